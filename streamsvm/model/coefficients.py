@@ -1,4 +1,4 @@
-"""The coefficients of a model on disk, dense or sparse: written in pieces, mapped, scored with.
+"""Coefficients of a model, dense or sparse: written to disk in pieces, and mapped from it.
 
 A feature that few rows have has few weights that are not zero: of a model with 77,000 features and 1,000
 classes 6 % are. Such models are stored as the three arrays of a CSR matrix, a row a feature. Of hashed
@@ -23,7 +23,7 @@ from streamsvm.base import durable, format
 from streamsvm.errors import ModelError
 
 _PIECE_SIZE = 2**20  # bytes, or elements, of coefficients that are gathered, written or checked at a time
-_MAX_HEADER = 2**14  # bytes that the header of an array cannot exceed
+_MAX_HEADER = 2**14  # bytes of the header of an array
 _INT32, _INT64 = np.dtype("<i4"), np.dtype("<i8")
 # Coefficients are sparse if that takes less than this part of the bytes, and there are classes enough for it
 # to pay. Then scores take 0.5 to 2 times as long as by a dense array (wn1000, 1,000 classes). With half of
@@ -109,9 +109,9 @@ StoredCoef = DenseCoef | SparseCoef
 
 
 class Coefficients(NamedTuple):
-    """The coefficients of a model: ``current - average_scale * average_delta``, in the order of `columns`."""
+    """Coefficients of a model: ``current - average_scale * average_delta``, in the order of `columns`."""
 
-    current: Any  # (n_features, K): an array, or what has `shape`, `dtype` and `dense` as `StoredCoef`
+    current: Any  # (n_features, K): an array, or an object with `shape`, `dtype` and `dense` as `StoredCoef`
     columns: np.ndarray  # (n_classes,) int64, of `current`
     average_delta: np.ndarray | None = None  # (n_features, K), if `current` is an array
     average_scale: float = 0.0
@@ -123,16 +123,16 @@ class Coefficients(NamedTuple):
 
     @property
     def dtype(self) -> np.dtype:
-        """Type of the pieces."""
+        """Type of the arrays that `pieces` yields."""
         return np.dtype(np.float32) if self.file_dtype == _FLOAT16 else self.file_dtype
 
     @property
     def file_dtype(self) -> np.dtype:
-        """Type in files."""
+        """Type of the coefficients in files."""
         return self.current.dtype if self.rounded is None else self.rounded
 
     def without_last(self, n: int) -> Coefficients:
-        """The coefficients without the last `n` rows, which become the transitions; 0 is for none."""
+        """Return the coefficients without the last `n` rows, if any, which become the transitions."""
         if n == 0:
             return self
         cut = len(self.current) - n
@@ -177,7 +177,7 @@ class Coefficients(NamedTuple):
             nnz += size
 
     def pieces(self) -> Iterator[np.ndarray]:
-        """The coefficients, a few rows at a time, in an array that may be used again.
+        """Yield the coefficients, a few rows at a time, in an array that may be used again.
 
         Raises `ModelError` if one is too large for the type that it is stored in.
         """
@@ -228,10 +228,10 @@ def _round(piece: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def write_coef(folder: Path, coefficients: Coefficients, *, smallest: bool = False) -> dict[str, Any]:
-    """Write `coefficients` into `folder`, not dense if that is much smaller; return their record's entries.
+    """Write `coefficients` into `folder`, and return the entries of the record that describe their layout.
 
-    If `smallest`, in the layout of the fewest bytes; by default not in one that saves little, and takes
-    longer to score with.
+    The layout is dense unless another one is much smaller, since it is the fastest to score with; if
+    `smallest`, it is the one of the fewest bytes.
     """
     n_features, n_classes = coefficients.current.shape[0], len(coefficients.columns)
     dtype = coefficients.file_dtype
@@ -269,7 +269,7 @@ def write_coef(folder: Path, coefficients: Coefficients, *, smallest: bool = Fal
 
 
 def _rows_in_use(coefficients: Coefficients, most: int) -> np.ndarray | None:
-    """The features with a coefficient other than 0: int64, increasing; None if they are more than `most`."""
+    """Return the features with a coefficient other than 0, increasing; None if there are more than `most`."""
     found, begin, n = [np.zeros(0, np.int64)], 0, 0
     if most < 0:
         return None
@@ -284,7 +284,7 @@ def _rows_in_use(coefficients: Coefficients, most: int) -> np.ndarray | None:
 def _write_sparse(
     folder: Path, coefficients: Coefficients, stored: np.dtype, most: float
 ) -> dict[str, Any] | None:
-    """Write sparse coefficients; None, and what was written is of no use, if they take `most` bytes."""
+    """Write sparse coefficients; return None, leaving useless files, if they take more than `most` bytes."""
     n_features = coefficients.current.shape[0]
     most -= _INT64.itemsize * (n_features + 1)
     crcs, nnz = dict.fromkeys(format.SPARSE_COEF, 0), 0
@@ -323,7 +323,7 @@ def _write_header(file: BinaryIO, dtype: np.dtype, shape: tuple[int, ...]) -> No
 
 
 def open_coef(folder: Path, record: dict[str, Any]) -> StoredCoef:
-    """The coefficients as read-only maps, checked against the model's record.
+    """Open the coefficients as read-only maps, checked against the model's record.
 
     Those stored in float16 are read into memory, in the type of the scores.
 
@@ -367,7 +367,7 @@ def open_coef(folder: Path, record: dict[str, Any]) -> StoredCoef:
 
 
 def _open_features(path: Path, record: dict[str, Any], crc: object) -> np.ndarray:
-    """The features that the stored coefficients have a row for."""
+    """Open the list of the features for which the stored coefficients have a row."""
     n_rows, n_features = record["n_rows"], record["n_features"]
     if type(n_rows) is not int or n_rows < 0:
         raise TypeError("no number of rows")
@@ -379,7 +379,7 @@ def _open_features(path: Path, record: dict[str, Any], crc: object) -> np.ndarra
 
 
 def write_array(path: Path, array: np.ndarray) -> int:
-    """Write an array as `map_array` reads it, and return its CRC-32."""
+    """Write an array for `map_array`, and return its CRC-32."""
     array = np.ascontiguousarray(array)
     with path.open("wb") as file:
         _write_header(file, array.dtype, array.shape)
@@ -388,12 +388,12 @@ def write_array(path: Path, array: np.ndarray) -> int:
 
 
 def array_crc(array: np.ndarray) -> int:
-    """The CRC-32 of an array's values, in C order."""
+    """Return the CRC-32 of an array's values, in C order."""
     return zlib.crc32(np.ascontiguousarray(array).data)
 
 
 def map_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, crc: object) -> np.ndarray:
-    """A read-only map of the array in a file; raises `ModelError` if it is another, or damaged."""
+    """Map the array in a file, read-only; raises `ModelError` if it is another array, or damaged."""
     with durable.open_file(path, follow=True) as file:
         begin = io.BytesIO(
             file.read(_MAX_HEADER)

@@ -1,4 +1,4 @@
-"""Rows of stores and of matrices, with the features and classes of a model."""
+"""Conversion of stores and matrices to rows with the features and classes of a model."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from streamsvm.data.blocks import Blocks
     from streamsvm.store import Store
 
-MAX_FEATURES = 2**62  # of a model that hashes them
+MAX_FEATURES = 2**62  # limit of feature numbers for a model that hashes them
 
 
 class StoreBlocks:
-    """The rows of a store in blocks, transformed.
+    """Transformed rows of a store in blocks.
 
     Parameters
     ----------
     blocks : Blocks
     store : Store
     named : bool
-        Whether the names of rows are read, too; else their numbers take the place.
+        True to read the names of rows, too; else their numbers take the place.
     """
 
     def __init__(self, blocks: Blocks, store: Store, *, named: bool) -> None:
@@ -50,7 +50,7 @@ class StoreBlocks:
         return int(self._blocks.starts[block])
 
     def read(self, block: int) -> tuple[Rows, np.ndarray]:
-        """The rows of a block, and their names."""
+        """Read the rows of a block, and their names."""
         begin, end = map(int, self._blocks.starts[block : block + 2])
         return self._blocks.read(block), self._store.names(begin, end) if self._named else np.arange(
             begin, end
@@ -58,7 +58,7 @@ class StoreBlocks:
 
 
 def blocks_of_store(store: Store, model: Any, *, memory: int, labelled: bool, named: bool) -> StoreBlocks:
-    """The rows of a store in blocks that take `memory` bytes: see `Model.store_blocks`."""
+    """Divide the rows of a store into blocks that take `memory` bytes: see `Model.store_blocks`."""
     from streamsvm.store.blocks_to_score import blocks_to_score
     from streamsvm.transforms.fitting import first_rows
     from streamsvm.transforms.store import TransformedStore
@@ -91,7 +91,7 @@ def blocks_of_store(store: Store, model: Any, *, memory: int, labelled: bool, na
 
 
 def rows_of_matrix(X: Any, y: Any, groups: Any, model: Any) -> Rows:
-    """The rows of a matrix before the transforms, as `Model.rows` describes it."""
+    """Convert a matrix to rows, before the transforms, as `Model.rows` describes it."""
     n_features = None if model.takes_any_feature else model.n_features_in_
     feature_names, dtype, classes = model.feature_names_in_, model.dtype, model.classes_
     if isinstance(X, tuple) and len(X) == 2 and _are_indices_and_values(*X):
@@ -126,7 +126,7 @@ def _are_indices_and_values(indices: Any, values: Any) -> bool:
 
 
 def _codes(y: Any, n: int, classes: np.ndarray) -> np.ndarray:
-    """Class codes of labels, as `codes_among` has them; of those unknown if there are none."""
+    """Return the class codes of labels, as `codes_among` does; without labels the code of unknown ones."""
     if y is None:
         return np.full(n, format.UNSEEN_LABEL, format.LABEL_DTYPE)
     if len(y) != n:

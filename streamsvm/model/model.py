@@ -1,4 +1,4 @@
-"""A trained model: save it, load it, predict with it; neither data nor model need to fit in memory."""
+"""Trained models: saved, loaded and used to predict; neither data nor model need to fit in memory."""
 
 from __future__ import annotations
 
@@ -51,22 +51,22 @@ class Model(Readable):
     Attributes
     ----------
     coef_ : ndarray or scipy.sparse.csc_array, shape (n_classes, n)
-        Of the n features that rows have after the transforms, without the constant feature of the transform
-        ``bias``; one row for each class, also of two. A transposed view of what is stored, memory-mapped,
-        read-only. Sparse where that is much smaller: if less than half of the
-        features have coefficients, or, with 64 classes or more, if that takes less than a quarter of the
-        bytes; ``coef_.toarray()`` is then the dense matrix. If it was trained with a common dual
-        (very many classes), a column that all classes share is left out, as in scores.
+        Coefficients of the n features that rows have after the transforms, without the constant feature of
+        the transform ``bias``; one row for each class, also of two. A transposed view of the stored array,
+        memory-mapped and read-only. Sparse where that is much smaller: if less than half of the features have
+        coefficients, or, with 64 classes or more, if that takes less than a quarter of the bytes;
+        ``coef_.toarray()`` is then the dense matrix. If it was trained with a common dual (very many
+        classes), a column that all classes share is left out, as in scores.
     intercept_ : ndarray of shape (n_classes,)
-        What the transform ``bias`` adds to the scores of all rows: its value times its coefficients. Zeros
-        without it.
+        Part of the scores of all rows that the transform ``bias`` adds: its value times its coefficients.
+        Zeros without it.
     classes_ : ndarray, shape (n_classes,)
-        The labels, in the type of those of the training data: that of `y` as an array, or of a store int64 or
-        str.
+        The labels, in the type of those of the training data: that of `y` as an array; int64 or str if the
+        data was a store.
     class_names : ndarray of str, shape (n_classes,)
         The labels as texts, as in files, tables of costs and predictions that are written.
     n_features : int
-        Rows of the coefficients: the features that rows have after the transforms, with a constant one.
+        Number of features after the transforms, with a constant one.
     n_features_in_ : int
         Features that data has before the transforms. For a model that hashes features, those that the
         training data had: it takes any.
@@ -78,19 +78,20 @@ class Model(Readable):
         Of a model of sequences: entry (a, b) is the score of class b following class a. Such a model predicts
         the label sequence of the largest score.
     multilabel : bool
-        Whether rows of the training data could have several labels, or none.
+        True if rows of the training data could have several labels, or none.
     dtype : dtype
         Type of coefficients and scores.
     record : dict
         The contents of ``model.json``.
     transforms : sequence of Transform
-        Applied to rows before they are scored, as in training.
+        Transforms that are applied to rows before they are scored, as in training.
     costs : ndarray of float64, shape (n_classes, n_classes), or None
-        What predicting each class costs for rows of each class (in rows), if the training had such costs.
+        Cost of predicting the class of each column for rows of the class of each row, if the training had
+        such costs.
     tree : ClassTree or None
         The tree of the classes, if the training had one.
     result : FitResult or None
-        How it was trained, if `streamsvm.fit` returned it.
+        Result of the training, if `streamsvm.fit` returned the model.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class Model(Readable):
         return self.stored_coef.matrix()[: self.n_features - (self.bias is not None)].T
 
     def weights(self) -> np.ndarray:
-        """Dense coefficients, shape (n_features, n_classes), with those of a constant feature last."""
+        """Return dense coefficients, shape (n_features, n_classes), with those of a constant feature last."""
         return self.stored_coef.dense(0, self.n_features)
 
     @functools.cached_property
@@ -148,7 +149,7 @@ class Model(Readable):
 
     @property
     def bias(self) -> float | None:
-        """The value of the last feature, if it is constant."""
+        """Value of the last feature, if it is constant."""
         return (self.transforms[-1].constant or None) if self.transforms else None
 
     @functools.cached_property
@@ -161,9 +162,9 @@ class Model(Readable):
 
     @property
     def temperature(self) -> float | None:
-        """What scores are divided by before their softmax; None if the model has no probabilities.
+        """Divisor of the scores before their softmax; None if the model has no probabilities.
 
-        It is 1 for the loss ``logistic``, and else what `streamsvm.calibrate` found.
+        It is 1 for the loss ``logistic``, and else the value that `streamsvm.calibrate` found.
         """
         found = self.record.get(format.TEMPERATURE)
         loss = LOSSES.get(str(self.record.get("loss")))
@@ -173,7 +174,7 @@ class Model(Readable):
 
     @property
     def threshold(self) -> float | None:
-        """The score above which a class is predicted for rows that may have several labels.
+        """Score above which a class is predicted for rows that may have several labels.
 
         It is 0 if each class was separated from the others on its own (``ovr`` and ``ovr2``); None if the
         scores only rank the classes.
@@ -191,7 +192,7 @@ class Model(Readable):
         """Write the model into the model folder `path`, which `load_model` reads.
 
         A model that `path` already holds is replaced. Coefficients are stored sparsely where that is much
-        smaller; if `prune` or `dtype` is given, in whatever way takes the fewest bytes.
+        smaller; if `prune` or `dtype` is given, in the layout of the fewest bytes.
 
         Parameters
         ----------
@@ -201,9 +202,10 @@ class Model(Readable):
             by at most ``prune * sum(abs(x))``, and a label only if its score is ahead of the next by less
             than twice that.
         dtype : {"float16", "float32"}, optional
-            What coefficients are rounded to and stored in. Scores are then computed in float32; coefficients
-            in float16 take half of the disk, and as much memory as in float32, once they are loaded. With
-            float16 a score changes by at most ``sum(abs(x * w)) / 2048``, and 3e-8 times ``sum(abs(x))``.
+            Type to which coefficients are rounded and in which they are stored. Scores are then computed in
+            float32; coefficients in float16 take half of the disk and, once they are loaded, as much memory
+            as in float32. With float16 a score changes by at most ``sum(abs(x * w)) / 2048``, and 3e-8 times
+            ``sum(abs(x))``.
 
         Raises
         ------
@@ -241,7 +243,7 @@ class Model(Readable):
             yield rows
 
     def store_blocks(self, store: Store, memory: int, *, labelled: bool, named: bool) -> StoreBlocks:
-        """The blocks of `batches`, with the names of the rows: int64, or an array of str objects.
+        """Return the blocks of `batches`, with the names of the rows: int64, or an array of str objects.
 
         See `Store.names`; unless `named`, they are not read, and the numbers from 0 take their place.
         """
@@ -249,14 +251,14 @@ class Model(Readable):
 
     @property
     def takes_any_feature(self) -> bool:
-        """Return True if data may have features that training did not see: they are hashed."""
+        """True if data may have features that training did not see, because they are hashed."""
         return any(transform.takes_any_feature for transform in self.transforms)
 
     def transformed(self, rows: Rows, *, where: str = "the data", first: int = 0) -> Rows:
-        """Rows, with the feature numbers of text, after the transforms of the training.
+        """Apply the transforms of the training to rows, whose features are numbered as in text.
 
-        Raises `InputError`, which calls the rows' source `where` and the first row `first`, if they are not
-        such as the transforms take: below 0, or no counts.
+        Raises `InputError`, which calls the rows' source `where` and the first row `first`, if the transforms
+        cannot take their values, such as those below 0 or those that are no counts.
         """
         return apply(self.transforms, rows, where=where, first=first)
 
@@ -285,7 +287,7 @@ class Model(Readable):
         return checked(pieces, first=first, where=where)
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Scores of all rows of `X`.
+        """Return the scores of all rows of `X`.
 
         Parameters
         ----------
@@ -326,7 +328,7 @@ class Model(Readable):
         return result
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the classes for all rows of `X`: the softmax of scores / `temperature`.
+        """Return the probabilities of the classes for all rows of `X`: the softmax of scores / `temperature`.
 
         Parameters and warnings are those of `decision_function`.
 
@@ -351,11 +353,11 @@ class Model(Readable):
         return result
 
     def log_probabilities(self, scores: np.ndarray) -> np.ndarray:
-        """Logarithms of the probabilities that belong to finite scores, shape (n, n_classes), in float64."""
+        """Return the logarithms of the probabilities of finite scores, shape (n, n_classes), in float64."""
         return log_softmax(scores, self.check_probabilities())
 
     def check_probabilities(self) -> float:
-        """The temperature; raises `ModelError` if the model has no probabilities."""
+        """Return the temperature; raises `ModelError` if the model has no probabilities."""
         if self.temperature is None:
             raise no_probabilities(self.record.get("loss"))
         return self.temperature
@@ -427,13 +429,13 @@ class Model(Readable):
         return float(np.average((self._predicted(rows) == rows.labels)[kept], weights=weights))
 
     def best_classes(self, rows: Rows, begin: int, scores: np.ndarray) -> np.ndarray:
-        """Codes of the classes predicted for the rows from `begin` on that have these scores."""
+        """Return the codes of the classes predicted for the rows from `begin` on, which have these scores."""
         if self.transitions_ is None:
             return np.asarray(scores.argmax(axis=1))
         return best_sequences(scores, self.transitions_, rows, begin)
 
     def rows(self, X: Any, y: Any = None, groups: Any = None) -> Rows:
-        """The rows of a matrix with this model's features, ready to score.
+        """Convert a matrix to rows with this model's features, ready to score.
 
         Parameters
         ----------

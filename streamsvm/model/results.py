@@ -1,4 +1,4 @@
-"""What training and calibrating return: how it ended, and the evidence."""
+"""Results of training, tuning and calibration: how they ended, and the evidence."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from streamsvm.base.repr import Readable, html_table
 
-_SHOWN_PASSES = 10  # that a notebook shows
-_HEADINGS = {  # of them: headings, and what they are in a report
+_SHOWN_PASSES = 10  # last passes that a notebook shows
+_HEADINGS = {  # headings of the table of passes, and their keys in a report
     "pass": "pass",
     "relative gap": "relative_gap",
     "primal": "primal",
@@ -20,19 +20,19 @@ _HEADINGS = {  # of them: headings, and what they are in a report
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Calibration(Readable):
-    """How the temperature of a model was fitted.
+    """Result of fitting the temperature of a model.
 
     Attributes
     ----------
     temperature : float
-        What scores are divided by before their softmax.
+        Divisor of the scores before their softmax.
     log_loss_before, log_loss : float
         Mean over the rows of −log of the probability of the own class: with the model's temperature before
         (1 if it had none), and with the new one.
     rows : int
         Rows with a label that the model knows; the others took no part.
     warning : str or None
-        Why the temperature is not the minimum of the log loss.
+        Reason why the temperature is not the minimum of the log loss.
     """
 
     temperature: float
@@ -47,12 +47,12 @@ class Calibration(Readable):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class FitResult(Readable):
-    """How a fit ended, and the evidence.
+    """Result of a fit: how it ended, and the evidence.
 
     Attributes
     ----------
     status : {"done", "converged"}
-        Whether all passes were made, or the relative gap reached ``tol`` before.
+        "done" if all passes were made, "converged" if the relative gap reached ``tol`` before.
     passes : int
         Passes over the data.
     C : float
@@ -71,18 +71,18 @@ class FitResult(Readable):
         The dual, primal, gap and relative_gap of the average of the last pass; those above are of the last
         iterate.
     calibration : Calibration or None
-        How the temperature of the model's probabilities was fitted, with `calibrate`.
+        Result of fitting the temperature of the model's probabilities, with `calibrate`.
     averaged : bool
-        Whether the model is that average, and not the last iterate.
+        True if the model is that average, False if it is the last iterate.
     progressive_accuracy : float or None
         Fraction of the rows of the first pass that were predicted correctly, each before it was learned
         from; None where the order of the labels makes it no estimate, as a warning says.
     rows_per_second : float
-        In the training of all passes.
+        Mean over the training time of all passes.
     waited_fraction : float
         Fraction of the training time that was spent waiting for the store.
     seconds : float
-        Spent in this process and, before it was interrupted, in earlier ones up to their last commit.
+        Time spent in this process and, in earlier ones that were interrupted, up to their last commit.
     peak_memory_bytes : int
         Largest private memory observed; memory-mapped files are not counted.
     checkpoints : int
@@ -162,23 +162,24 @@ class FitResult(Readable):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class TuneResult(Readable):
-    """What a search for settings found.
+    """Result of a search for settings.
 
     Attributes
     ----------
     C : float
-        Of the best setting.
+        C of the best setting.
     settings : dict
         The other settings of the best, those of which several were tried.
     valid_accuracy : float
-        Of the best setting on the held-out rows; the model was trained on those, too, and by other passes.
+        Accuracy of the best setting on the held-out rows. The model itself was trained on these rows, too,
+        by other passes.
     valid_passes : int
-        Passes that it comes from: of the training that tried this C, with those at smaller C before.
+        Passes of the trial with that accuracy, including those at smaller C before.
     tried : list of dict
         Each setting: ``C``, ``settings``, ``valid_accuracy`` on the held-out rows, and the ``passes`` and
         ``seconds`` that it took.
     result : FitResult
-        How the training with the best settings ended.
+        Result of the training with the best settings.
     model : Model or None
         The model of a matrix; that of a store is in the run directory.
     """
@@ -209,13 +210,13 @@ class TuneResult(Readable):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class OnlineResult(Readable):
-    """How a pass over a stream ended.
+    """Result of a pass over a stream.
 
     Attributes
     ----------
     status : {"done", "stopped"}
-        Whether the stream ended, or could not be read any further; then the model is that of the
-        rows before.
+        "done" if the stream ended, "stopped" if it could not be read any further; then the model is that of
+        the rows before.
     C : float
         The C that trained the rows, from the first 1,000 of them on.
     rows, classes, features : int
@@ -230,7 +231,7 @@ class OnlineResult(Readable):
     empty_rows : int
         Rows of norm zero, or without a known label, from which nothing was learned.
     input : dict
-        Counts of what the input held, as far as it was learned from.
+        Counts of the input's contents, as far as it was learned from.
     model : str
         Folder of the model.
     history : list of dict

@@ -1,4 +1,4 @@
-"""The rows of anything that a model can score: stores, blocks of rows, matrices."""
+"""Rows of everything that a model can score: stores, blocks of rows, matrices."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from streamsvm.store import Store, open_store
 
 @dataclasses.dataclass
 class RowCounts:
-    """How many rows data has, which is known when it has been opened.
+    """Numbers of rows of data, filled in when the data has been opened.
 
     Attributes
     ----------
     n_rows : int or None
-        None of rows that a caller gives.
+        None for rows that a caller gives.
     unlabelled : int
-        Rows that are left out, for they have no label.
+        Rows that are left out because they have no label.
     """
 
     n_rows: int | None = None
@@ -48,13 +48,13 @@ def rows_to_score(
     where: str = "the data",
     counts: RowCounts | None = None,
 ) -> Iterator[tuple[Rows, np.ndarray]]:
-    """The rows of `data`, in its order, after the model's transforms; they take half of `memory` (bytes).
+    """Yield the rows of `data`, in its order, after the model's transforms, with the names of the rows.
 
-    `data` and `groups` are as for `predict`; errors call rows that a caller gives `where`. If `labelled`, a
-    store must have labels that the model knows, and a matrix needs `y`, or `label` if it is AnnData; the
-    default is the column that the model was trained on. With the rows come their names, int64 or str
-    objects, of a store if `named`, of pairs of rows and names as given, and otherwise the numbers from 0.
-    `counts` is filled in when the data has been opened.
+    The rows of a store take half of `memory` (bytes). `data` and `groups` are as for `predict`; errors call
+    rows that a caller gives `where`. If `labelled`, a store must have labels that the model knows, and a
+    matrix needs `y`, or `label` if it is AnnData; the default is the column that the model was trained on.
+    Names are int64 or str objects: those of a store if `named`, those given in pairs of rows and names, and
+    otherwise the numbers from 0. `counts` is filled in when the data has been opened.
     """
     y, label = label_column(y, label)
     column = model.record.get("label")  # that it was trained on
@@ -108,7 +108,7 @@ def _is_rows(item: Any) -> bool:
 
 
 def _names_of(X: Any, n_rows: int) -> np.ndarray:
-    """The names of the rows of a matrix: the index of AnnData and DataFrames, else numbers."""
+    """Return the names of the rows of a matrix: the index of AnnData and DataFrames, else numbers."""
     index = X.obs_names if hasattr(X, "obs_names") else getattr(X, "index", None)
     if index is None or callable(index):
         return np.arange(n_rows)
@@ -119,7 +119,7 @@ def _names_of(X: Any, n_rows: int) -> np.ndarray:
 
 
 def _fitting(model: Model, rows: Rows, first: int, where: str) -> Rows:
-    """Rows from number `first` on that a caller made, in the model's dtype.
+    """Check rows from number `first` on that a caller made, and return them in the model's dtype.
 
     An index beyond the model would read memory that is not its own, and a value that is not finite might meet
     no coefficient.

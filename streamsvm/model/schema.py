@@ -1,4 +1,4 @@
-"""What new data must be like to fit a store, a run or a model: its classes, features and index base."""
+"""Schema of the data of a store, a run or a model, which new data must fit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class DataSchema:
-    """What a store, run or model says of its data.
+    """Classes, features and encoding of the data of a store, run or model.
 
     Attributes
     ----------
@@ -31,15 +31,15 @@ class DataSchema:
     index_base : int or None
         Index of the first feature in the text that the data is from, if it is from text.
     transforms : sequence of Transform
-        What a model applies to the data, whose features `n_features` counts.
+        Transforms of a model; `n_features` counts the features before them.
     names : sequence of str or None
-        Of the features, which LIBSVM text cannot give.
+        Names of the features, which LIBSVM text cannot give.
     encoding : dict or None
-        How columns of a table became the features (docs/formats.md).
+        Record of the encoding of a table's columns as features (docs/formats.md).
     label : str or None
         The column with the labels.
     labels_as : {"numbers", "text"}
-        How labels of text are read, as for ``convert``.
+        Reading of labels of text, as for ``convert``.
     """
 
     path: Path
@@ -55,17 +55,17 @@ class DataSchema:
 
     @property
     def takes_any_feature(self) -> bool:
-        """Return True if data may have any features, because a transform hashes them."""
+        """True if data may have any features, because a transform hashes them."""
         return any(transform.takes_any_feature for transform in self.transforms)
 
     @property
     def has_plain_features(self) -> bool:
-        """Return True unless columns of a table became other features: categories, or n-grams of text."""
+        """False if features are not columns of a table but made from them: categories, or n-grams of text."""
         columns = (self.encoding or {}).get("columns", ())  # of text their names
         return all(not isinstance(each, str) and each.keys() <= {"name", "type"} for each in columns)
 
     def resolve_index_base(self, given: int | None) -> int:
-        """The index base of text with these features.
+        """Return the index base of text with these features.
 
         Raises `InputError` if `given` contradicts it, neither is known, or the features have names.
         """
@@ -96,13 +96,13 @@ class DataSchema:
 
 
 def reading_of(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of the record of a store, run or model that say how its data was read."""
+    """Return the entries of a store's, run's or model's record that describe the reading of its data."""
     names = ("encoding", "label", "labels_as")
     return {name: record[name] for name in names if record.get(name) is not None}
 
 
 def read_schema(path: str | Path) -> DataSchema:
-    """Open the store, run or model at `path` for what it says of its data."""
+    """Read the schema of the data of the store, run or model at `path`."""
     path = Path(path)
     if (path / format.RUN_JSON).exists() or (path / format.MODEL_JSON).exists():
         from streamsvm.model.model import load_model
@@ -119,7 +119,7 @@ def read_schema(path: str | Path) -> DataSchema:
 
 
 def schema_of_model(model: Model, path: str | Path) -> DataSchema:
-    """What a model that was read from `path` says of its data."""
+    """Return the schema of the data of a model that was read from `path`."""
     record, names = model.record, model.feature_names_in_
     return DataSchema(
         Path(path), record["classes"], record.get("label_dtype", TEXT), model.n_features_in_,

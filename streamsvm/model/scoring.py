@@ -1,4 +1,4 @@
-"""Scores of rows by the coefficients of a model, as they are stored, and probabilities of scores."""
+"""Scoring of rows with stored coefficients, and probabilities of scores."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, ModelError, Option, Remedy
 from streamsvm.model.coefficients import SparseCoef, StoredCoef
 
-# Features of which the places of their coefficients are in memory; of more, they are sought.
+# Largest number of features for which a table of the places of their coefficients is kept in memory; with
+# more, places are searched for.
 _MAX_PLACES = 2**26
-_MIN_THREAD_ROWS = 64  # rows that a thread scores
+_MIN_THREAD_ROWS = 64  # fewest rows that are worth a thread
 
 
 class Scorer:
-    """Scores rows by coefficients.
+    """Scorer of rows by coefficients.
 
     Parameters
     ----------
     coef : StoredCoef
     dtype : dtype
-        Of the scores.
+        Type of the scores.
     """
 
     def __init__(self, coef: StoredCoef, dtype: np.dtype) -> None:
@@ -38,7 +39,7 @@ class Scorer:
     def pieces(
         self, rows: Rows, memory: int, *, by_group: bool, workers: Threads
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Scores of pieces of the rows, each with its first row: see `streamsvm.Model.scores`.
+        """Yield the first row and the scores of pieces of the rows: see `streamsvm.Model.scores`.
 
         The pieces have whole groups of rows if `by_group`.
         """
@@ -68,14 +69,14 @@ class Scorer:
 
     @functools.cached_property
     def _places(self) -> np.ndarray:
-        """The row of the stored coefficients of each feature, or -1."""
+        """Row of the stored coefficients of each feature, or -1."""
         n_features = self._coef.shape[0]
         found = np.full(n_features, -1, format.index_dtype(n_features))
         found[self._features] = np.arange(len(self._features))
         return found
 
     def _places_of(self, indices: np.ndarray) -> np.ndarray:
-        """The row of the stored coefficients of each of some features, or -1."""
+        """Return the row of the stored coefficients of each of some features, or -1."""
         found = np.searchsorted(self._features, indices)
         inside = found < len(self._features)
         inside[inside] = self._features[found[inside]] == indices[inside]
@@ -83,7 +84,7 @@ class Scorer:
         return found
 
     def _stored_features(self, rows: Rows) -> Rows:
-        """The rows with the features, and their numbers, that the stored coefficients have."""
+        """Return the rows with the features that the stored coefficients have, numbered as there."""
         if self._features is None:
             return rows
         from streamsvm.kernels.csr import keep_columns
@@ -101,7 +102,7 @@ class Scorer:
 def checked(
     pieces: Iterator[tuple[int, np.ndarray]], *, first: int, where: str
 ) -> Iterator[tuple[int, np.ndarray]]:
-    """Pieces of scores; raises `ModelError` for one that is not finite, and names its row in `where`."""
+    """Yield pieces of scores; raises `ModelError` for one that is not finite, with its row in `where`."""
     for begin, scores in pieces:
         finite = np.isfinite(scores).all(axis=1)
         if not finite.all():
@@ -111,7 +112,7 @@ def checked(
 
 
 def no_probabilities(loss: str | None) -> ModelError:
-    """The error to raise where a model of this loss has no probabilities."""
+    """Return the error for a model of this loss that has no probabilities."""
     trained = "" if loss is None else f"was trained with the loss {loss} and "
     return ModelError(
         f"the model has no probabilities: it {trained}was not calibrated",
@@ -124,7 +125,7 @@ def no_probabilities(loss: str | None) -> ModelError:
 
 
 def log_softmax(scores: np.ndarray, temperature: float) -> np.ndarray:
-    """Logarithms of the softmax of finite scores / temperature, shape (n, n_classes), in float64."""
+    """Return the log-softmax of finite scores / temperature, shape (n, n_classes), in float64."""
     result = scores.astype(np.float64)
     with np.errstate(over="ignore"):  # to -inf, a probability of 0
         result -= result.max(axis=1, keepdims=True)

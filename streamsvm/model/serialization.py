@@ -1,4 +1,4 @@
-"""The files of a model: written aside and renamed in, read with every entry checked."""
+"""Writing and reading of model folders: written aside and renamed, read with every entry checked."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ FILES = (
     format.TRANSITIONS,
     *format.TRANSFORM_ARRAYS,
 )
-MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-100, 1e100  # of probabilities: far from overflow
-_ATTEMPTS, _PAUSE = 20, 0.01  # to read a model that another process replaces, and seconds between them
-# Entries of a record that say how the coefficients are stored.
+MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-100, 1e100  # limits for the softmax of scores, far from overflow
+_ATTEMPTS, _PAUSE = 20, 0.01  # attempts to read a model while another process replaces it; seconds between
+# Entries of a record that describe files, which are written anew when a model is saved.
 _STORAGE_ENTRIES = (
     "version",
     "checksum",
@@ -65,7 +65,7 @@ _STORAGE_ENTRIES = (
 
 
 class ModelParts(NamedTuple):
-    """What a model is made of, as `streamsvm.model.model.Model` takes it."""
+    """Parts of a model: the arguments of `streamsvm.model.model.Model`."""
 
     coef: StoredCoef
     record: dict[str, Any]
@@ -99,20 +99,20 @@ def save_model(
     record : dict
         The description of the model; equal records and coefficients give equal bytes.
     names : sequence of str, optional
-        Of the features, for ``features.json``.
+        Names of the features, for ``features.json``.
     costs : ndarray of float64, shape (k, k), optional
-        What pairs of classes cost, in the order of ``record["classes"]``, for ``costs.npy``.
+        Costs of pairs of classes, in the order of ``record["classes"]``, for ``costs.npy``.
     tree : ClassTree, optional
-        Of these classes, for ``tree.json``.
+        Tree of these classes, for ``tree.json``.
     transforms : sequence of Transform, optional
-        Fitted; their records take the place of ``record["transforms"]``, and their arrays have files.
+        Fitted transforms: their records replace ``record["transforms"]``, and their arrays get files.
     complete : callable, optional
-        Called with the folder of the new model before it takes the place of the old one; may change the
-        record by `write_record`.
+        Called with the folder of the new model before that replaces the old one; it may change the record by
+        `write_record`.
     smallest : bool
         Store the coefficients in the layout of the fewest bytes, even if it saves little.
     work : Path, optional
-        A folder of ours on the same file system, if there may be files of a user beside `folder`.
+        Temporary folder on the same file system, if there may be files of a user beside `folder`.
     """
     aside, old = folder.with_name(folder.name + ".aside"), folder.with_name(folder.name + ".old")
     if work is not None:
@@ -149,14 +149,14 @@ def write_record(folder: Path, record: dict[str, Any]) -> None:
 
 
 def _write_json(path: Path, value: Any) -> str:
-    """Write a value as JSON; return the SHA-256 of the file for the model's record."""
+    """Write a value as JSON, and return the SHA-256 of the file for the model's record."""
     text = json.dumps(value, separators=(",", ":")).encode()
     path.write_bytes(text)
     return hashlib.sha256(text).hexdigest()
 
 
 def _read_json(path: Path, sha256: Any) -> Any:
-    """The value that `_write_json` wrote; raises `ModelError` if the file has another checksum."""
+    """Read a value that `_write_json` wrote; raises `ModelError` if the file has another checksum."""
     text = durable.read_bounded(path, follow=True)
     if hashlib.sha256(text).hexdigest() != sha256:
         raise ModelError(f"{path} is damaged: its checksum does not match")
@@ -193,7 +193,7 @@ def _read_class_costs(folder: Path, record: dict[str, Any]) -> tuple[np.ndarray 
 
 
 def _read_transitions(folder: Path, record: dict[str, Any]) -> np.ndarray | None:
-    """The transitions of a model of sequences; None if it is of another kind."""
+    """Read the transitions of a model of sequences; None for other models."""
     if "transitions_crc32" not in record:
         return None
     k = len(record["classes"])
@@ -203,7 +203,7 @@ def _read_transitions(folder: Path, record: dict[str, Any]) -> np.ndarray | None
 
 
 def check_room(folder: Path, n_features: int, n_classes: int, itemsize: int) -> None:
-    """Raise `PlanError` if the disk of `folder` has no room for such a model."""
+    """Raise `PlanError` if the disk of `folder` has no room for a model of this size."""
     size, free = n_features * n_classes * itemsize, shutil.disk_usage(folder).free
     if size > free:
         hashed = Call("online", options=(Option("hash_bits"),))
@@ -257,7 +257,7 @@ def save_copy(
 
 
 def read_model(path: Path) -> ModelParts:
-    """What `streamsvm.load_model` makes a model of; its errors are those of that function."""
+    """Read the parts of a model; raises the errors of `streamsvm.load_model`."""
     check_local(path, ModelError)
     for _ in range(_ATTEMPTS):
         before = _marks(path)
@@ -271,7 +271,7 @@ def read_model(path: Path) -> ModelParts:
 
 
 def _marks(path: Path) -> list[Any]:
-    """Marks of the model's files, which differ once another process replaces the model."""
+    """Return marks of the model's files, which change when another process replaces the model."""
     return [durable.file_identity(folder / name) for folder in (path, path / format.MODEL) for name in FILES]
 
 
@@ -283,18 +283,18 @@ def _is_being_replaced(path: Path) -> bool:
 
 
 def features_of_data(record: dict[str, Any]) -> int:
-    """Features that data of a model has before its transforms, by the model's record."""
+    """Return the number of features before the transforms, by a model's record."""
     found = record.get("n_features_in")
     return record["n_features"] if found is None else found
 
 
 def model_folder(path: Path) -> Path:
-    """The model folder that `path`, a model folder or a run directory, stands for."""
+    """Return the model folder of `path`, which is a model folder or a run directory."""
     return path if (path / format.MODEL_JSON).exists() else path / format.MODEL
 
 
 def saved_record(folder: Path) -> dict[str, Any]:
-    """The contents of ``model.json`` in a model folder; empty if there is none, or it is damaged."""
+    """Read ``model.json`` in a model folder; returns {} if there is none, or it is damaged."""
     try:
         record = durable.read_record(folder / format.MODEL_JSON, follow=True)
     except (OSError, ValueError, RecursionError):
@@ -354,7 +354,7 @@ def _are_classes(names: list[str]) -> bool:
 
 @dataclasses.dataclass
 class _ModelRecord:
-    """The entries of ``model.json`` that other code relies on."""
+    """Entries of ``model.json`` that other code relies on."""
 
     classes: Annotated[list[str], Check(_are_classes, "a list of labels")]
     n_features: Count

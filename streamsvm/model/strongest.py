@@ -1,4 +1,4 @@
-"""The features that speak most for a class: those with its largest coefficients."""
+"""Strongest features of a class: those with its largest coefficients."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ from streamsvm.model.coefficients import SparseCoef, StoredCoef
 if TYPE_CHECKING:
     from streamsvm.model.model import Model
 
-_MAX_ENTRIES = 2**24  # coefficients that are looked at at a time
+_MAX_ENTRIES = 2**24  # coefficients that are searched at a time
 
 
 def strongest_features(
     model: Model, top: int, classes: slice = slice(None)
 ) -> list[list[tuple[str | int, float]]]:
-    """The features with the largest coefficients above 0 of each class, largest first, with these.
+    """Find the features with the largest coefficients above 0 of each class.
 
     Parameters
     ----------
     model : Model
     top : int
-        How many features of each class, at most. Of equal coefficients the first features are taken.
+        Largest number of features of each class. Of equal coefficients the first features are taken.
     classes : slice
-        The classes to look at.
+        Classes to search.
 
     Returns
     -------
     list of list of (str or int, float)
-        Features are those that the coefficients have a row for, after the transforms: names if there are any;
-        else numbers, as in LIBSVM text if the data was text. The constant feature of ``bias`` is left out.
+        Features and coefficients of each class, largest first. Features are those after the transforms,
+        without the constant one of ``bias``: names if there are any; else numbers, as in LIBSVM text if the
+        data was text.
     """
     name = _namer(model)
     first, last, _ = classes.indices(len(model.classes_))
@@ -55,7 +56,7 @@ def strongest_features(
 
 
 def _positive(coef: StoredCoef, begin: int, end: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Feature, class (counted from `begin`) and value of the coefficients above 0 of some classes."""
+    """Return feature, class (counted from `begin`) and value of the coefficients above 0 of some classes."""
     if isinstance(coef, SparseCoef):
         places = np.flatnonzero((coef.indices >= begin) & (coef.indices < end) & (coef.data > 0))
         features = np.searchsorted(coef.indptr, places, "right") - 1
@@ -67,7 +68,7 @@ def _positive(coef: StoredCoef, begin: int, end: int) -> tuple[np.ndarray, np.nd
 
 
 def _namer(model: Model) -> Callable[[int], str | int]:
-    """What gives the name or number of a feature."""
+    """Return a function that maps a feature to its name or number."""
     names = model.feature_names_out_
     if names is not None:
         return names.__getitem__

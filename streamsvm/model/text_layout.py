@@ -1,4 +1,4 @@
-"""How LIBSVM text becomes features: its classes, width and index base, or a hash, for online training."""
+"""Layout of LIBSVM text for online training: its classes, width and index base, or a hash."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamsvm.model.schema import read_schema
 
 @dataclasses.dataclass(frozen=True)
 class TextLayout:
-    """What reading text and hashing its features need to know.
+    """Parameters of reading text and hashing its features.
 
     Attributes
     ----------
@@ -27,7 +27,7 @@ class TextLayout:
     seed : int
         Seed of the hash.
     labels_as : {"numbers", "text"}
-        How labels are read, as for ``convert``.
+        Reading of labels, as for ``convert``.
     """
 
     classes: Sequence[str] | None
@@ -47,13 +47,13 @@ def text_layout(
     seed: int | None = None,
     labels_as: str | None = None,
 ) -> TextLayout:
-    """Combine what the caller wants with what a store, run or model requires.
+    """Combine the caller's arguments with the requirements of a store, run or model.
 
     Parameters
     ----------
     like : path, optional
-        Store, run or model to take the classes from, and its hash, or the width and index base. With
-        `hash_bits`, only the classes matter of one that does not hash.
+        Store, run or model from which to take the classes, and the hash or the width and index base. With
+        `hash_bits`, only the classes are taken from one that does not hash.
     classes : sequence of str, optional
         All classes, if not those of `like`.
     index_base : {0, 1}, optional

@@ -1,4 +1,4 @@
-"""The arrays of transforms on disk, beside the ``model.json`` or ``run.json`` that has their checksums."""
+"""Files of the arrays of transforms, beside the ``model.json`` or ``run.json`` with their checksums."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CRC_ENTRY = "array_crc32"  # entry of a transform's record
 
 
 def saved_records(transforms: Sequence[Transform]) -> list[dict[str, Any]]:
-    """The records that `load_transforms` takes, with the checksums of the arrays."""
+    """Return the records for `load_transforms`, with the checksums of the arrays."""
     records = records_of(transforms)
     for record, transform in zip(records, transforms, strict=True):
         if transform.array is not None:
@@ -36,7 +36,7 @@ def save_transforms(folder: Path, transforms: Sequence[Transform]) -> list[dict[
 def load_transforms(
     folder: Path, records: Sequence[dict[str, Any]], n_features_in: int, n_features: int
 ) -> list[Transform]:
-    """The transforms of records, with their arrays as read-only maps of the files in a folder.
+    """Make the transforms of records, with their arrays as read-only maps of the files in a folder.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""A checksummed, append-only log: what a commit adds to, and what a resumed run reads.
+"""Checksummed, append-only logs, to which commits append and from which runs resume.
 
 A log is a sequence of parts. A part is a header (see `streamsvm.base.format.LOG_HEADER`) and arrays, each
-padded to 8 bytes; what the arrays mean is for the owner of the log. Nothing is ever overwritten: a commit
-records how long the log was (`LogEnd`), and what follows is cut off when the run resumes.
+padded to 8 bytes, whose meaning the owner of the log defines. Nothing is ever overwritten: a commit records
+the length of the log (`LogEnd`), and what follows is cut off when the run resumes.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ _READ_BYTES = 2**20  # bytes read at a time while a log is checked
 
 
 class LogEnd(NamedTuple):
-    """How much of a log is committed.
+    """End of the committed part of a log.
 
     Attributes
     ----------
     length : int
         Bytes; 0 for a log that does not exist yet.
     digest : str
-        Of the parts in them: the SHA-256 of (digest of the parts before, header), in hexadecimal. A header
-        holds the checksums of its payload and of itself, so the digest stands for the whole log.
+        Digest of the parts before the end, in hexadecimal: the SHA-256 of the digest before the last part and
+        its header. A header holds the checksums of its payload and of itself, so the digest stands for the
+        whole log.
     """
 
     length: Count = 0
     digest: str = ""
 
     def then(self, header: bytes, size: int) -> LogEnd:
-        """The end of the log with one more part, of `size` bytes."""
+        """Return the end of the log with one more part, of `size` bytes."""
         digest = hashlib.sha256(bytes.fromhex(self.digest) + header).hexdigest()
         return LogEnd(self.length + size, digest)
 
@@ -57,19 +58,19 @@ class Part(NamedTuple):
 
 
 class AppendLog:
-    """A log that is open for appending; a context manager that closes it.
+    """Log that is open for appending; a context manager that closes it.
 
     Parameters
     ----------
     path : Path
     end : LogEnd
-        What is committed: anything beyond is cut off. A length of 0 begins a new log.
+        Committed end, behind which the log is cut off. A length of 0 begins a new log.
 
     Attributes
     ----------
     path : Path
     end : LogEnd
-        With all parts appended so far.
+        End after all parts appended so far.
     """
 
     def __init__(self, path: Path, end: LogEnd) -> None:
@@ -114,12 +115,12 @@ class AppendLog:
 
 
 def padded(size: int) -> int:
-    """Bytes that an array of `size` bytes takes in a log."""
+    """Return the bytes that an array of `size` bytes takes in a log."""
     return -(-size // 8) * 8
 
 
 def offsets(begin: int, *sizes: int) -> list[int]:
-    """Where arrays of so many bytes are in a part whose payload is at `begin`; last, where it ends."""
+    """Return the offsets of arrays of these sizes in a part with its payload at `begin`, then its end."""
     found = [begin]
     for size in sizes:
         found.append(found[-1] + padded(size))
@@ -170,13 +171,13 @@ def check(path: Path, length: int, magics: tuple[bytes, ...]) -> LogEnd:
 
 
 def check_length(path: Path, length: int) -> None:
-    """Raise `RunError` if a log is shorter: to read a map beyond the end of its file kills the process."""
+    """Raise `RunError` if a log is shorter: reading a map beyond the end of its file kills the process."""
     if (size := durable.size(path)) < length:
         raise RunError(f"{path} is cut short: {size:,} of {length:,} bytes")
 
 
 def mapped(path: Path, length: int) -> np.ndarray:
-    """The first `length` bytes of a log, memory-mapped and read-only."""
+    """Map the first `length` bytes of a log, read-only."""
     if length == 0:
         return np.frombuffer(b"", np.uint8)
     with durable.open_file(path) as file:

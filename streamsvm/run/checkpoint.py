@@ -1,4 +1,4 @@
-"""Commit and recover: the protocol by which a run survives being killed at any instant.
+"""Commits and recovery: the protocol by which a run survives being killed at any instant.
 
 A commit is a folder ``checkpoint/<number>/`` with a manifest: written aside, synced, and renamed as the
 last step. The logs of duals and weights are synced before it and only ever grow, so the manifest describes
@@ -27,18 +27,19 @@ from streamsvm.run.shared_folder import await_written
 from streamsvm.run.weights import WeightStorage
 
 _KEPT_COMMITS = 2
-MAX_LOG_RATIO = 3.5  # times the weights: the most that the logs of two commits take (see `_write_weights`)
-_ASIDE = "aside"  # a commit being written, or deleted
-_MAX_LOST_METRICS = 2**24  # bytes of lost metrics: no run commits more
-_MAX_LINE = 2**16  # bytes of a line of metrics, at most
+# Upper bound of the size of two commits' logs, as a multiple of the weights' size (see `_write_weights`).
+MAX_LOG_RATIO = 3.5
+_ASIDE = "aside"  # folder of a commit that is being written or deleted
+_MAX_LOST_METRICS = 2**24  # bytes of lost metrics that are replaced by a line: no run commits more
+_MAX_LINE = 2**16  # bytes of a line of metrics
 
 _NO_LOG = LogEnd()
 
-# Writes weights to logs of a number, and returns these by their names; or None.
+# Writes weights to logs of the given number and returns the ends of these by their names; or returns None.
 WriteWeights = Callable[[int], dict[str, LogEnd] | None]
 
 _Labels = Annotated[list[str], Check(format.are_labels, "labels")]
-_COUNT_TALLIES = (CORRECT, VISITED, EMPTY, UNWEIGHTED, CLOCK)  # of the tally
+_COUNT_TALLIES = (CORRECT, VISITED, EMPTY, UNWEIGHTED, CLOCK)  # entries of a tally that are whole numbers
 _Tally = Annotated[tuple[float, ...], Check(lambda tally: _is_tally(tally), "sums and counts of a pass")]
 _Report = Annotated[dict[str, Any], Check(lambda report: _is_report(report), "the numbers of a pass")]
 _REQUIRED_NUMBERS = ("waited_seconds", "peak_memory_bytes")
@@ -50,14 +51,14 @@ _Scale = Annotated[float, Check(lambda scale: 1.0 <= scale <= 2.0, "a factor fro
 
 @dataclasses.dataclass(frozen=True)
 class StreamPosition:
-    """What a run over a stream needs beside a `RunPosition`; its blocks are the batches.
+    """Additional state of a run over a stream in a `RunPosition`; the blocks of such a run are batches.
 
     Attributes
     ----------
     place : dict
-        Where the input continues; only the stream knows what it means.
+        Place at which the input continues, in the stream's own form.
     classes : list of str
-        In the order of their codes.
+        Classes in the order of their codes.
     reported : tuple of int
         Rows, and correct predictions among them, at the last line of metrics.
     norms : tuple of float and int
@@ -65,7 +66,7 @@ class StreamPosition:
     label_groups : list of list of float
         State of `streamsvm.data.order.LabelGroups`.
     ended : bool
-        Whether the stream was read to its end.
+        True if the stream was read to its end.
     """
 
     place: dict[str, Any]
@@ -82,7 +83,7 @@ class StreamPosition:
 
 @dataclasses.dataclass(frozen=True)
 class RunPosition:
-    """How far a run has come, and everything that the rest of it depends on.
+    """Progress of a run, with all state that the rest of the run depends on.
 
     Attributes
     ----------
@@ -105,7 +106,7 @@ class RunPosition:
     metrics_length : int
         Committed bytes of ``metrics.jsonl``.
     dual_scale : float
-        By what the duals of the last pass have been multiplied, together with the weights, in the next one.
+        Factor by which the next pass has multiplied the weights and the duals of the last pass.
     average_pass : int
         The last pass for which an average was begun; 0 before there is one.
     seconds : float
@@ -115,8 +116,8 @@ class RunPosition:
     stream : StreamPosition, optional
         For a run over a stream.
     worker_logs : dict of str to LogEnd
-        What is committed of the logs that workers of a cluster have written, by their names: duals of passes
-        in `duals`, and weights of `weights_number`, which then have no other log.
+        Committed ends of the logs that workers of a cluster wrote, by their names: duals of passes in
+        `duals`, and weights of `weights_number`, which then have no other log.
     """
 
     passes_done: Count = 0
@@ -136,13 +137,13 @@ class RunPosition:
     worker_logs: _WorkerLogs = dataclasses.field(default_factory=dict)
 
     def worker_logs_of(self, kind: str, number: int) -> dict[str, LogEnd]:
-        """Those of the duals of a pass, or of the weights of a number."""
+        """Return the worker logs of a kind: of the duals of a pass, or of the weights of a number."""
         return {
             name: end for name, end in self.worker_logs.items() if format.log_number(kind, name) == number
         }
 
     def with_worker_logs(self, logs: dict[str, LogEnd]) -> RunPosition:
-        """With these too, and without those that it no longer needs."""
+        """Return the position with these worker logs added, and without those that it no longer needs."""
         together = dataclasses.replace(self, worker_logs=self.worker_logs | logs)
         needed = together.worker_logs_of(format.WEIGHT_LOG, self.weights_number)
         for pass_number in self.duals:
@@ -156,12 +157,12 @@ def _is_worker_log(name: str) -> bool:
 
 
 def _is_tally(tally: tuple[float, ...]) -> bool:
-    """Return True for a number per entry, if float64 holds the counts among them exactly."""
+    """Return True if there is a number for each entry and float64 holds the counts exactly."""
     return len(tally) == N_TALLIES and all(0 <= tally[count] < 2.0**53 for count in _COUNT_TALLIES)
 
 
 def _is_report(report: dict[str, Any]) -> bool:
-    """Return True if all entries but the event are finite numbers or None, and those used are there."""
+    """Return True if all entries but the event are finite numbers or None, and the required ones exist."""
     numbers = {name: value for name, value in report.items() if name != "event" and value is not None}
     are_finite = (type(value) in (int, float) and abs(value) < 2.0**1023 for value in numbers.values())
     return all(name in numbers for name in _REQUIRED_NUMBERS) and all(are_finite)
@@ -173,7 +174,7 @@ def commit(
     storage: WeightStorage,
     write_elsewhere: WriteWeights = lambda number: None,
 ) -> tuple[RunPosition, int]:
-    """Make `position` and the weights what the run resumes from after a crash.
+    """Commit `position` and the weights: a run that crashes later resumes from them.
 
     The caller has synced the logs of duals and the metrics up to the lengths in `position`. If a commit
     fails, the commits before it are unharmed, and the next one begins a new log of weights.
@@ -182,12 +183,12 @@ def commit(
     ----------
     run : RunDir
     position : RunPosition
-        Of the weights; what it says of their log is what the last commit returned.
+        Position of the weights, with the log of weights that the last commit returned.
     storage : WeightStorage
-        Its dirty bits say what changed since the last commit; they are cleared.
+        Weights, whose dirty bits mark the changes since the last commit; they are cleared.
     write_elsewhere : callable
-        Lets whoever else holds the weights write all of them to logs of this number; returns None if they are
-        in `storage`.
+        Lets workers that hold the weights write all of them to logs of this number; returns None if the
+        weights are in `storage`.
 
     Returns
     -------
@@ -240,7 +241,7 @@ def check_finite(path: Path | None, numbers: Any) -> None:
 def _write_weights(run: RunDir, position: RunPosition, storage: WeightStorage) -> tuple[RunPosition, int]:
     """Append the weights that changed to their log, or begin a new log with all of them.
 
-    A new log when most changed costs at most twice as much, and does not depend on the old one.
+    If most weights changed, a new log costs at most twice as much, and it does not depend on the old one.
     """
     weights, sparse_rows = storage.in_use, storage.sparse_rows
     has_no_bits = len(weights.dirty) < len(weights.current)
@@ -369,8 +370,8 @@ def recover(run: RunDir, shape: tuple[int, int] | None) -> tuple[RunPosition | N
 def cut_metrics(run: RunDir, position: RunPosition) -> tuple[RunPosition, list[str]]:
     """Cut the metrics to the committed length; return the position that fits them, and warnings.
 
-    A file that is shorter is filled up by a line that says so: with the committed length it still fits
-    every commit, whenever the next crash comes.
+    A shorter file is filled up to that length with a line that reports the loss, so that it fits every
+    commit, whenever the next crash comes.
     """
     size, length = metrics_size(run), position.metrics_length
     if size > length:
@@ -391,7 +392,7 @@ def cut_metrics(run: RunDir, position: RunPosition) -> tuple[RunPosition, list[s
 
 
 def metrics_size(run: RunDir) -> int:
-    """Bytes of the metrics; 0 if there are none."""
+    """Return the bytes of the metrics; 0 if there are none."""
     try:
         return durable.size(run.metrics)
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The run directory: the names in it, what ``run.json`` records, and who may write in it."""
+"""Run directory: the names in it, the contents of ``run.json``, and the lock of its writer."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from streamsvm.data.value_kinds import ValuesIn
 from streamsvm.errors import Call, Option, PlanError, Remedy, RunError
 from streamsvm.settings.fit import AUTO, OnlineSettings, Settings
 
-# What `resume` may change in run.json: commits made before the change still belong to the run.
+# Entries of run.json that `resume` may change: commits made before the change still belong to the run.
 _CHANGEABLE = {"settings": {"passes", "tol", "gap", "valid", "calibrate"}, "store": {"path"}}
 
 
 class RunDir:
-    """The one owner of the names in a run directory.
+    """Names of the files and folders in a run directory.
 
     Attributes
     ----------
@@ -49,31 +49,31 @@ class RunDir:
         self.model = self.path / format.MODEL
         self.lock = self.path / format.LOCK
         self.report = self.path / format.REPORT
-        # Of `streamsvm.tune`: what it was asked, what it found, and the runs that it tried.
+        # Of `streamsvm.tune`: its arguments, its results, and the runs of its trials.
         self.tuning = self.path / format.TUNING_JSON
         self.tuned = self.path / format.TUNED
         self.trials = self.path / format.TRIALS
         self.identity: str | None = None
 
     def duals(self, pass_number: int) -> Path:
-        """The log of the duals of a pass."""
+        """Return the path of the log of the duals of a pass."""
         return self.path / format.log_name(format.DUALS, pass_number)
 
     def weight_log(self, number: int) -> Path:
-        """A log of weights, numbered from 1."""
+        """Return the path of a log of weights, numbered from 1."""
         return self.path / format.log_name(format.WEIGHT_LOG, number)
 
     def last_weight_log(self) -> int:
-        """The largest number of a log of weights that exists, or 0."""
+        """Return the largest number of a log of weights that exists, or 0."""
         numbers = (format.log_number(format.WEIGHT_LOG, path.name) for path in self.path.iterdir())
         return max((number for number in numbers if number is not None), default=0)
 
     def commit_path(self, number: int) -> Path:
-        """The folder of a commit."""
+        """Return the path of the folder of a commit."""
         return self.checkpoints / f"{number:08d}"
 
     def logs(self) -> dict[Path, tuple[str, int]]:
-        """The kind and number of each log that exists."""
+        """Return the kind and number of each log that exists."""
         return {path: log for path in self.path.iterdir() if (log := _log(path.name)) is not None}
 
     def owns(self, name: str) -> bool:
@@ -82,13 +82,13 @@ class RunDir:
         return name in {*files, *format.TRANSFORM_ARRAYS, *format.TEMPORARY} or _log(name) is not None
 
     def is_being_tuned(self) -> bool:
-        """Return True if `streamsvm.tune` has not come to train this run yet, or only tries it."""
+        """Return True if this run is a trial of `streamsvm.tune`, or that of a search that has not ended."""
         search = self.path.parent.parent / format.TUNING_JSON
         is_tried = self.path.parent.name == format.TRIALS and search.exists()
         return is_tried or (not self.settings.exists() and (self.tuning.exists() or self.trials.exists()))
 
     def continues(self) -> Remedy:
-        """The remedy for a run that stopped: of `streamsvm.tune`, or of one that it tries, to tune on."""
+        """Return the remedy for a run that stopped: to resume it or, if it is being tuned, to tune on."""
         if self.is_being_tuned():
             return Remedy("{} goes on, with the same arguments", Call("tune"))
         if not self.settings.exists():
@@ -96,7 +96,7 @@ class RunDir:
         return Remedy("{} continues from the last commit", Call("resume", self.path))
 
     def remove_weights(self) -> None:
-        """Delete the weights in use, which no later process reads, once there is a model."""
+        """Delete the files of the weights, which no later process reads once there is a model."""
         for path in (self.weights, self.average_delta, self.dirty, self.sparse_weights):
             durable.remove(path)
 
@@ -152,7 +152,7 @@ class RunDir:
 
 
 def _log(name: str) -> tuple[str, int] | None:
-    """The kind and number of a log of this name."""
+    """Return the kind and number of a log of this name; None if it is another file."""
     for kind in (format.DUALS, format.WEIGHT_LOG):
         if (number := format.log_number(kind, name)) is not None:
             return kind, number
@@ -171,7 +171,7 @@ def identity(record: dict[str, Any]) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Store:
-    """What ``run.json`` records of a store, or of several that are joined."""
+    """Entry of ``run.json`` for a store, or for several that are joined."""
 
     path: Annotated[list[str], Check(bool, "a list of paths")]
     fingerprint: str
@@ -182,7 +182,7 @@ class _Store:
 
 @dataclasses.dataclass(frozen=True)
 class _FitRecord:
-    """What ``run.json`` of a fit contains."""
+    """Contents of ``run.json`` of a fit."""
 
     settings: dict[str, Any]
     store: _Store
@@ -199,7 +199,7 @@ class _FitRecord:
 
 @dataclasses.dataclass(frozen=True)
 class _StreamRecord:
-    """What ``run.json`` of a run over a stream contains."""
+    """Contents of ``run.json`` of a run over a stream."""
 
     settings: dict[str, Any]
     input: dict[str, Any]

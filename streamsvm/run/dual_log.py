@@ -1,4 +1,4 @@
-"""The log of the duals of one pass: a part for each time that new duals were written out.
+"""Log of the duals of one pass, with a part for each time that new duals were written.
 
 A block's duals are all parts with its number. A part holds rows (int32, in the order in which they were
 trained), counts (int32, duals of each), class ids (uint8, uint16 or uint32) and values (float32 or float64).
@@ -25,12 +25,12 @@ MAGICS: tuple[bytes, ...] = (DUALS_MAGIC,)
 
 
 class DualWriter(AppendLog):
-    """The log of the duals of the pass in progress, open for appending.
+    """Log of the duals of the pass in progress, open for appending.
 
     Attributes
     ----------
     worker_logs : dict of str to LogEnd
-        The logs of this pass that workers have written, by their names.
+        Logs of this pass that workers have written, by their names.
     """
 
     def __init__(self, path: Path, end: LogEnd) -> None:
@@ -38,7 +38,7 @@ class DualWriter(AppendLog):
         self.worker_logs: dict[str, LogEnd] = {}
 
     def add_worker_log(self, name: str, end: LogEnd) -> None:
-        """Count what a worker has written: its log may have come further already."""
+        """Record the end of a worker's log, unless a later end is recorded already."""
         self.worker_logs[name] = max(self.worker_logs.get(name, end), end)
 
     def append_duals(self, block: int, buffer: DualBuffer) -> None:
@@ -52,24 +52,24 @@ class DualWriter(AppendLog):
 
 
 class DualFiles(NamedTuple):
-    """Where the duals of a pass are, and what they are: as processes tell each other.
+    """Picklable description of a pass's dual log: path, dtypes, limits.
 
     Attributes
     ----------
     path : Path
-        Of the log.
+        Path of the log.
     length : int
-        Its bytes; 0 if there is none: then all duals are zero, or in the logs of workers.
+        Bytes of the log; 0 if there is none: then all duals are zero, or in the logs of workers.
     values_dtype, ids_dtype : dtype
         Types of the duals and of their ids.
     n_ids : int
-        How many ids there are: one for each class, but for the loss ``chain``.
+        Number of ids: one for each class, except with the loss ``chain``.
     max_duals : int
-        Non-zero duals that a row can have, by its loss.
+        Largest number of non-zero duals of a row (see `Loss`).
     bytes_of_bits : int
-        Bytes of a row's bits, by its loss.
+        Bytes of a row's bits (see `Loss`).
     distinct_ids : bool
-        Whether no two duals of a row have one id.
+        True if no two duals of a row have the same id.
     worker_logs : tuple of (str, int)
         Names, in the same folder, and lengths of the logs that workers wrote.
     """
@@ -86,7 +86,7 @@ class DualFiles(NamedTuple):
 
 
 class _Log:
-    """One log, memory-mapped."""
+    """Memory-mapped log."""
 
     def __init__(self, path: Path, length: int) -> None:
         self.path = path
@@ -95,13 +95,13 @@ class _Log:
 
 
 class WorkerDuals:
-    """What a worker has written at once: duals of some rows of a block.
+    """Part of a worker's log: duals of some rows of a block.
 
     Attributes
     ----------
     first_row, first_id : int
-        By which whoever knows how the work was shared finds out whose duals these are: no two workers share a
-        row of a block, but for duals of other classes.
+        First row and first id of the duals, which tell the parts of a block apart: no two workers share a row
+        of a block, except for duals of different classes.
     """
 
     def __init__(self, files: DualFiles, log: _Log, part: Part) -> None:
@@ -141,7 +141,7 @@ class WorkerDuals:
 
 
 class DualLog:
-    """The duals of a pass, for reading."""
+    """Duals of a pass, for reading."""
 
     def __init__(self, files: DualFiles) -> None:
         self.files = files
@@ -155,7 +155,7 @@ class DualLog:
 
     @functools.cached_property
     def _of_workers(self) -> dict[int, list[tuple[_Log, Part]]]:
-        """What workers wrote of each block; the command that waits for them does not look."""
+        """Parts that workers wrote, by block; read when first used, which the main process never does."""
         found: dict[int, list[tuple[_Log, Part]]] = {}
         for name, length in self.files.worker_logs:
             log = _Log(self.files.path.parent / name, length)
@@ -164,13 +164,13 @@ class DualLog:
         return found
 
     def find_parts(self) -> None:
-        """Look through the logs of workers now, and not when their duals are first asked for."""
+        """Index the logs of workers now instead of at the first request for their duals."""
         self._of_workers  # noqa: B018
 
     def of_workers(
         self, block: int, key_of: Callable[[WorkerDuals], tuple[int, int]]
     ) -> dict[tuple[int, int], WorkerDuals] | None:
-        """Return what workers wrote of a block, by what `key_of` says of it; None if they wrote nothing."""
+        """Return the parts that workers wrote of a block, by their `key_of`; None if there are none."""
         if block not in self._of_workers:
             return None
         found: dict[tuple[int, int], WorkerDuals] = {}
@@ -207,7 +207,7 @@ class DualLog:
         return self._without_repeats(block, duals)
 
     def span(self, block: int, n_rows: int, begin: int, end: int) -> OldDuals:
-        """Return a copy of the duals of successive rows of a block of `n_rows`, at ends of workers' parts."""
+        """Return a copy of the duals of successive rows of a block; no worker's part crosses their ends."""
         files, n_bytes = self.files, self.files.bytes_of_bits
         of_workers = self.of_workers(block, lambda duals: (duals.first_row, duals.first_id))
         if of_workers is None:
@@ -224,11 +224,11 @@ class DualLog:
         return self._without_repeats(block, joined(parts, end - begin, n_bytes))
 
     def foreign(self, block: int) -> RunError:
-        """The error for duals of a block that are impossible."""
+        """Return the error for duals of a block that are impossible."""
         return _foreign(self.files.path, block)
 
     def check_rows(self, block: int, duals: RowDuals, rows: np.ndarray) -> None:
-        """Raise `RunError` unless duals are of these rows, and no two of one row have one id."""
+        """Raise `RunError` unless the duals are those of these rows, with distinct ids in each row."""
         at = np.cumsum(duals.counts, dtype=np.int64) - duals.counts
         if not np.array_equal(duals.rows, rows):
             raise _foreign(self.files.path, block)
@@ -240,7 +240,7 @@ class DualLog:
         return duals
 
     def _place(self, part: Part, duals: OldDuals) -> bool:
-        """Write to `duals` where those of a part are; return False if it cannot be a part of this run."""
+        """Write the places of a part's duals to `duals`; return False if the part cannot be of this run."""
         _, n, n_entries = part.numbers
         if n < 0 or n_entries < 0:
             return False

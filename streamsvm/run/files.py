@@ -1,4 +1,4 @@
-"""What a training keeps between its blocks: duals, commits, metrics and the model; on disk, or in memory."""
+"""Storage for a training's duals, commits, metrics and model: a run directory, or memory."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ from streamsvm.transforms import Transform, records_of
 
 
 class RunFiles:
-    """The files of a run directory that is locked by this process.
+    """Files of a run directory that is locked by this process.
 
     Parameters
     ----------
     run : RunDir
     values_dtype, ids_dtype : dtype
-        Of the duals and of their ids, which are classes mostly.
+        Types of the duals and of their ids, which are mostly classes.
     n_ids, max_duals, bytes_of_bits : int
-        How many ids there are, the most duals that a row can have, and the bytes of its bits (see `Loss`).
+        Number of ids, largest number of duals of a row, and bytes of its bits (see `Loss`).
     every : Interval
-        When to commit.
+        Interval between commits.
     distinct_ids : bool
-        Whether no two duals of a row have one id.
+        True if no two duals of a row have the same id.
 
     Attributes
     ----------
     checkpoints, checkpoint_seconds, checkpoint_bytes : int, float, int
         Commits made, the time that they took, and the bytes of weights that they wrote.
     warnings : list of str
-        What was repaired when the run was recovered.
+        Repairs that were made when the run was recovered.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class RunFiles:
         self._distinct_ids = distinct_ids
 
     def recover(self, shape: tuple[int, int] | None) -> RunPosition | None:
-        """The position of the last commit, to which the files are cut back; None before the first one."""
+        """Cut the files back to the last commit, and return its position; None before the first commit."""
         position, self.warnings = recover(self.run, shape)
         if position is None:
             if self.run.model.exists():  # of a run that ended, so it had commits
@@ -83,7 +83,7 @@ class RunFiles:
         return position
 
     def restore(self, position: RunPosition, storage: Any) -> None:
-        """Write the committed weights into those of `storage`, which are zero."""
+        """Write the committed weights into `storage`, whose weights must be zero."""
         number = position.weights_number
         if position.weights.length:
             restore(self.run.weight_log(number), position.weights.length, storage)
@@ -91,7 +91,7 @@ class RunFiles:
             restore(self.run.path / name, end.length, storage)
 
     def old_duals(self, position: RunPosition, pass_number: int) -> DualLog:
-        """The duals that `position` says are committed of a pass."""
+        """Open the duals of a pass that are committed by `position`."""
         end = position.duals.get(pass_number, LogEnd())
         written = position.worker_logs_of(format.DUALS, pass_number)
         return DualLog(DualFiles(
@@ -100,7 +100,7 @@ class RunFiles:
         ))  # fmt: skip
 
     def new_duals(self, position: RunPosition, pass_number: int) -> DualWriter:
-        """The log of the duals of a pass, to append to what `position` says is committed of it."""
+        """Open the log of the duals of a pass, to append to the part that is committed by `position`."""
         return DualWriter(self.run.duals(pass_number), position.duals.get(pass_number, LogEnd()))
 
     def commit(
@@ -110,9 +110,9 @@ class RunFiles:
         new: Any = None,
         write_elsewhere: WriteWeights = lambda number: None,
     ) -> RunPosition:
-        """Make `position` the state that a crash falls back to; `new` is the log that is being written.
+        """Commit `position`; `new` is the log of duals that is being written.
 
-        `write_elsewhere` is that of `streamsvm.run.checkpoint.commit`.
+        `write_elsewhere` is as for `streamsvm.run.checkpoint.commit`.
         """
         begin = time.perf_counter()
         if new is not None:
@@ -137,7 +137,7 @@ class RunFiles:
         check_finite(self.run.path, numbers)
 
     def append_metrics(self, position: RunPosition, record: dict[str, Any]) -> RunPosition:
-        """Append a line to the metrics; the position that includes it."""
+        """Append a line to the metrics, and return the position that includes it."""
         self.check_finite(record)
         with durable.open_file(self.run.metrics, "ab") as file:
             file.write(json.dumps(record).encode() + b"\n")
@@ -154,11 +154,9 @@ class RunFiles:
         tree: ClassTree | None = None,
         transforms: Sequence[Transform] | None = None,
     ) -> str:
-        """Write the model, and delete what extending the run does not need.
+        """Write the model, and delete the files of weights and all commits but the last.
 
-        That is the files of weights, which no later process reads, and all commits but the last.
-
-        `complete`, `costs`, `tree` and `transforms` are those of `streamsvm.model.serialization.save_model`.
+        `complete`, `costs`, `tree` and `transforms` are as for `streamsvm.model.serialization.save_model`.
         """
         complete = complete or self._keep_temperature
         save_model(
@@ -184,7 +182,7 @@ class RunFiles:
 
 
 class MemoryDuals:
-    """The duals of a pass, in memory: what `DualWriter` and `DualLog` do with a file."""
+    """Duals of a pass in memory, instead of a `DualWriter` and a `DualLog`."""
 
     end = LogEnd()
     worker_logs: ClassVar[dict[str, LogEnd]] = {}
@@ -210,7 +208,7 @@ class MemoryDuals:
 
 
 class MemoryRun:
-    """What `RunFiles` keeps, for a training of arrays in memory: no file is written."""
+    """Storage of a training of arrays, instead of `RunFiles`: everything is in memory."""
 
     checkpoints = 0
     checkpoint_seconds = 0.0
@@ -224,7 +222,7 @@ class MemoryRun:
         self._duals: dict[int, MemoryDuals] = {}
 
     def old_duals(self, position: RunPosition, pass_number: int) -> MemoryDuals:
-        """The duals of a pass; those of earlier ones are dropped."""
+        """Return the duals of a pass, and drop those of earlier passes."""
         self._duals = {p: duals for p, duals in self._duals.items() if p >= pass_number}
         return self.new_duals(position, pass_number)
 
@@ -261,7 +259,7 @@ class MemoryRun:
         tree: ClassTree | None = None,
         transforms: Sequence[Transform] | None = None,
     ) -> str:
-        """Make the model; there is no folder to complete."""
+        """Keep the model in memory; there is no folder to complete."""
         coef = coefficients.stored()
         transforms = transforms or []
         record = {**record, "transforms": records_of(transforms)}

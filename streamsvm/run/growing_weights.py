@@ -1,4 +1,4 @@
-"""Weights of a stream: they grow by the features and classes that appear on the way."""
+"""Weights for a stream, which grow by the features and classes that appear on the way."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COPIED_BYTES = 2**24  # bytes copied at a time when columns are added
 
 
 class GrowingWeights(DenseWeights):
-    """The weights, their average's delta and their dirty bits in memory-mapped files that grow.
+    """Weights, their average's delta and their dirty bits in memory-mapped files that grow.
 
     The files are longer than what is in use, and sparse: a feature whose weights never changed takes no
     disk. A class that appears takes one of the columns of padding, which are zero. When none is left the
@@ -32,10 +32,10 @@ class GrowingWeights(DenseWeights):
     Parameters
     ----------
     shape : tuple of int
-        Features and columns to begin with; columns may be 0 for as few as possible.
+        Initial features and columns; 0 columns stand for as few as possible.
     dtype : dtype
     paths : tuple of Path
-        Of the weights, the average's delta, and the dirty bits; new files take their places.
+        Files of the weights, the average's delta, and the dirty bits; existing ones are replaced.
 
     Raises
     ------
@@ -59,7 +59,7 @@ class GrowingWeights(DenseWeights):
 
     @property
     def in_use(self) -> Weights:
-        """The weights of the features in use."""
+        """Weights of the features in use."""
         n, weights = self._n_features, self.weights
         return weights._replace(
             current=weights.current[:n], average_delta=weights.average_delta[:n], dirty=weights.dirty[:n]
@@ -86,7 +86,7 @@ class GrowingWeights(DenseWeights):
         pass
 
     def begin_average(self) -> None:
-        """Nothing to do: the average of a stream begins with its first row, where its delta is zero."""
+        """Do nothing: the average of a stream begins with its first row, where its delta is zero."""
 
     def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:
         weights = self.in_use

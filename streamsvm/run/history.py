@@ -1,4 +1,4 @@
-"""What the lines of a run's ``metrics.jsonl`` and ``tune.jsonl`` say, as far as they can be read."""
+"""Reports of a run, read from ``metrics.jsonl`` and ``tune.jsonl``; damaged lines are left out."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from streamsvm.errors import RunError
 from streamsvm.model.results import FitResult, OnlineResult
 from streamsvm.run.directory import RunDir
 
-_MAX_BYTES = 2**26  # of a file of lines: those of the longest runs take a few megabytes
-_MAX_NAMED = 3  # damaged lines that are named one by one
+_MAX_BYTES = 2**26  # largest part of a file that is read: those of the longest runs take a few megabytes
+_MAX_NAMED = 3  # largest number of damaged lines that are named one by one
 
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """The reports of a run, in their order.
+    """Reports of a run, in their order.
 
     Attributes
     ----------
     name : str
-        What errors call the run.
+        Name of the run in errors.
     settings : dict
-        Of the run; empty if only its search over C is known.
+        Settings of the run; empty if only its search over C is known.
     rows : list of dict
         Reports within the first pass, or of a run over a stream.
     passes : list of dict
         Reports of passes, each with its number as ``pass``.
     tried : list of dict
-        The settings that ``streamsvm tune`` tried.
+        Settings that ``streamsvm tune`` tried.
     notes : list of str
-        What could not be read, a sentence each.
+        A sentence for each thing that could not be read.
     """
 
     name: str
@@ -47,7 +47,7 @@ class History:
 
 
 def history_of(run: Any) -> History:
-    """The history of a run directory, of a `FitResult` or `OnlineResult`, or of a model that has one.
+    """Return the history of a run directory, of a `FitResult` or `OnlineResult`, or of a model with one.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def history_of(run: Any) -> History:
 
 
 def read_history(path: Path) -> History:
-    """The history of the run directory `path`, which another process may be writing."""
+    """Read the history of the run directory `path`, which another process may be writing."""
     run = RunDir(path)
     notes: list[str] = []
     tried = _lines(run.tuned, notes)
@@ -105,7 +105,7 @@ def read_history(path: Path) -> History:
 
 
 def _lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
-    """The objects in a file of JSON lines; one sentence in `notes` says which lines are none."""
+    """Read the objects in a file of JSON lines; a sentence in `notes` names lines without one."""
     try:
         with durable.named(path), durable.open_file(path) as file:
             content = file.read(_MAX_BYTES + 1)
@@ -142,7 +142,7 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 
 def number(record: dict[str, Any], name: str) -> float | None:
-    """A finite number in a record; None if there is none under this name."""
+    """Return a finite number in a record; None if there is none under this name."""
     value = record.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -154,16 +154,16 @@ def number(record: dict[str, Any], name: str) -> float | None:
 
 
 def points(records: list[dict[str, Any]], x: str, y: str) -> tuple[list[float], list[float]]:
-    """The numbers under two names, of the records that have both."""
+    """Return the numbers under two names, of the records that have both."""
     found = [(number(record, x), number(record, y)) for record in records]
     pairs = [(a, b) for a, b in found if a is not None and b is not None]
     return [a for a, _ in pairs], [b for _, b in pairs]
 
 
 def with_seconds(passes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Reports of passes with ``trained_seconds``: the training time up to the end of each.
+    """Return reports of passes with ``trained_seconds``, the training time up to the end of each.
 
-    It is left out from the first pass on whose report is missing. Measuring the gap is not training.
+    From the first missing report on it is NaN. The time of measuring the gap does not count.
     """
     total, result = 0.0, []
     for expected, record in enumerate(passes, 1):

@@ -1,4 +1,4 @@
-"""Tells whether processes, perhaps of several machines, see the same folder and what is written there."""
+"""Checks that processes, perhaps of several machines, see the same folder and each other's files there."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from streamsvm.base import durable, format
 from streamsvm.base.threads import WorkersLost
 from streamsvm.errors import RunError
 
-_MAX_DELAY = 30.0  # seconds after which a network file system shows what another machine has made durable
+_MAX_DELAY = 30.0  # seconds until a network file system shows what another machine has made durable
 
 
 @contextlib.contextmanager
 def sample_file(folder: Path) -> Iterator[Path]:
-    """Keep a file of a new name in a folder until the end; raises `RunError` if it cannot be written."""
+    """Keep a file of a new name in a folder during the context; `RunError` if it cannot be written."""
     sample = folder / _any_name()
     try:
         sample.touch()
@@ -31,7 +31,7 @@ def sample_file(folder: Path) -> Iterator[Path]:
 
 
 def why_out_of_reach(sample: Path) -> str | None:
-    """Say why this process does not see a sample or cannot write beside it; None if it does and can."""
+    """Return the reason why this process cannot see a sample file or write beside it, or None."""
     own = sample.with_name(_any_name())
     try:
         sample.stat()
@@ -50,7 +50,7 @@ def why_out_of_reach(sample: Path) -> str | None:
 
 
 def await_written(folder: Path, lengths: Mapping[str, int]) -> None:
-    """Wait until this process, too, sees so many bytes of files that others have written and made durable.
+    """Wait until this process sees these lengths of files that others have written and made durable.
 
     Raises `WorkersLost` if it does not.
     """
@@ -72,5 +72,5 @@ def _size(path: Path) -> int:
 
 
 def _any_name() -> str:
-    """Name a log that no pass needs: what a crash leaves behind is deleted with other logs."""
+    """Return a new name of a log that no pass needs: a file left by a crash is pruned with other logs."""
     return format.log_name(format.DUALS, 0, uuid.uuid4().hex)

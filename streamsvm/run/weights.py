@@ -1,4 +1,4 @@
-"""Where the weights are: in memory, or in memory-mapped files that may exceed it."""
+"""Storage of the weights: in memory, or in memory-mapped files that may exceed it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from streamsvm.run.directory import RunDir
 from streamsvm.run.weight_log import mark_known, multiply_known
 
 LARGEST_FILE = 2**43  # bytes: ext4 ends at 16 TB
-# Weights in memory up to this size (bytes) are written whole by each commit: marking what changes in them
-# would take a tenth of the training where classes are few.
+# Weights in memory up to this size (bytes) have no dirty bits, and each commit writes them whole: marking
+# changes would take a tenth of the training time where classes are few.
 _MAX_UNTRACKED_BYTES = 2**26
 _HUGE_PAGE = 2**21
 
@@ -64,7 +64,7 @@ def map_array(
 
 
 def _reads_take_space(path: Path, descriptor: int, mapped: mmap.mmap) -> bool:
-    """Whether a hole of a mapped file takes space once it is read; its last page is one, if any is."""
+    """Return True if a hole of a mapped file takes space once it is read; tests the last page."""
     if durable.free_bytes(path) < mmap.PAGESIZE:  # reading it might end the process
         return hasattr(os, "posix_fallocate")
     before = os.fstat(descriptor).st_blocks
@@ -73,12 +73,12 @@ def _reads_take_space(path: Path, descriptor: int, mapped: mmap.mmap) -> bool:
 
 
 class WeightStorage(Protocol):
-    """What a learner asks of the weights, wherever they are.
+    """Interface of the storage of weights for a learner.
 
     Attributes
     ----------
     weights : Weights
-        As kernels take them. It may be replaced by any method that is not said to leave it alone.
+        The weights in the form that kernels take. Any method may replace it.
     sparse_rows : SparseRows or None
         The sparse rows of the weights, and the bound rows; None if the weights are in the matrix.
     n_features : int
@@ -89,41 +89,41 @@ class WeightStorage(Protocol):
 
     @property
     def in_use(self) -> Weights:
-        """The weights that a commit and a model hold: without what is mapped for features to come."""
+        """Weights for a commit or a model: without rows that are mapped for features to come."""
 
     @property
     def n_features(self) -> int: ...
 
     def bind(self, rows: Rows) -> Rows:
-        """Make these rows the ones that kernels are about to visit; return what they take as rows."""
+        """Prepare for visits of these rows, and return them in the form that kernels take."""
 
     def release(self) -> None:
-        """Keep no reference to the bound rows."""
+        """Drop references to the bound rows."""
 
     def make_room(self) -> None:
-        """Have room for the changes that a visit of any bound row may make."""
+        """Make room for the changes that a visit of any bound row may make."""
 
     def grow(self, n_features: int, n_classes: int) -> None:
-        """Have at least so many features, and columns for so many classes."""
+        """Make room for at least so many features, and columns for so many classes."""
 
     def begin_average(self) -> None:
-        """Let the average of the iterates begin with the present one."""
+        """Start the average of the iterates at the current weights."""
 
     def scale(self, factor: float) -> None:
         """Multiply the weights by a factor, before an average begins."""
 
     def end_pass(self) -> None:
-        """Drop what is negligible, if that saves anything."""
+        """Drop negligible weights, if that saves anything."""
 
     def check_room(self, rows: Rows) -> None:
         """Raise `RunError` if the disk cannot take what a block of these rows may change."""
 
     def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:
-        """The coefficients of a model: of the last iterate (None), or of the average."""
+        """Return the coefficients of a model: of the last iterate (None), or of the average."""
 
 
 class DenseWeights:
-    """A matrix of fixed shape, in memory or over files.
+    """Weights in a matrix of fixed shape, in memory or mapped from files.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ class DenseWeights:
     paths : tuple of Path or None
         Files of the weights, of the average's delta and of the dirty bits; None for memory.
     average : bool
-        Whether an average can be kept.
+        True if an average can be kept.
     """
 
     sparse_rows: Any = None
@@ -190,7 +190,7 @@ class DenseWeights:
         mark_known(self.weights.dirty)
 
     def check_room(self, rows: Rows) -> None:
-        """As `WeightStorage` says: a full disk would end the process where a page is first written."""
+        """Raise `RunError` if the disk is too full: the first write to a page would then end the process."""
         arrays = [
             (path, array)
             for path, array in zip(self._paths, (*self.weights[:2], self.weights.dirty), strict=True)
@@ -209,16 +209,16 @@ class DenseWeights:
 
 
 def check_mapped(arrays: Sequence[tuple[Path, np.ndarray]], n_rows: int) -> None:
-    """Raise `RunError` unless mapped files are whole, and their disk can take `n_rows` rows more of each.
+    """Raise `RunError` unless mapped files are whole, and their disk has room for `n_rows` more rows of each.
 
     A mapped file is sparse: a page takes space when it is first written. If there is none left by then, or
-    the file was cut short, the operating system ends the process by a signal. So this is to be called
-    before rows are written. Nothing is lost either way: a run never resumes from these files.
+    the file was cut short, the operating system ends the process by a signal. So this is called before rows
+    are written. Nothing is lost either way: a run never resumes from these files.
 
     Parameters
     ----------
     arrays : sequence of (Path, ndarray of shape (n, columns))
-        Files, in one run directory, and what is mapped of them. A file that was removed is fine, because its
+        Files, in one run directory, and the arrays mapped from them. A file may have been removed, since its
         map lives on.
     n_rows : int
         Rows that may be written next; those that never were need space.

@@ -1,4 +1,4 @@
-"""The default of C: one over the mean squared norm of the rows, without a constant feature.
+"""Automatic C: one over the mean squared norm of the rows, without a constant feature.
 
 A block step moves a row's scores by at most C‖x‖² for each class, so this C makes the largest step about one
 margin, whatever the scale of the data. An intercept does not change the scale of the data, and so not C.
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from streamsvm.store import Store
     from streamsvm.transforms import Transform
 
-_ROWS_AT_ONCE = 2**18  # rows whose norms are read at a time
-_MAX_SLICES, _SLICE_ROWS = 64, 1024  # rows of AnnData by others that are looked at: its norms are not stored
-_STREAM_ROWS = 1000  # of a stream, from whose norms C is chosen
+_ROWS_AT_ONCE = 2**18  # norms read at a time
+_MAX_SLICES, _SLICE_ROWS = 64, 1024  # a sample of the rows, where norms are not stored
+_STREAM_ROWS = 1000  # first rows of a stream, from whose norms C is chosen
 _MAX_DOUBLINGS = 30
 _MIN_C, _MAX_C = sys.float_info.min, sys.float_info.max
 
 
 def choose_c(store: Store, transforms: Sequence[Transform], settings: Settings) -> tuple[Settings, bool]:
-    """Settings in which C and first_C are numbers, and whether C was chosen here.
+    """Return settings in which C and first_C are numbers, and whether C was chosen here.
 
     `store` has the rows after `transforms`. A store made by `streamsvm.convert` has the norms of all its
     rows; of other AnnData, and of rows that are transformed, up to 64 slices of 1,024 rows are read, evenly
@@ -46,13 +46,13 @@ def choose_c(store: Store, transforms: Sequence[Transform], settings: Settings) 
 
 
 def begins_smaller(settings: Settings) -> bool:
-    """Whether the first pass shall have the automatic C, if that is smaller."""
+    """Return True if the first pass has the automatic C, provided that it is smaller."""
     loss = get_loss(settings.loss)
     return settings.first_C == AUTO and settings.tol is not None and settings.keep_duals and loss.linear_duals
 
 
 def with_c(settings: Settings, automatic: float) -> Settings:
-    """Settings with numbers for C and first_C; `automatic` is what auto stands for.
+    """Return settings with numbers for C and first_C; `automatic` takes the place of "auto".
 
     An automatic first_C is so large that C is reached when half of the passes are made.
 
@@ -67,15 +67,15 @@ def with_c(settings: Settings, automatic: float) -> Settings:
 
 
 def norms_of_c(norm2: np.ndarray, transforms: Sequence[Transform], dtype: np.dtype) -> np.ndarray:
-    """Squared norms of rows without the constant feature that one of their transforms may have added.
+    """Return squared norms of rows without the constant feature that a transform may have added.
 
     Parameters
     ----------
     norm2 : ndarray of float64, shape (n_rows,)
-        Of the transformed rows.
+        Squared norms of the transformed rows.
     transforms : sequence of Transform
     dtype : dtype
-        Of the values.
+        Type of the values.
     """
     for transform in transforms:
         if transform.constant:
@@ -84,7 +84,7 @@ def norms_of_c(norm2: np.ndarray, transforms: Sequence[Transform], dtype: np.dty
 
 
 def c_for(total: float, count: int) -> float:
-    """C for `count` rows whose squared norms sum to `total`: positive and finite; 1 if there are none."""
+    """Return C for `count` rows whose squared norms sum to `total`: positive and finite; 1 without rows."""
     with np.errstate(all="ignore"):
         mean = np.float64(total) / np.float64(count)
         C = 1.0 / mean if mean > 0 else 1.0
@@ -94,21 +94,21 @@ def c_for(total: float, count: int) -> float:
 def running_costs(
     norm2: np.ndarray, visited: int, norm_sum: float, n_norms: int
 ) -> tuple[np.ndarray, float, int]:
-    """C for each row of a stream: for the norms of the first 1,000 rows, or of those up to the row.
+    """Choose C for each row of a stream, from the norms of the first 1,000 rows, or of those up to the row.
 
     Parameters
     ----------
     norm2 : ndarray of float64, shape (n_rows,)
         Squared norms of the next rows.
     visited : int
-        Rows before them.
+        Number of rows before these.
     norm_sum, n_norms : float, int
-        Sum and number of the squared norms, other than 0, of those before them that count.
+        Sum and number of the nonzero squared norms among the first 1,000 rows that came before these.
 
     Returns
     -------
     tuple
-        The C of each row, and `norm_sum` and `n_norms` behind them.
+        The C of each row, and `norm_sum` and `n_norms` after the rows.
     """
     n = min(max(_STREAM_ROWS - visited, 0), len(norm2))  # rows that still decide
     sums = np.cumsum([norm_sum, *norm2[:n]])
@@ -120,7 +120,7 @@ def running_costs(
 
 
 def _all_norms(store: Store) -> Iterator[tuple[int, int, np.ndarray]]:
-    """First row, the one after the last, and their squared norms."""
+    """Yield ranges of rows as (begin, end, squared norms): all rows, or a sample if norms are not stored."""
     if store.native:
         for begin in range(0, store.n_rows, _ROWS_AT_ONCE):
             end = min(begin + _ROWS_AT_ONCE, store.n_rows)

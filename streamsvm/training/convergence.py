@@ -1,4 +1,4 @@
-"""What to say of a training that ended far from the optimum."""
+"""Warnings about a training that ended far from the optimum."""
 
 from __future__ import annotations
 
@@ -58,9 +58,10 @@ def gap_warning(
 
 
 def passes_to(target: float, gap: float, history: History) -> int:
-    """About how many passes, in all, bring the relative gap down to `target`.
+    """Estimate the total number of passes that bring the relative gap down to `target`.
 
-    It is expected to fall in each pass as in the last one, within limits; slowly if that is not known.
+    The gap is expected to fall in each pass by the factor of the last one, within limits; slowly if that
+    factor is not known.
     """
     gaps = [record["relative_gap"] for record in history[-2:] if record.get("relative_gap")]
     factor = gaps[1] / gaps[0] if len(gaps) == 2 else _SLOWEST_DECAY
@@ -69,14 +70,15 @@ def passes_to(target: float, gap: float, history: History) -> int:
 
 
 def small_c_warning(settings: Settings, passes: int) -> list[str]:
-    """A warning if the last of the passes did not have the C that was wanted."""
+    """Return a warning if C had not yet grown to the value in the settings when the last pass was made."""
     share = settings.share_of_C(passes)
     if share >= 1 or settings.C_path is not None:
         return []
     C = settings.C
     return [
         Message(
-            f"the last pass had C {C * share:.3g}, which grows to {C:g}: the model is as of a smaller C",
+            f"C had grown only to {C * share:.3g} of {C:g} when training ended: the model is that of the "
+            "smaller C",
             Remedy("make more passes, or give a larger first C"),
         )
     ]

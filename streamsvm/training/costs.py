@@ -227,9 +227,9 @@ def _file_entries(path: Path) -> _Entries:
 
 
 def check_multilabel(settings: Settings, *, multilabel: bool, where: str) -> None:
-    """Raise `SettingsError` if several labels a row meet a loss of one label a row.
+    """Raise `SettingsError` if rows may have several labels, and the settings are for rows of one label.
 
-    Also if the solver, or a cost in the settings, applies only to data of one label a row.
+    That depends on the loss, the solver and the costs. Errors call the data `where`.
     """
     if not multilabel:
         return

@@ -37,7 +37,7 @@ from streamsvm.transforms import apply, features_after, parse_transforms
 from streamsvm.transforms.defaults import OF_MATRICES, with_transform
 from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_rows
 
-_MAX_BUFFERED_DUALS = 2**22  # duals that are collected before they are stored
+_MAX_BUFFERED_DUALS = 2**22  # entries of the buffer of new duals
 
 
 def fit_matrix(
@@ -72,7 +72,7 @@ def fit_matrix(
 
 
 def automatic_c(X: Any, y: Any, groups: Any, settings: Settings, given: Mapping[str, Any]) -> float:
-    """The C that `fit_matrix` would choose."""
+    """Return the C that `fit_matrix` would choose."""
     rows, _, matrix = _labelled(X, y, groups, settings, given)
     settings = with_transform(settings, matrix.encoding, OF_MATRICES)
     return _prepared(rows, matrix.n_features, settings, matrix.names)[-1].C
@@ -81,7 +81,7 @@ def automatic_c(X: Any, y: Any, groups: Any, settings: Settings, given: Mapping[
 def _labelled(
     X: Any, y: Any, groups: Any, settings: Settings, given: Mapping[str, Any]
 ) -> tuple[Rows, dict[str, Any], Matrix]:
-    """As `labelled_rows`, with the weights of the rows as their costs, if there are any, and groups."""
+    """Return the results of `labelled_rows`, in which the rows have their weights as costs, and groups."""
     X = with_layer(X, settings.layer, settings.raw)
     rows, labels, matrix = labelled_rows(X, labels_of(X, y, settings.label), np.dtype(settings.dtype))
     if settings.sample_weight not in (None, NONE):
@@ -97,7 +97,11 @@ def _labelled(
 def _prepared(
     rows: Rows, n_features: int, settings: Settings, names: Any
 ) -> tuple[Rows, np.ndarray, FittedTransforms, Settings]:
-    """Rows after their transforms, with their weights as costs; which of them are trained on; and C."""
+    """Transform the rows, select those to train on, and choose C.
+
+    Returns the rows, with their weights as costs; a mask of those that are trained on; the transforms; and
+    settings in which C is a number.
+    """
     cost = rows.cost if len(rows.cost) else np.ones(rows.n_rows)
     used, part = cost > 0, held_out_part(settings)
     if part is not None:
@@ -136,9 +140,9 @@ def fit_rows(
     n_features : int
     settings : Settings
     names : sequence of str, optional
-        Of the features.
+        Names of the features.
     encoding : dict, optional
-        How columns became them.
+        Record of the encoding of columns as features.
     callbacks : Callbacks
     given : mapping
         ``costs`` and ``tree`` that are not files, by name.

@@ -1,4 +1,4 @@
-"""What a fit holds, and where: weights first, then the blocks in what they leave of the budget."""
+"""Memory plan of a fit: weights are placed first, blocks get the rest of the budget."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from streamsvm.store.sliced import SlicedStore, choose_slice_rows
 from streamsvm.training.parallel.class_groups import ClassGroups
 from streamsvm.training.parallel.splits import groups_of, why_split
 
-_DIRTY_BYTES = 16  # bytes of a feature's dirty bits
-_TYPICAL_ROW_DUALS = 8  # that a row has, on average and at most after the first pass, with few exceptions
+_DIRTY_BYTES = 16  # size of a feature's dirty bits
+_TYPICAL_ROW_DUALS = 8  # bound, with few exceptions, of the mean number of a row's duals after the first pass
 
 
 def plan_fit(store: Store, settings: Settings, *, cluster: bool = False) -> tuple[Plan, np.ndarray]:
-    """The memory plan of a fit, and the first row of each of its blocks.
+    """Return the memory plan of a fit, and the first row of each of its blocks.
 
     Weights are read and written at random, rows in sequence. So weights, their dirty bits and their average
     are in memory if they leave room for small blocks; else the average, then the weights too are
@@ -100,9 +100,9 @@ def plan_fit(store: Store, settings: Settings, *, cluster: bool = False) -> tupl
 
 
 def in_slices(store: Store, settings: Settings, *, cluster: bool = False) -> Store:
-    """The store to train on: in random slices if it is not shuffled and has several blocks.
+    """Return the store to train on: in random slices if it is not shuffled and has several blocks.
 
-    In its own order if its labels are even in it, and slices were shorter than chunks.
+    It keeps its own order if its labels are spread evenly and slices would be shorter than chunks.
     """
     if store.shuffled or store.grouped or settings.slice_rows == 0:
         return store
@@ -119,7 +119,7 @@ def in_slices(store: Store, settings: Settings, *, cluster: bool = False) -> Sto
 
 
 def choices(store: Store, settings: Settings, budget: int, *, cluster: bool = False) -> list[Plan]:
-    """The plans for a budget: the fastest first, the one that needs the least memory last."""
+    """Return the plans for a budget: the fastest first, the one that needs the least memory last."""
     size, dirty = array_bytes(store, settings), _DIRTY_BYTES * weight_rows(store, settings)
     sequences = get_loss(settings.loss).sequences
     plan = functools.partial(_plan, store, settings, budget, longest=longest_group(store) if sequences else 1)
@@ -150,31 +150,31 @@ def choices(store: Store, settings: Settings, budget: int, *, cluster: bool = Fa
 
 
 def has_common_dual(settings: Settings, *, multilabel: bool) -> bool:
-    """Whether sparse rows of weights are trained with a common dual, by their loss and what errors weigh."""
+    """Return True if the loss and the costs allow a common dual (see `streamsvm.losses.common_dual`)."""
     plain = settings.costs is None and settings.tree is None and not multilabel and settings.splits == 1
     exact = settings.solver == "newton" and settings.inner_passes in (0, AUTO)
     return plain and exact and get_loss(settings.loss).common_dual
 
 
 def find_budget(settings: Settings) -> int:
-    """The bytes that a plan may use: `settings.memory`, or what the process may have, if that is less."""
+    """Return the bytes that a plan may use: `settings.memory`, or less if the process may have less."""
     limit = memory_limit()
     return min(settings.memory, max(limit - INTERPRETER, limit // 4))
 
 
 def array_bytes(store: Store, settings: Settings) -> int:
-    """Size of the weights as a matrix; of their average, as much again."""
+    """Return the size of the weights as a matrix, in bytes; their average takes as much again."""
     rows, columns = weight_rows(store, settings), columns_of(store, settings)
     return rows * columns * np.dtype(settings.dtype).itemsize
 
 
 def weight_rows(store: Store, settings: Settings) -> int:
-    """Rows of the weights: one for each feature, and those that the loss adds."""
+    """Return the number of rows of the weights: one for each feature, and those that the loss adds."""
     return store.n_features + get_loss(settings.loss).extra_rows(store.n_classes)
 
 
 def columns_of(store: Store, settings: Settings) -> int:
-    """Columns of the weights."""
+    """Return the number of columns of the weights."""
     groups = _groups(store, settings)
     if groups is not None:
         return groups.n_columns
@@ -187,14 +187,14 @@ def _groups(store: Store, settings: Settings) -> ClassGroups | None:
 
 
 def row_dual_bytes(store: Store, settings: Settings) -> int:
-    """The bytes that the duals of a row take: on average, if the loss has few."""
+    """Return the bytes that the duals of a row take: the most, or a mean if the loss has few duals."""
     loss = settings.trained_loss
     most = _TYPICAL_ROW_DUALS if loss.duals == "sparse" else loss.max_duals(store.n_classes, settings.solver)
     return most * (np.dtype(settings.dtype).itemsize + dual_id_dtype(dual_ids(store, settings)).itemsize)
 
 
 def dual_ids(store: Store, settings: Settings) -> int:
-    """How many ids duals have: one for each class mostly, or for each column if the classes are split."""
+    """Return the number of ids of duals: mostly one for each class; for each column if classes are split."""
     groups = _groups(store, settings)
     if groups is not None:
         return groups.n_columns
@@ -202,7 +202,7 @@ def dual_ids(store: Store, settings: Settings) -> int:
 
 
 def pair_bytes(n_classes: int, settings: Settings, columns: int) -> int:
-    """Bytes of margins and costs of pairs of classes, and of the table that they are made from."""
+    """Return the bytes of margins and costs of pairs of classes, and of the matrix they are made from."""
     if settings.costs is None:
         return 0
     margins = settings.costs_as != COSTS
@@ -211,7 +211,7 @@ def pair_bytes(n_classes: int, settings: Settings, columns: int) -> int:
 
 
 def chain_bytes(settings: Settings, longest: int, k: int) -> int:
-    """The most bytes that the scratch arrays of a visit take, for the longest chain and `k` classes."""
+    """Return the bytes of a visit's scratch arrays, at most, for the longest chain and `k` classes."""
     # Scores, steps and the best labels before each token; of pairs, transitions and steps; inner products.
     common = 3 * longest * k + 2 * k**2 + longest**2
     if settings.solver == "cached":
@@ -223,7 +223,7 @@ def chain_bytes(settings: Settings, longest: int, k: int) -> int:
 
 
 def check_has_groups(settings: Settings, *, has_groups: bool, where: str) -> None:
-    """Raise `SettingsError` if the loss needs groups of rows, and the data, which `where` names, has none."""
+    """Raise `SettingsError` if the loss needs groups of rows, and the data called `where` has none."""
     if get_loss(settings.loss).sequences and not has_groups:
         raise SettingsError(
             f"the loss {settings.loss} needs to know which rows are a sequence, and {where} does not say it",
@@ -233,9 +233,9 @@ def check_has_groups(settings: Settings, *, has_groups: bool, where: str) -> Non
 
 
 def dense_duals_bytes(settings: Settings, n_rows: int, n_classes: int) -> int:
-    """The least that the duals of two passes take, if rows have them for nearly all classes; else 0.
+    """Return the least bytes of two passes' duals if rows have duals of nearly all classes; else 0.
 
-    Duals that are kept as bits are not always at C: the others take more, which nobody knows beforehand.
+    Of duals that are kept as bits, those that are not at C take more; their number is not known beforehand.
     """
     loss = settings.trained_loss
     is_dense = loss.duals != "sparse" or settings.solver in FILLING
@@ -249,7 +249,7 @@ def dense_duals_bytes(settings: Settings, n_rows: int, n_classes: int) -> int:
 
 
 def check_dense_duals(settings: Settings, n_rows: int, n_classes: int, free: int, where: str) -> None:
-    """Raise `PlanError` if `where`, which has `free` bytes left, cannot hold the duals of a dense loss."""
+    """Raise `PlanError` if the place called `where`, with `free` bytes left, cannot hold dense duals."""
     needed = dense_duals_bytes(settings, n_rows, n_classes)
     if needed > free:
         raise PlanError(
@@ -309,7 +309,7 @@ def _plan(
 
 
 def describe_fit(store: Store, settings: Settings, plan: Plan, starts: np.ndarray) -> dict[str, Any]:
-    """A plan as a report: what `streamsvm.plan` returns."""
+    """Return the description of a plan that `streamsvm.plan` returns and a fit reports."""
     size = array_bytes(store, settings)
     both = (1 + settings.average) * size
     in_files = both - (plan.weights_in_memory + plan.average_in_memory) * size
@@ -342,7 +342,7 @@ def describe_fit(store: Store, settings: Settings, plan: Plan, starts: np.ndarra
 
 
 def _warning(store: Store, settings: Settings, plan: Plan, in_files: int) -> str | None:
-    """What is slow about a plan, and what would help."""
+    """Return a warning about a plan that is slow or too large, with remedies; None if there is none."""
     limit, needed = memory_limit(), plan.total + INTERPRETER
     if needed > limit:  # of a run that was begun where there was more
         return Message(
@@ -374,7 +374,7 @@ def _warning(store: Store, settings: Settings, plan: Plan, in_files: int) -> str
 
 
 def _enough(plan: Plan, n_classes: int) -> int:
-    """A budget, in whole MiB, with which a plan has small blocks."""
+    """Return a budget, in whole MiB, with which a plan has room for small blocks."""
     return -(-(plan.fixed + 3 * SMALL_BLOCK + 16 * n_classes) // 2**20) * 2**20
 
 

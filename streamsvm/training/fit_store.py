@@ -1,4 +1,4 @@
-"""Begin runs on stores: open the store, plan its memory, claim the folder, and train."""
+"""Start of runs on stores: open the store, plan the memory, claim the folder, and train."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def plan_store(
     *,
     cluster: bool = False,
 ) -> dict[str, Any]:
-    """What a fit of a store would hold in memory and on disk, as `streamsvm.plan` describes it.
+    """Plan the memory and disk of a fit of a store, as `streamsvm.plan` describes it.
 
     `workers` threads read the statistics of transforms, on a cluster too.
     """
@@ -164,7 +164,7 @@ def plan_store(
 
 
 def class_counts(store: Store, settings: Settings) -> np.ndarray:
-    """The rows of each class; for balanced weights without those of weight 0 and those that are held out."""
+    """Count the rows of each class; for balanced weights, only rows of weight above 0 not held out."""
     weighted = store.weighted and settings.sample_weight != NONE
     if settings.class_weight != BALANCED or not (weighted or settings.hold_out):
         return store.class_counts
@@ -191,9 +191,9 @@ def fit_to_store(
     cluster: str | os.PathLike[str] | None,
     parts: Sequence[str | None],
 ) -> list[FittedTransforms]:
-    """Transforms fitted to all rows of a store but each of some parts.
+    """Fit transforms to the rows of a store once for each of some held-out parts, without that part.
 
-    `workers` share the reading: threads, or those of a cluster.
+    `workers` is the number of threads, or of workers of the `cluster`, that share the reading.
     """
 
     def progress(done: int, total: int) -> None:

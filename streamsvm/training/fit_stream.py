@@ -1,4 +1,4 @@
-"""Begin and resume runs over streams."""
+"""Start and resumption of runs over streams."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from streamsvm.training.sources import Stream, StreamSource
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import Transform
 
-_NO_IDS = np.dtype(np.uint8)  # type of the class ids of duals, of which a stream keeps none
+_NO_IDS = np.dtype(np.uint8)  # type of dual ids, which a stream does not keep
 
 
 def learn_stream(
@@ -81,7 +81,7 @@ def _check_classes(stream: Stream) -> None:
 def _stream_trainer(
     run: RunDir, stream: Stream, online_settings: OnlineSettings, every: Interval, callbacks: Callbacks
 ) -> tuple[Online, bool]:
-    """The trainer of a stream at its last commit, and whether there is one."""
+    """Return the trainer of a stream at its last commit, and True if there is a commit."""
     callbacks.report({"event": "plan", **dataclasses.asdict(online_settings), **stream.record()})
     settings = _one_pass(online_settings)
     dtype = np.dtype(settings.dtype)
@@ -104,7 +104,7 @@ def _stream_trainer(
 
 
 def _one_pass(online_settings: OnlineSettings) -> Settings:
-    """The settings of a pass that keeps nothing of a row."""
+    """Return the settings of a single pass that keeps no duals."""
     names = ("C", "loss", *OF_LOSS, "dtype")
     return Settings(
         passes=1,
@@ -124,7 +124,7 @@ def _transforms(online_settings: OnlineSettings) -> list[Transform]:
 
 
 def _check_position(run: RunDir, position: RunPosition, source: StreamSource, dtype: np.dtype) -> None:
-    """Raise `RunError` unless a position is one of a run over this stream."""
+    """Raise `RunError` unless a position belongs to a run over this stream."""
     state, columns = position.stream, position.weights_shape[1]
     if (
         state is None

@@ -19,7 +19,7 @@ from streamsvm.transforms import Transform
 from streamsvm.transforms.fitting import first_rows
 from streamsvm.transforms.store import TransformedStore
 
-_CHECKED_ROWS = 256  # rows of held-out data that are transformed before the training
+_CHECKED_ROWS = 256  # held-out rows that are transformed before the training, to find refusals early
 HELD_OUT = {"valid": "validation", "calibrate": "hold-out"}  # settings that name a store
 
 
@@ -31,9 +31,9 @@ def check_held_out(
     plan: Plan,
     record: Mapping[str, Any],
 ) -> str | None:
-    """The fingerprint of a held-out store; raise now, not after a pass, if it cannot be used.
+    """Check a held-out store before the training begins, and return its fingerprint; None without a store.
 
-    `record` is what `fit_transforms` says of the training data.
+    `record` is the record of the training data that `fit_transforms` returns.
     """
     path = getattr(settings, name)
     if path is None:
@@ -57,12 +57,12 @@ def check_held_out(
 
 
 def open_held_out(path: str, settings: Settings) -> Store:
-    """Open a held-out store, with the settings for the store that is trained on where they apply."""
+    """Open a held-out store with the same label column, layer and raw as the store that is trained on."""
     return open_validation_store(path, settings.label, settings.layer, settings.raw)
 
 
 def _check_calibration_store(hold_out: Store, store: Store) -> None:
-    """Raise an error if a store is not fit to calibrate a model of `store` with."""
+    """Raise an error if `hold_out` cannot be used to calibrate a model of `store`."""
     [own] = hold_out.members
     if any(
         own.fingerprint == each.fingerprint or own.path.resolve() == each.path.resolve()
@@ -84,7 +84,7 @@ def _check_calibration_store(hold_out: Store, store: Store) -> None:
 
 
 def other_held_out(name: str, settings: Settings) -> RunError:
-    """The error for a held-out store that has changed."""
+    """Return the error for a held-out store that has changed."""
     return RunError(
         f"the {HELD_OUT[name]} store {getattr(settings, name)} has changed since the run was begun (its "
         "content fingerprint differs): what was measured before and after would not compare",
@@ -95,9 +95,9 @@ def other_held_out(name: str, settings: Settings) -> RunError:
 def held_out_blocks(
     held_out: Store, raw: Store, transforms: Sequence[Transform], settings: Settings, plan: Plan
 ) -> Blocks:
-    """The blocks of a held-out store, transformed as the rows of `raw` are to train on.
+    """Return the blocks of a held-out store, transformed like the training rows from the store `raw`.
 
-    They take what weights, duals and rows in memory leave of the plan.
+    Their memory is the part of the plan that weights, duals and blocks in memory do not use.
     """
     kept = plan.largest_block if plan.largest_block <= plan.block_bytes else 0
     return blocks_to_score(

@@ -1,4 +1,4 @@
-"""Learn from batches of rows as they come, in memory: each row once, as a pass over a stream does."""
+"""Learner for batches of rows in memory: it visits each row once, like a pass over a stream."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from streamsvm.training.sources import TrainingBlock
 from streamsvm.transforms import apply, features_after, parse_transforms, records_of
 from streamsvm.transforms.base import TrainingData
 
-_NO_IDS = np.dtype(np.uint8)  # type of the ids of duals, of which none is kept
+_NO_IDS = np.dtype(np.uint8)  # type of dual ids, which are not kept
 
 
 class IncrementalLearner:
-    """Weights that each batch of rows moves; their average is the model.
+    """Weights that are updated with each batch of rows; their average is the model.
 
-    It can be pickled, and goes on from there to the same bits.
+    A pickled and restored learner continues with the same bits.
 
     Parameters
     ----------
@@ -42,9 +42,9 @@ class IncrementalLearner:
     n_features : int
         Before the transforms.
     names : sequence of str, optional
-        Of the features.
+        Names of the features.
     fitted : Model, optional
-        Of these classes and features, to go on from: its weights and transforms are those to begin with.
+        Model of these classes and features, with whose weights and transforms the learner begins.
 
     Raises
     ------
@@ -113,7 +113,7 @@ class IncrementalLearner:
         self._rows += n
 
     def model(self) -> Model:
-        """The model of the average of the weights so far."""
+        """Return the model of the average of the weights so far."""
         settings = self._settings
         coef = self._learner.coefficients(np.arange(len(self._labels["classes"])), average=True).stored()
         record = {

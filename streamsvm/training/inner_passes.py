@@ -1,4 +1,4 @@
-"""Inner passes: visit the rows of a block again while they are in memory, with few classes each."""
+"""Inner passes: further visits of a block's rows while they are in memory, each over few classes."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from streamsvm.kernels.simd import VECTOR_BYTES
 
 # The cost model counts operations on vectors, one of which adds a multiple of a vector of the weights to a
 # row's scores. The constants were measured.
-_READ_COST = 16  # to read a non-zero from the store
-_UPDATE_COST = 1  # to add to a vector of the weights that was just scored
-_VISIT_COST = 60  # to fetch a row, to solve its block problem, and to find its candidates
-_REVISIT_COST = 40  # to solve it again for those alone
-_MAX_PASSES = 8  # more gain nothing before the rest of the data has been seen again
+_READ_COST = 16  # reading a non-zero from the store
+_UPDATE_COST = 1  # adding to a vector of the weights that was just scored
+_VISIT_COST = 60  # fetching a row, finding its candidates and solving its block problem
+_REVISIT_COST = 40  # solving the problem again for the candidates alone
+_MAX_PASSES = 8  # more passes gain nothing before the other blocks have been visited again
 
 
 class InnerPasses:
-    """Visits the rows in a buffer of new duals again, each over the classes in which it has a dual.
+    """Further visits of the rows in a buffer of new duals, each over the classes for which it has a dual.
 
-    After a full visit a row has few duals: 2 of 1000, 11 of 105. A visit that scores only their classes is
-    cheap, one that needs no reading is cheaper still, and it makes further progress.
+    After a full visit a row has few duals: 2 of 1000, 11 of 105. A visit that scores only these classes is
+    cheap, and cheaper still without reading; and it makes further progress.
 
     Parameters
     ----------
     wanted : int or "auto"
-        The number of passes; by default a cost model chooses it.
+        The number of passes; "auto" lets a cost model choose it.
     seed : int
-        Of the order of the rows.
+        Seed of the order of the rows.
     """
 
     def __init__(self, wanted: int | str, seed: int) -> None:
@@ -61,7 +61,7 @@ class InnerPasses:
         place : tuple of int
             The pass and the block, which determine the order of the rows.
         was_read : bool
-            Whether the rows were read for the full visits, and not kept in memory from an earlier pass.
+            True if the rows were read for the full visits; False if they were in memory already.
         """
         counts = buffer.counts[: buffer.used[1]]
         starts = np.cumsum(counts, dtype=np.int64) - counts
@@ -73,10 +73,10 @@ class InnerPasses:
 
 
 def _number(rows: Rows, weights: np.ndarray, buffer: DualBuffer, was_read: bool) -> int:
-    """As many passes as cost what the full visits do, or half of it if rows were read: counted, not timed.
+    """Choose the number of passes that cost as much as the full visits; half of it if rows were read.
 
-    The rows that were read for this pass are those of the first one, in which classes become candidates that
-    soon are none, or of one block among others, which undo a part of what is gained in it.
+    Costs are counted, not timed. Rows are read in the first pass, whose candidates are often not those of
+    later passes, and if there are several blocks, each of which undoes a part of what the others gained.
     """
     n_vectors = weights.shape[1] * weights.itemsize // VECTOR_BYTES
     counts = buffer.counts[: buffer.used[1]]

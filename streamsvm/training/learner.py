@@ -1,7 +1,7 @@
-"""The learner: weights, duals and scratch; learns a block of rows, and scores rows.
+"""The learner, which has weights, duals and scratch: it learns a block of rows, and scores rows.
 
-It opens no files, looks at no clock and reports nothing. Whoever drives it brings blocks, keeps the duals,
-commits and reports (see `streamsvm.training.trainer`).
+It opens no files, looks at no clock and reports nothing. The trainer (`streamsvm.training.trainer`) brings
+blocks, keeps the duals, commits and reports.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.training.inner_passes import InnerPasses
 from streamsvm.training.sources import TrainingBlock
 
-# Scores that count as one in the first pass, if there is a common dual.
+# Largest difference of scores that count as equal in the first pass, if there is a common dual.
 _TIE_TOLERANCE = 1e-3
-# Weights are centred at the end of a block; and before, each time that so many non-zeros have been visited
-# for each feature, and so many rows.
+# Weights are centred at the end of a block, and within it after at least this many non-zeros for each of its
+# features and this many rows.
 _CENTRE_NON_ZEROS = 50
 _CENTRE_ROWS = 100
 
@@ -56,9 +56,9 @@ class Learner:
     n_classes : int
         Classes known so far; `learn` adds those that appear in a block.
     pairs : ClassPairs, optional
-        What errors between classes weigh, if not all weigh the same.
+        Margins and costs of pairs of classes, if they are not all 1.
     common_dual : bool
-        Whether most wrong classes of a row have one dual in common (see `streamsvm.losses.common_dual`); the
+        True if most wrong classes of a row have one dual in common (see `streamsvm.losses.common_dual`); the
         weights are then sparse rows.
 
     Attributes
@@ -66,10 +66,10 @@ class Learner:
     tally : ndarray of float64, shape (N_TALLIES,)
         Sums over the rows of the pass in progress.
     averaging : bool
-        Whether visits move the average too.
+        True while visits update the average too.
     """
 
-    progressive = True  # whether each row is scored for all classes before it is learned from
+    progressive = True  # each row is scored for all classes before it is learned from
 
     def __init__(
         self,
@@ -104,27 +104,27 @@ class Learner:
 
     @property
     def visited(self) -> int:
-        """Rows visited in the pass in progress."""
+        """Number of rows visited in the pass in progress."""
         return int(self.tally[VISITED])
 
     @property
     def average_scale(self) -> float:
-        """The average is ``current - average_scale * average_delta``."""
+        """Factor in the average ``current - average_scale * average_delta``."""
         return (self.storage.weights.time_unit / max(float(self.tally[CLOCK]), 1.0)) ** AVERAGE_POWER
 
     def begin_average(self) -> None:
-        """Let the average of the iterates begin here."""
+        """Start the average of the iterates at the current weights."""
         self.tally[CLOCK] = self.tally[DUAL_DELTA] = 0.0
         self.storage.begin_average()
         self.averaging = True
 
     def end_pass(self) -> None:
-        """Begin the sums of the next pass; the average's clock goes on."""
+        """Reset the sums over a pass; the average's clock goes on."""
         self.tally[:CLOCK] = 0.0
         self.storage.end_pass()
 
     def compile(self, rows: Rows, old: OldDuals) -> None:
-        """Compile or load the kernels, on no rows and their duals, so that neither counts as training."""
+        """Compile or load the kernels by calling them on no rows, so that it does not count as training."""
         rows = self.storage.bind(rows)
         nothing = np.zeros(0, np.int64)
         tally = self.tally
@@ -160,9 +160,9 @@ class Learner:
         old : OldDuals
             The rows' duals as the last pass left them.
         keep : NewDuals, optional
-            Where new duals are appended as the buffer fills.
+            Log to which new duals are appended as the buffer fills.
         next_pause : callable
-            The number of visited rows, larger than the one given, at which to pause.
+            Maps a number of visited rows to the larger number at which to pause next.
 
         Yields
         ------
@@ -213,7 +213,7 @@ class Learner:
                 yield at
 
     def centre(self, features: np.ndarray) -> None:
-        """Make the mean of the weights of some features over the classes 0, if the loss wants it."""
+        """Shift the weights of some features to the mean 0 over the classes, if the loss wants it."""
         if self.loss.extra_columns == 0:
             return
         weights = self.moved_weights()
@@ -229,7 +229,7 @@ class Learner:
         Parameters
         ----------
         tallies : ndarray of float64, shape (1 or 2, N_TALLIES)
-            By the last iterate and, with a second row, by the average of this scale.
+            Sums for the last iterate and, in a second row, for the average of this scale.
         """
         self._kernels.loss_rows(
             rows, self.problem, self.storage.weights, average_scale or 0.0, self.scratch, tallies,
@@ -239,27 +239,27 @@ class Learner:
     def score_elsewhere(
         self, n_blocks: int, average_scale: float | None
     ) -> Iterator[list[np.ndarray]] | None:
-        """What `score` would add for each block of the training data, in parts; None if it is not known."""
+        """Yield parts of the tallies of `score` for each block of the training data; None without workers."""
         return None
 
     def coefficients(self, columns: np.ndarray, *, average: bool) -> Coefficients:
-        """The coefficients of a model with these classes: of the last iterate, or of the average."""
+        """Return the coefficients of a model with these classes: of the last iterate, or of the average."""
         scale = self.average_scale if average else None
         shared = self.n_classes if self.loss.extra_columns else None
         found = self.storage.coefficients(scale, columns)._replace(shared_column=shared)
         return found.without_last(self.loss.extra_rows(self.n_classes))
 
     def read_duals(self, log: Any, block: int, n_rows: int) -> OldDuals:
-        """What `learn` is given of the duals that the last pass left of a block."""
+        """Read the duals of a block that the last pass left, for `learn`."""
         found: OldDuals = log.segment(block, n_rows)
         return found
 
     def restore(self, files: Any, position: Any) -> None:
-        """Take the weights of a `RunPosition` from the files of the run."""
+        """Read the weights of a `RunPosition` from the files of the run."""
         files.restore(position, self.storage)
 
     def write_weights(self, number: int) -> dict[str, LogEnd] | None:
-        """What a commit asks whoever holds the weights: see `streamsvm.run.checkpoint.commit`."""
+        """Let workers write their weights for a commit: see `streamsvm.run.checkpoint.commit`."""
         return None
 
     def scale(self, factor: float) -> None:
@@ -267,21 +267,21 @@ class Learner:
         self.storage.scale(factor)
 
     def work_of_pass(self) -> dict[str, float]:
-        """What the record of a pass says of workers elsewhere, and begin to count anew."""
+        """Return what workers elsewhere did in the pass, for its record, and reset the counts."""
         return {}
 
     @property
     def needs_commit(self) -> bool:
-        """Whether a commit is due, however short ago the last one was."""
+        """True if a commit is due, no matter how recent the last one was."""
         return False
 
     @property
     def needs_old_duals(self) -> bool:
-        """Whether what is done since the last commit may be done again, from the duals of then."""
+        """True if work since the last commit may be repeated from the duals of that commit."""
         return False
 
     def norm2(self, average_scale: float = 0.0) -> float:
-        """‖w‖² of the last iterate, or of the average of this scale."""
+        """Return ‖w‖² of the last iterate, or of the average of this scale."""
         return float(
             self._kernels.norm2(
                 self.storage.weights, average_scale, self.storage.sparse_rows, self.problem.n_classes
@@ -289,7 +289,7 @@ class Learner:
         )
 
     def moved_weights(self) -> Weights:
-        """The weights as visits move them: with their average, or alone."""
+        """Return the weights that visits update: with their average while there is one, else alone."""
         weights = self.storage.weights
         if self.averaging:
             return weights
@@ -323,14 +323,14 @@ class Learner:
         )
 
     def _first_rows(self, block: TrainingBlock) -> list[int]:
-        """Where in the block each of its new classes appears first."""
+        """Return the row of the block in which each of its new classes appears first."""
         if not block.new_classes:
             return []
         codes, first = np.unique(block.rows.labels, return_index=True)
         return first[np.searchsorted(codes, self.n_classes) :].tolist()
 
     def _fit_classes(self) -> None:
-        """Have columns and scratch for the classes known now: rows are scored for them alone."""
+        """Make room for the weights and scores of the classes known so far, and score for these alone."""
         self.storage.grow(self.storage.n_features, self.n_classes + self.loss.extra_columns)
         self.problem = problem_of(self._settings, self.n_classes)
         columns = padded_classes(max(self.n_classes, 1) + self.loss.extra_columns, self.dtype)
@@ -339,19 +339,19 @@ class Learner:
 
 
 def features_of(indices: np.ndarray, n_features: int) -> np.ndarray:
-    """The features among `indices`, ascending."""
+    """Return the distinct features among `indices`, ascending."""
     seen = np.zeros(n_features, np.bool_)
     mark(indices, seen)
     return np.flatnonzero(seen)
 
 
 def label_sets(rows: Rows) -> LabelSets | None:
-    """The labels of rows that may have several; None if each has one."""
+    """Return the sets of labels of the rows; None if each row has one label."""
     return LabelSets(rows.label_codes, rows.label_indptr) if len(rows.label_indptr) else None
 
 
 def problem_of(settings: Settings, n_classes: int) -> Problem:
-    """What the settings mean to the kernels of their loss."""
+    """Return the parameters that the kernels of the settings' loss take."""
     return Problem(
         n_classes,
         settings.margin,
@@ -366,7 +366,7 @@ def problem_of(settings: Settings, n_classes: int) -> Problem:
 def new_buffer(
     entries: int, n_rows: int, values_dtype: np.dtype, ids_dtype: np.dtype, bytes_of_bits: int = 0
 ) -> DualBuffer:
-    """Room for `entries` new duals of up to `n_rows` rows, and for so many bytes of bits in each row."""
+    """Return an empty buffer for `entries` new duals of up to `n_rows` rows, with `bytes_of_bits` a row."""
     return DualBuffer(
         np.empty(entries, ids_dtype),
         np.empty(entries, values_dtype),

@@ -1,4 +1,4 @@
-"""Primal, dual, and the gap between them: how far from optimal a model can be at most."""
+"""Primal and dual objective, and their gap: a bound of a model's distance from the optimum."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Scoring(NamedTuple):
-    """The result of one pass over the data with fixed weights."""
+    """Sums of a pass over the data with fixed weights."""
 
     loss_sum: float  # Σ of the rows' losses, each times its cost
     accuracy: float  # fraction of rows classified correctly
@@ -42,13 +42,13 @@ def score_blocks(
     step : callable
         Called with the number of each block that was scored.
     of_training : bool
-        Whether the blocks are those that are trained on, which others may have, too.
+        True if these are the blocks of the training data, which workers may have, too.
 
     Returns
     -------
     list of Scoring
-        By the last iterate and, unless `average_scale` is None, by the average. Rows of norm zero do not
-        enter the loss, as in training: no weights could change theirs.
+        For the last iterate and, unless `average_scale` is None, for the average. As in training, rows of
+        norm zero do not enter the loss: it does not depend on the weights.
     """
     storage = learner.storage
     tallies = np.zeros((1 if average_scale is None else 2, N_TALLIES))
@@ -75,7 +75,7 @@ def _scorings(tallies: np.ndarray) -> list[Scoring]:
 
 
 def accuracy_of(tally: np.ndarray) -> float:
-    """The fraction of the rows that were classified correctly, without those of weight zero."""
+    """Return the fraction of the rows of weight above zero that were classified correctly."""
     return float(tally[CORRECT] / max(tally[VISITED] - tally[UNWEIGHTED], 1.0))
 
 
@@ -85,7 +85,7 @@ def is_within(relative_gap: float, tol: float) -> bool:
 
 
 def warn_of_rounding(record: dict[str, Any], dtype: np.dtype) -> list[str]:
-    """A warning if a relative gap of a pass, if measured, is more negative than rounding explains."""
+    """Return a warning if a measured relative gap of a pass is more negative than usual rounding explains."""
     relative_gap = min(record.get(name) or 0.0 for name in ("relative_gap", "average_relative_gap"))
     if relative_gap >= -np.sqrt(np.finfo(dtype).eps):
         return []
@@ -99,7 +99,7 @@ def warn_of_rounding(record: dict[str, Any], dtype: np.dtype) -> list[str]:
 
 
 def gap_record(dual_sum: float, loss_sum: float, norm2: float) -> dict[str, float]:
-    """Dual, primal, gap and relative gap from the sums of the dual's terms and the losses, and ‖w‖²."""
+    """Return dual, primal, gap and relative gap, given the sums of dual terms and of losses, and ‖w‖²."""
     primal = 0.5 * norm2 + loss_sum
     dual = dual_sum - 0.5 * norm2
     gap = primal - dual

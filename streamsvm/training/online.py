@@ -1,4 +1,4 @@
-"""Test, then train: one pass over a stream of rows, each predicted before it is learned from.
+"""Online training: one pass over a stream of rows, each predicted before it is learned from.
 
 The duals of a row are zero when it arrives and never needed again, so nothing is kept of it: one exact block
 step moves the weights, and their average is the model. Features and classes may appear on the way, and
@@ -37,13 +37,13 @@ from streamsvm.transforms import records_of
 
 
 class Online(Trainer):
-    """One pass over a stream.
+    """Trainer for one pass over a stream.
 
     Parameters
     ----------
     source : StreamSource
     online_settings : OnlineSettings
-        For the model's record; `settings` are what they mean to the loop.
+        Settings for the model's record; `settings` is their form for the training loop.
     learner : Learner
     files : RunFiles
     position : RunPosition
@@ -74,9 +74,9 @@ class Online(Trainer):
         self._classes = list(state.classes)
         self._groups = LabelGroups(state.label_groups)
         self._n_features = learner.storage.n_features  # of the rows learned from; the storage has the block's
-        self._counted = 0  # rows of the present block that are in both
+        self._counted = 0  # rows of the present block that _groups and _n_features include
         self._reported = state.reported  # rows and correct ones at the last line of the report
-        self._ended = state.ended  # whether the stream was read to its end
+        self._ended = state.ended  # True once the stream was read to its end
         self._has_warned = False
         self._blocks_before = position.blocks_done
         self._history: list[dict[str, Any]] = []
@@ -137,8 +137,8 @@ class Online(Trainer):
         return dataclasses.replace(self.position, blocks_done=self.position.blocks_done + 1)
 
     def commit(self, new: Any = None) -> None:
-        # The part of the position that a stream adds is as large as the classes are many, so it is made for
-        # commits alone, not for each block.
+        # A StreamPosition is as large as the list of classes, so it is made for commits alone, not for each
+        # block.
         self.position = dataclasses.replace(self.position, stream=self._stream_position())
         super().commit(new)
 
@@ -185,7 +185,7 @@ class Online(Trainer):
             )
 
     def failed(self, error: StreamsvmError) -> StreamsvmError:
-        """Commit, since a bad row does not undo those before it, and say what is left of them."""
+        """Commit what was learned from the rows before a bad one, and tell in the error how to use it."""
         if self.position.blocks_done == self._blocks_before:
             return error
         self.commit()
@@ -277,7 +277,7 @@ class Online(Trainer):
         )
 
     def _model_record(self, order: np.ndarray) -> dict[str, Any]:
-        """What the model's record says: nothing that differs between equal passes."""
+        """Return the model's record, which has no entry that differs between equal passes."""
         online_settings, classes = self._online_settings, [self._classes[code] for code in order]
         return {
             "classes": classes,
@@ -299,6 +299,6 @@ class Online(Trainer):
 
 
 def new_position(classes: Sequence[str] | None) -> RunPosition:
-    """The position before the first row, with the classes that are known beforehand."""
+    """Return the position before the first row, with the classes that are known beforehand."""
     groups = LabelGroups().state.tolist()
     return RunPosition(stream=StreamPosition({}, list(classes or ()), (0, 0), (0.0, 0), groups, False))

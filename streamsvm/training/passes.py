@@ -1,4 +1,4 @@
-"""Several passes over blocks that can be read again, measured after each pass."""
+"""Training by several passes over blocks that can be read again, measured after each pass."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from streamsvm.training.sources import BlocksSource, TrainingBlock
 from streamsvm.training.trainer import Callbacks, Trainer
 from streamsvm.transforms import Transform
 
-# A pass has an average if its relative gap is expected to come within this factor of the tolerance.
+# A pass has an average if its relative gap is expected to be at most this multiple of the tolerance.
 _AVERAGE_TOL_FACTOR = 1.1
 _MAX_UNCOMMITTED_PASSES = 3  # that are kept for want of a commit, if work may be done again from them
 _AVERAGE_PREFIX = "average_"  # begins the names of what is measured of the average
@@ -41,7 +41,7 @@ _LAST_ITERATE_PREFIX = "last_iterate_"  # begins the names of its accuracies, wh
 
 
 class Fit(Trainer):
-    """Passes over the blocks of a source until a tolerance is met, or all are made.
+    """Trainer for passes over the blocks of a source until a tolerance is met, or all are made.
 
     Parameters
     ----------
@@ -50,24 +50,24 @@ class Fit(Trainer):
     files : RunFiles or MemoryRun
     learner : Learner
     position : RunPosition or None
-        The last commit's, which is checked; None before there is one.
+        Position of the last commit, which is checked; None before the first commit.
     callbacks : Callbacks
     record : dict
-        What the model's record says beside what training adds.
+        Entries of the model's record, to which training adds others.
     names : sequence of str, optional
         Names of the features.
     costs : TrainingCosts
         Its matrix or tree becomes part of the model.
     transforms : sequence of Transform
-        Of the rows, which have been applied to those of the source; they become part of the model.
+        Transforms that the rows of the source have been through; they become part of the model.
     valid_blocks : callable, optional
         Opens the validation rows: a context manager whose value is the blocks to score.
     calibration_blocks : callable, optional
         Opens the rows to calibrate the model with: a context manager as `valid_blocks`.
     order_warning : str, optional
-        What is wrong with the order of the labels.
+        Warning about the order of the labels.
     bytes_read : callable
-        Bytes read from the source so far.
+        Returns the bytes read from the source so far.
     """
 
     source: BlocksSource
@@ -118,7 +118,7 @@ class Fit(Trainer):
         return self._result(model)
 
     def _check(self, position: RunPosition) -> None:
-        """Raise `RunError` unless a position is one of this training, with the duals that it needs."""
+        """Raise `RunError` unless a position belongs to this training and has the duals that it needs."""
         done, blocks = position.passes_done, position.blocks_done
         needed = {done} if done else set()
         needed |= {done + 1} if blocks else set()
@@ -141,7 +141,7 @@ class Fit(Trainer):
         return self.position.blocks_done
 
     def begin_pass(self, this_pass: int) -> None:
-        """If C grows, let weights and duals grow by the factor that is best for the dual objective."""
+        """If C grows, scale weights and duals by the factor that is best for the dual objective."""
         if self.position.blocks_done:
             return
         scale = 1.0
@@ -156,7 +156,7 @@ class Fit(Trainer):
         return dataclasses.replace(self.position, blocks_done=self.position.blocks_done + 1)
 
     def next_pause(self, this_pass: int) -> Callable[[int], int]:
-        """Where the average begins, and in the first pass where the number of rows doubles, to report."""
+        """Pause where the average begins and, in the first pass, each time the rows have doubled."""
         half = self.n_rows // 2
 
         def after(visited: int) -> int:
@@ -172,9 +172,9 @@ class Fit(Trainer):
             self.log({"event": "rows", "pass": 1, "block": block.number, **self._progressive()})
 
     def average_begins(self, this_pass: int) -> int | None:
-        """At half of the pass, if its average is wanted: as the model, or to be measured.
+        """Begin at half of the pass, if its average is wanted: as the model, or to be measured.
 
-        The average is of the second half of its pass alone, so a later one does not depend on it.
+        Only iterates of the second half of a pass are averaged, so that averages are independent.
         """
         settings, history = self.settings, self.position.history
         if not settings.average:
@@ -248,7 +248,7 @@ class Fit(Trainer):
     # -- measuring ---------------------------------------------------------------------------------
 
     def _measure(self, this_pass: int, *, is_last: bool) -> dict[str, Any]:
-        """What is known of a pass: estimates, the exact gap, and accuracies as far as they are wanted."""
+        """Return the measures of a pass: estimates, the exact gap, and the accuracies that are wanted."""
         settings, tally = self.settings, self.learner.tally
         norm2 = self.learner.norm2()
         share = settings.share_of_C(this_pass)
@@ -287,7 +287,7 @@ class Fit(Trainer):
         return record
 
     def _accuracies(self, name: str, scorings: list[Scoring], record: dict[str, Any]) -> dict[str, float]:
-        """The accuracy of the model that a pass ends with, and of its last iterate if that is another."""
+        """Return the accuracy of the model at the end of a pass, and of the last iterate if that is another."""
         last, *average = (scoring.accuracy for scoring in scorings)
         if average and self._takes_average(record, has_average=True):
             return {name: average[0], f"{_LAST_ITERATE_PREFIX}{name}": last}
@@ -363,7 +363,7 @@ class Fit(Trainer):
         }
 
     def _model_record(self) -> dict[str, Any]:
-        """What the model's record says: nothing that differs between equal trainings."""
+        """Return the model's record, which has no entry that differs between equal trainings."""
         names = ["loss", "C", "inner_passes", "seed", "dtype"]
         if self.settings.splits > 1:
             names += ["split", "splits"]
@@ -378,7 +378,10 @@ class Fit(Trainer):
         }
 
     def _accuracy_of_model(self, name: str) -> float | None:
-        """What the last pass measured of the model; None if another `tol` has made it the average since."""
+        """Return a measure of the model from the last pass.
+
+        None if a later change of `tol` made the average the model, of which it was not measured.
+        """
         last, of_last = self.position.history[-1], f"{_LAST_ITERATE_PREFIX}{name}"
         if self._is_average():
             return last[name] if of_last in last else None
@@ -386,7 +389,7 @@ class Fit(Trainer):
 
     @property
     def _last_C(self) -> float:
-        """The C of the settings, or the last one of their path."""
+        """C of the settings, or the last one of their path."""
         settings = self.settings
         return settings.C if settings.C_path is None else settings.C * settings.share_of_C(settings.passes)
 

@@ -1,4 +1,4 @@
-"""Resume runs: check that nothing that they rely on has changed, and train on."""
+"""Resumption of runs: check that their data and settings are unchanged, and train on."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _resume_store(
 
 
 def _transforms_of(run: RunDir, record: dict[str, Any], store: Store) -> list[Transform]:
-    """The transforms that a run applies to a store; raises `RunError` if their files are damaged."""
+    """Read the transforms that a run applies to a store; raises `RunError` if their files are damaged."""
     try:
         return load_transforms(
             run.path, record.get("transforms", []), store.n_features, record["store"]["n_features"]

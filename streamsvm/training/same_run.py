@@ -1,4 +1,4 @@
-"""Whether a run that is there is the one that a fit would begin."""
+"""Comparison of an existing run with the one that a fit would begin."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DIFFERENCES = {  # how errors name a difference in one of the other entries
 def check_same(run: RunDir, record: dict[str, Any]) -> None:
     """Raise `RunError`, which names the difference, unless `run` was begun with this ``run.json``.
 
-    How memory is divided may differ: a run keeps its own plan.
+    The memory plan may differ: a run keeps its own.
     """
     old, new = run.read_settings(), json.loads(json.dumps(record))
     other = Remedy("give the old one, or another {}", Option("out"))

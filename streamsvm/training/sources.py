@@ -1,4 +1,4 @@
-"""Where blocks of rows come from: a store, a stream of text, or arrays in memory."""
+"""Sources of blocks of rows: a store, a stream of text, or arrays in memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streamsvm.transforms import Transform, apply, features_after
 if TYPE_CHECKING:
     from streamsvm.data.blocks import Blocks
 
-_BLOCK_ORDER = -1  # stands for a block's number where the order of the blocks is drawn
+_BLOCK_ORDER = -1  # takes the place of a block's number where the order of the blocks is drawn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,15 +33,15 @@ class TrainingBlock:
         The pass, from 1 on, and the number of the block in the source: together they name its duals, and
         determine the order of its inner passes.
     rows : Rows
-        With their costs.
+        The rows with their costs.
     order : ndarray of int64, shape (n_rows,)
         Empty if other processes read the rows.
     new_classes : list of str
         Classes that appear first in this block: codes from the number of classes known before it.
     place : StreamPlace, optional
-        Where a stream stands behind the block.
+        Place of the stream after the block.
     was_read : bool
-        Whether the rows were read for this pass, and not for an earlier one.
+        True if the rows were read for this pass, False if they stayed in memory from an earlier one.
     permute : callable
         ``permute(n, seed, pass_number, number, 0)`` orders `n` of the rows as the source orders all of them.
     """
@@ -63,7 +63,7 @@ class StreamPlace:
     Attributes
     ----------
     place : dict or None
-        As the stream says it, in JSON; None at the beginning.
+        Place in the stream's own form, as JSON; None at the beginning.
     norm_sum, n_norms : float, int
         Sum and number of the squared norms of the first 1,000 rows, or fewer, from which C is chosen.
     """
@@ -74,37 +74,37 @@ class StreamPlace:
 
 
 class BlockSource(Protocol):
-    """What is learned from.
+    """Source of the blocks of a training.
 
     Attributes
     ----------
     n_rows : int or None
-        None for a stream, whose length is not known: it is read once.
+        Number of rows; None for a stream, which is read once.
     """
 
     @property
     def n_rows(self) -> int | None: ...
 
     def blocks(self, pass_number: int, begin: Any) -> Iterator[TrainingBlock]:
-        """The blocks of a pass that are left from `begin` on."""
+        """Yield the blocks of a pass that are left from `begin` on."""
 
     def empty(self) -> Rows:
-        """No rows, in the types of those in the blocks."""
+        """Return no rows, in the types of those in the blocks."""
 
 
 class BlocksSource:
-    """The blocks of a store or of arrays, in an order that depends on seed and pass alone.
+    """Source of the blocks of a store or of arrays, in an order that depends on seed and pass alone.
 
     Parameters
     ----------
     blocks : Blocks or ArrayBlocks
     seed : int
     share_of_cost : callable
-        By which the costs of `blocks` are multiplied in a pass.
+        Returns the factor of the costs of `blocks` in a pass.
     by_group : bool
-        Whether the rows of a group are visited one after the other, in their order.
+        True if the rows of a group are visited one after the other, in their order.
     unread : bool
-        Whether other processes read the rows: then blocks have no more of them than their number.
+        True if other processes read the rows: blocks then have only the number of rows.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class BlocksSource:
         return int(self.cut.starts[-1])
 
     def blocks(self, pass_number: int, begin: Any) -> Iterator[TrainingBlock]:
-        """The blocks of a pass in its order, without the first `begin` of them."""
+        """Yield the blocks of a pass in its order, without the first `begin` of them."""
         for number in self.order(pass_number)[begin:].tolist():
             was_read = pass_number == 1 or len(self.cut) > 1
             if self._unread:
@@ -145,11 +145,11 @@ class BlocksSource:
             )
 
     def order(self, pass_number: int) -> np.ndarray:
-        """The numbers of the blocks in the order of a pass."""
+        """Return the numbers of the blocks in the order of a pass."""
         return permutation(len(self.cut), self._seed, pass_number, _BLOCK_ORDER, 0)
 
     def read(self, pass_number: int, number: int) -> Rows:
-        """The rows of a block, with their costs in a pass."""
+        """Read the rows of a block, with their costs in a pass."""
         rows, share = self.cut.read_to_train(number), self._share_of_cost(pass_number)
         return rows if share == 1 else rows._replace(cost=rows.cost * share)
 
@@ -158,12 +158,12 @@ class BlocksSource:
 
 
 class Stream(Protocol):
-    """Rows in an order that is the same each time they are read.
+    """Stream of rows in an order that is the same each time they are read.
 
     Attributes
     ----------
     resumable : bool
-        Whether the stream can be read again from a place in it.
+        True if the stream can be read again from a place in it.
     classes : list of str or None
         All classes; None if they appear on the way.
     n_features : int or None
@@ -180,38 +180,38 @@ class Stream(Protocol):
     def batches(
         self, place: dict[str, Any] | None, classes: Sequence[str]
     ) -> Iterator[tuple[Rows, list[str], dict[str, Any]]]:
-        """Rows from `place` on; the classes that are new in them; the place behind them, as JSON.
+        """Yield rows from `place` on, the classes that are new in them, and the place after them, as JSON.
 
         Labels are codes in `classes` and, beyond, in the order of first appearance. A batch without rows
         may say how far the stream was read beyond the last one.
         """
 
     def record(self) -> dict[str, Any]:
-        """What is kept of the stream so that it can be opened again, as JSON."""
+        """Return the record, as JSON, from which the stream can be opened again."""
 
     def sources(self, place: dict[str, Any] | None) -> list[dict[str, Any]]:
-        """Inputs fully read before `place`, for the model's record."""
+        """Return the inputs fully read before `place`, for the model's record."""
 
     def summary(self, place: dict[str, Any] | None) -> dict[str, Any]:
-        """Parse statistics up to `place`."""
+        """Return parse statistics up to `place`."""
 
     def in_order(self, classes: Sequence[str]) -> np.ndarray:
-        """The order in which a model lists `classes`."""
+        """Return the order in which a model lists `classes`."""
 
     def label_dtype(self, classes: Sequence[str]) -> str:
-        """The type of `classes` in Python: int64 or str."""
+        """Return the type of `classes` in Python: int64 or str."""
 
 
 class StreamSource:
-    """A stream as blocks in its own order: transformed, with the costs of its rows.
+    """Source of a stream's blocks in its order: transformed, with the costs of their rows.
 
     Parameters
     ----------
     stream : Stream
     dtype : dtype
-        Of the values.
+        Type of the values.
     C : float or "auto"
-        With "auto", one over the mean of ‖x‖² of the first 1,000 rows, or of those up to a row before.
+        With "auto", one over the mean of ‖x‖² of the first 1,000 rows or, until then, of those up to a row.
     transforms : sequence of Transform
     """
 
@@ -226,16 +226,16 @@ class StreamSource:
         self.n_features = features_after(transforms, stream.n_features)
 
     def C_at(self, place: StreamPlace) -> float:
-        """The C that was given, or the one chosen from the rows before a place."""
+        """Return the C that was given, or the one chosen from the rows before a place."""
         return c_for(place.norm_sum, place.n_norms) if self._C == AUTO else self._C
 
     def blocks(self, pass_number: int, begin: Any) -> Iterator[TrainingBlock]:
-        """The blocks that are left.
+        """Yield the blocks that are left.
 
         Parameters
         ----------
         begin : tuple of (StreamPlace, int, int, sequence of str)
-            The place, blocks and rows before it, and the classes known there.
+            The place, the blocks and rows before it, and the classes known there.
         """
         place, number, visited, classes = begin
         for rows, new_classes, behind in self.stream.batches(place.place, classes):
@@ -254,7 +254,7 @@ class StreamSource:
         return rows._replace(indices=rows.indices.astype(dtype, copy=False))
 
     def _with_costs(self, rows: Rows, place: StreamPlace, visited: int) -> tuple[Rows, float, int]:
-        """The rows with their costs, and what is known of the norms behind them."""
+        """Return the rows with their costs, and the sum and number of norms after them."""
         if self._C != AUTO:
             return rows._replace(cost=np.full(rows.n_rows, self._C)), place.norm_sum, place.n_norms
         cost, norm_sum, n_norms = running_costs(rows.norm2, visited, place.norm_sum, place.n_norms)
@@ -270,7 +270,7 @@ class StreamSource:
 class ArrayBlocks:
     """Rows in memory as the one block of a source (see `streamsvm.data.blocks.Blocks`)."""
 
-    shuffled = False  # nobody knows
+    shuffled = False  # not known
 
     def __init__(self, rows: Rows) -> None:
         if rows.n_rows and not len(rows.label_indptr) and rows.labels.min() < 0:

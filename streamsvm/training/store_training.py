@@ -1,4 +1,4 @@
-"""A run on a store: what it is made of, from its record to its trainer."""
+"""Training of a run on a store: its parts, from the record to the trainer."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from streamsvm.transforms.fitting import OF_DATA
 if TYPE_CHECKING:
     from streamsvm.cluster.client import Cluster
 
-_MAX_LOSSES = 4  # of workers, one after the other without a commit between them
+_MAX_LOSSES = 4  # losses of workers, one after the other without a commit between them
 
 
 class StoreRun:
-    """A run on a store, from its record to its trainer.
+    """Run on a store, from its record to its trainer.
 
-    `raw` is what is on the disk, and `store` the rows to train on, after `transforms`.
+    `raw` is the store on the disk, and `store` has the rows to train on, after `transforms`.
     """
 
     def __init__(
@@ -136,11 +136,11 @@ class StoreRun:
             trainer = None  # frees its weights
 
     def trainer(self) -> Fit:
-        """The trainer, at the position of the last commit."""
+        """Return the trainer, at the position of the last commit."""
         settings, store = self.settings, self.store
         loss = settings.trained_loss
         self.callbacks.report({**self.described, "C_auto": self.record["C_auto"]})
-        # Of the matrix: with sparse rows it has none.
+        # The matrix of the weights has no rows if the weights are sparse rows.
         shape = (0 if self.plan.sparse else weight_rows(store, settings), columns_of(store, settings))
         n_ids = dual_ids(store, settings) + self.plan.common_dual
         ids_dtype = dual_id_dtype(n_ids)
@@ -197,7 +197,7 @@ class StoreRun:
         return trainer
 
     def _storage(self, shape: tuple[int, int]) -> DenseWeights | SparseWeights:
-        """The weights where the plan has them."""
+        """Return storage for the weights where the plan places them: in memory, in files, or as sparse rows."""
         plan, run, average = self.plan, self.run, self.settings.average
         time_unit = float(self.store.n_rows)
         if plan.sparse:
@@ -214,7 +214,7 @@ class StoreRun:
         return DenseWeights(shape, self.dtype, time_unit, paths, average=average)
 
     def _opens(self, name: str) -> Callable[[], Any] | None:
-        """What opens the blocks of a held-out store, as a context manager; None without such a store."""
+        """Return a function that opens the blocks of held-out rows, as a context manager; None without any."""
         path, part = getattr(self.settings, name), held_out_part(self.settings)
         if name == "valid" and part is not None:
             return lambda: contextlib.nullcontext(HeldOutBlocks(self.blocks, part))

@@ -1,4 +1,4 @@
-"""The one loop: streams blocks through a learner, commits, reports and stops."""
+"""The training loop: it streams blocks through a learner, commits, reports and stops."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from streamsvm.training.sources import BlockSource, TrainingBlock
 
 @dataclasses.dataclass(frozen=True)
 class Callbacks:
-    """What the caller of a training wants to hear, and whether it shall stop.
+    """Callbacks for the reports and the progress of a training, and to stop it.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Callbacks:
     progress : callable
         Called with a stage, the rows done, and the rows in all or None.
     stop : callable
-        Asked after each block; if it returns true, the training commits and raises `Interrupted`.
+        Called after each block; if it returns true, the training commits and raises `Interrupted`.
     """
 
     report: Report = lambda event: None
@@ -43,15 +43,15 @@ class Callbacks:
     def of(
         cls, report: Report | None, progress: Progress | None, stop: Callable[[], bool] | None
     ) -> Callbacks:
-        """The callbacks that are given; events are logged, too."""
+        """Return the given callbacks with defaults for the others; events are logged, too."""
         given = {"report": logged(report), "progress": progress, "stop": stop}
         return cls(**{name: call for name, call in given.items() if call is not None})  # type: ignore[arg-type]
 
 
 class Trainer(abc.ABC):
-    """A training in progress.
+    """Base of trainers: a training in progress.
 
-    A subclass says what differs between several passes over a store and one over a stream: which passes
+    Subclasses define what differs between several passes over a store and one over a stream: which passes
     are left, what is reported, and what happens when a pass ends.
 
     Parameters
@@ -60,9 +60,9 @@ class Trainer(abc.ABC):
     settings : Settings
     files : RunFiles or MemoryRun
     learner : Learner
-        With the weights of `position`.
+        Learner with the weights of `position`.
     position : RunPosition
-        Where to begin.
+        Position to begin at.
     callbacks : Callbacks
 
     Attributes
@@ -77,8 +77,8 @@ class Trainer(abc.ABC):
         Largest private memory observed, in bytes.
     """
 
-    polls_for_rows = False  # whether `stop` is asked while rows are awaited, which may never come
-    joins_reader = True  # whether the reading thread is waited for at the end of a pass
+    polls_for_rows = False  # True: `stop` is also called while the loop waits for rows, which may never come
+    joins_reader = True  # True: the end of a pass waits for the reading thread
 
     def __init__(
         self,
@@ -103,31 +103,31 @@ class Trainer(abc.ABC):
         # When the present pass began in this process, and what earlier ones spent on it.
         self._begin, self._before = time.perf_counter(), position.pass_seconds
 
-    # -- what subclasses say -----------------------------------------------------------------------
+    # -- for subclasses ----------------------------------------------------------------------------
 
     @abc.abstractmethod
     def remaining_passes(self) -> Iterator[int]:
-        """The numbers of the passes to make, each asked for when the one before has ended."""
+        """Yield the numbers of the passes to make, each after the one before has ended."""
 
     @abc.abstractmethod
     def begin(self) -> Any:
-        """Where the source shall begin in the present pass."""
+        """Return the place in the present pass at which the source begins."""
 
     @abc.abstractmethod
     def position_after(self, block: TrainingBlock) -> RunPosition:
-        """The position when a block has been learned, but for what the loop itself records."""
+        """Return the position after a block, without the entries that the loop itself records."""
 
     @abc.abstractmethod
     def next_pause(self, this_pass: int) -> Callable[[int], int]:
-        """At how many visited rows to pause next."""
+        """Return a function that maps the number of visited rows to the number at which to pause next."""
 
     @abc.abstractmethod
     def at_pause(self, block: TrainingBlock, at: int) -> None:
-        """Report, if it is time, within a block of which the first `at` rows have been visited."""
+        """Report, if a report is due, within a block of which the first `at` rows have been visited."""
 
     @abc.abstractmethod
     def average_begins(self, this_pass: int) -> int | None:
-        """Visited rows at which the average of a pass begins; None if it is not wanted."""
+        """Return the number of visited rows at which the average of a pass begins; None without average."""
 
     @abc.abstractmethod
     def end_pass(self, this_pass: int) -> None:
@@ -135,17 +135,17 @@ class Trainer(abc.ABC):
 
     @abc.abstractmethod
     def stopped(self) -> NoReturn:
-        """Raise `Interrupted`; what was learned is committed."""
+        """Raise `Interrupted` after what was learned has been committed."""
 
     def failed(self, error: StreamsvmError) -> StreamsvmError:
-        """The error to raise when the source, or making room for its rows, failed with `error`."""
+        """Return the error to raise when the source, or making room for its rows, failed with `error`."""
         return error
 
     def make_room(self, block: TrainingBlock) -> None:  # noqa: B027
-        """Have room for the features and classes of a block."""
+        """Make room for the features and classes of a block."""
 
     def begin_pass(self, this_pass: int) -> None:  # noqa: B027
-        """Prepare a pass, or what is left of it."""
+        """Prepare a pass, or the rest of one."""
 
     # -- the loop ----------------------------------------------------------------------------------
 
@@ -205,18 +205,18 @@ class Trainer(abc.ABC):
                 new.close()
 
     def seconds(self) -> float:
-        """Time spent in the present pass, in earlier processes too."""
+        """Return the time spent in the present pass, in earlier processes too."""
         return self._before + max(time.perf_counter() - self._begin, 0.0)
 
     def note_memory(self) -> None:
         self.peak = max(self.peak, private_memory())
 
     def stage(self, this_pass: int) -> str:
-        """The name of a pass for `progress`."""
+        """Return the name of a pass for `progress`."""
         return f"pass {this_pass}"
 
     def _next(self, blocks: Prefetcher, new: Any) -> Any:
-        """The next block, or None at the end of the pass."""
+        """Return the next block, or None at the end of the pass."""
         try:
             return next(blocks, None)
         except Stopped:

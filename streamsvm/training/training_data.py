@@ -1,4 +1,4 @@
-"""What a run reads its rows from, in a form that other processes can be given to read the same blocks."""
+"""Picklable description of the training data of a run, with which other processes read the same blocks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from streamsvm.transforms.store import TransformedStore
 
 
 def open_to_train(paths: Sequence[str | os.PathLike[str]], settings: Settings) -> Store:
-    """The store to train on, of one file or several, whose labels the loss can take."""
+    """Open the store to train on, of one file or several; the loss must be able to take its labels."""
     column = None if settings.sample_weight == NONE else settings.sample_weight
     store = open_stores(
         paths, join=settings.join, label=settings.label, sample_weight=column, layer=settings.layer,
@@ -38,13 +38,13 @@ def open_to_train(paths: Sequence[str | os.PathLike[str]], settings: Settings) -
 
 @dataclasses.dataclass(frozen=True)
 class TrainingData:
-    """The rows of a run, as its blocks: which store, how its rows are transformed, weighted and cut.
+    """Description of a run's blocks: the store, and how its rows are transformed, weighted and cut.
 
     Attributes
     ----------
     paths : tuple of str
     fingerprint : str
-        Of the store.
+        Content fingerprint of the store.
     settings : Settings
     transforms : tuple of Transform
     slice_rows : int
@@ -52,7 +52,7 @@ class TrainingData:
     starts : ndarray of int64
         The first row of each block, and the number of rows.
     class_weights : ndarray of float64, shape (k,), or None
-        By which the cost of a row of each class is multiplied.
+        Factor of the cost of a row of each class.
     """
 
     paths: tuple[str, ...]
@@ -64,7 +64,7 @@ class TrainingData:
     class_weights: np.ndarray | None
 
     def open(self) -> Store:
-        """The store, with transforms and slices; raises `StoreError` if it is another one."""
+        """Open the store, with transforms and slices; raises `StoreError` if its content is another."""
         raw = open_to_train(self.paths, self.settings)
         if raw.fingerprint != self.fingerprint:
             found = raw.fingerprint
@@ -80,7 +80,7 @@ class TrainingData:
         return store
 
     def blocks(self, store: Store) -> Blocks:
-        """The blocks of the opened store."""
+        """Return the blocks of the opened store."""
         settings = self.settings
         return Blocks(
             store,
@@ -93,7 +93,7 @@ class TrainingData:
         )
 
     def source(self, blocks: Blocks, *, unread: bool = False) -> BlocksSource:
-        """The blocks in the order of each pass; if `unread`, without their rows, but for the number."""
+        """Return the source of the blocks; if `unread`, these have only the number of their rows."""
         settings = self.settings
         by_group = get_loss(settings.loss).sequences
         return BlocksSource(blocks, settings.seed, settings.share_of_C, by_group=by_group, unread=unread)

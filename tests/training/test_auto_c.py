@@ -80,7 +80,7 @@ def test_a_c_that_is_not_reached_is_a_warning(tmp_path) -> None:
     store = make_store(tmp_path / "a.zarr", X, labels)
     result = fit(store, out=tmp_path / "run", C=8.0, first_C=1.0)
     assert [str(warning) for warning in result.warnings] == [
-        "the last pass had C 4, which grows to 8: the model is as of a smaller C; make more passes, or give "
+        "C had grown only to 4 of 8 when training ended: the model is that of the smaller C; make more passes, or give "
         "a larger first C"
     ]
     assert not any("the last pass had C" in text for text in resume(tmp_path / "run", passes=4).warnings)

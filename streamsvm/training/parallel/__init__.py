@@ -1,5 +1,5 @@
-"""Training on several cores or machines: how the work is split, and who does it.
+"""Training on several cores or machines.
 
-How a run is split is a part of its settings, who works on it is not: the model of a run with S splits has the
-same bytes on one worker as on many.
+The number and kind of splits are settings of a run, its workers are not: the model of a run with S splits has
+the same bytes on one worker as on many.
 """

@@ -1,4 +1,4 @@
-"""Classes in groups, each with columns of the weights of its own, and the schedule of their pairs."""
+"""Groups of classes, each with its own columns of the weights, and the schedule of their pairs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from streamsvm.kernels.weights import padded_classes
 
 
 class ClassGroups(NamedTuple):
-    """Groups of successive classes. Each begins at a whole vector of columns, which is a cache line too.
+    """Groups of successive classes, each of which begins at a whole vector of columns, and so a cache line.
 
-    So two threads that move the weights of different groups never write to one cache line.
+    Threads that update the weights of different groups therefore never write to the same cache line.
     """
 
     # (n_groups, 3) int64: the first column of each group, the end of its classes, and of its padding
@@ -26,19 +26,19 @@ class ClassGroups(NamedTuple):
 
 
 def group_classes(counts: np.ndarray, n_groups: int, dtype: np.dtype) -> ClassGroups:
-    """Divide the classes so that the groups cost about the same.
+    """Divide the classes into groups of about the same cost.
 
-    A pair of groups solves the rows of its classes over the columns of its classes, so both count: a class
-    weighs its part of the rows plus its part of the classes.
+    A pair of groups visits the rows of its classes over the columns of its classes. So the cost of a class is
+    its share of the rows plus its share of the classes.
 
     Parameters
     ----------
     counts : ndarray, shape (n_classes,)
         Rows of each class.
     n_groups : int
-        At most as many as there are classes.
+        Number of groups, at most that of the classes.
     dtype : dtype
-        Of the weights.
+        Type of the weights.
     """
     k = len(counts)
     cost = counts / max(counts.sum(), 1) + 1.0 / k

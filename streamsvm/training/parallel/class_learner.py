@@ -1,7 +1,7 @@
-"""Training whose classes are split: pairs of groups of classes are solved at the same time.
+"""Training split by classes: pairs of groups of classes are solved at the same time.
 
-A row's block problem over the classes of two groups alone is a block step like any other, and pairs without a
-common group share no weights: so what they do at the same time is what they would do one after the other
+A row's block problem over the classes of two groups is a block step like any other, and pairs without a
+common group share no weights: solved at the same time, they give the same result as one after the other
 (Alber et al. 2017, with exact blocks). In a block of rows each group meets every other group once, and a pair
 visits the rows of its own classes.
 """
@@ -34,17 +34,16 @@ from streamsvm.training.parallel.split_learner import SplitLearner
 from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.training.sources import TrainingBlock
 
-_CENTRED_PARTS = 8  # of the features, which the workers share
+_CENTRED_PARTS = 8  # parts of the features that workers centre
 _NO_BITS = np.zeros((0, 0), np.uint8)
 
-DualList = tuple[np.ndarray, np.ndarray, np.ndarray]  # of some rows: the count of each, ids and values
+DualList = tuple[np.ndarray, np.ndarray, np.ndarray]  # counts of some rows, ids and values
 
 
 class ClassSplitLearner(SplitLearner):
-    """A learner of classes in 2S groups, S pairs of which are solved at a time.
+    """Learner of classes in 2S groups, S pairs of which are solved at a time.
 
-    Labels, ids of duals and columns of the weights are the same numbers here: between groups there are
-    columns of no class.
+    Labels and ids of duals are columns of the weights here, and between groups there are columns of no class.
 
     Parameters
     ----------
@@ -85,7 +84,7 @@ class ClassSplitLearner(SplitLearner):
         self.scratch = Scratch.create(columns, self.dtype)
 
     def _in_columns(self, rows: Rows) -> Rows:
-        """Rows whose labels are columns."""
+        """Return the rows with columns of the weights as labels."""
         labels = np.append(self._groups.columns, -1)[rows.labels].astype(rows.labels.dtype)
         return rows._replace(labels=labels)
 
@@ -93,7 +92,7 @@ class ClassSplitLearner(SplitLearner):
         super().score(self._in_columns(rows), average_scale, tallies)
 
     def norm2(self, average_scale: float = 0.0) -> float:
-        """As `Learner.norm2`, summed up group by group, as the processes of a cluster have them."""
+        """Return `Learner.norm2`, summed up group by group, so that a cluster gets the same bits."""
         sums = np.zeros(len(self._groups.ranges))
         sums_of_squares(self.storage.weights, average_scale, self._groups.ranges, sums)
         return float(sum(sums.tolist()))
@@ -149,7 +148,7 @@ class ClassSplitLearner(SplitLearner):
         return BlockDuals(rows, old, self._groups)
 
     def _end_block(self, block: TrainingBlock, rows: Rows, duals: Any, keep: NewDuals | None) -> None:
-        """Count the new duals of a block, and keep them."""
+        """Add the new duals of a block to the dual objective, and keep them."""
         for members, lists in zip(duals.members, duals.lists, strict=True):
             for each in lists:
                 self.tally[DUAL_SUM] += sum_list(self.loss, self.problem, rows, members, each)
@@ -160,7 +159,7 @@ class ClassSplitLearner(SplitLearner):
     def _visit_rounds(
         self, block: TrainingBlock, rows: Rows, duals: Any, rounds: range
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Let the pairs of some rounds meet; yields the number of each and the tallies of its pairs."""
+        """Visit the pairs of some rounds; yields the number of each round and the tallies of its pairs."""
         features = features_of(rows.indices, self.storage.n_features) if self.loss.centred else None
         for number in rounds:
             work = functools.partial(self._visit_pair, block, rows, duals, number)
@@ -199,9 +198,9 @@ class ClassSplitLearner(SplitLearner):
 
 
 class BlockDuals:
-    """The duals of a block, by the groups of the rows' own classes and the groups of the duals' classes.
+    """Duals of a block, by the groups of the rows' own classes and the groups of the duals' classes.
 
-    Pairs without a common group touch different ones.
+    Pairs of groups without a common group have different duals.
     """
 
     def __init__(self, rows: Rows, old: OldDuals, groups: ClassGroups) -> None:
@@ -212,23 +211,23 @@ class BlockDuals:
         order = np.argsort(group_of_row, kind="stable")
         ends = np.searchsorted(group_of_row[order], np.arange(n_groups + 1))
         self.members = [order[ends[g] : ends[g + 1]] for g in range(n_groups)]
-        # By both groups: counts of the members, ids and values.
+        # lists[g][h]: the duals of the rows of group g for the classes of group h.
         self.lists: list[list[DualList]] = [
             divide_duals(old, members, groups.groups, n_groups) for members in self.members
         ]
 
     def of_pair(self, pair: tuple[int, int]) -> OldDuals:
-        """The duals of the rows of two groups for their classes."""
+        """Return the duals of the rows of two groups for the classes of these."""
         return self.as_old([self._rows_of(g, pair) for g in pair])
 
     def parts(self) -> Iterator[RowDuals]:
-        """All duals of the rows of each group."""
+        """Yield all duals of the rows of each group."""
         for g in range(len(self.members)):
             if len(self.members[g]):
                 yield self._rows_of(g, range(len(self.members)))
 
     def _rows_of(self, g: int, others: Any) -> RowDuals:
-        """The duals of the rows of a group for the classes of some groups."""
+        """Return the duals of the rows of a group for the classes of some groups."""
         lists = zip(*(self.lists[g][h] for h in others), strict=True)
         counts, ids, values = map(np.concatenate, lists)
         counts, ids, values = by_row(counts.reshape(len(others), -1), ids, values)

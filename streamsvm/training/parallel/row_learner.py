@@ -1,8 +1,8 @@
-"""Training whose rows are split: each part of a block is learned from by itself, and all steps are added.
+"""Training split by rows: each part of a block is learned from separately, and the steps are added.
 
-CoCoA+ (Ma et al. 2015): S parts of the rows begin with the same weights w, and each solves its own problem in
-which a step Δw counts as S Δw. Then the sum of all steps raises the dual objective at least by what the parts
-found. In one round each part makes a block step, and inner passes, for its rows.
+CoCoA+ (Ma et al. 2015): S parts of the rows begin with the same weights w, and each solves its own problem,
+in which a step Δw counts as S Δw. The sum of all steps then raises the dual objective by at least the sum of the
+parts' own gains. In one round each part makes a block step, and inner passes, for its rows.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ from streamsvm.training.parallel.split_learner import SplitLearner
 from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.training.sources import TrainingBlock
 
-ROUNDS = 2  # of a block: its average can begin between them
+ROUNDS = 2  # rounds of a block, between which the average can begin
 _MAX_SUMS = 8  # largest number of parts of the features that are added up in parallel
 _VALUES_PER_SUM = 1 << 18  # numbers for which one more part pays
 
 
 class _Part(NamedTuple):
-    """What one split works on in a block."""
+    """Part of a block that one split works on."""
 
     order: np.ndarray  # (n,) int64: its rows, in the order of their visits
     features: np.ndarray  # (m,) int64: those of its rows, ascending
-    weights: Weights  # its own: of its features alone
+    weights: Weights  # private copy, valid for its features alone
 
 
 def rows_after(rounds: int, n_rows: Any) -> Any:
-    """The rows, of parts of `n_rows`, visited in the first rounds: after one of two at least half of them.
+    """Return the number of rows, of a part of `n_rows`, that are visited after some rounds.
 
-    Else no average could begin at half of a pass over one block.
+    It is rounded up, so that an average can begin at half of a pass over one block.
     """
     return -(-n_rows * rounds // ROUNDS)
 
 
 def sum_as_tree(features: list[np.ndarray], moved: list[np.ndarray]) -> np.ndarray:
-    """Add up the rows ``features[i]`` of each ``moved[i]`` into the first; returns the features that it has.
+    """Add up the rows ``features[i]`` of each ``moved[i]`` into ``moved[0]``; return the features of the sum.
 
-    The others are overwritten. The order of the sums is that of a binary tree, whoever adds them up.
+    The other arrays are overwritten. The sums are those of a binary tree, so they do not depend on workers.
     """
     features, step = list(features), 1
     while step < len(moved):
@@ -68,7 +68,7 @@ def sum_as_tree(features: list[np.ndarray], moved: list[np.ndarray]) -> np.ndarr
 
 
 class RowSplitLearner(SplitLearner):
-    """A learner of which S parts of each block learn at the same time.
+    """Learner that learns from S parts of each block at the same time.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ class RowSplitLearner(SplitLearner):
     def _visit_part(
         self, block: TrainingBlock, rows: Rows, old: OldDuals, parts: list[_Part], number: int, split: int
     ) -> tuple[np.ndarray, list[RowDuals]]:
-        """Visit the rows of a part with weights of its own, which become what they have moved by."""
+        """Visit a part's rows on a private copy of the weights; on return the copy holds the change."""
         part, shared = parts[split], self.storage.weights
         own = part.weights
         copy_rows(part.features, shared.current, own.current)
@@ -188,7 +188,7 @@ class RowSplitLearner(SplitLearner):
         return tally, new
 
     def _add_up(self, parts: list[_Part]) -> None:
-        """Add the mean of what the parts have moved their weights by: summed as a binary tree."""
+        """Add the mean of the parts' changes to the weights; the changes are summed as a binary tree."""
         weights = self.moved_weights()
         n_sums = min(
             1 + sum(len(part.features) for part in parts) * weights.current.shape[1] // _VALUES_PER_SUM,

@@ -1,4 +1,4 @@
-"""What learners of either split share: workers, and scoring by all of them."""
+"""Base of learners that split their work: it has the workers, and scores with all of them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from streamsvm.settings.fit import Settings
 from streamsvm.training.learner import Learner, label_sets, new_buffer
 from streamsvm.training.parallel.visitor import Visitor
 
-SCORED_PARTS = 16  # of a block: their sums are added up in order, whoever scores them
+SCORED_PARTS = 16  # parts of a block that are scored; sums are added up in their order, whatever the workers
 
 
 class SplitLearner(Learner):
-    """A learner whose work is shared. Its parts do not see how good the weights are that they share.
+    """Learner that shares its work among workers. It cannot estimate a progressive accuracy.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class SplitLearner(Learner):
         As for `Learner`.
     workers : Threads
     new_visitor : callable
-        Makes what one worker needs for itself.
+        Returns a new `Visitor` for a worker.
     """
 
     progressive = False
@@ -62,7 +62,7 @@ class SplitLearner(Learner):
 
 
 def scored_part(rows: Rows, part: int) -> Rows:
-    """One of the parts of rows, whose values are views of those of all."""
+    """Return one of the parts in which rows are scored, as views of their arrays."""
     begin, end = (rows.n_rows * p // SCORED_PARTS for p in (part, part + 1))
     has_sets = len(rows.label_indptr) > 0
     return rows._replace(

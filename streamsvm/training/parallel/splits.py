@@ -1,4 +1,4 @@
-"""How the training of a run is split, and the learner that trains it so."""
+"""Choice of the split of a training, of its workers, and of the learner."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def settle_split(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) -> Settings:
-    """Settings in which ``split`` is no longer "auto".
+    """Return settings in which ``split`` is no longer "auto".
 
     Raises
     ------
@@ -53,7 +53,7 @@ def settle_split(settings: Settings, class_counts: np.ndarray, *, multilabel: bo
 
 
 def _by_rows(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) -> tuple[bool, str]:
-    """Whether rows are better split than classes, and why."""
+    """Return True if rows are better split than classes, and the reason."""
     if not get_loss(settings.loss).class_splits:
         return True, f"the loss {settings.loss} cannot be split by classes"
     if multilabel or not settings.can_split_classes:
@@ -63,7 +63,7 @@ def _by_rows(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) 
     splits, k = settings.splits, len(class_counts)
     if k < 2 * splits:
         return True, f"{k:,} classes do not make {2 * splits} groups"
-    # Each worker visits, on 2S - 1 days, 1/S of the rows, over 1/S of the columns.
+    # In each of 2S - 1 rounds a worker visits 1/S of the rows, over 1/S of the columns.
     dtype = np.dtype(settings.dtype)
     columns = group_classes(class_counts, 2 * splits, dtype).n_columns
     share = (2 * splits - 1) / splits**2 * columns / padded_classes(k, dtype)
@@ -72,13 +72,13 @@ def _by_rows(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) 
 
 
 def why_split(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) -> str:
-    """The reason for how the training is split."""
+    """Return the reason for the kind of split."""
     by_rows, reason = _by_rows(settings, class_counts, multilabel=multilabel)
     return reason if by_rows == (settings.split == ROWS) else "as asked for"
 
 
 def groups_of(settings: Settings, class_counts: np.ndarray) -> ClassGroups | None:
-    """The groups of the classes, if these are split."""
+    """Return the groups of the classes, or None if these are not split."""
     if settings.splits == 1 or settings.split != CLASSES:
         return None
     return group_classes(class_counts, 2 * settings.splits, np.dtype(settings.dtype))
@@ -87,7 +87,10 @@ def groups_of(settings: Settings, class_counts: np.ndarray) -> ClassGroups | Non
 def find_workers(
     settings: Settings, wanted: int | None, cluster: str | os.PathLike[str] | None = None
 ) -> Threads | Cluster:
-    """As many threads as there are splits or, unless `wanted` says how many, processors; or a cluster."""
+    """Return the workers: a cluster if there is one, else threads.
+
+    There are `wanted` threads, by default one a processor, but at most as many as splits.
+    """
     number = count_workers(wanted)
     if cluster is not None:
         from streamsvm.cluster.client import Cluster, check_splits
@@ -112,14 +115,14 @@ def new_learner(
     data: TrainingData | None = None,
     folder: Path | None = None,
 ) -> Learner:
-    """The learner of a run.
+    """Make the learner of a run.
 
     Parameters
     ----------
     settings : Settings
-        With the split settled.
+        Settings after `settle_split`.
     storage : WeightStorage
-        With the columns of `groups_of`, if there are groups.
+        Weights, with the columns of `groups_of` if there are groups.
     class_counts : ndarray, shape (n_classes,)
         Rows of each class.
     workers : Threads or Cluster
@@ -128,11 +131,11 @@ def new_learner(
     block_rows : int
         Rows of the largest block.
     ids_dtype, bytes_of_bits
-        Of the duals.
+        Type of the duals' ids, and bytes of a row's bits.
     pairs, common_dual
         As for `Learner`.
     data : TrainingData, optional
-        What the workers of a cluster read.
+        Description of the data, for the workers of a cluster.
     folder : Path, optional
         The run directory, where they write duals and weights.
     """

@@ -1,4 +1,4 @@
-"""One worker's visits of some of the rows of a block."""
+"""Visits of some rows of a block by one worker."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from streamsvm.training.inner_passes import InnerPasses
 
 
 class Visitor:
-    """Scratch, a buffer of new duals, and what is done with them: all that a visit needs for itself.
+    """Private arrays of one worker, scratch and a buffer of new duals, and the visits made with them.
 
     Parameters
     ----------
     loss : Loss
     settings : Settings
     columns : int
-        Of the weights.
+        Columns of the weights.
     buffer : DualBuffer
     pairs : ClassPairs, optional
-        What errors between classes weigh.
+        Margins and costs of pairs of classes.
     """
 
     def __init__(
