@@ -52,9 +52,8 @@ class StoreBlocks:
     def read(self, block: int) -> tuple[Rows, np.ndarray]:
         """Read the rows of a block, and their names."""
         begin, end = map(int, self._blocks.starts[block : block + 2])
-        return self._blocks.read(block), self._store.names(begin, end) if self._named else np.arange(
-            begin, end
-        )
+        names = self._store.names(begin, end) if self._named else np.arange(begin, end)
+        return self._blocks.read(block), names
 
 
 def blocks_of_store(store: Store, model: Any, *, memory: int, labelled: bool, named: bool) -> StoreBlocks:

@@ -229,13 +229,7 @@ class MemoryRun:
     def new_duals(self, position: RunPosition, pass_number: int) -> MemoryDuals:
         return self._duals.setdefault(pass_number, MemoryDuals(*self._kinds))
 
-    def commit(
-        self,
-        position: RunPosition,
-        storage: WeightStorage,
-        new: Any = None,
-        write_elsewhere: WriteWeights = lambda number: None,
-    ) -> RunPosition:
+    def commit(self, position: RunPosition, *ignored: Any) -> RunPosition:
         return position
 
     def prune(self, position: RunPosition) -> None:

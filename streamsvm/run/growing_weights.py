@@ -82,9 +82,6 @@ class GrowingWeights(DenseWeights):
             self._map((max(n_features, min(spare * rows, most)), columns))
         self._n_features = n_features
 
-    def end_pass(self) -> None:
-        pass
-
     def begin_average(self) -> None:
         """Do nothing: the average of a stream begins with its first row, where its delta is zero."""
 

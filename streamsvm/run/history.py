@@ -117,20 +117,15 @@ def _lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
     *lines, rest = content[:_MAX_BYTES].split(b"\n")  # a line without an end may be being written
     if len(content) > _MAX_BYTES:
         notes.append(f"{path} has more than {_MAX_BYTES // 2**20} MB; the reports behind them are left out")
-    elif rest:
-        lines.append(rest) if _object(rest) is not None else None
-    found, damaged = [], []
-    for at, line in enumerate(lines, 1):
-        record = _object(line)
-        if record is None:
-            damaged.append(at)
-        else:
-            found.append(record)
+    elif rest and _object(rest) is not None:
+        lines.append(rest)
+    records = [_object(line) for line in lines]
+    damaged = [at for at, record in enumerate(records, 1) if record is None]
     if damaged:
         some = ", ".join(map(str, damaged[:_MAX_NAMED])) + (", ..." if len(damaged) > _MAX_NAMED else "")
         which = f"line {some} is" if len(damaged) == 1 else f"{len(damaged):,} lines ({some}) are"
         notes.append(f"{path}: {which} damaged, and left out")
-    return found
+    return [record for record in records if record is not None]
 
 
 def _object(line: bytes) -> dict[str, Any] | None:

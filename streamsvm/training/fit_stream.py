@@ -105,14 +105,8 @@ def _stream_trainer(
 
 def _one_pass(online_settings: OnlineSettings) -> Settings:
     """Return the settings of a single pass that keeps no duals."""
-    names = ("C", "loss", *OF_LOSS, "dtype")
-    return Settings(
-        passes=1,
-        keep_duals=False,
-        inner_passes=0,
-        gap="none",
-        **{name: getattr(online_settings, name) for name in names},
-    )
+    shared = {name: getattr(online_settings, name) for name in ("C", "loss", *OF_LOSS, "dtype")}
+    return Settings(passes=1, keep_duals=False, inner_passes=0, gap="none", **shared)
 
 
 def _transforms(online_settings: OnlineSettings) -> list[Transform]:

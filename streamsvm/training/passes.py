@@ -287,7 +287,7 @@ class Fit(Trainer):
         return record
 
     def _accuracies(self, name: str, scorings: list[Scoring], record: dict[str, Any]) -> dict[str, float]:
-        """Return the accuracy of the model at the end of a pass, and of the last iterate if that is another."""
+        """Return the accuracy of the model after a pass, and of the last iterate if that is another."""
         last, *average = (scoring.accuracy for scoring in scorings)
         if average and self._takes_average(record, has_average=True):
             return {name: average[0], f"{_LAST_ITERATE_PREFIX}{name}": last}

@@ -197,7 +197,7 @@ class StoreRun:
         return trainer
 
     def _storage(self, shape: tuple[int, int]) -> DenseWeights | SparseWeights:
-        """Return storage for the weights where the plan places them: in memory, in files, or as sparse rows."""
+        """Make the storage of the weights that the plan has: in memory, in files, or as sparse rows."""
         plan, run, average = self.plan, self.run, self.settings.average
         time_unit = float(self.store.n_rows)
         if plan.sparse:
@@ -214,7 +214,7 @@ class StoreRun:
         return DenseWeights(shape, self.dtype, time_unit, paths, average=average)
 
     def _opens(self, name: str) -> Callable[[], Any] | None:
-        """Return a function that opens the blocks of held-out rows, as a context manager; None without any."""
+        """Return a function that opens the held-out blocks, as a context manager; None without any."""
         path, part = getattr(self.settings, name), held_out_part(self.settings)
         if name == "valid" and part is not None:
             return lambda: contextlib.nullcontext(HeldOutBlocks(self.blocks, part))

@@ -1,8 +1,8 @@
 """Training split by rows: each part of a block is learned from separately, and the steps are added.
 
 CoCoA+ (Ma et al. 2015): S parts of the rows begin with the same weights w, and each solves its own problem,
-in which a step Δw counts as S Δw. The sum of all steps then raises the dual objective by at least the sum of the
-parts' own gains. In one round each part makes a block step, and inner passes, for its rows.
+in which a step Δw counts as S Δw. The sum of all steps then raises the dual objective by at least the sum of
+the parts' own gains. In one round each part makes a block step, and inner passes, for its rows.
 """
 
 from __future__ import annotations
