@@ -38,7 +38,7 @@ _FLOAT16 = np.dtype(np.float16)
 
 
 class SparseCoef(NamedTuple):
-    """A CSR matrix of shape (n_features, n_classes)."""
+    """CSR matrix of shape (n_features, n_classes)."""
 
     data: np.ndarray  # (nnz,) dtype of the model
     indices: np.ndarray  # (nnz,) int32
@@ -69,7 +69,7 @@ class SparseCoef(NamedTuple):
 
 
 class DenseCoef(NamedTuple):
-    """A matrix of shape (n_features, n_classes), perhaps without rows of zeros."""
+    """Matrix of shape (n_features, n_classes), perhaps without rows of zeros."""
 
     weights: np.ndarray  # (n, n_classes)
     n_features: int

@@ -46,7 +46,7 @@ def load_model(path: str | Path) -> Model:
 
 
 class Model(Readable):
-    """A linear classifier: the class of x is the one whose row of `coef_` scores it highest.
+    """Linear classifier: the class of x is the one whose row of `coef_` scores it highest.
 
     Attributes
     ----------
@@ -75,8 +75,8 @@ class Model(Readable):
     feature_names_out_ : ndarray of str objects, shape (n,), or None
         Names of the features that `coef_` has a row for: other than `feature_names_in_` if some are selected.
     transitions_ : ndarray of shape (n_classes, n_classes), or None
-        Of a model of sequences: entry (a, b) is the score of class b following class a. Such a model predicts
-        the label sequence of the largest score.
+        Transitions of a model of sequences: entry (a, b) is the score of class b following class a. Such a
+        model predicts the label sequence of the largest score.
     multilabel : bool
         True if rows of the training data could have several labels, or none.
     dtype : dtype

@@ -174,7 +174,7 @@ def _read_names(path: Path, record: dict[str, Any]) -> list[str] | None:
 
 
 def _read_class_costs(folder: Path, record: dict[str, Any]) -> tuple[np.ndarray | None, ClassTree | None]:
-    """What pairs of classes cost, checked against the model's record; None for what it does not name."""
+    """Read the matrix and the tree of costs, checked against the model's record; None for those it lacks."""
     classes = record["classes"]
     costs = tree = None
     path = folder / format.COSTS

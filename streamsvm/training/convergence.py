@@ -35,7 +35,7 @@ def gap_warning(
     run : Path or None
         Run directory, if there is one.
     chosen : bool
-        Whether C was chosen from the data. A single pass, too, has a large gap whatever C is.
+        True if C was chosen from the data: then it is not said to be too large.
     """
     made, others = len(history), list[Remedy]()
     if gap is None:

@@ -149,7 +149,7 @@ def fit_rows(
     workers : int, optional
         Threads, if the training is split.
     tuned : bool
-        Whether C was found by a search.
+        True if C was found by a search.
 
     Returns
     -------

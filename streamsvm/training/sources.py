@@ -58,7 +58,7 @@ class TrainingBlock:
 
 @dataclasses.dataclass(frozen=True)
 class StreamPlace:
-    """A place in a stream, from which it can be read again.
+    """Place in a stream, from which it can be read again.
 
     Attributes
     ----------

@@ -68,7 +68,7 @@ class Trainer(abc.ABC):
     Attributes
     ----------
     position : RunPosition
-        How far the training has come, as commits record it.
+        Progress of the training, in the form that commits record.
     committed_passes : int
         Passes done at the last commit.
     waited : float

@@ -80,7 +80,7 @@ class RowSplitLearner(SplitLearner):
     block_rows : int
         Rows of the largest block.
     ids_dtype, bytes_of_bits
-        Of the duals.
+        Type of the duals' ids, and bytes of a row's bits.
     """
 
     def __init__(
