@@ -1,4 +1,4 @@
-"""Weights of which the row of each feature is sparse, for very many classes.
+"""Weights with a sparse row for each feature, for very many classes.
 
 A feature that occurs in c rows gets at most c * (duals of a row + 1) weights other than zero: 2,000 of 17,000
 if c is 200. As a row of a matrix these would lie on nearly every one of its pages, and each visit would score
@@ -28,7 +28,7 @@ from streamsvm.run.weights import check_mapped, map_array
 
 
 class SparseWeights:
-    """Sparse rows of weights in memory, and in a memory-mapped file if they outgrow it.
+    """Weights as sparse rows in memory, and in a memory-mapped file if they outgrow it.
 
     Parameters
     ----------
@@ -41,12 +41,12 @@ class SparseWeights:
     time_unit : float
         The unit of the average's time (see `Weights`).
     path : Path, optional
-        File of the rows if they outgrow the memory, made anew: a run never resumes from it. By default there
-        is no limit to memory, and no file.
+        New file for the rows if they outgrow the memory; a run never resumes from it. By default there is no
+        limit to memory, and no file.
     most_bytes : int
-        The memory for them, if there is a file.
+        Memory for the rows, if there is a file.
     average : bool
-        Whether an average can be kept.
+        True if an average can be kept.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class SparseWeights:
 
     @staticmethod
     def size(n_features: int, columns: int) -> int:
-        """Bytes in memory beside the entries: extents, dirty bytes, scratch."""
+        """Return the bytes in memory beside the entries: extents, dirty bytes, scratch."""
         return n_features * (3 * 8 + 1) + 9 * columns
 
     @property
@@ -85,7 +85,7 @@ class SparseWeights:
         return len(self.sparse_rows.extents)
 
     def bind(self, rows: Rows) -> Rows:
-        """The rows without their values, which no matrix is multiplied by."""
+        """Keep the features and values of the rows for the kernels, and return the rows without them."""
         self._longest = int(np.diff(rows.indptr).max(initial=0))
         self.sparse_rows = self.sparse_rows._replace(indptr=rows.indptr, indices=rows.indices, data=rows.data)
         self.make_room()
@@ -104,7 +104,7 @@ class SparseWeights:
         self.reserve(self._longest * self.sparse_rows.width * self._columns)  # as `has_sparse_room`
 
     def reserve(self, n: int) -> None:
-        """Have room for so many elements of the pool more."""
+        """Make room for `n` more elements of the pool."""
         needed = int(self.sparse_rows.used[0]) + n
         if needed > len(self.sparse_rows.pool):
             self._grow(needed)
@@ -146,7 +146,7 @@ class SparseWeights:
 
 
 class _Spread:
-    """Sparse rows, or their average, as `Coefficients` takes them."""
+    """Sparse rows, or their average, in the form that `Coefficients` takes."""
 
     def __init__(self, sparse_rows: SparseRows, average_scale: float) -> None:
         self.shape = (len(sparse_rows.extents), len(sparse_rows.marks))

@@ -1,4 +1,4 @@
-"""The log of weights: what a commit appends, and what a resumed run starts from.
+"""Log of weights, to which commits append and from which runs resume.
 
 Training sets, for each feature, dirty bits of the groups of columns that it changed. A commit appends the
 dirty groups and no others, so its cost follows what changed and not what exists. When most of the weights
@@ -10,8 +10,8 @@ A part has at most `_PART_VALUES` values of each array. It holds features (int64
 each (uint64, one bit a group), and the values of these groups: first those of the weights, then, with an
 average, those of its delta. Other parts hold sparse rows: their numbers and sizes (int64), and their entries.
 
-The workers of a cluster write logs of the features and columns that each has, whole at each commit. There a
-part is of some columns, and first says where they end (int64).
+Each worker of a cluster writes a whole log of its features and columns at each commit. A part of such a log
+is of some columns, and begins with their end (int64).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PART_ROWS = 2**14
 
 
 def append_weights(log: AppendLog, weights: Weights, sparse_rows: SparseRows | None) -> None:
-    """Append what is dirty, and clear the dirty bits."""
+    """Append the dirty groups and sparse rows, and clear the dirty bits."""
     for (n, size), arrays in _dirty_parts(weights, 0):
         log.append(WEIGHTS_MAGIC, (n, size, 0), arrays)
     if sparse_rows is not None:
@@ -50,14 +50,14 @@ def append_weights(log: AppendLog, weights: Weights, sparse_rows: SparseRows | N
 
 
 def append_columns(log: AppendLog, weights: Weights, first_feature: int, first_column: int) -> None:
-    """Append what is not zero of weights that are a part of others: from a feature and a column on."""
+    """Append the nonzero weights of a worker, whose first feature and column are those given."""
     end = np.array([first_column + weights.current.shape[1]])
     for (n, size), arrays in _dirty_parts(with_dirty(weights), first_feature):
         log.append(COLUMNS_MAGIC, (n, size, first_column), [end, *arrays])
 
 
 def _dirty_parts(weights: Weights, first_feature: int) -> Iterator[tuple[tuple[int, int], list[np.ndarray]]]:
-    """The sizes and arrays of parts of what is dirty, of which the bits are cleared.
+    """Yield the sizes and arrays of parts with the dirty groups, whose bits are cleared.
 
     The arrays are overwritten by the next part.
     """
@@ -81,21 +81,21 @@ def _dirty_parts(weights: Weights, first_feature: int) -> Iterator[tuple[tuple[i
 
 
 def append_buffer_bytes(n_features: int, columns: int, itemsize: int, *, average: bool, sparse: bool) -> int:
-    """Bytes of memory that `append_weights` takes."""
+    """Return the bytes of memory that `append_weights` takes."""
     capacity, arrays = _capacity(n_features, columns), 1 + average
     values = capacity * (arrays + sparse * (1 + arrays)) * itemsize
     return values + 16 * _most_features(capacity, itemsize) + sparse * 5 * 8 * _PART_ROWS
 
 
 def make_dirty(weights: Weights, sparse_rows: SparseRows | None) -> None:
-    """Let everything that was ever written be dirty, so that the next commit begins a new log."""
+    """Mark everything that was ever written as dirty, so that the next commit begins a new log."""
     mark_known(weights.dirty)
     if sparse_rows is not None:
         sparse_rows.dirty[:] = sparse_rows.extents[:, 1] > 0
 
 
 def with_dirty(weights: Weights) -> Weights:
-    """Weights without dirty bits, with new ones wherever they are not zero."""
+    """Return the weights with new dirty bits, set wherever they are not zero."""
     dirty = np.zeros((len(weights.current), 2), np.uint64)
     mark_nonzero(weights.current, weights.group_bits, dirty)
     mark_nonzero(weights.average_delta, weights.group_bits, dirty)
@@ -103,7 +103,7 @@ def with_dirty(weights: Weights) -> Weights:
 
 
 def dirty_bytes(weights: Weights, sparse_rows: SparseRows | None) -> tuple[int, int]:
-    """Bytes of values that changed since the last commit, and of all that ever changed."""
+    """Return the bytes of the values that changed since the last commit, and of all that ever changed."""
     columns = weights.current.shape[1]
     value = weights.current.itemsize * (2 if len(weights.average_delta) else 1)
     changed, known = (value * count_values(weights.dirty[:, c], columns, weights.group_bits) for c in (0, 1))
@@ -116,7 +116,7 @@ def dirty_bytes(weights: Weights, sparse_rows: SparseRows | None) -> tuple[int, 
 
 
 def restore(path: Path, length: int, storage: Any) -> None:
-    """Write what a log says into the weights of `storage`, which are zero, and mark it as known to the log.
+    """Replay a log into `storage`, whose weights must be zero, and mark the restored groups as logged.
 
     `storage` is a `WeightStorage`. The log must have passed `streamsvm.run.append_log.check`. Raises
     `RunError` if it has impossible numbers: kernels rely on them.
@@ -156,9 +156,9 @@ def _restore_groups(part: Part, content: np.ndarray, weights: Weights) -> bool:
 
 
 def restore_columns(path: Path, length: int, weights: Weights, first_column: int) -> None:
-    """What `restore` does for weights that are some columns of the whole, from one on.
+    """Replay a log into a range of columns of the weights, which begins with `first_column`.
 
-    They are not marked as known. Parts of the log that begin in other columns are left out; the others are
+    Groups are not marked as logged. Parts of the log that begin in other columns are left out; the others are
     checked. Raises `RunError` if the log is cut short or damaged.
     """
     check_length(path, length)
@@ -200,7 +200,7 @@ def _restore_columns(part: Part, content: np.ndarray, weights: Weights, first_co
 def _groups_of(
     part: Part, at: int, content: np.ndarray, weights: Weights, columns: int
 ) -> list[np.ndarray] | None:
-    """The features, groups and values of a part, from `at` on; None if they cannot be of these weights."""
+    """Return the features, groups and values of a part, from `at` on; None if they cannot be of `weights`."""
     n, n_values, _ = part.numbers
     arrays = _arrays(weights)
     *places, end = offsets(at, 8 * n, 8 * n, *(n_values * array.itemsize for array in arrays))
@@ -253,17 +253,17 @@ def _view(content: np.ndarray, at: int, n: int, dtype: np.typing.DTypeLike) -> n
 
 
 def _capacity(n_features: int, columns: int) -> int:
-    """Values of each array in a part, at most."""
+    """Return the largest number of values of each array in a part."""
     return max(columns, min(_PART_VALUES, n_features * columns))
 
 
 def _most_features(capacity: int, itemsize: int) -> int:
-    """Features of a part, at most: a group is at least one vector."""
+    """Return the largest number of features of a part: a group is at least one vector."""
     return capacity * itemsize // VECTOR_BYTES + 1
 
 
 def _dirty_rows(sparse_rows: SparseRows) -> Iterator[np.ndarray]:
-    """Numbers of the dirty sparse rows, for one part at a time."""
+    """Yield the numbers of the dirty sparse rows, for one part at a time."""
     for first in range(0, len(sparse_rows.dirty), _PART_ROWS):
         dirty = first + np.flatnonzero(sparse_rows.dirty[first : first + _PART_ROWS])
         ends = np.cumsum(sparse_rows.extents[dirty, 1])
@@ -312,7 +312,7 @@ def collect_dirty(dirty, feature, columns, group_bits, capacity, features, group
 
 @kernel
 def mark_known(dirty):
-    """Mark all groups known to the log as changed. The rest is not touched: it may be holes of a file."""
+    """Mark all groups known to the log as changed. Others are not touched: they may be holes of a file."""
     for f in range(len(dirty)):
         if dirty[f, 1] != 0:
             dirty[f, 0] |= dirty[f, 1]
@@ -349,7 +349,7 @@ def mark_nonzero(array, group_bits, dirty):
 
 @kernel
 def values_in(word, columns, group_bits):
-    """Number of columns in the groups whose bits are set; the last group may be shorter than the others."""
+    """Return the number of columns in the groups whose bits are set; the last group may be shorter."""
     size, begin = 0, 0
     while begin < columns:
         if word & np.uint64(1):
@@ -361,7 +361,7 @@ def values_in(word, columns, group_bits):
 
 @kernel
 def count_values(groups, columns, group_bits):
-    """Number of values in the groups of all features, in one array."""
+    """Return the number of values in the groups of all features, in one array."""
     total = 0
     for word in groups:
         total += values_in(word, columns, group_bits)
@@ -386,7 +386,7 @@ def pack(array, features, groups, n, group_bits, packed):
 
 @kernel
 def unpack(array, features, groups, n, group_bits, packed):
-    """The inverse of `pack`."""
+    """Copy `packed` groups back to `array`: the inverse of `pack`."""
     at, columns = 0, array.shape[1]
     for k in range(n):
         f, word, begin = features[k], groups[k], 0
