@@ -17,7 +17,9 @@ from typing import Any, BinaryIO, cast
 
 from streamsvm.errors import Option, Remedy, StreamsvmError
 
-MOST_RECORD = 2**27  # bytes of a JSON record: ours may list millions of classes, and take a fraction of it
+MAX_RECORD_BYTES = (
+    2**27
+)  # bytes of a JSON record: ours may list millions of classes, and take a fraction of it
 PREVIOUS = "previous"  # a folder that is being replaced, in the folder that its successor is made in
 
 _REMEDIES = {
@@ -113,7 +115,7 @@ def read_record(path: Path, *, follow: bool = False) -> Any:
     Raises
     ------
     OSError
-        If it cannot be read; `UnfitFile` if it is no regular file, or larger than `MOST_RECORD`.
+        If it cannot be read; `UnfitFile` if it is no regular file, or larger than `MAX_RECORD_BYTES`.
     ValueError, RecursionError
         If it is not JSON.
     """
@@ -121,11 +123,11 @@ def read_record(path: Path, *, follow: bool = False) -> Any:
 
 
 def read_bounded(path: Path, *, follow: bool = False) -> bytes:
-    """The bytes of a regular file of at most `MOST_RECORD`; raises as `read_record`."""
+    """The bytes of a regular file of at most `MAX_RECORD_BYTES`; raises as `read_record`."""
     with named(path), open_file(path, follow=follow) as file:
         length = os.fstat(file.fileno()).st_size
-        if length > MOST_RECORD:
-            raise UnfitFile(path, f"{length:,} bytes, where {MOST_RECORD:,} at most are a record")
+        if length > MAX_RECORD_BYTES:
+            raise UnfitFile(path, f"{length:,} bytes, where {MAX_RECORD_BYTES:,} at most are a record")
         return file.read(length)
 
 

@@ -97,8 +97,10 @@ STORED_DTYPE = "stored_dtype"  # optional entry of model.json: "float16"
 COEF_ROWS = "coef-rows.npy"  # of the layout "rows": the features that COEF has a row for
 FEATURES = "features.json"  # their names, where they have any
 TRANSITIONS = "transitions.npy"  # of a model of sequences
-MOST_TRANSFORMS = 17
-TRANSFORM_ARRAYS = tuple(f"transform-{number}.npy" for number in range(MOST_TRANSFORMS))  # of models and runs
+MAX_TRANSFORM_ARRAYS = 17
+TRANSFORM_ARRAYS = tuple(
+    f"transform-{number}.npy" for number in range(MAX_TRANSFORM_ARRAYS)
+)  # of models and runs
 COSTS, TREE = "costs.npy", "tree.json"  # what pairs of classes cost, where the training had it
 TEMPERATURE = "probability_temperature"  # optional entry of model.json
 MULTILABEL = "multilabel"  # optional entry of model.json and run.json
@@ -107,8 +109,8 @@ SPARSE_COEF = {name: f"coef-{name}.npy" for name in ("data", "indices", "indptr"
 
 def transform_array(number: int) -> str:
     """Name of the file with the array of a transform, by its number; raises `ValueError` if there is none."""
-    if not 0 <= number < MOST_TRANSFORMS:
-        raise ValueError(f"there are more than {MOST_TRANSFORMS} of them")
+    if not 0 <= number < MAX_TRANSFORM_ARRAYS:
+        raise ValueError(f"there are more than {MAX_TRANSFORM_ARRAYS} of them")
     return TRANSFORM_ARRAYS[number]
 
 

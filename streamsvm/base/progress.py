@@ -16,8 +16,15 @@ Report = Callable[[dict[str, Any]], None]
 logger = logging.getLogger("streamsvm")
 logger.addHandler(logging.NullHandler())  # a program that sets up no logging sees nothing
 
-_DELAY = 1.0  # seconds that a stage may take before a bar that nobody asked for appears
-_SHOWN = ("relative_gap", "dual", "primal", "train_accuracy", "valid_accuracy", "progressive_accuracy")
+_BAR_DELAY = 1.0  # seconds that a stage may take before a bar that nobody asked for appears
+_LOGGED_FIGURES = (
+    "relative_gap",
+    "dual",
+    "primal",
+    "train_accuracy",
+    "valid_accuracy",
+    "progressive_accuracy",
+)
 
 
 @contextmanager
@@ -47,7 +54,7 @@ def shown(progress: bool | Progress | None, unit: str = "rows") -> Iterator[Prog
     if not (_is_watched() if progress is None else progress):
         yield lambda stage, done, total: None
         return
-    bars = _Bars(unit, _DELAY if progress is None else 0.0)
+    bars = _Bars(unit, _BAR_DELAY if progress is None else 0.0)
     try:
         yield bars
     finally:
@@ -131,7 +138,7 @@ def _log(event: dict[str, Any]) -> None:
 
 def _figures(event: dict[str, Any]) -> str:
     """What was measured, in words."""
-    found = {name: event[name] for name in _SHOWN if event.get(name) is not None}
+    found = {name: event[name] for name in _LOGGED_FIGURES if event.get(name) is not None}
     if "relative_gap" not in found and event.get("relative_gap_estimate") is not None:
         found = {"estimated_relative_gap": event["relative_gap_estimate"], **found}
     form = {"estimated_relative_gap": ".2e", "relative_gap": ".2e", "dual": ".6g", "primal": ".6g"}

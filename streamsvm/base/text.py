@@ -20,7 +20,7 @@ _CONTROL = re.compile(f"[{CONTROL}]")
 # And surrogates, which cannot be encoded, and what XML forbids.
 _UNPRINTABLE = re.compile(f"[{CONTROL}\ud800-\udfff\ufffe\uffff]")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
-_ELSEWHERE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
 _SHOWN = 60  # characters of a class name that a message repeats
 
 
@@ -98,7 +98,7 @@ def format_size(n: float) -> str:
 
 def as_url(path: str | os.PathLike[str]) -> str | None:
     """The address that `path` is, such as s3://bucket/name, or None; a `Path` may have merged its slashes."""
-    found = _ELSEWHERE.fullmatch(os.fspath(path))
+    found = _URL.fullmatch(os.fspath(path))
     if found is None or os.path.lexists(path):
         return None
     root = "/" if found[1].lower() == "file" else ""  # its path begins behind an empty host

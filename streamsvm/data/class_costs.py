@@ -16,7 +16,7 @@ from streamsvm.base.label_values import class_name
 from streamsvm.base.text import printable
 from streamsvm.errors import InputError, Remedy
 
-_DISTINCT = 3  # names of a circle that a message repeats
+_SHOWN_NAMES = 3  # names of a circle that a message repeats
 
 
 def read_costs(source: Any, classes: Sequence[str]) -> np.ndarray:
@@ -397,7 +397,7 @@ def _preorder(names: list[str], parents: list[int], where: str, lines: Mapping[s
             seen.add(v)
             v = parents[v]
         circle = [v]
-        while parents[circle[-1]] != v and len(circle) < _DISTINCT:
+        while parents[circle[-1]] != v and len(circle) < _SHOWN_NAMES:
             circle.append(parents[circle[-1]])
         line = f", line {lines[names[v]]}" if names[v] in lines else ""
         shown = " -> ".join(f"{printable(names[node])!r:.60}" for node in circle)

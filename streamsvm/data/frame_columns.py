@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.errors import Remedy, StreamsvmError, StreamsvmWarning, warn
 
-_MOST_ROWS = 20  # that may all have different values of a category
+_MAX_DISTINCT_VALUES = 20  # that may all have different values of a category
 
 
 def encoded(
@@ -60,7 +60,7 @@ def encoded(
             texts = _texts(name, column, error)
             given = sum(map(bool, texts))
             values = entry.setdefault("values", sorted(set(texts) - {""}))
-            if not known and (not values or len(values) == given > _MOST_ROWS):
+            if not known and (not values or len(values) == given > _MAX_DISTINCT_VALUES):
                 what = "another value in each row: that is no category" if values else "no value"
                 raise error(f"X, column {name!r} has {what}", remedy=Remedy("leave it out"))
             code = {value: at for at, value in enumerate(values)}

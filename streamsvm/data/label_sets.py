@@ -13,7 +13,7 @@ from streamsvm.data.checks import first_labels
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, StreamsvmWarning, warn
 
-_SETS = (list, tuple, set, frozenset, np.ndarray)
+_COLLECTIONS = (list, tuple, set, frozenset, np.ndarray)
 
 
 class LabelLists(NamedTuple):
@@ -55,7 +55,7 @@ def label_lists(y: Any, n_rows: int) -> LabelLists | None:
     if (isinstance(y, np.ndarray) and y.dtype != object) or not hasattr(y, "__iter__"):
         return None
     each: list[Any] = list(y)
-    among = [isinstance(labels, _SETS) and getattr(labels, "ndim", 1) == 1 for labels in each]
+    among = [isinstance(labels, _COLLECTIONS) and getattr(labels, "ndim", 1) == 1 for labels in each]
     if not any(among):
         return None
     _check_length(len(each), n_rows)

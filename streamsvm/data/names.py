@@ -12,7 +12,7 @@ import numpy as np
 from streamsvm.base import format
 from streamsvm.errors import FeatureError, Message, Remedy, StreamsvmWarning, warn
 
-_FEW = 3  # names that an error lists
+_SHOWN_NAMES = 3  # names that an error lists
 
 
 def feature_names(labels: Iterable[Any], where: str) -> list[str] | None:
@@ -29,7 +29,7 @@ def feature_names(labels: Iterable[Any], where: str) -> list[str] | None:
         names, repeated = _numbered(names, taken)
         warn(
             StreamsvmWarning(
-                f"{where}: names that several features share: {len(repeated):,} ({first_of(repeated)}); they "
+                f"{where}: names that several features share: {len(repeated):,} ({examples(repeated)}); they "
                 "are numbered in the order of the file, so data in another order may be matched wrongly",
                 remedy=Remedy("give each feature a name of its own, such as the ID of a gene"),
             )
@@ -127,13 +127,13 @@ def match_features(
     matched = len(column) - len(missing)
     parts = []
     if missing:
-        parts.append(f"{len(missing):,} are missing and taken as 0 ({first_of(missing)})")
+        parts.append(f"{len(missing):,} are missing and taken as 0 ({examples(missing)})")
     if unknown:
-        parts.append(f"{len(unknown):,} are unknown to it and left out ({first_of(unknown)})")
+        parts.append(f"{len(unknown):,} are unknown to it and left out ({examples(unknown)})")
     if not matched:
         raise FeatureError(
             f"{where} has none of the {len(column):,} features of {model} (those have names such as "
-            f"{first_of(model_names)}; the data's are {first_of(names)}); give data with names of the same "
+            f"{examples(model_names)}; the data's are {examples(names)}); give data with names of the same "
             "kind, such as IDs of genes where the model has IDs",
             missing=len(missing),
             unknown=len(unknown),
@@ -191,6 +191,8 @@ def sort_rows(
     return matrix.data, matrix.indices.astype(indices.dtype, copy=False)
 
 
-def first_of(names: Sequence[str]) -> str:
+def examples(names: Sequence[str]) -> str:
     """The first few of some names, quoted."""
-    return ", ".join(repr(name) for name in names[:_FEW]) + (", ..." if len(names) > _FEW else "")
+    return ", ".join(repr(name) for name in names[:_SHOWN_NAMES]) + (
+        ", ..." if len(names) > _SHOWN_NAMES else ""
+    )

@@ -25,11 +25,11 @@ STREAM_WARNING = Message(
     "there is no progressive accuracy, as it would say nothing of new data",
     Remedy("shuffle the input first, or fit a store that {} has shuffled", Call("convert")),
 )
-_LIMIT = 0.2
-_DEVIATIONS = 15  # from what random order gives, in its standard deviations: few rows may be so by chance
-_STREAM_GROUP = 32  # rows: runs of a few alike labels do not matter to it, longer ones do
-_STREAM_FEWEST = 8  # groups: the first few rows of a stream are no reason to complain
-_PIECE = 2**18  # labels read at a time
+_MIN_ASSOCIATION = 0.2
+_MIN_DEVIATIONS = 15  # from what random order gives, in its standard deviations: few rows may be so by chance
+_STREAM_GROUP_ROWS = 32  # rows: runs of a few alike labels do not matter to it, longer ones do
+_MIN_STREAM_GROUPS = 8  # groups: the first few rows of a stream are no reason to complain
+_PIECE_ROWS = 2**18  # labels read at a time
 
 
 class LabelGroups:
@@ -51,7 +51,9 @@ class LabelGroups:
         and those of the group begun.
     """
 
-    def __init__(self, state: Any = (), size: int = _STREAM_GROUP, fewest: int = _STREAM_FEWEST) -> None:
+    def __init__(
+        self, state: Any = (), size: int = _STREAM_GROUP_ROWS, fewest: int = _MIN_STREAM_GROUPS
+    ) -> None:
         self.size = size
         self.fewest = fewest
         self.state = np.array(state, np.float64).reshape(3, -1)
@@ -64,7 +66,7 @@ class LabelGroups:
             and len(value) == 3
             and all(isinstance(row, list) and len(row) == len(value[0]) <= n_classes for row in value)
             and all(type(x) is float and 0 <= x < 2.0**53 for row in value for x in row)
-            and sum(value[2]) < _STREAM_GROUP
+            and sum(value[2]) < _STREAM_GROUP_ROWS
         )
 
     def add(self, labels: np.ndarray) -> None:
@@ -102,7 +104,7 @@ class LabelGroups:
             return 0.0
         freedom = (k - 1) * (n_groups - 1)
         excess = (squares / counts).sum() / self.size - 1 - freedom / (n - 1)  # of chi-squared, over n
-        if excess * n < _DEVIATIONS * np.sqrt(2 * freedom):
+        if excess * n < _MIN_DEVIATIONS * np.sqrt(2 * freedom):
             return 0.0
         largest = min(size - (size - 1) ** 2 / (n - 1) for size in (k, n_groups)) - 1
         return float(np.sqrt(excess / largest))
@@ -110,7 +112,7 @@ class LabelGroups:
     @property
     def alike(self) -> bool:
         """Whether the rows come in groups of alike labels."""
-        return self.association >= _LIMIT
+        return self.association >= _MIN_ASSOCIATION
 
 
 def block_warning(store: Store, n_blocks: int) -> str | None:
@@ -119,8 +121,8 @@ def block_warning(store: Store, n_blocks: int) -> str | None:
         return None
     # Of one size, for a short last block would weigh too much.
     groups = LabelGroups(size=store.n_rows // n_blocks, fewest=2)
-    for start in range(0, store.n_rows, _PIECE):
-        groups.add(store.labels(start, min(start + _PIECE, store.n_rows)))
+    for start in range(0, store.n_rows, _PIECE_ROWS):
+        groups.add(store.labels(start, min(start + _PIECE_ROWS, store.n_rows)))
     if not groups.alike:
         return None
     return Message(

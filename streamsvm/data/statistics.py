@@ -16,9 +16,9 @@ from typing import Literal
 
 import numpy as np
 
-BYTES = {"counts": 8, "moments": 32}  # of a feature
-_LEAST_SPAN, _MOST_SPANS = 2**17, 64
-_SLICE = 2**16  # features of two spans that are joined at a time
+BYTES_PER_FEATURE = {"counts": 8, "moments": 32}  # of a feature
+_MIN_SPAN_ROWS, _MAX_SPANS = 2**17, 64
+_PIECE_FEATURES = 2**16  # features of two spans that are joined at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +153,7 @@ class StatisticsBuilder:
 
 def spans(n_rows: int) -> list[tuple[int, int]]:
     """The first row of each span of so many rows, and the one after its last; there is one at least."""
-    length = max(_LEAST_SPAN, -(-n_rows // _MOST_SPANS))
+    length = max(_MIN_SPAN_ROWS, -(-n_rows // _MAX_SPANS))
     return [(start, min(start + length, n_rows)) for start in range(0, max(n_rows, 1), length)]
 
 
@@ -172,8 +172,8 @@ def _add(first: Statistics, second: Statistics) -> Statistics:
     if first.kind == "counts":
         first.count[:] += second.count
         return dataclasses.replace(first, n_rows=n_rows)
-    for start in range(0, len(first.count), _SLICE):
-        part = slice(start, start + _SLICE)
+    for start in range(0, len(first.count), _PIECE_FEATURES):
+        part = slice(start, start + _PIECE_FEATURES)
         n, m = first.count[part], second.count[part]
         (mean, deviations, largest), others = ([a[part] for a in each.moments] for each in (first, second))
         share = m / np.maximum(n + m, 1)
@@ -187,4 +187,4 @@ def _add(first: Statistics, second: Statistics) -> Statistics:
 
 def bytes_needed(n_rows: int, n_features: int, kind: Literal["counts", "moments"]) -> int:
     """Bytes of memory that gathering takes: of several spans, one is copied to be joined to those before."""
-    return BYTES[kind] * n_features * (1 if len(spans(n_rows)) == 1 else 3)
+    return BYTES_PER_FEATURE[kind] * n_features * (1 if len(spans(n_rows)) == 1 else 3)

@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm.errors import Message, Remedy, StreamsvmWarning, warn
 
 VALUES_IN = "values_in"  # entry of the records of runs and models
-MOST_VALUES = 2**16  # that are looked at before a prediction
+SAMPLE_VALUES = 2**16  # that are looked at before a prediction
 _REMEDY = Remedy("prepare the data as the training data was, or name its layer")
 
 

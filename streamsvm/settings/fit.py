@@ -27,12 +27,19 @@ BALANCED = "balanced"  # of class_weight
 NONE = "none"  # of sample_weight and transform
 CLASSES, ROWS = "classes", "rows"  # of split
 MARGINS, COSTS, BOTH = "margins", "costs", "both"  # of costs_as
-OF_LOSS = ("margin", "solver", "smooth", "top", "temperature", "solver_tol")  # settings that a loss explains
+LOSS_SETTINGS = (
+    "margin",
+    "solver",
+    "smooth",
+    "top",
+    "temperature",
+    "solver_tol",
+)  # settings that a loss explains
 # Settings that `streamsvm.tune` decides, or gives a meaning of its own.
-SEARCHED = (
+TUNED_SETTINGS = (
     "C", "C_path", "first_C", "tol", "passes", "hold_out", "gap", "keep_duals", "average", "calibrate",
 )  # fmt: skip
-MOST_BITS = 31  # of a hash: a column, and a position in a row, then fit one number to sort by
+MAX_HASH_BITS = 31  # of a hash: a column, and a position in a row, then fit one number to sort by
 
 
 def _names_of_losses() -> tuple[str, ...]:
@@ -44,10 +51,10 @@ def _names_of_solvers() -> tuple[str, ...]:
 
 
 # Defaults of settings that few losses and solvers have.
-_DEFAULTS_OF_LOSS = {"smooth": 0.5, "top": 5, "temperature": 1.0, "solver_tol": 1e-3}
+_LOSS_DEFAULTS = {"smooth": 0.5, "top": 5, "temperature": 1.0, "solver_tol": 1e-3}
 
 
-class _OfLoss(CheckedSettings):
+class _LossSettings(CheckedSettings):
     """Settings of which some are explained by the loss."""
 
     loss: str
@@ -60,12 +67,12 @@ class _OfLoss(CheckedSettings):
     @property
     def of_loss(self) -> dict[str, Any]:
         """The settings that the loss explains, without those that do not apply to it."""
-        values = {name: getattr(self, name) for name in OF_LOSS}
+        values = {name: getattr(self, name) for name in LOSS_SETTINGS}
         return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings(_OfLoss):
+class Settings(_LossSettings):
     """The settings of `streamsvm.fit`, which explains them; None is replaced by the default it stands for.
 
     Numbers may be of any library; they are kept as int and float.
@@ -289,7 +296,7 @@ class Settings(_OfLoss):
             if getattr(self, name) not in values:
                 self.refuse(name, f"{' or '.join(map(str, values))} for the loss {self.loss}")
         takes = (*loss.parameters, *SOLVER_PARAMETERS.get(self.solver, ()))
-        for name, default in _DEFAULTS_OF_LOSS.items():
+        for name, default in _LOSS_DEFAULTS.items():
             if name not in takes and getattr(self, name) is not None:
                 self.refuse(name, f"left out with the loss {self.loss} and the solver {self.solver}")
             if name in takes and getattr(self, name) is None:
@@ -333,7 +340,7 @@ def _as_in_fit(name: str) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class OnlineSettings(_OfLoss):
+class OnlineSettings(_LossSettings):
     """The settings of `streamsvm.online`, which explains them; None is replaced by the default it stands for.
 
     Raises
@@ -359,7 +366,7 @@ class OnlineSettings(_OfLoss):
     solver_tol: float | None = _as_in_fit("solver_tol")
     dtype: str = _as_in_fit("dtype")
     hash_bits: int | None = setting(
-        int, None, "Hash the features to 2**hash_bits columns.", least=1, most=MOST_BITS
+        int, None, "Hash the features to 2**hash_bits columns.", least=1, most=MAX_HASH_BITS
     )
     seed: int = setting(int, 0, "Seed of the feature hash.")
 
@@ -377,7 +384,7 @@ class OnlineSettings(_OfLoss):
                 setting="loss",
             )
         of_fit = Settings(passes=1, loss=self.loss, **self.of_loss)
-        for name in OF_LOSS:
+        for name in LOSS_SETTINGS:
             self._set(name, getattr(of_fit, name))
 
 

@@ -19,7 +19,7 @@ from streamsvm.store.journal import editing, locked, warn_and_recover
 from streamsvm.store.obs_columns import index_column, index_length
 from streamsvm.store.open import open_container
 
-_PIECE = 2**18  # names read at a time
+_PIECE_ROWS = 2**18  # names read at a time
 
 
 class ObsColumns:
@@ -148,8 +148,8 @@ class ObsColumns:
         """Which of the predicted rows each row of the file is."""
         with closing(open_container(self.path, self._kind)) as container:
             names = index_column(container, "obs", self.n_rows)
-            pieces = range(0, self.n_rows, _PIECE)
-            parts = [_hashes(names.texts(at, min(at + _PIECE, self.n_rows))) for at in pieces]
+            pieces = range(0, self.n_rows, _PIECE_ROWS)
+            parts = [_hashes(names.texts(at, min(at + _PIECE_ROWS, self.n_rows))) for at in pieces]
         wanted = np.concatenate([np.zeros(0, np.int64), *parts])
         if np.array_equal(found, wanted):
             return slice(None)

@@ -26,8 +26,8 @@ from streamsvm.store.zarr_metadata import METADATA, encoded
 ARRAY = {"encoding-type": "array", "encoding-version": "0.2.0"}
 TEXT = {"encoding-type": "string-array", "encoding-version": "0.2.0"}
 CATEGORICAL = {"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False}
-_CHUNK = 2**18
-_OF_V2 = (".zgroup", ".zarray", ".zattrs")
+_CHUNK_ROWS = 2**18
+_FORMAT_2_METADATA = (".zgroup", ".zarray", ".zattrs")
 
 
 def save_columns(
@@ -83,7 +83,7 @@ def save_columns(
 
 def _create(group: Any, name: str, values: np.ndarray, attrs: dict[str, Any]) -> None:
     dtype: Any = str if values.dtype == object else values.dtype
-    chunk = max(1, min(len(values), _CHUNK))
+    chunk = max(1, min(len(values), _CHUNK_ROWS))
     array = group.create_array(name, shape=values.shape, dtype=dtype, chunks=(chunk,), attributes=attrs)
     if len(values):
         array[:] = values
@@ -124,7 +124,7 @@ def _documents(path: Path, version: int, node: str) -> Iterator[tuple[str, Any]]
         key = folder.relative_to(path).as_posix()
         if version == 3 and (folder / METADATA).is_file():
             yield key, _as_repeated(durable.read_record(folder / METADATA))
-        for name in _OF_V2 if version == 2 else ():
+        for name in _FORMAT_2_METADATA if version == 2 else ():
             if (folder / name).is_file():
                 document = durable.read_record(folder / name)
                 yield f"{key}/{name}", _as_repeated(document) if name == ".zgroup" else document

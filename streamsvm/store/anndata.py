@@ -18,15 +18,15 @@ from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.indicator import Indicator, open_indicator
 from streamsvm.store.matrices import StoredMatrix, number_in, open_matrix
-from streamsvm.store.obs_columns import Column, LabelColumn, column_names, index_column, listed
+from streamsvm.store.obs_columns import DataFrameColumn, LabelColumn, column_names, index_column, listed
 from streamsvm.store.reader import Progress, Store
 
-_STRICT = {
+_REQUIRED_CHUNKS = {
     "X/data",
     layout.INDPTR,
     layout.CODES,
 }  # whose missing chunks are errors, or have a line of their own
-PIECE = 2**18  # elements of a per-row array processed at a time
+PIECE_ROWS = 2**18  # elements of a per-row array processed at a time
 
 
 def open_anndata(
@@ -84,7 +84,7 @@ def _labels(container: Container, label: str | None, n_rows: int) -> LabelColumn
             remedy=Remedy("name its label column with {}", Option("label")),
         )
     if label in columns:
-        return LabelColumn(Column(container, "obs", label, n_rows), n_rows)
+        return LabelColumn(DataFrameColumn(container, "obs", label, n_rows), n_rows)
     if (indicator := open_indicator(container, label, n_rows)) is not None:
         return indicator
     raise StoreError(
@@ -99,7 +99,7 @@ def _weights(container: Container, column: str, n_rows: int) -> StoredArray:
     if column not in columns:
         raise StoreError(f"{path}: obs has no column {column!r} of weights; it has {listed(columns)}")
     node = f"obs/{column}"
-    found = Column(container, "obs", column, n_rows)
+    found = DataFrameColumn(container, "obs", column, n_rows)
     if found.kind not in ("integer", "number", "boolean") or container.node(node) != "array":
         raise StoreError(
             f"{path}: obs column {column!r} does not hold numbers; in Python: "
@@ -149,7 +149,7 @@ class AnnDataStore(Store):
             meta={"chunk_nnz": matrix.chunk_nnz, "label_dtype": getattr(labels, "label_dtype", TEXT)},
         )
         self.meta = {}
-        sparing = [array for name, array in arrays.items() if name not in _STRICT]
+        sparing = [array for name, array in arrays.items() if name not in _REQUIRED_CHUNKS]
         if self._indicator is not None:
             self.multilabel = True
             self.n_labels = self._indicator.most_labels
@@ -184,8 +184,8 @@ class AnnDataStore(Store):
         texts |= {} if self.label_dtype == TEXT else {"label_dtype": [self.label_dtype]}
         sha.update(format.json_digest({"header": header, **texts}).encode())
         counts = np.zeros(self.n_classes, np.int64)
-        for start in range(0, self.n_rows, PIECE):
-            stop = min(start + PIECE, self.n_rows)
+        for start in range(0, self.n_rows, PIECE_ROWS):
+            stop = min(start + PIECE_ROWS, self.n_rows)
             sha.update(self.indptr(start, stop).astype("<i8").tobytes())
             if self.multilabel:
                 codes, starts = self.label_sets(start, stop)
@@ -261,7 +261,7 @@ class AnnDataStore(Store):
         """Read and check all rows; without checksums, a wrong value that is plausible is not noticed."""
         start, done = 0, 0
         while start < self.n_rows:
-            offsets = self.indptr(start, min(start + PIECE, self.n_rows))
+            offsets = self.indptr(start, min(start + PIECE_ROWS, self.n_rows))
             stop = start + max(1, int(np.searchsorted(offsets, offsets[0] + 2**22, "right")) - 1)
             self.rows(start, stop)
             done = int(offsets[stop - start])
@@ -271,13 +271,13 @@ class AnnDataStore(Store):
 
         for column in column_names(self._container, "obs"):
             if self._container.attr(f"obs/{column}", "encoding-type") == "categorical":
-                found = Column(self._container, "obs", column, self.n_rows)
-                for start in range(0, self.n_rows, PIECE):
-                    found.read([(start, min(start + PIECE, self.n_rows))])
+                found = DataFrameColumn(self._container, "obs", column, self.n_rows)
+                for start in range(0, self.n_rows, PIECE_ROWS):
+                    found.read([(start, min(start + PIECE_ROWS, self.n_rows))])
                 found.check_chunks()
 
     def check_label_chunks(self) -> None:
-        """Check labels that were read from chunks that are not there, as `Column.check_chunks` does."""
+        """Check labels that were read from missing chunks: see `DataFrameColumn.check_chunks`."""
         if self._labels is not None:
             self._labels.column.check_chunks()
 
@@ -301,7 +301,7 @@ class AnnDataStore(Store):
                 array.warn(f"array {array.name}: {read} from chunks that are not there: {why}")
 
     @functools.cached_property
-    def _names(self) -> Column:
+    def _names(self) -> DataFrameColumn:
         return index_column(self._container, "obs", self.n_rows)
 
     def indptr(self, start: int, stop: int) -> np.ndarray:

@@ -22,7 +22,7 @@ import numpy as np
 THREADS = min(4, os.cpu_count() or 1)
 READ_AHEAD = 8  # chunks that the system is asked to load before they are read, so that the disk is never idle
 
-_JOB = 2**15  # elements that are worth handing to a thread
+_JOB_ELEMENTS = 2**15  # elements that are worth handing to a thread
 
 Ranges = Sequence[tuple[int, int]]
 
@@ -119,7 +119,7 @@ class ChunkReader:
             for at in range(first, min(first + step, len(numbers))):
                 read_chunk(at)
 
-        step = max(1, _JOB // size)
+        step = max(1, _JOB_ELEMENTS // size)
         jobs = [self._pool.submit(read_chunks, first) for first in range(0, len(numbers), step)]
         try:
             for job in jobs:

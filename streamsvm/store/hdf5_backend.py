@@ -311,8 +311,10 @@ def _attribute(attrs: h5py.AttributeManager, name: str) -> Any:
     size = 0
     with contextlib.suppress(RuntimeError):  # h5py mistakes the size 0 of an empty attribute for a failure
         size = attrs.get_id(name).get_storage_size()
-    if size > durable.MOST_RECORD:
-        raise ValueError(f"attribute {name!r} has {size:,} bytes; at most {durable.MOST_RECORD:,} are read")
+    if size > durable.MAX_RECORD_BYTES:
+        raise ValueError(
+            f"attribute {name!r} has {size:,} bytes; at most {durable.MAX_RECORD_BYTES:,} are read"
+        )
     return _plain(attrs[name])
 
 

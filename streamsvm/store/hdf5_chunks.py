@@ -15,7 +15,7 @@ import numpy as np
 from streamsvm.store.chunk_reader import inflate
 
 _DEFLATE, _SHUFFLE, _LZF = 1, 2, 32000  # numbers of filters
-_LARGEST = 2  # a chunk may take so many times the bytes of its elements
+_MAX_EXPANSION = 2  # a chunk may take so many times the bytes of its elements
 
 
 class Hdf5Chunks:
@@ -37,7 +37,7 @@ class Hdf5Chunks:
         size = int(self._sizes[number])
         if size == 0:
             return None
-        if size > _LARGEST * self.chunk * self.dtype.itemsize + 2**10:
+        if size > _MAX_EXPANSION * self.chunk * self.dtype.itemsize + 2**10:
             raise ValueError(f"the chunk claims {size} bytes")
         return self._dataset.id.read_direct_chunk((number * self.chunk,))
 

@@ -14,7 +14,7 @@ from streamsvm.data.label_sets import distinct_sets, row_with_a_label_twice
 from streamsvm.errors import StoreError
 from streamsvm.store.container import Container, StoredArray
 
-_MOST_CLASSES = 2**24  # a shape alone may claim any number, and each becomes a text
+_MAX_CLASSES = 2**24  # a shape alone may claim any number, and each becomes a text
 _PIECE = 2**22  # entries of a dense matrix read at a time
 
 
@@ -63,7 +63,7 @@ class Indicator(ABC):
             )
 
 
-class _Sparse(Indicator):
+class _SparseIndicator(Indicator):
     """A CSR matrix."""
 
     def __init__(self, container: Container, name: str, n_rows: int, n_classes: int) -> None:
@@ -114,7 +114,7 @@ class _Sparse(Indicator):
         return distinct, starts
 
 
-class _Dense(Indicator):
+class _DenseIndicator(Indicator):
     """An array of two axes, or the columns of a dataframe."""
 
     def __init__(
@@ -180,20 +180,20 @@ def open_indicator(container: Container, key: str, n_rows: int) -> Indicator | N
         dense = container.array(name, axes=2)
         n_classes = dense.columns or 0
         _check_shape(container, name, [dense.length, n_classes], n_rows)
-        return _Dense(container, name, n_rows, [dense], [str(c) for c in range(n_classes)])
+        return _DenseIndicator(container, name, n_rows, [dense], [str(c) for c in range(n_classes)])
     attrs = container.attrs(name)
     encoding = attrs.get("encoding-type")
     if encoding == "csr_matrix":
         shape = attrs.get("shape")
         _check_shape(container, name, shape, n_rows)
-        return _Sparse(container, name, n_rows, shape[1])  # type: ignore[index]  # it is a list
+        return _SparseIndicator(container, name, n_rows, shape[1])  # type: ignore[index]  # it is a list
     if encoding == "dataframe" and isinstance(attrs.get("column-order"), list):
         classes = [str(column) for column in attrs["column-order"]]
         _check_shape(container, name, [n_rows, len(classes)], n_rows)
         for each in classes:
             if "/" in each or container.node(f"{name}/{each}") != "array":
                 raise StoreError(f"{path}: {name}, column {each!r} does not hold numbers")
-        return _Dense(
+        return _DenseIndicator(
             container, name, n_rows, [container.array(f"{name}/{each}") for each in classes], classes
         )
     remedy = f"in Python: adata.obsm[{key!r}] = scipy.sparse.csr_matrix(adata.obsm[{key!r}])"
@@ -206,7 +206,7 @@ def _check_shape(container: Container, name: str, shape: Any, n_rows: int) -> No
         or len(shape) != 2
         or type(shape[1]) is not int
         or shape[0] != n_rows
-        or not 1 <= shape[1] <= _MOST_CLASSES
+        or not 1 <= shape[1] <= _MAX_CLASSES
     ):
         raise StoreError(
             f"{container.path}: {name} has the shape {shape}; expected {n_rows} rows, and a column for each "

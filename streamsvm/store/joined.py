@@ -12,7 +12,7 @@ import numpy as np
 from streamsvm.base import format
 from streamsvm.base.label_values import INTEGER, TEXT
 from streamsvm.data.label_sets import recode
-from streamsvm.data.names import first_of, match_features
+from streamsvm.data.names import examples, match_features
 from streamsvm.data.rows import Rows, joined_rows
 from streamsvm.errors import Option, Remedy, SettingsError, StoreError, StreamsvmWarning, warn
 from streamsvm.store.chunk_reader import Ranges
@@ -152,7 +152,7 @@ def join_stores(stores: list[Store], join: str = "inner") -> Store:
     """
     first, *others = stores
     for other in others:
-        for name, what in _SAME.items():
+        for name, what in _SHARED_FACTS.items():
             if getattr(first, name) != getattr(other, name):
                 raise StoreError(f"{first.path} and {other.path} cannot be joined: only one of them {what}")
     if first.grouped:
@@ -179,7 +179,7 @@ def _label_dtype(stores: list[Store]) -> str:
     return INTEGER if all(store.label_dtype == INTEGER for store in stores) else TEXT
 
 
-_SAME = {
+_SHARED_FACTS = {
     "weighted": "has weights of rows",
     "multilabel": "has several labels a row",
     "grouped": "has groups of rows",
@@ -255,7 +255,7 @@ def common_features(
         warn(
             StreamsvmWarning(
                 f"{len(partial):,} of {len(every):,} features {be} not in all files and {fate} "
-                f"({first_of(partial)})"
+                f"({examples(partial)})"
             )
         )
     return every if join == "outer" else [name for name in known[0] if name in everywhere]

@@ -39,7 +39,7 @@ LABELS_CODES = f"obsm/{LABEL_SETS}/indices"
 LABELS_ONES = f"obsm/{LABEL_SETS}/data"
 
 # Arrays with entries for rows, their values or their labels, which grow as rows are added.
-_OF_ROWS = (
+_ROW_ARRAYS = (
     DATA, INDICES, INDPTR, NORM2, NAMES, CODES, WEIGHT, QID, LABELS_INDPTR, LABELS_CODES, LABELS_ONES,
 )  # fmt: skip
 
@@ -139,7 +139,7 @@ def chunk_length(name: str, length: int, *, n: int, nnz: int, chunk_nnz: int) ->
     """
     if name in (DATA, INDICES):
         wanted = chunk_nnz
-    elif name in _OF_ROWS:
+    elif name in _ROW_ARRAYS:
         entries = length if name in (LABELS_CODES, LABELS_ONES) else n
         spanned = max(1, 8 * chunk_nnz * entries // max(nnz, 1))
         wanted = min(max(1 << (spanned - 1).bit_length(), 2**10), 2**18)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 _PIECE = 2**18  # elements at each end that enter the fingerprint
-_WIDEST = 2**62
+_MAX_SIZE = 2**62
 
 
 class StoredMatrix(ABC):
@@ -246,7 +246,7 @@ def open_matrix(container: Container, name: str) -> StoredMatrix:
     if (
         not isinstance(shape, list)
         or len(shape) != 2
-        or not all(type(size) is int and 0 <= size < _WIDEST for size in shape)
+        or not all(type(size) is int and 0 <= size < _MAX_SIZE for size in shape)
     ):
         raise StoreError(f"{path}: {name} has no valid shape: {shape}")
     kinds: dict[Any, type[CsrMatrix | CscMatrix]] = {"csr_matrix": CsrMatrix, "csc_matrix": CscMatrix}

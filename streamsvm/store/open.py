@@ -173,7 +173,7 @@ def open_container(path: Path, kind: str, *, write: bool = False) -> Container:
 
 
 @dataclass(frozen=True)
-class _Record:
+class _StoreRecord:
     """The record of a complete store: the entries that reading needs; docs/formats.md has all."""
 
     version: Literal[1, 2, 3]
@@ -286,7 +286,7 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
     return store
 
 
-def _decode_record(path: Path, content: Any) -> _Record:
+def _decode_record(path: Path, content: Any) -> _StoreRecord:
     """Check the version, completeness and checksum of a store's record, then each of its entries."""
     if isinstance(content, dict):
         version = content.get("version")
@@ -302,6 +302,6 @@ def _decode_record(path: Path, content: Any) -> _Record:
                 f"{path}: the store's record was altered: its checksum does not match ({DAMAGED})"
             )
     try:
-        return decode(_Record, content)
+        return decode(_StoreRecord, content)
     except SchemaError as error:
         raise StoreError(f"{path}: the store's record is invalid: {error} ({DAMAGED})") from error

@@ -17,7 +17,7 @@ from streamsvm.store.chunk_reader import ChunkReader, Ranges
 from streamsvm.store.container import DAMAGED, Container, ServerError, StoredArray, one_line, wrong_shape
 from streamsvm.store.remote_files import ask, file_options, open_file
 from streamsvm.store.zarr_chunks import (
-    CHECKSUMS,
+    CHECKSUM_FILE,
     Decoder,
     check_written,
     checksums_of,
@@ -29,10 +29,10 @@ from streamsvm.store.zarr_metadata import METADATA, known_layout, layout_digest
 if TYPE_CHECKING:
     import zarr
 
-_THREADS = 16  # that fetch chunks: each mostly waits
-_INSTALL = "addresses need fsspec and a package for their protocol: pip install 'streamsvm[remote]' s3fs"
+_FETCH_THREADS = 16  # that fetch chunks: each mostly waits
+_INSTALL_HINT = "addresses need fsspec and a package for their protocol: pip install 'streamsvm[remote]' s3fs"
 # Format 2 may name any codec of numcodecs, and one of these is pickle, which executes what it reads.
-_EXECUTES = {"pickle", "json2", "msgpack2"}
+_UNSAFE_CODECS = {"pickle", "json2", "msgpack2"}
 
 
 class Url(str):
@@ -68,7 +68,7 @@ def open_remote(url: str, kind: str) -> Container:
 
         return Hdf5Container(path, remote=open_file(url))  # type: ignore[arg-type]
     except ImportError as error:
-        raise StoreError(f"{url}: {one_line(error)}; {_INSTALL}") from None
+        raise StoreError(f"{url}: {one_line(error)}; {_INSTALL_HINT}") from None
     except StoreError:
         raise
     except ServerError as error:
@@ -79,7 +79,7 @@ def open_remote(url: str, kind: str) -> Container:
         ) from error
     except Exception as error:  # each protocol has errors of its own
         if "Protocol not known" in str(error):
-            raise StoreError(f"{url}: fsspec knows no such protocol; {_INSTALL}") from None
+            raise StoreError(f"{url}: fsspec knows no such protocol; {_INSTALL_HINT}") from None
         reason = f"{one_line(error)}; check the address, and whether you may read it"
         raise StoreError(f"{url}: {reason}") from error
 
@@ -95,14 +95,14 @@ class RemoteZarrContainer(Container):
         import fsspec
         import zarr
 
-        from streamsvm.store.remote_zarr import AskingStore
+        from streamsvm.store.remote_zarr import RetryingStore
 
         self.path = path  # type: ignore[assignment]
-        self.reader = ChunkReader(_THREADS)
+        self.reader = ChunkReader(_FETCH_THREADS)
         options = file_options(path)
         self._files, self._folder = fsspec.core.url_to_fs(path.file, **options)
         self.presence: dict[str, ChunkPresence] = {}
-        store = AskingStore.from_url(str(path), options, read_only=True)
+        store = RetryingStore.from_url(str(path), options, read_only=True)
         store.presence = self.presence  # type: ignore[attr-defined]
         try:
             self._root = zarr.open_group(store, mode="r")
@@ -171,7 +171,7 @@ class RemoteZarrArray(_RemoteArray):
         if len(array.shape) != axes:
             raise wrong_shape(container.path, name, array.shape, axes)
         codecs = [*(getattr(array, "filters", None) or ()), *(getattr(array, "compressors", None) or ())]
-        if unfit := {getattr(codec, "codec_id", "") for codec in codecs} & _EXECUTES:
+        if unfit := {getattr(codec, "codec_id", "") for codec in codecs} & _UNSAFE_CODECS:
             raise StoreError(f"{container.path}: array {name} uses {sorted(unfit)}, which is not read")
         self.container = container
         self.name = name
@@ -237,8 +237,8 @@ class NativeRemoteArray(_RemoteArray):
     def load_checksums(self, digest: str | None) -> None:
         content: bytes | None = None
         with self.container.wrapped(self.name), contextlib.suppress(FileNotFoundError):
-            content = self.container.content(f"{self.name}/{CHECKSUMS}")
-        checksums = checksums_of(content, digest, f"{self.container.path}/{self.name}/{CHECKSUMS}")
+            content = self.container.content(f"{self.name}/{CHECKSUM_FILE}")
+        checksums = checksums_of(content, digest, f"{self.container.path}/{self.name}/{CHECKSUM_FILE}")
         if self._chunks is not None:
             self._chunks.checksums = checksums
 

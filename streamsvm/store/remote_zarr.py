@@ -13,7 +13,7 @@ from streamsvm.store.chunk_presence import ChunkPresence
 from streamsvm.store.remote_files import wait_after
 
 
-class AskingStore(FsspecStore):
+class RetryingStore(FsspecStore):
     """Keys of a Zarr store at an address.
 
     Attributes

@@ -17,11 +17,11 @@ from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.reader import Store, Units
 from streamsvm.store.views import StoreView
 
-_SLICES = -2  # stands for a block's number where the order of the slices is drawn
-_CHUNKS = 4  # of values in a slice: it reads at most five
-_LEAST_SLICES = 128  # in a block
-_LEAST_IN_ALL = 512
-_PIECE = 2**18  # row pointers read at a time
+_SLICE_ORDER = -2  # stands for a block's number where the order of the slices is drawn
+_CHUNKS_PER_SLICE = 4  # of values in a slice: it reads at most five
+_MIN_SLICES_PER_BLOCK = 128  # in a block
+_MIN_SLICES = 512
+_PIECE_ROWS = 2**18  # row pointers read at a time
 
 
 class SlicedStore(StoreView):
@@ -45,7 +45,7 @@ class SlicedStore(StoreView):
         self.slice_rows = slice_rows
         begins = np.arange(0, inner.n_rows + slice_rows, slice_rows).clip(max=inner.n_rows)
         nnz = np.concatenate([[0], *self._nnz_of_slices(begins)])
-        order = permutation(len(begins) - 1, seed, 0, _SLICES, 0)
+        order = permutation(len(begins) - 1, seed, 0, _SLICE_ORDER, 0)
         self._begins = begins[:-1][order]
         self._starts = np.concatenate([[0], np.cumsum(np.diff(begins)[order])])
         self.held_bytes += 3 * order.nbytes
@@ -53,7 +53,7 @@ class SlicedStore(StoreView):
 
     def _nnz_of_slices(self, begins: np.ndarray) -> Iterator[np.ndarray]:
         """Yield the non-zeros of the slices in the order of the file."""
-        step = max(1, _PIECE // self.slice_rows)
+        step = max(1, _PIECE_ROWS // self.slice_rows)
         for at in range(0, len(begins) - 1, step):
             few = begins[at : at + step + 1]
             indptr = self.inner.indptr(int(few[0]), int(few[-1]))
@@ -119,5 +119,5 @@ def choose_slice_rows(store: Store, block_rows: int) -> int:
     Four chunks of values, of which at most five are decoded to read them; or fewer, so that a block has 128
     slices, and all blocks together 512: the classes of a file sorted by them are then in nearly all blocks.
     """
-    short = min(block_rows // _LEAST_SLICES, store.n_rows // _LEAST_IN_ALL)
-    return max(1, min(int(_CHUNKS * store.chunk_rows), short))
+    short = min(block_rows // _MIN_SLICES_PER_BLOCK, store.n_rows // _MIN_SLICES)
+    return max(1, min(int(_CHUNKS_PER_SLICE * store.chunk_rows), short))

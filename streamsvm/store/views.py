@@ -16,8 +16,8 @@ from streamsvm.data.statistics import Statistics
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.reader import Progress, Store
 
-_PIECE = 2**16  # rows whose labels are read at a time
-_LONG_GAP = 64  # rows without a label that are not read
+_PIECE_ROWS = 2**16  # rows whose labels are read at a time
+_MAX_GAP_ROWS = 64  # rows without a label that are not read
 
 
 class StoreView(Store):
@@ -32,7 +32,7 @@ class StoreView(Store):
     inner : Store
     """
 
-    _COPIED = (
+    _COPIED_ATTRIBUTES = (
         "path", "kind", "native", "n_rows", "n_features", "nnz", "classes", "n_classes", "label_dtype",
         "dtype", "index_dtype", "index_base", "shuffled", "chunk_nnz", "meta", "weighted", "grouped",
         "multilabel", "n_labels", "unlabelled", "arrays", "held_bytes", "extra_nnz_bytes",
@@ -40,7 +40,7 @@ class StoreView(Store):
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
-        for name in self._COPIED:
+        for name in self._COPIED_ATTRIBUTES:
             setattr(self, name, getattr(inner, name))
 
     @property
@@ -165,8 +165,8 @@ class LabelledStore(StoreView):
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
         counts, bits = [], []
-        for begin in range(0, inner.n_rows, _PIECE):
-            labelled = inner.labels(begin, min(begin + _PIECE, inner.n_rows)) >= 0
+        for begin in range(0, inner.n_rows, _PIECE_ROWS):
+            labelled = inner.labels(begin, min(begin + _PIECE_ROWS, inner.n_rows)) >= 0
             counts.append(int(np.count_nonzero(labelled)))
             bits.append(np.packbits(labelled))
         self._bits = bits
@@ -191,10 +191,10 @@ class LabelledStore(StoreView):
         self._check_range(start, stop)
         while start < stop:
             piece = int(np.searchsorted(self._before, start, "right")) - 1
-            begin, before = piece * _PIECE, int(self._before[piece])
+            begin, before = piece * _PIECE_ROWS, int(self._before[piece])
             places = np.flatnonzero(np.unpackbits(self._bits[piece]))
             labelled = begin + places[start - before : stop - before]
-            for run in np.split(labelled, np.flatnonzero(np.diff(labelled) > _LONG_GAP) + 1):
+            for run in np.split(labelled, np.flatnonzero(np.diff(labelled) > _MAX_GAP_ROWS) + 1):
                 first, end = int(run[0]), int(run[-1]) + 1
                 kept = np.zeros(end - first, bool)
                 kept[run - first] = True

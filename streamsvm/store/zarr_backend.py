@@ -26,8 +26,8 @@ from streamsvm.store.chunk_reader import ChunkReader, Ranges
 from streamsvm.store.container import DAMAGED, SLACK, Container, StoredArray, changed_error, wrong_shape
 from streamsvm.store.layout import ArraySpec
 from streamsvm.store.zarr_chunks import (
-    CHECKSUMS,
-    CLAIM_BYTES,
+    CHECKSUM_FILE,
+    HEADER_BYTES,
     MAX_TEXT_COMPRESSION,
     ChunkFiles,
     ChunkWriter,
@@ -51,7 +51,7 @@ from streamsvm.store.zarr_metadata import (
 if TYPE_CHECKING:
     import zarr
 
-NO_CHUNKS = {METADATA, ".zarray", ".zattrs", ".zgroup", ".zmetadata", CHECKSUMS}
+NON_CHUNK_FILES = {METADATA, ".zarray", ".zattrs", ".zgroup", ".zmetadata", CHECKSUM_FILE}
 
 # Format 2 may name any codec of numcodecs, and one of these is pickle, which executes what it reads.
 SAFE_V2_CODECS = {
@@ -60,10 +60,10 @@ SAFE_V2_CODECS = {
 }
 
 # Chunks that one task of zarr fetches and decodes: a fifth faster than one by one; 2 to 8 are alike.
-BATCH = 4
+BATCH_CHUNKS = 4
 
 # How many bytes a compressed chunk claims to hold; -1 where zstd does not say.
-CLAIMS: dict[str, Callable[[bytes], int]] = {
+CLAIMED_SIZE: dict[str, Callable[[bytes], int]] = {
     "blosc": lambda head: int.from_bytes(head[4:8], "little"),
     "zstd": zstandard.frame_content_size,
 }
@@ -183,11 +183,11 @@ class ZarrArray(StoredArray):
 
         Its codec would allocate that, and even fill it: a kilobyte of zstd can become 32 MB of zeros.
         """
-        claim = CLAIMS.get(self._compressor)
+        claim = CLAIMED_SIZE.get(self._compressor)
         if claim is None:
             return
         with durable.open_file(file, follow=True) as opened:
-            claimed = claim(opened.read(CLAIM_BYTES))
+            claimed = claim(opened.read(HEADER_BYTES))
         if self.dtype is not None:
             limit = math.prod(self._array.chunks) * self.dtype.itemsize
         else:
@@ -234,7 +234,7 @@ class ZarrArray(StoredArray):
         """Yield the size of each chunk file (or shard); zarr would wait forever for a pipe in its place."""
         for folder, _, names in os.walk(self.container.path / self.name):
             for name in names:
-                if name not in NO_CHUNKS:
+                if name not in NON_CHUNK_FILES:
                     file = os.path.join(folder, name)
                     found = os.stat(file)
                     if not stat.S_ISREG(found.st_mode):
@@ -255,7 +255,7 @@ class ZarrArray(StoredArray):
                     raise self.damage(chunk * self.chunk, "the chunk is missing")
 
     def load_checksums(self, digest: str | None) -> None:
-        file = self.container.path / self.name / CHECKSUMS
+        file = self.container.path / self.name / CHECKSUM_FILE
         size = 4 * self.n_chunks
         with self.container.wrapped(self.name):
             try:
@@ -347,7 +347,7 @@ class ZarrContainer(Container):
     def open_with_zarr(self, path: str) -> zarr.Array:
         import zarr
 
-        with zarr.config.set({"codec_pipeline.batch_size": BATCH}):
+        with zarr.config.set({"codec_pipeline.batch_size": BATCH_CHUNKS}):
             return zarr.open_array(self.path, path=path, mode="r", zarr_format=self._version)
 
     def create_group(self, path: str, attrs: dict[str, Any]) -> None:
@@ -383,7 +383,7 @@ class ZarrContainer(Container):
         digests = {}
         for path, writer in self._writers.items():
             content = writer.checksums.tobytes()
-            with self.wrapped(path), open(self.path / path / CHECKSUMS, "wb") as file:
+            with self.wrapped(path), open(self.path / path / CHECKSUM_FILE, "wb") as file:
                 file.write(content)
             digests[path] = hashlib.sha256(content).hexdigest()
         return digests

@@ -32,10 +32,10 @@ TRANSFORMS = {  # name in a record, and of a user: module and class
     "l2": ("streamsvm.transforms.row_scaling", "L2"),
     "bias": ("streamsvm.transforms.bias", "Bias"),
 }
-MOST = 16  # transforms one after the other
+MAX_TRANSFORMS = 16  # transforms one after the other
 
 __all__ = [
-    "MOST",
+    "MAX_TRANSFORMS",
     "TRANSFORMS",
     "Transform",
     "apply",
@@ -79,8 +79,8 @@ def parse_transforms(text: str | None) -> list[Transform]:
 def _check_order(transforms: Sequence[Transform]) -> None:
     names = [transform.name for transform in transforms]
     problem = None
-    if len(transforms) > MOST:
-        problem = f"there are {len(transforms)}, and may be {MOST}"
+    if len(transforms) > MAX_TRANSFORMS:
+        problem = f"there are {len(transforms)}, and may be {MAX_TRANSFORMS}"
     elif "bias" in names[:-1]:
         problem = f"bias must be the last one: {names[names.index('bias') + 1]} would change the constant"
     elif "counts" in names[1:]:

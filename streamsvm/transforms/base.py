@@ -36,7 +36,7 @@ class RowFault(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingData:
+class FittingData:
     """What a transform may ask of the training data, as it is after the transforms before it.
 
     Attributes
@@ -110,7 +110,7 @@ class Transform:
             raise ValueError(f"{cls.name}, without a value")
         return cls()
 
-    def fitted(self, data: TrainingData) -> Self:
+    def fitted(self, data: FittingData) -> Self:
         """The transform with what it takes from the training data; itself if that is nothing.
 
         Raises `SettingsError` if it does not apply to the data.

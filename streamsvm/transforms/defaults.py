@@ -17,13 +17,18 @@ from streamsvm.errors import Option, Remedy, ScaleWarning, warn
 from streamsvm.settings.fit import Settings
 from streamsvm.transforms.base import Transform
 
-OF_TABLES = "scale=std,bias"  # with columns of numbers
-OF_MATRICES = "bias"  # in memory
-_EVEN = {"scale", "binarize", "log1p", "clip"}  # transforms after which scales are near, or as the user wants
-_DIFFERENT = 1e3  # times the usual scale
-_MANY = 20  # one of so many features must have a scale so far below the usual one; rare words do
-_SHOWN = 3  # features that the warning names
-_MOST_FEATURES = 2**24  # more are words or hashes, of one scale
+TABLE_DEFAULT = "scale=std,bias"  # with columns of numbers
+MATRIX_DEFAULT = "bias"  # in memory
+_SCALING_TRANSFORMS = {
+    "scale",
+    "binarize",
+    "log1p",
+    "clip",
+}  # transforms after which scales are near, or as the user wants
+_MAX_RATIO = 1e3  # times the usual scale
+_SMALL_SHARE = 20  # one of so many features must have a scale so far below the usual one; rare words do
+_SHOWN_FEATURES = 3  # features that the warning names
+_MAX_FEATURES = 2**24  # more are words or hashes, of one scale
 
 
 def with_transform(
@@ -37,15 +42,15 @@ def with_transform(
     numbers = any(not isinstance(each, str) and each["type"] == "number" for each in columns)
     default = settings.transform
     if default is None:
-        default = OF_TABLES if numbers else otherwise
+        default = TABLE_DEFAULT if numbers else otherwise
     return dataclasses.replace(settings, transform=default)
 
 
 def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[int, Rows]]:
-    """Yield the sample of the data; warn at its end if the values of some features are far larger.
+    """Yield the sample of `data`; warn at its end if the values of some features are far larger.
 
-    Not if one of the transforms that the data, a `streamsvm.transforms.fitting.Raw`, is to go through makes
-    the scales alike.
+    There is no warning if one of `transforms` makes the scales alike. `data` is a
+    `streamsvm.transforms.fitting.UntransformedData`.
 
     Warns
     -----
@@ -53,7 +58,7 @@ def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[i
         Names the features whose largest absolute values are farthest from the median of all; or, if none is
         far from it, from the smallest of those that at least every second row has.
     """
-    looks = data.n_features <= _MOST_FEATURES and not _EVEN & {each.name for each in transforms}
+    looks = data.n_features <= _MAX_FEATURES and not _SCALING_TRANSFORMS & {each.name for each in transforms}
     largest = np.zeros(data.n_features if looks else 0)
     times, n_rows = np.zeros(len(largest), np.int32), 0
     for first, rows in data.sample:
@@ -66,10 +71,10 @@ def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[i
     largest = largest[used]
     usual = np.sort(largest)[(len(used) - 1) // 2] if len(used) else 0.0
     common = np.sort(largest[2 * times[used] >= n_rows])  # rare genes and words have small values, too
-    if len(common) and largest.max() <= _DIFFERENT * usual:
-        usual = min(usual, common[len(common) // _MANY])
-    extreme, small = largest > _DIFFERENT * usual, largest * _DIFFERENT < usual
-    if np.count_nonzero(small) * _MANY >= len(used):
+    if len(common) and largest.max() <= _MAX_RATIO * usual:
+        usual = min(usual, common[len(common) // _SMALL_SHARE])
+    extreme, small = largest > _MAX_RATIO * usual, largest * _MAX_RATIO < usual
+    if np.count_nonzero(small) * _SMALL_SHARE >= len(used):
         extreme |= small
     at = np.flatnonzero(extreme)
     if not len(at):
@@ -77,12 +82,12 @@ def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[i
     at = at[np.argsort(-np.abs(np.log(largest[at] / usual)), kind="stable")]
     names = [
         data.names[j] if data.names is not None else f"feature {j + (data.index_base or 0)}"
-        for j in used[at[:_SHOWN]]
+        for j in used[at[:_SHOWN_FEATURES]]
     ]
     shown = ", ".join(f"{name} (up to {value:.3g})" for name, value in zip(names, largest[at], strict=False))
-    others = f" and {len(at) - _SHOWN:,} more" if len(at) > _SHOWN else ""
+    others = f" and {len(at) - _SHOWN_FEATURES:,} more" if len(at) > _SHOWN_FEATURES else ""
     problem = (
-        f"{data.where}: features differ in scale by more than {_DIFFERENT:,.0f} times, and the largest hide "
+        f"{data.where}: features differ in scale by more than {_MAX_RATIO:,.0f} times, and the largest hide "
         f"the others: {shown}{others}, where others go up to {usual:.3g} or so"
     )
-    warn(ScaleWarning(problem, remedy=Remedy("scale them, as with {}", Option("transform", OF_TABLES))))
+    warn(ScaleWarning(problem, remedy=Remedy("scale them, as with {}", Option("transform", TABLE_DEFAULT))))

@@ -20,7 +20,7 @@ import numpy as np
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics
 from streamsvm.kernels.jit import kernel
-from streamsvm.transforms.base import TrainingData, Transform, checked_count, checked_number
+from streamsvm.transforms.base import FittingData, Transform, checked_count, checked_number
 
 _POWER = "df=power with a number, such as df=-0.25"
 _KINDS = ("std", "maxabs")
@@ -53,7 +53,7 @@ class FeatureWeights(Transform):
         _multiply(rows.data, rows.indices, self.array, data)
         return rows._replace(data=data)
 
-    def fitted(self, data: TrainingData) -> Self:
+    def fitted(self, data: FittingData) -> Self:
         with np.errstate(divide="ignore", over="ignore"):
             weights = self.weights(data.statistics())
         weights = np.where(np.isfinite(weights) & (weights > 0), weights, 1.0)

@@ -19,20 +19,20 @@ from streamsvm.data.value_kinds import VALUES_IN, ValuesIn, describe_values
 from streamsvm.errors import PlanError
 from streamsvm.store.reader import Store
 from streamsvm.transforms import Transform, apply
-from streamsvm.transforms.base import TrainingData
+from streamsvm.transforms.base import FittingData
 from streamsvm.transforms.counts import Counts
 from streamsvm.transforms.defaults import watch_scales
 
-OF_DATA = ("n_features_in", VALUES_IN, format.MULTILABEL)  # entries of the records of runs and models
-_FOR_COUNTS = {"normalize", "log1p"}
-_SLICES, _SLICE = 16, 1024  # rows of a store that are looked at for what they are
-_LEAST_PIECE, _MOST_PIECE = 2**12, 2**20  # non-zeros that are read at a time
-_LEAST_CHUNKS = 2  # in a piece of several at a time: the chunks at its ends are decoded twice
+DATA_ENTRIES = ("n_features_in", VALUES_IN, format.MULTILABEL)  # entries of the records of runs and models
+_COUNT_TRANSFORMS = {"normalize", "log1p"}
+_SAMPLE_SLICES, _SAMPLE_SLICE_ROWS = 16, 1024  # rows of a store that are looked at for what they are
+_MIN_PIECE_NNZ, _MAX_PIECE_NNZ = 2**12, 2**20  # non-zeros that are read at a time
+_MIN_PIECE_CHUNKS = 2  # in a piece of several at a time: the chunks at its ends are decoded twice
 _PIECE_SHARE, _NNZ_BYTES = 8, 64  # of the budget, and bytes of a non-zero while it is read and transformed
-_SCAN = 2**16  # row pointers read at a time
+_POINTERS_AT_A_TIME = 2**16  # row pointers read at a time
 
 
-class Wanted(NamedTuple):
+class StatisticsRequest(NamedTuple):
     """The statistics of rows that are wanted: after some transforms, without the rows of a part."""
 
     transforms: Sequence[Transform]
@@ -41,10 +41,10 @@ class Wanted(NamedTuple):
 
 
 Kind = Literal["counts", "moments"]
-Gather = Callable[[Sequence[Wanted], Kind], list[Statistics]]
+Gather = Callable[[Sequence[StatisticsRequest], Kind], list[Statistics]]
 
 
-class Raw(NamedTuple):
+class UntransformedData(NamedTuple):
     """Training data before any transform.
 
     Attributes
@@ -130,7 +130,7 @@ class _Fitting:
             assert self.known is not None
             return self.known
 
-        transform = transform.fitted(TrainingData(self.n_features, self.names, index_base, statistics))
+        transform = transform.fitted(FittingData(self.n_features, self.names, index_base, statistics))
         self.known = None if self.known is None else transform.after(self.known)
         self.n_features = transform.n_features(self.n_features) or 0
         self.names = transform.feature_names(self.names)
@@ -139,7 +139,7 @@ class _Fitting:
 
 def fit_transforms(
     transforms: Sequence[Transform],
-    data: Raw,
+    data: UntransformedData,
     held_out: Sequence[HeldOutPart | None] = (None,),
     *,
     memory: int | None = None,
@@ -169,7 +169,7 @@ def fit_transforms(
             each.add_sample(first, rows)
     checked = [each for each in transforms if not (isinstance(each, Counts) and not each.checked)]
     compared = len(checked) == len(transforms)
-    wants_counts = any(each.name in _FOR_COUNTS for each in transforms)
+    wants_counts = any(each.name in _COUNT_TRANSFORMS for each in transforms)
     says_counts = any(each.name == Counts.name for each in transforms)
     needs_statistics = any(each.needs is not None for each in transforms)
     affordable = memory is None or bytes_needed(data.n_rows, data.n_features, "moments") <= memory
@@ -189,7 +189,9 @@ def fit_transforms(
                     f"{needed:,} bytes",
                     needed_memory=needed,
                 )
-            wanted = [Wanted(tuple(each.fitted), each.n_features, each.held_out) for each in lacking]
+            wanted = [
+                StatisticsRequest(tuple(each.fitted), each.n_features, each.held_out) for each in lacking
+            ]
             gather = data.gather or functools.partial(_gather, data)
             for each, statistics in zip(lacking, gather(wanted, kind), strict=True):
                 each.known = statistics
@@ -204,7 +206,7 @@ def fit_transforms(
     return found
 
 
-def _gather(data: Raw, wanted: Sequence[Wanted], kind: Kind) -> list[Statistics]:
+def _gather(data: UntransformedData, wanted: Sequence[StatisticsRequest], kind: Kind) -> list[Statistics]:
     builders = [StatisticsBuilder(data.n_rows, each.n_features, kind) for each in wanted]
     first_of_all = [id(each) for each in wanted[0].transforms]
     alike = all([id(each) for each in other.transforms] == first_of_all for other in wanted)
@@ -230,20 +232,22 @@ def raw_store(
     progress: Callable[[int, int], None] = lambda done, total: None,
     workers: int = 1,
     gather: Gather | None = None,
-) -> Raw:
+) -> UntransformedData:
     """A store as training data; `progress` is called with the rows read and all rows.
 
     At most `workers` threads transform its pieces: fewer if `memory` has no room for so many pieces. Only
     one of them reads at a time, as a store asks for; its chunks are decoded by several threads anyway.
     """
-    workers, takes = _share_memory(store, memory, workers)
+    workers, takes = _workers_and_piece(store, memory, workers)
 
     def sample() -> Iterator[tuple[int, Rows]]:
-        n_slices = min(_SLICES, -(-store.n_rows // _SLICE))
-        for begin in np.linspace(0, max(store.n_rows - _SLICE, 0), n_slices).astype(np.int64).tolist():
-            yield begin, first_rows(store, begin, min(_SLICE, store.n_rows - begin), takes)
+        n_slices = min(_SAMPLE_SLICES, -(-store.n_rows // _SAMPLE_SLICE_ROWS))
+        for begin in (
+            np.linspace(0, max(store.n_rows - _SAMPLE_SLICE_ROWS, 0), n_slices).astype(np.int64).tolist()
+        ):
+            yield begin, first_rows(store, begin, min(_SAMPLE_SLICE_ROWS, store.n_rows - begin), takes)
 
-    return Raw(
+    return UntransformedData(
         store.n_rows, store.n_features, store.feature_names(), store.index_base, str(store.path),
         lambda: store_pieces(store, takes, 0, store.n_rows), sample(), store.statistics, store.multilabel,
         workers, lambda done: progress(done, store.n_rows), gather,
@@ -253,7 +257,7 @@ def raw_store(
 def store_pieces(store: Store, takes: int, begin: int, end: int) -> Iterator[tuple[int, Rows]]:
     """Yield the rows ``begin:end`` in pieces of about `takes` non-zeros, each with its first row."""
     while begin < end:
-        stop = min(begin + _SCAN, end)
+        stop = min(begin + _POINTERS_AT_A_TIME, end)
         offsets = store.indptr(begin, stop)
         while begin < stop:
             at = len(offsets) - 1 - (stop - begin)
@@ -263,21 +267,21 @@ def store_pieces(store: Store, takes: int, begin: int, end: int) -> Iterator[tup
             begin = next_
 
 
-def values_at_a_time(store: Store, memory: int) -> int:
+def nnz_per_piece(store: Store, memory: int) -> int:
     """The non-zeros of a piece that one thread reads."""
-    return _share_memory(store, memory, 1)[1]
+    return _workers_and_piece(store, memory, 1)[1]
 
 
-def _share_memory(store: Store, memory: int, workers: int) -> tuple[int, int]:
+def _workers_and_piece(store: Store, memory: int, workers: int) -> tuple[int, int]:
     """How many threads gain by transforming pieces and have room for them, and the non-zeros of a piece."""
     if any("X/values" in member.arrays for member in store.members):
         workers = 1  # reading a dense matrix takes most of the time: docs/measurements/parallel.md
     room = memory // (_PIECE_SHARE * _NNZ_BYTES)
     chunk = int(store.chunk_rows * store.nnz / max(store.n_rows, 1))
-    least = max(_LEAST_PIECE, min(_LEAST_CHUNKS * chunk, _MOST_PIECE))
+    least = max(_MIN_PIECE_NNZ, min(_MIN_PIECE_CHUNKS * chunk, _MAX_PIECE_NNZ))
     workers = max(1, min(workers, room // least - 1))  # besides theirs, a piece is being added
     pieces = 1 if workers == 1 else workers + 1
-    return workers, max(_LEAST_PIECE, min(_MOST_PIECE, room // pieces))
+    return workers, max(_MIN_PIECE_NNZ, min(_MAX_PIECE_NNZ, room // pieces))
 
 
 def first_rows(store: Store, begin: int, n_rows: int, most: int) -> Rows:
@@ -287,7 +291,9 @@ def first_rows(store: Store, begin: int, n_rows: int, most: int) -> Rows:
     return store.rows(begin, begin + min(max(n, 1), n_rows))
 
 
-def raw_rows(rows: Rows, n_features: int, names: Sequence[str] | None) -> Raw:
+def raw_rows(rows: Rows, n_features: int, names: Sequence[str] | None) -> UntransformedData:
     """Rows in memory as training data."""
     several = len(rows.label_indptr) > 0
-    return Raw(rows.n_rows, n_features, names, 0, "X", lambda: [(0, rows)], [(0, rows)], multilabel=several)
+    return UntransformedData(
+        rows.n_rows, n_features, names, 0, "X", lambda: [(0, rows)], [(0, rows)], multilabel=several
+    )

@@ -26,12 +26,12 @@ from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics
 from streamsvm.errors import Remedy, SettingsError, StreamsvmWarning, warn
 from streamsvm.kernels.csr import keep_columns
-from streamsvm.transforms.base import TrainingData, Transform, checked_count
+from streamsvm.transforms.base import FittingData, Transform, checked_count
 
-_TOP, _FILE = "top:", "file"
-_FEW = 3  # unknown features that a message lists
-_LEAST_KEPT = 0.05  # share of the values of the rows below which there is a warning
-_WANTED = "select=FILE with a feature a line, or select=top:N with a number N from 1 on"
+_TOP_PREFIX, _FILE = "top:", "file"
+_SHOWN_NAMES = 3  # unknown features that a message lists
+_MIN_KEPT_SHARE = 0.05  # share of the values of the rows below which there is a warning
+_SYNTAX = "select=FILE with a feature a line, or select=top:N with a number N from 1 on"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Select(Transform):
     def __post_init__(self) -> None:
         checked_count(self.width, "width")
         checked_count(self.kept, "kept")
-        if not isinstance(self.by, str) or not self.by or (self.by.startswith(_TOP) and not self._top):
-            raise ValueError(_WANTED)
+        if not isinstance(self.by, str) or not self.by or (self.by.startswith(_TOP_PREFIX) and not self._top):
+            raise ValueError(_SYNTAX)
 
     @property
     def needs(self) -> Any:  # type: ignore[override]
@@ -70,13 +70,13 @@ class Select(Transform):
 
     @property
     def _top(self) -> int | None:
-        number = self.by.removeprefix(_TOP)
+        number = self.by.removeprefix(_TOP_PREFIX)
         is_number = self.by != number and number.isascii() and number.isdecimal() and len(number) < 18
         return int(number) if is_number else None
 
     @classmethod
     def from_text(cls, value: str | None) -> Self:
-        if not value or value.startswith(_TOP):
+        if not value or value.startswith(_TOP_PREFIX):
             return cls(value or "")
         check_local(value, SettingsError)
         return cls(os.path.abspath(value))
@@ -100,14 +100,14 @@ class Select(Transform):
     def held_bytes(self) -> int:
         return super().held_bytes + self._places.nbytes
 
-    def fitted(self, data: TrainingData) -> Self:
+    def fitted(self, data: FittingData) -> Self:
         if self._top is None:
             columns = self._listed(data)
         else:
             columns = _most_variable(data.statistics(), self._top)
             count = data.statistics().count
             kept = float(count[columns].sum() / count.sum()) if count.any() else 1.0
-            if kept < _LEAST_KEPT:
+            if kept < _MIN_KEPT_SHARE:
                 warn(
                     StreamsvmWarning(
                         f"select={self.by} keeps {kept:.2%} of the values of the rows that are not 0, in "
@@ -119,7 +119,7 @@ class Select(Transform):
         by = _FILE if self._top is None else self.by  # not a path, which another machine may lack
         return dataclasses.replace(self, by=by, width=data.n_features, kept=len(columns), array=columns)
 
-    def _listed(self, data: TrainingData) -> np.ndarray:
+    def _listed(self, data: FittingData) -> np.ndarray:
         """The columns that the file lists; a warning counts those that the data lacks."""
         try:
             with open_file(self.by, follow=True) as file:
@@ -154,7 +154,9 @@ class Select(Transform):
                 f"transform: select: {self.by} lists no feature of the data{first}", setting="transform"
             )
         if unknown:
-            few = ", ".join(map(repr, unknown[:_FEW])) + (", ..." if len(unknown) > _FEW else "")
+            few = ", ".join(map(repr, unknown[:_SHOWN_NAMES])) + (
+                ", ..." if len(unknown) > _SHOWN_NAMES else ""
+            )
             warn(
                 StreamsvmWarning(
                     f"{self.by} lists {len(unknown):,} features that the data lacks ({few}); "

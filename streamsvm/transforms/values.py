@@ -53,7 +53,7 @@ class Clip(Transform):
     most: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "most", checked_number(self.most, _CLIP, positive=True))
+        object.__setattr__(self, "most", checked_number(self.most, _SYNTAX, positive=True))
 
     def __call__(self, rows: Rows) -> Rows:
         most = rows.data.dtype.type(self.most)
@@ -64,4 +64,4 @@ class Clip(Transform):
         return cls(value)  # type: ignore[arg-type]  # which becomes a number
 
 
-_CLIP = "clip=v with a number v above 0, such as clip=10"
+_SYNTAX = "clip=v with a number v above 0, such as clip=10"
