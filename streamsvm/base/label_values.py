@@ -1,4 +1,4 @@
-"""The names of classes, which are texts everywhere inside, and the labels that users have in their place.
+"""Names of classes, which are texts throughout the library, and the labels that users give for them.
 
 The record of a model has both: ``classes``, the names; ``label_dtype``, the NumPy type of the labels; and
 ``class_values``, the labels of the type object that differ from the names (docs/formats.md).

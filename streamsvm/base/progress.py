@@ -1,4 +1,4 @@
-"""What the Python functions say while they work: bars of tqdm, and lines of `logging`."""
+"""Progress of the Python functions: bars of tqdm, and lines of `logging`."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _LOGGED_FIGURES = (
 
 @contextmanager
 def shown(progress: bool | Progress | None, unit: str = "rows") -> Iterator[Progress]:
-    """Give the function to call with a stage, how much of it is done, and of how much or None.
+    """Yield a function ``report(stage, done, total)`` that shows progress; `total` is None if unknown.
 
     Parameters
     ----------
     progress : bool, callable or None
-        Such a function; or whether there are bars. None: on a terminal and in a notebook, for stages that
-        take more than a second.
+        Such a function; or True or False to show bars or not. None: bars on a terminal and in a notebook,
+        for stages that take more than a second.
     unit : str
         What is counted; "B" for bytes.
 
@@ -62,7 +62,7 @@ def shown(progress: bool | Progress | None, unit: str = "rows") -> Iterator[Prog
 
 
 class _Bars:
-    """A bar for each stage, on standard error or in the notebook."""
+    """Progress bars, one for each stage, on standard error or in the notebook."""
 
     def __init__(self, unit: str, delay: float) -> None:
         self._unit = unit
@@ -91,7 +91,7 @@ class _Bars:
 
 
 def _is_watched() -> bool:
-    """Whether there is a terminal or a notebook that shows a bar."""
+    """Return True if a terminal or a notebook can show a bar."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is not None and "IPKernelApp" in shell.config:
@@ -100,7 +100,7 @@ def _is_watched() -> bool:
 
 
 def logged(report: Report | None) -> Report:
-    """A function that logs the events of a training, and then calls `report`, if there is one."""
+    """Return a function that logs the events of a training, and then calls `report`, if there is one."""
 
     def log_and_report(event: dict[str, Any]) -> None:
         _log(event)
@@ -137,7 +137,7 @@ def _log(event: dict[str, Any]) -> None:
 
 
 def _figures(event: dict[str, Any]) -> str:
-    """What was measured, in words."""
+    """Return the measured values as text."""
     found = {name: event[name] for name in _LOGGED_FIGURES if event.get(name) is not None}
     if "relative_gap" not in found and event.get("relative_gap_estimate") is not None:
         found = {"estimated_relative_gap": event["relative_gap_estimate"], **found}

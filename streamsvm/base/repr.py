@@ -1,4 +1,4 @@
-"""How results, models and stores show themselves: a line in a console, a small table in a notebook."""
+"""Text and HTML representations of results, models and stores, for consoles and notebooks."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _SHOWN_CHARACTERS = 60  # characters of a text that are shown
 
 
 class Readable:
-    """Base of what a person reads: a subclass says which facts are worth it."""
+    """Mixin with a one-line repr and an HTML table of the facts that a subclass lists."""
 
     def _facts(self) -> dict[str, Any]:
-        """Names and values, the most important first; those that are None are left out."""
+        """Return names and values, the most important first; those that are None are left out."""
         raise NotImplementedError
 
     def _more_html(self) -> str:
-        """What follows the table of facts in a notebook."""
+        """Return the HTML that follows the table of facts in a notebook."""
         return ""
 
     def __repr__(self) -> str:
@@ -34,7 +34,7 @@ class Readable:
 
 
 def html_table(rows: Iterable[Sequence[Any]], *, title: str = "", headings: Sequence[str] = ()) -> str:
-    """A table of values, escaped, in the colours of the page."""
+    """Return an HTML table of values, escaped, in the colours of the page."""
     parts = ["<table>"]
     if title:
         parts.append(f'<caption style="text-align: left"><b>{_escaped(title)}</b></caption>')
@@ -64,7 +64,7 @@ def _shortened(text: str) -> str:
 
 
 def _in_line(value: Any) -> str:
-    """A value as in Python, but short."""
+    """Return a value as Python code, shortened."""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, os.PathLike):
@@ -80,7 +80,7 @@ def _in_line(value: Any) -> str:
 
 
 def _in_cell(value: Any) -> str:
-    """A value in words."""
+    """Return a value as text for a table."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None:

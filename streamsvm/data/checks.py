@@ -1,4 +1,4 @@
-"""What rows must satisfy before compiled code, which does not check, may read them."""
+"""Checks of rows before compiled code, which does not check bounds, may read them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PIECE_ELEMENTS = 2**16
 
 
 class Violation(NamedTuple):
-    """The first element of `array` (``"data"`` or ``"indices"``) that breaks a rule, and which rule."""
+    """First element of `array` (``"data"`` or ``"indices"``) that breaks a rule, and the reason."""
 
     array: str
     element: int

@@ -1,4 +1,4 @@
-"""Whether rows come in groups of alike labels: sorted by label, or by something that goes with it.
+"""Detection of rows in groups of alike labels: sorted by label, or by something related to it.
 
 Rows learned from in such an order make a worse model than the same rows shuffled, and each is predicted
 after others of its label, so that the progressive accuracy is no estimate of any accuracy on new data.
@@ -33,7 +33,7 @@ _PIECE_ROWS = 2**18  # labels read at a time
 
 
 class LabelGroups:
-    """Counts labels by groups of successive rows, as they come; memory for the classes alone.
+    """Counter of labels by groups of successive rows, in memory proportional to the classes.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class LabelGroups:
     size : int
         Rows a group. The last ones count when they make a group.
     fewest : int
-        With fewer groups nothing is said.
+        With fewer groups, the association is 0.
 
     Attributes
     ----------
@@ -60,7 +60,7 @@ class LabelGroups:
 
     @staticmethod
     def is_state(value: Any, n_classes: int) -> bool:
-        """Whether a value from JSON could be the state of groups in a stream of so many classes."""
+        """Return True if a value from JSON is a valid state for a stream of `n_classes` classes."""
         return (
             isinstance(value, list)
             and len(value) == 3
@@ -70,7 +70,7 @@ class LabelGroups:
         )
 
     def add(self, labels: np.ndarray) -> None:
-        """Take the class codes of the next rows; those below 0 are left out."""
+        """Add the class codes of the next rows; those below 0 are left out."""
         labels = labels[labels >= 0].astype(np.int64)
         if len(labels) == 0:
             return
@@ -96,7 +96,7 @@ class LabelGroups:
 
     @property
     def association(self) -> float:
-        """Cramér's V of label and group; 0 where it may be that by chance."""
+        """Cramér's V of label and group; 0 if it is not significant."""
         squares, counts, _ = self.state[:, self.state[1] > 0]
         n, k = counts.sum(), len(counts)
         n_groups = n // self.size
@@ -111,12 +111,12 @@ class LabelGroups:
 
     @property
     def alike(self) -> bool:
-        """Whether the rows come in groups of alike labels."""
+        """True if the rows come in groups of alike labels."""
         return self.association >= _MIN_ASSOCIATION
 
 
 def block_warning(store: Store, n_blocks: int) -> str | None:
-    """What to say of a store whose blocks hold other labels each, if they do; reads the labels alone."""
+    """Return a warning if the blocks of a store hold different labels, else None; reads all labels."""
     if store.shuffled or n_blocks < 2:
         return None
     # Of one size, for a short last block would weigh too much.

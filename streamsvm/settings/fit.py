@@ -55,7 +55,7 @@ _LOSS_DEFAULTS = {"smooth": 0.5, "top": 5, "temperature": 1.0, "solver_tol": 1e-
 
 
 class _LossSettings(CheckedSettings):
-    """Settings of which some are explained by the loss."""
+    """Base of settings that include the parameters of a loss."""
 
     loss: str
 
@@ -66,14 +66,14 @@ class _LossSettings(CheckedSettings):
 
     @property
     def of_loss(self) -> dict[str, Any]:
-        """The settings that the loss explains, without those that do not apply to it."""
+        """The parameters of the loss, without those that do not apply to it."""
         values = {name: getattr(self, name) for name in LOSS_SETTINGS}
         return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings(_LossSettings):
-    """The settings of `streamsvm.fit`, which explains them; None is replaced by the default it stands for.
+    """Settings of `streamsvm.fit`, documented there; None is replaced by the default it stands for.
 
     Numbers may be of any library; they are kept as int and float.
 
@@ -307,20 +307,20 @@ class Settings(_LossSettings):
 
     @property
     def trained_loss(self) -> Loss:
-        """The loss in the form that is trained: some have another if the classes are split."""
+        """The loss that is trained: some losses have another form for split classes."""
         loss = get_loss(self.loss)
         return loss.by_classes if self.splits > 1 and self.split == CLASSES else loss
 
     @property
     def can_split_classes(self) -> bool:
-        """Whether the settings, beside the loss, allow that the classes are split."""
+        """True if the settings other than the loss allow splitting the classes."""
         loss = get_loss(self.loss)
         plain = self.costs is None and self.tree is None
         plain &= self.class_weight is None or not loss.own_dual  # else they weigh each class of a row
         return plain and self.solver == loss.solvers[0]
 
     def share_of_C(self, number: int) -> float:
-        """The C of the pass `number`, from 1 on, divided by C: 1 in late passes, but for a path."""
+        """Return the C of pass `number` (from 1 on) divided by the setting C."""
         if self.C_path is not None:
             shares = parse_ascending(self.C_path)
             return shares[min(max(number - 1, 0) * len(shares) // self.passes, len(shares) - 1)]
@@ -329,7 +329,7 @@ class Settings(_LossSettings):
         return min(1.0, self.first_C / self.C * 2.0 ** min(number - 1, 1000))
 
     def is_measured(self, number: int) -> bool:
-        """Whether held-out rows are scored after a pass: of a path, after the last one of each C."""
+        """Return True if held-out rows are scored after pass `number`; of a path, the last pass of each C."""
         ends = self.share_of_C(number) != self.share_of_C(number + 1)
         return self.C_path is None or number == self.passes or ends
 
@@ -341,7 +341,7 @@ def _as_in_fit(name: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class OnlineSettings(_LossSettings):
-    """The settings of `streamsvm.online`, which explains them; None is replaced by the default it stands for.
+    """Settings of `streamsvm.online`, documented there; None is replaced by the default it stands for.
 
     Raises
     ------
@@ -389,7 +389,7 @@ class OnlineSettings(_LossSettings):
 
 
 class Interval:
-    """When to commit: every so many seconds, or every so many blocks.
+    """Interval between commits, in seconds or in blocks.
 
     Parameters
     ----------
@@ -425,7 +425,7 @@ class Interval:
         self._count = 0
 
     def due(self, blocks: int) -> bool:
-        """Whether it is time to commit, `blocks` blocks after the last call."""
+        """Return True if it is time to commit, `blocks` blocks after the last call."""
         self._count += blocks
         if self.blocks:
             return self._count >= self.blocks

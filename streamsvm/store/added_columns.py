@@ -1,4 +1,4 @@
-"""Add columns of predictions to the ``obs`` of an AnnData file, in place."""
+"""Columns of predictions that are added to the ``obs`` of an AnnData file, in place."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ _PIECE_ROWS = 2**18  # names read at a time
 
 
 class ObsColumns:
-    """Collects predictions, 12 to 20 bytes a row, and `save` adds them to the file.
+    """Collector of predictions (12 to 20 bytes a row), which `save` adds to the file.
 
     Parameters
     ----------
     path : Path
         AnnData, ``.h5ad`` or ``.zarr``, that streamsvm did not write.
     key : str
-        How the columns' names begin.
+        Prefix of the names of the columns.
     classes : ndarray of str
     until : ExitStack
-        What keeps others away from the file is held until this is closed.
+        Holds the lock on a Zarr folder until it is closed.
     force : bool
-        Whether columns of these names are replaced.
+        True to replace columns of these names.
 
     Raises
     ------
@@ -72,7 +72,7 @@ class ObsColumns:
         self._columns: dict[str, list[np.ndarray]] = {}
 
     def _identity(self) -> Any:
-        """What differs if other data took the place of this; columns of a Zarr folder may be added."""
+        """Return a value that changes if the data is replaced; added columns of a Zarr folder do not."""
         if self._kind == "hdf5":
             return durable.file_identity(self.path)
         folders = (each for name in ("X", "layers", "raw", "var") for each in (self.path / name).glob("**/"))
@@ -106,7 +106,7 @@ class ObsColumns:
         return [f"{self.key}_{part}" for part in ("label", "score", "margin", "probability")]
 
     def write(self, batch: Any) -> None:
-        """Take a `streamsvm.prediction.outputs.Batch`."""
+        """Add a `streamsvm.prediction.outputs.Batch`."""
         codes = batch.codes[:, 0].astype(np.min_scalar_type(len(self._classes)))
         new = {"label": codes, "score": batch.scores[:, 0].astype(np.float32)}
         new["margin"] = batch.margins.astype(np.float32)
@@ -145,7 +145,7 @@ class ObsColumns:
             raise StoreError(f"{self.path}: columns cannot be added: {one_line(error)}") from error
 
     def _rows(self, found: np.ndarray) -> Any:
-        """Which of the predicted rows each row of the file is."""
+        """Return the number of the predicted row of each row of the file."""
         with closing(open_container(self.path, self._kind)) as container:
             names = index_column(container, "obs", self.n_rows)
             pieces = range(0, self.n_rows, _PIECE_ROWS)
@@ -198,7 +198,7 @@ class ObsColumns:
             obs.attrs["column-order"] = np.array([*kept, *columns], dtype=text)
 
     def _categorical(self, codes: np.ndarray) -> tuple[np.ndarray, list[str]]:
-        """Codes and categories, which are the classes that occur."""
+        """Return codes and categories; the categories are the classes that occur."""
         used = np.unique(codes)
         place = np.zeros(len(self._classes), np.int64)
         place[used] = np.arange(len(used))
@@ -208,7 +208,7 @@ class ObsColumns:
 
 @contextmanager
 def adding_columns(path: Path, key: str, classes: np.ndarray, *, force: bool) -> Iterator[ObsColumns]:
-    """`ObsColumns` that are saved at the end."""
+    """Yield `ObsColumns`, and save them at the end."""
     with ExitStack() as until:
         try:
             columns = ObsColumns(path, key, classes, until, force=force)
@@ -219,6 +219,6 @@ def adding_columns(path: Path, key: str, classes: np.ndarray, *, force: bool) ->
 
 
 def _hashes(names: np.ndarray) -> np.ndarray:
-    """64 bits of each name, which is text; a number stands for its digits."""
+    """Return a 64-bit hash of each name as text."""
     texts = names.astype(str).tolist() if names.dtype.kind in "iu" else names.tolist()
     return np.fromiter(map(hash, texts), np.int64, len(texts))

@@ -1,4 +1,4 @@
-"""Add columns to the ``obs`` of AnnData in a Zarr folder, of format 2 or 3.
+"""Writing of columns into the ``obs`` of AnnData in a Zarr folder, of format 2 or 3.
 
 The arrays of a column are written beside the folder, and then moved into ``obs``, where no reader knows of
 them. Then ``column-order`` is replaced, in the attributes of ``obs`` and last in the metadata that the root
@@ -119,7 +119,7 @@ def _set_order(path: Path, version: int, added: list[str], changed: list[str]) -
 
 
 def _documents(path: Path, version: int, node: str) -> Iterator[tuple[str, Any]]:
-    """The metadata of a column and of what is in it, as consolidated metadata has them."""
+    """Yield the keys and metadata of a column and its members, as in consolidated metadata."""
     for folder in (path / node, *(entry for entry in sorted((path / node).iterdir()) if entry.is_dir())):
         key = folder.relative_to(path).as_posix()
         if version == 3 and (folder / METADATA).is_file():
@@ -131,7 +131,7 @@ def _documents(path: Path, version: int, node: str) -> Iterator[tuple[str, Any]]
 
 
 def _as_repeated(document: dict[str, Any]) -> dict[str, Any]:
-    """The metadata of a node as zarr repeats it: a group says there that nothing is repeated below it."""
+    """Return the metadata of a node as zarr consolidates it: a group states that it consolidates nothing."""
     if document.get("node_type", "group") == "group":
         nothing = {"kind": "inline", "must_understand": False, "metadata": {}}
         return {**document, "consolidated_metadata": nothing}

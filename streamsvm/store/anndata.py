@@ -1,4 +1,4 @@
-"""AnnData that streamsvm did not write, as a store: a matrix, labels in `obs` or `obsm`, weights in `obs`."""
+"""Stores of AnnData that streamsvm did not write: X, labels in `obs` or `obsm`, weights in `obs`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def open_anndata(
 
 
 def _matrix_name(container: Container, layer: str | None, raw: bool) -> str:
-    """The path of the matrix that is wanted."""
+    """Return the path of the matrix to read."""
     path = container.path
     if raw:
         if container.node("raw/X") is None:
@@ -76,7 +76,7 @@ def _matrix_name(container: Container, layer: str | None, raw: bool) -> str:
 
 
 def _labels(container: Container, label: str | None, n_rows: int) -> LabelColumn | Indicator:
-    """The label column, or the indicator of several labels."""
+    """Open the label column, or the indicator of several labels."""
     path, columns = container.path, column_names(container, "obs")
     if label is None:
         raise StoreError(
@@ -94,7 +94,7 @@ def _labels(container: Container, label: str | None, n_rows: int) -> LabelColumn
 
 
 def _weights(container: Container, column: str, n_rows: int) -> StoredArray:
-    """The array of a numeric column of `obs`."""
+    """Open the array of a numeric column of `obs`."""
     path, columns = container.path, column_names(container, "obs")
     if column not in columns:
         raise StoreError(f"{path}: obs has no column {column!r} of weights; it has {listed(columns)}")
@@ -109,7 +109,7 @@ def _weights(container: Container, column: str, n_rows: int) -> StoredArray:
 
 
 class AnnDataStore(Store):
-    """AnnData that streamsvm did not write: it has no checksums, norms are computed, rows are sorted.
+    """Store of AnnData that streamsvm did not write: without checksums; computes norms and sorts rows.
 
     Values are as `StoredMatrix` gives them. The first use of `fingerprint` or `class_counts` reads all row
     pointers and labels once. A row without a label has the code -1.

@@ -1,4 +1,4 @@
-"""Chunks of an array that are read and decoded by several threads, without the container's library.
+"""Reading and decoding of chunks by several threads, without the container's library.
 
 Zarr and HDF5 decode one chunk at a time under a lock of their own. Here each takes three steps, which mostly
 run without Python's lock: fetch its bytes, undo the codecs, copy what is wanted of it.
@@ -28,7 +28,7 @@ Ranges = Sequence[tuple[int, int]]
 
 
 class Chunks(Protocol):
-    """The chunks of one array of numbers.
+    """Interface of the chunks of one array of numbers.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Chunks(Protocol):
 
 
 class ChunkReader:
-    """Threads that read chunks; they start when they are first needed.
+    """Pool of threads that read chunks; they start when they are first needed.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ class ChunkReader:
 
 @functools.cache
 def _zlib() -> Any:
-    """ISA-L's zlib if it is installed, which takes half the time; else Python's."""
+    """Return ISA-L's zlib if it is installed, which takes half the time; else Python's."""
     try:
         return importlib.import_module("isal.isal_zlib")
     except ImportError:

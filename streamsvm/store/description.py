@@ -1,4 +1,4 @@
-"""What AnnData that streamsvm did not write contains: shapes, kinds and first names, read from metadata."""
+"""Description of AnnData that streamsvm did not write: shapes, kinds and first names, from metadata."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _first_names(container: Container, table: str) -> list[Any]:
 
 
 def _matrix(container: Container, name: str) -> dict[str, Any]:
-    """The encoding of a matrix, sparse or dense."""
+    """Describe the encoding of a matrix, sparse or dense."""
     try:
         if container.node(name) == "array":
             dense = container.array(name, axes=2)
@@ -107,7 +107,7 @@ def _values(array: StoredArray) -> dict[str, Any]:
 
 
 def _columns(container: Container, n_rows: int | None) -> dict[str, dict[str, Any]]:
-    """The columns of ``obs``, each with its kind, and the number of categories."""
+    """Describe the columns of ``obs``: the kind of each, and its number of categories."""
     found: dict[str, dict[str, Any]] = {}
     if n_rows is None:
         return found

@@ -1,4 +1,4 @@
-"""The store's container as an HDF5 file."""
+"""Containers that are HDF5 files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CODECS: dict[str, dict[str, Any]] = {
 
 
 class Hdf5Array(StoredArray):
-    """A dataset of an HDF5 file."""
+    """Dataset of an HDF5 file."""
 
     def __init__(self, container: Hdf5Container, name: str, dataset: h5py.Dataset, axes: int) -> None:
         if dataset.shape is None or len(dataset.shape) != axes:
@@ -118,7 +118,7 @@ class Hdf5Array(StoredArray):
 
 
 class Hdf5Container(Container):
-    """An HDF5 file."""
+    """Container that is an HDF5 file."""
 
     kind = "hdf5"
 

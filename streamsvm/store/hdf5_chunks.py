@@ -19,7 +19,7 @@ _MAX_EXPANSION = 2  # a chunk may take so many times the bytes of its elements
 
 
 class Hdf5Chunks:
-    """The chunks of a dataset of one axis whose last filter is gzip or LZF, perhaps after a byte shuffle."""
+    """Chunks of a dataset of one axis whose last filter is gzip or LZF, perhaps after a byte shuffle."""
 
     def __init__(self, dataset: h5py.Dataset, filters: list[int]) -> None:
         self._dataset = dataset
@@ -42,9 +42,9 @@ class Hdf5Chunks:
         return self._dataset.id.read_direct_chunk((number * self.chunk,))
 
     def _read_sizes(self) -> np.ndarray:
-        """The bytes of each chunk in the file, 0 for those that were never written.
+        """Return the bytes of each chunk in the file, 0 for those that were never written.
 
-        Read at once: the library looks through all chunks to say it of one.
+        All are read at once: to find one, the library searches all chunks.
         """
         sizes = np.zeros(-(-len(self._dataset) // self.chunk), np.int64)
 
@@ -55,7 +55,7 @@ class Hdf5Chunks:
         return sizes
 
     def expect(self, number: int) -> None:
-        """Do nothing: where a chunk is in the file, the library knows."""
+        """Do nothing: only the library knows the position of a chunk in the file."""
 
     def decode(self, payload: Any, out: np.ndarray) -> None:
         mask, content = payload
@@ -82,7 +82,7 @@ class Hdf5Chunks:
 
 
 def compressed_chunks(dataset: h5py.Dataset) -> Hdf5Chunks | None:
-    """The chunks of a dataset if they can be decoded here; None for other filters, and without any."""
+    """Return the chunks of a dataset if they can be decoded here; None for other filters or none."""
     numbers = dataset.dtype.kind in "fiub" and dataset.dtype.isnative and sys.byteorder == "little"
     if not numbers or dataset.chunks is None or len(dataset.chunks) != 1:
         return None

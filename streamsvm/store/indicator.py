@@ -19,7 +19,7 @@ _PIECE = 2**22  # entries of a dense matrix read at a time
 
 
 class Indicator(ABC):
-    """A matrix of shape (n_rows, n_classes) that is 1 where a row has a label.
+    """Matrix of shape (n_rows, n_classes) that is 1 where a row has a label.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Indicator(ABC):
     most_labels : int
         The labels of all rows together, at most.
     arrays : list of StoredArray
-        Those of which a chunk that is not there is worth a warning.
+        Arrays whose missing chunks are worth a warning.
     """
 
     arrays: list[StoredArray]
@@ -64,7 +64,7 @@ class Indicator(ABC):
 
 
 class _SparseIndicator(Indicator):
-    """A CSR matrix."""
+    """Indicator that is a CSR matrix."""
 
     def __init__(self, container: Container, name: str, n_rows: int, n_classes: int) -> None:
         arrays = {part: container.array(f"{name}/{part}") for part in ("data", "indices", "indptr")}
@@ -115,7 +115,7 @@ class _SparseIndicator(Indicator):
 
 
 class _DenseIndicator(Indicator):
-    """An array of two axes, or the columns of a dataframe."""
+    """Indicator that is an array of two axes, or the columns of a dataframe."""
 
     def __init__(
         self, container: Container, name: str, n_rows: int, arrays: list[StoredArray], classes: list[str]

@@ -1,4 +1,4 @@
-"""Several stores as one: the rows of one after those of another, with features found by name."""
+"""Joined stores: the rows of several stores one after the other, with features matched by name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from streamsvm.store.views import MatchedStore, StoreView
 
 
 class JoinedStore(StoreView):
-    """The rows of several stores with the same features and the same classes.
+    """View of the rows of several stores with the same features.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class JoinedStore(StoreView):
         return counts
 
     def _parts(self, start: int, stop: int) -> list[tuple[int, int, int]]:
-        """Each store that has some of the rows ``start:stop``, and which of its rows those are."""
+        """Return the parts of the rows ``start:stop``: number of the store, and its rows."""
         self._check_range(start, stop)
         parts = []
         for number, (first, end) in enumerate(zip(self._starts[:-1], self._starts[1:], strict=True)):
@@ -139,7 +139,7 @@ class JoinedStore(StoreView):
 
 
 def join_stores(stores: list[Store], join: str = "inner") -> Store:
-    """Join several stores, which differ in nothing but rows, classes and features.
+    """Join several stores that differ only in rows, classes and features.
 
     Features are as `common_features` says: a row is 0 where its store lacks one. Classes are all that any
     has: in the order of the first if the others have none that it lacks, else sorted.
@@ -193,13 +193,13 @@ def common_features(
     n_features: Sequence[int],
     join: str = "inner",
 ) -> list[str] | None:
-    """The features of several files as one.
+    """Return the names of the common features of several files.
 
     Parameters
     ----------
     paths : sequence of path
     names : sequence of (sequence of str, or None)
-        Of the features of each file, without duplicates; None if they have no names.
+        Names of the features of each file, without duplicates; None if they have no names.
     n_features : sequence of int
         Of each file.
     join : {"inner", "outer"}

@@ -1,4 +1,4 @@
-"""What a store contains: its arrays with their lengths, dtypes, fill values and chunks; its fingerprint."""
+"""Layout of a store: its arrays with their lengths, dtypes, fill values and chunks; its fingerprint."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ SUFFIXES = {".zarr": "zarr", ".h5": "hdf5", ".hdf5": "hdf5", ".h5ad": "hdf5"}
 
 
 class ArraySpec(NamedTuple):
-    """What one array of a store must be; `dtype` is None for text."""
+    """Specification of one array of a store; `dtype` is None for text."""
 
     length: int
     dtype: np.dtype | None

@@ -21,7 +21,7 @@ _MAX_SIZE = 2**62
 
 
 class StoredMatrix(ABC):
-    """A matrix of numbers on disk; nothing that it contains is trusted before it is checked.
+    """Matrix of numbers on disk; its content is checked before it is used.
 
     Values are float32 or float64 as stored; other numbers become float32, which is exact for integers of up
     to 16 bits. Wider integers are checked, and refused if float32 would change them (the first is 2**24 + 1)
@@ -83,7 +83,7 @@ class StoredMatrix(ABC):
         """
 
     def samples(self) -> Iterator[bytes]:
-        """Yield what of the values and their columns enters the fingerprint: the first and the last ones."""
+        """Yield the bytes that enter the fingerprint: the first and the last elements of each array."""
         for array in self.arrays.values():
             size = max(1, min(array.chunk, _PIECE // max(1, array.columns or 1)))
             for start in sorted({0, max(0, array.length - size)}):
@@ -112,7 +112,7 @@ class StoredMatrix(ABC):
 
 
 class CsrMatrix(StoredMatrix):
-    """A CSR matrix, whose rows need not be sorted."""
+    """CSR matrix, whose rows need not be sorted."""
 
     encoding = "csr"
 
@@ -136,7 +136,7 @@ class CsrMatrix(StoredMatrix):
 
 
 class DenseMatrix(StoredMatrix):
-    """An array of two axes; its zeros are left out of the rows."""
+    """Dense matrix: an array of two axes, whose zeros are left out of the rows."""
 
     encoding = "dense"
 
@@ -182,7 +182,7 @@ class DenseMatrix(StoredMatrix):
 
 
 class CscMatrix(StoredMatrix):
-    """A CSC matrix, whose rows cannot be read; `arrays` have its columns."""
+    """CSC matrix, which is read by columns only."""
 
     encoding = "csc"
 
@@ -281,7 +281,7 @@ def read_pointers(array: StoredArray, ranges: Ranges, end: int) -> tuple[list[tu
 
 
 def number_in(ranges: Ranges, at: int) -> int:
-    """Return the number of what has the place `at` among the numbers of all ranges, one after the other."""
+    """Return the number at position `at` in the concatenation of the ranges."""
     for start, stop in ranges:
         if at < stop - start:
             return start + at

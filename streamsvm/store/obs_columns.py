@@ -19,7 +19,7 @@ _MAX_CLASSES = 2**24  # distinct values of a column
 
 
 class DataFrameColumn:
-    """A column of a dataframe on disk, or its index.
+    """Column of a dataframe on disk, or its index.
 
     Categorical columns, texts, integers, booleans and other numbers are read, also those that may be missing
     (anndata's nullable arrays), and the categorical ones of anndata 0.7.
@@ -40,7 +40,7 @@ class DataFrameColumn:
     categories : list of str or None
         Of a categorical column.
     has_integers : bool
-        Whether the values, or the categories, are integers.
+        True if the values, or the categories, are integers.
 
     Raises
     ------
@@ -146,7 +146,7 @@ class DataFrameColumn:
 
 
 class LabelColumn:
-    """A column as labels: its distinct values are the classes.
+    """Label column, whose distinct values are the classes.
 
     Classes are in the order of the categories, of texts or of numbers. A column that is not categorical is
     read once to find them.

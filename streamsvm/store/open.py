@@ -1,4 +1,4 @@
-"""Open a store: choose the container's library, and check what the store says of itself."""
+"""Opening of stores: chooses the container's library, and checks the store's record."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def open_container(path: Path, kind: str, *, write: bool = False) -> Container:
 
 @dataclass(frozen=True)
 class _StoreRecord:
-    """The record of a complete store: the entries that reading needs; docs/formats.md has all."""
+    """Entries that reading needs of the record of a complete store; docs/formats.md lists all."""
 
     version: Literal[1, 2, 3]
     complete: Literal[True]

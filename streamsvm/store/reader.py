@@ -1,4 +1,4 @@
-"""Read the rows of a store; nothing that a store contains is trusted before it is checked."""
+"""Reading of stores, whose content is checked before it is used."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Units:
 
 
 class Store(Readable):
-    """A CSR matrix with labels on disk, read in ranges of rows.
+    """CSR matrix with labels on disk, read in ranges of rows.
 
     `open_store` returns it; it is a context manager. Reading needs memory for the requested rows and one
     chunk of each array, never for the whole store. Only one thread may read at a time.
@@ -59,8 +59,8 @@ class Store(Readable):
     class_counts : ndarray of int64, shape (n_classes,)
         Rows of each class; a row of several labels counts for each.
     weighted, multilabel, grouped : bool
-        Whether rows have weights; whether they may have several labels, or none; whether they belong to
-        groups, such as sequences.
+        True if rows have weights; if they may have several labels, or none; if they belong to groups, such
+        as sequences.
     n_labels : int
         Labels of all rows together, if `multilabel`; else 0. If not `native`, at most so many.
     units : Units or None
@@ -88,7 +88,7 @@ class Store(Readable):
     held_bytes : int
         Bytes that the store holds while it is open, beside the chunks being decoded.
     extra_nnz_bytes : int
-        The most bytes of a non-zero that reading needs for more than two copies of it.
+        Bytes of each non-zero that reading needs beyond two copies of it, at most.
     """
 
     native = True
@@ -430,12 +430,12 @@ class Store(Readable):
 
     @property
     def chunk_rows(self) -> float:
-        """Rows that are decoded as one, in the mean."""
+        """Mean number of rows per chunk of values."""
         return self.chunk_nnz * self.n_rows / max(self.nnz, 1)
 
     @property
     def members(self) -> list[Store]:
-        """The stores on disk that the rows are from."""
+        """Stores on disk that contain the rows."""
         return [self]
 
     def _check_range(self, start: int, stop: int) -> None:

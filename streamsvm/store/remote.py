@@ -36,11 +36,11 @@ _UNSAFE_CODECS = {"pickle", "json2", "msgpack2"}
 
 
 class Url(str):
-    """An address, with what is asked of paths."""
+    """URL with the attributes of paths that stores use."""
 
     @property
     def file(self) -> str:
-        """The address without its query, such as ``?token=a``, which no suffix is part of."""
+        """The URL without its query, such as ``?token=a``."""
         return self.partition("?")[0].rstrip("/")
 
     @property
@@ -85,7 +85,7 @@ def open_remote(url: str, kind: str) -> Container:
 
 
 class RemoteZarrContainer(Container):
-    """A Zarr store at an address: zarr reads it, but for the chunks that streamsvm wrote."""
+    """Zarr store at a URL: zarr reads it, except for chunks that streamsvm wrote."""
 
     kind = "zarr"
     writes = False
@@ -131,7 +131,7 @@ class RemoteZarrContainer(Container):
             return sorted(self._node(group)) if self.node(group) == "group" else []
 
     def content(self, name: str) -> bytes:
-        """The bytes of a file of the store; raises `FileNotFoundError` if there is none."""
+        """Return the bytes of a file of the store; raise `FileNotFoundError` if there is none."""
         found: bytes = ask(self._files.cat_file, f"{self._folder}/{name}")
         return found
 
@@ -146,7 +146,7 @@ class RemoteZarrContainer(Container):
             return RemoteZarrArray(self, path, self._node(path), axes)
 
     def check_unchanged(self) -> None:
-        """Do nothing: an address has no identity that all protocols tell."""
+        """Do nothing: not all protocols tell if a file has changed."""
 
     def close(self) -> None:
         self.reader.close()
@@ -154,18 +154,18 @@ class RemoteZarrContainer(Container):
 
 
 class _RemoteArray(StoredArray):
-    """An array at an address: not every protocol lists files."""
+    """Base of arrays at a URL, where files cannot always be listed."""
 
     def stored_bytes(self) -> int:
-        """What is claimed."""
+        """Return the claimed size: not every protocol lists files."""
         return self.length * self.width
 
     def check_chunks(self) -> None:
-        """Do nothing: a missing one is an error when it is read."""
+        """Do nothing: a missing chunk is an error when it is read."""
 
 
 class RemoteZarrArray(_RemoteArray):
-    """An array of a Zarr store at an address."""
+    """Array of a Zarr store at a URL, read by zarr."""
 
     def __init__(self, container: RemoteZarrContainer, name: str, array: zarr.Array, axes: int) -> None:
         if len(array.shape) != axes:
@@ -199,7 +199,7 @@ class RemoteZarrArray(_RemoteArray):
 
 
 class NativeRemoteArray(_RemoteArray):
-    """An array of a store that streamsvm wrote, at an address: each chunk is fetched, checked and decoded."""
+    """Array at a URL that streamsvm wrote, whose chunks are fetched, checked and decoded without zarr."""
 
     columns = None
 
@@ -228,7 +228,7 @@ class NativeRemoteArray(_RemoteArray):
         return self.container.reader.read(self._chunks, ranges)
 
     def fetch(self, chunk: int) -> bytes:
-        """The bytes of a chunk as stored; ValueError if there is none."""
+        """Return the bytes of a chunk as stored; raise ValueError if there is none."""
         try:
             return self.container.content(f"{self.name}/c/{chunk}")
         except FileNotFoundError:
@@ -247,7 +247,7 @@ class NativeRemoteArray(_RemoteArray):
 
 
 class _RemoteChunks:
-    """The chunks of an array of numbers, as `ChunkReader` takes them."""
+    """Chunks of an array of numbers, for `ChunkReader`."""
 
     fill = None
     checksums: np.ndarray | None = None

@@ -1,4 +1,4 @@
-"""Files at addresses, read by fsspec: asked for again where that may help, and no shorter than asked for."""
+"""Files at URLs, read by fsspec with retries and checks of the length."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CREDENTIALS_HINT = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS
 
 
 def file_options(url: str) -> dict[str, Any]:
-    """The options that fsspec gets for an address."""
+    """Return the options of fsspec for a URL."""
     if not url.startswith(("http://", "https://")):
         return {}
     from aiohttp import ClientTimeout
@@ -42,7 +42,7 @@ def file_options(url: str) -> dict[str, Any]:
 
 
 def wait_after(error: Exception, attempt: int) -> float:
-    """The seconds to wait before a file is asked for again, after `attempt` others.
+    """Return the seconds to wait before the next request, after `attempt` retries.
 
     Raises `ServerError` with what went wrong if that will not help, or was tried often enough; and `error`
     itself if there is no such file, or no server has to do with it.
@@ -70,7 +70,7 @@ def wait_after(error: Exception, attempt: int) -> float:
 
 
 def ask(request: Callable[..., Any], *args: Any) -> Any:
-    """Return what `request` does; it is called again while the server fails in ways that may pass."""
+    """Call `request`, again while the server fails temporarily, and return its result."""
     for attempt in itertools.count():
         try:
             return request(*args)

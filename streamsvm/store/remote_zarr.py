@@ -1,4 +1,4 @@
-"""Zarr's access to a store at an address: it asks again, and takes note of chunks that are not there."""
+"""Zarr's access to a store at a URL, with retries and a record of missing chunks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamsvm.store.remote_files import wait_after
 
 
 class RetryingStore(FsspecStore):
-    """Keys of a Zarr store at an address.
+    """Zarr store at a URL that repeats failed requests and records missing chunks.
 
     Attributes
     ----------

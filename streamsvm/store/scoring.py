@@ -1,4 +1,4 @@
-"""The blocks of a store that a model scores: with its classes and its features."""
+"""Blocks of a store for a model to score, with its classes and its features."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def blocks_to_score(
     model: str = "the model",
     transformed: Callable[[Store], Store] | None = None,
 ) -> Blocks:
-    """The blocks of a store that a model of these classes and features can score.
+    """Return the blocks of a store, for a model of these classes and features to score.
 
     Reading takes `memory` bytes. Labels come in the model's codes, and features in its order, whatever
     the store's: they are matched by name if both have names, and `Blocks.match` says how. Raises

@@ -1,4 +1,4 @@
-"""A store in the order of randomly chosen slices: what stands together in the file is spread over all blocks.
+"""View of a store in random order of slices: neighbours in the file are spread over all blocks.
 
 A file of an atlas is often sorted, by donor or by cell type, and a block of successive rows then holds few
 classes. Here the rows are cut into slices of equal length, which are put in random order, the same one in
@@ -25,7 +25,7 @@ _PIECE_ROWS = 2**18  # row pointers read at a time
 
 
 class SlicedStore(StoreView):
-    """The rows of a store, slice by slice in random order.
+    """View of the rows of a store, slice by slice in random order.
 
     Memory: 40 bytes for each slice.
 
@@ -60,7 +60,7 @@ class SlicedStore(StoreView):
             yield np.diff(indptr[few - few[0]])
 
     def _parts(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """The ranges of rows of `inner` that make up the rows ``start:stop``."""
+        """Return the ranges of rows of `inner` that make up the rows ``start:stop``."""
         self._check_range(start, stop)
         if start == stop:
             return []
@@ -114,7 +114,7 @@ class SlicedStore(StoreView):
 
 
 def choose_slice_rows(store: Store, block_rows: int) -> int:
-    """The rows of a slice, where blocks have about `block_rows`.
+    """Return the number of rows in a slice, for blocks of about `block_rows`.
 
     Four chunks of values, of which at most five are decoded to read them; or fewer, so that a block has 128
     slices, and all blocks together 512: the classes of a file sorted by them are then in nearly all blocks.

@@ -1,4 +1,4 @@
-"""Stores made of another one: with a model's features, without unlabelled rows."""
+"""Views of stores: with a model's features, without unlabelled rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_GAP_ROWS = 64  # rows without a label that are not read
 
 
 class StoreView(Store):
-    """A store whose rows are those of another one, but for what a subclass changes.
+    """Base class of views: delegates to another store; subclasses override what they change.
 
     A subclass overrides the methods whose results it changes, and sets the attributes: `rows_of` and `rows`
     must always agree with `indptr`, `labels`, `weights`, `groups`, `label_sets` and `names`. Row pointers may
@@ -100,7 +100,7 @@ class StoreView(Store):
         return self.inner.feature_names()
 
     def statistics(self) -> Statistics | None:
-        """None: those of the other store are of other rows or other features."""
+        """Return None: the statistics of `inner` are those of other rows or features."""
         return None
 
     def verify(self, progress: Progress | None = None) -> None:
@@ -114,7 +114,7 @@ class StoreView(Store):
 
 
 class MatchedStore(StoreView):
-    """A store with the features of a model, found by name.
+    """View of a store with the features of a model, matched by name.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ class MatchedStore(StoreView):
 
 
 def with_labels(store: Store) -> Store:
-    """The rows of a store that have a label; the store itself if all have one, or several."""
+    """Return a view of the rows that have a label; the store itself if all have one or more."""
     if store.multilabel:
         return store
     view = LabelledStore(store)
@@ -157,7 +157,7 @@ def with_labels(store: Store) -> Store:
 
 
 class LabelledStore(StoreView):
-    """The rows of a store that have a label; `unlabelled` counts the others.
+    """View of the rows of a store that have a label; `unlabelled` counts the others.
 
     Memory: a bit for each row of the other one.
     """
@@ -202,7 +202,7 @@ class LabelledStore(StoreView):
             start += len(labelled)
 
     def _each(self, read: Callable[[int, int], np.ndarray], start: int, stop: int) -> np.ndarray:
-        """Return what `read` says of the labelled rows ``start:stop``."""
+        """Return the results of `read` for the labelled rows ``start:stop``."""
         parts = [read(first, end)[kept] for first, end, kept in self._runs(start, stop)]
         return np.concatenate(parts) if parts else read(0, 0)
 

@@ -1,4 +1,4 @@
-"""Write a store: whole chunks in bounded memory; the record that marks it as complete comes last."""
+"""Writing of stores: whole chunks in bounded memory; the record that completes the store comes last."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CSR = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
 
 
 class StoreWriter:
-    """Write a store from batches of rows.
+    """Writer of a store from batches of rows.
 
     The sizes of the store are given in advance; batches may be of any size. The writer only writes at
     `path`: for an atomic result, write at a temporary path and rename it after `finish`. After an exception

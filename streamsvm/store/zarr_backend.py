@@ -1,4 +1,4 @@
-"""The store's container as a Zarr folder: format 3 written, formats 2 and 3 read.
+"""Containers that are Zarr folders: format 3 is written, formats 2 and 3 are read.
 
 Zarr itself, which takes a quarter of a second to import, reads the arrays that other programs wrote.
 """
@@ -81,7 +81,7 @@ CODECS: dict[str, dict[str, Any]] = {
 
 
 class ZarrArray(StoredArray):
-    """An array of a Zarr store.
+    """Array of a Zarr folder.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class ZarrArray(StoredArray):
 
     @property
     def _grid(self) -> tuple[int, ...]:
-        """The shape of what a file has: a chunk, or a shard."""
+        """Shape of the part of the array in one file: a chunk, or a shard."""
         return self._array.shards or self._array.chunks
 
     def _read_ranges(self, ranges: Ranges) -> np.ndarray:
@@ -157,7 +157,7 @@ class ZarrArray(StoredArray):
         return np.asarray(self._array[start:stop]).astype(object)
 
     def _read_text(self, chunk: int) -> np.ndarray:
-        """The strings of a chunk; without a file they are empty, as Zarr defines it."""
+        """Read the strings of a chunk; without a file they are empty, as Zarr defines it."""
         file = self.container.path / self.name / "c" / str(chunk)
         if not file.is_file():
             return np.full(self.chunk, "", object)
@@ -273,7 +273,7 @@ class ZarrArray(StoredArray):
 
 
 class ZarrContainer(Container):
-    """A Zarr folder."""
+    """Container that is a Zarr folder."""
 
     kind = "zarr"
 
@@ -393,11 +393,11 @@ class ZarrContainer(Container):
         return self.path / (METADATA if self._version == 3 else ".zgroup")
 
     def _root_content(self) -> dict[str, Any]:
-        """The root's metadata, without its copy of all others, which columns added to obs change."""
+        """Return the root's metadata without the consolidated part, which columns added to obs change."""
         return {**self._json("", self._root.name), "consolidated_metadata": None}
 
     def _watch(self, path: str) -> None:
-        """Notice when chunks of the array `path` are replaced, by the change of their folder."""
+        """Watch the folder of the array `path`, which changes when chunks are replaced."""
         for folder in (self.path / path, self.path / path / "c"):
             self._watched[folder] = durable.file_identity(folder)
 

@@ -23,7 +23,7 @@ _VALUE = "bias=value with a number above 0, such as bias=1"
 
 @dataclasses.dataclass(frozen=True)
 class Bias(Transform):
-    """A last feature that is `value` in all rows.
+    """Additional last feature that is `value` in all rows.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The transform of data for which none is named, and a warning of features of very different scales.
+"""Default transforms of tables and matrices, and a warning of features of very different scales.
 
 C auto is one over the mean squared norm of the rows. A feature whose values are a thousand times those of the
 others makes up all of the norm, so that C is far too small for the others to count.
@@ -34,9 +34,9 @@ _MAX_FEATURES = 2**24  # more are words or hashes, of one scale
 def with_transform(
     settings: Settings, encoding: Mapping[str, Any] | None, otherwise: str | None = None
 ) -> Settings:
-    """The settings with a default transform, if they name none and `otherwise` or a table has one.
+    """Return the settings with the default transform of a table, or else `otherwise`, if they name none.
 
-    `encoding` says how columns of a table became features; None if the data was none.
+    `encoding` is the record of how columns of a table became features; None if the data was no table.
     """
     columns = (encoding or {}).get("columns", ())  # names of columns of text, or records
     numbers = any(not isinstance(each, str) and each["type"] == "number" for each in columns)

@@ -28,7 +28,7 @@ _KINDS = ("std", "maxabs")
 
 @dataclasses.dataclass(frozen=True)
 class FeatureWeights(Transform):
-    """Base of the transforms that multiply features.
+    """Base class of transforms that multiply features by weights.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class FeatureWeights(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class InverseDocumentFrequency(FeatureWeights):
-    """log((1 + n) / (1 + rows with the feature)) + 1."""
+    """Weights log((1 + n) / (1 + rows with the feature)) + 1."""
 
     name: ClassVar = "idf"
     needs: ClassVar = "counts"
@@ -95,7 +95,7 @@ class InverseDocumentFrequency(FeatureWeights):
 
 @dataclasses.dataclass(frozen=True)
 class DocumentFrequency(FeatureWeights):
-    """The share of rows that have the feature, to a power.
+    """Weights that are the share of rows with the feature, to a power.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class DocumentFrequency(FeatureWeights):
 
 @dataclasses.dataclass(frozen=True)
 class Scale(FeatureWeights):
-    """One over the spread of each feature; zeros stay zeros, since nothing is subtracted.
+    """Weights of one over the spread of each feature; zeros stay zeros, since nothing is subtracted.
 
     Parameters
     ----------

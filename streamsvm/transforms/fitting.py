@@ -33,7 +33,7 @@ _POINTERS_AT_A_TIME = 2**16  # row pointers read at a time
 
 
 class StatisticsRequest(NamedTuple):
-    """The statistics of rows that are wanted: after some transforms, without the rows of a part."""
+    """Request for the statistics of rows after some transforms, without the rows of a part."""
 
     transforms: Sequence[Transform]
     n_features: int
@@ -53,7 +53,7 @@ class UntransformedData(NamedTuple):
     names : sequence of str, or None
     index_base : int or None
     where : str
-        What an error calls the data.
+        Name of the data in errors.
     pieces : callable
         Returns the first row and the rows of each piece of the data; each call reads it again.
     sample : iterable of (int, Rows)
@@ -67,8 +67,8 @@ class UntransformedData(NamedTuple):
     progress : callable
         Called with the number of rows that a reading is through with.
     gather : callable, optional
-        Returns the statistics that are wanted, given these and their kind, as others read them; by default
-        `workers` threads do.
+        Returns the statistics for requests of a kind, as another process reads the data; by default `workers`
+        threads read it.
     """
 
     n_rows: int
@@ -86,13 +86,13 @@ class UntransformedData(NamedTuple):
 
 
 class FittedTransforms(NamedTuple):
-    """Transforms, and what a model records of the data that they were fitted to.
+    """Fitted transforms, and the entries of a model about the data that they were fitted to.
 
     Attributes
     ----------
     transforms : list of Transform
     record : dict
-        ``values_in``, what the values of the sample look like (None if they are not to be compared);
+        ``values_in``, the kind of the values of the sample (None if they are not to be compared);
         ``multilabel``, only if it is True; and, with transforms, ``n_features_in``.
     """
 
@@ -102,7 +102,7 @@ class FittedTransforms(NamedTuple):
 
 @dataclasses.dataclass
 class _Fitting:
-    """Transforms that are being fitted to all rows but a part."""
+    """State of transforms while they are fitted to all rows but a part."""
 
     held_out: HeldOutPart | None
     n_features: int
@@ -233,7 +233,7 @@ def raw_store(
     workers: int = 1,
     gather: Gather | None = None,
 ) -> UntransformedData:
-    """A store as training data; `progress` is called with the rows read and all rows.
+    """Return a store as training data; `progress` is called with the rows read and all rows.
 
     At most `workers` threads transform its pieces: fewer if `memory` has no room for so many pieces. Only
     one of them reads at a time, as a store asks for; its chunks are decoded by several threads anyway.
@@ -268,12 +268,12 @@ def store_pieces(store: Store, takes: int, begin: int, end: int) -> Iterator[tup
 
 
 def nnz_per_piece(store: Store, memory: int) -> int:
-    """The non-zeros of a piece that one thread reads."""
+    """Return the non-zeros of a piece that one thread reads within `memory` bytes."""
     return _workers_and_piece(store, memory, 1)[1]
 
 
 def _workers_and_piece(store: Store, memory: int, workers: int) -> tuple[int, int]:
-    """How many threads gain by transforming pieces and have room for them, and the non-zeros of a piece."""
+    """Return how many threads can transform pieces within `memory`, and the non-zeros of a piece."""
     if any("X/values" in member.arrays for member in store.members):
         workers = 1  # reading a dense matrix takes most of the time: docs/measurements/parallel.md
     room = memory // (_PIECE_SHARE * _NNZ_BYTES)
@@ -285,14 +285,14 @@ def _workers_and_piece(store: Store, memory: int, workers: int) -> tuple[int, in
 
 
 def first_rows(store: Store, begin: int, n_rows: int, most: int) -> Rows:
-    """Rows of a store from `begin` on: at most `n_rows`, of about `most` non-zeros."""
+    """Read rows of a store from `begin` on: at most `n_rows`, of about `most` non-zeros."""
     offsets = store.indptr(begin, begin + n_rows)
     n = int(np.searchsorted(offsets, offsets[0] + most, "right")) - 1
     return store.rows(begin, begin + min(max(n, 1), n_rows))
 
 
 def raw_rows(rows: Rows, n_features: int, names: Sequence[str] | None) -> UntransformedData:
-    """Rows in memory as training data."""
+    """Return rows in memory as training data."""
     several = len(rows.label_indptr) > 0
     return UntransformedData(
         rows.n_rows, n_features, names, 0, "X", lambda: [(0, rows)], [(0, rows)], multilabel=several

@@ -53,7 +53,7 @@ class Hashing(Transform):
             raise ValueError(f"seed must be in [0, 2**63), not {self.seed!r}")
 
     def __call__(self, rows: Rows) -> Rows:
-        """Rows with hashed features, whose indices are those of the text, and the norms of the hashed rows.
+        """Return rows with hashed features and their norms; indices are numbers of LIBSVM text.
 
         All arrays are new but labels and costs. A value may be zero where features cancelled.
         """

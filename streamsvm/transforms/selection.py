@@ -1,4 +1,4 @@
-"""Some of the features: those that a file lists, or the N that vary most among features of similar means.
+"""Selection of features: those that a file lists, or the N that vary most among those of similar means.
 
 The dispersion of a feature is its variance over all rows (with n - 1 in the denominator) divided by its mean,
 and rare features have the largest. So it is compared with features of similar means (Zheng et al. 2017, as in
@@ -36,7 +36,7 @@ _SYNTAX = "select=FILE with a feature a line, or select=top:N with a number N fr
 
 @dataclasses.dataclass(frozen=True)
 class Select(Transform):
-    """The features in `array`, in their order in the data.
+    """Selection of the features in `array`, in their order in the data.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class Select(Transform):
 
     @functools.cached_property
     def _places(self) -> np.ndarray:
-        """The new column of each column of the data; -1 for those that are left out."""
+        """New column of each column of the data; -1 for those that are left out."""
         assert self.array is not None
         places = np.full(self.width, -1, index_dtype(self.width))
         places[self.array] = np.arange(self.kept)
@@ -120,7 +120,7 @@ class Select(Transform):
         return dataclasses.replace(self, by=by, width=data.n_features, kept=len(columns), array=columns)
 
     def _listed(self, data: FittingData) -> np.ndarray:
-        """The columns that the file lists; a warning counts those that the data lacks."""
+        """Read the columns that the file lists; warn of those that the data lacks."""
         try:
             with open_file(self.by, follow=True) as file:
                 text = file.read().decode("utf-8-sig")
@@ -190,7 +190,7 @@ class Select(Transform):
 
 
 def _most_variable(statistics: Statistics, n: int) -> np.ndarray:
-    """The `n` columns, increasing, of the largest dispersions among features of similar means."""
+    """Return the `n` columns, increasing, of the largest dispersions among features of similar means."""
     n_rows, mean = statistics.n_rows, np.abs(statistics.mean)
     mean[mean == 0] = 1e-12
     dispersion = statistics.variance * (n_rows / max(n_rows - 1, 1)) / mean

@@ -14,7 +14,7 @@ from streamsvm.transforms.base import Transform, checked_number, refuse_row
 
 @dataclasses.dataclass(frozen=True)
 class Log1p(Transform):
-    """log(1 + x), as ``scanpy.pp.log1p``."""
+    """Logarithm log(1 + x), as ``scanpy.pp.log1p``."""
 
     name: ClassVar = "log1p"
 
@@ -30,7 +30,7 @@ class Log1p(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class Binarize(Transform):
-    """1 for values above 0, else 0, as ``sklearn.preprocessing.Binarizer``."""
+    """Indicator of positive values: 1 above 0, else 0, as ``sklearn.preprocessing.Binarizer``."""
 
     name: ClassVar = "binarize"
 
@@ -40,7 +40,7 @@ class Binarize(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class Clip(Transform):
-    """Values limited to [-`most`, `most`].
+    """Clipping of values to [-`most`, `most`].
 
     Parameters
     ----------
