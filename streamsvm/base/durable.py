@@ -17,9 +17,8 @@ from typing import Any, BinaryIO, cast
 
 from streamsvm.errors import Option, Remedy, StreamsvmError
 
-MAX_RECORD_BYTES = (
-    2**27
-)  # bytes of a JSON record: ours may list millions of classes, and take a fraction of it
+# Bytes of a JSON record: ours may list millions of classes, and take a fraction of it.
+MAX_RECORD_BYTES = 2**27
 PREVIOUS = "previous"  # a folder that is being replaced, in the folder that its successor is made in
 
 _REMEDIES = {

@@ -98,9 +98,7 @@ COEF_ROWS = "coef-rows.npy"  # of the layout "rows": the features that COEF has 
 FEATURES = "features.json"  # their names, where they have any
 TRANSITIONS = "transitions.npy"  # of a model of sequences
 MAX_TRANSFORM_ARRAYS = 17
-TRANSFORM_ARRAYS = tuple(
-    f"transform-{number}.npy" for number in range(MAX_TRANSFORM_ARRAYS)
-)  # of models and runs
+TRANSFORM_ARRAYS = tuple(f"transform-{number}.npy" for number in range(MAX_TRANSFORM_ARRAYS))
 COSTS, TREE = "costs.npy", "tree.json"  # what pairs of classes cost, where the training had it
 TEMPERATURE = "probability_temperature"  # optional entry of model.json
 MULTILABEL = "multilabel"  # optional entry of model.json and run.json

@@ -17,14 +17,7 @@ logger = logging.getLogger("streamsvm")
 logger.addHandler(logging.NullHandler())  # a program that sets up no logging sees nothing
 
 _BAR_DELAY = 1.0  # seconds that a stage may take before a bar that nobody asked for appears
-_LOGGED_FIGURES = (
-    "relative_gap",
-    "dual",
-    "primal",
-    "train_accuracy",
-    "valid_accuracy",
-    "progressive_accuracy",
-)
+_FIGURES = ("relative_gap", "dual", "primal", "train_accuracy", "valid_accuracy", "progressive_accuracy")
 
 
 @contextmanager
@@ -138,7 +131,7 @@ def _log(event: dict[str, Any]) -> None:
 
 def _figures(event: dict[str, Any]) -> str:
     """Return the measured values as text."""
-    found = {name: event[name] for name in _LOGGED_FIGURES if event.get(name) is not None}
+    found = {name: event[name] for name in _FIGURES if event.get(name) is not None}
     if "relative_gap" not in found and event.get("relative_gap_estimate") is not None:
         found = {"estimated_relative_gap": event["relative_gap_estimate"], **found}
     form = {"estimated_relative_gap": ".2e", "relative_gap": ".2e", "dual": ".6g", "primal": ".6g"}

@@ -9,8 +9,8 @@ from typing import Any
 
 from streamsvm.base.text import printable
 
-_SHOWN_ITEMS = 4  # items of a list that are shown
-_SHOWN_CHARACTERS = 60  # characters of a text that are shown
+_MAX_ITEMS = 4  # items of a list that are shown
+_MAX_TEXT = 60  # characters of a text that are shown
 
 
 class Readable:
@@ -56,11 +56,7 @@ def _escaped(text: str) -> str:
 
 def _shortened(text: str) -> str:
     text = printable(text)
-    return (
-        text
-        if len(text) <= _SHOWN_CHARACTERS
-        else f"{text[: _SHOWN_CHARACTERS // 2]}...{text[-_SHOWN_CHARACTERS // 2 :]}"
-    )
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT // 2]}...{text[-_MAX_TEXT // 2 :]}"
 
 
 def _in_line(value: Any) -> str:
@@ -70,11 +66,11 @@ def _in_line(value: Any) -> str:
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if isinstance(value, str):
-        return repr(value) if len(value) <= _SHOWN_CHARACTERS else repr(_shortened(value))
+        return repr(value) if len(value) <= _MAX_TEXT else repr(_shortened(value))
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{name!r}: {_in_line(each)}" for name, each in value.items()) + "}"
     if isinstance(value, list | tuple):
-        shown = [_in_line(each) for each in value[:_SHOWN_ITEMS]] + ["..."] * (len(value) > _SHOWN_ITEMS)
+        shown = [_in_line(each) for each in value[:_MAX_ITEMS]] + ["..."] * (len(value) > _MAX_ITEMS)
         return f"[{', '.join(shown)}]"
     return str(value)
 
@@ -90,7 +86,6 @@ def _in_cell(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{str(name).replace('_', ' ')}: {_in_cell(each)}" for name, each in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(
-            [_in_cell(each) for each in value[:_SHOWN_ITEMS]] + ["..."] * (len(value) > _SHOWN_ITEMS)
-        )
+        shown = [_in_cell(each) for each in value[:_MAX_ITEMS]] + ["..."] * (len(value) > _MAX_ITEMS)
+        return ", ".join(shown)
     return _shortened(os.fspath(value)) if isinstance(value, str | os.PathLike) else _in_line(value)

@@ -21,7 +21,6 @@ _CONTROL = re.compile(f"[{CONTROL}]")
 _UNPRINTABLE = re.compile(f"[{CONTROL}\ud800-\udfff\ufffe\uffff]")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
-_SHOWN = 60  # characters of a class name that a message repeats
 
 
 def printable(text: str) -> str:
@@ -42,10 +41,9 @@ def check_classes(classes: Iterable[str], where: object, error: type[StreamsvmEr
     """
     for name in classes:
         if _CONTROL.search(name):
-            shown = printable(name)
-            shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+            name = shortened(name)
             raise error(
-                f"{where}: the class '{shown}' has a control character in its name; rename it in the data"
+                f"{where}: the class '{name}' has a control character in its name; rename it in the data"
             )
 
 

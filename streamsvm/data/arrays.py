@@ -226,9 +226,7 @@ def labels_of(X: Any, y: Any, label: str | None) -> Any:
         raise SettingsError("y and label both give the labels; leave one of them out", setting="label")
     if label not in X.obs and label in X.obsm:
         return X.obsm[label]  # an indicator matrix
-    if label not in X.obs:
-        raise InputError(f"X: obs has no column {label!r}; it has {', '.join(map(repr, X.obs)) or 'none'}")
-    return X.obs[label]
+    return _obs_column(X, label, "label", "label")
 
 
 def row_weights(X: Any, weights: Any, n_rows: int) -> np.ndarray:

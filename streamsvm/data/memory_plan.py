@@ -291,7 +291,8 @@ def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
         If the budget cannot hold the largest row, or group of rows; says which budget can.
     """
     starts = [0]
-    rows_left, nnz_left, bytes_left = plan.max_block_rows, plan.max_block_nnz, plan.block_bytes
+    limits = plan.max_block_rows, plan.max_block_nnz, plan.block_bytes
+    rows_left, nnz_left, bytes_left = limits
     for rows, offsets, cost in _units(store, plan):
         at, n = 0, len(rows) - 1
         while at < n:
@@ -307,11 +308,7 @@ def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
                     end = at + 1  # it has more than the largest block should, but fits in memory
                 else:
                     starts.append(row)
-                    rows_left, nnz_left, bytes_left = (
-                        plan.max_block_rows,
-                        plan.max_block_nnz,
-                        plan.block_bytes,
-                    )
+                    rows_left, nnz_left, bytes_left = limits
                     continue
             rows_left -= int(rows[end] - rows[at])
             nnz_left -= int(offsets[end] - offsets[at])

@@ -193,6 +193,5 @@ def sort_rows(
 
 def examples(names: Sequence[str]) -> str:
     """Return the first few names, quoted."""
-    return ", ".join(repr(name) for name in names[:_SHOWN_NAMES]) + (
-        ", ..." if len(names) > _SHOWN_NAMES else ""
-    )
+    more = ", ..." if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(map(repr, names[:_SHOWN_NAMES])) + more

@@ -26,9 +26,10 @@ STREAM_WARNING = Message(
     Remedy("shuffle the input first, or fit a store that {} has shuffled", Call("convert")),
 )
 _MIN_ASSOCIATION = 0.2
-_MIN_DEVIATIONS = 15  # from what random order gives, in its standard deviations: few rows may be so by chance
-_STREAM_GROUP_ROWS = 32  # rows: runs of a few alike labels do not matter to it, longer ones do
-_MIN_STREAM_GROUPS = 8  # groups: the first few rows of a stream are no reason to complain
+_MIN_DEVIATIONS = 15  # standard deviations from random order: few rows may be so by chance
+# In a stream, runs of a few alike labels do not matter, longer ones do; its first rows are no reason to warn.
+_GROUP_ROWS = 32
+_MIN_GROUPS = 8
 _PIECE_ROWS = 2**18  # labels read at a time
 
 
@@ -51,9 +52,7 @@ class LabelGroups:
         and those of the group begun.
     """
 
-    def __init__(
-        self, state: Any = (), size: int = _STREAM_GROUP_ROWS, fewest: int = _MIN_STREAM_GROUPS
-    ) -> None:
+    def __init__(self, state: Any = (), size: int = _GROUP_ROWS, fewest: int = _MIN_GROUPS) -> None:
         self.size = size
         self.fewest = fewest
         self.state = np.array(state, np.float64).reshape(3, -1)
@@ -66,7 +65,7 @@ class LabelGroups:
             and len(value) == 3
             and all(isinstance(row, list) and len(row) == len(value[0]) <= n_classes for row in value)
             and all(type(x) is float and 0 <= x < 2.0**53 for row in value for x in row)
-            and sum(value[2]) < _STREAM_GROUP_ROWS
+            and sum(value[2]) < _GROUP_ROWS
         )
 
     def add(self, labels: np.ndarray) -> None:

@@ -27,27 +27,13 @@ BALANCED = "balanced"  # of class_weight
 NONE = "none"  # of sample_weight and transform
 CLASSES, ROWS = "classes", "rows"  # of split
 MARGINS, COSTS, BOTH = "margins", "costs", "both"  # of costs_as
-LOSS_SETTINGS = (
-    "margin",
-    "solver",
-    "smooth",
-    "top",
-    "temperature",
-    "solver_tol",
-)  # settings that a loss explains
+# Parameters of losses and their solvers.
+LOSS_SETTINGS = ("margin", "solver", "smooth", "top", "temperature", "solver_tol")
 # Settings that `streamsvm.tune` decides, or gives a meaning of its own.
 TUNED_SETTINGS = (
     "C", "C_path", "first_C", "tol", "passes", "hold_out", "gap", "keep_duals", "average", "calibrate",
 )  # fmt: skip
 MAX_HASH_BITS = 31  # of a hash: a column, and a position in a row, then fit one number to sort by
-
-
-def _names_of_losses() -> tuple[str, ...]:
-    return tuple(LOSSES)
-
-
-def _names_of_solvers() -> tuple[str, ...]:
-    return tuple(dict.fromkeys(solver for loss in LOSSES.values() for solver in loss.solvers))
 
 
 # Defaults of settings that few losses and solvers have.
@@ -110,7 +96,7 @@ class Settings(_LossSettings):
         str,
         "ww",
         "Formulation of the multi-class SVM.",
-        choices=_names_of_losses,
+        choices=lambda: tuple(LOSSES),
         titles=lambda: [loss.title for loss in LOSSES.values()],
     )
     margin: float = setting(float, None, "Margin scale M of Weston-Watkins: 1 (default) or 0.5.")
@@ -119,7 +105,7 @@ class Settings(_LossSettings):
         None,
         "Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, "
         "or another.",
-        choices=_names_of_solvers,
+        choices=lambda: tuple(dict.fromkeys(each for loss in LOSSES.values() for each in loss.solvers)),
     )
     smooth: float | None = setting(
         float,

@@ -13,8 +13,8 @@ import numpy as np
 from streamsvm.base import durable, format
 from streamsvm.errors import Option, Remedy, SettingsError, StoreError
 from streamsvm.store import layout
-from streamsvm.store.added_to_zarr import ARRAY, CATEGORICAL, TEXT, save_columns
-from streamsvm.store.container import Container, one_line
+from streamsvm.store.added_to_zarr import save_columns
+from streamsvm.store.container import one_line
 from streamsvm.store.journal import editing, locked, warn_and_recover
 from streamsvm.store.obs_columns import index_column, index_length
 from streamsvm.store.open import open_container
@@ -79,19 +79,18 @@ class ObsColumns:
         return {folder: durable.file_identity(folder) for folder in folders}
 
     def _check(self) -> None:
+        """Raise `StoreError` unless columns can be added to ``obs``; read its columns and length."""
         with closing(open_container(self.path, self._kind)) as container:
-            self._check_obs(container)
-
-    def _check_obs(self, container: Container) -> None:
-        attrs = container.attrs("obs") if container.node("obs") == "group" else {}
-        if container.attr("", format.STORE_ATTR) is not None:
-            raise StoreError(f"{self.path} was written by convert: its record allows no other columns")
-        if attrs.get("encoding-type") != "dataframe" or attrs.get("encoding-version") != "0.2.0":
-            raise StoreError(
-                f"{self.path}: obs is not a dataframe of a known format; read and write it with "
-                "anndata >= 0.8"
-            )
-        self._order = [str(name) for name in attrs["column-order"]]
+            attrs = container.attrs("obs") if container.node("obs") == "group" else {}
+            if container.attr("", format.STORE_ATTR) is not None:
+                raise StoreError(f"{self.path} was written by convert: its record allows no other columns")
+            if attrs.get("encoding-type") != "dataframe" or attrs.get("encoding-version") != "0.2.0":
+                raise StoreError(
+                    f"{self.path}: obs is not a dataframe of a known format; read and write it with "
+                    "anndata >= 0.8"
+                )
+            self._order = [str(name) for name in attrs["column-order"]]
+            self.n_rows = index_length(container, "obs")
         there = [name for name in self._names() if name in self._order]
         if there and not self._force:
             raise StoreError(
@@ -100,7 +99,6 @@ class ObsColumns:
                     "choose another {}, or replace it with {}", Option("key"), Option("force", True)
                 ),
             )
-        self.n_rows = index_length(container, "obs")
 
     def _names(self) -> list[str]:
         return [f"{self.key}_{part}" for part in ("label", "score", "margin", "probability")]
@@ -153,15 +151,7 @@ class ObsColumns:
         wanted = np.concatenate([np.zeros(0, np.int64), *parts])
         if np.array_equal(found, wanted):
             return slice(None)
-        sorted_rows = np.argsort(found, kind="stable")
-        at = np.searchsorted(found[sorted_rows], wanted)
-        known = np.zeros(len(wanted), bool)
-        known[at < len(found)] = True
-        at[~known] = 0
-        if len(found):
-            known &= found[sorted_rows[at]] == wanted
-        else:
-            known[:] = False
+        known = np.isin(wanted, found)
         if not known.all() or len(found) != len(wanted):
             raise StoreError(
                 f"{self.path}: the rows are not those that were predicted: {len(wanted):,} rows there, "
@@ -172,7 +162,8 @@ class ObsColumns:
                 f"{self.path}: rows in another order are matched by name, and some rows share a name; "
                 "give each a name of its own, in Python: adata.obs_names_make_unique()"
             )
-        return sorted_rows[at]
+        sorted_rows = np.argsort(found, kind="stable")
+        return sorted_rows[np.searchsorted(found, wanted, sorter=sorted_rows)]
 
     def _save(self, file: Any, columns: dict[str, Any], removed: list[str]) -> None:
         import h5py
@@ -187,13 +178,14 @@ class ObsColumns:
                     del obs[name]
             for name, values in columns.items():
                 if not isinstance(values, tuple):
-                    obs.create_dataset(name, data=values).attrs.update(ARRAY)
+                    obs.create_dataset(name, data=values).attrs.update(layout.ARRAY_ATTRS)
                     continue
                 group = obs.create_group(name)
-                group.attrs.update(CATEGORICAL)
-                group.create_dataset("codes", data=values[0]).attrs.update(ARRAY)
+                group.attrs.update(layout.CATEGORICAL_ATTRS)
+                group.create_dataset("codes", data=values[0]).attrs.update(layout.ARRAY_ATTRS)
                 categories = np.array(values[1], dtype=object)
-                group.create_dataset("categories", data=categories, dtype=text).attrs.update(TEXT)
+                added = group.create_dataset("categories", data=categories, dtype=text)
+                added.attrs.update(layout.TEXT_ATTRS)
             kept = [name for name in self._order if name not in columns and name not in removed]
             obs.attrs["column-order"] = np.array([*kept, *columns], dtype=text)
 

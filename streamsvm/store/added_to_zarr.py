@@ -21,11 +21,9 @@ import numpy as np
 
 from streamsvm.base import durable
 from streamsvm.errors import StoreError
+from streamsvm.store.layout import ARRAY_ATTRS, CATEGORICAL_ATTRS, TEXT_ATTRS
 from streamsvm.store.zarr_metadata import METADATA, encoded
 
-ARRAY = {"encoding-type": "array", "encoding-version": "0.2.0"}
-TEXT = {"encoding-type": "string-array", "encoding-version": "0.2.0"}
-CATEGORICAL = {"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False}
 _CHUNK_ROWS = 2**18
 _FORMAT_2_METADATA = (".zgroup", ".zarray", ".zattrs")
 
@@ -64,11 +62,11 @@ def save_columns(
         obs = zarr.create_group(work / "obs", zarr_format=version)
         for name, values in columns.items():
             if isinstance(values, tuple):
-                group = obs.create_group(name, attributes=CATEGORICAL)
-                _create(group, "codes", values[0], ARRAY)
-                _create(group, "categories", np.array(values[1], object), TEXT)
+                group = obs.create_group(name, attributes=CATEGORICAL_ATTRS)
+                _create(group, "codes", values[0], ARRAY_ATTRS)
+                _create(group, "categories", np.array(values[1], object), TEXT_ATTRS)
             else:
-                _create(obs, name, values, ARRAY)
+                _create(obs, name, values, ARRAY_ATTRS)
     durable.sync_tree(work / "obs")
     former = [name for name in (*columns, *removed) if (path / "obs" / name).exists()]  # or left by a crash
     if former:  # first nobody knows them any more

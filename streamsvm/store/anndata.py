@@ -21,11 +21,8 @@ from streamsvm.store.matrices import StoredMatrix, number_in, open_matrix
 from streamsvm.store.obs_columns import DataFrameColumn, LabelColumn, column_names, index_column, listed
 from streamsvm.store.reader import Progress, Store
 
-_REQUIRED_CHUNKS = {
-    "X/data",
-    layout.INDPTR,
-    layout.CODES,
-}  # whose missing chunks are errors, or have a line of their own
+# Arrays whose missing chunks are errors, or have a warning of their own.
+_REQUIRED_CHUNKS = {layout.DATA, layout.INDPTR, layout.CODES}
 PIECE_ROWS = 2**18  # elements of a per-row array processed at a time
 
 
@@ -43,12 +40,8 @@ def open_anndata(
         raise SettingsError("layer and raw both name a matrix; leave one of them out", setting="layer")
     matrix = open_matrix(container, _matrix_name(container, layer, raw))
     n_rows = matrix.shape[0]
-    labels: LabelColumn | Indicator | None = None
-    if labelled:
-        labels = _labels(container, label, n_rows)
-    weights = None
-    if sample_weight is not None:
-        weights = _weights(container, sample_weight, n_rows)
+    labels = _labels(container, label, n_rows) if labelled else None
+    weights = None if sample_weight is None else _weights(container, sample_weight, n_rows)
     try:
         store = AnnDataStore(container, matrix, "raw/var" if raw else "var", labels, weights)
     except StoreError:

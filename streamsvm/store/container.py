@@ -273,9 +273,9 @@ class Container(ABC):
         """Return one attribute of a group, or None."""
         return self.attrs(group).get(name)
 
-    @abstractmethod
     def record(self, name: str) -> Any:
         """Return our JSON attribute at the root, or None."""
+        return self.attr("", name)
 
     @abstractmethod
     def node(self, path: str) -> str | None:

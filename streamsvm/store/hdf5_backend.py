@@ -23,9 +23,7 @@ from streamsvm.store.layout import ArraySpec
 # From file format 1.10 on every structure has a checksum: superblock, object headers, chunk indexes (those
 # of 1.8 do not). It also allows attributes above 64 KB.
 LIBVER = ("v110", "v110")
-CHUNK_CACHE = (
-    4 * 2**20
-)  # above a chunk of CHUNK_NNZ float64 values: two reads that share a chunk decode it once
+CHUNK_CACHE = 4 * 2**20  # above CHUNK_NNZ float64 values: two reads that share a chunk decode it once
 
 _PIECE = 2**18  # elements of an array without chunks that are read as one
 
@@ -132,13 +130,13 @@ class Hdf5Container(Container):
         self.is_remote = remote is not None
         self._remote = remote
         self.reader = ChunkReader()
-        self._size = 0
+        self.size = 0  # bytes of the file, when it was opened for reading
         self._file: h5py.File | None = None
         self._opened: os.stat_result | None = None
         with self.wrapped(""):
             if remote is not None:
                 try:
-                    self._size = int(remote.size)
+                    self.size = int(remote.size)
                     self._file = h5py.File(remote, "r", rdcc_nbytes=CHUNK_CACHE)
                 except BaseException:
                     remote.close()
@@ -150,12 +148,7 @@ class Hdf5Container(Container):
                     raise StoreError(f"{path}: not a regular file; check the path")
                 self._file = h5py.File(path, "r", rdcc_nbytes=CHUNK_CACHE, locking="best-effort")
                 self._opened = self._status()
-                self._size = self._opened.st_size
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file, when it was opened for reading."""
-        return self._size
+                self.size = self._opened.st_size
 
     def _status(self) -> os.stat_result:
         """Return the status of the open file, even if its name now belongs to another file."""

@@ -60,10 +60,8 @@ class Hdf5Chunks:
     def decode(self, payload: Any, out: np.ndarray) -> None:
         mask, content = payload
         used = [each for place, each in enumerate(self._filters) if not mask >> place & 1]
-        target = out
         shuffled = _SHUFFLE in used
-        if shuffled:
-            target = np.empty(len(out), self.dtype)
+        target = np.empty(len(out), self.dtype) if shuffled else out
         if _DEFLATE in used:
             inflate(content, target)
         elif _LZF in used:

@@ -9,10 +9,10 @@ import numpy as np
 
 from streamsvm.base import format
 from streamsvm.base.label_values import dtype_of_names
-from streamsvm.data.checks import is_monotonic
 from streamsvm.data.label_sets import distinct_sets, row_with_a_label_twice
 from streamsvm.errors import StoreError
 from streamsvm.store.container import Container, StoredArray
+from streamsvm.store.matrices import check_ends, compressed_arrays, read_pointers
 
 _MAX_CLASSES = 2**24  # a shape alone may claim any number, and each becomes a text
 _PIECE = 2**22  # entries of a dense matrix read at a time
@@ -67,30 +67,19 @@ class _SparseIndicator(Indicator):
     """Indicator that is a CSR matrix."""
 
     def __init__(self, container: Container, name: str, n_rows: int, n_classes: int) -> None:
-        arrays = {part: container.array(f"{name}/{part}") for part in ("data", "indices", "indptr")}
+        arrays = compressed_arrays(container, name, n_rows)
         self._data, self._indices, self._indptr = arrays.values()
         self.arrays = [self._indices]
-        self._data.presence.required = True
-        lengths = {"indices": self._data.length, "indptr": n_rows + 1}
-        for part, array in arrays.items():
-            if array.dtype is None or array.dtype.kind not in ("iu" if part != "data" else "iufb"):
-                raise StoreError(f"{container.path}: array {array.name} does not hold numbers")
-            if array.length != lengths.get(part, array.length):
-                raise StoreError(
-                    f"{container.path}: array {array.name} has {array.length} elements, "
-                    f"expected {lengths[part]}"
-                )
+        if self._data.dtype is None or self._data.dtype.kind not in "iufb":
+            raise StoreError(f"{container.path}: array {self._data.name} does not hold numbers")
+        for array in arrays.values():
             array.check_claimed_size()
         super().__init__(container, name, [str(c) for c in range(n_classes)], self._data.length)
-        for row, expected in [(0, 0), (n_rows, self._data.length)]:
-            if int(self._indptr.read(row, row + 1)[0]) != expected:
-                raise self._indptr.damage(row, f"row pointer {row} is not {expected}")
+        check_ends(self._indptr, n_rows, self._data.length)
 
     def indptr(self, start: int, stop: int) -> np.ndarray:
-        offsets = self._indptr.read(start, stop + 1).astype(format.INDPTR_DTYPE, copy=False)
-        if not (offsets[0] >= 0 and offsets[-1] <= self._data.length and is_monotonic(offsets)):
-            raise self._indptr.damage(start, "the row pointers are not in order")
-        return offsets
+        [(begin, _)], indptr = read_pointers(self._indptr, [(start, stop)], self._data.length)
+        return indptr + begin
 
     def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         offsets = self.indptr(start, stop)

@@ -17,10 +17,10 @@ from streamsvm.data.rows import Rows, joined_rows
 from streamsvm.errors import Option, Remedy, SettingsError, StoreError, StreamsvmWarning, warn
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.reader import Progress, Store
-from streamsvm.store.views import MatchedStore, StoreView
+from streamsvm.store.views import MatchedStore, RearrangedStore
 
 
-class JoinedStore(StoreView):
+class JoinedStore(RearrangedStore):
     """View of the rows of several stores with the same features.
 
     Parameters
@@ -89,10 +89,6 @@ class JoinedStore(StoreView):
         rows = joined_rows(found)
         return rows._replace(data=rows.data.astype(self.dtype, copy=False))
 
-    def indptr(self, start: int, stop: int) -> np.ndarray:
-        lengths = self._each(lambda store, *ends: np.diff(store.indptr(*ends)), start, stop)
-        return np.concatenate([[0], np.cumsum(lengths)])
-
     @property
     def chunk_rows(self) -> float:
         return max(store.chunk_rows for store in self.stores)
@@ -108,22 +104,9 @@ class JoinedStore(StoreView):
         parts = self._parts(start, stop)
         return np.concatenate([self._codes[k][self.stores[k].labels(*ends)] for k, *ends in parts])
 
-    def label_indptr(self, start: int, stop: int) -> np.ndarray:
-        lengths = self._each(lambda store, *ends: np.diff(store.label_indptr(*ends)), start, stop)
-        return np.concatenate([[0], np.cumsum(lengths)])
-
     def label_sets(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         rows = self.rows(start, stop)
         return rows.label_codes, rows.label_indptr
-
-    def weights(self, start: int, stop: int) -> np.ndarray:
-        return self._each(Store.weights, start, stop)
-
-    def norms(self, start: int, stop: int) -> np.ndarray:
-        return self._each(lambda store, *ends: store.norms(*ends), start, stop)
-
-    def names(self, start: int, stop: int) -> np.ndarray:
-        return self._each(lambda store, *ends: store.names(*ends), start, stop)
 
     def verify(self, progress: Progress | None = None) -> None:
         for store in self.stores:

@@ -104,9 +104,7 @@ class Overlay(io.RawIOBase):
         changes = [(page * _PAGE, bytes(content)) for page, content in sorted(self._pages.items())]
         old, new, ranges = [], [], []
         for at, content in changes:
-            before = (
-                os.pread(self._handle, min(_PAGE, self._old_size - at), at) if at < self._old_size else b""
-            )
+            before = os.pread(self._handle, _PAGE, at)  # empty beyond the end of the file
             if before and before != content[: len(before)]:
                 ranges.append([at, len(before)])
                 old.append(before)

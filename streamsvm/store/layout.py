@@ -50,6 +50,11 @@ VAR_LIMIT = 2**27
 # Elements per chunk. A chunk is decoded as a whole, so this bounds what a damaged or hostile size allocates.
 MAX_CHUNK = 2**27
 
+# How anndata encodes an array of numbers, of text, and a categorical column.
+ARRAY_ATTRS = {"encoding-type": "array", "encoding-version": "0.2.0"}
+TEXT_ATTRS = {"encoding-type": "string-array", "encoding-version": "0.2.0"}
+CATEGORICAL_ATTRS = {"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False}
+
 SUFFIXES = {".zarr": "zarr", ".h5": "hdf5", ".hdf5": "hdf5", ".h5ad": "hdf5"}
 
 

@@ -117,10 +117,10 @@ class CsrMatrix(StoredMatrix):
     encoding = "csr"
 
     def __init__(self, container: Container, name: str, shape: tuple[int, int]) -> None:
-        super().__init__(container, name, shape, _compressed(container, name, shape[0]))
+        super().__init__(container, name, shape, compressed_arrays(container, name, shape[0]))
         self.nnz = self.arrays["data"].length
         self.chunk_nnz = max(array.chunk for array in self.arrays.values())
-        _check_ends(self.arrays["indptr"], shape[0], self.nnz)
+        check_ends(self.arrays["indptr"], shape[0], self.nnz)
 
     def indptr(self, start: int, stop: int) -> np.ndarray:
         [(begin, _)], indptr = read_pointers(self.arrays["indptr"], [(start, stop)], self.nnz)
@@ -187,12 +187,12 @@ class CscMatrix(StoredMatrix):
     encoding = "csc"
 
     def __init__(self, container: Container, name: str, shape: tuple[int, int]) -> None:
-        super().__init__(container, name, shape, _compressed(container, name, shape[1]))
+        super().__init__(container, name, shape, compressed_arrays(container, name, shape[1]))
         for part in ("indices", "indptr") if shape[0] > 1 else ():  # columns are not checked as rows are
             self.arrays[part].presence.required = True
         self.nnz = self.arrays["data"].length
         self.chunk_nnz = self.arrays["data"].chunk
-        _check_ends(self.arrays["indptr"], shape[1], self.nnz)
+        check_ends(self.arrays["indptr"], shape[1], self.nnz)
 
     def indptr(self, start: int, stop: int) -> np.ndarray:
         raise self._by_columns()
@@ -289,7 +289,7 @@ def number_in(ranges: Ranges, at: int) -> int:
     raise IndexError("no range has it")
 
 
-def _compressed(container: Container, name: str, n: int) -> dict[str, StoredArray]:
+def compressed_arrays(container: Container, name: str, n: int) -> dict[str, StoredArray]:
     """Return the arrays of a CSR or CSC matrix with `n` rows, or columns."""
     arrays = {part: container.array(f"{name}/{part}") for part in ("data", "indices", "indptr")}
     arrays["data"].presence.required = True
@@ -305,7 +305,8 @@ def _compressed(container: Container, name: str, n: int) -> dict[str, StoredArra
     return arrays
 
 
-def _check_ends(array: StoredArray, n: int, nnz: int) -> None:
+def check_ends(array: StoredArray, n: int, nnz: int) -> None:
+    """Raise StoreError unless the row pointers of `n` rows begin with 0 and end with `nnz`."""
     for row, expected in [(0, 0), (n, nnz)]:
         if int(array.read(row, row + 1)[0]) != expected:
             raise array.damage(row, f"row pointer {row} is not {expected}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -22,7 +21,7 @@ from streamsvm.errors import StoreError
 from streamsvm.store import layout
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.container import DAMAGED, Container, StoredArray
-from streamsvm.store.matrices import number_in, read_pointers
+from streamsvm.store.matrices import check_ends, number_in, read_pointers
 
 Progress = Callable[[int, int], None]
 
@@ -404,12 +403,8 @@ class Store(Readable):
     def check_row_pointer_ends(self) -> None:
         """Raise StoreError unless row pointers begin with 0 and end with the number of what they point to."""
         for name, end in [(layout.INDPTR, self.nnz), (layout.LABELS_INDPTR, self.n_labels)]:
-            if name not in self.arrays:
-                continue
-            array = self.arrays[name]
-            for row, expected in [(0, 0), (self.n_rows, end)]:
-                if int(array.read(row, row + 1)[0]) != expected:
-                    raise array.damage(row, f"row pointer {row} is not {expected}")
+            if name in self.arrays:
+                check_ends(self.arrays[name], self.n_rows, end)
 
     def close(self) -> None:
         """Close the container; arrays that were returned stay valid."""
@@ -418,9 +413,7 @@ class Store(Readable):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _read(self, name: str, ranges: Ranges) -> np.ndarray:

@@ -116,9 +116,6 @@ class RemoteZarrContainer(Container):
         with self.wrapped(group):
             return dict(self._node(group).attrs)
 
-    def record(self, name: str) -> Any:
-        return self.attr("", name)
-
     def node(self, path: str) -> str | None:
         import zarr
 

@@ -15,18 +15,11 @@ from streamsvm.store.container import ServerError, one_line
 
 RETRY_DELAYS = tuple(0.1 * 2.0**attempt for attempt in range(6))  # seconds before it is asked again: 6 in all
 TIMEOUT = 30  # seconds without a byte until a server is given up; for its size, a file is asked for twice
-_CACHE_BLOCK_BYTES = 2**20  # bytes fetched at once, and kept: as many as
-_CACHE_BLOCKS = 32
-_TEMPORARY_ERRORS = {
-    "ClientConnectionError",
-    "ClientPayloadError",
-    "EOFError",
-}  # of aiohttp, and of `open_file`
-_SERVER_ERRORS = {
-    *_TEMPORARY_ERRORS,
-    "OSError",
-    "BotoCoreError",
-}  # s3fs makes the former of what a server answers
+_BLOCK_BYTES = 2**20  # fetched at once
+_CACHED_BLOCKS = 32
+# Names of errors of aiohttp, and of `open_file`; s3fs raises OSError for what a server answers.
+_TEMPORARY_ERRORS = {"ClientConnectionError", "ClientPayloadError", "EOFError"}
+_SERVER_ERRORS = {*_TEMPORARY_ERRORS, "OSError", "BotoCoreError"}
 _CREDENTIAL_ERRORS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"}
 _RETRY_HINT = "check the address, try again later, or copy it here"
 _CREDENTIALS_HINT = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or FSSPEC_S3_ANON=true"
@@ -64,9 +57,8 @@ def wait_after(error: Exception, attempt: int) -> float:
     if passing and attempt < len(RETRY_DELAYS):
         return RETRY_DELAYS[attempt]
     times = f", {attempt + 1} times" if attempt else ""
-    raise ServerError(
-        f"{reason}{times}; {_CREDENTIALS_HINT if names & _CREDENTIAL_ERRORS else _RETRY_HINT}"
-    ) from error
+    hint = _CREDENTIALS_HINT if names & _CREDENTIAL_ERRORS else _RETRY_HINT
+    raise ServerError(f"{reason}{times}; {hint}") from error
 
 
 def ask(request: Callable[..., Any], *args: Any) -> Any:
@@ -104,12 +96,8 @@ def open_file(url: str) -> Any:
     from h5py._objects import phil  # its lock
 
     files, path = fsspec.core.url_to_fs(url, **file_options(url))
-    options = {
-        "block_size": _CACHE_BLOCK_BYTES,
-        "cache_type": "blockcache",
-        "cache_options": {"maxblocks": _CACHE_BLOCKS},
-    }
-    file = ask(functools.partial(files.open, path, "rb", **options))
+    cache = {"cache_type": "blockcache", "cache_options": {"maxblocks": _CACHED_BLOCKS}}
+    file = ask(functools.partial(files.open, path, "rb", block_size=_BLOCK_BYTES, **cache))
     if hasattr(file, "cache"):  # not of files on this machine
         fetch = file.cache.fetcher
 

@@ -15,7 +15,7 @@ import numpy as np
 from streamsvm.data.rows import Rows
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.reader import Store, Units
-from streamsvm.store.views import StoreView
+from streamsvm.store.views import RearrangedStore
 
 _SLICE_ORDER = -2  # stands for a block's number where the order of the slices is drawn
 _CHUNKS_PER_SLICE = 4  # of values in a slice: it reads at most five
@@ -24,7 +24,7 @@ _MIN_SLICES = 512
 _PIECE_ROWS = 2**18  # row pointers read at a time
 
 
-class SlicedStore(StoreView):
+class SlicedStore(RearrangedStore):
     """View of the rows of a store, slice by slice in random order.
 
     Memory: 40 bytes for each slice.
@@ -72,13 +72,9 @@ class SlicedStore(StoreView):
         ends[-1] -= rows[last + 1] - stop
         return list(zip(begins.tolist(), ends.tolist(), strict=True))
 
-    def _each(self, read: Callable[[int, int], np.ndarray], start: int, stop: int) -> np.ndarray:
-        found = [read(*part) for part in self._parts(start, stop)]
-        return np.concatenate(found) if found else read(0, 0)
-
-    def indptr(self, start: int, stop: int) -> np.ndarray:
-        lengths = self._each(lambda *part: np.diff(self.inner.indptr(*part)), start, stop)
-        return np.concatenate([[0], np.cumsum(lengths)])
+    def _each(self, read: Callable[[Store, int, int], np.ndarray], start: int, stop: int) -> np.ndarray:
+        found = [read(self.inner, *part) for part in self._parts(start, stop)]
+        return np.concatenate(found) if found else read(self.inner, 0, 0)
 
     def labels(self, start: int, stop: int) -> np.ndarray:
         return self.inner.labels_of(self._parts(start, stop))
@@ -89,10 +85,6 @@ class SlicedStore(StoreView):
     def labels_of(self, ranges: Ranges) -> np.ndarray:
         return self.inner.labels_of([part for each in ranges for part in self._parts(*each)])
 
-    def label_indptr(self, start: int, stop: int) -> np.ndarray:
-        lengths = self._each(lambda *part: np.diff(self.inner.label_indptr(*part)), start, stop)
-        return np.concatenate([[0], np.cumsum(lengths)])
-
     def label_sets(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         found = [self.inner.label_sets(*part) for part in self._parts(start, stop)] or [
             self.inner.label_sets(0, 0)
@@ -100,17 +92,8 @@ class SlicedStore(StoreView):
         lengths = np.concatenate([np.diff(indptr) for _, indptr in found])
         return np.concatenate([codes for codes, _ in found]), np.concatenate([[0], np.cumsum(lengths)])
 
-    def weights(self, start: int, stop: int) -> np.ndarray:
-        return self._each(self.inner.weights, start, stop)
-
-    def norms(self, start: int, stop: int) -> np.ndarray:
-        return self._each(self.inner.norms, start, stop)
-
     def numbers(self, start: int, stop: int) -> np.ndarray:
-        return self._each(self.inner.numbers, start, stop)
-
-    def names(self, start: int, stop: int) -> np.ndarray:
-        return self._each(self.inner.names, start, stop)
+        return self._each(lambda store, *ends: store.numbers(*ends), start, stop)
 
 
 def choose_slice_rows(store: Store, block_rows: int) -> int:

@@ -113,6 +113,32 @@ class StoreView(Store):
         self.inner.close()
 
 
+class RearrangedStore(StoreView):
+    """Base class of views whose rows are some rows of one or more stores, in another order."""
+
+    def _each(self, read: Callable[[Store, int, int], np.ndarray], start: int, stop: int) -> np.ndarray:
+        """Return what ``read(store, first, end)`` returns for the rows ``start:stop``, in their order."""
+        raise NotImplementedError
+
+    def indptr(self, start: int, stop: int) -> np.ndarray:
+        """Return row pointers that begin with 0."""
+        lengths = self._each(lambda store, *ends: np.diff(store.indptr(*ends)), start, stop)
+        return np.concatenate([[0], np.cumsum(lengths)])
+
+    def label_indptr(self, start: int, stop: int) -> np.ndarray:
+        lengths = self._each(lambda store, *ends: np.diff(store.label_indptr(*ends)), start, stop)
+        return np.concatenate([[0], np.cumsum(lengths)])
+
+    def weights(self, start: int, stop: int) -> np.ndarray:
+        return self._each(lambda store, *ends: store.weights(*ends), start, stop)
+
+    def norms(self, start: int, stop: int) -> np.ndarray:
+        return self._each(lambda store, *ends: store.norms(*ends), start, stop)
+
+    def names(self, start: int, stop: int) -> np.ndarray:
+        return self._each(lambda store, *ends: store.names(*ends), start, stop)
+
+
 class MatchedStore(StoreView):
     """View of a store with the features of a model, matched by name.
 
@@ -156,7 +182,7 @@ def with_labels(store: Store) -> Store:
     return view if view.unlabelled else store
 
 
-class LabelledStore(StoreView):
+class LabelledStore(RearrangedStore):
     """View of the rows of a store that have a label; `unlabelled` counts the others.
 
     Memory: a bit for each row of the other one.
@@ -201,10 +227,9 @@ class LabelledStore(StoreView):
                 yield first, end, kept
             start += len(labelled)
 
-    def _each(self, read: Callable[[int, int], np.ndarray], start: int, stop: int) -> np.ndarray:
-        """Return the results of `read` for the labelled rows ``start:stop``."""
-        parts = [read(first, end)[kept] for first, end, kept in self._runs(start, stop)]
-        return np.concatenate(parts) if parts else read(0, 0)
+    def _each(self, read: Callable[[Store, int, int], np.ndarray], start: int, stop: int) -> np.ndarray:
+        parts = [read(self.inner, first, end)[kept] for first, end, kept in self._runs(start, stop)]
+        return np.concatenate(parts) if parts else read(self.inner, 0, 0)
 
     def rows_of(self, ranges: Ranges) -> Rows:
         runs = [run for each in ranges for run in self._runs(*each)]
@@ -214,11 +239,6 @@ class LabelledStore(StoreView):
         kept = np.concatenate([kept for *_, kept in runs])
         return rows if kept.all() else kept_rows(rows, kept)
 
-    def indptr(self, start: int, stop: int) -> np.ndarray:
-        """Return row pointers that are right but for their origin, which is arbitrary."""
-        lengths = self._each(lambda first, end: np.diff(self.inner.indptr(first, end)), start, stop)
-        return np.concatenate([[0], np.cumsum(lengths)])
-
     def labels(self, start: int, stop: int) -> np.ndarray:
         return self.labels_of([(start, stop)])
 
@@ -227,11 +247,5 @@ class LabelledStore(StoreView):
         labels = self.inner.labels_of([(first, end) for first, end, _ in runs])
         return labels[np.concatenate([kept for *_, kept in runs])] if runs else labels
 
-    def weights(self, start: int, stop: int) -> np.ndarray:
-        return self._each(self.inner.weights, start, stop)
-
     def norms(self, start: int, stop: int) -> np.ndarray:
         return self.rows(start, stop).norm2
-
-    def names(self, start: int, stop: int) -> np.ndarray:
-        return self._each(self.inner.names, start, stop)

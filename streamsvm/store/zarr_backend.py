@@ -310,9 +310,6 @@ class ZarrContainer(Container):
             return attributes if isinstance(attributes, dict) else {}
         return self._json(group, ".zattrs") if (self.path / group / ".zattrs").exists() else {}
 
-    def record(self, name: str) -> Any:
-        return self.attr("", name)
-
     def node(self, path: str) -> str | None:
         with self.wrapped(path):
             folder = self.path / path

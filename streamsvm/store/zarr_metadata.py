@@ -18,7 +18,7 @@ _TEXT = "string"
 LITTLE_ENDIAN = {"name": "bytes", "configuration": {"endian": "little"}}
 _BYTES = {"name": "bytes"}  # of numbers of one byte, which have no order of bytes
 _COMPRESSIONS = (["crc32c"], ["blosc", "crc32c"])
-_CHUNK_KEYS = {"name": "default", "configuration": {"separator": "/"}}
+_KEYS = {"name": "default", "configuration": {"separator": "/"}}
 
 
 def encoded(document: dict[str, Any]) -> bytes:
@@ -54,7 +54,7 @@ def array_document(
         "shape": [length],
         "data_type": _TEXT if number is None else number.name,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [chunk]}},
-        "chunk_key_encoding": _CHUNK_KEYS,
+        "chunk_key_encoding": _KEYS,
         "fill_value": "NaN" if isinstance(fill, float) and math.isnan(fill) else fill,
         "codecs": [*codecs, {"name": "crc32c"}],
         "attributes": attrs,
@@ -74,12 +74,7 @@ def known_layout(metadata: dict[str, Any]) -> tuple[tuple[int], tuple[int], np.d
         name = metadata["data_type"]
         codecs = [codec["name"] for codec in metadata["codecs"]]
         grid = {"name": "regular", "configuration": {"chunk_shape": [chunk]}}
-        required = {
-            "chunk_grid": grid,
-            "chunk_key_encoding": _CHUNK_KEYS,
-            "zarr_format": 3,
-            "node_type": "array",
-        }
+        required = {"chunk_grid": grid, "chunk_key_encoding": _KEYS, "zarr_format": 3, "node_type": "array"}
         optional = {"attributes", "storage_transformers", "shape", "data_type", "codecs", "fill_value"}
         if (
             sys.byteorder != "little"

@@ -34,18 +34,6 @@ TRANSFORMS = {  # name in a record, and of a user: module and class
 }
 MAX_TRANSFORMS = 16  # transforms one after the other
 
-__all__ = [
-    "MAX_TRANSFORMS",
-    "TRANSFORMS",
-    "Transform",
-    "apply",
-    "features_after",
-    "names_after",
-    "parse_transforms",
-    "records_of",
-    "transforms_from",
-]
-
 
 def _kind(name: str) -> type[Transform]:
     module, kind = TRANSFORMS[name]

@@ -19,14 +19,10 @@ from streamsvm.transforms.base import Transform
 
 TABLE_DEFAULT = "scale=std,bias"  # with columns of numbers
 MATRIX_DEFAULT = "bias"  # in memory
-_SCALING_TRANSFORMS = {
-    "scale",
-    "binarize",
-    "log1p",
-    "clip",
-}  # transforms after which scales are near, or as the user wants
-_MAX_RATIO = 1e3  # times the usual scale
-_SMALL_SHARE = 20  # one of so many features must have a scale so far below the usual one; rare words do
+# Transforms after which scales are alike, or as the user wants.
+_SCALING_TRANSFORMS = {"scale", "binarize", "log1p", "clip"}
+_MAX_RATIO = 1e3  # of a feature's scale and the usual one, in either direction
+_SMALL_FRACTION = 20  # small scales count only in 1/20 of the features or more: rare words have small ones
 _SHOWN_FEATURES = 3  # features that the warning names
 _MAX_FEATURES = 2**24  # more are words or hashes, of one scale
 
@@ -50,7 +46,7 @@ def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[i
     """Yield the sample of `data`; warn at its end if the values of some features are far larger.
 
     There is no warning if one of `transforms` makes the scales alike. `data` is a
-    `streamsvm.transforms.fitting.UntransformedData`.
+    `streamsvm.transforms.fitting.RawData`.
 
     Warns
     -----
@@ -72,9 +68,9 @@ def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[i
     usual = np.sort(largest)[(len(used) - 1) // 2] if len(used) else 0.0
     common = np.sort(largest[2 * times[used] >= n_rows])  # rare genes and words have small values, too
     if len(common) and largest.max() <= _MAX_RATIO * usual:
-        usual = min(usual, common[len(common) // _SMALL_SHARE])
+        usual = min(usual, common[len(common) // _SMALL_FRACTION])
     extreme, small = largest > _MAX_RATIO * usual, largest * _MAX_RATIO < usual
-    if np.count_nonzero(small) * _SMALL_SHARE >= len(used):
+    if np.count_nonzero(small) * _SMALL_FRACTION >= len(used):
         extreme |= small
     at = np.flatnonzero(extreme)
     if not len(at):

@@ -25,11 +25,11 @@ from streamsvm.transforms.defaults import watch_scales
 
 DATA_ENTRIES = ("n_features_in", VALUES_IN, format.MULTILABEL)  # entries of the records of runs and models
 _COUNT_TRANSFORMS = {"normalize", "log1p"}
-_SAMPLE_SLICES, _SAMPLE_SLICE_ROWS = 16, 1024  # rows of a store that are looked at for what they are
+_SAMPLE_SLICES, _SLICE_ROWS = 16, 1024  # sample of a store, by which the kind of its values is known
 _MIN_PIECE_NNZ, _MAX_PIECE_NNZ = 2**12, 2**20  # non-zeros that are read at a time
-_MIN_PIECE_CHUNKS = 2  # in a piece of several at a time: the chunks at its ends are decoded twice
+_MIN_PIECE_CHUNKS = 2  # in a piece, if several threads read: the chunks at its ends are decoded twice
 _PIECE_SHARE, _NNZ_BYTES = 8, 64  # of the budget, and bytes of a non-zero while it is read and transformed
-_POINTERS_AT_A_TIME = 2**16  # row pointers read at a time
+_POINTERS_AT_A_TIME = 2**16
 
 
 class StatisticsRequest(NamedTuple):
@@ -44,7 +44,7 @@ Kind = Literal["counts", "moments"]
 Gather = Callable[[Sequence[StatisticsRequest], Kind], list[Statistics]]
 
 
-class UntransformedData(NamedTuple):
+class RawData(NamedTuple):
     """Training data before any transform.
 
     Attributes
@@ -139,7 +139,7 @@ class _Fitting:
 
 def fit_transforms(
     transforms: Sequence[Transform],
-    data: UntransformedData,
+    data: RawData,
     held_out: Sequence[HeldOutPart | None] = (None,),
     *,
     memory: int | None = None,
@@ -206,7 +206,7 @@ def fit_transforms(
     return found
 
 
-def _gather(data: UntransformedData, wanted: Sequence[StatisticsRequest], kind: Kind) -> list[Statistics]:
+def _gather(data: RawData, wanted: Sequence[StatisticsRequest], kind: Kind) -> list[Statistics]:
     builders = [StatisticsBuilder(data.n_rows, each.n_features, kind) for each in wanted]
     first_of_all = [id(each) for each in wanted[0].transforms]
     alike = all([id(each) for each in other.transforms] == first_of_all for other in wanted)
@@ -232,7 +232,7 @@ def raw_store(
     progress: Callable[[int, int], None] = lambda done, total: None,
     workers: int = 1,
     gather: Gather | None = None,
-) -> UntransformedData:
+) -> RawData:
     """Return a store as training data; `progress` is called with the rows read and all rows.
 
     At most `workers` threads transform its pieces: fewer if `memory` has no room for so many pieces. Only
@@ -241,13 +241,11 @@ def raw_store(
     workers, takes = _workers_and_piece(store, memory, workers)
 
     def sample() -> Iterator[tuple[int, Rows]]:
-        n_slices = min(_SAMPLE_SLICES, -(-store.n_rows // _SAMPLE_SLICE_ROWS))
-        for begin in (
-            np.linspace(0, max(store.n_rows - _SAMPLE_SLICE_ROWS, 0), n_slices).astype(np.int64).tolist()
-        ):
-            yield begin, first_rows(store, begin, min(_SAMPLE_SLICE_ROWS, store.n_rows - begin), takes)
+        n_slices = min(_SAMPLE_SLICES, -(-store.n_rows // _SLICE_ROWS))
+        for begin in np.linspace(0, max(store.n_rows - _SLICE_ROWS, 0), n_slices).astype(np.int64).tolist():
+            yield begin, first_rows(store, begin, min(_SLICE_ROWS, store.n_rows - begin), takes)
 
-    return UntransformedData(
+    return RawData(
         store.n_rows, store.n_features, store.feature_names(), store.index_base, str(store.path),
         lambda: store_pieces(store, takes, 0, store.n_rows), sample(), store.statistics, store.multilabel,
         workers, lambda done: progress(done, store.n_rows), gather,
@@ -291,9 +289,9 @@ def first_rows(store: Store, begin: int, n_rows: int, most: int) -> Rows:
     return store.rows(begin, begin + min(max(n, 1), n_rows))
 
 
-def raw_rows(rows: Rows, n_features: int, names: Sequence[str] | None) -> UntransformedData:
+def raw_rows(rows: Rows, n_features: int, names: Sequence[str] | None) -> RawData:
     """Return rows in memory as training data."""
     several = len(rows.label_indptr) > 0
-    return UntransformedData(
+    return RawData(
         rows.n_rows, n_features, names, 0, "X", lambda: [(0, rows)], [(0, rows)], multilabel=several
     )

@@ -22,6 +22,7 @@ import numpy as np
 from streamsvm.base.durable import open_file, reason
 from streamsvm.base.format import index_dtype
 from streamsvm.base.text import check_local
+from streamsvm.data.names import examples
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics
 from streamsvm.errors import Remedy, SettingsError, StreamsvmWarning, warn
@@ -29,7 +30,6 @@ from streamsvm.kernels.csr import keep_columns
 from streamsvm.transforms.base import FittingData, Transform, checked_count
 
 _TOP_PREFIX, _FILE = "top:", "file"
-_SHOWN_NAMES = 3  # unknown features that a message lists
 _MIN_KEPT_SHARE = 0.05  # share of the values of the rows below which there is a warning
 _SYNTAX = "select=FILE with a feature a line, or select=top:N with a number N from 1 on"
 
@@ -154,12 +154,9 @@ class Select(Transform):
                 f"transform: select: {self.by} lists no feature of the data{first}", setting="transform"
             )
         if unknown:
-            few = ", ".join(map(repr, unknown[:_SHOWN_NAMES])) + (
-                ", ..." if len(unknown) > _SHOWN_NAMES else ""
-            )
             warn(
                 StreamsvmWarning(
-                    f"{self.by} lists {len(unknown):,} features that the data lacks ({few}); "
+                    f"{self.by} lists {len(unknown):,} features that the data lacks ({examples(unknown)}); "
                     f"the other {len(columns):,} are selected"
                 )
             )
