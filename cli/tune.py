@@ -12,12 +12,12 @@ from streamsvm_cli.fit import finish
 from streamsvm_cli.options import Cluster, Every, Force, Json, Quiet, Workers, with_settings
 from streamsvm_cli.wording import count
 
-from streamsvm.settings.fit import SEARCHED, Settings
+from streamsvm.settings.fit import TUNED_SETTINGS, Settings
 
 _BAR = 24  # characters of the longest bar
 
 
-@with_settings(Settings, without=SEARCHED)
+@with_settings(Settings, without=TUNED_SETTINGS)
 def tune(
     data: Annotated[
         list[Path],

@@ -20,7 +20,7 @@ from streamsvm.base.progress import Progress, logger, shown
 from streamsvm.base.repr import Readable
 from streamsvm.base.text import as_python_value, check_local, parse_size
 from streamsvm.data.label_sets import recode
-from streamsvm.data.statistics import BYTES
+from streamsvm.data.statistics import BYTES_PER_FEATURE
 from streamsvm.errors import InputError, PlanError, StoreError
 
 if TYPE_CHECKING:
@@ -380,7 +380,7 @@ def convert(
             weighted=weights is not None, grouped=groups,
             n_labels=shuffled.n_labels if multilabel else None,
             feature_names=features.names, encoding=features.encoding,
-            statistics=BYTES["moments"] * width <= memory // _STATISTICS_FRACTION,
+            statistics=BYTES_PER_FEATURE["moments"] * width <= memory // _STATISTICS_FRACTION,
         ) as writer, contextlib.ExitStack() as stack:  # fmt: skip
             if threads > 1:
                 batches = stack.enter_context(Prefetcher(batches))

@@ -17,18 +17,18 @@ from typing import Annotated, Any, Literal, NamedTuple, Union
 
 
 class SchemaError(ValueError):
-    """A value is not of the type that it is decoded to; says which entry, and what it must be."""
+    """Error for a value of another type than expected; names the entry and what it must be."""
 
 
 class Check(NamedTuple):
-    """A condition on a value, for ``Annotated[type, Check(...)]``."""
+    """Condition on a value, for ``Annotated[type, Check(...)]``."""
 
     holds: Callable[[Any], bool]
     wanted: str  # completes the sentence "it must be ..."
 
 
 def between(least: float, most: float) -> Check:
-    """The condition that a number is in the closed range from `least` to `most`."""
+    """Return the condition that a number is in the closed range from `least` to `most`."""
     return Check(lambda value: least <= value <= most, f"in [{least:,}, {most:,}]")
 
 
@@ -142,7 +142,7 @@ def _decode_record(kind: Any, value: Any, where: str) -> Any:
 
 @functools.cache
 def _fields(kind: Any) -> dict[str, tuple[Any, bool]] | None:
-    """Type of each entry of a dataclass or named tuple, and whether it has a default; None for others."""
+    """Return type and optionality of each entry of a dataclass or named tuple; None for other types."""
     if dataclasses.is_dataclass(kind):
         missing = dataclasses.MISSING
         names = {

@@ -17,7 +17,8 @@ from typing import Any, BinaryIO, cast
 
 from streamsvm.errors import Option, Remedy, StreamsvmError
 
-MOST_RECORD = 2**27  # bytes of a JSON record: ours may list millions of classes, and take a fraction of it
+# Bytes of a JSON record: ours may list millions of classes, and take a fraction of it.
+MAX_RECORD_BYTES = 2**27
 PREVIOUS = "previous"  # a folder that is being replaced, in the folder that its successor is made in
 
 _REMEDIES = {
@@ -58,7 +59,7 @@ def named(path: Path) -> Iterator[None]:
 
 
 class UnfitFile(OSError):
-    """A file exists, but is none that streamsvm writes: a pipe, a device, a link, or far too large."""
+    """Error for a file that streamsvm does not read: a pipe, a device, a link, or far too large."""
 
     def __init__(self, path: str | Path, reason: str) -> None:
         super().__init__(errno.EINVAL, reason, str(path))
@@ -68,7 +69,7 @@ class UnfitFile(OSError):
 
 
 def open_descriptor(path: str | Path, flags: int, *, follow: bool = False) -> int:
-    """A descriptor of the regular file `path`, as `os.open` returns it; `flags` may create it.
+    """Return a descriptor of the regular file `path`, as `os.open` does; `flags` may create it.
 
     A pipe in its place would keep us waiting for ever, a device may have no end, and a link leads to a
     file that is not ours to write. With `follow` the last part of `path` may be a link.
@@ -113,7 +114,7 @@ def read_record(path: Path, *, follow: bool = False) -> Any:
     Raises
     ------
     OSError
-        If it cannot be read; `UnfitFile` if it is no regular file, or larger than `MOST_RECORD`.
+        If it cannot be read; `UnfitFile` if it is no regular file, or larger than `MAX_RECORD_BYTES`.
     ValueError, RecursionError
         If it is not JSON.
     """
@@ -121,16 +122,16 @@ def read_record(path: Path, *, follow: bool = False) -> Any:
 
 
 def read_bounded(path: Path, *, follow: bool = False) -> bytes:
-    """The bytes of a regular file of at most `MOST_RECORD`; raises as `read_record`."""
+    """Return the content of a regular file of at most `MAX_RECORD_BYTES`; raises as `read_record`."""
     with named(path), open_file(path, follow=follow) as file:
         length = os.fstat(file.fileno()).st_size
-        if length > MOST_RECORD:
-            raise UnfitFile(path, f"{length:,} bytes, where {MOST_RECORD:,} at most are a record")
+        if length > MAX_RECORD_BYTES:
+            raise UnfitFile(path, f"{length:,} bytes, where {MAX_RECORD_BYTES:,} at most are a record")
         return file.read(length)
 
 
 def size(path: Path) -> int:
-    """Return the bytes of a regular file; a link is an error."""
+    """Return the size of a regular file in bytes; a link is an error."""
     descriptor = open_descriptor(path, os.O_RDONLY)
     try:
         return os.fstat(descriptor).st_size
@@ -139,7 +140,7 @@ def size(path: Path) -> int:
 
 
 def free_bytes(path: Path) -> int:
-    """Bytes that this user can still write to the file system of `path`."""
+    """Return the bytes that this user can still write to the file system of `path`."""
     found = os.statvfs(path)
     return found.f_bavail * found.f_frsize
 
@@ -251,7 +252,7 @@ def check_replaceable(path: Path, error: type[StreamsvmError], *, force: bool, f
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path to write to, which takes the place of `path` at the end; a device is written to as it is."""
+    """Yield a path to write to, which replaces `path` at the end; a device is yielded itself."""
     if path.exists() and not path.is_file():
         yield path
         return

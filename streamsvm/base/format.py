@@ -29,7 +29,7 @@ UNSEEN_LABEL = -1
 
 
 def index_dtype(n_features: int) -> np.dtype:
-    """int32 while every feature fits, else int64."""
+    """Return int32 if the numbers of all features fit, else int64."""
     return np.dtype(np.int32 if n_features <= np.iinfo(np.int32).max else np.int64)
 
 
@@ -54,12 +54,12 @@ DUALS, WEIGHT_LOG = "duals", "changes"
 
 
 def log_name(kind: str, number: int, writer: str = "") -> str:
-    """Name of a log, or of what a worker of a cluster writes in its place."""
+    """Return the file name of a log, or of the part of it that a worker of a cluster writes."""
     return f"{kind}-{number}-{writer}.bin" if writer else f"{kind}-{number}.bin"
 
 
 def log_number(kind: str, name: str) -> int | None:
-    """Number in the name of a log of this kind, also if a worker wrote it; None for other names."""
+    """Return the number in the name of a log of this kind, also of a worker's part; None for other names."""
     found = re.fullmatch(rf"{kind}-([0-9]{{1,18}})(-[0-9a-f]{{32}})?\.bin", name)
     return int(found[1]) if found else None
 
@@ -97,8 +97,8 @@ STORED_DTYPE = "stored_dtype"  # optional entry of model.json: "float16"
 COEF_ROWS = "coef-rows.npy"  # of the layout "rows": the features that COEF has a row for
 FEATURES = "features.json"  # their names, where they have any
 TRANSITIONS = "transitions.npy"  # of a model of sequences
-MOST_TRANSFORMS = 17
-TRANSFORM_ARRAYS = tuple(f"transform-{number}.npy" for number in range(MOST_TRANSFORMS))  # of models and runs
+MAX_TRANSFORM_ARRAYS = 17
+TRANSFORM_ARRAYS = tuple(f"transform-{number}.npy" for number in range(MAX_TRANSFORM_ARRAYS))
 COSTS, TREE = "costs.npy", "tree.json"  # what pairs of classes cost, where the training had it
 TEMPERATURE = "probability_temperature"  # optional entry of model.json
 MULTILABEL = "multilabel"  # optional entry of model.json and run.json
@@ -106,9 +106,9 @@ SPARSE_COEF = {name: f"coef-{name}.npy" for name in ("data", "indices", "indptr"
 
 
 def transform_array(number: int) -> str:
-    """Name of the file with the array of a transform, by its number; raises `ValueError` if there is none."""
-    if not 0 <= number < MOST_TRANSFORMS:
-        raise ValueError(f"there are more than {MOST_TRANSFORMS} of them")
+    """Return the file name of the array of transform `number`; raise `ValueError` if it is out of range."""
+    if not 0 <= number < MAX_TRANSFORM_ARRAYS:
+        raise ValueError(f"there are more than {MAX_TRANSFORM_ARRAYS} of them")
     return TRANSFORM_ARRAYS[number]
 
 
@@ -116,7 +116,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")  # JSON can spell them; no text has 
 
 
 def are_labels(value: Any) -> bool:
-    """Whether a value from JSON is a list of texts that classes may have."""
+    """Return True if a value from JSON is a list of texts that classes may have."""
     return (
         isinstance(value, list)
         and all(isinstance(label, str) for label in value)
@@ -128,19 +128,19 @@ def are_labels(value: Any) -> bool:
 
 
 def json_digest(record: dict[str, Any]) -> str:
-    """SHA-256 of the canonical JSON of `record` without its ``checksum`` entry."""
+    """Return the SHA-256 of the canonical JSON of `record` without its ``checksum`` entry."""
     bare = {key: value for key, value in record.items() if key != "checksum"}
     text = json.dumps(bare, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def sealed(record: dict[str, Any]) -> dict[str, Any]:
-    """`record` with its own digest as ``checksum``."""
+    """Return `record` with its own digest as ``checksum``."""
     return {**record, "checksum": json_digest(record)}
 
 
 def is_sealed(record: Any) -> bool:
-    """Whether `record` is a dict whose ``checksum`` is its own digest."""
+    """Return True if `record` is a dict whose ``checksum`` is its own digest."""
     try:
         return isinstance(record, dict) and record.get("checksum") == json_digest(record)
     except (ValueError, RecursionError):  # NaN, or nested without end: nothing that was ever sealed

@@ -1,4 +1,4 @@
-"""The names of classes, which are texts everywhere inside, and the labels that users have in their place.
+"""Names of classes, which are texts throughout the library, and the labels that users give for them.
 
 The record of a model has both: ``classes``, the names; ``label_dtype``, the NumPy type of the labels; and
 ``class_values``, the labels of the type object that differ from the names (docs/formats.md).
@@ -24,9 +24,9 @@ LABEL_DTYPES = (
     TEXT, OBJECT, "bool", "int8", "int16", "int32", INTEGER, "uint8", "uint16", "uint32", "uint64",
     "float16", "float32", "float64",
 )  # fmt: skip
-_KEPT = (str, int, float, bool)  # types of objects, which JSON has
+_JSON_TYPES = (str, int, float, bool)  # types of objects, which JSON has
 _INFINITE = (math.inf, -math.inf)
-_WHOLE = re.compile("0|-?[1-9][0-9]*")  # as Python spells them: 01 and +1 are texts
+_INTEGER = re.compile("0|-?[1-9][0-9]*")  # as Python spells them: 01 and +1 are texts
 
 
 def class_name(label: Any) -> str:
@@ -50,7 +50,7 @@ def class_record(labels: np.ndarray) -> dict[str, Any]:
         )
     wrong: Any = None if dtype in LABEL_DTYPES else labels.dtype
     if dtype == OBJECT:
-        wrong = next((type(x).__name__ for x in given if type(x) not in _KEPT or x in _INFINITE), None)
+        wrong = next((type(x).__name__ for x in given if type(x) not in _JSON_TYPES or x in _INFINITE), None)
     if wrong is not None:
         raise InputError(
             f"y has labels of the type {wrong}, which a model does not keep",
@@ -98,10 +98,10 @@ def class_labels(record: Mapping[str, Any]) -> np.ndarray:
     names, dtype = record["classes"], record.get("label_dtype", TEXT)
     if dtype == TEXT:
         return np.array(names, str)
-    values: list[Any] = [int(name) if _WHOLE.fullmatch(name) else None for name in names]
+    values: list[Any] = [int(name) if _INTEGER.fullmatch(name) else None for name in names]
     if dtype == OBJECT:
         values = record.get("class_values") or names
-        valid = len(values) == len(names) and all(type(value) in _KEPT for value in values)
+        valid = len(values) == len(names) and all(type(value) in _JSON_TYPES for value in values)
     else:
         values = [name == "True" for name in names] if dtype == "bool" else values
         valid = None not in values and len(set(values)) == len(names)
@@ -117,5 +117,5 @@ def class_labels(record: Mapping[str, Any]) -> np.ndarray:
 
 def dtype_of_names(names: Sequence[str]) -> str:
     """Return the type of labels that are known as texts: int64 if all are whole numbers of that type."""
-    short = (_WHOLE.fullmatch(name) and len(name) < 21 for name in names)
+    short = (_INTEGER.fullmatch(name) and len(name) < 21 for name in names)
     return INTEGER if names and all(short) and all(-(2**63) <= int(name) < 2**63 for name in names) else TEXT

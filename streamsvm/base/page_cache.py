@@ -1,4 +1,4 @@
-"""The page cache: load files before they are read, drop them afterwards, and how large it can be."""
+"""The page cache: its size limit, and hints to load files early and to drop them after reading."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the Python functions say while they work: bars of tqdm, and lines of `logging`."""
+"""Progress of the Python functions: bars of tqdm, and lines of `logging`."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Report = Callable[[dict[str, Any]], None]
 logger = logging.getLogger("streamsvm")
 logger.addHandler(logging.NullHandler())  # a program that sets up no logging sees nothing
 
-_DELAY = 1.0  # seconds that a stage may take before a bar that nobody asked for appears
-_SHOWN = ("relative_gap", "dual", "primal", "train_accuracy", "valid_accuracy", "progressive_accuracy")
+_BAR_DELAY = 1.0  # seconds that a stage may take before a bar that nobody asked for appears
+_FIGURES = ("relative_gap", "dual", "primal", "train_accuracy", "valid_accuracy", "progressive_accuracy")
 
 
 @contextmanager
 def shown(progress: bool | Progress | None, unit: str = "rows") -> Iterator[Progress]:
-    """Give the function to call with a stage, how much of it is done, and of how much or None.
+    """Yield a function ``report(stage, done, total)`` that shows progress; `total` is None if unknown.
 
     Parameters
     ----------
     progress : bool, callable or None
-        Such a function; or whether there are bars. None: on a terminal and in a notebook, for stages that
-        take more than a second.
+        Such a function; or True or False to show bars or not. None: bars on a terminal and in a notebook,
+        for stages that take more than a second.
     unit : str
         What is counted; "B" for bytes.
 
@@ -47,7 +47,7 @@ def shown(progress: bool | Progress | None, unit: str = "rows") -> Iterator[Prog
     if not (_is_watched() if progress is None else progress):
         yield lambda stage, done, total: None
         return
-    bars = _Bars(unit, _DELAY if progress is None else 0.0)
+    bars = _Bars(unit, _BAR_DELAY if progress is None else 0.0)
     try:
         yield bars
     finally:
@@ -55,7 +55,7 @@ def shown(progress: bool | Progress | None, unit: str = "rows") -> Iterator[Prog
 
 
 class _Bars:
-    """A bar for each stage, on standard error or in the notebook."""
+    """Progress bars, one for each stage, on standard error or in the notebook."""
 
     def __init__(self, unit: str, delay: float) -> None:
         self._unit = unit
@@ -84,7 +84,7 @@ class _Bars:
 
 
 def _is_watched() -> bool:
-    """Whether there is a terminal or a notebook that shows a bar."""
+    """Return True if a terminal or a notebook can show a bar."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     if shell is not None and "IPKernelApp" in shell.config:
@@ -93,7 +93,7 @@ def _is_watched() -> bool:
 
 
 def logged(report: Report | None) -> Report:
-    """A function that logs the events of a training, and then calls `report`, if there is one."""
+    """Return a function that logs the events of a training, and then calls `report`, if there is one."""
 
     def log_and_report(event: dict[str, Any]) -> None:
         _log(event)
@@ -130,8 +130,8 @@ def _log(event: dict[str, Any]) -> None:
 
 
 def _figures(event: dict[str, Any]) -> str:
-    """What was measured, in words."""
-    found = {name: event[name] for name in _SHOWN if event.get(name) is not None}
+    """Return the measured values as text."""
+    found = {name: event[name] for name in _FIGURES if event.get(name) is not None}
     if "relative_gap" not in found and event.get("relative_gap_estimate") is not None:
         found = {"estimated_relative_gap": event["relative_gap_estimate"], **found}
     form = {"estimated_relative_gap": ".2e", "relative_gap": ".2e", "dual": ".6g", "primal": ".6g"}

@@ -1,4 +1,4 @@
-"""How results, models and stores show themselves: a line in a console, a small table in a notebook."""
+"""Text and HTML representations of results, models and stores, for consoles and notebooks."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 from streamsvm.base.text import printable
 
-_FEW = 4  # items of a list that are shown
-_LONGEST = 60  # characters of a text that are shown
+_MAX_ITEMS = 4  # items of a list that are shown
+_MAX_TEXT = 60  # characters of a text that are shown
 
 
 class Readable:
-    """Base of what a person reads: a subclass says which facts are worth it."""
+    """Mixin with a one-line repr and an HTML table of the facts that a subclass lists."""
 
     def _facts(self) -> dict[str, Any]:
-        """Names and values, the most important first; those that are None are left out."""
+        """Return names and values, the most important first; those that are None are left out."""
         raise NotImplementedError
 
     def _more_html(self) -> str:
-        """What follows the table of facts in a notebook."""
+        """Return the HTML that follows the table of facts in a notebook."""
         return ""
 
     def __repr__(self) -> str:
@@ -34,7 +34,7 @@ class Readable:
 
 
 def html_table(rows: Iterable[Sequence[Any]], *, title: str = "", headings: Sequence[str] = ()) -> str:
-    """A table of values, escaped, in the colours of the page."""
+    """Return an HTML table of values, escaped, in the colours of the page."""
     parts = ["<table>"]
     if title:
         parts.append(f'<caption style="text-align: left"><b>{_escaped(title)}</b></caption>')
@@ -56,27 +56,27 @@ def _escaped(text: str) -> str:
 
 def _shortened(text: str) -> str:
     text = printable(text)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}...{text[-_LONGEST // 2 :]}"
+    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT // 2]}...{text[-_MAX_TEXT // 2 :]}"
 
 
 def _in_line(value: Any) -> str:
-    """A value as in Python, but short."""
+    """Return a value as Python code, shortened."""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if isinstance(value, str):
-        return repr(value) if len(value) <= _LONGEST else repr(_shortened(value))
+        return repr(value) if len(value) <= _MAX_TEXT else repr(_shortened(value))
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{name!r}: {_in_line(each)}" for name, each in value.items()) + "}"
     if isinstance(value, list | tuple):
-        shown = [_in_line(each) for each in value[:_FEW]] + ["..."] * (len(value) > _FEW)
+        shown = [_in_line(each) for each in value[:_MAX_ITEMS]] + ["..."] * (len(value) > _MAX_ITEMS)
         return f"[{', '.join(shown)}]"
     return str(value)
 
 
 def _in_cell(value: Any) -> str:
-    """A value in words."""
+    """Return a value as text for a table."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None:
@@ -86,5 +86,6 @@ def _in_cell(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{str(name).replace('_', ' ')}: {_in_cell(each)}" for name, each in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join([_in_cell(each) for each in value[:_FEW]] + ["..."] * (len(value) > _FEW))
+        shown = [_in_cell(each) for each in value[:_MAX_ITEMS]] + ["..."] * (len(value) > _MAX_ITEMS)
+        return ", ".join(shown)
     return _shortened(os.fspath(value)) if isinstance(value, str | os.PathLike) else _in_line(value)

@@ -20,8 +20,7 @@ _CONTROL = re.compile(f"[{CONTROL}]")
 # And surrogates, which cannot be encoded, and what XML forbids.
 _UNPRINTABLE = re.compile(f"[{CONTROL}\ud800-\udfff\ufffe\uffff]")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(?:i?b)?", re.IGNORECASE)
-_ELSEWHERE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
-_SHOWN = 60  # characters of a class name that a message repeats
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", re.DOTALL)
 
 
 def printable(text: str) -> str:
@@ -42,10 +41,9 @@ def check_classes(classes: Iterable[str], where: object, error: type[StreamsvmEr
     """
     for name in classes:
         if _CONTROL.search(name):
-            shown = printable(name)
-            shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}..."
+            name = shortened(name)
             raise error(
-                f"{where}: the class '{shown}' has a control character in its name; rename it in the data"
+                f"{where}: the class '{name}' has a control character in its name; rename it in the data"
             )
 
 
@@ -73,13 +71,13 @@ def parse_size(size: Any) -> int:
 
 
 def as_python_value(value: Any) -> Any:
-    """A scalar of NumPy as Python's own int, float, bool or str, which JSON takes; anything else as it is."""
+    """Return a NumPy scalar as Python's int, float, bool or str, which JSON takes; other values unchanged."""
     is_scalar = type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0
     return value.item() if is_scalar else value
 
 
 def as_paths(data: Any) -> list[str | os.PathLike[str]] | None:
-    """A path, or a list or tuple of paths, as a list; None for anything else, such as a matrix."""
+    """Return a path, or a list or tuple of paths, as a list; None for anything else, such as a matrix."""
     if isinstance(data, str | os.PathLike):
         return [data]
     if isinstance(data, list | tuple) and data and all(isinstance(each, str | os.PathLike) for each in data):
@@ -97,8 +95,8 @@ def format_size(n: float) -> str:
 
 
 def as_url(path: str | os.PathLike[str]) -> str | None:
-    """The address that `path` is, such as s3://bucket/name, or None; a `Path` may have merged its slashes."""
-    found = _ELSEWHERE.fullmatch(os.fspath(path))
+    """Return `path` as a URL, such as s3://bucket/name, or None; a `Path` may have merged its slashes."""
+    found = _URL.fullmatch(os.fspath(path))
     if found is None or os.path.lexists(path):
         return None
     root = "/" if found[1].lower() == "file" else ""  # its path begins behind an empty host
@@ -106,19 +104,19 @@ def as_url(path: str | os.PathLike[str]) -> str | None:
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
-    """The path from the root, or the address."""
+    """Return the absolute path, or the URL."""
     return as_url(path) or os.path.abspath(path)
 
 
 def check_local(path: str | os.PathLike[str], error: type[StreamsvmError]) -> None:
-    """Raise `error` if `path` is an address such as s3://bucket/name, whose slashes a `Path` has merged."""
+    """Raise `error` if `path` is a URL such as s3://bucket/name, whose slashes a `Path` may have merged."""
     url = as_url(path)
     if url is not None:
         raise error(f"{url} is not a path on this machine; only local files are used")
 
 
 def parse_part(text: str) -> tuple[int, int]:
-    """The part and the number of parts in a text such as ``1/10``; raises `ValueError` if it names none."""
+    """Parse the part and the number of parts in text such as ``1/10``; raise `ValueError` for others."""
     found = re.fullmatch(r"([0-9]{1,4})/([0-9]{1,4})", text)
     if found is None or not 1 <= int(found[1]) <= int(found[2]) or not 2 <= int(found[2]) <= 1000:
         raise ValueError("a part such as 1/10, of 2 to 1,000 parts")
@@ -127,7 +125,7 @@ def parse_part(text: str) -> tuple[int, int]:
 
 @functools.cache
 def parse_ascending(text: str) -> tuple[float, ...]:
-    """Numbers with commas between, which ascend from above 0; raises `ValueError` if they do not."""
+    """Parse ascending positive numbers, separated by commas; raise `ValueError` if they are not."""
     wanted = ValueError("ascending numbers above 0, with commas between")
     try:
         found = tuple(float(each) for each in text.split(","))

@@ -1,4 +1,4 @@
-"""Threads that share work."""
+"""Thread pools: map in order, map ahead of use, and buffers that threads borrow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 def count_workers(wanted: int | None) -> int:
-    """`wanted` or, if that is None, the processors that this process may use.
+    """Return `wanted` or, if that is None, the number of processors that this process may use.
 
     Raises `SettingsError` unless it is a whole number, 1 or more.
     """
@@ -32,11 +32,11 @@ def count_workers(wanted: int | None) -> int:
 
 
 class WorkersLost(ClusterError):
-    """Work that was lost with the workers of a cluster: a run goes on from its last commit."""
+    """Error for results that were lost with the workers of a cluster; a run resumes from its last commit."""
 
 
 class Threads:
-    """Up to `number` threads. Kernels release the global lock of the interpreter, so they do run together.
+    """Pool of up to `number` threads; kernels release the global interpreter lock, so they run in parallel.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Threads:
         self._pool = ThreadPoolExecutor(number, "streamsvm") if number > 1 else None
 
     def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """The results, in the order of the items; the first error is raised when nobody works any more."""
+        """Return the results in the order of the items; raise the first error after all threads are idle."""
         if self._pool is None:
             return [work(item) for item in items]
         futures = [self._pool.submit(work, item) for item in items]
@@ -70,7 +70,7 @@ class Threads:
 def map_ahead(
     work: Callable[[Item], Result], items: Iterable[Item], number: int
 ) -> Generator[Result, None, None]:
-    """Yield what `work` makes of each item, in their order; `number` threads run ahead of its use.
+    """Yield the results of `work` in the order of the items; `number` threads compute them ahead of use.
 
     One thread at a time takes an item, so that their iterator may read a store. An item or its result has a
     place until the caller asks for the next one, and there are `number` places; the caller may still hold one
@@ -126,7 +126,7 @@ def map_ahead(
 
 
 class Spares(Generic[Item]):
-    """Working memory that only one thread at a time may use: as much of it as there are threads."""
+    """Pool of buffers, each used by one thread at a time; one is created whenever none is free."""
 
     def __init__(self, create: Callable[[], Item]) -> None:
         self._create = create
@@ -134,7 +134,7 @@ class Spares(Generic[Item]):
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[Item]:
-        """One that is free."""
+        """Yield a free buffer."""
         try:
             item = self._free.get_nowait()
         except queue.Empty:

@@ -16,7 +16,7 @@ from streamsvm.settings.fit import Settings
 from streamsvm.store import Store
 from streamsvm.training.training_data import TrainingData
 from streamsvm.transforms import apply
-from streamsvm.transforms.fitting import Gather, Kind, Wanted, store_pieces, values_at_a_time
+from streamsvm.transforms.fitting import Gather, Kind, StatisticsRequest, nnz_per_piece, store_pieces
 from streamsvm.transforms.store import TransformedStore
 
 
@@ -28,7 +28,7 @@ class _Reading(NamedTuple):
     token : str
     data : TrainingData
         Without transforms.
-    wanted : tuple of Wanted
+    wanted : tuple of StatisticsRequest
     shift : int
         As for `TransformedStore`.
     kind : {"counts", "moments"}
@@ -38,7 +38,7 @@ class _Reading(NamedTuple):
 
     token: str
     data: TrainingData
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[StatisticsRequest, ...]
     shift: int
     kind: Kind
     memory: int
@@ -73,7 +73,7 @@ def gather_on_cluster(
     no_blocks = np.zeros(1, np.int64)
     data = TrainingData(tuple(paths), store.inner.fingerprint, settings, (), 0, no_blocks, None)
 
-    def gather(wanted: Sequence[Wanted], kind: Kind) -> list[Statistics]:
+    def gather(wanted: Sequence[StatisticsRequest], kind: Kind) -> list[Statistics]:
         from streamsvm.cluster.client import Cluster
 
         found = spans(store.n_rows)
@@ -100,7 +100,7 @@ def gather_on_cluster(
 def _of_span(reading: _Reading, start: int, stop: int) -> list[Statistics]:
     store = on_worker.opened(reading.token, reading.open)
     found = [SpanStatistics(each.n_features, reading.kind) for each in reading.wanted]
-    takes = values_at_a_time(store, reading.memory)
+    takes = nnz_per_piece(store, reading.memory)
     for first, rows in store_pieces(store, takes, start, stop):
         for each, span in zip(reading.wanted, found, strict=True):
             own = apply(each.transforms, rows, where=str(store.path), first=first)

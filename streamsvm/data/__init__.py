@@ -1,1 +1,1 @@
-"""What a block of rows is, and where blocks come from."""
+"""Rows, labels and features in memory; blocks of rows, and the memory plan."""

@@ -38,16 +38,16 @@ def as_matrix(
     error: type[StreamsvmError] = InputError,
     encoding: Mapping[str, Any] | None = None,
 ) -> Matrix:
-    """`X` as a CSR matrix of values in `dtype`.
+    """Return `X` as a CSR matrix of values in `dtype`.
 
     Parameters
     ----------
     X : array_like, scipy sparse matrix or array, DataFrame or AnnData, shape (n, n_features)
     dtype : dtype
     error : type
-        What to raise if `X` is not a matrix of numbers, or a value is not finite in `dtype`; says which.
+        Error to raise if `X` is not a matrix of numbers, or a value is not finite in `dtype`.
     encoding : mapping, optional
-        How the columns of a DataFrame become features, as a model says it (empty if it does not); by default
+        Record of a model of how columns of a DataFrame become features (empty if it has none); by default
         columns of text become categories.
     """
     import scipy.sparse
@@ -81,7 +81,7 @@ def as_matrix(
 def one_row(
     indices: np.ndarray, values: np.ndarray, n_features: int, dtype: np.dtype, error: type[StreamsvmError]
 ) -> Matrix:
-    """One row as a matrix of the features `indices`, which need not be in order, and their values.
+    """Return one row as a matrix, from its feature indices in any order and their values.
 
     Raises `error` unless the indices are distinct, below `n_features`, and as many as the values, which must
     be finite.
@@ -108,7 +108,7 @@ def one_row(
 def _dense_row(
     matrix: np.ndarray, dtype: np.dtype, names: list[str] | None, error: type[StreamsvmError]
 ) -> Matrix:
-    """A dense matrix of one row, without the work of SciPy for any matrix."""
+    """Return a dense matrix of one row as CSR, without the overhead of SciPy."""
     if matrix.dtype.kind not in "fiub":
         raise _not_a_matrix(matrix, error)
     indices = np.flatnonzero(matrix[0])
@@ -132,7 +132,7 @@ def _finite(
     error: type[StreamsvmError],
     names: Sequence[str] | None = None,
 ) -> np.ndarray:
-    """The values of a CSR matrix in `dtype`; raises `error` if one is not finite."""
+    """Return the values of a CSR matrix in `dtype`; raise `error` if one is not finite."""
     with np.errstate(over="ignore"):
         data = np.ascontiguousarray(values, dtype)
     finite = np.isfinite(data)
@@ -148,7 +148,7 @@ def _finite(
 
 
 def check_is_matrix(X: Any, error: type[StreamsvmError] = InputError) -> None:
-    """Raise `error` for what is often given in the place of a matrix: None, a path, or a store."""
+    """Raise `error` if `X` is what is often mistaken for a matrix: None, a path, or a store."""
     if X is None:
         raise error("X is None", remedy=Remedy("give a matrix of numbers, rows by features"))
     is_list = isinstance(X, list | tuple) and bool(X) and all(isinstance(x, str | os.PathLike) for x in X)
@@ -172,7 +172,7 @@ def check_is_matrix(X: Any, error: type[StreamsvmError] = InputError) -> None:
 
 
 def with_layer(X: Any, layer: str | None, raw: bool) -> Any:
-    """AnnData with one of its layers as matrix, or that of ``raw`` and its features; `X` if none is given.
+    """Return AnnData whose matrix is the given layer, or that of ``raw``; `X` itself if neither is given.
 
     Raises
     ------
@@ -196,12 +196,12 @@ def with_layer(X: Any, layer: str | None, raw: bool) -> Any:
 
 
 def label_column(y: Any, label: str | None) -> tuple[Any, str | None]:
-    """`y` and `label`, where `y` may be the name of a column, as `label` is."""
+    """Return `y` and `label`; a `y` that is text names a column, and becomes `label`."""
     return (None, y) if isinstance(y, str) and label is None else (y, label)
 
 
 def labels_of(X: Any, y: Any, label: str | None) -> Any:
-    """The labels of a matrix: `y`, or of AnnData the column `label` of ``obs``, or that entry of ``obsm``.
+    """Return the labels of a matrix: `y`, or for AnnData the column of ``obs`` or entry of ``obsm`` `label`.
 
     Raises
     ------
@@ -226,13 +226,11 @@ def labels_of(X: Any, y: Any, label: str | None) -> Any:
         raise SettingsError("y and label both give the labels; leave one of them out", setting="label")
     if label not in X.obs and label in X.obsm:
         return X.obsm[label]  # an indicator matrix
-    if label not in X.obs:
-        raise InputError(f"X: obs has no column {label!r}; it has {', '.join(map(repr, X.obs)) or 'none'}")
-    return X.obs[label]
+    return _obs_column(X, label, "label", "label")
 
 
 def row_weights(X: Any, weights: Any, n_rows: int) -> np.ndarray:
-    """The weights of the rows of a matrix, float64.
+    """Return the weights of the rows of a matrix, float64.
 
     `weights` are numbers, or the name of a column of the ``obs`` of AnnData.
 
@@ -257,7 +255,7 @@ def row_weights(X: Any, weights: Any, n_rows: int) -> np.ndarray:
 
 
 def row_groups(X: Any, groups: Any, n_rows: int, error: type[StreamsvmError]) -> np.ndarray:
-    """The groups of the rows of a matrix, as ``qid``: see `streamsvm.data.groups.codes_of_groups`.
+    """Return the groups of the rows of a matrix as ``qid``: see `streamsvm.data.groups.codes_of_groups`.
 
     `groups` may be the name of a column of the ``obs`` of AnnData.
     """
@@ -278,7 +276,7 @@ def _obs_column(X: Any, column: str, argument: str, what: str) -> Any:
 
 
 def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, dict[str, Any], Matrix]:
-    """Rows to train on, the classes as `class_record` has them, and the matrix that the rows are from.
+    """Return rows to train on, the entries of `class_record`, and the matrix of the rows.
 
     Parameters
     ----------
@@ -334,7 +332,7 @@ def _encode(y: Any, n_rows: int) -> tuple[np.ndarray, dict[str, Any]]:
 
 
 def _encode_sets(sets: LabelLists) -> tuple[np.ndarray, dict[str, Any]]:
-    """Codes of all labels, and the classes."""
+    """Return the codes of all labels, and the record of the classes."""
     if sets.columns is not None:
         return sets.labels.astype(LABEL_DTYPE), _checked(class_record(sets.columns))
     missing = _first_missing(sets.labels)

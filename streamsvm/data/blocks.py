@@ -1,4 +1,4 @@
-"""The blocks of a store: reading them, to train on or to score."""
+"""Blocks of a store, read to train on or to score."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Blocks:
-    """The blocks of a store: how many, where they start, and reading one of them.
+    """Blocks of successive rows of a store, which are read one at a time.
 
     Parameters
     ----------
@@ -32,11 +32,11 @@ class Blocks:
     cost : float
         The cost of each row whose weights are 1.
     class_weights : ndarray of float64, shape (k,), optional
-        By which the cost of a row of each class is multiplied.
+        Factor of the cost of each row, by its class.
     weighted : bool
-        Whether the cost is multiplied by the weights of the rows, if the store has any.
+        True to multiply the cost by the weights of the rows, if the store has any.
     match : FeatureMatch
-        How the features of the data were found among those of a model.
+        Match of the features of the data with those of a model.
     held_out : HeldOutPart, optional
         Rows whose cost is 0.
 
@@ -79,7 +79,7 @@ class Blocks:
         return len(self.starts) - 1
 
     def read(self, block: int) -> Rows:
-        """The rows of a block; those that are held out have the cost 0."""
+        """Return the rows of a block; held-out rows have the cost 0."""
         rows = self.read_all(block)
         if self._held_out is None:
             return rows
@@ -87,11 +87,11 @@ class Blocks:
         return rows._replace(cost=np.where(held, 0.0, rows.cost))
 
     def numbers(self, block: int) -> np.ndarray:
-        """The numbers of a block's rows in the data as given."""
+        """Return the numbers of a block's rows in the data as given."""
         return self.store.numbers(int(self.starts[block]), int(self.starts[block + 1]))
 
     def read_all(self, block: int) -> Rows:
-        """The rows of a block, with the costs of those that are held out too."""
+        """Return the rows of a block; held-out rows keep their cost."""
         if self._only is not None:
             return self._only
         rows = self.store.rows(int(self.starts[block]), int(self.starts[block + 1]))
@@ -104,7 +104,7 @@ class Blocks:
         return rows
 
     def _costs(self, rows: Rows) -> np.ndarray:
-        """C times the weights of the rows and of their classes."""
+        """Return C times the weights of the rows and of their classes."""
         cost = np.full(rows.n_rows, self._cost)
         if self._weighted and len(rows.cost):
             cost *= rows.cost
@@ -113,7 +113,7 @@ class Blocks:
         return cost
 
     def _cast(self, rows: Rows, first: int) -> np.ndarray:
-        """The values of rows from number `first` on in our dtype; `StoreError` if it cannot hold them."""
+        """Return the values in `self.dtype`; raise `StoreError` if one overflows. Row 0 is number `first`."""
         with np.errstate(over="ignore"):
             data = rows.data.astype(self.dtype, copy=False)
         if data is not rows.data and not np.isfinite(data).all():
@@ -126,14 +126,14 @@ class Blocks:
         return data
 
     def empty(self) -> Rows:
-        """No rows, in the types of those that `read` gives."""
+        """Return no rows, in the dtypes of those that `read` returns."""
         indices, labels = np.zeros(0, self.store.index_dtype), np.zeros(0, LABEL_DTYPE)
         start = np.zeros(1, np.int64)
         rows = Rows(np.zeros(0, self.dtype), indices, start, labels, np.zeros(0), np.zeros(0))
         return rows._replace(label_indptr=start) if self.store.multilabel else rows
 
     def read_to_train(self, block: int) -> Rows:
-        """As `read`, but a row without a known class is an error."""
+        """Return the rows of a block as `read` does; raise `StoreError` if one has no known class."""
         rows = self.read(block)
         if rows.n_rows and not len(rows.label_indptr) and rows.labels.min() < 0:
             row = int(self.starts[block]) + int(np.argmax(rows.labels < 0))

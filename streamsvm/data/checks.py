@@ -1,4 +1,4 @@
-"""What rows must satisfy before compiled code, which does not check, may read them."""
+"""Checks of rows before compiled code, which does not check bounds, may read them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 # Elements checked at a time: the values and their flags stay in the processor's cache.
-PIECE = 2**16
+PIECE_ELEMENTS = 2**16
 
 
 class Violation(NamedTuple):
-    """The first element of `array` (``"data"`` or ``"indices"``) that breaks a rule, and which rule."""
+    """First element of `array` (``"data"`` or ``"indices"``) that breaks a rule, and the reason."""
 
     array: str
     element: int
@@ -38,9 +38,9 @@ def find_violation(
     """
     nnz = len(indices)
     unsigned = indices.view(indices.dtype.str.replace("i", "u"))  # numbers below 0 become very large
-    flags = np.empty(PIECE, np.bool_)
-    for start in range(0, nnz, PIECE):
-        stop = min(start + PIECE, nnz)
+    flags = np.empty(PIECE_ELEMENTS, np.bool_)
+    for start in range(0, nnz, PIECE_ELEMENTS):
+        stop = min(start + PIECE_ELEMENTS, nnz)
         finite = np.isfinite(data[start:stop], out=flags[: stop - start])
         if not finite.all():
             return Violation("data", start + int(np.argmin(finite)), "a value is not finite")
@@ -117,11 +117,11 @@ def row_norms(data: np.ndarray, indptr: np.ndarray) -> np.ndarray:
     norms = np.zeros(len(indptr) - 1, np.float64)
     filled = np.flatnonzero(indptr[1:] > indptr[:-1])  # reduceat would give an empty row the next row's value
     space = np.empty(0)
-    for start, stop in row_pieces(indptr[filled], len(data), PIECE):
+    for start, stop in row_pieces(indptr[filled], len(data), PIECE_ELEMENTS):
         part = filled[start:stop]
         lo, hi = int(indptr[part[0]]), int(indptr[part[-1] + 1])
         if hi - lo > len(space):
-            space = np.empty(max(hi - lo, PIECE))
+            space = np.empty(max(hi - lo, PIECE_ELEMENTS))
         with np.errstate(over="ignore"):  # callers refuse infinite norms and name the row
             squares = np.square(data[lo:hi], dtype=np.float64, out=space[: hi - lo])
             norms[part] = np.add.reduceat(squares, indptr[part] - lo)

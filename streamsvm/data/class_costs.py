@@ -1,4 +1,4 @@
-"""What pairs of classes cost: a table, or a tree of classes whose path length is the cost."""
+"""Costs of pairs of classes: a table, or a tree of classes whose path lengths are the costs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from streamsvm.base.label_values import class_name
 from streamsvm.base.text import printable
 from streamsvm.errors import InputError, Remedy
 
-_DISTINCT = 3  # names of a circle that a message repeats
+_SHOWN_NAMES = 3  # names of a circle that a message repeats
 
 
 def read_costs(source: Any, classes: Sequence[str]) -> np.ndarray:
-    """The costs Δ(y, j) of predicting the class j for a row of the class y.
+    """Read the costs Δ(y, j) of predicting class j for a row of class y.
 
     Parameters
     ----------
@@ -125,7 +125,7 @@ def _read_csv(path: Path, classes: Sequence[str]) -> np.ndarray:
 
 
 def _numbers(fields: list[str], where: str, first_column: int) -> np.ndarray:
-    """The numbers of a line, whose first is in the column `first_column`."""
+    """Parse the numbers of a line; the first one is in column `first_column`."""
     for column, field in enumerate(fields, first_column):
         if not _is_number(field):
             raise InputError(f"{where}, column {column}: {printable(field)!r:.40} is not a number")
@@ -147,7 +147,7 @@ def _check_shape(shape: tuple[int, ...], k: int, where: str) -> None:
 
 
 def _positions(names: Sequence[str], classes: Sequence[str], where: str) -> np.ndarray:
-    """Where each class is among `names`, which must name each of them once."""
+    """Return the position of each class in `names`, which must name each class once."""
     at: dict[str, int] = {}
     known = set(classes)
     for position, name in enumerate(names):
@@ -186,7 +186,7 @@ def _reason(error: Exception) -> str:
 
 
 class ClassTree:
-    """A tree whose nodes are texts, among them all classes; inner nodes may be classes too.
+    """Tree of named nodes, among them all classes; inner nodes may be classes too.
 
     The distance of two classes is the number of edges on the path between them; a table of k x k is never
     made. Nodes are numbered in preorder, so that a parent comes before its children, and the nodes below one
@@ -275,7 +275,7 @@ class ClassTree:
     __hash__ = None  # type: ignore[assignment]
 
     def distance(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Edges between the classes of codes `a` and `b`, which broadcast; int64.
+        """Return the number of edges between the classes `a` and `b` (codes, which broadcast), int64.
 
         The deeper end of each path goes up by one edge at a time, until the ends meet: as many steps as the
         longest path has edges.
@@ -294,12 +294,12 @@ class ClassTree:
         return edges.reshape(shape)
 
     def to_record(self) -> dict[str, Any]:
-        """The tree as JSON: ``nodes``, and ``parents`` as numbers of nodes."""
+        """Return the tree as JSON: ``nodes``, and ``parents`` as numbers of nodes."""
         return {"nodes": self.nodes, "parents": self.parent.tolist()}
 
     @classmethod
     def from_record(cls, record: Any, classes: Sequence[str], *, where: str = "tree") -> Self:
-        """The tree of a record; raises `InputError` unless `to_record` can have given it."""
+        """Return the tree of a record; raise `InputError` unless `to_record` can have made it."""
         nodes, parents = (
             (record.get("nodes"), record.get("parents")) if isinstance(record, dict) else (None, None)
         )
@@ -318,7 +318,7 @@ class ClassTree:
 
 
 def read_tree(source: Any, classes: Sequence[str]) -> ClassTree:
-    """A tree of classes.
+    """Read a tree of classes.
 
     Parameters
     ----------
@@ -372,7 +372,7 @@ def read_tree(source: Any, classes: Sequence[str]) -> ClassTree:
 
 
 def _preorder(names: list[str], parents: list[int], where: str, lines: Mapping[str, int]) -> list[int]:
-    """The nodes in preorder; raises `InputError` unless they are one tree."""
+    """Return the nodes in preorder; raise `InputError` unless they are one tree."""
     roots = [v for v, parent in enumerate(parents) if parent < 0]
     if len(roots) > 1:
         first, second = (f"{printable(names[v])!r:.60}" for v in roots[:2])
@@ -397,7 +397,7 @@ def _preorder(names: list[str], parents: list[int], where: str, lines: Mapping[s
             seen.add(v)
             v = parents[v]
         circle = [v]
-        while parents[circle[-1]] != v and len(circle) < _DISTINCT:
+        while parents[circle[-1]] != v and len(circle) < _SHOWN_NAMES:
             circle.append(parents[circle[-1]])
         line = f", line {lines[names[v]]}" if names[v] in lines else ""
         shown = " -> ".join(f"{printable(names[node])!r:.60}" for node in circle)

@@ -9,24 +9,24 @@ import numpy as np
 
 from streamsvm.errors import Remedy, StreamsvmError, StreamsvmWarning, warn
 
-_MOST_ROWS = 20  # that may all have different values of a category
+_MAX_DISTINCT_VALUES = 20  # that may all have different values of a category
 
 
 def encoded(
     X: Any, encoding: Mapping[str, Any] | None, error: type[StreamsvmError]
 ) -> tuple[Any, Any, dict[str, Any] | None]:
-    """The matrix of a DataFrame, the names of its features, and how columns became them.
+    """Return the matrix of a DataFrame, the names of its features, and the record of their encoding.
 
-    The last is None if all columns hold numbers and are the features.
+    The record is None if all columns hold numbers and are the features.
 
     Parameters
     ----------
     X : DataFrame
     encoding : mapping, optional
-        What a model says of columns, which is empty if it says nothing; None to take each column of text as a
-        category of the values that it has. See docs/formats.md.
+        Record of a model, which is empty if it has none; None to make each column of text a category of the
+        values that it has. See docs/formats.md.
     error : type
-        What to raise for a column that the encoding does not fit, or that cannot be a category; names it.
+        Error to raise for a column that does not fit the encoding, or cannot be a category.
     """
     import scipy.sparse
 
@@ -60,7 +60,7 @@ def encoded(
             texts = _texts(name, column, error)
             given = sum(map(bool, texts))
             values = entry.setdefault("values", sorted(set(texts) - {""}))
-            if not known and (not values or len(values) == given > _MOST_ROWS):
+            if not known and (not values or len(values) == given > _MAX_DISTINCT_VALUES):
                 what = "another value in each row: that is no category" if values else "no value"
                 raise error(f"X, column {name!r} has {what}", remedy=Remedy("leave it out"))
             code = {value: at for at, value in enumerate(values)}
@@ -81,7 +81,7 @@ def encoded(
 
 
 def _texts(name: str, column: Any, error: type[StreamsvmError]) -> list[str]:
-    """The values of a column as text, whole numbers without a point; empty where they are missing."""
+    """Return the values of a column as text, whole numbers without a point; "" where they are missing."""
     texts = []
     for value, missing in zip(column.tolist(), column.isna(), strict=True):
         if not missing and not isinstance(value, str | int | float):

@@ -16,12 +16,12 @@ GIVE_GROUPS = Remedy(
 
 
 def group_starts(qid: np.ndarray) -> np.ndarray:
-    """The first row of each group, followed by the number of rows."""
+    """Return the first row of each group, followed by the number of rows."""
     return np.concatenate([np.flatnonzero(np.diff(qid, prepend=qid[:1] - 1)), [len(qid)]])
 
 
 def in_group_order(qid: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """The rows of all groups, shape (n_rows,), with the groups in `order` and each group's rows in theirs."""
+    """Return all row numbers with the groups in `order`; the rows of each group keep their order."""
     starts = group_starts(qid)
     sizes = np.diff(starts)[order]
     before = np.cumsum(sizes) - sizes
@@ -29,7 +29,7 @@ def in_group_order(qid: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 
 def codes_of_groups(groups: Any, n_rows: int, error: type[StreamsvmError]) -> np.ndarray:
-    """Groups as they are given, one value for each row, as ``qid``: 0, 1, ... in the order of the rows.
+    """Return given groups, one value for each row, as ``qid``: 0, 1, ... in the order of the rows.
 
     Raises `error` if there is not one for each row, one is missing, or the rows of a group do not stand
     together.

@@ -1,4 +1,4 @@
-"""Rows that are held out of a training by a hash of their numbers: no copy of the data is made."""
+"""Rows that are held out of training, chosen by a hash of their numbers without copying the data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_GROUPS = np.zeros(0, np.int64)
 
 
 class HeldOutPart(NamedTuple):
-    """One of several parts of the rows, all of about the same size.
+    """One of several parts of the rows, which have about the same size.
 
     The part of a row is a hash (the finalizer of SplitMix64, Steele et al. 2014) of its number in the data as
     given, or of its group: so it is known before transforms are fitted and rows are put in slices.
@@ -27,7 +27,7 @@ class HeldOutPart(NamedTuple):
     parts: int
 
     def has(self, numbers: np.ndarray, qid: np.ndarray = _NO_GROUPS) -> np.ndarray:
-        """Which rows are of this part, bool of shape (n_rows,), by their numbers and their groups, if any."""
+        """Return a mask of the rows of this part, by the rows' numbers or their groups, if any."""
         keys = qid if len(qid) else numbers
         mixed = keys.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -36,17 +36,17 @@ class HeldOutPart(NamedTuple):
         return mixed % np.uint64(self.parts) == np.uint64(self.part - 1)
 
     def kept(self, first: int, rows: Rows) -> np.ndarray:
-        """Which of the rows from number `first` on are not of this part."""
+        """Return a mask of the rows outside this part; `first` is the number of the first row."""
         return ~self.has(np.arange(first, first + rows.n_rows), rows.qid)
 
 
 def held_out_part(settings: Settings) -> HeldOutPart | None:
-    """The part of the rows that the settings hold out, if they do."""
+    """Return the part of the rows that the settings hold out, or None."""
     return None if settings.hold_out is None else HeldOutPart(*parse_part(settings.hold_out))
 
 
 def is_trained_on(store: Store, settings: Settings, begin: int, end: int) -> np.ndarray:
-    """Which of the rows ``begin:end`` of a store have a weight above 0 and are not held out."""
+    """Return a mask of the rows ``begin:end`` of a store that have a positive weight and are not held out."""
     used = np.ones(end - begin, bool)
     if store.weighted and settings.sample_weight != NONE:
         used = store.weights(begin, end) > 0
@@ -58,7 +58,7 @@ def is_trained_on(store: Store, settings: Settings, begin: int, end: int) -> np.
 
 
 class AllBlocks(Protocol):
-    """Blocks that can be read with the costs of all rows."""
+    """Source of blocks that can be read with the costs of all rows."""
 
     starts: np.ndarray
 
@@ -68,7 +68,7 @@ class AllBlocks(Protocol):
 
 
 class HeldOutBlocks:
-    """The rows of a part of the blocks that are trained on: all others, and rows of weight 0, cost 0."""
+    """Blocks in which only the held-out rows count: their cost is 1, that of all other rows 0."""
 
     def __init__(self, blocks: AllBlocks, part: HeldOutPart) -> None:
         self._blocks = blocks

@@ -1,4 +1,4 @@
-"""Rows with several labels each: what Python users give as `y`, and codes in the order of other classes."""
+"""Rows with several labels each: parsing of `y`, and recoding to the order of other classes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from streamsvm.data.checks import first_labels
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, StreamsvmWarning, warn
 
-_SETS = (list, tuple, set, frozenset, np.ndarray)
+_COLLECTIONS = (list, tuple, set, frozenset, np.ndarray)
 
 
 class LabelLists(NamedTuple):
-    """The labels of rows that may have several each; those of row i are ``labels[indptr[i]:indptr[i + 1]]``.
+    """Labels of rows that may have several each; row i has ``labels[indptr[i]:indptr[i + 1]]``.
 
     Attributes
     ----------
@@ -34,7 +34,7 @@ class LabelLists(NamedTuple):
 
 
 def label_lists(y: Any, n_rows: int) -> LabelLists | None:
-    """The labels of `n_rows` rows that may have several each; None if `y` has one label for each row.
+    """Return the labels of `n_rows` rows that may have several each; None if `y` has one for each row.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def label_lists(y: Any, n_rows: int) -> LabelLists | None:
     if (isinstance(y, np.ndarray) and y.dtype != object) or not hasattr(y, "__iter__"):
         return None
     each: list[Any] = list(y)
-    among = [isinstance(labels, _SETS) and getattr(labels, "ndim", 1) == 1 for labels in each]
+    among = [isinstance(labels, _COLLECTIONS) and getattr(labels, "ndim", 1) == 1 for labels in each]
     if not any(among):
         return None
     _check_length(len(each), n_rows)
@@ -98,7 +98,7 @@ def _check_length(found: int, n_rows: int) -> None:
 
 
 def known_codes(y: Any, n_rows: int, classes: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """Codes of the labels in `classes`, as `with_label_sets` takes them; None for one label a row.
+    """Return the codes of labels among `classes`, for `with_label_sets`; None if each row has one label.
 
     A `StreamsvmWarning` counts labels that are not among them.
     """
@@ -135,14 +135,14 @@ def distinct_sets(codes: np.ndarray, indptr: np.ndarray) -> tuple[np.ndarray, np
 
 
 def row_with_a_label_twice(codes: np.ndarray, indptr: np.ndarray, distinct: np.ndarray) -> int | None:
-    """The first row with a code from 0 on twice; `distinct` is the `indptr` of its `distinct_sets`."""
+    """Return the first row that has a code twice, or None; `distinct` is the `indptr` of `distinct_sets`."""
     known = np.concatenate([[0], np.cumsum(codes >= 0)])[indptr]
     fewer = np.diff(distinct) < np.diff(known)
     return int(np.argmax(fewer)) if fewer.any() else None
 
 
 def with_label_sets(rows: Rows, codes: np.ndarray, indptr: np.ndarray) -> Rows:
-    """Rows with the labels ``codes[indptr[i]:indptr[i + 1]]``, in any order; those of -1 are left out.
+    """Return rows with the labels ``codes[indptr[i]:indptr[i + 1]]``, in any order; codes of -1 are left out.
 
     Raises `InputError` if a row has a label twice.
     """
@@ -155,7 +155,7 @@ def with_label_sets(rows: Rows, codes: np.ndarray, indptr: np.ndarray) -> Rows:
 
 
 def recode(rows: Rows, code_of: np.ndarray) -> Rows:
-    """Rows whose label of the code c has the code ``code_of[c]``; -1 for unknown labels.
+    """Return rows in which each label code c is replaced by ``code_of[c]``; -1 for unknown labels.
 
     Parameters
     ----------

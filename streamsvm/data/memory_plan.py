@@ -1,4 +1,4 @@
-"""The memory plan: how a budget is divided between weights, blocks and scratch, and where blocks start."""
+"""Memory plan: division of a budget between weights, blocks and scratch; cutting of blocks."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COMMON_DUAL_CLASSES = 2000
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How much memory each part of a fit may use, decided before the first row is read; sizes in bytes.
+    """Memory of each part of a fit in bytes, decided before the first row is read.
 
     Memory-mapped files (weights that do not fit, duals of the last pass) are not counted: the operating
     system caches as many of their pages as it has room for.
@@ -68,12 +68,12 @@ class Plan:
 
     @property
     def total(self) -> int:
-        """The most that the plan uses: less than the budget if the store is too small to fill it."""
+        """Maximum memory that the plan uses: less than the budget if the store is too small to fill it."""
         return self.fixed + self.dual_bytes + LIVE_BLOCKS * min(self.largest_block, self.block_bytes)
 
     @property
     def largest_block(self) -> int:
-        """Bytes of the largest block that an unlimited budget would give."""
+        """Bytes of the largest block under an unlimited budget."""
         labels = self.label_bytes * self.max_block_labels
         return self.row_bytes * self.max_block_rows + self.nnz_bytes * self.max_block_nnz + labels
 
@@ -126,7 +126,7 @@ def make_plan(
     held_row_bytes : int
         Bytes of each row of a block that is trained on, beside those of any training.
     weights_in_memory, average_in_memory, sparse, pool_bytes, common_dual, needs_cluster
-        Where the weights are. This is only recorded in the plan: `shared` includes their memory.
+        Placement of the weights, only recorded in the plan: `shared` includes their memory.
     """
     decode = 8 * store.chunk_nnz * (store.dtype.itemsize + store.index_dtype.itemsize)
     scratch = columns * (2 * dtype.itemsize + 3 * 8 + 2) + 16 * columns  # the second for a sorted copy
@@ -175,12 +175,12 @@ def make_plan(
 
 
 def dual_id_dtype(n_ids: int) -> np.dtype:
-    """The smallest unsigned integer type that can hold every id of a dual: that of a class, mostly."""
+    """Return the smallest unsigned integer type for the ids of duals, which mostly are classes."""
     return np.min_scalar_type(max(n_ids - 1, 0))
 
 
 def longest_group(store: Store) -> int:
-    """Rows of the longest group of a store that has groups."""
+    """Return the number of rows of the longest group of a store that has groups."""
     longest, first, last = 0, 0, None
     for begin in range(0, store.n_rows, _SCAN_ROWS):
         qid = store.groups(begin, min(begin + _SCAN_ROWS, store.n_rows))
@@ -192,7 +192,7 @@ def longest_group(store: Store) -> int:
 
 
 class _Units(NamedTuple):
-    """Successive units of a store that no block divides: rows, or groups of rows where it has these.
+    """Successive units of a store that no block divides: rows, or groups of rows if it has groups.
 
     Attributes
     ----------
@@ -235,7 +235,7 @@ def _units(store: Store, plan: Plan) -> Iterator[_Units]:
 
 
 def _at(indptr: Callable[[int, int], np.ndarray], rows: np.ndarray) -> np.ndarray:
-    """The row pointers of some rows, which increase, where ``indptr(start, stop)`` reads a range of them."""
+    """Read the row pointers of increasing `rows`, by ``indptr(start, stop)``, which reads a range."""
     found = np.empty(len(rows), np.int64)
     at = 0
     while at < len(rows):
@@ -247,7 +247,7 @@ def _at(indptr: Callable[[int, int], np.ndarray], rows: np.ndarray) -> np.ndarra
 
 
 def least_budget(store: Store, plan: Plan) -> tuple[int, int]:
-    """The smallest budget with which `plan` could hold the largest row, or group, and its non-zeros."""
+    """Return the smallest budget that can hold the largest row (or group), and its non-zeros."""
     largest = longest = 0
     for units in _units(store, plan):
         largest = max(largest, int(np.diff(units.cost).max()))
@@ -259,7 +259,7 @@ def least_budget(store: Store, plan: Plan) -> tuple[int, int]:
 
 
 def _too_small(store: Store, plan: Plan) -> PlanError:
-    """The error for a plan whose blocks cannot hold the largest unit; says which budget is enough."""
+    """Return the error, with a sufficient budget, for a plan whose blocks cannot hold the largest unit."""
     need, longest = least_budget(store, plan)
     unit = "group of rows" if store.grouped else "row"
     return PlanError(
@@ -291,7 +291,8 @@ def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
         If the budget cannot hold the largest row, or group of rows; says which budget can.
     """
     starts = [0]
-    rows_left, nnz_left, bytes_left = plan.max_block_rows, plan.max_block_nnz, plan.block_bytes
+    limits = plan.max_block_rows, plan.max_block_nnz, plan.block_bytes
+    rows_left, nnz_left, bytes_left = limits
     for rows, offsets, cost in _units(store, plan):
         at, n = 0, len(rows) - 1
         while at < n:
@@ -307,11 +308,7 @@ def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
                     end = at + 1  # it has more than the largest block should, but fits in memory
                 else:
                     starts.append(row)
-                    rows_left, nnz_left, bytes_left = (
-                        plan.max_block_rows,
-                        plan.max_block_nnz,
-                        plan.block_bytes,
-                    )
+                    rows_left, nnz_left, bytes_left = limits
                     continue
             rows_left -= int(rows[end] - rows[at])
             nnz_left -= int(offsets[end] - offsets[at])
@@ -321,7 +318,7 @@ def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
 
 
 def available_memory() -> int:
-    """Bytes that are left for this process and for cached pages of its files."""
+    """Return the bytes that are left for this process and for cached pages of its files."""
     available = memory_limit() - private_memory()
     with contextlib.suppress(OSError, StopIteration), open("/proc/meminfo") as file:
         line = next(line for line in file if line.startswith("MemAvailable:"))
@@ -330,7 +327,7 @@ def available_memory() -> int:
 
 
 def private_memory() -> int:
-    """Bytes of memory that this process uses now, without memory-mapped files.
+    """Return the bytes of memory that this process uses now, without memory-mapped files.
 
     On systems that do not report this (Linux does), the peak of all resident memory.
     """
@@ -339,7 +336,7 @@ def private_memory() -> int:
 
 
 def peak_private_memory() -> int:
-    """The most bytes that this process has used since `forget_peak`, less what it has of mapped files now.
+    """Return the peak memory since `forget_peak`, less the memory-mapped files that are resident now.
 
     It had more or less of them at its peak: the system says no more.
     """
@@ -356,7 +353,7 @@ def forget_peak() -> None:
 
 
 def _status() -> dict[str, int]:
-    """What Linux says of this process's memory, in bytes."""
+    """Read the memory figures of this process from /proc (Linux), in bytes."""
     try:
         with open("/proc/self/status") as file:
             lines = [line.split() for line in file if line.endswith(" kB\n")]

@@ -1,4 +1,4 @@
-"""Names of features: which column of a model each column of the data is."""
+"""Names of features, and matching of the columns of data with those of a model."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 from streamsvm.base import format
 from streamsvm.errors import FeatureError, Message, Remedy, StreamsvmWarning, warn
 
-_FEW = 3  # names that an error lists
+_SHOWN_NAMES = 3  # names that an error lists
 
 
 def feature_names(labels: Iterable[Any], where: str) -> list[str] | None:
-    """The texts of a table's column labels; None where they only count the columns, as 0, 1, 2, ...
+    """Return the column labels of a table as text; None if they only count the columns: 0, 1, 2, ...
 
     A name that occurs again is followed by -1, -2, ..., as ``AnnData.var_names_make_unique`` numbers it. A
     `StreamsvmWarning`, which begins with `where`, says how many are.
@@ -29,7 +29,7 @@ def feature_names(labels: Iterable[Any], where: str) -> list[str] | None:
         names, repeated = _numbered(names, taken)
         warn(
             StreamsvmWarning(
-                f"{where}: names that several features share: {len(repeated):,} ({first_of(repeated)}); they "
+                f"{where}: names that several features share: {len(repeated):,} ({examples(repeated)}); they "
                 "are numbered in the order of the file, so data in another order may be matched wrongly",
                 remedy=Remedy("give each feature a name of its own, such as the ID of a gene"),
             )
@@ -38,7 +38,7 @@ def feature_names(labels: Iterable[Any], where: str) -> list[str] | None:
 
 
 def _numbered(names: list[str], taken: set[str]) -> tuple[list[str], list[str]]:
-    """The names, of which none occurs twice, and those that did; `taken` grows by the new ones."""
+    """Return the names made distinct, and those that were repeated; the new names are added to `taken`."""
     found, times = [], Counter[str]()
     seen: set[str] = set()
     for name in names:
@@ -54,7 +54,7 @@ def _numbered(names: list[str], taken: set[str]) -> tuple[list[str], list[str]]:
 
 @dataclasses.dataclass(frozen=True)
 class FeatureMatch:
-    """Which feature of a model each feature of the data is.
+    """Match of the features of the data with those of a model.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class FeatureMatch:
         Features that both have; those that the model alone has, which are zero in all rows; those that the
         data alone has, which are left out.
     message : Message or None
-        What a user must know about the match, on one line; None if there is nothing.
+        Warning about the match, on one line; None if nothing is worth one.
     """
 
     columns: np.ndarray | None = None
@@ -96,7 +96,7 @@ def match_features(
     names, model_names : sequence of str, or None
         Without duplicates; None if features have no names.
     where, model : str
-        What a message calls the data and the model.
+        Names of the data and the model in messages.
 
     Returns
     -------
@@ -127,13 +127,13 @@ def match_features(
     matched = len(column) - len(missing)
     parts = []
     if missing:
-        parts.append(f"{len(missing):,} are missing and taken as 0 ({first_of(missing)})")
+        parts.append(f"{len(missing):,} are missing and taken as 0 ({examples(missing)})")
     if unknown:
-        parts.append(f"{len(unknown):,} are unknown to it and left out ({first_of(unknown)})")
+        parts.append(f"{len(unknown):,} are unknown to it and left out ({examples(unknown)})")
     if not matched:
         raise FeatureError(
             f"{where} has none of the {len(column):,} features of {model} (those have names such as "
-            f"{first_of(model_names)}; the data's are {first_of(names)}); give data with names of the same "
+            f"{examples(model_names)}; the data's are {examples(names)}); give data with names of the same "
             "kind, such as IDs of genes where the model has IDs",
             missing=len(missing),
             unknown=len(unknown),
@@ -152,7 +152,7 @@ def match_features(
 def move_columns(
     data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, columns: np.ndarray, n_features: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """CSR rows with each index replaced by its entry in `columns`, and left out where that is below 0.
+    """Return CSR rows with each index replaced by its entry in `columns`, or left out if that is below 0.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def move_columns(
 def sort_rows(
     data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, n_features: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`data` and `indices` with the indices increasing within each row; the arrays given may be changed."""
+    """Return `data` and `indices` with indices increasing within each row; may modify its arguments."""
     import scipy.sparse
 
     matrix = scipy.sparse.csr_array((data, indices, indptr), shape=(len(indptr) - 1, n_features))
@@ -191,6 +191,7 @@ def sort_rows(
     return matrix.data, matrix.indices.astype(indices.dtype, copy=False)
 
 
-def first_of(names: Sequence[str]) -> str:
-    """The first few of some names, quoted."""
-    return ", ".join(repr(name) for name in names[:_FEW]) + (", ..." if len(names) > _FEW else "")
+def examples(names: Sequence[str]) -> str:
+    """Return the first few names, quoted."""
+    more = ", ..." if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(map(repr, names[:_SHOWN_NAMES])) + more

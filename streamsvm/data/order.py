@@ -1,4 +1,4 @@
-"""Whether rows come in groups of alike labels: sorted by label, or by something that goes with it.
+"""Detection of rows in groups of alike labels: sorted by label, or by something related to it.
 
 Rows learned from in such an order make a worse model than the same rows shuffled, and each is predicted
 after others of its label, so that the progressive accuracy is no estimate of any accuracy on new data.
@@ -25,15 +25,16 @@ STREAM_WARNING = Message(
     "there is no progressive accuracy, as it would say nothing of new data",
     Remedy("shuffle the input first, or fit a store that {} has shuffled", Call("convert")),
 )
-_LIMIT = 0.2
-_DEVIATIONS = 15  # from what random order gives, in its standard deviations: few rows may be so by chance
-_STREAM_GROUP = 32  # rows: runs of a few alike labels do not matter to it, longer ones do
-_STREAM_FEWEST = 8  # groups: the first few rows of a stream are no reason to complain
-_PIECE = 2**18  # labels read at a time
+_MIN_ASSOCIATION = 0.2
+_MIN_DEVIATIONS = 15  # standard deviations from random order: few rows may be so by chance
+# In a stream, runs of a few alike labels do not matter, longer ones do; its first rows are no reason to warn.
+_GROUP_ROWS = 32
+_MIN_GROUPS = 8
+_PIECE_ROWS = 2**18  # labels read at a time
 
 
 class LabelGroups:
-    """Counts labels by groups of successive rows, as they come; memory for the classes alone.
+    """Counter of labels by groups of successive rows, in memory proportional to the classes.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ class LabelGroups:
     size : int
         Rows a group. The last ones count when they make a group.
     fewest : int
-        With fewer groups nothing is said.
+        With fewer groups, the association is 0.
 
     Attributes
     ----------
@@ -51,24 +52,24 @@ class LabelGroups:
         and those of the group begun.
     """
 
-    def __init__(self, state: Any = (), size: int = _STREAM_GROUP, fewest: int = _STREAM_FEWEST) -> None:
+    def __init__(self, state: Any = (), size: int = _GROUP_ROWS, fewest: int = _MIN_GROUPS) -> None:
         self.size = size
         self.fewest = fewest
         self.state = np.array(state, np.float64).reshape(3, -1)
 
     @staticmethod
     def is_state(value: Any, n_classes: int) -> bool:
-        """Whether a value from JSON could be the state of groups in a stream of so many classes."""
+        """Return True if a value from JSON is a valid state for a stream of `n_classes` classes."""
         return (
             isinstance(value, list)
             and len(value) == 3
             and all(isinstance(row, list) and len(row) == len(value[0]) <= n_classes for row in value)
             and all(type(x) is float and 0 <= x < 2.0**53 for row in value for x in row)
-            and sum(value[2]) < _STREAM_GROUP
+            and sum(value[2]) < _GROUP_ROWS
         )
 
     def add(self, labels: np.ndarray) -> None:
-        """Take the class codes of the next rows; those below 0 are left out."""
+        """Add the class codes of the next rows; those below 0 are left out."""
         labels = labels[labels >= 0].astype(np.int64)
         if len(labels) == 0:
             return
@@ -94,7 +95,7 @@ class LabelGroups:
 
     @property
     def association(self) -> float:
-        """Cramér's V of label and group; 0 where it may be that by chance."""
+        """Cramér's V of label and group; 0 if it is not significant."""
         squares, counts, _ = self.state[:, self.state[1] > 0]
         n, k = counts.sum(), len(counts)
         n_groups = n // self.size
@@ -102,25 +103,25 @@ class LabelGroups:
             return 0.0
         freedom = (k - 1) * (n_groups - 1)
         excess = (squares / counts).sum() / self.size - 1 - freedom / (n - 1)  # of chi-squared, over n
-        if excess * n < _DEVIATIONS * np.sqrt(2 * freedom):
+        if excess * n < _MIN_DEVIATIONS * np.sqrt(2 * freedom):
             return 0.0
         largest = min(size - (size - 1) ** 2 / (n - 1) for size in (k, n_groups)) - 1
         return float(np.sqrt(excess / largest))
 
     @property
     def alike(self) -> bool:
-        """Whether the rows come in groups of alike labels."""
-        return self.association >= _LIMIT
+        """True if the rows come in groups of alike labels."""
+        return self.association >= _MIN_ASSOCIATION
 
 
 def block_warning(store: Store, n_blocks: int) -> str | None:
-    """What to say of a store whose blocks hold other labels each, if they do; reads the labels alone."""
+    """Return a warning if the blocks of a store hold different labels, else None; reads all labels."""
     if store.shuffled or n_blocks < 2:
         return None
     # Of one size, for a short last block would weigh too much.
     groups = LabelGroups(size=store.n_rows // n_blocks, fewest=2)
-    for start in range(0, store.n_rows, _PIECE):
-        groups.add(store.labels(start, min(start + _PIECE, store.n_rows)))
+    for start in range(0, store.n_rows, _PIECE_ROWS):
+        groups.add(store.labels(start, min(start + _PIECE_ROWS, store.n_rows)))
     if not groups.alike:
         return None
     return Message(

@@ -14,11 +14,11 @@ _POLL_SECONDS = 0.2  # between two questions whether to stop, while an item is a
 
 
 class Stopped(Exception):
-    """Raised by a `Prefetcher` whose `stop` answered true while it waited for an item."""
+    """Signal that the `stop` of a `Prefetcher` returned True while it waited for an item."""
 
 
 class Prefetcher(Generic[T]):
-    """An iterator over `items` that are produced in a thread, one ahead of their use.
+    """Iterator over `items` that are produced in a thread, one ahead of their use.
 
     Parameters
     ----------
@@ -28,8 +28,8 @@ class Prefetcher(Generic[T]):
         Asked while an item is awaited: a pipe may stay silent for ever. If it answers true, `Stopped` is
         raised.
     join : bool
-        Whether `close` waits for the thread. Without, a thread that waits for a silent pipe is left
-        behind when the process ends.
+        True if `close` waits for the thread. If False, a thread that waits for a silent pipe is left behind
+        until the process ends.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class Prefetcher(Generic[T]):
                     raise Stopped from None
 
     def close(self) -> None:
-        """End the thread, after the item in work."""
+        """End the thread after the item that it is producing."""
         self._wanted.put(False)
         if self._join:
             self._thread.join()

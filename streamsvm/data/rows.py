@@ -1,4 +1,4 @@
-"""A batch of CSR rows with labels: what stores and text deliver to the kernels."""
+"""Batches of CSR rows with labels, as stores and text readers deliver them to the kernels."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Rows(NamedTuple):
         return len(self.labels)
 
     def class_counts(self, n_classes: int) -> np.ndarray:
-        """The number of rows that have each label and a weight above 0, which their costs are."""
+        """Return the number of rows of each class with a positive weight; weights are read from `cost`."""
         codes = self.label_codes if len(self.label_indptr) else self.labels
         if len(self.cost):
             of_label = np.diff(self.label_indptr) if len(self.label_indptr) else 1
@@ -63,7 +63,7 @@ class Rows(NamedTuple):
 
 
 def unread_rows(n_rows: int) -> Rows:
-    """So many rows without values or labels: what is known of rows that other processes read."""
+    """Return `n_rows` rows without values or labels, in place of rows that other processes read."""
     return Rows(
         np.zeros(0), np.zeros(0, np.int32), np.zeros(1, np.int64),
         np.broadcast_to(np.int32(0), n_rows), np.zeros(0),

@@ -16,14 +16,14 @@ from typing import Literal
 
 import numpy as np
 
-BYTES = {"counts": 8, "moments": 32}  # of a feature
-_LEAST_SPAN, _MOST_SPANS = 2**17, 64
-_SLICE = 2**16  # features of two spans that are joined at a time
+BYTES_PER_FEATURE = {"counts": 8, "moments": 32}  # of a feature
+_MIN_SPAN_ROWS, _MAX_SPANS = 2**17, 64
+_PIECE_FEATURES = 2**16  # features of two spans that are joined at a time
 
 
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """Of each feature, float64 of shape (n_features,).
+    """Statistics of each feature, float64 of shape (n_features,).
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Statistics:
         return deviations / n + centre**2 * share * (1 - share)
 
     def times(self, weights: np.ndarray) -> Statistics:
-        """The statistics of the features multiplied by `weights`, which are above 0."""
+        """Return the statistics of the features multiplied by `weights`, which are above 0."""
         if self.kind == "counts":
             return self
         centre, deviations, largest = self.moments
@@ -77,13 +77,13 @@ class Statistics:
         )
 
     def take(self, columns: np.ndarray) -> Statistics:
-        """The statistics of some of the features."""
+        """Return the statistics of some of the features."""
         arrays = (self.count, self.centre, self.deviations, self.largest)
         return Statistics(self.n_rows, *(None if each is None else each[columns] for each in arrays))  # type: ignore[arg-type]
 
 
 class SpanStatistics:
-    """Gathers the statistics of consecutive rows, whose indices must be below `n_features`."""
+    """Accumulator of the statistics of consecutive rows, whose indices must be below `n_features`."""
 
     def __init__(self, n_features: int, kind: Literal["counts", "moments"] = "moments") -> None:
         from streamsvm.kernels import statistics as kernels  # numba takes long to load
@@ -102,14 +102,14 @@ class SpanStatistics:
             self._kernels.add_moments(data, indices, self._count, self._moments)
 
     def result(self) -> Statistics:
-        """The statistics of the rows so far."""
+        """Return the statistics of the rows so far."""
         if self._moments is None:
             return Statistics(self._n_rows, self._count)
         return Statistics(self._n_rows, self._count, *np.ascontiguousarray(self._moments.T))
 
 
 class StatisticsBuilder:
-    """Gathers the statistics of rows that come in pieces, span by span.
+    """Accumulator of the statistics of rows that come in pieces, span by span.
 
     Parameters
     ----------
@@ -146,19 +146,19 @@ class StatisticsBuilder:
                 self._span = SpanStatistics(self._n_features, self._kind)
 
     def result(self) -> Statistics:
-        """The statistics of the rows so far; nothing can be added then."""
+        """Return the statistics of the rows so far; no rows can be added afterwards."""
         span = self._span.result()
         return span if self._before is None else _add(self._before, span)
 
 
 def spans(n_rows: int) -> list[tuple[int, int]]:
-    """The first row of each span of so many rows, and the one after its last; there is one at least."""
-    length = max(_LEAST_SPAN, -(-n_rows // _MOST_SPANS))
+    """Return the bounds (start, stop) of the spans of `n_rows` rows; there is at least one."""
+    length = max(_MIN_SPAN_ROWS, -(-n_rows // _MAX_SPANS))
     return [(start, min(start + length, n_rows)) for start in range(0, max(n_rows, 1), length)]
 
 
 def join_spans(parts: Iterable[Sequence[Statistics]]) -> list[Statistics]:
-    """Several statistics of all rows, from those of each span, in order; there is one at least."""
+    """Join the statistics of spans of rows, in order; each part has several statistics of one span."""
     each = iter(parts)
     joined = copy.deepcopy(list(next(each)))
     for span in each:
@@ -167,13 +167,13 @@ def join_spans(parts: Iterable[Sequence[Statistics]]) -> list[Statistics]:
 
 
 def _add(first: Statistics, second: Statistics) -> Statistics:
-    """The statistics of two spans of rows together, in the arrays of the first."""
+    """Return the statistics of two spans of rows together, in the arrays of the first."""
     n_rows = first.n_rows + second.n_rows
     if first.kind == "counts":
         first.count[:] += second.count
         return dataclasses.replace(first, n_rows=n_rows)
-    for start in range(0, len(first.count), _SLICE):
-        part = slice(start, start + _SLICE)
+    for start in range(0, len(first.count), _PIECE_FEATURES):
+        part = slice(start, start + _PIECE_FEATURES)
         n, m = first.count[part], second.count[part]
         (mean, deviations, largest), others = ([a[part] for a in each.moments] for each in (first, second))
         share = m / np.maximum(n + m, 1)
@@ -186,5 +186,5 @@ def _add(first: Statistics, second: Statistics) -> Statistics:
 
 
 def bytes_needed(n_rows: int, n_features: int, kind: Literal["counts", "moments"]) -> int:
-    """Bytes of memory that gathering takes: of several spans, one is copied to be joined to those before."""
-    return BYTES[kind] * n_features * (1 if len(spans(n_rows)) == 1 else 3)
+    """Return the bytes of memory that gathering takes; joining several spans needs two copies more."""
+    return BYTES_PER_FEATURE[kind] * n_features * (1 if len(spans(n_rows)) == 1 else 3)

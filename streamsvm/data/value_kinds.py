@@ -1,4 +1,4 @@
-"""What the values of data look like, to notice data that was prepared otherwise than the training data."""
+"""Kinds of values, to detect data that was prepared differently from the training data."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import numpy as np
 from streamsvm.errors import Message, Remedy, StreamsvmWarning, warn
 
 VALUES_IN = "values_in"  # entry of the records of runs and models
-MOST_VALUES = 2**16  # that are looked at before a prediction
+SAMPLE_VALUES = 2**16  # that are looked at before a prediction
 _REMEDY = Remedy("prepare the data as the training data was, or name its layer")
 
 
 class ValuesIn(NamedTuple):
-    """The entry `VALUES_IN` of a record."""
+    """Entry `VALUES_IN` of a record."""
 
     integers: bool
     largest: float
 
 
 def describe_values(pieces: Iterable[np.ndarray]) -> dict[str, Any]:
-    """Say whether all values are whole numbers, and their largest absolute value; `ValuesIn` as a dict."""
+    """Return the fields of `ValuesIn` for some values: all integers or not, and the largest magnitude."""
     integers, largest = True, 0.0
     for data in pieces:
         integers = integers and bool((np.floor(data) == data).all())
@@ -33,7 +33,7 @@ def describe_values(pieces: Iterable[np.ndarray]) -> dict[str, Any]:
 def find_difference(
     found: Mapping[str, Any], trained: Mapping[str, Any] | None, where: str
 ) -> Message | None:
-    """Return what a user must know if values are of another kind than those of the training data.
+    """Return a warning if values are of another kind than those of the training data, else None.
 
     That is, whole numbers alone, beyond the largest value of training data with other numbers: mostly counts
     where the model knows logarithms; or other numbers where the training data had whole numbers alone.
@@ -54,7 +54,7 @@ def find_difference(
 
 
 def trained_values(record: Mapping[str, Any], transforms: Iterable[Any]) -> Mapping[str, Any] | None:
-    """What training data looked like, by the record of its run or model.
+    """Return the description of the training data's values in the record of a run or model.
 
     None if that is not known, or one of the `transforms` refuses other values than counts.
     """

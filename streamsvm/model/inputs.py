@@ -14,7 +14,7 @@ from streamsvm.data.label_sets import known_codes, with_label_sets
 from streamsvm.data.names import match_features, move_columns
 from streamsvm.data.prefetch import Prefetcher
 from streamsvm.data.rows import Rows
-from streamsvm.data.value_kinds import MOST_VALUES, trained_values, warn_of_difference
+from streamsvm.data.value_kinds import SAMPLE_VALUES, trained_values, warn_of_difference
 from streamsvm.errors import ModelError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def blocks_of_store(store: Store, model: Any, *, memory: int, labelled: bool, na
         transformed=lambda matched: TransformedStore(matched, model.transforms, shift),
     )
     blocks.match.warn()
-    sample = first_rows(store, 0, min(store.n_rows, MOST_VALUES), MOST_VALUES)
+    sample = first_rows(store, 0, min(store.n_rows, SAMPLE_VALUES), SAMPLE_VALUES)
     warn_of_difference([sample.data], trained_values(model.record, model.transforms), str(store.path))
     return StoreBlocks(blocks, store, named=named)
 
@@ -99,7 +99,7 @@ def rows_of_matrix(X: Any, y: Any, groups: Any, model: Any) -> Rows:
         matrix = as_matrix(X, dtype, ModelError, model.record.get("encoding") or {})
     match = match_features(matrix.names, None if feature_names is None else feature_names.tolist(), "X")
     match.warn()
-    warn_of_difference([matrix.data[:MOST_VALUES]], trained_values(model.record, model.transforms), "X")
+    warn_of_difference([matrix.data[:SAMPLE_VALUES]], trained_values(model.record, model.transforms), "X")
     data, indices, indptr = matrix[:3]
     if match.columns is not None:
         width = len(feature_names)

@@ -272,10 +272,10 @@ def _write_manifest(run: RunDir, position: RunPosition) -> None:
     """Write a commit aside, sync it, and rename it."""
     record = {"version": format.RUN_VERSION, "run": run.identity, **encode(position)}
     manifest = json.dumps(format.sealed(record)).encode()
-    if len(manifest) > durable.MOST_RECORD:
+    if len(manifest) > durable.MAX_RECORD_BYTES:
         raise RunError(
             f"{run.path}: the record of classes and passes in a commit takes {len(manifest):,} bytes, more "
-            f"than the {durable.MOST_RECORD:,} that can be read again",
+            f"than the {durable.MAX_RECORD_BYTES:,} that can be read again",
             remedy=Remedy("use shorter labels, or fewer classes"),
         )
     run.checkpoints.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""What is known of a setting, and dataclasses that check their settings by it."""
+"""Declarations of settings, and the base of dataclasses that check their settings by them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GIVEN = "given"  # for a Python object in the place of a file, of which the sett
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What is known of a setting beside its name and default.
+    """Declaration of a setting: everything but its name and default.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Setting:
 
     @property
     def wanted(self) -> str:
-        """Completes the sentence "it must be ..."."""
+        """The valid values, as text that completes "it must be ..."."""
         if self.choices is not None:
             return f"one of {', '.join(self.choices())}"
         if self.kind is bool:
@@ -84,7 +84,7 @@ class Setting:
         return " or ".join([*self.words, number])
 
     def checked(self, value: Any) -> Any:
-        """The value as Python's own int, float, bool or str; raises `ValueError` if it is not valid."""
+        """Return the value as Python's own int, float, bool or str; raise `ValueError` if it is not valid."""
         if isinstance(value, str):
             value = str(value)  # of NumPy's texts too
         if isinstance(value, str) and (value in self.words or (self.may_be_given and value == GIVEN)):
@@ -118,7 +118,7 @@ class Setting:
 
 
 def _as_python(value: Any, kind: type) -> Any:
-    """A number of any library as int or float; anything else as it is."""
+    """Return a number of any library as int or float; other values unchanged."""
     if isinstance(value, bool):
         return value
     if kind is bool and type(value).__name__ in ("bool", "bool_"):  # of NumPy, in its versions
@@ -138,12 +138,12 @@ def setting(kind: type, default: Any, help: str, **facts: Any) -> Any:
 
 
 def setting_of(field: dataclasses.Field[Any]) -> Setting:
-    """What is known of a field of `Settings` or `OnlineSettings`."""
+    """Return the declaration of a field of `Settings` or `OnlineSettings`."""
     return field.metadata["setting"]  # type: ignore[no-any-return]
 
 
 class CheckedSettings:
-    """Base of both classes of settings: checks each on its own, and reads them from a record."""
+    """Base of both classes of settings: checks each setting by itself, and reads settings from a record."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
@@ -157,7 +157,7 @@ class CheckedSettings:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """Settings from what `dataclasses.asdict` made of them, such as the entry of a file.
+        """Make settings from a record that `dataclasses.asdict` made, such as an entry of run.json.
 
         Raises
         ------
@@ -176,7 +176,7 @@ class CheckedSettings:
 
     @classmethod
     def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
-        """Settings from the arguments of a function that has them all, such as its ``locals()``."""
+        """Make settings from the arguments of a function, such as its ``locals()``."""
         return cls(**{field.name: arguments[field.name] for field in dataclasses.fields(cls)})  # type: ignore[arg-type]
 
     def _set(self, name: str, value: Any) -> None:

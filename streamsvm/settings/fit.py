@@ -27,28 +27,21 @@ BALANCED = "balanced"  # of class_weight
 NONE = "none"  # of sample_weight and transform
 CLASSES, ROWS = "classes", "rows"  # of split
 MARGINS, COSTS, BOTH = "margins", "costs", "both"  # of costs_as
-OF_LOSS = ("margin", "solver", "smooth", "top", "temperature", "solver_tol")  # settings that a loss explains
+# Parameters of losses and their solvers.
+LOSS_SETTINGS = ("margin", "solver", "smooth", "top", "temperature", "solver_tol")
 # Settings that `streamsvm.tune` decides, or gives a meaning of its own.
-SEARCHED = (
+TUNED_SETTINGS = (
     "C", "C_path", "first_C", "tol", "passes", "hold_out", "gap", "keep_duals", "average", "calibrate",
 )  # fmt: skip
-MOST_BITS = 31  # of a hash: a column, and a position in a row, then fit one number to sort by
-
-
-def _names_of_losses() -> tuple[str, ...]:
-    return tuple(LOSSES)
-
-
-def _names_of_solvers() -> tuple[str, ...]:
-    return tuple(dict.fromkeys(solver for loss in LOSSES.values() for solver in loss.solvers))
+MAX_HASH_BITS = 31  # of a hash: a column, and a position in a row, then fit one number to sort by
 
 
 # Defaults of settings that few losses and solvers have.
-_DEFAULTS_OF_LOSS = {"smooth": 0.5, "top": 5, "temperature": 1.0, "solver_tol": 1e-3}
+_LOSS_DEFAULTS = {"smooth": 0.5, "top": 5, "temperature": 1.0, "solver_tol": 1e-3}
 
 
-class _OfLoss(CheckedSettings):
-    """Settings of which some are explained by the loss."""
+class _LossSettings(CheckedSettings):
+    """Base of settings that include the parameters of a loss."""
 
     loss: str
 
@@ -59,14 +52,14 @@ class _OfLoss(CheckedSettings):
 
     @property
     def of_loss(self) -> dict[str, Any]:
-        """The settings that the loss explains, without those that do not apply to it."""
-        values = {name: getattr(self, name) for name in OF_LOSS}
+        """The parameters of the loss, without those that do not apply to it."""
+        values = {name: getattr(self, name) for name in LOSS_SETTINGS}
         return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings(_OfLoss):
-    """The settings of `streamsvm.fit`, which explains them; None is replaced by the default it stands for.
+class Settings(_LossSettings):
+    """Settings of `streamsvm.fit`, documented there; None is replaced by the default it stands for.
 
     Numbers may be of any library; they are kept as int and float.
 
@@ -103,7 +96,7 @@ class Settings(_OfLoss):
         str,
         "ww",
         "Formulation of the multi-class SVM.",
-        choices=_names_of_losses,
+        choices=lambda: tuple(LOSSES),
         titles=lambda: [loss.title for loss in LOSSES.values()],
     )
     margin: float = setting(float, None, "Margin scale M of Weston-Watkins: 1 (default) or 0.5.")
@@ -112,7 +105,7 @@ class Settings(_OfLoss):
         None,
         "Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, "
         "or another.",
-        choices=_names_of_solvers,
+        choices=lambda: tuple(dict.fromkeys(each for loss in LOSSES.values() for each in loss.solvers)),
     )
     smooth: float | None = setting(
         float,
@@ -289,7 +282,7 @@ class Settings(_OfLoss):
             if getattr(self, name) not in values:
                 self.refuse(name, f"{' or '.join(map(str, values))} for the loss {self.loss}")
         takes = (*loss.parameters, *SOLVER_PARAMETERS.get(self.solver, ()))
-        for name, default in _DEFAULTS_OF_LOSS.items():
+        for name, default in _LOSS_DEFAULTS.items():
             if name not in takes and getattr(self, name) is not None:
                 self.refuse(name, f"left out with the loss {self.loss} and the solver {self.solver}")
             if name in takes and getattr(self, name) is None:
@@ -300,20 +293,20 @@ class Settings(_OfLoss):
 
     @property
     def trained_loss(self) -> Loss:
-        """The loss in the form that is trained: some have another if the classes are split."""
+        """The loss that is trained: some losses have another form for split classes."""
         loss = get_loss(self.loss)
         return loss.by_classes if self.splits > 1 and self.split == CLASSES else loss
 
     @property
     def can_split_classes(self) -> bool:
-        """Whether the settings, beside the loss, allow that the classes are split."""
+        """True if the settings other than the loss allow splitting the classes."""
         loss = get_loss(self.loss)
         plain = self.costs is None and self.tree is None
         plain &= self.class_weight is None or not loss.own_dual  # else they weigh each class of a row
         return plain and self.solver == loss.solvers[0]
 
     def share_of_C(self, number: int) -> float:
-        """The C of the pass `number`, from 1 on, divided by C: 1 in late passes, but for a path."""
+        """Return the C of pass `number` (from 1 on) divided by the setting C."""
         if self.C_path is not None:
             shares = parse_ascending(self.C_path)
             return shares[min(max(number - 1, 0) * len(shares) // self.passes, len(shares) - 1)]
@@ -322,7 +315,7 @@ class Settings(_OfLoss):
         return min(1.0, self.first_C / self.C * 2.0 ** min(number - 1, 1000))
 
     def is_measured(self, number: int) -> bool:
-        """Whether held-out rows are scored after a pass: of a path, after the last one of each C."""
+        """Return True if held-out rows are scored after pass `number`; of a path, the last pass of each C."""
         ends = self.share_of_C(number) != self.share_of_C(number + 1)
         return self.C_path is None or number == self.passes or ends
 
@@ -333,8 +326,8 @@ def _as_in_fit(name: str) -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class OnlineSettings(_OfLoss):
-    """The settings of `streamsvm.online`, which explains them; None is replaced by the default it stands for.
+class OnlineSettings(_LossSettings):
+    """Settings of `streamsvm.online`, documented there; None is replaced by the default it stands for.
 
     Raises
     ------
@@ -359,7 +352,7 @@ class OnlineSettings(_OfLoss):
     solver_tol: float | None = _as_in_fit("solver_tol")
     dtype: str = _as_in_fit("dtype")
     hash_bits: int | None = setting(
-        int, None, "Hash the features to 2**hash_bits columns.", least=1, most=MOST_BITS
+        int, None, "Hash the features to 2**hash_bits columns.", least=1, most=MAX_HASH_BITS
     )
     seed: int = setting(int, 0, "Seed of the feature hash.")
 
@@ -377,12 +370,12 @@ class OnlineSettings(_OfLoss):
                 setting="loss",
             )
         of_fit = Settings(passes=1, loss=self.loss, **self.of_loss)
-        for name in OF_LOSS:
+        for name in LOSS_SETTINGS:
             self._set(name, getattr(of_fit, name))
 
 
 class Interval:
-    """When to commit: every so many seconds, or every so many blocks.
+    """Interval between commits, in seconds or in blocks.
 
     Parameters
     ----------
@@ -418,7 +411,7 @@ class Interval:
         self._count = 0
 
     def due(self, blocks: int) -> bool:
-        """Whether it is time to commit, `blocks` blocks after the last call."""
+        """Return True if it is time to commit, `blocks` blocks after the last call."""
         self._count += blocks
         if self.blocks:
             return self._count >= self.blocks

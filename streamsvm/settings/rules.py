@@ -1,4 +1,4 @@
-"""Which settings of `fit` go together."""
+"""Checks that the settings of `fit` go together."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _check_path(settings: Any) -> None:
 
 
 def _check_split(settings: Any) -> None:
-    """Raise `SettingsError` if the training cannot be split as it is wanted."""
+    """Raise `SettingsError` if the training cannot be split as the settings ask."""
     loss = get_loss(settings.loss)
     if settings.splits > 1 and loss.sequences:
         settings.refuse("splits", f"1 with the loss {settings.loss}, whose sequences are solved as a whole")
@@ -94,7 +94,7 @@ def _check_split(settings: Any) -> None:
 
 
 def _check_pairs(settings: Any) -> None:
-    """Raise `SettingsError` unless the loss has the margins and costs that are wanted."""
+    """Raise `SettingsError` unless the loss supports the margins and costs of the settings."""
     loss = get_loss(settings.loss)
     if settings.costs is None and settings.costs_as is not None:
         raise SettingsError("costs_as says what costs are, and there are none", setting="costs_as")

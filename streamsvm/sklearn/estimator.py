@@ -42,7 +42,7 @@ from streamsvm.sklearn.estimator_data import (
     without_names,
 )
 from streamsvm.training.incremental import IncrementalLearner
-from streamsvm.transforms.defaults import OF_TABLES
+from streamsvm.transforms.defaults import TABLE_DEFAULT
 
 __all__ = ["StreamSVMClassifier"]
 
@@ -384,7 +384,7 @@ costs_as, tree, split, splits
         transform: str | None = NONE
         if with_intercept is None and self.transforms is None:
             with_intercept, transform = not of_store, None
-            steps = OF_TABLES.split(",")[:1] if of_table else []
+            steps = TABLE_DEFAULT.split(",")[:1] if of_table else []
         if with_intercept and not any(step.strip().startswith("bias") for step in steps[-1:]):
             steps.append(f"bias={self.intercept_scaling}")
         seed = self.random_state

@@ -1,4 +1,4 @@
-"""Add columns of predictions to the ``obs`` of an AnnData file, in place."""
+"""Columns of predictions that are added to the ``obs`` of an AnnData file, in place."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ import numpy as np
 from streamsvm.base import durable, format
 from streamsvm.errors import Option, Remedy, SettingsError, StoreError
 from streamsvm.store import layout
-from streamsvm.store.added_to_zarr import ARRAY, CATEGORICAL, TEXT, save_columns
-from streamsvm.store.container import Container, one_line
+from streamsvm.store.added_to_zarr import save_columns
+from streamsvm.store.container import one_line
 from streamsvm.store.journal import editing, locked, warn_and_recover
 from streamsvm.store.obs_columns import index_column, index_length
 from streamsvm.store.open import open_container
 
-_PIECE = 2**18  # names read at a time
+_PIECE_ROWS = 2**18  # names read at a time
 
 
 class ObsColumns:
-    """Collects predictions, 12 to 20 bytes a row, and `save` adds them to the file.
+    """Collector of predictions (12 to 20 bytes a row), which `save` adds to the file.
 
     Parameters
     ----------
     path : Path
         AnnData, ``.h5ad`` or ``.zarr``, that streamsvm did not write.
     key : str
-        How the columns' names begin.
+        Prefix of the names of the columns.
     classes : ndarray of str
     until : ExitStack
-        What keeps others away from the file is held until this is closed.
+        Holds the lock on a Zarr folder until it is closed.
     force : bool
-        Whether columns of these names are replaced.
+        True to replace columns of these names.
 
     Raises
     ------
@@ -72,26 +72,25 @@ class ObsColumns:
         self._columns: dict[str, list[np.ndarray]] = {}
 
     def _identity(self) -> Any:
-        """What differs if other data took the place of this; columns of a Zarr folder may be added."""
+        """Return a value that changes if the data is replaced; added columns of a Zarr folder do not."""
         if self._kind == "hdf5":
             return durable.file_identity(self.path)
         folders = (each for name in ("X", "layers", "raw", "var") for each in (self.path / name).glob("**/"))
         return {folder: durable.file_identity(folder) for folder in folders}
 
     def _check(self) -> None:
+        """Raise `StoreError` unless columns can be added to ``obs``; read its columns and length."""
         with closing(open_container(self.path, self._kind)) as container:
-            self._check_obs(container)
-
-    def _check_obs(self, container: Container) -> None:
-        attrs = container.attrs("obs") if container.node("obs") == "group" else {}
-        if container.attr("", format.STORE_ATTR) is not None:
-            raise StoreError(f"{self.path} was written by convert: its record allows no other columns")
-        if attrs.get("encoding-type") != "dataframe" or attrs.get("encoding-version") != "0.2.0":
-            raise StoreError(
-                f"{self.path}: obs is not a dataframe of a known format; read and write it with "
-                "anndata >= 0.8"
-            )
-        self._order = [str(name) for name in attrs["column-order"]]
+            attrs = container.attrs("obs") if container.node("obs") == "group" else {}
+            if container.attr("", format.STORE_ATTR) is not None:
+                raise StoreError(f"{self.path} was written by convert: its record allows no other columns")
+            if attrs.get("encoding-type") != "dataframe" or attrs.get("encoding-version") != "0.2.0":
+                raise StoreError(
+                    f"{self.path}: obs is not a dataframe of a known format; read and write it with "
+                    "anndata >= 0.8"
+                )
+            self._order = [str(name) for name in attrs["column-order"]]
+            self.n_rows = index_length(container, "obs")
         there = [name for name in self._names() if name in self._order]
         if there and not self._force:
             raise StoreError(
@@ -100,13 +99,12 @@ class ObsColumns:
                     "choose another {}, or replace it with {}", Option("key"), Option("force", True)
                 ),
             )
-        self.n_rows = index_length(container, "obs")
 
     def _names(self) -> list[str]:
         return [f"{self.key}_{part}" for part in ("label", "score", "margin", "probability")]
 
     def write(self, batch: Any) -> None:
-        """Take a `streamsvm.prediction.outputs.Batch`."""
+        """Add a `streamsvm.prediction.outputs.Batch`."""
         codes = batch.codes[:, 0].astype(np.min_scalar_type(len(self._classes)))
         new = {"label": codes, "score": batch.scores[:, 0].astype(np.float32)}
         new["margin"] = batch.margins.astype(np.float32)
@@ -145,23 +143,15 @@ class ObsColumns:
             raise StoreError(f"{self.path}: columns cannot be added: {one_line(error)}") from error
 
     def _rows(self, found: np.ndarray) -> Any:
-        """Which of the predicted rows each row of the file is."""
+        """Return the number of the predicted row of each row of the file."""
         with closing(open_container(self.path, self._kind)) as container:
             names = index_column(container, "obs", self.n_rows)
-            pieces = range(0, self.n_rows, _PIECE)
-            parts = [_hashes(names.texts(at, min(at + _PIECE, self.n_rows))) for at in pieces]
+            pieces = range(0, self.n_rows, _PIECE_ROWS)
+            parts = [_hashes(names.texts(at, min(at + _PIECE_ROWS, self.n_rows))) for at in pieces]
         wanted = np.concatenate([np.zeros(0, np.int64), *parts])
         if np.array_equal(found, wanted):
             return slice(None)
-        sorted_rows = np.argsort(found, kind="stable")
-        at = np.searchsorted(found[sorted_rows], wanted)
-        known = np.zeros(len(wanted), bool)
-        known[at < len(found)] = True
-        at[~known] = 0
-        if len(found):
-            known &= found[sorted_rows[at]] == wanted
-        else:
-            known[:] = False
+        known = np.isin(wanted, found)
         if not known.all() or len(found) != len(wanted):
             raise StoreError(
                 f"{self.path}: the rows are not those that were predicted: {len(wanted):,} rows there, "
@@ -172,7 +162,8 @@ class ObsColumns:
                 f"{self.path}: rows in another order are matched by name, and some rows share a name; "
                 "give each a name of its own, in Python: adata.obs_names_make_unique()"
             )
-        return sorted_rows[at]
+        sorted_rows = np.argsort(found, kind="stable")
+        return sorted_rows[np.searchsorted(found, wanted, sorter=sorted_rows)]
 
     def _save(self, file: Any, columns: dict[str, Any], removed: list[str]) -> None:
         import h5py
@@ -187,18 +178,19 @@ class ObsColumns:
                     del obs[name]
             for name, values in columns.items():
                 if not isinstance(values, tuple):
-                    obs.create_dataset(name, data=values).attrs.update(ARRAY)
+                    obs.create_dataset(name, data=values).attrs.update(layout.ARRAY_ATTRS)
                     continue
                 group = obs.create_group(name)
-                group.attrs.update(CATEGORICAL)
-                group.create_dataset("codes", data=values[0]).attrs.update(ARRAY)
+                group.attrs.update(layout.CATEGORICAL_ATTRS)
+                group.create_dataset("codes", data=values[0]).attrs.update(layout.ARRAY_ATTRS)
                 categories = np.array(values[1], dtype=object)
-                group.create_dataset("categories", data=categories, dtype=text).attrs.update(TEXT)
+                added = group.create_dataset("categories", data=categories, dtype=text)
+                added.attrs.update(layout.TEXT_ATTRS)
             kept = [name for name in self._order if name not in columns and name not in removed]
             obs.attrs["column-order"] = np.array([*kept, *columns], dtype=text)
 
     def _categorical(self, codes: np.ndarray) -> tuple[np.ndarray, list[str]]:
-        """Codes and categories, which are the classes that occur."""
+        """Return codes and categories; the categories are the classes that occur."""
         used = np.unique(codes)
         place = np.zeros(len(self._classes), np.int64)
         place[used] = np.arange(len(used))
@@ -208,7 +200,7 @@ class ObsColumns:
 
 @contextmanager
 def adding_columns(path: Path, key: str, classes: np.ndarray, *, force: bool) -> Iterator[ObsColumns]:
-    """`ObsColumns` that are saved at the end."""
+    """Yield `ObsColumns`, and save them at the end."""
     with ExitStack() as until:
         try:
             columns = ObsColumns(path, key, classes, until, force=force)
@@ -219,6 +211,6 @@ def adding_columns(path: Path, key: str, classes: np.ndarray, *, force: bool) ->
 
 
 def _hashes(names: np.ndarray) -> np.ndarray:
-    """64 bits of each name, which is text; a number stands for its digits."""
+    """Return a 64-bit hash of each name as text."""
     texts = names.astype(str).tolist() if names.dtype.kind in "iu" else names.tolist()
     return np.fromiter(map(hash, texts), np.int64, len(texts))

@@ -1,4 +1,4 @@
-"""Add columns to the ``obs`` of AnnData in a Zarr folder, of format 2 or 3.
+"""Writing of columns into the ``obs`` of AnnData in a Zarr folder, of format 2 or 3.
 
 The arrays of a column are written beside the folder, and then moved into ``obs``, where no reader knows of
 them. Then ``column-order`` is replaced, in the attributes of ``obs`` and last in the metadata that the root
@@ -21,13 +21,11 @@ import numpy as np
 
 from streamsvm.base import durable
 from streamsvm.errors import StoreError
+from streamsvm.store.layout import ARRAY_ATTRS, CATEGORICAL_ATTRS, TEXT_ATTRS
 from streamsvm.store.zarr_metadata import METADATA, encoded
 
-ARRAY = {"encoding-type": "array", "encoding-version": "0.2.0"}
-TEXT = {"encoding-type": "string-array", "encoding-version": "0.2.0"}
-CATEGORICAL = {"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False}
-_CHUNK = 2**18
-_OF_V2 = (".zgroup", ".zarray", ".zattrs")
+_CHUNK_ROWS = 2**18
+_FORMAT_2_METADATA = (".zgroup", ".zarray", ".zattrs")
 
 
 def save_columns(
@@ -64,11 +62,11 @@ def save_columns(
         obs = zarr.create_group(work / "obs", zarr_format=version)
         for name, values in columns.items():
             if isinstance(values, tuple):
-                group = obs.create_group(name, attributes=CATEGORICAL)
-                _create(group, "codes", values[0], ARRAY)
-                _create(group, "categories", np.array(values[1], object), TEXT)
+                group = obs.create_group(name, attributes=CATEGORICAL_ATTRS)
+                _create(group, "codes", values[0], ARRAY_ATTRS)
+                _create(group, "categories", np.array(values[1], object), TEXT_ATTRS)
             else:
-                _create(obs, name, values, ARRAY)
+                _create(obs, name, values, ARRAY_ATTRS)
     durable.sync_tree(work / "obs")
     former = [name for name in (*columns, *removed) if (path / "obs" / name).exists()]  # or left by a crash
     if former:  # first nobody knows them any more
@@ -83,7 +81,7 @@ def save_columns(
 
 def _create(group: Any, name: str, values: np.ndarray, attrs: dict[str, Any]) -> None:
     dtype: Any = str if values.dtype == object else values.dtype
-    chunk = max(1, min(len(values), _CHUNK))
+    chunk = max(1, min(len(values), _CHUNK_ROWS))
     array = group.create_array(name, shape=values.shape, dtype=dtype, chunks=(chunk,), attributes=attrs)
     if len(values):
         array[:] = values
@@ -119,19 +117,19 @@ def _set_order(path: Path, version: int, added: list[str], changed: list[str]) -
 
 
 def _documents(path: Path, version: int, node: str) -> Iterator[tuple[str, Any]]:
-    """The metadata of a column and of what is in it, as consolidated metadata has them."""
+    """Yield the keys and metadata of a column and its members, as in consolidated metadata."""
     for folder in (path / node, *(entry for entry in sorted((path / node).iterdir()) if entry.is_dir())):
         key = folder.relative_to(path).as_posix()
         if version == 3 and (folder / METADATA).is_file():
             yield key, _as_repeated(durable.read_record(folder / METADATA))
-        for name in _OF_V2 if version == 2 else ():
+        for name in _FORMAT_2_METADATA if version == 2 else ():
             if (folder / name).is_file():
                 document = durable.read_record(folder / name)
                 yield f"{key}/{name}", _as_repeated(document) if name == ".zgroup" else document
 
 
 def _as_repeated(document: dict[str, Any]) -> dict[str, Any]:
-    """The metadata of a node as zarr repeats it: a group says there that nothing is repeated below it."""
+    """Return the metadata of a node as zarr consolidates it: a group states that it consolidates nothing."""
     if document.get("node_type", "group") == "group":
         nothing = {"kind": "inline", "must_understand": False, "metadata": {}}
         return {**document, "consolidated_metadata": nothing}

@@ -1,4 +1,4 @@
-"""AnnData that streamsvm did not write, as a store: a matrix, labels in `obs` or `obsm`, weights in `obs`."""
+"""Stores of AnnData that streamsvm did not write: X, labels in `obs` or `obsm`, weights in `obs`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,12 @@ from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.indicator import Indicator, open_indicator
 from streamsvm.store.matrices import StoredMatrix, number_in, open_matrix
-from streamsvm.store.obs_columns import Column, LabelColumn, column_names, index_column, listed
+from streamsvm.store.obs_columns import DataFrameColumn, LabelColumn, column_names, index_column, listed
 from streamsvm.store.reader import Progress, Store
 
-_STRICT = {
-    "X/data",
-    layout.INDPTR,
-    layout.CODES,
-}  # whose missing chunks are errors, or have a line of their own
-PIECE = 2**18  # elements of a per-row array processed at a time
+# Arrays whose missing chunks are errors, or have a warning of their own.
+_REQUIRED_CHUNKS = {layout.DATA, layout.INDPTR, layout.CODES}
+PIECE_ROWS = 2**18  # elements of a per-row array processed at a time
 
 
 def open_anndata(
@@ -43,12 +40,8 @@ def open_anndata(
         raise SettingsError("layer and raw both name a matrix; leave one of them out", setting="layer")
     matrix = open_matrix(container, _matrix_name(container, layer, raw))
     n_rows = matrix.shape[0]
-    labels: LabelColumn | Indicator | None = None
-    if labelled:
-        labels = _labels(container, label, n_rows)
-    weights = None
-    if sample_weight is not None:
-        weights = _weights(container, sample_weight, n_rows)
+    labels = _labels(container, label, n_rows) if labelled else None
+    weights = None if sample_weight is None else _weights(container, sample_weight, n_rows)
     try:
         store = AnnDataStore(container, matrix, "raw/var" if raw else "var", labels, weights)
     except StoreError:
@@ -60,7 +53,7 @@ def open_anndata(
 
 
 def _matrix_name(container: Container, layer: str | None, raw: bool) -> str:
-    """The path of the matrix that is wanted."""
+    """Return the path of the matrix to read."""
     path = container.path
     if raw:
         if container.node("raw/X") is None:
@@ -76,7 +69,7 @@ def _matrix_name(container: Container, layer: str | None, raw: bool) -> str:
 
 
 def _labels(container: Container, label: str | None, n_rows: int) -> LabelColumn | Indicator:
-    """The label column, or the indicator of several labels."""
+    """Open the label column, or the indicator of several labels."""
     path, columns = container.path, column_names(container, "obs")
     if label is None:
         raise StoreError(
@@ -84,7 +77,7 @@ def _labels(container: Container, label: str | None, n_rows: int) -> LabelColumn
             remedy=Remedy("name its label column with {}", Option("label")),
         )
     if label in columns:
-        return LabelColumn(Column(container, "obs", label, n_rows), n_rows)
+        return LabelColumn(DataFrameColumn(container, "obs", label, n_rows), n_rows)
     if (indicator := open_indicator(container, label, n_rows)) is not None:
         return indicator
     raise StoreError(
@@ -94,12 +87,12 @@ def _labels(container: Container, label: str | None, n_rows: int) -> LabelColumn
 
 
 def _weights(container: Container, column: str, n_rows: int) -> StoredArray:
-    """The array of a numeric column of `obs`."""
+    """Open the array of a numeric column of `obs`."""
     path, columns = container.path, column_names(container, "obs")
     if column not in columns:
         raise StoreError(f"{path}: obs has no column {column!r} of weights; it has {listed(columns)}")
     node = f"obs/{column}"
-    found = Column(container, "obs", column, n_rows)
+    found = DataFrameColumn(container, "obs", column, n_rows)
     if found.kind not in ("integer", "number", "boolean") or container.node(node) != "array":
         raise StoreError(
             f"{path}: obs column {column!r} does not hold numbers; in Python: "
@@ -109,7 +102,7 @@ def _weights(container: Container, column: str, n_rows: int) -> StoredArray:
 
 
 class AnnDataStore(Store):
-    """AnnData that streamsvm did not write: it has no checksums, norms are computed, rows are sorted.
+    """Store of AnnData that streamsvm did not write: without checksums; computes norms and sorts rows.
 
     Values are as `StoredMatrix` gives them. The first use of `fingerprint` or `class_counts` reads all row
     pointers and labels once. A row without a label has the code -1.
@@ -149,7 +142,7 @@ class AnnDataStore(Store):
             meta={"chunk_nnz": matrix.chunk_nnz, "label_dtype": getattr(labels, "label_dtype", TEXT)},
         )
         self.meta = {}
-        sparing = [array for name, array in arrays.items() if name not in _STRICT]
+        sparing = [array for name, array in arrays.items() if name not in _REQUIRED_CHUNKS]
         if self._indicator is not None:
             self.multilabel = True
             self.n_labels = self._indicator.most_labels
@@ -184,8 +177,8 @@ class AnnDataStore(Store):
         texts |= {} if self.label_dtype == TEXT else {"label_dtype": [self.label_dtype]}
         sha.update(format.json_digest({"header": header, **texts}).encode())
         counts = np.zeros(self.n_classes, np.int64)
-        for start in range(0, self.n_rows, PIECE):
-            stop = min(start + PIECE, self.n_rows)
+        for start in range(0, self.n_rows, PIECE_ROWS):
+            stop = min(start + PIECE_ROWS, self.n_rows)
             sha.update(self.indptr(start, stop).astype("<i8").tobytes())
             if self.multilabel:
                 codes, starts = self.label_sets(start, stop)
@@ -261,7 +254,7 @@ class AnnDataStore(Store):
         """Read and check all rows; without checksums, a wrong value that is plausible is not noticed."""
         start, done = 0, 0
         while start < self.n_rows:
-            offsets = self.indptr(start, min(start + PIECE, self.n_rows))
+            offsets = self.indptr(start, min(start + PIECE_ROWS, self.n_rows))
             stop = start + max(1, int(np.searchsorted(offsets, offsets[0] + 2**22, "right")) - 1)
             self.rows(start, stop)
             done = int(offsets[stop - start])
@@ -271,13 +264,13 @@ class AnnDataStore(Store):
 
         for column in column_names(self._container, "obs"):
             if self._container.attr(f"obs/{column}", "encoding-type") == "categorical":
-                found = Column(self._container, "obs", column, self.n_rows)
-                for start in range(0, self.n_rows, PIECE):
-                    found.read([(start, min(start + PIECE, self.n_rows))])
+                found = DataFrameColumn(self._container, "obs", column, self.n_rows)
+                for start in range(0, self.n_rows, PIECE_ROWS):
+                    found.read([(start, min(start + PIECE_ROWS, self.n_rows))])
                 found.check_chunks()
 
     def check_label_chunks(self) -> None:
-        """Check labels that were read from chunks that are not there, as `Column.check_chunks` does."""
+        """Check labels that were read from missing chunks: see `DataFrameColumn.check_chunks`."""
         if self._labels is not None:
             self._labels.column.check_chunks()
 
@@ -301,7 +294,7 @@ class AnnDataStore(Store):
                 array.warn(f"array {array.name}: {read} from chunks that are not there: {why}")
 
     @functools.cached_property
-    def _names(self) -> Column:
+    def _names(self) -> DataFrameColumn:
         return index_column(self._container, "obs", self.n_rows)
 
     def indptr(self, start: int, stop: int) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Write the arrays of a store: whole chunks, in background threads, with their hashes."""
+"""Writers of the arrays of a store: whole chunks, in background threads, with their hashes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from streamsvm.store.layout import ArraySpec
 
 
 class WriteTasks:
-    """A thread pool with a bounded number of pending tasks; without threads, tasks run at once."""
+    """Thread pool with a bounded number of pending tasks; without threads, tasks run at once."""
 
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="streamsvm-write") if threads else None
@@ -24,7 +24,7 @@ class WriteTasks:
         self._pending: deque[Future[None]] = deque()
 
     def submit(self, write: Callable[..., None], *args: Any) -> None:
-        """Run ``write(*args)``, now or in a thread; raises what an earlier task raised."""
+        """Run ``write(*args)``, now or in a thread; raise the error of an earlier task."""
         if self._pool is None:
             write(*args)
             return
@@ -44,7 +44,7 @@ class WriteTasks:
 
 
 class ArrayWriter:
-    """Fills one array: cuts the values into whole chunks, and hashes them."""
+    """Writer of one array: cuts the values into whole chunks, and hashes them."""
 
     def __init__(
         self, container: Container, name: str, spec: ArraySpec, chunk: int, tasks: WriteTasks
@@ -85,7 +85,7 @@ class ArrayWriter:
         self._spare.append(buffer)
 
     def finish(self) -> str:
-        """Write what is left; returns the SHA-256 of all values."""
+        """Write the rest; return the SHA-256 of all values."""
         if self._buffered:
             self._flush()
         if self._written != self._length:

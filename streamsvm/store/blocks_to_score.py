@@ -70,12 +70,6 @@ def blocks_to_score(
         )
     if transformed is not None:
         store = transformed(store)
-    plan = make_plan(
-        store,
-        dtype=dtype,
-        columns=len(classes),
-        memory=memory,
-        keeps_duals=False,
-        shared=shared,
-    )
+    columns = len(classes)
+    plan = make_plan(store, dtype=dtype, columns=columns, memory=memory, keeps_duals=False, shared=shared)
     return Blocks(store, cut_blocks(store, plan), dtype, classes, match=match)

@@ -1,23 +1,23 @@
-"""Which chunks of a Zarr array are there. Writers leave out those of nothing but the fill value."""
+"""Presence of the chunks of a Zarr array: writers leave out those that have only the fill value."""
 
 from __future__ import annotations
 
 
 class MissingChunk(ValueError):
-    """A chunk that is not there and must be."""
+    """Error for a required chunk that is missing."""
 
 
 class ChangedChunk(MissingChunk):
-    """A chunk that was there, or was not, when it was read before."""
+    """Error for a chunk that appeared or disappeared since it was read before."""
 
 
 class ChunkPresence:
-    """The chunks of one array that were there, and were not, when each was first read.
+    """Record of the chunks of one array that were present or absent when first read.
 
     Attributes
     ----------
     required : bool
-        Whether each chunk must be there.
+        True if each chunk must be there.
     present, absent : set of tuple of int
         Places in the grid of those that are there, and that are not.
     rows : set of int
@@ -31,7 +31,7 @@ class ChunkPresence:
         self.rows: set[int] = set()
 
     def note(self, place: tuple[int, ...], present: bool) -> None:
-        """Take note of a chunk that is read; raise `MissingChunk` if it must be there, or was before."""
+        """Record a chunk that is read; raise `MissingChunk` if it is absent but required, or changed."""
         if place in (self.absent if present else self.present):
             now = "there, and was missing" if present else "missing, and was there"
             raise ChangedChunk(f"the chunk is {now} when it was read before")

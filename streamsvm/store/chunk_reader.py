@@ -1,4 +1,4 @@
-"""Chunks of an array that are read and decoded by several threads, without the container's library.
+"""Reading and decoding of chunks by several threads, without the container's library.
 
 Zarr and HDF5 decode one chunk at a time under a lock of their own. Here each takes three steps, which mostly
 run without Python's lock: fetch its bytes, undo the codecs, copy what is wanted of it.
@@ -22,13 +22,13 @@ import numpy as np
 THREADS = min(4, os.cpu_count() or 1)
 READ_AHEAD = 8  # chunks that the system is asked to load before they are read, so that the disk is never idle
 
-_JOB = 2**15  # elements that are worth handing to a thread
+_JOB_ELEMENTS = 2**15  # elements that are worth handing to a thread
 
 Ranges = Sequence[tuple[int, int]]
 
 
 class Chunks(Protocol):
-    """The chunks of one array of numbers.
+    """Interface of the chunks of one array of numbers.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Chunks(Protocol):
 
 
 class ChunkReader:
-    """Threads that read chunks; they start when they are first needed.
+    """Pool of threads that read chunks; they start when they are first needed.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class ChunkReader:
             for at in range(first, min(first + step, len(numbers))):
                 read_chunk(at)
 
-        step = max(1, _JOB // size)
+        step = max(1, _JOB_ELEMENTS // size)
         jobs = [self._pool.submit(read_chunks, first) for first in range(0, len(numbers), step)]
         try:
             for job in jobs:
@@ -139,7 +139,7 @@ class ChunkReader:
 
 @functools.cache
 def _zlib() -> Any:
-    """ISA-L's zlib if it is installed, which takes half the time; else Python's."""
+    """Return ISA-L's zlib if it is installed, which takes half the time; else Python's."""
     try:
         return importlib.import_module("isal.isal_zlib")
     except ImportError:

@@ -1,4 +1,4 @@
-"""What the store needs of a container, Zarr or HDF5: the few calls that both implement alike."""
+"""Interface of containers, Zarr or HDF5: the few calls that a store needs."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ SLACK = 2**20  # bytes that any array may claim beyond that
 
 
 class ServerError(Exception):
-    """What a server sent, or failed to send, instead of bytes that were asked for."""
+    """Error of a server that did not send the requested bytes."""
 
 
 class StoredArray(ABC):
-    """An array in a container: of one axis, or of two, whose rows are then its elements.
+    """Array in a container, of one or two axes; its elements are the entries of the first axis.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class StoredArray(ABC):
 
     @functools.cached_property
     def exceeds_page_cache(self) -> bool:
-        """Whether the page cache cannot keep the array from one pass to the next.
+        """True if the page cache cannot keep the array from one pass to the next.
 
         An eighth of the memory is allowed: there are two large arrays, and most of the memory is needed
         for weights and duals.
@@ -202,7 +202,7 @@ class StoredArray(ABC):
         return [(first, end) for first, end in found if first < end]
 
     def warn(self, what: str) -> None:
-        """Warn of chunks that are not there, and need not be."""
+        """Warn of missing chunks that writers may leave out."""
         self.container.has_gaps = True
         remedy = Remedy("if the copy of the store is not complete, copy it again")
         warn(StreamsvmWarning(f"{self.container.path}: {what}", remedy=remedy))
@@ -241,7 +241,7 @@ class StoredArray(ABC):
 
 
 class Container(ABC):
-    """A Zarr folder or an HDF5 file, open for reading or for writing.
+    """Zarr folder or HDF5 file, open for reading or for writing.
 
     Every method raises `StoreError`, and nothing else, for whatever is wrong on disk.
     """
@@ -273,9 +273,9 @@ class Container(ABC):
         """Return one attribute of a group, or None."""
         return self.attrs(group).get(name)
 
-    @abstractmethod
     def record(self, name: str) -> Any:
         """Return our JSON attribute at the root, or None."""
+        return self.attr("", name)
 
     @abstractmethod
     def node(self, path: str) -> str | None:

@@ -1,4 +1,4 @@
-"""What AnnData that streamsvm did not write contains: shapes, kinds and first names, read from metadata."""
+"""Description of AnnData that streamsvm did not write: shapes, kinds and first names, from metadata."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from streamsvm.errors import StoreError
 from streamsvm.store import layout
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.journal import warn_and_recover
-from streamsvm.store.obs_columns import Column, column_names, index_column, index_length
+from streamsvm.store.obs_columns import DataFrameColumn, column_names, index_column, index_length
 from streamsvm.store.open import open_container
 from streamsvm.store.remote import Url, open_remote
 
-_FIRST = 5  # names
-_SPARSE = ("csr_matrix", "csc_matrix")
+_SHOWN_NAMES = 5  # names
+_SPARSE_ENCODINGS = ("csr_matrix", "csc_matrix")
 
 
 def describe_anndata(path: Path) -> dict[str, Any] | None:
@@ -81,18 +81,18 @@ def _length(container: Container, table: str) -> int | None:
 def _first_names(container: Container, table: str) -> list[Any]:
     with contextlib.suppress(StoreError):
         length = index_length(container, table)
-        return index_column(container, table, length).texts(0, min(_FIRST, length)).tolist()
+        return index_column(container, table, length).texts(0, min(_SHOWN_NAMES, length)).tolist()
     return []
 
 
 def _matrix(container: Container, name: str) -> dict[str, Any]:
-    """The encoding of a matrix, sparse or dense."""
+    """Describe the encoding of a matrix, sparse or dense."""
     try:
         if container.node(name) == "array":
             dense = container.array(name, axes=2)
             return {"encoding": "dense", "shape": [dense.length, dense.columns], **_values(dense)}
         encoding = container.attr(name, "encoding-type")
-        if encoding not in _SPARSE:
+        if encoding not in _SPARSE_ENCODINGS:
             return {"encoding": str(encoding)}
         data = container.array(f"{name}/data")
         shape = container.attr(name, "shape")
@@ -107,14 +107,14 @@ def _values(array: StoredArray) -> dict[str, Any]:
 
 
 def _columns(container: Container, n_rows: int | None) -> dict[str, dict[str, Any]]:
-    """The columns of ``obs``, each with its kind, and the number of categories."""
+    """Describe the columns of ``obs``: the kind of each, and its number of categories."""
     found: dict[str, dict[str, Any]] = {}
     if n_rows is None:
         return found
     with contextlib.suppress(StoreError):
         for name in column_names(container, "obs"):
             try:
-                column = Column(container, "obs", name, n_rows)
+                column = DataFrameColumn(container, "obs", name, n_rows)
                 found[name] = {"kind": column.kind}
                 if column.categories is not None:
                     found[name]["categories"] = len(column.categories)

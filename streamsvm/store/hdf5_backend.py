@@ -1,4 +1,4 @@
-"""The store's container as an HDF5 file."""
+"""Containers that are HDF5 files."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ from streamsvm.store.layout import ArraySpec
 # From file format 1.10 on every structure has a checksum: superblock, object headers, chunk indexes (those
 # of 1.8 do not). It also allows attributes above 64 KB.
 LIBVER = ("v110", "v110")
-CHUNK_CACHE = (
-    4 * 2**20
-)  # above a chunk of CHUNK_NNZ float64 values: two reads that share a chunk decode it once
+CHUNK_CACHE = 4 * 2**20  # above CHUNK_NNZ float64 values: two reads that share a chunk decode it once
 
 _PIECE = 2**18  # elements of an array without chunks that are read as one
 
@@ -39,7 +37,7 @@ CODECS: dict[str, dict[str, Any]] = {
 
 
 class Hdf5Array(StoredArray):
-    """A dataset of an HDF5 file."""
+    """Dataset of an HDF5 file."""
 
     def __init__(self, container: Hdf5Container, name: str, dataset: h5py.Dataset, axes: int) -> None:
         if dataset.shape is None or len(dataset.shape) != axes:
@@ -118,7 +116,7 @@ class Hdf5Array(StoredArray):
 
 
 class Hdf5Container(Container):
-    """An HDF5 file."""
+    """Container that is an HDF5 file."""
 
     kind = "hdf5"
 
@@ -132,13 +130,13 @@ class Hdf5Container(Container):
         self.is_remote = remote is not None
         self._remote = remote
         self.reader = ChunkReader()
-        self._size = 0
+        self.size = 0  # bytes of the file, when it was opened for reading
         self._file: h5py.File | None = None
         self._opened: os.stat_result | None = None
         with self.wrapped(""):
             if remote is not None:
                 try:
-                    self._size = int(remote.size)
+                    self.size = int(remote.size)
                     self._file = h5py.File(remote, "r", rdcc_nbytes=CHUNK_CACHE)
                 except BaseException:
                     remote.close()
@@ -150,12 +148,7 @@ class Hdf5Container(Container):
                     raise StoreError(f"{path}: not a regular file; check the path")
                 self._file = h5py.File(path, "r", rdcc_nbytes=CHUNK_CACHE, locking="best-effort")
                 self._opened = self._status()
-                self._size = self._opened.st_size
-
-    @property
-    def size(self) -> int:
-        """Bytes of the file, when it was opened for reading."""
-        return self._size
+                self.size = self._opened.st_size
 
     def _status(self) -> os.stat_result:
         """Return the status of the open file, even if its name now belongs to another file."""
@@ -311,8 +304,10 @@ def _attribute(attrs: h5py.AttributeManager, name: str) -> Any:
     size = 0
     with contextlib.suppress(RuntimeError):  # h5py mistakes the size 0 of an empty attribute for a failure
         size = attrs.get_id(name).get_storage_size()
-    if size > durable.MOST_RECORD:
-        raise ValueError(f"attribute {name!r} has {size:,} bytes; at most {durable.MOST_RECORD:,} are read")
+    if size > durable.MAX_RECORD_BYTES:
+        raise ValueError(
+            f"attribute {name!r} has {size:,} bytes; at most {durable.MAX_RECORD_BYTES:,} are read"
+        )
     return _plain(attrs[name])
 
 

@@ -15,11 +15,11 @@ import numpy as np
 from streamsvm.store.chunk_reader import inflate
 
 _DEFLATE, _SHUFFLE, _LZF = 1, 2, 32000  # numbers of filters
-_LARGEST = 2  # a chunk may take so many times the bytes of its elements
+_MAX_EXPANSION = 2  # a chunk may take so many times the bytes of its elements
 
 
 class Hdf5Chunks:
-    """The chunks of a dataset of one axis whose last filter is gzip or LZF, perhaps after a byte shuffle."""
+    """Chunks of a dataset of one axis whose last filter is gzip or LZF, perhaps after a byte shuffle."""
 
     def __init__(self, dataset: h5py.Dataset, filters: list[int]) -> None:
         self._dataset = dataset
@@ -37,14 +37,14 @@ class Hdf5Chunks:
         size = int(self._sizes[number])
         if size == 0:
             return None
-        if size > _LARGEST * self.chunk * self.dtype.itemsize + 2**10:
+        if size > _MAX_EXPANSION * self.chunk * self.dtype.itemsize + 2**10:
             raise ValueError(f"the chunk claims {size} bytes")
         return self._dataset.id.read_direct_chunk((number * self.chunk,))
 
     def _read_sizes(self) -> np.ndarray:
-        """The bytes of each chunk in the file, 0 for those that were never written.
+        """Return the bytes of each chunk in the file, 0 for those that were never written.
 
-        Read at once: the library looks through all chunks to say it of one.
+        All are read at once: to find one, the library searches all chunks.
         """
         sizes = np.zeros(-(-len(self._dataset) // self.chunk), np.int64)
 
@@ -55,15 +55,13 @@ class Hdf5Chunks:
         return sizes
 
     def expect(self, number: int) -> None:
-        """Do nothing: where a chunk is in the file, the library knows."""
+        """Do nothing: only the library knows the position of a chunk in the file."""
 
     def decode(self, payload: Any, out: np.ndarray) -> None:
         mask, content = payload
         used = [each for place, each in enumerate(self._filters) if not mask >> place & 1]
-        target = out
         shuffled = _SHUFFLE in used
-        if shuffled:
-            target = np.empty(len(out), self.dtype)
+        target = np.empty(len(out), self.dtype) if shuffled else out
         if _DEFLATE in used:
             inflate(content, target)
         elif _LZF in used:
@@ -82,7 +80,7 @@ class Hdf5Chunks:
 
 
 def compressed_chunks(dataset: h5py.Dataset) -> Hdf5Chunks | None:
-    """The chunks of a dataset if they can be decoded here; None for other filters, and without any."""
+    """Return the chunks of a dataset if they can be decoded here; None for other filters or none."""
     numbers = dataset.dtype.kind in "fiub" and dataset.dtype.isnative and sys.byteorder == "little"
     if not numbers or dataset.chunks is None or len(dataset.chunks) != 1:
         return None

@@ -9,17 +9,17 @@ import numpy as np
 
 from streamsvm.base import format
 from streamsvm.base.label_values import dtype_of_names
-from streamsvm.data.checks import is_monotonic
 from streamsvm.data.label_sets import distinct_sets, row_with_a_label_twice
 from streamsvm.errors import StoreError
 from streamsvm.store.container import Container, StoredArray
+from streamsvm.store.matrices import check_ends, compressed_arrays, read_pointers
 
-_MOST_CLASSES = 2**24  # a shape alone may claim any number, and each becomes a text
+_MAX_CLASSES = 2**24  # a shape alone may claim any number, and each becomes a text
 _PIECE = 2**22  # entries of a dense matrix read at a time
 
 
 class Indicator(ABC):
-    """A matrix of shape (n_rows, n_classes) that is 1 where a row has a label.
+    """Matrix of shape (n_rows, n_classes) that is 1 where a row has a label.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Indicator(ABC):
     most_labels : int
         The labels of all rows together, at most.
     arrays : list of StoredArray
-        Those of which a chunk that is not there is worth a warning.
+        Arrays whose missing chunks are worth a warning.
     """
 
     arrays: list[StoredArray]
@@ -63,34 +63,23 @@ class Indicator(ABC):
             )
 
 
-class _Sparse(Indicator):
-    """A CSR matrix."""
+class _SparseIndicator(Indicator):
+    """Indicator that is a CSR matrix."""
 
     def __init__(self, container: Container, name: str, n_rows: int, n_classes: int) -> None:
-        arrays = {part: container.array(f"{name}/{part}") for part in ("data", "indices", "indptr")}
+        arrays = compressed_arrays(container, name, n_rows)
         self._data, self._indices, self._indptr = arrays.values()
         self.arrays = [self._indices]
-        self._data.presence.required = True
-        lengths = {"indices": self._data.length, "indptr": n_rows + 1}
-        for part, array in arrays.items():
-            if array.dtype is None or array.dtype.kind not in ("iu" if part != "data" else "iufb"):
-                raise StoreError(f"{container.path}: array {array.name} does not hold numbers")
-            if array.length != lengths.get(part, array.length):
-                raise StoreError(
-                    f"{container.path}: array {array.name} has {array.length} elements, "
-                    f"expected {lengths[part]}"
-                )
+        if self._data.dtype is None or self._data.dtype.kind not in "iufb":
+            raise StoreError(f"{container.path}: array {self._data.name} does not hold numbers")
+        for array in arrays.values():
             array.check_claimed_size()
         super().__init__(container, name, [str(c) for c in range(n_classes)], self._data.length)
-        for row, expected in [(0, 0), (n_rows, self._data.length)]:
-            if int(self._indptr.read(row, row + 1)[0]) != expected:
-                raise self._indptr.damage(row, f"row pointer {row} is not {expected}")
+        check_ends(self._indptr, n_rows, self._data.length)
 
     def indptr(self, start: int, stop: int) -> np.ndarray:
-        offsets = self._indptr.read(start, stop + 1).astype(format.INDPTR_DTYPE, copy=False)
-        if not (offsets[0] >= 0 and offsets[-1] <= self._data.length and is_monotonic(offsets)):
-            raise self._indptr.damage(start, "the row pointers are not in order")
-        return offsets
+        [(begin, _)], indptr = read_pointers(self._indptr, [(start, stop)], self._data.length)
+        return indptr + begin
 
     def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         offsets = self.indptr(start, stop)
@@ -114,8 +103,8 @@ class _Sparse(Indicator):
         return distinct, starts
 
 
-class _Dense(Indicator):
-    """An array of two axes, or the columns of a dataframe."""
+class _DenseIndicator(Indicator):
+    """Indicator that is an array of two axes, or the columns of a dataframe."""
 
     def __init__(
         self, container: Container, name: str, n_rows: int, arrays: list[StoredArray], classes: list[str]
@@ -180,20 +169,20 @@ def open_indicator(container: Container, key: str, n_rows: int) -> Indicator | N
         dense = container.array(name, axes=2)
         n_classes = dense.columns or 0
         _check_shape(container, name, [dense.length, n_classes], n_rows)
-        return _Dense(container, name, n_rows, [dense], [str(c) for c in range(n_classes)])
+        return _DenseIndicator(container, name, n_rows, [dense], [str(c) for c in range(n_classes)])
     attrs = container.attrs(name)
     encoding = attrs.get("encoding-type")
     if encoding == "csr_matrix":
         shape = attrs.get("shape")
         _check_shape(container, name, shape, n_rows)
-        return _Sparse(container, name, n_rows, shape[1])  # type: ignore[index]  # it is a list
+        return _SparseIndicator(container, name, n_rows, shape[1])  # type: ignore[index]  # it is a list
     if encoding == "dataframe" and isinstance(attrs.get("column-order"), list):
         classes = [str(column) for column in attrs["column-order"]]
         _check_shape(container, name, [n_rows, len(classes)], n_rows)
         for each in classes:
             if "/" in each or container.node(f"{name}/{each}") != "array":
                 raise StoreError(f"{path}: {name}, column {each!r} does not hold numbers")
-        return _Dense(
+        return _DenseIndicator(
             container, name, n_rows, [container.array(f"{name}/{each}") for each in classes], classes
         )
     remedy = f"in Python: adata.obsm[{key!r}] = scipy.sparse.csr_matrix(adata.obsm[{key!r}])"
@@ -206,7 +195,7 @@ def _check_shape(container: Container, name: str, shape: Any, n_rows: int) -> No
         or len(shape) != 2
         or type(shape[1]) is not int
         or shape[0] != n_rows
-        or not 1 <= shape[1] <= _MOST_CLASSES
+        or not 1 <= shape[1] <= _MAX_CLASSES
     ):
         raise StoreError(
             f"{container.path}: {name} has the shape {shape}; expected {n_rows} rows, and a column for each "

@@ -1,4 +1,4 @@
-"""Several stores as one: the rows of one after those of another, with features found by name."""
+"""Joined stores: the rows of several stores one after the other, with features matched by name."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import numpy as np
 from streamsvm.base import format
 from streamsvm.base.label_values import INTEGER, TEXT
 from streamsvm.data.label_sets import recode
-from streamsvm.data.names import first_of, match_features
+from streamsvm.data.names import examples, match_features
 from streamsvm.data.rows import Rows, joined_rows
 from streamsvm.errors import Option, Remedy, SettingsError, StoreError, StreamsvmWarning, warn
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.reader import Progress, Store
-from streamsvm.store.views import MatchedStore, StoreView
+from streamsvm.store.views import MatchedStore, RearrangedStore
 
 
-class JoinedStore(StoreView):
-    """The rows of several stores with the same features and the same classes.
+class JoinedStore(RearrangedStore):
+    """View of the rows of several stores with the same features.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class JoinedStore(StoreView):
         return counts
 
     def _parts(self, start: int, stop: int) -> list[tuple[int, int, int]]:
-        """Each store that has some of the rows ``start:stop``, and which of its rows those are."""
+        """Return the parts of the rows ``start:stop``: number of the store, and its rows."""
         self._check_range(start, stop)
         parts = []
         for number, (first, end) in enumerate(zip(self._starts[:-1], self._starts[1:], strict=True)):
@@ -89,10 +89,6 @@ class JoinedStore(StoreView):
         rows = joined_rows(found)
         return rows._replace(data=rows.data.astype(self.dtype, copy=False))
 
-    def indptr(self, start: int, stop: int) -> np.ndarray:
-        lengths = self._each(lambda store, *ends: np.diff(store.indptr(*ends)), start, stop)
-        return np.concatenate([[0], np.cumsum(lengths)])
-
     @property
     def chunk_rows(self) -> float:
         return max(store.chunk_rows for store in self.stores)
@@ -108,22 +104,9 @@ class JoinedStore(StoreView):
         parts = self._parts(start, stop)
         return np.concatenate([self._codes[k][self.stores[k].labels(*ends)] for k, *ends in parts])
 
-    def label_indptr(self, start: int, stop: int) -> np.ndarray:
-        lengths = self._each(lambda store, *ends: np.diff(store.label_indptr(*ends)), start, stop)
-        return np.concatenate([[0], np.cumsum(lengths)])
-
     def label_sets(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         rows = self.rows(start, stop)
         return rows.label_codes, rows.label_indptr
-
-    def weights(self, start: int, stop: int) -> np.ndarray:
-        return self._each(Store.weights, start, stop)
-
-    def norms(self, start: int, stop: int) -> np.ndarray:
-        return self._each(lambda store, *ends: store.norms(*ends), start, stop)
-
-    def names(self, start: int, stop: int) -> np.ndarray:
-        return self._each(lambda store, *ends: store.names(*ends), start, stop)
 
     def verify(self, progress: Progress | None = None) -> None:
         for store in self.stores:
@@ -139,7 +122,7 @@ class JoinedStore(StoreView):
 
 
 def join_stores(stores: list[Store], join: str = "inner") -> Store:
-    """Join several stores, which differ in nothing but rows, classes and features.
+    """Join several stores that differ only in rows, classes and features.
 
     Features are as `common_features` says: a row is 0 where its store lacks one. Classes are all that any
     has: in the order of the first if the others have none that it lacks, else sorted.
@@ -152,7 +135,7 @@ def join_stores(stores: list[Store], join: str = "inner") -> Store:
     """
     first, *others = stores
     for other in others:
-        for name, what in _SAME.items():
+        for name, what in _SHARED_FACTS.items():
             if getattr(first, name) != getattr(other, name):
                 raise StoreError(f"{first.path} and {other.path} cannot be joined: only one of them {what}")
     if first.grouped:
@@ -179,7 +162,7 @@ def _label_dtype(stores: list[Store]) -> str:
     return INTEGER if all(store.label_dtype == INTEGER for store in stores) else TEXT
 
 
-_SAME = {
+_SHARED_FACTS = {
     "weighted": "has weights of rows",
     "multilabel": "has several labels a row",
     "grouped": "has groups of rows",
@@ -193,13 +176,13 @@ def common_features(
     n_features: Sequence[int],
     join: str = "inner",
 ) -> list[str] | None:
-    """The features of several files as one.
+    """Return the names of the common features of several files.
 
     Parameters
     ----------
     paths : sequence of path
     names : sequence of (sequence of str, or None)
-        Of the features of each file, without duplicates; None if they have no names.
+        Names of the features of each file, without duplicates; None if they have no names.
     n_features : sequence of int
         Of each file.
     join : {"inner", "outer"}
@@ -255,7 +238,7 @@ def common_features(
         warn(
             StreamsvmWarning(
                 f"{len(partial):,} of {len(every):,} features {be} not in all files and {fate} "
-                f"({first_of(partial)})"
+                f"({examples(partial)})"
             )
         )
     return every if join == "outer" else [name for name in known[0] if name in everywhere]

@@ -1,4 +1,4 @@
-"""Change an HDF5 file in place so that a crash leaves it as it was before, or as it is afterwards.
+"""Atomic changes of an HDF5 file in place: a crash leaves the old content or the new.
 
 HDF5 writes where and when it likes, so its writes are collected in memory. Then a journal is written beside
 the file, which has the old bytes of all places that are overwritten; the file is written; and the journal is
@@ -30,7 +30,7 @@ _PAGE = 2**12
 
 
 class Overlay(io.RawIOBase):
-    """A file, of which all that is written stays in memory until `commit`.
+    """File whose written bytes stay in memory until `commit`.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Overlay(io.RawIOBase):
         return self._at
 
     def truncate(self, size: int | None = None) -> int:
-        """Only grow the file: what a file of HDF5 has beyond its own end does no harm."""
+        """Grow the file, but never shrink it: bytes beyond the end of HDF5 data do no harm."""
         size = self._at if size is None else size
         self._size = max(self._size, size)
         return size
@@ -104,9 +104,7 @@ class Overlay(io.RawIOBase):
         changes = [(page * _PAGE, bytes(content)) for page, content in sorted(self._pages.items())]
         old, new, ranges = [], [], []
         for at, content in changes:
-            before = (
-                os.pread(self._handle, min(_PAGE, self._old_size - at), at) if at < self._old_size else b""
-            )
+            before = os.pread(self._handle, _PAGE, at)  # empty beyond the end of the file
             if before and before != content[: len(before)]:
                 ranges.append([at, len(before)])
                 old.append(before)
@@ -135,7 +133,7 @@ class Overlay(io.RawIOBase):
 
 
 def journal_of(path: Path) -> Path:
-    """The name of the journal of a file."""
+    """Return the path of the journal of a file."""
     return path.with_name(path.name + _SUFFIX)
 
 
@@ -183,7 +181,7 @@ def recover(path: Path) -> bool:
 
 
 def warn_and_recover(path: Path) -> None:
-    """`recover`, with a warning if there was a change to undo."""
+    """Call `recover`, and warn if there was a change to undo."""
     if recover(path):
         warn(
             StreamsvmWarning(
@@ -195,7 +193,7 @@ def warn_and_recover(path: Path) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[int]:
-    """A descriptor of the file, for which no other process has the lock that HDF5 takes."""
+    """Yield a descriptor of the file, with the lock that HDF5 takes held."""
     try:
         handle = durable.open_descriptor(path, os.O_RDWR)
     except OSError as error:
@@ -217,7 +215,7 @@ def locked(path: Path) -> Iterator[int]:
 
 @dataclass(frozen=True)
 class _Header:
-    """What a journal says of itself: it may be a stranger's, and undoing it overwrites and cuts a file."""
+    """Header of a journal, checked strictly: it may be a stranger's, and undoing it overwrites a file."""
 
     journal_version: Literal[1]
     file: str
@@ -291,7 +289,7 @@ def _write(handle: int, content: bytes, at: int) -> None:
 
 
 def _pages(at: int, length: int) -> Iterator[tuple[int, int, int]]:
-    """The pages that ``at : at + length`` touches, each with the part of it: number, start and stop."""
+    """Yield the pages of the bytes ``at : at + length``: number, and start and stop within the page."""
     stop = at + length
     for page in range(at // _PAGE, -(-stop // _PAGE) if length else 0):
         yield page, max(at - page * _PAGE, 0), min(stop - page * _PAGE, _PAGE)

@@ -1,4 +1,4 @@
-"""What a store contains: its arrays with their lengths, dtypes, fill values and chunks; its fingerprint."""
+"""Layout of a store: its arrays with their lengths, dtypes, fill values and chunks; its fingerprint."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LABELS_CODES = f"obsm/{LABEL_SETS}/indices"
 LABELS_ONES = f"obsm/{LABEL_SETS}/data"
 
 # Arrays with entries for rows, their values or their labels, which grow as rows are added.
-_OF_ROWS = (
+_ROW_ARRAYS = (
     DATA, INDICES, INDPTR, NORM2, NAMES, CODES, WEIGHT, QID, LABELS_INDPTR, LABELS_CODES, LABELS_ONES,
 )  # fmt: skip
 
@@ -50,11 +50,16 @@ VAR_LIMIT = 2**27
 # Elements per chunk. A chunk is decoded as a whole, so this bounds what a damaged or hostile size allocates.
 MAX_CHUNK = 2**27
 
+# How anndata encodes an array of numbers, of text, and a categorical column.
+ARRAY_ATTRS = {"encoding-type": "array", "encoding-version": "0.2.0"}
+TEXT_ATTRS = {"encoding-type": "string-array", "encoding-version": "0.2.0"}
+CATEGORICAL_ATTRS = {"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False}
+
 SUFFIXES = {".zarr": "zarr", ".h5": "hdf5", ".hdf5": "hdf5", ".h5ad": "hdf5"}
 
 
 class ArraySpec(NamedTuple):
-    """What one array of a store must be; `dtype` is None for text."""
+    """Specification of one array of a store; `dtype` is None for text."""
 
     length: int
     dtype: np.dtype | None
@@ -139,7 +144,7 @@ def chunk_length(name: str, length: int, *, n: int, nnz: int, chunk_nnz: int) ->
     """
     if name in (DATA, INDICES):
         wanted = chunk_nnz
-    elif name in _OF_ROWS:
+    elif name in _ROW_ARRAYS:
         entries = length if name in (LABELS_CODES, LABELS_ONES) else n
         spanned = max(1, 8 * chunk_nnz * entries // max(nnz, 1))
         wanted = min(max(1 << (spanned - 1).bit_length(), 2**10), 2**18)

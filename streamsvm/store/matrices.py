@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     import scipy.sparse
 
 _PIECE = 2**18  # elements at each end that enter the fingerprint
-_WIDEST = 2**62
+_MAX_SIZE = 2**62
 
 
 class StoredMatrix(ABC):
-    """A matrix of numbers on disk; nothing that it contains is trusted before it is checked.
+    """Matrix of numbers on disk; its content is checked before it is used.
 
     Values are float32 or float64 as stored; other numbers become float32, which is exact for integers of up
     to 16 bits. Wider integers are checked, and refused if float32 would change them (the first is 2**24 + 1)
@@ -83,7 +83,7 @@ class StoredMatrix(ABC):
         """
 
     def samples(self) -> Iterator[bytes]:
-        """Yield what of the values and their columns enters the fingerprint: the first and the last ones."""
+        """Yield the bytes that enter the fingerprint: the first and the last elements of each array."""
         for array in self.arrays.values():
             size = max(1, min(array.chunk, _PIECE // max(1, array.columns or 1)))
             for start in sorted({0, max(0, array.length - size)}):
@@ -112,15 +112,15 @@ class StoredMatrix(ABC):
 
 
 class CsrMatrix(StoredMatrix):
-    """A CSR matrix, whose rows need not be sorted."""
+    """CSR matrix, whose rows need not be sorted."""
 
     encoding = "csr"
 
     def __init__(self, container: Container, name: str, shape: tuple[int, int]) -> None:
-        super().__init__(container, name, shape, _compressed(container, name, shape[0]))
+        super().__init__(container, name, shape, compressed_arrays(container, name, shape[0]))
         self.nnz = self.arrays["data"].length
         self.chunk_nnz = max(array.chunk for array in self.arrays.values())
-        _check_ends(self.arrays["indptr"], shape[0], self.nnz)
+        check_ends(self.arrays["indptr"], shape[0], self.nnz)
 
     def indptr(self, start: int, stop: int) -> np.ndarray:
         [(begin, _)], indptr = read_pointers(self.arrays["indptr"], [(start, stop)], self.nnz)
@@ -136,7 +136,7 @@ class CsrMatrix(StoredMatrix):
 
 
 class DenseMatrix(StoredMatrix):
-    """An array of two axes; its zeros are left out of the rows."""
+    """Dense matrix: an array of two axes, whose zeros are left out of the rows."""
 
     encoding = "dense"
 
@@ -182,17 +182,17 @@ class DenseMatrix(StoredMatrix):
 
 
 class CscMatrix(StoredMatrix):
-    """A CSC matrix, whose rows cannot be read; `arrays` have its columns."""
+    """CSC matrix, which is read by columns only."""
 
     encoding = "csc"
 
     def __init__(self, container: Container, name: str, shape: tuple[int, int]) -> None:
-        super().__init__(container, name, shape, _compressed(container, name, shape[1]))
+        super().__init__(container, name, shape, compressed_arrays(container, name, shape[1]))
         for part in ("indices", "indptr") if shape[0] > 1 else ():  # columns are not checked as rows are
             self.arrays[part].presence.required = True
         self.nnz = self.arrays["data"].length
         self.chunk_nnz = self.arrays["data"].chunk
-        _check_ends(self.arrays["indptr"], shape[1], self.nnz)
+        check_ends(self.arrays["indptr"], shape[1], self.nnz)
 
     def indptr(self, start: int, stop: int) -> np.ndarray:
         raise self._by_columns()
@@ -246,7 +246,7 @@ def open_matrix(container: Container, name: str) -> StoredMatrix:
     if (
         not isinstance(shape, list)
         or len(shape) != 2
-        or not all(type(size) is int and 0 <= size < _WIDEST for size in shape)
+        or not all(type(size) is int and 0 <= size < _MAX_SIZE for size in shape)
     ):
         raise StoreError(f"{path}: {name} has no valid shape: {shape}")
     kinds: dict[Any, type[CsrMatrix | CscMatrix]] = {"csr_matrix": CsrMatrix, "csc_matrix": CscMatrix}
@@ -281,7 +281,7 @@ def read_pointers(array: StoredArray, ranges: Ranges, end: int) -> tuple[list[tu
 
 
 def number_in(ranges: Ranges, at: int) -> int:
-    """Return the number of what has the place `at` among the numbers of all ranges, one after the other."""
+    """Return the number at position `at` in the concatenation of the ranges."""
     for start, stop in ranges:
         if at < stop - start:
             return start + at
@@ -289,7 +289,7 @@ def number_in(ranges: Ranges, at: int) -> int:
     raise IndexError("no range has it")
 
 
-def _compressed(container: Container, name: str, n: int) -> dict[str, StoredArray]:
+def compressed_arrays(container: Container, name: str, n: int) -> dict[str, StoredArray]:
     """Return the arrays of a CSR or CSC matrix with `n` rows, or columns."""
     arrays = {part: container.array(f"{name}/{part}") for part in ("data", "indices", "indptr")}
     arrays["data"].presence.required = True
@@ -305,7 +305,8 @@ def _compressed(container: Container, name: str, n: int) -> dict[str, StoredArra
     return arrays
 
 
-def _check_ends(array: StoredArray, n: int, nnz: int) -> None:
+def check_ends(array: StoredArray, n: int, nnz: int) -> None:
+    """Raise StoreError unless the row pointers of `n` rows begin with 0 and end with `nnz`."""
     for row, expected in [(0, 0), (n, nnz)]:
         if int(array.read(row, row + 1)[0]) != expected:
             raise array.damage(row, f"row pointer {row} is not {expected}")

@@ -14,12 +14,12 @@ from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.matrices import number_in
 
-_PIECE = 2**18  # elements read at a time
-_MOST_CLASSES = 2**24  # distinct values of a column
+_PIECE_ROWS = 2**18  # elements read at a time
+_MAX_CLASSES = 2**24  # distinct values of a column
 
 
-class Column:
-    """A column of a dataframe on disk, or its index.
+class DataFrameColumn:
+    """Column of a dataframe on disk, or its index.
 
     Categorical columns, texts, integers, booleans and other numbers are read, also those that may be missing
     (anndata's nullable arrays), and the categorical ones of anndata 0.7.
@@ -40,7 +40,7 @@ class Column:
     categories : list of str or None
         Of a categorical column.
     has_integers : bool
-        Whether the values, or the categories, are integers.
+        True if the values, or the categories, are integers.
 
     Raises
     ------
@@ -146,7 +146,7 @@ class Column:
 
 
 class LabelColumn:
-    """A column as labels: its distinct values are the classes.
+    """Label column, whose distinct values are the classes.
 
     Classes are in the order of the categories, of texts or of numbers. A column that is not categorical is
     read once to find them.
@@ -158,7 +158,7 @@ class LabelColumn:
         int64 if they are integers, also categories, and else str.
     """
 
-    def __init__(self, column: Column, n_rows: int) -> None:
+    def __init__(self, column: DataFrameColumn, n_rows: int) -> None:
         self.column = column
         self._values: np.ndarray | None = None
         if column.kind == "number":
@@ -180,13 +180,13 @@ class LabelColumn:
 
     def _distinct(self, n_rows: int) -> np.ndarray:
         found: np.ndarray | None = None
-        for start in range(0, n_rows, _PIECE):
-            values, missing = self.column.read([(start, min(start + _PIECE, n_rows))])
+        for start in range(0, n_rows, _PIECE_ROWS):
+            values, missing = self.column.read([(start, min(start + _PIECE_ROWS, n_rows))])
             more = np.unique(values[~missing])
             found = more if found is None else np.union1d(found, more)
-            if len(found) > _MOST_CLASSES:
+            if len(found) > _MAX_CLASSES:
                 raise StoreError(
-                    f"{self.column.path}: obs column {self.column.name!r} has more than {_MOST_CLASSES:,} "
+                    f"{self.column.path}: obs column {self.column.name!r} has more than {_MAX_CLASSES:,} "
                     "different values; is it one of labels?"
                 )
         return np.zeros(0) if found is None else found
@@ -228,9 +228,9 @@ def index_length(container: Container, table: str) -> int:
     return container.array(node).length
 
 
-def index_column(container: Container, table: str, n_rows: int) -> Column:
+def index_column(container: Container, table: str, n_rows: int) -> DataFrameColumn:
     """Return the index of a dataframe."""
-    column = Column(container, table, str(table_attrs(container, table).get("_index")), n_rows)
+    column = DataFrameColumn(container, table, str(table_attrs(container, table).get("_index")), n_rows)
     if column.kind == "text":  # without its chunks, all names would be empty
         column.values.presence.required = True
     return column

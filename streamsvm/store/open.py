@@ -1,4 +1,4 @@
-"""Open a store: choose the container's library, and check what the store says of itself."""
+"""Opening of stores: chooses the container's library, and checks the store's record."""
 
 from __future__ import annotations
 
@@ -173,8 +173,8 @@ def open_container(path: Path, kind: str, *, write: bool = False) -> Container:
 
 
 @dataclass(frozen=True)
-class _Record:
-    """The record of a complete store: the entries that reading needs; docs/formats.md has all."""
+class _StoreRecord:
+    """Entries that reading needs of the record of a complete store; docs/formats.md lists all."""
 
     version: Literal[1, 2, 3]
     complete: Literal[True]
@@ -286,7 +286,7 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
     return store
 
 
-def _decode_record(path: Path, content: Any) -> _Record:
+def _decode_record(path: Path, content: Any) -> _StoreRecord:
     """Check the version, completeness and checksum of a store's record, then each of its entries."""
     if isinstance(content, dict):
         version = content.get("version")
@@ -302,6 +302,6 @@ def _decode_record(path: Path, content: Any) -> _Record:
                 f"{path}: the store's record was altered: its checksum does not match ({DAMAGED})"
             )
     try:
-        return decode(_Record, content)
+        return decode(_StoreRecord, content)
     except SchemaError as error:
         raise StoreError(f"{path}: the store's record is invalid: {error} ({DAMAGED})") from error

@@ -1,11 +1,10 @@
-"""Read the rows of a store; nothing that a store contains is trusted before it is checked."""
+"""Reading of stores, whose content is checked before it is used."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -22,7 +21,7 @@ from streamsvm.errors import StoreError
 from streamsvm.store import layout
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.container import DAMAGED, Container, StoredArray
-from streamsvm.store.matrices import number_in, read_pointers
+from streamsvm.store.matrices import check_ends, number_in, read_pointers
 
 Progress = Callable[[int, int], None]
 
@@ -42,7 +41,7 @@ class Units:
 
 
 class Store(Readable):
-    """A CSR matrix with labels on disk, read in ranges of rows.
+    """CSR matrix with labels on disk, read in ranges of rows.
 
     `open_store` returns it; it is a context manager. Reading needs memory for the requested rows and one
     chunk of each array, never for the whole store. Only one thread may read at a time.
@@ -59,8 +58,8 @@ class Store(Readable):
     class_counts : ndarray of int64, shape (n_classes,)
         Rows of each class; a row of several labels counts for each.
     weighted, multilabel, grouped : bool
-        Whether rows have weights; whether they may have several labels, or none; whether they belong to
-        groups, such as sequences.
+        True if rows have weights; if they may have several labels, or none; if they belong to groups, such
+        as sequences.
     n_labels : int
         Labels of all rows together, if `multilabel`; else 0. If not `native`, at most so many.
     units : Units or None
@@ -88,7 +87,7 @@ class Store(Readable):
     held_bytes : int
         Bytes that the store holds while it is open, beside the chunks being decoded.
     extra_nnz_bytes : int
-        The most bytes of a non-zero that reading needs for more than two copies of it.
+        Bytes of each non-zero that reading needs beyond two copies of it, at most.
     """
 
     native = True
@@ -404,12 +403,8 @@ class Store(Readable):
     def check_row_pointer_ends(self) -> None:
         """Raise StoreError unless row pointers begin with 0 and end with the number of what they point to."""
         for name, end in [(layout.INDPTR, self.nnz), (layout.LABELS_INDPTR, self.n_labels)]:
-            if name not in self.arrays:
-                continue
-            array = self.arrays[name]
-            for row, expected in [(0, 0), (self.n_rows, end)]:
-                if int(array.read(row, row + 1)[0]) != expected:
-                    raise array.damage(row, f"row pointer {row} is not {expected}")
+            if name in self.arrays:
+                check_ends(self.arrays[name], self.n_rows, end)
 
     def close(self) -> None:
         """Close the container; arrays that were returned stay valid."""
@@ -418,9 +413,7 @@ class Store(Readable):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def _read(self, name: str, ranges: Ranges) -> np.ndarray:
@@ -430,12 +423,12 @@ class Store(Readable):
 
     @property
     def chunk_rows(self) -> float:
-        """Rows that are decoded as one, in the mean."""
+        """Mean number of rows per chunk of values."""
         return self.chunk_nnz * self.n_rows / max(self.nnz, 1)
 
     @property
     def members(self) -> list[Store]:
-        """The stores on disk that the rows are from."""
+        """Stores on disk that contain the rows."""
         return [self]
 
     def _check_range(self, start: int, stop: int) -> None:

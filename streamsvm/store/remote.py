@@ -17,7 +17,7 @@ from streamsvm.store.chunk_reader import ChunkReader, Ranges
 from streamsvm.store.container import DAMAGED, Container, ServerError, StoredArray, one_line, wrong_shape
 from streamsvm.store.remote_files import ask, file_options, open_file
 from streamsvm.store.zarr_chunks import (
-    CHECKSUMS,
+    CHECKSUM_FILE,
     Decoder,
     check_written,
     checksums_of,
@@ -29,18 +29,18 @@ from streamsvm.store.zarr_metadata import METADATA, known_layout, layout_digest
 if TYPE_CHECKING:
     import zarr
 
-_THREADS = 16  # that fetch chunks: each mostly waits
-_INSTALL = "addresses need fsspec and a package for their protocol: pip install 'streamsvm[remote]' s3fs"
+_FETCH_THREADS = 16  # that fetch chunks: each mostly waits
+_INSTALL_HINT = "addresses need fsspec and a package for their protocol: pip install 'streamsvm[remote]' s3fs"
 # Format 2 may name any codec of numcodecs, and one of these is pickle, which executes what it reads.
-_EXECUTES = {"pickle", "json2", "msgpack2"}
+_UNSAFE_CODECS = {"pickle", "json2", "msgpack2"}
 
 
 class Url(str):
-    """An address, with what is asked of paths."""
+    """URL with the attributes of paths that stores use."""
 
     @property
     def file(self) -> str:
-        """The address without its query, such as ``?token=a``, which no suffix is part of."""
+        """The URL without its query, such as ``?token=a``."""
         return self.partition("?")[0].rstrip("/")
 
     @property
@@ -68,7 +68,7 @@ def open_remote(url: str, kind: str) -> Container:
 
         return Hdf5Container(path, remote=open_file(url))  # type: ignore[arg-type]
     except ImportError as error:
-        raise StoreError(f"{url}: {one_line(error)}; {_INSTALL}") from None
+        raise StoreError(f"{url}: {one_line(error)}; {_INSTALL_HINT}") from None
     except StoreError:
         raise
     except ServerError as error:
@@ -79,13 +79,13 @@ def open_remote(url: str, kind: str) -> Container:
         ) from error
     except Exception as error:  # each protocol has errors of its own
         if "Protocol not known" in str(error):
-            raise StoreError(f"{url}: fsspec knows no such protocol; {_INSTALL}") from None
+            raise StoreError(f"{url}: fsspec knows no such protocol; {_INSTALL_HINT}") from None
         reason = f"{one_line(error)}; check the address, and whether you may read it"
         raise StoreError(f"{url}: {reason}") from error
 
 
 class RemoteZarrContainer(Container):
-    """A Zarr store at an address: zarr reads it, but for the chunks that streamsvm wrote."""
+    """Zarr store at a URL: zarr reads it, except for chunks that streamsvm wrote."""
 
     kind = "zarr"
     writes = False
@@ -95,14 +95,14 @@ class RemoteZarrContainer(Container):
         import fsspec
         import zarr
 
-        from streamsvm.store.remote_zarr import AskingStore
+        from streamsvm.store.remote_zarr import RetryingStore
 
         self.path = path  # type: ignore[assignment]
-        self.reader = ChunkReader(_THREADS)
+        self.reader = ChunkReader(_FETCH_THREADS)
         options = file_options(path)
         self._files, self._folder = fsspec.core.url_to_fs(path.file, **options)
         self.presence: dict[str, ChunkPresence] = {}
-        store = AskingStore.from_url(str(path), options, read_only=True)
+        store = RetryingStore.from_url(str(path), options, read_only=True)
         store.presence = self.presence  # type: ignore[attr-defined]
         try:
             self._root = zarr.open_group(store, mode="r")
@@ -116,9 +116,6 @@ class RemoteZarrContainer(Container):
         with self.wrapped(group):
             return dict(self._node(group).attrs)
 
-    def record(self, name: str) -> Any:
-        return self.attr("", name)
-
     def node(self, path: str) -> str | None:
         import zarr
 
@@ -131,7 +128,7 @@ class RemoteZarrContainer(Container):
             return sorted(self._node(group)) if self.node(group) == "group" else []
 
     def content(self, name: str) -> bytes:
-        """The bytes of a file of the store; raises `FileNotFoundError` if there is none."""
+        """Return the bytes of a file of the store; raise `FileNotFoundError` if there is none."""
         found: bytes = ask(self._files.cat_file, f"{self._folder}/{name}")
         return found
 
@@ -146,7 +143,7 @@ class RemoteZarrContainer(Container):
             return RemoteZarrArray(self, path, self._node(path), axes)
 
     def check_unchanged(self) -> None:
-        """Do nothing: an address has no identity that all protocols tell."""
+        """Do nothing: not all protocols tell if a file has changed."""
 
     def close(self) -> None:
         self.reader.close()
@@ -154,24 +151,24 @@ class RemoteZarrContainer(Container):
 
 
 class _RemoteArray(StoredArray):
-    """An array at an address: not every protocol lists files."""
+    """Base of arrays at a URL, where files cannot always be listed."""
 
     def stored_bytes(self) -> int:
-        """What is claimed."""
+        """Return the claimed size: not every protocol lists files."""
         return self.length * self.width
 
     def check_chunks(self) -> None:
-        """Do nothing: a missing one is an error when it is read."""
+        """Do nothing: a missing chunk is an error when it is read."""
 
 
 class RemoteZarrArray(_RemoteArray):
-    """An array of a Zarr store at an address."""
+    """Array of a Zarr store at a URL, read by zarr."""
 
     def __init__(self, container: RemoteZarrContainer, name: str, array: zarr.Array, axes: int) -> None:
         if len(array.shape) != axes:
             raise wrong_shape(container.path, name, array.shape, axes)
         codecs = [*(getattr(array, "filters", None) or ()), *(getattr(array, "compressors", None) or ())]
-        if unfit := {getattr(codec, "codec_id", "") for codec in codecs} & _EXECUTES:
+        if unfit := {getattr(codec, "codec_id", "") for codec in codecs} & _UNSAFE_CODECS:
             raise StoreError(f"{container.path}: array {name} uses {sorted(unfit)}, which is not read")
         self.container = container
         self.name = name
@@ -199,7 +196,7 @@ class RemoteZarrArray(_RemoteArray):
 
 
 class NativeRemoteArray(_RemoteArray):
-    """An array of a store that streamsvm wrote, at an address: each chunk is fetched, checked and decoded."""
+    """Array at a URL that streamsvm wrote, whose chunks are fetched, checked and decoded without zarr."""
 
     columns = None
 
@@ -228,7 +225,7 @@ class NativeRemoteArray(_RemoteArray):
         return self.container.reader.read(self._chunks, ranges)
 
     def fetch(self, chunk: int) -> bytes:
-        """The bytes of a chunk as stored; ValueError if there is none."""
+        """Return the bytes of a chunk as stored; raise ValueError if there is none."""
         try:
             return self.container.content(f"{self.name}/c/{chunk}")
         except FileNotFoundError:
@@ -237,8 +234,8 @@ class NativeRemoteArray(_RemoteArray):
     def load_checksums(self, digest: str | None) -> None:
         content: bytes | None = None
         with self.container.wrapped(self.name), contextlib.suppress(FileNotFoundError):
-            content = self.container.content(f"{self.name}/{CHECKSUMS}")
-        checksums = checksums_of(content, digest, f"{self.container.path}/{self.name}/{CHECKSUMS}")
+            content = self.container.content(f"{self.name}/{CHECKSUM_FILE}")
+        checksums = checksums_of(content, digest, f"{self.container.path}/{self.name}/{CHECKSUM_FILE}")
         if self._chunks is not None:
             self._chunks.checksums = checksums
 
@@ -247,7 +244,7 @@ class NativeRemoteArray(_RemoteArray):
 
 
 class _RemoteChunks:
-    """The chunks of an array of numbers, as `ChunkReader` takes them."""
+    """Chunks of an array of numbers, for `ChunkReader`."""
 
     fill = None
     checksums: np.ndarray | None = None

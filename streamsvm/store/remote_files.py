@@ -1,4 +1,4 @@
-"""Files at addresses, read by fsspec: asked for again where that may help, and no shorter than asked for."""
+"""Files at URLs, read by fsspec with retries and checks of the length."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ from typing import Any
 
 from streamsvm.store.container import ServerError, one_line
 
-WAITS = tuple(0.1 * 2.0**attempt for attempt in range(6))  # seconds before it is asked again: 6 in all
-SILENCE = 30  # seconds without a byte until a server is given up; for its size, a file is asked for twice
-_BLOCK = 2**20  # bytes fetched at once, and kept: as many as
-_BLOCKS = 32
-_PASSING = {"ClientConnectionError", "ClientPayloadError", "EOFError"}  # of aiohttp, and of `open_file`
-_OF_SERVERS = {*_PASSING, "OSError", "BotoCoreError"}  # s3fs makes the former of what a server answers
-_CREDENTIALS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"}
-_ADVICE = "check the address, try again later, or copy it here"
-_LOG_IN = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or FSSPEC_S3_ANON=true"
+RETRY_DELAYS = tuple(0.1 * 2.0**attempt for attempt in range(6))  # seconds before it is asked again: 6 in all
+TIMEOUT = 30  # seconds without a byte until a server is given up; for its size, a file is asked for twice
+_BLOCK_BYTES = 2**20  # fetched at once
+_CACHED_BLOCKS = 32
+# Names of errors of aiohttp, and of `open_file`; s3fs raises OSError for what a server answers.
+_TEMPORARY_ERRORS = {"ClientConnectionError", "ClientPayloadError", "EOFError"}
+_SERVER_ERRORS = {*_TEMPORARY_ERRORS, "OSError", "BotoCoreError"}
+_CREDENTIAL_ERRORS = {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound"}
+_RETRY_HINT = "check the address, try again later, or copy it here"
+_CREDENTIALS_HINT = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or FSSPEC_S3_ANON=true"
 
 
 def file_options(url: str) -> dict[str, Any]:
-    """The options that fsspec gets for an address."""
+    """Return the options of fsspec for a URL."""
     if not url.startswith(("http://", "https://")):
         return {}
     from aiohttp import ClientTimeout
 
-    return {"timeout": ClientTimeout(total=None, sock_connect=SILENCE, sock_read=SILENCE)}
+    return {"timeout": ClientTimeout(total=None, sock_connect=TIMEOUT, sock_read=TIMEOUT)}
 
 
 def wait_after(error: Exception, attempt: int) -> float:
-    """The seconds to wait before a file is asked for again, after `attempt` others.
+    """Return the seconds to wait before the next request, after `attempt` retries.
 
     Raises `ServerError` with what went wrong if that will not help, or was tried often enough; and `error`
     itself if there is no such file, or no server has to do with it.
@@ -43,24 +44,25 @@ def wait_after(error: Exception, attempt: int) -> float:
     cause = (isinstance(error, FileNotFoundError) and error.__cause__) or error
     reason, _, _ = one_line(cause).partition(": <")  # aiohttp adds an error of its own
     names = {each.__name__ for each in type(cause).__mro__}
-    passing = bool(names & _PASSING)
+    passing = bool(names & _TEMPORARY_ERRORS)
     given = (getattr(cause, name) for name in ("status", "status_code", "code") if hasattr(cause, name))
     status = next(given, None)  # aiohttp warns of whoever looks at the code beside the status
     if isinstance(cause, TimeoutError):
-        reason, passing = f"the server sent nothing for {SILENCE} seconds", False
+        reason, passing = f"the server sent nothing for {TIMEOUT} seconds", False
     elif isinstance(status, int):
         reason = f"the server answered {status} {getattr(cause, 'message', '')}".rstrip()
         passing = status == 429 or status >= 500
-    elif not names & _OF_SERVERS or (isinstance(error, FileNotFoundError) and not passing):
+    elif not names & _SERVER_ERRORS or (isinstance(error, FileNotFoundError) and not passing):
         raise error
-    if passing and attempt < len(WAITS):
-        return WAITS[attempt]
+    if passing and attempt < len(RETRY_DELAYS):
+        return RETRY_DELAYS[attempt]
     times = f", {attempt + 1} times" if attempt else ""
-    raise ServerError(f"{reason}{times}; {_LOG_IN if names & _CREDENTIALS else _ADVICE}") from error
+    hint = _CREDENTIALS_HINT if names & _CREDENTIAL_ERRORS else _RETRY_HINT
+    raise ServerError(f"{reason}{times}; {hint}") from error
 
 
 def ask(request: Callable[..., Any], *args: Any) -> Any:
-    """Return what `request` does; it is called again while the server fails in ways that may pass."""
+    """Call `request`, again while the server fails temporarily, and return its result."""
     for attempt in itertools.count():
         try:
             return request(*args)
@@ -94,8 +96,8 @@ def open_file(url: str) -> Any:
     from h5py._objects import phil  # its lock
 
     files, path = fsspec.core.url_to_fs(url, **file_options(url))
-    options = {"block_size": _BLOCK, "cache_type": "blockcache", "cache_options": {"maxblocks": _BLOCKS}}
-    file = ask(functools.partial(files.open, path, "rb", **options))
+    cache = {"cache_type": "blockcache", "cache_options": {"maxblocks": _CACHED_BLOCKS}}
+    file = ask(functools.partial(files.open, path, "rb", block_size=_BLOCK_BYTES, **cache))
     if hasattr(file, "cache"):  # not of files on this machine
         fetch = file.cache.fetcher
 

@@ -1,4 +1,4 @@
-"""Zarr's access to a store at an address: it asks again, and takes note of chunks that are not there."""
+"""Zarr's access to a store at a URL, with retries and a record of missing chunks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from streamsvm.store.chunk_presence import ChunkPresence
 from streamsvm.store.remote_files import wait_after
 
 
-class AskingStore(FsspecStore):
-    """Keys of a Zarr store at an address.
+class RetryingStore(FsspecStore):
+    """Zarr store at a URL that repeats failed requests and records missing chunks.
 
     Attributes
     ----------

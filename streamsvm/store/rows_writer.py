@@ -1,4 +1,4 @@
-"""Rows to the arrays of a store: each batch is checked, and counted."""
+"""Writing of rows to the arrays of a store: each batch is checked and counted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streamsvm.store.array_writer import ArrayWriter
 
 
 class Sizes(NamedTuple):
-    """How long the arrays of some rows are."""
+    """Lengths of the arrays of some rows."""
 
     n_rows: int = 0
     nnz: int = 0
@@ -28,7 +28,7 @@ class Sizes(NamedTuple):
 
 
 class RowsWriter:
-    """Appends rows to the arrays of a store.
+    """Writer that appends rows to the arrays of a store.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class RowsWriter:
     arrays : mapping of str to ArrayWriter
         Those with an entry for each row, value or label, by name.
     statistics : StatisticsBuilder or None
-        Is given the rows, too.
+        Accumulates the statistics of the rows.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class RowsWriter:
         self.n_groups, self._last_group = 0, -1
 
     def sizes_of(self, rows: Rows) -> Sizes:
-        """How long their arrays are in this store."""
+        """Return the lengths of the arrays of `rows` in this store."""
         has_lists = layout.LABEL_SETS in self.columns
         return Sizes(rows.n_rows, len(rows.data), len(rows.label_codes) if has_lists else 0)
 

@@ -1,4 +1,4 @@
-"""Stores made of another one: with a model's features, without unlabelled rows."""
+"""Views of stores: with a model's features, without unlabelled rows."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from streamsvm.data.statistics import Statistics
 from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.reader import Progress, Store
 
-_PIECE = 2**16  # rows whose labels are read at a time
-_LONG_GAP = 64  # rows without a label that are not read
+_PIECE_ROWS = 2**16  # rows whose labels are read at a time
+_MAX_GAP_ROWS = 64  # rows without a label that are not read
 
 
 class StoreView(Store):
-    """A store whose rows are those of another one, but for what a subclass changes.
+    """Base class of views: delegates to another store; subclasses override what they change.
 
     A subclass overrides the methods whose results it changes, and sets the attributes: `rows_of` and `rows`
     must always agree with `indptr`, `labels`, `weights`, `groups`, `label_sets` and `names`. Row pointers may
@@ -32,7 +32,7 @@ class StoreView(Store):
     inner : Store
     """
 
-    _COPIED = (
+    _COPIED_ATTRIBUTES = (
         "path", "kind", "native", "n_rows", "n_features", "nnz", "classes", "n_classes", "label_dtype",
         "dtype", "index_dtype", "index_base", "shuffled", "chunk_nnz", "meta", "weighted", "grouped",
         "multilabel", "n_labels", "unlabelled", "arrays", "held_bytes", "extra_nnz_bytes",
@@ -40,7 +40,7 @@ class StoreView(Store):
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
-        for name in self._COPIED:
+        for name in self._COPIED_ATTRIBUTES:
             setattr(self, name, getattr(inner, name))
 
     @property
@@ -100,7 +100,7 @@ class StoreView(Store):
         return self.inner.feature_names()
 
     def statistics(self) -> Statistics | None:
-        """None: those of the other store are of other rows or other features."""
+        """Return None: the statistics of `inner` are those of other rows or features."""
         return None
 
     def verify(self, progress: Progress | None = None) -> None:
@@ -113,8 +113,34 @@ class StoreView(Store):
         self.inner.close()
 
 
+class RearrangedStore(StoreView):
+    """Base class of views whose rows are some rows of one or more stores, in another order."""
+
+    def _each(self, read: Callable[[Store, int, int], np.ndarray], start: int, stop: int) -> np.ndarray:
+        """Return what ``read(store, first, end)`` returns for the rows ``start:stop``, in their order."""
+        raise NotImplementedError
+
+    def indptr(self, start: int, stop: int) -> np.ndarray:
+        """Return row pointers that begin with 0."""
+        lengths = self._each(lambda store, *ends: np.diff(store.indptr(*ends)), start, stop)
+        return np.concatenate([[0], np.cumsum(lengths)])
+
+    def label_indptr(self, start: int, stop: int) -> np.ndarray:
+        lengths = self._each(lambda store, *ends: np.diff(store.label_indptr(*ends)), start, stop)
+        return np.concatenate([[0], np.cumsum(lengths)])
+
+    def weights(self, start: int, stop: int) -> np.ndarray:
+        return self._each(lambda store, *ends: store.weights(*ends), start, stop)
+
+    def norms(self, start: int, stop: int) -> np.ndarray:
+        return self._each(lambda store, *ends: store.norms(*ends), start, stop)
+
+    def names(self, start: int, stop: int) -> np.ndarray:
+        return self._each(lambda store, *ends: store.names(*ends), start, stop)
+
+
 class MatchedStore(StoreView):
-    """A store with the features of a model, found by name.
+    """View of a store with the features of a model, matched by name.
 
     Parameters
     ----------
@@ -149,15 +175,15 @@ class MatchedStore(StoreView):
 
 
 def with_labels(store: Store) -> Store:
-    """The rows of a store that have a label; the store itself if all have one, or several."""
+    """Return a view of the rows that have a label; the store itself if all have one or more."""
     if store.multilabel:
         return store
     view = LabelledStore(store)
     return view if view.unlabelled else store
 
 
-class LabelledStore(StoreView):
-    """The rows of a store that have a label; `unlabelled` counts the others.
+class LabelledStore(RearrangedStore):
+    """View of the rows of a store that have a label; `unlabelled` counts the others.
 
     Memory: a bit for each row of the other one.
     """
@@ -165,8 +191,8 @@ class LabelledStore(StoreView):
     def __init__(self, inner: Store) -> None:
         super().__init__(inner)
         counts, bits = [], []
-        for begin in range(0, inner.n_rows, _PIECE):
-            labelled = inner.labels(begin, min(begin + _PIECE, inner.n_rows)) >= 0
+        for begin in range(0, inner.n_rows, _PIECE_ROWS):
+            labelled = inner.labels(begin, min(begin + _PIECE_ROWS, inner.n_rows)) >= 0
             counts.append(int(np.count_nonzero(labelled)))
             bits.append(np.packbits(labelled))
         self._bits = bits
@@ -191,20 +217,19 @@ class LabelledStore(StoreView):
         self._check_range(start, stop)
         while start < stop:
             piece = int(np.searchsorted(self._before, start, "right")) - 1
-            begin, before = piece * _PIECE, int(self._before[piece])
+            begin, before = piece * _PIECE_ROWS, int(self._before[piece])
             places = np.flatnonzero(np.unpackbits(self._bits[piece]))
             labelled = begin + places[start - before : stop - before]
-            for run in np.split(labelled, np.flatnonzero(np.diff(labelled) > _LONG_GAP) + 1):
+            for run in np.split(labelled, np.flatnonzero(np.diff(labelled) > _MAX_GAP_ROWS) + 1):
                 first, end = int(run[0]), int(run[-1]) + 1
                 kept = np.zeros(end - first, bool)
                 kept[run - first] = True
                 yield first, end, kept
             start += len(labelled)
 
-    def _each(self, read: Callable[[int, int], np.ndarray], start: int, stop: int) -> np.ndarray:
-        """Return what `read` says of the labelled rows ``start:stop``."""
-        parts = [read(first, end)[kept] for first, end, kept in self._runs(start, stop)]
-        return np.concatenate(parts) if parts else read(0, 0)
+    def _each(self, read: Callable[[Store, int, int], np.ndarray], start: int, stop: int) -> np.ndarray:
+        parts = [read(self.inner, first, end)[kept] for first, end, kept in self._runs(start, stop)]
+        return np.concatenate(parts) if parts else read(self.inner, 0, 0)
 
     def rows_of(self, ranges: Ranges) -> Rows:
         runs = [run for each in ranges for run in self._runs(*each)]
@@ -214,11 +239,6 @@ class LabelledStore(StoreView):
         kept = np.concatenate([kept for *_, kept in runs])
         return rows if kept.all() else kept_rows(rows, kept)
 
-    def indptr(self, start: int, stop: int) -> np.ndarray:
-        """Return row pointers that are right but for their origin, which is arbitrary."""
-        lengths = self._each(lambda first, end: np.diff(self.inner.indptr(first, end)), start, stop)
-        return np.concatenate([[0], np.cumsum(lengths)])
-
     def labels(self, start: int, stop: int) -> np.ndarray:
         return self.labels_of([(start, stop)])
 
@@ -227,11 +247,5 @@ class LabelledStore(StoreView):
         labels = self.inner.labels_of([(first, end) for first, end, _ in runs])
         return labels[np.concatenate([kept for *_, kept in runs])] if runs else labels
 
-    def weights(self, start: int, stop: int) -> np.ndarray:
-        return self._each(self.inner.weights, start, stop)
-
     def norms(self, start: int, stop: int) -> np.ndarray:
         return self.rows(start, stop).norm2
-
-    def names(self, start: int, stop: int) -> np.ndarray:
-        return self._each(self.inner.names, start, stop)

@@ -1,4 +1,4 @@
-"""Write a store: whole chunks in bounded memory; the record that marks it as complete comes last."""
+"""Writing of stores: whole chunks in bounded memory; the record that completes the store comes last."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -26,13 +25,11 @@ from streamsvm.store.rows_writer import RowsWriter, Sizes
 CODECS = ("fast", "small", "none")
 
 _DATAFRAME = {"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"}
-_ARRAY = {"encoding-type": "array", "encoding-version": "0.2.0"}
-_TEXT = {"encoding-type": "string-array", "encoding-version": "0.2.0"}
 _CSR = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
 
 
 class StoreWriter:
-    """Write a store from batches of rows.
+    """Writer of a store from batches of rows.
 
     The sizes of the store are given in advance; batches may be of any size. The writer only writes at
     `path`: for an atomic result, write at a temporary path and rename it after `finish`. After an exception
@@ -196,8 +193,7 @@ class StoreWriter:
         container.create_group("X", {**_CSR, "shape": [n, d]})
         columns = [name for name in (layout.WEIGHTS, layout.GROUPS) if name in self.columns]
         container.create_group("obs", {**_DATAFRAME, "column-order": [layout.LABEL, *columns]})
-        categorical = {"encoding-type": "categorical", "encoding-version": "0.2.0", "ordered": False}
-        container.create_group(f"obs/{layout.LABEL}", categorical)
+        container.create_group(f"obs/{layout.LABEL}", layout.CATEGORICAL_ATTRS)
         if d <= layout.VAR_LIMIT:
             columns = list(layout.STATISTICS) if self._statistics else []
             container.create_group("var", {**_DATAFRAME, "column-order": columns})
@@ -213,12 +209,12 @@ class StoreWriter:
         for name, spec in specs.items():
             if spec.dtype is None:
                 texts = (self.feature_names or []) if name == layout.FEATURES else self.classes
-                container.create_text(name, texts, attrs=_TEXT)
+                container.create_text(name, texts, attrs=layout.TEXT_ATTRS)
                 continue
             chunk = layout.chunk_length(name, spec.length, n=n, nnz=self.nnz, chunk_nnz=record["chunk_nnz"])
             # The numbers 0, 1, 2, ... compress to almost nothing, and are not read in passes.
             used = "small" if name == layout.FEATURES else codec
-            attrs = {} if name.startswith(("X/", "obsm/")) else _ARRAY
+            attrs = {} if name.startswith(("X/", "obsm/")) else layout.ARRAY_ATTRS
             container.create_array(name, spec, chunk=chunk, codec=used, attrs=attrs)
             arrays[name] = ArrayWriter(container, name, spec, chunk, self._tasks)
         return arrays
@@ -290,15 +286,14 @@ class StoreWriter:
         digests = {name: array.finish() for name, array in self._arrays.items()}
         self._tasks.finish()
         digests[layout.CATEGORIES] = layout.text_digest(self.classes)
-        named = self.feature_names is not None
         if self.feature_names is not None:
             digests[layout.FEATURES] = layout.text_digest(self.feature_names)
         checksums = container.write_checksums()
         container.sync()
 
         content = layout.fingerprint(
-            self.n_rows, self.n_features, self.dtype, self.classes, digests, named=named,
-            label_dtype=self.label_dtype,
+            self.n_rows, self.n_features, self.dtype, self.classes, digests,
+            named=self.feature_names is not None, label_dtype=self.label_dtype,
         )  # fmt: skip
         arrays = {
             name: {**array_metadata(container.array(name)), "sha256": digest}
@@ -330,9 +325,7 @@ class StoreWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind is None:
             self.close()
         else:

@@ -1,4 +1,4 @@
-"""The store's container as a Zarr folder: format 3 written, formats 2 and 3 read.
+"""Containers that are Zarr folders: format 3 is written, formats 2 and 3 are read.
 
 Zarr itself, which takes a quarter of a second to import, reads the arrays that other programs wrote.
 """
@@ -26,8 +26,8 @@ from streamsvm.store.chunk_reader import ChunkReader, Ranges
 from streamsvm.store.container import DAMAGED, SLACK, Container, StoredArray, changed_error, wrong_shape
 from streamsvm.store.layout import ArraySpec
 from streamsvm.store.zarr_chunks import (
-    CHECKSUMS,
-    CLAIM_BYTES,
+    CHECKSUM_FILE,
+    HEADER_BYTES,
     MAX_TEXT_COMPRESSION,
     ChunkFiles,
     ChunkWriter,
@@ -51,7 +51,7 @@ from streamsvm.store.zarr_metadata import (
 if TYPE_CHECKING:
     import zarr
 
-NO_CHUNKS = {METADATA, ".zarray", ".zattrs", ".zgroup", ".zmetadata", CHECKSUMS}
+NON_CHUNK_FILES = {METADATA, ".zarray", ".zattrs", ".zgroup", ".zmetadata", CHECKSUM_FILE}
 
 # Format 2 may name any codec of numcodecs, and one of these is pickle, which executes what it reads.
 SAFE_V2_CODECS = {
@@ -60,10 +60,10 @@ SAFE_V2_CODECS = {
 }
 
 # Chunks that one task of zarr fetches and decodes: a fifth faster than one by one; 2 to 8 are alike.
-BATCH = 4
+BATCH_CHUNKS = 4
 
 # How many bytes a compressed chunk claims to hold; -1 where zstd does not say.
-CLAIMS: dict[str, Callable[[bytes], int]] = {
+CLAIMED_SIZE: dict[str, Callable[[bytes], int]] = {
     "blosc": lambda head: int.from_bytes(head[4:8], "little"),
     "zstd": zstandard.frame_content_size,
 }
@@ -81,7 +81,7 @@ CODECS: dict[str, dict[str, Any]] = {
 
 
 class ZarrArray(StoredArray):
-    """An array of a Zarr store.
+    """Array of a Zarr folder.
 
     Attributes
     ----------
@@ -125,7 +125,7 @@ class ZarrArray(StoredArray):
 
     @property
     def _grid(self) -> tuple[int, ...]:
-        """The shape of what a file has: a chunk, or a shard."""
+        """Shape of the part of the array in one file: a chunk, or a shard."""
         return self._array.shards or self._array.chunks
 
     def _read_ranges(self, ranges: Ranges) -> np.ndarray:
@@ -157,7 +157,7 @@ class ZarrArray(StoredArray):
         return np.asarray(self._array[start:stop]).astype(object)
 
     def _read_text(self, chunk: int) -> np.ndarray:
-        """The strings of a chunk; without a file they are empty, as Zarr defines it."""
+        """Read the strings of a chunk; without a file they are empty, as Zarr defines it."""
         file = self.container.path / self.name / "c" / str(chunk)
         if not file.is_file():
             return np.full(self.chunk, "", object)
@@ -183,11 +183,11 @@ class ZarrArray(StoredArray):
 
         Its codec would allocate that, and even fill it: a kilobyte of zstd can become 32 MB of zeros.
         """
-        claim = CLAIMS.get(self._compressor)
+        claim = CLAIMED_SIZE.get(self._compressor)
         if claim is None:
             return
         with durable.open_file(file, follow=True) as opened:
-            claimed = claim(opened.read(CLAIM_BYTES))
+            claimed = claim(opened.read(HEADER_BYTES))
         if self.dtype is not None:
             limit = math.prod(self._array.chunks) * self.dtype.itemsize
         else:
@@ -234,7 +234,7 @@ class ZarrArray(StoredArray):
         """Yield the size of each chunk file (or shard); zarr would wait forever for a pipe in its place."""
         for folder, _, names in os.walk(self.container.path / self.name):
             for name in names:
-                if name not in NO_CHUNKS:
+                if name not in NON_CHUNK_FILES:
                     file = os.path.join(folder, name)
                     found = os.stat(file)
                     if not stat.S_ISREG(found.st_mode):
@@ -255,7 +255,7 @@ class ZarrArray(StoredArray):
                     raise self.damage(chunk * self.chunk, "the chunk is missing")
 
     def load_checksums(self, digest: str | None) -> None:
-        file = self.container.path / self.name / CHECKSUMS
+        file = self.container.path / self.name / CHECKSUM_FILE
         size = 4 * self.n_chunks
         with self.container.wrapped(self.name):
             try:
@@ -273,7 +273,7 @@ class ZarrArray(StoredArray):
 
 
 class ZarrContainer(Container):
-    """A Zarr folder."""
+    """Container that is a Zarr folder."""
 
     kind = "zarr"
 
@@ -310,9 +310,6 @@ class ZarrContainer(Container):
             return attributes if isinstance(attributes, dict) else {}
         return self._json(group, ".zattrs") if (self.path / group / ".zattrs").exists() else {}
 
-    def record(self, name: str) -> Any:
-        return self.attr("", name)
-
     def node(self, path: str) -> str | None:
         with self.wrapped(path):
             folder = self.path / path
@@ -347,7 +344,7 @@ class ZarrContainer(Container):
     def open_with_zarr(self, path: str) -> zarr.Array:
         import zarr
 
-        with zarr.config.set({"codec_pipeline.batch_size": BATCH}):
+        with zarr.config.set({"codec_pipeline.batch_size": BATCH_CHUNKS}):
             return zarr.open_array(self.path, path=path, mode="r", zarr_format=self._version)
 
     def create_group(self, path: str, attrs: dict[str, Any]) -> None:
@@ -383,7 +380,7 @@ class ZarrContainer(Container):
         digests = {}
         for path, writer in self._writers.items():
             content = writer.checksums.tobytes()
-            with self.wrapped(path), open(self.path / path / CHECKSUMS, "wb") as file:
+            with self.wrapped(path), open(self.path / path / CHECKSUM_FILE, "wb") as file:
                 file.write(content)
             digests[path] = hashlib.sha256(content).hexdigest()
         return digests
@@ -393,11 +390,11 @@ class ZarrContainer(Container):
         return self.path / (METADATA if self._version == 3 else ".zgroup")
 
     def _root_content(self) -> dict[str, Any]:
-        """The root's metadata, without its copy of all others, which columns added to obs change."""
+        """Return the root's metadata without the consolidated part, which columns added to obs change."""
         return {**self._json("", self._root.name), "consolidated_metadata": None}
 
     def _watch(self, path: str) -> None:
-        """Notice when chunks of the array `path` are replaced, by the change of their folder."""
+        """Watch the folder of the array `path`, which changes when chunks are replaced."""
         for folder in (self.path / path, self.path / path / "c"):
             self._watched[folder] = durable.file_identity(folder)
 

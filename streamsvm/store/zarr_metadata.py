@@ -1,4 +1,4 @@
-"""Metadata of Zarr format 3: the documents that streamsvm writes, and those that it reads without zarr."""
+"""Metadata documents of Zarr format 3 that streamsvm writes, or reads without zarr."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _KEYS = {"name": "default", "configuration": {"separator": "/"}}
 
 
 def encoded(document: dict[str, Any]) -> bytes:
-    """The bytes of a document, as zarr writes it."""
+    """Encode a document as zarr writes it."""
     return json.dumps(document, indent=2).encode()
 
 
 def group_document(attrs: dict[str, Any]) -> dict[str, Any]:
-    """The metadata of a group."""
+    """Return the metadata of a group."""
     return {"attributes": attrs, "zarr_format": 3, "node_type": "group"}
 
 
@@ -39,7 +39,7 @@ def array_document(
     blosc: dict[str, Any] | None,
     attrs: dict[str, Any],
 ) -> dict[str, Any]:
-    """The metadata of an array of one axis: of numbers, or of text if `dtype` is None.
+    """Return the metadata of an array of one axis: of numbers, or of text if `dtype` is None.
 
     `blosc` configures the compression; without it there is none.
     """
@@ -65,7 +65,7 @@ def array_document(
 
 
 def known_layout(metadata: dict[str, Any]) -> tuple[tuple[int], tuple[int], np.dtype] | None:
-    """Shape, shape of chunks and dtype of an array laid out as `array_document` does it; None for others.
+    """Return shape, chunk shape and dtype of an array laid out as `array_document` does; None for others.
 
     Zarr, which reads those, says what is wrong with a damaged document.
     """
@@ -102,7 +102,7 @@ def known_layout(metadata: dict[str, Any]) -> tuple[tuple[int], tuple[int], np.d
 
 
 def layout_digest(metadata: dict[str, Any]) -> str:
-    """A hash of what says how an array's chunks are encoded.
+    """Return a hash of the metadata that define how an array's chunks are encoded.
 
     Taken from the file and not from zarr's objects, whose representation may change with its version.
     """

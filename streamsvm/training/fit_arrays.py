@@ -34,7 +34,7 @@ from streamsvm.training.passes import Fit
 from streamsvm.training.sources import ArrayBlocks, BlocksSource
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import apply, features_after, parse_transforms
-from streamsvm.transforms.defaults import OF_MATRICES, with_transform
+from streamsvm.transforms.defaults import MATRIX_DEFAULT, with_transform
 from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_rows
 
 _MAX_BUFFERED_DUALS = 2**22  # entries of the buffer of new duals
@@ -56,7 +56,7 @@ def fit_matrix(
     `tuned` says that C was found by a search, and so chosen from the data.
     """
     rows, labels, matrix = _labelled(X, y, groups, settings, given)
-    settings = with_transform(settings, matrix.encoding, OF_MATRICES)
+    settings = with_transform(settings, matrix.encoding, MATRIX_DEFAULT)
     return fit_rows(
         rows,
         labels,
@@ -74,7 +74,7 @@ def fit_matrix(
 def automatic_c(X: Any, y: Any, groups: Any, settings: Settings, given: Mapping[str, Any]) -> float:
     """Return the C that `fit_matrix` would choose."""
     rows, _, matrix = _labelled(X, y, groups, settings, given)
-    settings = with_transform(settings, matrix.encoding, OF_MATRICES)
+    settings = with_transform(settings, matrix.encoding, MATRIX_DEFAULT)
     return _prepared(rows, matrix.n_features, settings, matrix.names)[-1].C
 
 

@@ -17,7 +17,7 @@ from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.directory import RunDir, claimed
 from streamsvm.run.files import RunFiles
 from streamsvm.run.growing_weights import GrowingWeights
-from streamsvm.settings.fit import OF_LOSS, Interval, OnlineSettings, Settings
+from streamsvm.settings.fit import LOSS_SETTINGS, Interval, OnlineSettings, Settings
 from streamsvm.training.learner import Learner, new_buffer
 from streamsvm.training.online import Online, new_position
 from streamsvm.training.sources import Stream, StreamSource
@@ -105,7 +105,7 @@ def _stream_trainer(
 
 def _one_pass(online_settings: OnlineSettings) -> Settings:
     """Return the settings of a single pass that keeps no duals."""
-    shared = {name: getattr(online_settings, name) for name in ("C", "loss", *OF_LOSS, "dtype")}
+    shared = {name: getattr(online_settings, name) for name in ("C", "loss", *LOSS_SETTINGS, "dtype")}
     return Settings(passes=1, keep_duals=False, inner_passes=0, gap="none", **shared)
 
 

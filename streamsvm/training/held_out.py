@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.memory_plan import Plan
-from streamsvm.data.value_kinds import MOST_VALUES, trained_values, warn_of_difference
+from streamsvm.data.value_kinds import SAMPLE_VALUES, trained_values, warn_of_difference
 from streamsvm.errors import Option, Remedy, RunError, SettingsError, StoreError
 from streamsvm.settings.fit import CLASSES, Settings
 from streamsvm.store import Store, open_validation_store
@@ -42,7 +42,7 @@ def check_held_out(
         check_has_groups(settings, has_groups=held_out.grouped, where=str(path))
         blocks = held_out_blocks(held_out, raw, transforms, settings, plan)
         blocks.match.warn()
-        sample = first_rows(held_out, 0, held_out.n_rows, MOST_VALUES)
+        sample = first_rows(held_out, 0, held_out.n_rows, SAMPLE_VALUES)
         warn_of_difference([sample.data], trained_values(record, transforms), str(held_out.path))
         if transforms:  # which may refuse rows
             blocks.store.rows(0, min(_CHECKED_ROWS, held_out.n_rows))

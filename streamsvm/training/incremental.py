@@ -23,7 +23,7 @@ from streamsvm.training.auto_c import c_for, norms_of_c, running_costs
 from streamsvm.training.learner import Learner, new_buffer
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.transforms import apply, features_after, parse_transforms, records_of
-from streamsvm.transforms.base import TrainingData
+from streamsvm.transforms.base import FittingData
 
 _NO_IDS = np.dtype(np.uint8)  # type of dual ids, which are not kept
 
@@ -65,7 +65,7 @@ class IncrementalLearner:
             raise SettingsError(
                 f"the loss {settings.loss} does not learn from rows one by one", setting="loss"
             )
-        data = TrainingData(n_features, names, None, _no_statistics)
+        data = FittingData(n_features, names, None, _no_statistics)
         self._transforms = [] if fitted is None else list(fitted.transforms)
         for transform in parse_transforms(settings.transform) if fitted is None else ():
             self._transforms.append(transform.fitted(data))

@@ -31,7 +31,7 @@ from streamsvm.training.passes import Fit
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training_data import TrainingData
 from streamsvm.transforms import Transform
-from streamsvm.transforms.fitting import OF_DATA
+from streamsvm.transforms.fitting import DATA_ENTRIES
 
 if TYPE_CHECKING:
     from streamsvm.cluster.client import Cluster
@@ -181,7 +181,7 @@ class StoreRun:
                 "index_base": store.index_base,
                 "C_auto": self.record["C_auto"],
                 "store_fingerprint": self.raw.fingerprint,
-                **{name: self.record[name] for name in OF_DATA if name in self.record},
+                **{name: self.record[name] for name in DATA_ENTRIES if name in self.record},
                 **reading_of(store.meta),
             },
             names=self.raw.feature_names(),

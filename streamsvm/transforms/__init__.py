@@ -1,4 +1,4 @@
-"""Transforms of rows, applied in training and by the model in prediction: one line each.
+"""Transforms of rows, applied in training and by the model in prediction.
 
 A transform is a frozen dataclass of its parameters and, once it is fitted, of what it takes from the training
 data. Its record stands in the model's, so that whatever predicts applies what training applied.
@@ -32,19 +32,7 @@ TRANSFORMS = {  # name in a record, and of a user: module and class
     "l2": ("streamsvm.transforms.row_scaling", "L2"),
     "bias": ("streamsvm.transforms.bias", "Bias"),
 }
-MOST = 16  # transforms one after the other
-
-__all__ = [
-    "MOST",
-    "TRANSFORMS",
-    "Transform",
-    "apply",
-    "features_after",
-    "names_after",
-    "parse_transforms",
-    "records_of",
-    "transforms_from",
-]
+MAX_TRANSFORMS = 16  # transforms one after the other
 
 
 def _kind(name: str) -> type[Transform]:
@@ -54,7 +42,7 @@ def _kind(name: str) -> type[Transform]:
 
 
 def parse_transforms(text: str | None) -> list[Transform]:
-    """The transforms of a setting such as ``"normalize=1e4,log1p,scale=std"``, not yet fitted; of none, none.
+    """Parse a setting such as ``"normalize=1e4,log1p,scale=std"`` into transforms, not yet fitted.
 
     Raises
     ------
@@ -79,8 +67,8 @@ def parse_transforms(text: str | None) -> list[Transform]:
 def _check_order(transforms: Sequence[Transform]) -> None:
     names = [transform.name for transform in transforms]
     problem = None
-    if len(transforms) > MOST:
-        problem = f"there are {len(transforms)}, and may be {MOST}"
+    if len(transforms) > MAX_TRANSFORMS:
+        problem = f"there are {len(transforms)}, and may be {MAX_TRANSFORMS}"
     elif "bias" in names[:-1]:
         problem = f"bias must be the last one: {names[names.index('bias') + 1]} would change the constant"
     elif "counts" in names[1:]:
@@ -100,7 +88,7 @@ def transforms_from(
     records: Sequence[dict[str, Any]],
     read: Callable[[int, int, np.dtype], np.ndarray] | None = None,
 ) -> list[Transform]:
-    """The transforms of a model's record, in the order of their application.
+    """Make the transforms of a model's record, in the order of their application.
 
     Parameters
     ----------
@@ -126,12 +114,12 @@ def transforms_from(
 
 
 def records_of(transforms: Sequence[Transform]) -> list[dict[str, Any]]:
-    """What `transforms_from` makes the transforms from, beside their arrays."""
+    """Return the records of transforms, without their arrays; `transforms_from` reads them."""
     return [{"name": transform.name, **transform.record()} for transform in transforms]
 
 
 def features_after(transforms: Sequence[Transform], n_features: int | None) -> int | None:
-    """Features of the rows that `apply` gives, given those of the rows; None if not known.
+    """Return the number of features after the transforms, given that before; None if not known.
 
     Raises `ValueError` if the transforms are not for so many features.
     """
@@ -141,14 +129,14 @@ def features_after(transforms: Sequence[Transform], n_features: int | None) -> i
 
 
 def names_after(transforms: Sequence[Transform], names: Sequence[str] | None) -> Sequence[str] | None:
-    """Names of the features of the rows that `apply` gives, given those of the rows."""
+    """Return the names of the features after the transforms, given those before."""
     for transform in transforms:
         names = transform.feature_names(names)
     return names
 
 
 def apply(transforms: Sequence[Transform], rows: Rows, *, where: str = "the data", first: int = 0) -> Rows:
-    """Rows after all transforms, with their squared norms; those given are not modified.
+    """Return the rows after all transforms, with their squared norms; `rows` is not modified.
 
     Raises `InputError`, which begins with `where` and calls the first row `first`, for rows that a transform
     cannot take, and those that are too large afterwards.

@@ -1,4 +1,4 @@
-"""What a transform is: rows in, rows out, with parameters, and what training found for it."""
+"""Base class of transforms, which map rows to rows, and the data that they are fitted to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class RowFault(Exception):
-    """A row that a transform cannot take.
+    """Error for a row that a transform cannot take.
 
     Attributes
     ----------
@@ -36,8 +36,8 @@ class RowFault(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingData:
-    """What a transform may ask of the training data, as it is after the transforms before it.
+class FittingData:
+    """Facts of the training data, after the preceding transforms, that a transform is fitted to.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class TrainingData:
 
 
 class Transform:
-    """Base of the transforms: frozen dataclasses of their parameters.
+    """Base class of transforms: frozen dataclasses of their parameters.
 
     A transform maps each row by itself: the result must not depend on the other rows, on their order, or on
     anything but the transform's record and `array`, so that a resumed run and a prediction do the same.
@@ -67,13 +67,13 @@ class Transform:
     name : str
         Its key in `streamsvm.transforms.TRANSFORMS`.
     takes_any_feature : bool
-        Whether rows may have features that training did not see: it then takes the numbers of features as
+        True if rows may have features that training did not see: it then takes the numbers of features as
         they stand in LIBSVM text.
     by_feature : bool
-        Whether it knows the features by their columns: such a transform does not come before one that takes
+        True if it knows the features by their columns: such a transform does not come before one that takes
         any feature.
     adds : int
-        The most values that it adds to a row.
+        Maximum number of values that it adds to a row.
     constant : float
         Value of the feature that it adds to all rows; 0 if there is none.
     needs : {"counts", "moments"} or None
@@ -94,7 +94,7 @@ class Transform:
     array: np.ndarray | None = None
 
     def __call__(self, rows: Rows) -> Rows:
-        """The transformed rows, whose ``norm2`` need not be right.
+        """Return the transformed rows, whose ``norm2`` need not be right.
 
         The arrays of `rows` are not modified. Raises `RowFault` for a row that it cannot take.
         """
@@ -102,7 +102,7 @@ class Transform:
 
     @classmethod
     def from_text(cls, value: str | None) -> Self:
-        """The transform that the user writes as ``name=value``, or ``name``.
+        """Parse the transform that the user writes as ``name=value``, or ``name``.
 
         Raises `ValueError`, whose text completes "it must be ...".
         """
@@ -110,40 +110,40 @@ class Transform:
             raise ValueError(f"{cls.name}, without a value")
         return cls()
 
-    def fitted(self, data: TrainingData) -> Self:
-        """The transform with what it takes from the training data; itself if that is nothing.
+    def fitted(self, data: FittingData) -> Self:
+        """Return the transform fitted to the training data; itself if it needs no fitting.
 
         Raises `SettingsError` if it does not apply to the data.
         """
         return self
 
     def after(self, statistics: Statistics) -> Statistics | None:
-        """Statistics of the transformed data, if they follow from those of the data; else None."""
+        """Return the statistics of the transformed data if they follow from those of the data, else None."""
         return None
 
     def n_features(self, n_features: int | None) -> int | None:
-        """Features of the transformed rows, given those of the rows; None if not known.
+        """Return the number of features of the transformed rows, given that of the rows; None if not known.
 
         Raises `ValueError` if it was not fitted to so many features.
         """
         return n_features
 
     def feature_names(self, names: Sequence[str] | None) -> Sequence[str] | None:
-        """Names of the features of the transformed rows, given those of the rows."""
+        """Return the names of the features of the transformed rows, given those of the rows."""
         return names
 
     @property
     def array_length(self) -> int:
-        """Length of `array`, as the record says it."""
+        """Length of `array`, from the parameters."""
         return 0
 
     @property
     def held_bytes(self) -> int:
-        """Bytes that it holds in memory."""
+        """Bytes of memory that the transform holds."""
         return 0 if self.array is None else self.array.nbytes
 
     def record(self) -> dict[str, Any]:
-        """Its parameters, as JSON, without `array`."""
+        """Return the parameters as JSON, without `array`."""
         return {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)  # type: ignore[arg-type]
@@ -152,16 +152,16 @@ class Transform:
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> Self:
-        """The transform of a record, without its array; raises `ValueError` or `TypeError` if it is none."""
+        """Make the transform of a record, without its array; raise `ValueError` or `TypeError` if invalid."""
         return cls(**record)
 
     def with_array(self, array: np.ndarray) -> Self:
-        """The transform with its array; raises `ValueError` if it cannot be one that training found."""
+        """Return the transform with its array; raise `ValueError` if training cannot have found it."""
         return dataclasses.replace(self, array=array)  # type: ignore[type-var]
 
 
 def checked_number(value: Any, wanted: str, *, positive: bool = False) -> float:
-    """A finite number, of a record or of a user's text, as float; raises ``ValueError(wanted)``."""
+    """Return a finite number from a record or a user's text as float; raise ``ValueError(wanted)``."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):
@@ -172,7 +172,7 @@ def checked_number(value: Any, wanted: str, *, positive: bool = False) -> float:
 
 
 def checked_count(value: Any, what: str) -> int:
-    """A number of features in a record; raises `ValueError`."""
+    """Return a valid number of features from a record; raise `ValueError` for others."""
     if type(value) is not int or not 0 <= value < 2**62:
         raise ValueError(f"{what} must be a number of features, not {value!r}")
     return value

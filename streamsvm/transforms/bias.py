@@ -15,7 +15,7 @@ import numpy as np
 from streamsvm.base.format import index_dtype
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.jit import kernel
-from streamsvm.transforms.base import TrainingData, Transform, checked_count, checked_number
+from streamsvm.transforms.base import FittingData, Transform, checked_count, checked_number
 
 _NAME = "(intercept)"
 _VALUE = "bias=value with a number above 0, such as bias=1"
@@ -23,7 +23,7 @@ _VALUE = "bias=value with a number above 0, such as bias=1"
 
 @dataclasses.dataclass(frozen=True)
 class Bias(Transform):
-    """A last feature that is `value` in all rows.
+    """Additional last feature that is `value` in all rows.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Bias(Transform):
     def from_text(cls, value: str | None) -> Self:
         return cls() if value is None else cls(value)  # type: ignore[arg-type]  # which becomes a number
 
-    def fitted(self, data: TrainingData) -> Self:
+    def fitted(self, data: FittingData) -> Self:
         return dataclasses.replace(self, column=data.n_features)
 
     def n_features(self, n_features: int | None) -> int | None:

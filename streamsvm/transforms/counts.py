@@ -1,4 +1,4 @@
-"""Rows must be counts, as those that a model with ``normalize`` or ``log1p`` was trained on were.
+"""Check that rows are counts, like those that a model with ``normalize`` or ``log1p`` was trained on.
 
 Values that were already normalised or logarithms would be transformed twice, and predicted wrongly.
 """
@@ -21,7 +21,7 @@ _SAME = 1e-3  # relative difference of sums that are meant to be equal
 
 @dataclasses.dataclass(frozen=True)
 class Counts(Transform):
-    """The rows as they are, if all values are whole numbers.
+    """Identity for rows of whole numbers; refuses other rows.
 
     Training puts it before all other transforms where these are for counts and the data are counts. The user
     writes ``counts=no`` to have it left out.
@@ -60,7 +60,7 @@ class Counts(Transform):
 
 
 def _what_was_done(rows: Rows) -> str:
-    """What the first rows, which are no counts, look like; empty if nobody knows."""
+    """Describe the likely preprocessing of the first rows, which are no counts; "" if unknown."""
     few = min(rows.n_rows, _FEW)
     n = int(rows.indptr[few])
     spans = [slice(*rows.indptr[i : i + 2]) for i in range(few) if rows.indptr[i] < rows.indptr[i + 1]]
@@ -78,7 +78,7 @@ def _what_was_done(rows: Rows) -> str:
 
 @kernel
 def find_fraction(data):
-    """The position of the first value that is no whole number; -1 if there is none."""
+    """Return the position of the first value that is no whole number; -1 if there is none."""
     n = len(data)
     for begin in range(0, n, 1024):
         end, whole = min(begin + 1024, n), True

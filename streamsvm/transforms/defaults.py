@@ -1,4 +1,4 @@
-"""The transform of data for which none is named, and a warning of features of very different scales.
+"""Default transforms of tables and matrices, and a warning of features of very different scales.
 
 C auto is one over the mean squared norm of the rows. A feature whose values are a thousand times those of the
 others makes up all of the norm, so that C is far too small for the others to count.
@@ -17,35 +17,36 @@ from streamsvm.errors import Option, Remedy, ScaleWarning, warn
 from streamsvm.settings.fit import Settings
 from streamsvm.transforms.base import Transform
 
-OF_TABLES = "scale=std,bias"  # with columns of numbers
-OF_MATRICES = "bias"  # in memory
-_EVEN = {"scale", "binarize", "log1p", "clip"}  # transforms after which scales are near, or as the user wants
-_DIFFERENT = 1e3  # times the usual scale
-_MANY = 20  # one of so many features must have a scale so far below the usual one; rare words do
-_SHOWN = 3  # features that the warning names
-_MOST_FEATURES = 2**24  # more are words or hashes, of one scale
+TABLE_DEFAULT = "scale=std,bias"  # with columns of numbers
+MATRIX_DEFAULT = "bias"  # in memory
+# Transforms after which scales are alike, or as the user wants.
+_SCALING_TRANSFORMS = {"scale", "binarize", "log1p", "clip"}
+_MAX_RATIO = 1e3  # of a feature's scale and the usual one, in either direction
+_SMALL_FRACTION = 20  # small scales count only in 1/20 of the features or more: rare words have small ones
+_SHOWN_FEATURES = 3  # features that the warning names
+_MAX_FEATURES = 2**24  # more are words or hashes, of one scale
 
 
 def with_transform(
     settings: Settings, encoding: Mapping[str, Any] | None, otherwise: str | None = None
 ) -> Settings:
-    """The settings with a default transform, if they name none and `otherwise` or a table has one.
+    """Return the settings with the default transform of a table, or else `otherwise`, if they name none.
 
-    `encoding` says how columns of a table became features; None if the data was none.
+    `encoding` is the record of how columns of a table became features; None if the data was no table.
     """
     columns = (encoding or {}).get("columns", ())  # names of columns of text, or records
     numbers = any(not isinstance(each, str) and each["type"] == "number" for each in columns)
     default = settings.transform
     if default is None:
-        default = OF_TABLES if numbers else otherwise
+        default = TABLE_DEFAULT if numbers else otherwise
     return dataclasses.replace(settings, transform=default)
 
 
 def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[int, Rows]]:
-    """Yield the sample of the data; warn at its end if the values of some features are far larger.
+    """Yield the sample of `data`; warn at its end if the values of some features are far larger.
 
-    Not if one of the transforms that the data, a `streamsvm.transforms.fitting.Raw`, is to go through makes
-    the scales alike.
+    There is no warning if one of `transforms` makes the scales alike. `data` is a
+    `streamsvm.transforms.fitting.RawData`.
 
     Warns
     -----
@@ -53,7 +54,7 @@ def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[i
         Names the features whose largest absolute values are farthest from the median of all; or, if none is
         far from it, from the smallest of those that at least every second row has.
     """
-    looks = data.n_features <= _MOST_FEATURES and not _EVEN & {each.name for each in transforms}
+    looks = data.n_features <= _MAX_FEATURES and not _SCALING_TRANSFORMS & {each.name for each in transforms}
     largest = np.zeros(data.n_features if looks else 0)
     times, n_rows = np.zeros(len(largest), np.int32), 0
     for first, rows in data.sample:
@@ -66,10 +67,10 @@ def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[i
     largest = largest[used]
     usual = np.sort(largest)[(len(used) - 1) // 2] if len(used) else 0.0
     common = np.sort(largest[2 * times[used] >= n_rows])  # rare genes and words have small values, too
-    if len(common) and largest.max() <= _DIFFERENT * usual:
-        usual = min(usual, common[len(common) // _MANY])
-    extreme, small = largest > _DIFFERENT * usual, largest * _DIFFERENT < usual
-    if np.count_nonzero(small) * _MANY >= len(used):
+    if len(common) and largest.max() <= _MAX_RATIO * usual:
+        usual = min(usual, common[len(common) // _SMALL_FRACTION])
+    extreme, small = largest > _MAX_RATIO * usual, largest * _MAX_RATIO < usual
+    if np.count_nonzero(small) * _SMALL_FRACTION >= len(used):
         extreme |= small
     at = np.flatnonzero(extreme)
     if not len(at):
@@ -77,12 +78,12 @@ def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[i
     at = at[np.argsort(-np.abs(np.log(largest[at] / usual)), kind="stable")]
     names = [
         data.names[j] if data.names is not None else f"feature {j + (data.index_base or 0)}"
-        for j in used[at[:_SHOWN]]
+        for j in used[at[:_SHOWN_FEATURES]]
     ]
     shown = ", ".join(f"{name} (up to {value:.3g})" for name, value in zip(names, largest[at], strict=False))
-    others = f" and {len(at) - _SHOWN:,} more" if len(at) > _SHOWN else ""
+    others = f" and {len(at) - _SHOWN_FEATURES:,} more" if len(at) > _SHOWN_FEATURES else ""
     problem = (
-        f"{data.where}: features differ in scale by more than {_DIFFERENT:,.0f} times, and the largest hide "
+        f"{data.where}: features differ in scale by more than {_MAX_RATIO:,.0f} times, and the largest hide "
         f"the others: {shown}{others}, where others go up to {usual:.3g} or so"
     )
-    warn(ScaleWarning(problem, remedy=Remedy("scale them, as with {}", Option("transform", OF_TABLES))))
+    warn(ScaleWarning(problem, remedy=Remedy("scale them, as with {}", Option("transform", TABLE_DEFAULT))))

@@ -20,7 +20,7 @@ import numpy as np
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics
 from streamsvm.kernels.jit import kernel
-from streamsvm.transforms.base import TrainingData, Transform, checked_count, checked_number
+from streamsvm.transforms.base import FittingData, Transform, checked_count, checked_number
 
 _POWER = "df=power with a number, such as df=-0.25"
 _KINDS = ("std", "maxabs")
@@ -28,7 +28,7 @@ _KINDS = ("std", "maxabs")
 
 @dataclasses.dataclass(frozen=True)
 class FeatureWeights(Transform):
-    """Base of the transforms that multiply features.
+    """Base class of transforms that multiply features by weights.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class FeatureWeights(Transform):
         _multiply(rows.data, rows.indices, self.array, data)
         return rows._replace(data=data)
 
-    def fitted(self, data: TrainingData) -> Self:
+    def fitted(self, data: FittingData) -> Self:
         with np.errstate(divide="ignore", over="ignore"):
             weights = self.weights(data.statistics())
         weights = np.where(np.isfinite(weights) & (weights > 0), weights, 1.0)
@@ -84,7 +84,7 @@ class FeatureWeights(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class InverseDocumentFrequency(FeatureWeights):
-    """log((1 + n) / (1 + rows with the feature)) + 1."""
+    """Weights log((1 + n) / (1 + rows with the feature)) + 1."""
 
     name: ClassVar = "idf"
     needs: ClassVar = "counts"
@@ -95,7 +95,7 @@ class InverseDocumentFrequency(FeatureWeights):
 
 @dataclasses.dataclass(frozen=True)
 class DocumentFrequency(FeatureWeights):
-    """The share of rows that have the feature, to a power.
+    """Weights that are the share of rows with the feature, to a power.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class DocumentFrequency(FeatureWeights):
 
 @dataclasses.dataclass(frozen=True)
 class Scale(FeatureWeights):
-    """One over the spread of each feature; zeros stay zeros, since nothing is subtracted.
+    """Weights of one over the spread of each feature; zeros stay zeros, since nothing is subtracted.
 
     Parameters
     ----------

@@ -19,21 +19,21 @@ from streamsvm.data.value_kinds import VALUES_IN, ValuesIn, describe_values
 from streamsvm.errors import PlanError
 from streamsvm.store.reader import Store
 from streamsvm.transforms import Transform, apply
-from streamsvm.transforms.base import TrainingData
+from streamsvm.transforms.base import FittingData
 from streamsvm.transforms.counts import Counts
 from streamsvm.transforms.defaults import watch_scales
 
-OF_DATA = ("n_features_in", VALUES_IN, format.MULTILABEL)  # entries of the records of runs and models
-_FOR_COUNTS = {"normalize", "log1p"}
-_SLICES, _SLICE = 16, 1024  # rows of a store that are looked at for what they are
-_LEAST_PIECE, _MOST_PIECE = 2**12, 2**20  # non-zeros that are read at a time
-_LEAST_CHUNKS = 2  # in a piece of several at a time: the chunks at its ends are decoded twice
+DATA_ENTRIES = ("n_features_in", VALUES_IN, format.MULTILABEL)  # entries of the records of runs and models
+_COUNT_TRANSFORMS = {"normalize", "log1p"}
+_SAMPLE_SLICES, _SLICE_ROWS = 16, 1024  # sample of a store, by which the kind of its values is known
+_MIN_PIECE_NNZ, _MAX_PIECE_NNZ = 2**12, 2**20  # non-zeros that are read at a time
+_MIN_PIECE_CHUNKS = 2  # in a piece, if several threads read: the chunks at its ends are decoded twice
 _PIECE_SHARE, _NNZ_BYTES = 8, 64  # of the budget, and bytes of a non-zero while it is read and transformed
-_SCAN = 2**16  # row pointers read at a time
+_POINTERS_AT_A_TIME = 2**16
 
 
-class Wanted(NamedTuple):
-    """The statistics of rows that are wanted: after some transforms, without the rows of a part."""
+class StatisticsRequest(NamedTuple):
+    """Request for the statistics of rows after some transforms, without the rows of a part."""
 
     transforms: Sequence[Transform]
     n_features: int
@@ -41,10 +41,10 @@ class Wanted(NamedTuple):
 
 
 Kind = Literal["counts", "moments"]
-Gather = Callable[[Sequence[Wanted], Kind], list[Statistics]]
+Gather = Callable[[Sequence[StatisticsRequest], Kind], list[Statistics]]
 
 
-class Raw(NamedTuple):
+class RawData(NamedTuple):
     """Training data before any transform.
 
     Attributes
@@ -53,7 +53,7 @@ class Raw(NamedTuple):
     names : sequence of str, or None
     index_base : int or None
     where : str
-        What an error calls the data.
+        Name of the data in errors.
     pieces : callable
         Returns the first row and the rows of each piece of the data; each call reads it again.
     sample : iterable of (int, Rows)
@@ -67,8 +67,8 @@ class Raw(NamedTuple):
     progress : callable
         Called with the number of rows that a reading is through with.
     gather : callable, optional
-        Returns the statistics that are wanted, given these and their kind, as others read them; by default
-        `workers` threads do.
+        Returns the statistics for requests of a kind, as another process reads the data; by default `workers`
+        threads read it.
     """
 
     n_rows: int
@@ -86,13 +86,13 @@ class Raw(NamedTuple):
 
 
 class FittedTransforms(NamedTuple):
-    """Transforms, and what a model records of the data that they were fitted to.
+    """Fitted transforms, and the entries of a model about the data that they were fitted to.
 
     Attributes
     ----------
     transforms : list of Transform
     record : dict
-        ``values_in``, what the values of the sample look like (None if they are not to be compared);
+        ``values_in``, the kind of the values of the sample (None if they are not to be compared);
         ``multilabel``, only if it is True; and, with transforms, ``n_features_in``.
     """
 
@@ -102,7 +102,7 @@ class FittedTransforms(NamedTuple):
 
 @dataclasses.dataclass
 class _Fitting:
-    """Transforms that are being fitted to all rows but a part."""
+    """State of transforms while they are fitted to all rows but a part."""
 
     held_out: HeldOutPart | None
     n_features: int
@@ -130,7 +130,7 @@ class _Fitting:
             assert self.known is not None
             return self.known
 
-        transform = transform.fitted(TrainingData(self.n_features, self.names, index_base, statistics))
+        transform = transform.fitted(FittingData(self.n_features, self.names, index_base, statistics))
         self.known = None if self.known is None else transform.after(self.known)
         self.n_features = transform.n_features(self.n_features) or 0
         self.names = transform.feature_names(self.names)
@@ -139,7 +139,7 @@ class _Fitting:
 
 def fit_transforms(
     transforms: Sequence[Transform],
-    data: Raw,
+    data: RawData,
     held_out: Sequence[HeldOutPart | None] = (None,),
     *,
     memory: int | None = None,
@@ -169,7 +169,7 @@ def fit_transforms(
             each.add_sample(first, rows)
     checked = [each for each in transforms if not (isinstance(each, Counts) and not each.checked)]
     compared = len(checked) == len(transforms)
-    wants_counts = any(each.name in _FOR_COUNTS for each in transforms)
+    wants_counts = any(each.name in _COUNT_TRANSFORMS for each in transforms)
     says_counts = any(each.name == Counts.name for each in transforms)
     needs_statistics = any(each.needs is not None for each in transforms)
     affordable = memory is None or bytes_needed(data.n_rows, data.n_features, "moments") <= memory
@@ -189,7 +189,9 @@ def fit_transforms(
                     f"{needed:,} bytes",
                     needed_memory=needed,
                 )
-            wanted = [Wanted(tuple(each.fitted), each.n_features, each.held_out) for each in lacking]
+            wanted = [
+                StatisticsRequest(tuple(each.fitted), each.n_features, each.held_out) for each in lacking
+            ]
             gather = data.gather or functools.partial(_gather, data)
             for each, statistics in zip(lacking, gather(wanted, kind), strict=True):
                 each.known = statistics
@@ -204,7 +206,7 @@ def fit_transforms(
     return found
 
 
-def _gather(data: Raw, wanted: Sequence[Wanted], kind: Kind) -> list[Statistics]:
+def _gather(data: RawData, wanted: Sequence[StatisticsRequest], kind: Kind) -> list[Statistics]:
     builders = [StatisticsBuilder(data.n_rows, each.n_features, kind) for each in wanted]
     first_of_all = [id(each) for each in wanted[0].transforms]
     alike = all([id(each) for each in other.transforms] == first_of_all for other in wanted)
@@ -230,20 +232,20 @@ def raw_store(
     progress: Callable[[int, int], None] = lambda done, total: None,
     workers: int = 1,
     gather: Gather | None = None,
-) -> Raw:
-    """A store as training data; `progress` is called with the rows read and all rows.
+) -> RawData:
+    """Return a store as training data; `progress` is called with the rows read and all rows.
 
     At most `workers` threads transform its pieces: fewer if `memory` has no room for so many pieces. Only
     one of them reads at a time, as a store asks for; its chunks are decoded by several threads anyway.
     """
-    workers, takes = _share_memory(store, memory, workers)
+    workers, takes = _workers_and_piece(store, memory, workers)
 
     def sample() -> Iterator[tuple[int, Rows]]:
-        n_slices = min(_SLICES, -(-store.n_rows // _SLICE))
-        for begin in np.linspace(0, max(store.n_rows - _SLICE, 0), n_slices).astype(np.int64).tolist():
-            yield begin, first_rows(store, begin, min(_SLICE, store.n_rows - begin), takes)
+        n_slices = min(_SAMPLE_SLICES, -(-store.n_rows // _SLICE_ROWS))
+        for begin in np.linspace(0, max(store.n_rows - _SLICE_ROWS, 0), n_slices).astype(np.int64).tolist():
+            yield begin, first_rows(store, begin, min(_SLICE_ROWS, store.n_rows - begin), takes)
 
-    return Raw(
+    return RawData(
         store.n_rows, store.n_features, store.feature_names(), store.index_base, str(store.path),
         lambda: store_pieces(store, takes, 0, store.n_rows), sample(), store.statistics, store.multilabel,
         workers, lambda done: progress(done, store.n_rows), gather,
@@ -253,7 +255,7 @@ def raw_store(
 def store_pieces(store: Store, takes: int, begin: int, end: int) -> Iterator[tuple[int, Rows]]:
     """Yield the rows ``begin:end`` in pieces of about `takes` non-zeros, each with its first row."""
     while begin < end:
-        stop = min(begin + _SCAN, end)
+        stop = min(begin + _POINTERS_AT_A_TIME, end)
         offsets = store.indptr(begin, stop)
         while begin < stop:
             at = len(offsets) - 1 - (stop - begin)
@@ -263,31 +265,33 @@ def store_pieces(store: Store, takes: int, begin: int, end: int) -> Iterator[tup
             begin = next_
 
 
-def values_at_a_time(store: Store, memory: int) -> int:
-    """The non-zeros of a piece that one thread reads."""
-    return _share_memory(store, memory, 1)[1]
+def nnz_per_piece(store: Store, memory: int) -> int:
+    """Return the non-zeros of a piece that one thread reads within `memory` bytes."""
+    return _workers_and_piece(store, memory, 1)[1]
 
 
-def _share_memory(store: Store, memory: int, workers: int) -> tuple[int, int]:
-    """How many threads gain by transforming pieces and have room for them, and the non-zeros of a piece."""
+def _workers_and_piece(store: Store, memory: int, workers: int) -> tuple[int, int]:
+    """Return how many threads can transform pieces within `memory`, and the non-zeros of a piece."""
     if any("X/values" in member.arrays for member in store.members):
         workers = 1  # reading a dense matrix takes most of the time: docs/measurements/parallel.md
     room = memory // (_PIECE_SHARE * _NNZ_BYTES)
     chunk = int(store.chunk_rows * store.nnz / max(store.n_rows, 1))
-    least = max(_LEAST_PIECE, min(_LEAST_CHUNKS * chunk, _MOST_PIECE))
+    least = max(_MIN_PIECE_NNZ, min(_MIN_PIECE_CHUNKS * chunk, _MAX_PIECE_NNZ))
     workers = max(1, min(workers, room // least - 1))  # besides theirs, a piece is being added
     pieces = 1 if workers == 1 else workers + 1
-    return workers, max(_LEAST_PIECE, min(_MOST_PIECE, room // pieces))
+    return workers, max(_MIN_PIECE_NNZ, min(_MAX_PIECE_NNZ, room // pieces))
 
 
 def first_rows(store: Store, begin: int, n_rows: int, most: int) -> Rows:
-    """Rows of a store from `begin` on: at most `n_rows`, of about `most` non-zeros."""
+    """Read rows of a store from `begin` on: at most `n_rows`, of about `most` non-zeros."""
     offsets = store.indptr(begin, begin + n_rows)
     n = int(np.searchsorted(offsets, offsets[0] + most, "right")) - 1
     return store.rows(begin, begin + min(max(n, 1), n_rows))
 
 
-def raw_rows(rows: Rows, n_features: int, names: Sequence[str] | None) -> Raw:
-    """Rows in memory as training data."""
+def raw_rows(rows: Rows, n_features: int, names: Sequence[str] | None) -> RawData:
+    """Return rows in memory as training data."""
     several = len(rows.label_indptr) > 0
-    return Raw(rows.n_rows, n_features, names, 0, "X", lambda: [(0, rows)], [(0, rows)], multilabel=several)
+    return RawData(
+        rows.n_rows, n_features, names, 0, "X", lambda: [(0, rows)], [(0, rows)], multilabel=several
+    )

@@ -19,8 +19,8 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import SettingsError
 from streamsvm.kernels.jit import allocating
 from streamsvm.kernels.random import GAMMA, mix
-from streamsvm.settings.fit import MOST_BITS
-from streamsvm.transforms.base import TrainingData, Transform
+from streamsvm.settings.fit import MAX_HASH_BITS
+from streamsvm.transforms.base import FittingData, Transform
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Hashing(Transform):
     Parameters
     ----------
     bits : int
-        From 1 to `MOST_BITS`.
+        From 1 to `MAX_HASH_BITS`.
     seed : int
         Not negative.
 
@@ -47,13 +47,13 @@ class Hashing(Transform):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if type(self.bits) is not int or not 1 <= self.bits <= MOST_BITS:
-            raise ValueError(f"bits must be from 1 to {MOST_BITS}, not {self.bits!r}")
+        if type(self.bits) is not int or not 1 <= self.bits <= MAX_HASH_BITS:
+            raise ValueError(f"bits must be from 1 to {MAX_HASH_BITS}, not {self.bits!r}")
         if type(self.seed) is not int or not 0 <= self.seed < 2**63:
             raise ValueError(f"seed must be in [0, 2**63), not {self.seed!r}")
 
     def __call__(self, rows: Rows) -> Rows:
-        """Rows with hashed features, whose indices are those of the text, and the norms of the hashed rows.
+        """Return rows with hashed features and their norms; indices are numbers of LIBSVM text.
 
         All arrays are new but labels and costs. A value may be zero where features cancelled.
         """
@@ -66,11 +66,13 @@ class Hashing(Transform):
 
     @classmethod
     def from_text(cls, value: str | None) -> Self:
-        if value is None or not (value.isascii() and value.isdecimal() and 1 <= int(value[:4]) <= MOST_BITS):
-            raise ValueError(f"hash=bits with a number from 1 to {MOST_BITS}, such as hash=18")
+        if value is None or not (
+            value.isascii() and value.isdecimal() and 1 <= int(value[:4]) <= MAX_HASH_BITS
+        ):
+            raise ValueError(f"hash=bits with a number from 1 to {MAX_HASH_BITS}, such as hash=18")
         return cls(int(value))
 
-    def fitted(self, data: TrainingData) -> Self:
+    def fitted(self, data: FittingData) -> Self:
         if data.names is not None or data.index_base is None:
             raise SettingsError(
                 "transform: hash takes the numbers of features in LIBSVM text, and this data has none; leave "

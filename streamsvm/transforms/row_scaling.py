@@ -19,7 +19,7 @@ _TARGET = "normalize=target with a number above 0, such as normalize=1e4"
 
 @dataclasses.dataclass(frozen=True)
 class Normalize(Transform):
-    """Rows scaled so that their values sum to `target`, as ``scanpy.pp.normalize_total(target_sum=target)``.
+    """Scaling of rows to the sum `target`, as ``scanpy.pp.normalize_total(target_sum=target)``.
 
     Rows without values stay as they are.
 
@@ -53,7 +53,7 @@ class Normalize(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class L2(Transform):
-    """Rows scaled to a Euclidean norm of 1, as ``sklearn.preprocessing.normalize``; rows of zeros stay."""
+    """Scaling of rows to the Euclidean norm 1, as ``sklearn.preprocessing.normalize``; zero rows stay."""
 
     name: ClassVar = "l2"
 
@@ -70,7 +70,7 @@ class L2(Transform):
 
 
 def squared_norms(rows: Rows) -> np.ndarray:
-    """The squared norm of each row, float64; infinite where it overflows."""
+    """Return the squared norm of each row, float64; infinite where it overflows."""
     norm2 = np.empty(rows.n_rows)
     _squared_norms(rows.data, rows.indptr, norm2)
     return norm2

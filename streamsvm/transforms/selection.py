@@ -1,4 +1,4 @@
-"""Some of the features: those that a file lists, or the N that vary most among features of similar means.
+"""Selection of features: those that a file lists, or the N that vary most among those of similar means.
 
 The dispersion of a feature is its variance over all rows (with n - 1 in the denominator) divided by its mean,
 and rare features have the largest. So it is compared with features of similar means (Zheng et al. 2017, as in
@@ -22,21 +22,21 @@ import numpy as np
 from streamsvm.base.durable import open_file, reason
 from streamsvm.base.format import index_dtype
 from streamsvm.base.text import check_local
+from streamsvm.data.names import examples
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics
 from streamsvm.errors import Remedy, SettingsError, StreamsvmWarning, warn
 from streamsvm.kernels.csr import keep_columns
-from streamsvm.transforms.base import TrainingData, Transform, checked_count
+from streamsvm.transforms.base import FittingData, Transform, checked_count
 
-_TOP, _FILE = "top:", "file"
-_FEW = 3  # unknown features that a message lists
-_LEAST_KEPT = 0.05  # share of the values of the rows below which there is a warning
-_WANTED = "select=FILE with a feature a line, or select=top:N with a number N from 1 on"
+_TOP_PREFIX, _FILE = "top:", "file"
+_MIN_KEPT_SHARE = 0.05  # share of the values of the rows below which there is a warning
+_SYNTAX = "select=FILE with a feature a line, or select=top:N with a number N from 1 on"
 
 
 @dataclasses.dataclass(frozen=True)
 class Select(Transform):
-    """The features in `array`, in their order in the data.
+    """Selection of the features in `array`, in their order in the data.
 
     Parameters
     ----------
@@ -61,8 +61,8 @@ class Select(Transform):
     def __post_init__(self) -> None:
         checked_count(self.width, "width")
         checked_count(self.kept, "kept")
-        if not isinstance(self.by, str) or not self.by or (self.by.startswith(_TOP) and not self._top):
-            raise ValueError(_WANTED)
+        if not isinstance(self.by, str) or not self.by or (self.by.startswith(_TOP_PREFIX) and not self._top):
+            raise ValueError(_SYNTAX)
 
     @property
     def needs(self) -> Any:  # type: ignore[override]
@@ -70,13 +70,13 @@ class Select(Transform):
 
     @property
     def _top(self) -> int | None:
-        number = self.by.removeprefix(_TOP)
+        number = self.by.removeprefix(_TOP_PREFIX)
         is_number = self.by != number and number.isascii() and number.isdecimal() and len(number) < 18
         return int(number) if is_number else None
 
     @classmethod
     def from_text(cls, value: str | None) -> Self:
-        if not value or value.startswith(_TOP):
+        if not value or value.startswith(_TOP_PREFIX):
             return cls(value or "")
         check_local(value, SettingsError)
         return cls(os.path.abspath(value))
@@ -90,7 +90,7 @@ class Select(Transform):
 
     @functools.cached_property
     def _places(self) -> np.ndarray:
-        """The new column of each column of the data; -1 for those that are left out."""
+        """New column of each column of the data; -1 for those that are left out."""
         assert self.array is not None
         places = np.full(self.width, -1, index_dtype(self.width))
         places[self.array] = np.arange(self.kept)
@@ -100,14 +100,14 @@ class Select(Transform):
     def held_bytes(self) -> int:
         return super().held_bytes + self._places.nbytes
 
-    def fitted(self, data: TrainingData) -> Self:
+    def fitted(self, data: FittingData) -> Self:
         if self._top is None:
             columns = self._listed(data)
         else:
             columns = _most_variable(data.statistics(), self._top)
             count = data.statistics().count
             kept = float(count[columns].sum() / count.sum()) if count.any() else 1.0
-            if kept < _LEAST_KEPT:
+            if kept < _MIN_KEPT_SHARE:
                 warn(
                     StreamsvmWarning(
                         f"select={self.by} keeps {kept:.2%} of the values of the rows that are not 0, in "
@@ -119,8 +119,8 @@ class Select(Transform):
         by = _FILE if self._top is None else self.by  # not a path, which another machine may lack
         return dataclasses.replace(self, by=by, width=data.n_features, kept=len(columns), array=columns)
 
-    def _listed(self, data: TrainingData) -> np.ndarray:
-        """The columns that the file lists; a warning counts those that the data lacks."""
+    def _listed(self, data: FittingData) -> np.ndarray:
+        """Read the columns that the file lists; warn of those that the data lacks."""
         try:
             with open_file(self.by, follow=True) as file:
                 text = file.read().decode("utf-8-sig")
@@ -154,10 +154,9 @@ class Select(Transform):
                 f"transform: select: {self.by} lists no feature of the data{first}", setting="transform"
             )
         if unknown:
-            few = ", ".join(map(repr, unknown[:_FEW])) + (", ..." if len(unknown) > _FEW else "")
             warn(
                 StreamsvmWarning(
-                    f"{self.by} lists {len(unknown):,} features that the data lacks ({few}); "
+                    f"{self.by} lists {len(unknown):,} features that the data lacks ({examples(unknown)}); "
                     f"the other {len(columns):,} are selected"
                 )
             )
@@ -188,7 +187,7 @@ class Select(Transform):
 
 
 def _most_variable(statistics: Statistics, n: int) -> np.ndarray:
-    """The `n` columns, increasing, of the largest dispersions among features of similar means."""
+    """Return the `n` columns, increasing, of the largest dispersions among features of similar means."""
     n_rows, mean = statistics.n_rows, np.abs(statistics.mean)
     mean[mean == 0] = 1e-12
     dispersion = statistics.variance * (n_rows / max(n_rows - 1, 1)) / mean

@@ -1,4 +1,4 @@
-"""A store whose rows are those of another one after transforms."""
+"""View of a store whose rows are transformed as they are read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from streamsvm.transforms import Transform, apply, features_after, names_after, 
 
 
 class TransformedStore(StoreView):
-    """The rows of a store after transforms.
+    """View of a store with transformed rows.
 
     `n_features`, `index_dtype`, norms, names of features and the fingerprint are those of the transformed
     rows; `nnz` and row pointers count at least the values that these have. The norms are not stored: each
@@ -97,5 +97,5 @@ class TransformedStore(StoreView):
 
 
 def shift_to_text(store: Store, transforms: Sequence[Transform]) -> int:
-    """What is added to the columns of a store where a transform takes the numbers that they have in text."""
+    """Return the offset that makes columns the feature numbers of text, if a transform takes these, or 0."""
     return (store.index_base or 0) if any(each.takes_any_feature for each in transforms) else 0

@@ -14,7 +14,7 @@ from streamsvm.transforms.base import Transform, checked_number, refuse_row
 
 @dataclasses.dataclass(frozen=True)
 class Log1p(Transform):
-    """log(1 + x), as ``scanpy.pp.log1p``."""
+    """Logarithm log(1 + x), as ``scanpy.pp.log1p``."""
 
     name: ClassVar = "log1p"
 
@@ -30,7 +30,7 @@ class Log1p(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class Binarize(Transform):
-    """1 for values above 0, else 0, as ``sklearn.preprocessing.Binarizer``."""
+    """Indicator of positive values: 1 above 0, else 0, as ``sklearn.preprocessing.Binarizer``."""
 
     name: ClassVar = "binarize"
 
@@ -40,7 +40,7 @@ class Binarize(Transform):
 
 @dataclasses.dataclass(frozen=True)
 class Clip(Transform):
-    """Values limited to [-`most`, `most`].
+    """Clipping of values to [-`most`, `most`].
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Clip(Transform):
     most: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "most", checked_number(self.most, _CLIP, positive=True))
+        object.__setattr__(self, "most", checked_number(self.most, _SYNTAX, positive=True))
 
     def __call__(self, rows: Rows) -> Rows:
         most = rows.data.dtype.type(self.most)
@@ -64,4 +64,4 @@ class Clip(Transform):
         return cls(value)  # type: ignore[arg-type]  # which becomes a number
 
 
-_CLIP = "clip=v with a number v above 0, such as clip=10"
+_SYNTAX = "clip=v with a number v above 0, such as clip=10"

@@ -28,7 +28,7 @@ from streamsvm.errors import Call, Option, Remedy, SettingsError, StreamsvmWarni
 from streamsvm.losses import get_loss
 from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult, TuneResult
-from streamsvm.settings.fit import AUTO, SEARCHED, Interval, Settings
+from streamsvm.settings.fit import AUTO, TUNED_SETTINGS, Interval, Settings
 from streamsvm.training import fit_arrays
 from streamsvm.training.trainer import Callbacks
 from streamsvm.tuning.trials import StoreSearch, Trial
@@ -121,7 +121,7 @@ def tune(
         raise SettingsError(
             "valid is for a store; of a matrix a part of the rows is held out", setting="valid"
         )
-    known = {field.name for field in dataclasses.fields(Settings)} - set(SEARCHED)
+    known = {field.name for field in dataclasses.fields(Settings)} - set(TUNED_SETTINGS)
     if unknown := sorted(settings.keys() - known):
         raise SettingsError(f"{unknown[0]} does not apply to tune", setting=unknown[0])
     settings, tables = without_tables({**dict.fromkeys(TABLES), **settings})

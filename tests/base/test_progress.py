@@ -134,7 +134,7 @@ def test_a_bar_that_nobody_asked_for_appears_only_for_long_stages(
 ) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    monkeypatch.setattr(progress, "_DELAY", delay)
+    monkeypatch.setattr(progress, "_BAR_DELAY", delay)
     with progress.shown(None) as report:
         for done in range(1, 4):
             report("stage", done, 3)

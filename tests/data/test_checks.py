@@ -39,7 +39,7 @@ def test_a_violation_is_found_if_and_only_if_there_is_one(rows, piece: int) -> N
         broken |= {("indices", start + j) for j, index in enumerate(row) if not 0 <= index < N_FEATURES}
         broken |= {("indices", start + j) for j in range(1, len(row)) if row[j] <= row[j - 1]}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(checks, "PIECE", piece)
+        patch.setattr(checks, "PIECE_ELEMENTS", piece)
         found = find_violation(data, indices, indptr, N_FEATURES)
     if found is None:
         assert not broken

@@ -29,7 +29,7 @@ def dense() -> np.ndarray:
 
 @pytest.fixture
 def short_spans(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "_LEAST_SPAN", 64)
+    monkeypatch.setattr(statistics, "_MIN_SPAN_ROWS", 64)
 
 
 def as_rows(dense: np.ndarray) -> Rows:

@@ -303,7 +303,7 @@ def test_a_pipe_in_a_run_is_refused_at_once(store: Path, tmp_path: Path, place: 
 def test_a_record_of_a_size_that_none_has_is_not_read(store: Path, tmp_path: Path, place: str) -> None:
     run = stopped(store, tmp_path / "run")
     path = run / place.format(**names(run))
-    os.truncate(path, durable.MOST_RECORD + 1)
+    os.truncate(path, durable.MAX_RECORD_BYTES + 1)
     with pytest.raises(RunError, match="134,217,729 bytes, where 134,217,728 at most are a record"):
         resume(run)
 
@@ -311,6 +311,6 @@ def test_a_record_of_a_size_that_none_has_is_not_read(store: Path, tmp_path: Pat
 def test_a_manifest_too_large_to_be_read_again_is_not_committed(
     store: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr("streamsvm.base.durable.MOST_RECORD", 5000)
+    monkeypatch.setattr("streamsvm.base.durable.MAX_RECORD_BYTES", 5000)
     with pytest.raises(RunError, match=r"takes [0-9,]* bytes, more than the 5,000 that can be read again"):
         fit(store, out=tmp_path / "run", **{**OPTIONS, "passes": 20, "checkpoint_every": "60s"})

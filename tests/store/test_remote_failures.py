@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyServer]:
-    monkeypatch.setattr(remote_files, "WAITS", (0.0,) * 6)
+    monkeypatch.setattr(remote_files, "RETRY_DELAYS", (0.0,) * 6)
     with served(folder) as server:
         yield server
 
@@ -107,8 +107,8 @@ def test_the_first_request_s_failure_is_named(server: FaultyServer, fault: Fault
 
 
 def test_a_silent_server_is_given_up(server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert 2 * remote_files.SILENCE <= 60
-    monkeypatch.setattr(remote_files, "SILENCE", 0.05)
+    assert 2 * remote_files.TIMEOUT <= 60
+    monkeypatch.setattr(remote_files, "TIMEOUT", 0.05)
     server.fault = lambda method, path: "silent"
     for name in ("cells.h5ad", "cells.zarr"):
         server.requests.clear()
@@ -148,7 +148,7 @@ def test_the_command_ends_as_it_should_whichever_request_fails(server: FaultySer
     """And not by a signal, when Python ends."""
     code = (
         "from streamsvm.store import remote_files\n"
-        "remote_files.WAITS = (0,)\n"
+        "remote_files.RETRY_DELAYS = (0,)\n"
         "from streamsvm_cli.main import run\n"
         "run()\n"
     )

@@ -246,7 +246,7 @@ def put_endless(file: Path) -> None:
 
 
 def put_too_large(file: Path) -> None:
-    os.truncate(file, durable.MOST_RECORD + 1)
+    os.truncate(file, durable.MAX_RECORD_BYTES + 1)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -297,9 +297,9 @@ def test_an_oversized_hdf5_attribute_is_not_read(problem, tmp_path) -> None:
     path = tmp_path / "a.h5"
     problem.write(path)
     with h5py.File(path, "r+") as file:
-        space = h5py.h5s.create_simple((durable.MOST_RECORD // 8 + 1,))
+        space = h5py.h5s.create_simple((durable.MAX_RECORD_BYTES // 8 + 1,))
         attribute = h5py.h5a.create(file.id, b"streamsvm-2", h5py.h5t.NATIVE_INT64, space)
-        assert attribute.get_storage_size() > durable.MOST_RECORD
+        assert attribute.get_storage_size() > durable.MAX_RECORD_BYTES
         del attribute
         h5py.h5a.delete(file.id, b"streamsvm")
         h5py.h5a.rename(file.id, b"streamsvm-2", b"streamsvm")

@@ -151,6 +151,20 @@ def test_files_are_joined_by_name_as_anndata_joins_them(tmp_path: Path, join: st
         assert store.fingerprint != fingerprint
 
 
+def test_weights_come_from_each_of_files_with_other_features(tmp_path: Path) -> None:
+    paths, expected = [tmp_path / "0.h5ad", tmp_path / "1.h5ad"], []
+    for seed, (path, names) in enumerate(zip(paths, (["a", "b"], ["c", "b"]), strict=True)):
+        made = cells(names, ["T", "B"], seed, path)
+        made.obs["weight"] = np.arange(made.n_obs) + seed / 2
+        made.write_h5ad(path)
+        expected += made.obs["weight"].tolist()
+    with pytest.warns(StreamsvmWarning, match="not in all files"):
+        joined = open_stores(paths, label="type", sample_weight="weight")
+    with joined as store:
+        assert store.weights(0, store.n_rows).tolist() == expected
+        assert store.rows(0, store.n_rows).cost.tolist() == expected
+
+
 def test_files_that_cannot_be_joined_are_refused(tmp_path: Path) -> None:
     paths = [tmp_path / f"{i}.h5ad" for i in range(3)]
     cells(["a", "b"], ["T", "B"], 0, paths[0])

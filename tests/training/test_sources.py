@@ -54,7 +54,7 @@ def test_each_row_is_read_once_a_pass_and_a_chunk_again_only_where_blocks_share_
 ) -> None:
     X, labels = make_problem(400, 20, 4)
     store = make_store(tmp_path / f"a.{suffix}", X, labels, chunk_nnz=64)
-    monkeypatch.setattr(fitting, "_SLICES", 0)  # rows that are looked at before the training
+    monkeypatch.setattr(fitting, "_SAMPLE_SLICES", 0)  # rows that are looked at before the training
     reading = Reading(monkeypatch)
     result = fit(store, out=tmp_path / "run", passes=3, block_rows=50, slice_rows=0, gap="none")
     assert result.history[-1]["rows"] == 400

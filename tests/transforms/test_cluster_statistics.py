@@ -39,7 +39,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         asked.extend(found := statistics.spans(n_rows))
         return found
 
-    monkeypatch.setattr(statistics, "_LEAST_SPAN", 64)
+    monkeypatch.setattr(statistics, "_MIN_SPAN_ROWS", 64)
     monkeypatch.setattr(cluster_statistics, "spans", spans_of)
     return asked
 

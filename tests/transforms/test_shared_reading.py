@@ -22,7 +22,7 @@ from streamsvm.errors import InputError, Interrupted, StoreError
 from streamsvm.store import Store, open_store
 from streamsvm.store.joined import join_stores
 from streamsvm.transforms import fitting, parse_transforms
-from streamsvm.transforms.fitting import Raw, fit_transforms, raw_store
+from streamsvm.transforms.fitting import RawData, fit_transforms, raw_store
 
 N, D = 400, 25
 PLACE = fitting._PIECE_SHARE * fitting._NNZ_BYTES  # bytes of budget for each non-zero that is in memory
@@ -31,7 +31,7 @@ LOGS = "normalize=50,log1p,scale=std"
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fitting, "_LEAST_PIECE", 1)
+    monkeypatch.setattr(fitting, "_MIN_PIECE_NNZ", 1)
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +170,7 @@ def test_a_row_before_one_that_cannot_be_read_is_named(counts: sp.csr_array, wor
             yield at * N, good if at != 5 else good._replace(data=good.data + np.float32(0.5))
 
     def fit_to(fails_at: int) -> Callable[[], object]:
-        raw = Raw(N, D, None, None, "rows", lambda: pieces(fails_at), [], workers=workers)
+        raw = RawData(N, D, None, None, "rows", lambda: pieces(fails_at), [], workers=workers)
         return lambda: fit_transforms(parse_transforms("counts,idf"), raw)
 
     with pytest.raises(InputError, match=f"rows: row {5 * N} "):

@@ -16,7 +16,7 @@ from streamsvm.data.rows import Rows, row_span
 from streamsvm.errors import InputError, PlanError
 from streamsvm.transforms import Transform, apply, features_after, parse_transforms
 from streamsvm.transforms.feature_weights import Scale
-from streamsvm.transforms.fitting import Raw, fit_transforms, raw_rows
+from streamsvm.transforms.fitting import RawData, fit_transforms, raw_rows
 from streamsvm.transforms.row_scaling import L2
 
 N, D = 203, 37
@@ -128,7 +128,7 @@ def test_the_pieces_of_the_data_do_not_change_a_bit(signed: sp.csr_array) -> Non
             reads.append(step)
             return ((at, row_span(rows, at, min(at + step, N))) for at in range(0, N, step))
 
-        raw = Raw(N, D, None, None, "rows", pieces, [(0, rows)])
+        raw = RawData(N, D, None, None, "rows", pieces, [(0, rows)])
         found.append(fit_transforms(parse_transforms(text), raw)[0].transforms)
         assert len(reads) == 2  # idf and scale=std share one; l2 changes what the others need
     for transforms in found[1:]:
