@@ -1,4 +1,4 @@
-"""What a run would take, and how to go on with one, in Python."""
+"""Functions for runs: `plan` and `resume`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def plan(
     workers: int | None = None,
     cluster: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    """What `fit` would hold in memory and on disk, without training.
+    """Plan what `fit` would hold in memory and on disk, without training.
 
     The parameters are those of `fit`. No cluster is asked: with `cluster`, splits by rows need no memory here
     for weights of their own.
