@@ -154,15 +154,7 @@ def resume(
     every = Interval(checkpoint_every)
     with shown(progress) as progress:
         return resume_run(
-            run,
-            open_stream,
-            passes=passes,
-            tol=tol,
-            store=None if store is None else as_paths(store),
-            valid=valid,
-            calibrate=calibrate,
-            every=every,
-            callbacks=Callbacks.of(report, progress, stop),
-            workers=workers,
-            cluster=cluster,
-        )
+            run, open_stream, passes=passes, tol=tol, store=None if store is None else as_paths(store),
+            valid=valid, calibrate=calibrate, every=every, callbacks=Callbacks.of(report, progress, stop),
+            workers=workers, cluster=cluster,
+        )  # fmt: skip

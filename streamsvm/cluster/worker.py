@@ -6,19 +6,14 @@ import collections
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from streamsvm.errors import StreamsvmError
 
 _IDLE_SECONDS = 10.0  # between two looks whether a command still has tasks here
 _MAX_OPEN = 8  # runs, or stores that are scored, whose files a worker keeps open: most commands close theirs
 
-
-class _Closable(Protocol):
-    def close(self) -> None: ...
-
-
-_T = TypeVar("_T", bound=_Closable)
+_T = TypeVar("_T")
 _open: collections.OrderedDict[str, Any] = collections.OrderedDict()
 _lock = threading.Lock()  # a worker may have several threads
 

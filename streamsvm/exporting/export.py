@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import io
 import numbers
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, TextIO, get_args
+from typing import Any, Literal, TextIO, get_args
 
 import numpy as np
 
@@ -158,13 +157,11 @@ def export_model(
             remedy=Remedy("export to onnx or npz, which give scores, or to streamsvm"),
         )
     numbered: dict[str, int] | None = None
-    with _replaced(target) as file:
+    with _replaced(target, text=kind in ("liblinear", "csv")) as file:
         if kind == "liblinear":
-            with _as_text(file) as text:
-                numbered = write_liblinear(loaded, text, name=target, prune=float(prune))
+            numbered = write_liblinear(loaded, file, name=target, prune=float(prune))
         elif kind == "csv":
-            with _as_text(file) as text:
-                _write_csv(loaded, text, TOP if top is None else int(top))
+            _write_csv(loaded, file, TOP if top is None else int(top))
         else:
             _WRITERS[kind](loaded, file, prune=float(prune))
     size = target.stat().st_size
@@ -201,20 +198,11 @@ def _write_csv(model: Model, file: TextIO, top: int) -> None:
 
 
 @contextmanager
-def _replaced(path: Path) -> Iterator[BinaryIO]:
+def _replaced(path: Path, *, text: bool = False) -> Iterator[Any]:
     """Open a file to write, which takes the place of `path` when all is written."""
+    mode: dict[str, Any] = {"mode": "w", "encoding": "utf-8", "newline": "\n"} if text else {"mode": "wb"}
     try:
-        with durable.replacing(path) as aside, aside.open("wb") as file:
+        with durable.replacing(path) as aside, aside.open(**mode) as file:
             yield file
     except OSError as error:
         raise ModelError(f"{error.filename or path} cannot be written: {durable.reason(error)}") from None
-
-
-@contextmanager
-def _as_text(file: Any) -> Iterator[TextIO]:
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="\n", write_through=False)
-    try:
-        yield text
-        text.flush()
-    finally:
-        text.detach()

@@ -78,11 +78,11 @@ class _Graph:
         self.constants: list[Any] = []
         self._dtype = dtype
 
-    def constant(self, value: Any) -> str:
+    def constant(self, value: Any, dtype: Any = None) -> str:
         from onnx import numpy_helper
 
         name = f"c{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(value, self._dtype), name))
+        self.constants.append(numpy_helper.from_array(np.asarray(value, dtype or self._dtype), name))
         return name
 
     def node(self, operator: str, *inputs: str, out: str | None = None, **attributes: Any) -> str:
@@ -107,7 +107,7 @@ def _apply(graph: _Graph, step: Step, x: str) -> str:
     if step.name == "l2":
         return graph.node("Div", x, graph.nonzero(graph.node("ReduceL2", x, axes=[1], keepdims=1)))
     if step.name == "normalize":
-        total = graph.node("ReduceSum", x, _axis(graph), keepdims=1)
+        total = graph.node("ReduceSum", x, graph.constant([1], np.int64), keepdims=1)
         scaled = graph.node("Mul", x, graph.constant(step.target))  # type: ignore[attr-defined]
         return graph.node("Div", scaled, graph.nonzero(total))
     if step.name == "clip":
@@ -130,10 +130,3 @@ def _log1p(graph: _Graph, x: str) -> str:
     ratio = graph.node("Div", graph.node("Log", u), graph.nonzero(difference))
     is_zero = graph.node("Equal", difference, graph.constant(0))
     return graph.node("Where", is_zero, x, graph.node("Mul", x, ratio))
-
-
-def _axis(graph: _Graph) -> str:
-    from onnx import numpy_helper
-
-    graph.constants.append(numpy_helper.from_array(np.array([1], np.int64), f"c{len(graph.constants)}"))
-    return str(graph.constants[-1].name)

@@ -208,7 +208,7 @@ def _write_back(folder: Path, record: dict[str, Any]) -> None:
         raise ModelError(f"{error.filename or folder} cannot be written: {durable.reason(error)}") from None
 
 
-class _Evaluation(NamedTuple):
+class _LogLoss(NamedTuple):
     """Mean log loss and its derivatives at one β."""
 
     loss: float
@@ -260,7 +260,7 @@ class _Search:
             raise _unfit_scores()
         return Calibration(1 / beta, before.loss, after.loss, self._rows, warning)
 
-    def _minimise(self, uniform: _Evaluation, smoothing: float) -> tuple[float, _Evaluation, bool]:
+    def _minimise(self, uniform: _LogLoss, smoothing: float) -> tuple[float, _LogLoss, bool]:
         """Find the β with −`smoothing` times the slope at 0; return it, f there, and whether it is exact."""
         shift = -smoothing * uniform.slope
         # Newton's step from 0 would go far beyond the minimum where one class of many stands out; the tangent
@@ -280,7 +280,7 @@ class _Search:
                 beta = 8 * beta if high == math.inf else max(math.sqrt(low * high), high / 16)
         return beta, at, False
 
-    def _evaluate(self, *betas: float) -> list[_Evaluation]:
+    def _evaluate(self, *betas: float) -> list[_LogLoss]:
         """Compute the log loss and its derivatives at some β, from one reading."""
         sums = np.zeros((len(betas), 3))
         n_rows = rows = wrong = 0
@@ -308,7 +308,7 @@ class _Search:
         if not np.isfinite(sums).all():
             raise _unfit_scores()
         self._rows, self._wrong = rows, wrong
-        return [_Evaluation(*total) for total in (sums / rows).tolist()]
+        return [_LogLoss(*total) for total in (sums / rows).tolist()]
 
 
 def _unfit_scores() -> ModelError:

@@ -134,7 +134,6 @@ def evaluate(
     classes = model.record["classes"]
     table = model.costs if costs is None else read_costs(costs, classes)
     class_tree = model.tree if tree is None else read_tree(tree, classes)
-    for_sets = {"threshold": threshold, "n_labels": n_labels}
     for_one = {"costs": costs, "tree": tree}
     if where is None:
         where = str(data) if isinstance(data, str | os.PathLike) else "the data"
@@ -143,9 +142,7 @@ def evaluate(
             "top_k does not apply to a model of sequences, which predicts one label for each row",
             setting="top_k",
         )
-    options = _EvaluateOptions(
-        top_k, table, class_tree, threshold, n_labels, for_one, for_sets, where, memory // 32
-    )
+    options = _EvaluateOptions(top_k, table, class_tree, threshold, n_labels, for_one, where, memory // 32)
     metrics: LabelMetrics | LabelSetMetrics | None = None
     counts = RowCounts()
     n = 0
@@ -218,8 +215,8 @@ class _EvaluateOptions:
     tree : ClassTree or None
     threshold, n_labels
         As for `evaluate`.
-    for_one, for_sets : dict
-        The arguments that are for rows with one label each, and with several; None if they are not given.
+    for_one : dict
+        The arguments that are for rows with one label each; None if they are not given.
     where : str
         The name of the data in errors.
     memory : int
@@ -232,7 +229,6 @@ class _EvaluateOptions:
     threshold: float | None
     n_labels: int | None
     for_one: dict[str, Any]
-    for_sets: dict[str, Any]
     where: str
     memory: int
 
@@ -245,7 +241,7 @@ class _EvaluateOptions:
                 )
             _check_apply(self.for_one, "have")
             return LabelSetMetrics(model, self.top_k or [1, 3, 5], self.threshold, self.n_labels)
-        _check_apply(self.for_sets, "do not have")
+        _check_apply({"threshold": self.threshold, "n_labels": self.n_labels}, "do not have")
         default = [1, 5] if model.transitions_ is None else [1]
         return LabelMetrics(model, self.top_k or default, self.costs, self.tree)
 

@@ -192,14 +192,10 @@ class ParquetTable:
     def close(self) -> None:
         """Write the last row group, and the end of the file."""
         if self._writer is None:  # no rows at all
-            types = {"file": "string", "row": "string" if self._several else "int64"}
-            of_numbers = {"probability": self._arrow.float64(), "label": self._arrow.string()}
-            kinds = [
-                of_numbers.get(name.split("_")[0], self._scores)
-                if name not in types
-                else getattr(self._arrow, types[name])()
-                for name in self._columns
-            ]
+            text, number = self._arrow.string(), self._arrow.float64()
+            row = text if self._several else self._arrow.int64()
+            types = {"file": text, "row": row, "label": text, "probability": number}
+            kinds = [types.get(name.split("_")[0], self._scores) for name in self._columns]
             self._open(self._arrow.schema(list(zip(self._columns, kinds, strict=True))))
         self._write_group()
         self._writer.close()

@@ -224,14 +224,14 @@ def predict(
             if cluster is not None:
                 data_there = StoreToScore(absolute(each), label, layer, raw, False, detailed, memory)
                 batches = itertools.chain.from_iterable(
-                    score_on_cluster(found, model, data_there, options.all_batches, counts)
+                    score_on_cluster(found, model, data_there, options.of_block, counts)
                 )
             else:
                 read = rows_to_score(
                     model, each, memory=memory, label=label, layer=layer, raw=raw, labelled=False,
                     groups=groups, named=detailed, where=where, counts=counts,
                 )  # fmt: skip
-                batches = options.batches_of(model, read, threads)
+                batches = options.batches(model, read, threads)
             for batch in batches:
                 sink.write(batch)
                 first += len(batch.codes)
@@ -271,29 +271,35 @@ class _PredictOptions:
     memory: int
 
     def batches(
-        self, model: Model, rows: Rows, names: np.ndarray, first: int, workers: Threads
+        self, model: Model, read: Iterable[tuple[Rows, np.ndarray]], workers: Threads, first: int = 0
     ) -> Iterator[Batch]:
-        """Predict for rows, from number `first` on."""
-        pieces = model.scores(rows, self.memory, first=first, where=self.where, workers=workers)
-        for begin, scores in pieces:
-            best = _predict_rows(
-                model, rows, begin, scores, self.top_k, self.threshold, proba=self.proba,
-                detailed=self.detailed,
-            )  # fmt: skip
-            yield Batch(self.file, names[begin : begin + len(scores)], *best)
-
-    def all_batches(self, model: Model, rows: Rows, names: np.ndarray, first: int) -> list[Batch]:
-        """Predict for rows as `batches` does, in one thread."""
-        return list(self.batches(model, rows, names, first, Threads()))
-
-    def batches_of(
-        self, model: Model, read: Iterable[tuple[Rows, np.ndarray]], workers: Threads
-    ) -> Iterator[Batch]:
-        """Predict for all rows that are read."""
-        first = 0
+        """Predict for all rows that are read, of which the first one has the number `first`."""
         for rows, names in read:
-            yield from self.batches(model, rows, names, first, workers)
+            pieces = model.scores(rows, self.memory, first=first, where=self.where, workers=workers)
+            for begin, scores in pieces:
+                yield self._batch(model, rows, names, begin, scores)
             first += rows.n_rows
+
+    def of_block(self, model: Model, rows: Rows, names: np.ndarray, first: int) -> list[Batch]:
+        """Predict for the rows of one block, in one thread."""
+        return list(self.batches(model, [(rows, names)], Threads(), first))
+
+    def _batch(self, model: Model, rows: Rows, names: np.ndarray, begin: int, scores: np.ndarray) -> Batch:
+        """Find the best classes of the rows from `begin` on that have these scores."""
+        if self.top_k == 1:
+            codes = np.asarray(model.best_classes(rows, begin, scores)[:, None])
+        else:
+            codes = np.argsort(-scores, axis=1, kind="stable")[:, : self.top_k]  # stable: as argmax
+        of_codes = np.take_along_axis(scores, codes, axis=1)
+        probabilities = above = None
+        if self.proba:
+            probabilities = np.exp(np.take_along_axis(model.log_probabilities(scores), codes, axis=1))
+        if self.threshold is not None:
+            compared = of_codes if probabilities is None else probabilities
+            above = (compared > self.threshold).sum(axis=1).tolist()
+        margins = _margins(scores, codes, of_codes) if self.detailed else None
+        names = names[begin : begin + len(scores)]
+        return Batch(self.file, names, codes, of_codes, probabilities, above, margins)
 
 
 class _InMemory:
@@ -324,36 +330,6 @@ class _InMemory:
         return Predictions(
             n, np.concatenate([labels, *self._labels]), np.concatenate([values, *self._values])
         )
-
-
-def _predict_rows(
-    model: Model,
-    rows: Rows,
-    begin: int,
-    scores: np.ndarray,
-    top_k: int,
-    threshold: float | None,
-    *,
-    proba: bool,
-    detailed: bool,
-) -> tuple[Any, ...]:
-    """Return the fields of a `Batch` after the names, for the rows from `begin` on that have these scores.
-
-    Margins are computed if `detailed`.
-    """
-    if top_k == 1:
-        codes = np.asarray(model.best_classes(rows, begin, scores)[:, None])
-    else:
-        codes = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]  # stable: as argmax
-    of_codes = np.take_along_axis(scores, codes, axis=1)
-    probabilities = None
-    if proba:
-        probabilities = np.exp(np.take_along_axis(model.log_probabilities(scores), codes, axis=1))
-    above = None
-    if threshold is not None:
-        above = ((of_codes if probabilities is None else probabilities) > threshold).sum(axis=1).tolist()
-    margins = _margins(scores, codes, of_codes) if detailed else None
-    return codes, of_codes, probabilities, above, margins
 
 
 def _margins(scores: np.ndarray, codes: np.ndarray, of_codes: np.ndarray) -> np.ndarray:

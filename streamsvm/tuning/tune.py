@@ -64,8 +64,8 @@ def tune(
 ) -> TuneResult:
     """Choose C, and a loss, margin and transforms if several are given, and train with the best.
 
-    A store is tried in the folder ``tune`` of `out`, which goes when the best model is trained in `out`.
-    Called again after an interruption, it goes on.
+    Trainings on a store have run directories in the folder ``tune`` of `out`, which is deleted before the best
+    model is trained in `out`. After an interruption, the same call goes on.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def tune(
     folds : int, optional
         Measure on each of so many parts, with as many trainings on the others; the mean counts.
     hold_out : str, optional
-        The part of the rows that is held out, such as "1/10", the default.
+        Part of the rows to hold out, such as "1/10", the default.
     valid : path, optional
         Store to measure on instead of rows that are held out.
     passes_each : int
