@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +175,9 @@ def evaluate(
                     metrics = options.new_metrics(model, several=several)
                 if several and isinstance(metrics, LabelMetrics):
                     raise ModelError(f"row {n} may have several labels, and the rows before have one each")
-                for begin, scores in options.scores(model, rows, n, threads):
+                for begin, scores in model.scores(
+                    rows, options.memory, first=n, where=where, workers=threads
+                ):
                     assert metrics is not None
                     metrics.add(rows, begin, scores)
                     if observe is not None:
@@ -245,18 +247,12 @@ class _EvaluateOptions:
         default = [1, 5] if model.transitions_ is None else [1]
         return LabelMetrics(model, self.top_k or default, self.costs, self.tree)
 
-    def scores(
-        self, model: Model, rows: Rows, first: int, workers: Threads
-    ) -> Iterator[tuple[int, np.ndarray]]:
-        """Score rows, from number `first` on, in pieces."""
-        return model.scores(rows, self.memory, first=first, where=self.where, workers=workers)
-
     def sums(
         self, model: Model, rows: Rows, names: np.ndarray, first: int
     ) -> tuple[bool, int, dict[str, Any]]:
         """Sum over rows; return whether they have several labels, the number of rows, and the sums."""
         several = bool(len(rows.label_indptr))
         metrics = self.new_metrics(model, several=several)
-        for begin, scores in self.scores(model, rows, first, Threads()):
+        for begin, scores in model.scores(rows, self.memory, first=first, where=self.where):
             metrics.add(rows, begin, scores)
         return several, rows.n_rows, metrics.sums()

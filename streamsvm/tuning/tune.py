@@ -64,8 +64,8 @@ def tune(
 ) -> TuneResult:
     """Choose C, and a loss, margin and transforms if several are given, and train with the best.
 
-    Trainings on a store have run directories in the folder ``tune`` of `out`, which is deleted before the best
-    model is trained in `out`. After an interruption, the same call goes on.
+    Trainings on a store have run directories in the folder ``tune`` of `out`, which is deleted before the
+    best model is trained in `out`. After an interruption, the same call goes on.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ def tune(
         if paths is None:
             if y is None and settings.get("label") is None:
                 raise SettingsError("y is missing: give one label for each row", setting="y")
-            search: _Search = _ArraySearch(data, y, groups, callbacks, tables, count_workers(workers))
+            search: _Search = _ArraySearch((data, y, groups), callbacks, tables, count_workers(workers))
         else:
             assert out is not None
             if cluster is not None:  # one for all trainings
@@ -308,22 +308,14 @@ def _mean(folds: Sequence[Mapping[str, Any]], shown: Mapping[str, Any], C: float
     }
 
 
+@dataclasses.dataclass
 class _ArraySearch:
     """Trainings on a matrix, with the methods of `StoreSearch`."""
 
-    def __init__(
-        self,
-        X: Any,
-        y: Any,
-        groups: Any,
-        callbacks: Callbacks,
-        tables: Mapping[str, Any],
-        workers: int,
-    ) -> None:
-        self._data = X, y, groups
-        self._callbacks = callbacks
-        self._tables = tables
-        self._workers = workers
+    data: tuple[Any, Any, Any]  # X, y and groups
+    callbacks: Callbacks
+    tables: Mapping[str, Any]
+    workers: int
 
     def known(self) -> list[dict[str, Any]]:
         return []
@@ -338,7 +330,7 @@ class _ArraySearch:
             yield result
 
     def automatic_c(self, settings: Settings) -> float:
-        return fit_arrays.automatic_c(*self._data, settings, self._tables)
+        return fit_arrays.automatic_c(*self.data, settings, self.tables)
 
     def train(self, settings: Settings) -> tuple[FitResult, Model | None]:
         model = self._fit(settings, tuned=True)
@@ -347,7 +339,7 @@ class _ArraySearch:
 
     def _fit(self, settings: Settings, *, tuned: bool = False) -> Model:
         return fit_arrays.fit_matrix(
-            *self._data, settings, callbacks=self._callbacks, given=self._tables, workers=self._workers,
+            *self.data, settings, callbacks=self.callbacks, given=self.tables, workers=self.workers,
             tuned=tuned,
         )  # fmt: skip
 
