@@ -1,4 +1,4 @@
-"""Training in Python: each function with all of its options, which `Settings` defines."""
+"""Functions that train: `fit` and `online`, with all options that `Settings` defines."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from streamsvm.training.sources import Stream
 from streamsvm.training.trainer import Callbacks
 
 TABLES = ("costs", "tree", "sample_weight")  # settings for which arrays may be given
-# Parameters of `fit`.
-_IN_MEMORY = Remedy("leave it out: `Model.save` keeps the model, and a run that resumes needs a store")
-_FOR_STORES = {  # and what to do instead; those of sizes and checkpoints change nothing for a matrix
-    "out": _IN_MEMORY,
-    "resume_or_start": _IN_MEMORY,
-    "force": _IN_MEMORY,
+_NO_RUN = Remedy("leave it out: `Model.save` keeps the model, and a run that resumes needs a store")
+# Parameters of `fit` that a matrix does not take, and what to do instead. Those of sizes and checkpoints are
+# taken, and change nothing.
+_STORE_ONLY = {
+    "out": _NO_RUN,
+    "resume_or_start": _NO_RUN,
+    "force": _NO_RUN,
     "valid": Remedy("give hold_out, or call streamsvm.evaluate on its model"),
     "calibrate": Remedy("call streamsvm.calibrate on its model"),
     "join": Remedy("concatenate before"),
@@ -314,7 +315,7 @@ def fit(
 
 
 def without_tables(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arguments in which names stand for arrays and mappings, and these by the names of the arguments."""
+    """Replace arrays and mappings in arguments by a placeholder; return the arguments and the replaced."""
     tables = {}
     for name in TABLES:
         if given[name] is not None and not isinstance(given[name], str | os.PathLike):
@@ -332,7 +333,7 @@ def _fit_matrix(
 ) -> Model:
     check_is_matrix(X)
     parameters = inspect.signature(fit).parameters
-    for name, instead in _FOR_STORES.items():
+    for name, instead in _STORE_ONLY.items():
         if given[name] != parameters[name].default:
             raise SettingsError(f"{name} does not apply to a matrix in memory", remedy=instead, setting=name)
     try:

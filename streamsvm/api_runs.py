@@ -1,4 +1,4 @@
-"""What a run would take, and how to go on with one, in Python."""
+"""Functions for runs: `plan` and `resume`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def plan(
     workers: int | None = None,
     cluster: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    """What `fit` would hold in memory and on disk, without training.
+    """Plan what `fit` would hold in memory and on disk, without training.
 
     The parameters are those of `fit`. No cluster is asked: with `cluster`, splits by rows need no memory here
     for weights of their own.
@@ -154,15 +154,7 @@ def resume(
     every = Interval(checkpoint_every)
     with shown(progress) as progress:
         return resume_run(
-            run,
-            open_stream,
-            passes=passes,
-            tol=tol,
-            store=None if store is None else as_paths(store),
-            valid=valid,
-            calibrate=calibrate,
-            every=every,
-            callbacks=Callbacks.of(report, progress, stop),
-            workers=workers,
-            cluster=cluster,
-        )
+            run, open_stream, passes=passes, tol=tol, store=None if store is None else as_paths(store),
+            valid=valid, calibrate=calibrate, every=every, callbacks=Callbacks.of(report, progress, stop),
+            workers=workers, cluster=cluster,
+        )  # fmt: skip

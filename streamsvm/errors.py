@@ -15,13 +15,21 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
-# Packages whose lines no warning points at: ours, and what stands between a caller and a function of ours.
-_OURS = {"streamsvm", "streamsvm_converters", "streamsvm_cli", "contextlib", "functools", "sklearn", "joblib"}
+# Packages whose lines no warning points at: this one, and those between a caller and a function of this one.
+_INNER = {
+    "streamsvm",
+    "streamsvm_converters",
+    "streamsvm_cli",
+    "contextlib",
+    "functools",
+    "sklearn",
+    "joblib",
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """A parameter of a function, and the value to give it: ``memory=5_242_880``.
+    """Parameter of a function and the value to give it: ``memory=5_242_880``.
 
     Attributes
     ----------
@@ -44,7 +52,7 @@ class Option:
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """A function of the library that is also a command, and its arguments: ``resume("run")``.
+    """Call of a function of the library that is also a command: ``resume("run")``.
 
     Attributes
     ----------
@@ -70,7 +78,7 @@ def _shown(value: Any) -> str:
 
 
 class Remedy:
-    """What the user can do, in words and data.
+    """Advice to the user, in words and data.
 
     Parameters
     ----------
@@ -100,7 +108,7 @@ class Remedy:
 
     @classmethod
     def join(cls, remedies: Iterable[Self], separator: str = ", or ") -> Self:
-        """Several remedies, each of which helps, as one."""
+        """Join several remedies, each of which helps, to one."""
         remedies = list(remedies)
         joined = cls("", *(part for remedy in remedies for part in remedy.parts))
         joined.words = separator.join(remedy.words for remedy in remedies)
@@ -113,7 +121,7 @@ class Message(str):
     Attributes
     ----------
     problem : str
-        What is wrong and where, without the remedy.
+        The error and its place, without the remedy.
     remedy : Remedy or None
     """
 
@@ -135,7 +143,7 @@ class _WithRemedy(Exception):
 
     @property
     def remedy(self) -> Remedy | None:
-        """What to do about it; None if the message says it, or nothing can be done."""
+        """Remedy; None if the message has it, or nothing can be done."""
         return self.message.remedy
 
 
@@ -252,6 +260,6 @@ class ScaleWarning(StreamsvmWarning):
 def warn(warning: StreamsvmWarning) -> None:
     """Issue a warning that points at the user's line: the first one outside this project."""
     frame, level = sys._getframe(), 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INNER:
         frame, level = frame.f_back, level + 1
     warnings.warn(warning, stacklevel=level)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamsvm.base import durable, format
 from streamsvm.errors import RunError, StreamsvmError
 
-if TYPE_CHECKING:
-    from streamsvm.store import Store
-
-_CLASSES, _STRONGEST = 8, 5  # classes of a model, and features of each, that are described
-_ATTEMPTS = 20  # to read a commit before the process that trains the run replaces it
+_SHOWN_CLASSES, _SHOWN_FEATURES = 8, 5  # of a model: classes, and features of each
+_READ_ATTEMPTS = 20  # to read a commit before the process that trains the run replaces it
 
 
 def inspect(
@@ -71,6 +68,7 @@ def _store(
                 verified = "only the chunks that are there"
         if described is not None:
             return {**described, "verified": verified}
+        weights = store.meta.get("weight_range", (0, 0))
         return {
             "kind": "store",
             "container": store.kind,
@@ -82,7 +80,7 @@ def _store(
             "dtype": str(store.dtype),
             "index_base": store.index_base,
             "shuffled": store.shuffled,
-            "weights": _weights(store),
+            "weights": "from {:g} to {:g}".format(*weights) if store.weighted else None,
             "labels_per_row": store.n_labels / max(store.n_rows, 1) if store.multilabel else None,
             "groups": store.meta.get("n_groups"),
             "chunk_nnz": store.chunk_nnz,
@@ -92,16 +90,9 @@ def _store(
         }
 
 
-def _weights(store: Store) -> str | None:
-    """The range of the weights of rows, as the record has it; None if they have none."""
-    if not store.weighted:
-        return None
-    return "from {:g} to {:g}".format(*store.meta.get("weight_range", (0, 0)))
-
-
 def _run(path: Path, verify: bool) -> dict[str, Any]:
     """Describe a run, again if another process replaced what was being read."""
-    for _ in range(_ATTEMPTS):
+    for _ in range(_READ_ATTEMPTS):
         found, damage, replaced = _describe_run(path, verify)
         if not replaced:
             break
@@ -116,7 +107,7 @@ def _run(path: Path, verify: bool) -> dict[str, Any]:
 
 
 def _describe_run(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], bool]:
-    """The description of a run, what is damaged, and whether another process replaced what was read."""
+    """Describe a run; return this, what is damaged, and whether another process replaced what was read."""
     from streamsvm.kernels.tally import VISITED
     from streamsvm.model.model import load_model
     from streamsvm.model.serialization import saved_record
@@ -173,8 +164,8 @@ def _model(path: Path) -> dict[str, Any]:
     from streamsvm.model.strongest import strongest_features
 
     model = load_model(path)
-    shown = model.record["classes"][:_CLASSES]
-    strongest = strongest_features(model, _STRONGEST, slice(0, len(shown)))
+    shown = model.record["classes"][:_SHOWN_CLASSES]
+    strongest = strongest_features(model, _SHOWN_FEATURES, slice(0, len(shown)))
     return {
         "kind": "model",
         "n_classes": len(model.classes_),

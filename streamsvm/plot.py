@@ -36,13 +36,13 @@ __all__ = [
     "tune_path",
 ]
 
-# Told apart by colour-blind people, and dark enough on white.
+# Colours that colour-blind people tell apart, dark enough on white.
 _BLUE, _ORANGE, _GREEN, _GREY = "#0067a5", "#b84a00", "#00785a", "#6e7781"
 _STYLES = ((_BLUE, "-"), (_ORANGE, "--"), (_GREY, ":"), (_GREEN, "-."))
-MOST_PATHS = len(_STYLES)  # settings whose accuracies are drawn as curves
-_MOST_POINTS = 300  # of a curve
-_MOST_MARKERS = 30
-_MOST_DOTS = 400  # classes that are drawn one by one
+MAX_PATHS = len(_STYLES)  # settings whose accuracies are drawn as curves
+_MAX_POINTS = 300  # of a curve
+_MAX_MARKERS = 30
+_MAX_DOTS = 400  # classes that are drawn one by one
 
 
 def check_matplotlib() -> None:
@@ -65,7 +65,7 @@ def convergence(
     of: Literal["gap", "objective"] = "gap",
     by: Literal["pass", "seconds"] = "pass",
 ) -> Axes:
-    """Draw how the relative duality gap, or the primal and dual objectives, went in a fit.
+    """Draw the relative duality gap of a fit, or its primal and dual objectives.
 
     Parameters
     ----------
@@ -315,7 +315,7 @@ def class_accuracy(run: Any, data: Any = None, ax: Axes | None = None, **options
     occurs = np.flatnonzero(outcomes.rows)
     rows, share = outcomes.rows[occurs], outcomes.correct[occurs] / outcomes.rows[occurs]
     ax = _axes(ax)
-    if len(occurs) <= _MOST_DOTS:
+    if len(occurs) <= _MAX_DOTS:
         ax.plot(rows, share, "o", color=_BLUE, markersize=5, alpha=0.8, markeredgewidth=0)
     else:
         bins = np.floor(np.log2(rows)).astype(int)
@@ -370,7 +370,7 @@ def top_features(run: Any, label: Any, ax: Axes | None = None, *, n: int = 10) -
     return ax
 
 
-# -- what they share -------------------------------------------------------------------------------
+# -- shared helpers --------------------------------------------------------------------------------
 
 
 def _passes(history: History) -> list[dict[str, Any]]:
@@ -406,8 +406,8 @@ def _curves(
 
 def _curve(ax: Axes, xs: Sequence[float], ys: Sequence[float], name: str, style: tuple[str, str]) -> None:
     """Draw a curve, thinned to what a picture can show; its last point stays."""
-    kept = np.unique(np.linspace(0, len(xs) - 1, _MOST_POINTS).round().astype(int))
-    marker = "o" if len(kept) <= _MOST_MARKERS else ""
+    kept = np.unique(np.linspace(0, len(xs) - 1, _MAX_POINTS).round().astype(int))
+    marker = "o" if len(kept) <= _MAX_MARKERS else ""
     ax.plot(np.take(xs, kept), np.take(ys, kept), color=style[0], linestyle=style[1], marker=marker,
             markersize=4, label=name)  # fmt: skip
 

@@ -124,7 +124,8 @@ LAYERS = (
     ("data",),
     ("store", "chains"),
     ("transforms",),
-    ("cluster.client", "cluster.worker"),  # the connection, which knows nothing of training
+    # The connection, which knows nothing of training.
+    ("cluster.client", "cluster.local_workers", "cluster.worker"),
     ("model",),
     ("run", "cluster.scores"),  # what workers predict
     ("prediction",),

@@ -71,7 +71,7 @@ def test_a_commit_pruned_while_it_is_verified_is_no_damage(run: Path, monkeypatc
 def test_a_run_that_never_stays_is_said_to_be_in_training(run: Path, monkeypatch) -> None:
     from streamsvm import info
 
-    monkeypatch.setattr(info, "_ATTEMPTS", 3)
+    monkeypatch.setattr(info, "_READ_ATTEMPTS", 3)
     while_checking(monkeypatch, lambda: train(run, 3), 10**9)
     with pytest.raises(RunError, match="another process trains this run"):
         inspect(run, verify=True)

@@ -1,4 +1,4 @@
-"""Dynamic programs over chains of tokens: the best label sequence, and marginals of a distribution over all.
+"""Dynamic programs over chains of tokens: the best label sequence, and marginals over all label sequences.
 
 The score of a label sequence y of n tokens is Σ_t scores[t, y_t] + Σ_t transitions[y_t, y_{t+1}]. The tokens
 of a chain are the rows of a group: a run of rows with equal ``qid``.
@@ -13,7 +13,7 @@ from streamsvm.kernels.jit import allocating, inlined, kernel
 
 @inlined
 def group_end(qid, i):
-    """The row after the last of the group that begins at row `i`; without `qid` each row stands alone."""
+    """Return the row after the group that begins at row `i`; without `qid` each row is a group."""
     end = i + 1
     while end < len(qid) and qid[end] == qid[i]:
         end += 1
@@ -22,7 +22,7 @@ def group_end(qid, i):
 
 @kernel
 def longest_group(qid):
-    """The rows of the longest group, at least 1."""
+    """Return the number of rows of the longest group, at least 1."""
     longest, begin = 1, 0
     while begin < len(qid):
         end = group_end(qid, begin)
@@ -33,7 +33,7 @@ def longest_group(qid):
 
 @kernel
 def sequence_score(scores, transitions, sequence, n):
-    """The score of the first `n` labels of `sequence`."""
+    """Return the score of the first `n` labels of `sequence`."""
     total = 0.0
     for t in range(n):
         total += scores[t, sequence[t]]
@@ -86,7 +86,7 @@ def best_sequence(scores, transitions, n, sequence):
 
 @kernel
 def log_sum(values, k):
-    """Σ exp of the first `k` values, as a logarithm."""
+    """Return the logarithm of Σ exp of the first `k` values."""
     top = values[0]
     for c in range(1, k):
         top = max(top, values[c])
@@ -160,7 +160,7 @@ def decode_groups(scores, transitions, qid, best):
 
 @allocating
 def inner_products(rows, i, active):
-    """x_tᵀx_u of the tokens from row `i` on that are `active`, shape (n, n); 0 for the others."""
+    """Compute x_tᵀx_u of the `active` tokens from row `i` on, shape (n, n); 0 for the others."""
     n = len(active)
     products = np.zeros((n, n))
     for t in range(n):

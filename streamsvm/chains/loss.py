@@ -1,4 +1,4 @@
-"""The chain-structured SVM: sequences of tokens, of which all labels are predicted at once.
+"""Chain-structured SVM: all labels of a sequence of tokens are predicted at once.
 
 A group of rows, those with one ``qid``, is a chain of tokens x_1 ... x_n with the labels y*. Beside the
 weights w_c there are transitions T_ab, scores of label b following label a. Labels y have the score
@@ -68,7 +68,7 @@ CACHED, BCFW = ON_CHAINS.index("cached"), ON_CHAINS.index("bcfw")
 
 
 class Chain(NamedTuple):
-    """The chain that is being visited: its first n tokens are in use."""
+    """Scratch arrays of the visited chain, whose first n tokens are in use."""
 
     scores: np.ndarray  # (n, k) float64: of each token and class, plus 1 for the wrong classes
     transitions: np.ndarray  # (k, k) float64
@@ -80,7 +80,7 @@ class Chain(NamedTuple):
 
 
 class TransitionRows(NamedTuple):
-    """Rows that each have the value 1 in one row of the transitions: a step of these is one of such a row."""
+    """Rows that each have the value 1 in one row of the transitions, to be moved as rows of tokens are."""
 
     data: np.ndarray
     indices: np.ndarray
@@ -95,7 +95,7 @@ def _transition_rows(weights, k):
 
 @allocating
 def new_chain(n, k):
-    """Room for a chain of up to `n` tokens."""
+    """Make room for a chain of up to `n` tokens."""
     return Chain(
         np.empty((n, k)),
         np.empty((k, k)),
@@ -149,7 +149,7 @@ def _is_idle(rows, i, n, C, tally):
 
 @kernel
 def _mean_cost(rows, i, n):
-    """The cost of a chain; exactly that of its rows, if they are equal."""
+    """Return the cost of a chain: the mean over its rows, exact if they are equal."""
     total, are_equal = 0.0, True
     for t in range(n):
         total += rows.cost[i + t]
@@ -159,7 +159,7 @@ def _mean_cost(rows, i, n):
 
 @kernel
 def _count_correct(n, chain):
-    """How many labels of a chain's best sequence, which is in ``chain.best``, are its own."""
+    """Count the labels of the chain's best sequence, in ``chain.best``, that are its own."""
     correct = 0
     for t in range(n):
         correct += chain.best[t] == chain.own[t]
@@ -168,7 +168,7 @@ def _count_correct(n, chain):
 
 @allocating
 def _largest_gain(n, chain):
-    """The loss of a chain, whose sequence is left in ``chain.best``; wrong classes get 1 more as scores."""
+    """Return the loss of a chain; leave its sequence in ``chain.best``, and wrong classes' scores plus 1."""
     own_score = sequence_score(chain.scores, chain.transitions, chain.own, n)
     for t in range(n):
         for c in range(len(chain.transitions)):
@@ -178,7 +178,7 @@ def _largest_gain(n, chain):
 
 @kernel
 def _has_room(i, n, k, solver, old, new):
-    """Whether the duals that a chain may have after a visit fit the buffer, or are not kept."""
+    """Return True if the duals that a chain may have after a visit fit the buffer, or are not kept."""
     if len(new.ids) == 0:
         return True
     most = (n - 1) * k * k + k
@@ -214,11 +214,11 @@ def _move_row(rows, i, steps, weights, scratch, time_factor):
 
 
 def _make_visit(name, step):
-    """The kernel of a visit; `name` is part of its own, by which it is cached.
+    """Make the kernel of a visit; `name` becomes part of the name by which it is cached.
 
     ``step(problem, rows, i, n, C, gain, old, new, chain)`` makes a step in the duals of the chain of the `n`
     rows from `i` on, and writes them to `new`. `gain` is the score plus loss of the best sequence, minus the
-    score of the own one. It returns the chain's expected Hamming loss before the step, times C, and its
+    score of the own one. The step returns the chain's expected Hamming loss before it, times C, and its
     change; the steps of the marginals are left in `chain`. Solvers of another kind have a kernel of their
     own, since compiling takes long.
     """

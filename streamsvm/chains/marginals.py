@@ -1,4 +1,4 @@
-"""The block solvers ``bcfw``, ``bcpl`` and ``oeg`` of the chain-structured SVM: steps in marginals.
+"""Block solvers ``bcfw``, ``bcpl`` and ``oeg`` of the chain-structured SVM: steps in marginals.
 
 The duals of token t are the marginals of its pair of labels (a, b) with the next token, by the id a k + b;
 those of the last token are the marginals of its label. The own pair has what is left of C, and no entry. The
@@ -39,7 +39,7 @@ def _own_id(t, n, k, labels):
 
 @allocating
 def load_pairs(solver, temperature, i, n, C, old, chain):
-    """The entries that a step may change, with their old values and those of the point that it goes towards.
+    """List the entries that a step may change, with their old values and their values at its target.
 
     Returns ``starts, ids, before, target``: the entries of token t begin at ``starts[t]``.
     """
@@ -86,14 +86,14 @@ def load_pairs(solver, temperature, i, n, C, old, chain):
 
 @kernel
 def _load_id(old, i, t, r, n, k):
-    """The id of dual `r` of token `t`: below k for the last token, even in a damaged log."""
+    """Return the id of dual `r` of token `t`: below k for the last token, even in a damaged log."""
     found = np.int64(old.ids[old.ids_at[i + t] + r])
     return found if t + 1 < n else min(found, k - 1)
 
 
 @allocating
 def _gibbs_marginals(temperature, i, n, C, old, chain):
-    """Marginals of the distribution s(y) ∝ α(y) exp(gain(y) / τ) (Mohapatra et al. 2016, equation 9).
+    """Compute marginals of the distribution s(y) ∝ α(y) exp(gain(y) / τ) (Mohapatra et al. 2016, equation 9).
 
     The paper's α is a weight for each label sequence, of which marginals alone are kept. Weights and dual
     depend on nothing else, so α is taken here as the distribution of the largest entropy among those with its
@@ -141,7 +141,7 @@ def _gibbs_marginals(temperature, i, n, C, old, chain):
 
 @kernel
 def _add_pair_step(entry, t, n, step, chain):
-    """Add to the steps of the marginals that of one dual of token `t`, which the own pair loses."""
+    """Add the step of one dual of token `t`, which the own pair loses, to the steps of the marginals."""
     k, own = len(chain.transitions), chain.own
     first = entry // k if t + 1 < n else entry
     chain.node_steps[t, first] += step
@@ -153,7 +153,7 @@ def _add_pair_step(entry, t, n, step, chain):
 
 @allocating
 def exact_step(rows, i, n, starts, ids, before, target, chain):
-    """How far to go towards `target` for the dual to rise most, in [0, 1]: equation 10, clipped."""
+    """Find the step towards `target` by which the dual rises most, in [0, 1]: equation 10, clipped."""
     k, own = len(chain.transitions), chain.own
     gain = 0.0
     for t in range(n):
@@ -191,7 +191,7 @@ def exact_step(rows, i, n, starts, ids, before, target, chain):
 
 @kernel
 def move_pairs_towards(i, n, starts, ids, before, target, step, new, chain):
-    """Write the duals after a step, rounded, to `new`; return what a step does (see `chain._make_visit`)."""
+    """Write the duals after a step, rounded, to `new`; return its result (see `loss._make_visit`)."""
     k, own = len(chain.transitions), chain.own
     old_terms, term_change, at = 0.0, 0.0, new.used[0]
     for t in range(n):

@@ -1,4 +1,4 @@
-"""The block solver ``cached`` of the chain-structured SVM: pairwise steps among label sequences.
+"""Block solver ``cached`` of the chain-structured SVM: pairwise steps among label sequences.
 
 Each label sequence that is kept of a chain has an entry in each of the chain's rows: its label there, and its
 weight. The own sequence has what is left of C.
@@ -20,7 +20,7 @@ _STEPS = 5  # pairwise, for each cached sequence, at most
 
 
 class Cached(NamedTuple):
-    """The label sequences of a chain that may have weight: the own one, the kept ones, and the new ones."""
+    """Label sequences of a chain that may have weight: the own one, the kept ones, and the new ones."""
 
     sequences: np.ndarray  # (most, n) int64
     alpha: np.ndarray  # (most,) float64: the weights; their sum is C
@@ -49,7 +49,7 @@ def step_among_sequences(problem, rows, i, n, C, gain, old, new, chain):
 
 @inlined
 def kept_sequences(i, n, old):
-    """How many sequences are kept of a chain: all its rows say the same, but in a damaged log."""
+    """Return the number of kept sequences of a chain: the same in all its rows, but in a damaged log."""
     m = np.int64(old.counts[i])
     for t in range(1, n):
         m = min(m, np.int64(old.counts[i + t]))
@@ -58,13 +58,13 @@ def kept_sequences(i, n, old):
 
 @inlined
 def most_sequences(m):
-    """How many are kept after a visit, at most, if there were `m`."""
+    """Return the maximum number of sequences that are kept after a visit, from `m` before it."""
     return max(m, min(m + ROUNDS, MOST_SEQUENCES))
 
 
 @allocating
 def load_sequences(rows, i, n, C, old, new, chain):
-    """The own sequence and the kept ones, with room for new ones; returns them and their number."""
+    """Load the own sequence and the kept ones, with room for new ones; return these and their number."""
     kept = kept_sequences(i, n, old)
     most, k = kept + 1 + ROUNDS, len(chain.transitions)
     cached = Cached(
@@ -140,9 +140,10 @@ def _balance_in_rounds(cached, m, n, gain, chain):
 
 @kernel
 def _make_room(alpha, gains, curvature, m):
-    """Have no more sequences with weight, beside the own one, than can be kept; returns the dual's change.
+    """Reduce the sequences with weight, beside the own one, to those that can be kept.
 
     While there are too many, all weight of one goes to another one: the two with which the dual falls least.
+    Returns the change of the dual.
     """
     change = 0.0
     n_weighted = 0
@@ -222,7 +223,7 @@ def _rescored_gain(products, n, chain):
 
 @kernel
 def _position(sequence, sequences, m, n):
-    """Which of the `m` sequences is equal to another one of `n` labels; -1 if none is."""
+    """Find `sequence`, of `n` labels, among `m` sequences; return its number, or -1."""
     for s in range(m):
         t = 0
         while t < n and sequences[s, t] == sequence[t]:
@@ -234,7 +235,7 @@ def _position(sequence, sequences, m, n):
 
 @kernel
 def _gain(sequence, n, chain):
-    """Score plus loss of a sequence, minus the score of the own one."""
+    """Return score plus loss of a sequence, minus the score of the own one."""
     own, scores, transitions = chain.own, chain.scores, chain.transitions
     gain = 0.0
     for t in range(n):
@@ -248,7 +249,7 @@ def _gain(sequence, n, chain):
 def _add_products(cached, a, n, own):
     """Write row and column `a` of the inner products of what weight on sequences adds to the weights.
 
-    That of sequence p is Σ_t x_t (e_{own_t} - e_{p_t})ᵀ, and the same of pairs.
+    Weight on sequence p adds Σ_t x_t (e_{own_t} - e_{p_t})ᵀ, and the same of pairs.
     """
     p, products = cached.sequences[a], cached.products
     of_tokens, of_pairs = cached.of_tokens, cached.of_pairs
@@ -278,7 +279,7 @@ def _add_products(cached, a, n, own):
 
 @kernel
 def _balance(alpha, gains, curvature, m):
-    """Pairwise steps among `m` sequences; modifies `alpha` and `gains`, and returns the dual's rise.
+    """Make pairwise steps among `m` sequences; modify `alpha` and `gains`, and return the dual's rise.
 
     A step moves weight from the sequence of the smallest gain, among those with weight, to that of the
     largest, as far as the dual rises.
@@ -317,7 +318,7 @@ def _move_weight(alpha, gains, curvature, m, up, down, moved):
 
 @kernel
 def _add_steps(sequence, n, step, chain):
-    """Add to the steps of the marginals those of `step` more weight on a sequence, and less on the own."""
+    """Add the steps of moving weight `step` from the own sequence to another to those of the marginals."""
     own = chain.own
     for t in range(n):
         chain.node_steps[t, sequence[t]] += step

@@ -1,4 +1,4 @@
-"""Predictions of models of sequences: the best label sequence of each group of rows, by Viterbi."""
+"""Predictions of models of sequences: the best label sequence of each group of rows (Viterbi)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamsvm.errors import ModelError
 
 
 def piece_bounds(rows: Rows, step: int, *, by_group: bool) -> Iterator[tuple[int, int]]:
-    """Pieces of at most `step` rows, each with its first row and the one after its last.
+    """Cut rows into pieces of at most `step`; yield first row and end of each.
 
     With `by_group` a piece has whole groups, and more rows only if it is one group.
     """
@@ -31,14 +31,14 @@ def piece_bounds(rows: Rows, step: int, *, by_group: bool) -> Iterator[tuple[int
 
 
 def best_sequences(scores: np.ndarray, transitions: np.ndarray, rows: Rows, begin: int) -> np.ndarray:
-    """Class codes of the label sequences of the largest score, shape (n,); ties as in `argmax`.
+    """Find the label sequences of the largest score; return class codes, shape (n,), ties as in `argmax`.
 
     Raises `ModelError` unless the rows belong to groups.
 
     Parameters
     ----------
     scores : ndarray, shape (n, k)
-        Of the rows from `begin` on, which are whole groups.
+        Scores of the rows from `begin` on, which are whole groups.
     transitions : ndarray, shape (k, k)
     rows : Rows
     begin : int

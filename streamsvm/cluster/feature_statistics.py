@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.cluster import worker as on_worker
+from streamsvm.cluster import worker
 from streamsvm.data.rows import kept_rows
 from streamsvm.data.statistics import SpanStatistics, Statistics, join_spans, spans
 from streamsvm.settings.fit import Settings
@@ -20,8 +20,8 @@ from streamsvm.transforms.fitting import Gather, Kind, StatisticsRequest, nnz_pe
 from streamsvm.transforms.store import TransformedStore
 
 
-class _Reading(NamedTuple):
-    """What workers need to know of a reading.
+class _StatisticsJob(NamedTuple):
+    """Facts of one reading that all of its tasks need.
 
     Attributes
     ----------
@@ -55,14 +55,14 @@ def gather_on_cluster(
     settings: Settings,
     progress: Callable[[int, int], None],
 ) -> Gather:
-    """What gathers statistics of a store by the workers of the cluster at an address, reached when needed.
+    """Return a function that gathers statistics of a store on a cluster, to which it connects when called.
 
     Parameters
     ----------
     address, workers
         As for `Cluster`.
     paths : sequence of str
-        Of the store, from the root.
+        Absolute paths of the store.
     store : TransformedStore
         The features before any transform, with the numbers that the first one takes.
     settings : Settings
@@ -78,9 +78,9 @@ def gather_on_cluster(
 
         found = spans(store.n_rows)
 
-        def parts(reading: _Reading) -> Iterator[list[Statistics]]:
-            held = cluster.hold(reading)
-            results = cluster.in_order("statistics", _of_span, ((held, *ends) for ends in found))
+        def parts(job: _StatisticsJob) -> Iterator[list[Statistics]]:
+            held = cluster.hold(job)
+            results = cluster.in_order("statistics", _span_statistics, ((held, *ends) for ends in found))
             for (_, stop), part in zip(found, results, strict=True):
                 yield part
                 progress(stop, store.n_rows)
@@ -89,20 +89,20 @@ def gather_on_cluster(
             cluster.check(data)
             token, memory = cluster.token + uuid.uuid4().hex, settings.memory // cluster.most_threads
             try:
-                reading = _Reading(token, data, tuple(wanted), store.shift, kind, memory)
-                return join_spans(parts(reading))
+                job = _StatisticsJob(token, data, tuple(wanted), store.shift, kind, memory)
+                return join_spans(parts(job))
             finally:
-                cluster.tell(on_worker.close, token)
+                cluster.tell(worker.close, token)
 
     return gather
 
 
-def _of_span(reading: _Reading, start: int, stop: int) -> list[Statistics]:
-    store = on_worker.opened(reading.token, reading.open)
-    found = [SpanStatistics(each.n_features, reading.kind) for each in reading.wanted]
-    takes = nnz_per_piece(store, reading.memory)
+def _span_statistics(job: _StatisticsJob, start: int, stop: int) -> list[Statistics]:
+    store = worker.open_once(job.token, job.open)
+    found = [SpanStatistics(each.n_features, job.kind) for each in job.wanted]
+    takes = nnz_per_piece(store, job.memory)
     for first, rows in store_pieces(store, takes, start, stop):
-        for each, span in zip(reading.wanted, found, strict=True):
+        for each, span in zip(job.wanted, found, strict=True):
             own = apply(each.transforms, rows, where=str(store.path), first=first)
             if each.held_out is not None:
                 own = kept_rows(own, each.held_out.kept(first, rows))

@@ -1,4 +1,4 @@
-"""Learners whose work is done by the workers of a cluster: the same bytes as those that use threads."""
+"""Learners that have the workers of a cluster do the work, with the same bytes as those that use threads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from streamsvm.cluster.pair_task import centre_group, norm2_of_group, sum_group, visit_pair
 from streamsvm.cluster.row_task import add_delta, norm2_of, score_parts, sum_deltas, visit_part
-from streamsvm.cluster.tasks import Place, TaskResult, take
+from streamsvm.cluster.tasks import Round, TaskResult, take
 from streamsvm.cluster.weights import OnCluster
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.duals import NewDuals, OldDuals
@@ -21,7 +21,7 @@ from streamsvm.training.parallel.row_learner import ROUNDS, RowSplitLearner, row
 from streamsvm.training.parallel.split_learner import SCORED_PARTS
 from streamsvm.training.sources import TrainingBlock
 
-_BLOCKS_AHEAD = 2  # that are scored before the result of one is awaited
+_BLOCKS_AHEAD = 2  # blocks that are scored before the result of one is awaited
 
 
 class ClusterClassLearner(OnCluster, ClassSplitLearner):
@@ -67,19 +67,19 @@ class ClusterClassLearner(OnCluster, ClassSplitLearner):
         clock, results = self.tally[CLOCK], []
         before: list[Any] = []
         for number in rounds:
-            place, is_last = self._place(block, number, duals), number + 1 == len(self._rounds)
+            round_, is_last = self._round(block, number, duals), number + 1 == len(self._rounds)
             pairs = self._rounds[number]
             for pair, at in zip(pairs, self._places(len(pairs)), strict=True):
                 g, h = pair
                 found = cluster.task(
-                    "pair", visit_pair, self._job, place, pair, shards[g], shards[h], before, is_last, at=at
+                    "pair", visit_pair, self._job, round_, pair, shards[g], shards[h], before, is_last, at=at
                 )
                 shards[g], shards[h] = (cluster.task("take", take, found, n, at=at) for n in range(2))
                 results.append(cluster.task("result", take, found, 2, at=at))
             if self.averaging:
                 before = results[-len(pairs) :]
             if self.loss.centred:
-                self._centre_groups(place, shards)
+                self._centre_groups(round_, shards)
         started = cluster.start([*shards, *results])
         self._replace_shards(started[: len(shards)])
         found = iter(self._results(started[len(shards) :]))
@@ -92,19 +92,19 @@ class ClusterClassLearner(OnCluster, ClassSplitLearner):
                 tallies.append(result.tally)
             yield number, np.array(tallies)
 
-    def _centre_groups(self, place: Place, shards: list[Any]) -> None:
-        """Replace the groups by those without the mean over all classes, which each of them waits for."""
+    def _centre_groups(self, round_: Round, shards: list[Any]) -> None:
+        """Replace the groups by tasks that subtract the mean over all classes, which needs all groups."""
         cluster, at = self._cluster, self._places(len(shards))
         groups = list(zip(shards, at, strict=True))
-        sums = [cluster.task("sum", sum_group, self._job, place, group, at=there) for group, there in groups]
+        sums = [cluster.task("sum", sum_group, self._job, round_, group, at=there) for group, there in groups]
         for g, (group, there) in enumerate(groups):
-            shards[g] = cluster.task("centre", centre_group, self._job, place, g, group, sums, at=there)
+            shards[g] = cluster.task("centre", centre_group, self._job, round_, g, group, sums, at=there)
 
 
 class ClusterRowLearner(OnCluster, RowSplitLearner):
-    """`RowSplitLearner` on a cluster: each worker holds all weights, and adds the changes that all found.
+    """`RowSplitLearner` on a cluster: each worker holds a full copy of the weights.
 
-    The changes of the parts are added up among the workers.
+    The workers add up the changes of the parts among themselves, and each adds the sum to its copy.
     """
 
     def _columns(self) -> list[tuple[int, int]]:
@@ -143,10 +143,10 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
         self._find_slots()
         for number in range(ROUNDS):
             pause = next_pause(self.visited)
-            copies, place = self._copies(at := self._places(splits)), self._place(block, number, old)
+            copies, round_ = self._copies(at := self._places(splits)), self._round(block, number, old)
             deltas, results = [], []
             for split, worker in enumerate(at):
-                found = cluster.task("part", visit_part, self._job, place, split, copies[worker], at=worker)
+                found = cluster.task("part", visit_part, self._job, round_, split, copies[worker], at=worker)
                 deltas.append(cluster.task("take", take, found, 0, at=worker))
                 results.append(cluster.task("result", take, found, 1, at=worker))
             step = 1
@@ -155,7 +155,7 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
                     deltas[i] = cluster.task("sum", sum_deltas, deltas[i], deltas[i + step], at=at[i])
                 step *= 2
             next_ = [
-                cluster.task("add", add_delta, self._job, shard, deltas[0], place, at=worker)
+                cluster.task("add", add_delta, self._job, shard, deltas[0], round_, at=worker)
                 for worker, shard in copies.items()
             ]
             started = cluster.start([*next_, *results])

@@ -13,8 +13,8 @@ import numpy as np
 
 from streamsvm.base import durable, format
 from streamsvm.base.threads import WorkersLost
-from streamsvm.cluster.tasks import Job, LogPosition, Place, WeightShard
-from streamsvm.cluster.worker import here
+from streamsvm.cluster.tasks import Job, LogPosition, Round, WeightShard
+from streamsvm.cluster.worker import own_address
 from streamsvm.cluster.worker_duals import naming_this_worker
 from streamsvm.errors import RunError
 from streamsvm.kernels.duals import OldDuals, RowDuals
@@ -28,25 +28,25 @@ from streamsvm.training.parallel.class_learner import DualList, divide_duals
 # -- duals -----------------------------------------------------------------------------------------
 
 
-def write_duals(job: Job, place: Place, duals: Sequence[RowDuals]) -> LogPosition | None:
+def write_duals(job: Job, round_: Round, duals: Sequence[RowDuals]) -> LogPosition | None:
     """Append new duals durably to the log of this process; None if there are none, or they are not kept."""
     parts = [part for part in duals if len(part.rows)]
     if not job.settings.keep_duals or not parts:
         return None
-    path = job.folder / format.log_name(format.DUALS, place.pass_number, uuid.uuid4().hex)
+    path = job.folder / format.log_name(format.DUALS, round_.pass_number, uuid.uuid4().hex)
     with naming_this_worker(path):
-        return job.reader().new_duals.append((job.attempt, place.pass_number), path, place.number, parts)
+        return job.reader().new_duals.append((job.attempt, round_.pass_number), path, round_.block, parts)
 
 
-def span_of_old(job: Job, place: Place, n_rows: int, begin: int, end: int) -> OldDuals:
+def span_of_old(job: Job, round_: Round, n_rows: int, begin: int, end: int) -> OldDuals:
     """Read the old duals of successive rows of a block of `n_rows`."""
-    log = job.reader().dual_log(place.old_duals)
-    return log.span(place.number, n_rows, begin, end)._replace(scale=place.dual_scale)
+    log = job.reader().dual_log(round_.old_duals)
+    return log.span(round_.block, n_rows, begin, end)._replace(scale=round_.dual_scale)
 
 
 def lists_of_old(
     job: Job,
-    place: Place,
+    round_: Round,
     columns: np.ndarray,
     pair: tuple[int, int],
     members: Sequence[np.ndarray],
@@ -57,16 +57,16 @@ def lists_of_old(
     Parameters
     ----------
     columns : ndarray
-        Of the label of each row of the block.
+        Column of the weights of the label of each row of the block.
     members : sequence of ndarray
         The rows of either group, ascending.
     keys : sequence of (int, int)
-        What is wanted: by the groups of the rows, and of the classes.
+        Lists to return, by the groups of the rows and of the classes.
     """
     assert job.groups is not None
-    reader, groups, n_rows, scale = job.reader(), job.groups.groups, len(columns), place.dual_scale
-    log = reader.dual_log(place.old_duals)
-    by_key = reader.of_block(log, place.number, lambda: _by_groups(log, place.number, columns, groups))
+    reader, groups, n_rows, scale = job.reader(), job.groups.groups, len(columns), round_.dual_scale
+    log = reader.dual_log(round_.old_duals)
+    by_key = reader.once_per_block(log, round_.block, lambda: _by_groups(log, round_.block, columns, groups))
     if isinstance(by_key, OldDuals):
         old = by_key._replace(scale=scale)
         places = np.full(len(job.groups.ranges), -1)
@@ -74,7 +74,7 @@ def lists_of_old(
         found = [divide_duals(old, each, places[groups], 2) for each in members]
         return {(g, h): found[pair.index(g)][pair.index(h)] for g, h in keys}
     return {
-        (g, h): _read_list(log, place.number, by_key.get((g, h)), members[pair.index(g)], n_rows, scale)
+        (g, h): _read_list(log, round_.block, by_key.get((g, h)), members[pair.index(g)], n_rows, scale)
         for g, h in keys
     }
 
@@ -145,5 +145,7 @@ def read_weights(job: Job, logs: Sequence[tuple[str, int]], first_column: int, n
         try:
             restore_columns(job.folder / name, length, weights, first_column)
         except (RunError, OSError) as error:  # the last commit may name others
-            raise WorkersLost(f"the worker {here()} cannot read the weights of a commit: {error}") from None
-    return WeightShard(current, average, here())
+            raise WorkersLost(
+                f"the worker {own_address()} cannot read the weights of a commit: {error}"
+            ) from None
+    return WeightShard(current, average, own_address())

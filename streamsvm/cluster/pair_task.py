@@ -1,4 +1,4 @@
-"""What the workers of a cluster do if the classes are split: pairs of groups meet on one of them."""
+"""Tasks of a cluster if the classes are split: visiting the rows of two groups, and centring weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm.cluster.logs import lists_of_old, row_duals, write_duals
 from streamsvm.cluster.tasks import (
     Job,
-    Place,
+    Round,
     TaskResult,
     WeightShard,
     bounds_of,
@@ -40,7 +40,7 @@ def _rows_at(rows: Rows, at: np.ndarray) -> Rows:
 
 def visit_pair(
     job: Job,
-    place: Place,
+    round_: Round,
     pair: tuple[int, int],
     left: WeightShard,
     right: WeightShard,
@@ -55,55 +55,55 @@ def visit_pair(
     Parameters
     ----------
     before : list of TaskResult
-        Those of the round before, if the clock of the average goes on from there.
+        Results of the round before, if the clock of the average goes on from there.
     is_last : bool
         Whether the groups' own duals are to be written, too.
 
     Returns
     -------
     tuple
-        The groups, and what is reported.
+        The groups' new weights, and the result.
     """
     begin = time.thread_time()
     groups, settings = job.groups, job.settings
     assert groups is not None
     shards = [left, right]
-    rows = job.rows(place)
+    rows = job.rows(round_)
     columns = np.append(groups.columns, -1)[rows.labels].astype(rows.labels.dtype)
     of_rows_ = groups.groups[columns]
     members = np.flatnonzero((of_rows_ == pair[0]) | (of_rows_ == pair[1]))
     at_pair = (of_rows_[members] == pair[1]).astype(np.int64)
     of_each = [np.flatnonzero(at_pair == at) for at in range(2)]
     own = {(g, g): each.duals for g, each in zip(pair, shards, strict=True) if each.duals is not None}
-    wanted = _keys_of(pair, diagonal=place.step == 0)
-    old_lists = lists_of_old(job, place, columns, pair, [members[at] for at in of_each], wanted)
+    wanted = _keys_of(pair, diagonal=round_.number == 0)
+    old_lists = lists_of_old(job, round_, columns, pair, [members[at] for at in of_each], wanted)
     lists: dict[tuple[int, int], DualList] = {**own, **old_lists}
     tally = np.zeros(N_TALLIES)
-    tally[CLOCK] = max([result.tally[CLOCK] for result in before], default=place.clock)
+    tally[CLOCK] = max([result.tally[CLOCK] for result in before], default=round_.clock)
     if len(members):
         bounds = bounds_of(shards)
-        # By what columns of the weights, which are ids of duals too, differ from those side by side.
+        # Columns of these groups side by side minus their columns of all weights, which are ids of duals too.
         shifts = [int(bounds[at] - groups.ranges[g, 0]) for at, g in enumerate(pair)]
         labels = columns[members] + np.array(shifts, columns.dtype)[at_pair]
         features, few = renumbered(_rows_at(rows, members), job.n_features)
         few = few._replace(labels=labels.astype(columns.dtype))
         old = _side_by_side(lists, pair, shifts, of_each, len(members))
-        weights = local_weights(features, shards, place, job)
-        number = place.number * (len(groups.ranges) - 1) + place.step
-        order = place.permute(len(members), settings.seed, place.pass_number, number, 0)
+        weights = local_weights(features, shards, round_, job)
+        number = round_.block * (len(groups.ranges) - 1) + round_.number
+        order = round_.permute(len(members), settings.seed, round_.pass_number, number, 0)
         ranges = groups.ranges[list(pair)] + np.array(shifts)[:, None]
         problem = problem_of(settings, int(bounds[-1]))._replace(ranges=ranges)
         new = new_visitor(job, int(bounds[-1]), len(members)).visit(
-            few, order, old, problem, weights, tally, (place.pass_number, number),
-            was_read=place.was_read and place.step == 0,
+            few, order, old, problem, weights, tally, (round_.pass_number, number),
+            was_read=round_.was_read and round_.number == 0,
         )  # fmt: skip
         left, right = (
-            _with_rows(each, features, weights, slice(bounds[at], bounds[at + 1]), place)
+            _with_rows(each, features, weights, slice(bounds[at], bounds[at + 1]), round_)
             for at, each in enumerate(shards)
         )
         places = np.repeat(np.arange(2), np.diff(bounds))
         lists = _by_groups(new, pair, shifts, of_each, places)
-    elif place.begins_average:
+    elif round_.begins_average:
         left, right = (each._replace(average_delta=each.average_delta[:0]) for each in shards)
     left, right = (each._replace(duals=lists[g, g]) for g, each in zip(pair, (left, right), strict=True))
     done = {key: lists[key] for key in _keys_of(pair, diagonal=is_last)}
@@ -112,7 +112,7 @@ def visit_pair(
     sums = {
         key: sum_list(settings.trained_loss, whole, rows, of_key[key[0]], each) for key, each in done.items()
     }
-    log = write_duals(job, place, [row_duals(of_key[g], each) for (g, _), each in done.items()])
+    log = write_duals(job, round_, [row_duals(of_key[g], each) for (g, _), each in done.items()])
     return left, right, job.result(shards, begin, tally, log=log, sums=sums)
 
 
@@ -123,12 +123,12 @@ def _keys_of(pair: tuple[int, int], *, diagonal: bool) -> list[tuple[int, int]]:
 
 
 def _with_rows(
-    shard: WeightShard, features: np.ndarray, weights: Weights, columns: slice, place: Place
+    shard: WeightShard, features: np.ndarray, weights: Weights, columns: slice, round_: Round
 ) -> WeightShard:
     """Copy a shard, with new weights of some features."""
-    new = shard.copy(averaging=place.averaging, begins_average=place.begins_average)
+    new = shard.copy(averaging=round_.averaging, begins_average=round_.begins_average)
     new.current[features] = weights.current[:, columns]
-    if place.averaging:
+    if round_.averaging:
         new.average_delta[features] = weights.average_delta[:, columns]
     return new
 
@@ -162,18 +162,14 @@ def _by_groups(
     places: np.ndarray,
 ) -> dict[tuple[int, int], DualList]:
     """Divide new duals by the groups of rows and classes; their ids become columns of all weights again."""
-    found = of_rows(len(of_each[0]) + len(of_each[1]), *_joined(new))
+    arrays = (np.concatenate([part[at] for part in new]) for at in range(4))  # rows, counts, ids, values
+    found = of_rows(len(of_each[0]) + len(of_each[1]), *arrays)
     lists = {}
     for at, g in enumerate(pair):
         parts = divide_duals(found, of_each[at], places, 2)
         for h, shift, (counts, ids, values) in zip(pair, shifts, parts, strict=True):
             lists[g, h] = counts, (ids.astype(np.int64) - shift).astype(ids.dtype), values
     return lists
-
-
-def _joined(parts: Sequence[RowDuals]) -> list[np.ndarray]:
-    """Concatenate rows, counts, ids and values of several parts."""
-    return [np.concatenate([part[at] for part in parts]) for at in range(4)]
 
 
 def norm2_of_group(job: Job, g: int, shard: WeightShard, average_scale: float) -> float:
@@ -186,9 +182,9 @@ def norm2_of_group(job: Job, g: int, shard: WeightShard, average_scale: float) -
     return float(sums[0])
 
 
-def sum_group(job: Job, place: Place, shard: WeightShard) -> tuple[np.ndarray, np.ndarray]:
+def sum_group(job: Job, round_: Round, shard: WeightShard) -> tuple[np.ndarray, np.ndarray]:
     """Sum up the columns of a group: of its weights and their average, for the features of a block."""
-    features = features_of(job.rows(place).indices, job.n_features)
+    features = features_of(job.rows(round_).indices, job.n_features)
     matrices = (shard.current, shard.average_delta)
     current, average = (
         sums_of_group(features, matrix, 0, matrix.shape[1]) if len(matrix) else np.zeros(len(features))
@@ -198,13 +194,13 @@ def sum_group(job: Job, place: Place, shard: WeightShard) -> tuple[np.ndarray, n
 
 
 def centre_group(
-    job: Job, place: Place, g: int, shard: WeightShard, sums: Sequence[tuple[np.ndarray, np.ndarray]]
+    job: Job, round_: Round, g: int, shard: WeightShard, sums: Sequence[tuple[np.ndarray, np.ndarray]]
 ) -> WeightShard:
     """Subtract the mean over the classes of all groups from the weights of a group."""
     assert job.groups is not None
-    features = features_of(job.rows(place).indices, job.n_features)
+    features = features_of(job.rows(round_).indices, job.n_features)
     n_columns = int(job.groups.ranges[g, 1] - job.groups.ranges[g, 0])
-    new = shard.copy(averaging=place.averaging, begins_average=False)
+    new = shard.copy(averaging=round_.averaging, begins_average=False)
     for at, matrix in enumerate((new.current, new.average_delta)):
         if len(matrix):
             means = mean_of_groups([each[at] for each in sums], job.n_classes)

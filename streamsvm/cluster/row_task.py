@@ -11,7 +11,7 @@ import numpy as np
 from streamsvm.cluster.logs import span_of_old, write_duals
 from streamsvm.cluster.tasks import (
     Job,
-    Place,
+    Round,
     TaskResult,
     WeightShard,
     in_slices,
@@ -39,30 +39,30 @@ class WeightDelta(NamedTuple):
     average_delta: np.ndarray  # the same shape; or (0, K)
 
 
-def visit_part(job: Job, place: Place, split: int, shard: WeightShard) -> tuple[WeightDelta, TaskResult]:
-    """Visit one round's rows of a part of a block, as `RowSplitLearner` does; write the new duals."""
+def visit_part(job: Job, round_: Round, split: int, shard: WeightShard) -> tuple[WeightDelta, TaskResult]:
+    """Visit one round's rows of a part of a block, as `RowSplitLearner` does, and write the new duals."""
     begin = time.thread_time()
     settings = job.settings
     splits = settings.splits
-    block = job.rows(place)
+    block = job.rows(round_)
     first, end = (block.n_rows * s // splits for s in (split, split + 1))
     features, rows = renumbered(row_span(block, first, end), job.n_features)
-    order = place.permute(end - first, settings.seed, place.pass_number, place.number * splits + split, 0)
-    low, high = (rows_after(n, len(order)) for n in (place.step, place.step + 1))
+    order = round_.permute(end - first, settings.seed, round_.pass_number, round_.block * splits + split, 0)
+    low, high = (rows_after(n, len(order)) for n in (round_.number, round_.number + 1))
     # The average of this part begins with zero: its change is returned.
-    weights = local_weights(features, [shard._replace(average_delta=shard.average_delta[:0])], place, job)
+    weights = local_weights(features, [shard._replace(average_delta=shard.average_delta[:0])], round_, job)
     tally = np.zeros(N_TALLIES)
-    tally[CLOCK] = place.clock
-    old = span_of_old(job, place, block.n_rows, first, end)
+    tally[CLOCK] = round_.clock
+    old = span_of_old(job, round_, block.n_rows, first, end)
     new = new_visitor(job, job.columns, rows.n_rows).visit(
         rows._replace(norm2=rows.norm2 * splits), order[low:high], old,
         problem_of(settings, job.n_classes)._replace(sigma=float(splits)), weights, tally,
-        (place.pass_number, (place.number * splits + split) * ROUNDS + place.step), label_sets(rows),
-        was_read=place.was_read,
+        (round_.pass_number, (round_.block * splits + split) * ROUNDS + round_.number), label_sets(rows),
+        was_read=round_.was_read,
     )  # fmt: skip
     for some in in_slices(len(features)):
         weights.current[some] -= shard.current[features[some]]
-    log = write_duals(job, place, [part._replace(rows=part.rows + np.int32(first)) for part in new])
+    log = write_duals(job, round_, [part._replace(rows=part.rows + np.int32(first)) for part in new])
     result = job.result([shard], begin, tally, log=log)
     return WeightDelta(features, weights.current, weights.average_delta), result
 
@@ -107,9 +107,9 @@ def norm2_of(job: Job, shard: WeightShard, average_scale: float, problem: Proble
     return float(job.settings.trained_loss.kernels.norm2(weights, average_scale, None, problem.n_classes))
 
 
-def add_delta(job: Job, shard: WeightShard, delta: WeightDelta, place: Place) -> WeightShard:
+def add_delta(job: Job, shard: WeightShard, delta: WeightDelta, round_: Round) -> WeightShard:
     """Return the weights plus the mean of the parts' changes, of which `delta` is the sum."""
-    new = shard.copy(averaging=place.averaging, begins_average=place.begins_average)
+    new = shard.copy(averaging=round_.averaging, begins_average=round_.begins_average)
     for weights, step in ((new.current, delta.current), (new.average_delta, delta.average_delta)):
         for some in in_slices(len(step)):
             features = delta.features[some]

@@ -1,4 +1,4 @@
-"""Scoring a store on a Dask cluster: workers read its blocks, and return what is made of their scores."""
+"""Scoring of a store on a Dask cluster: workers read blocks and return predictions, or sums for metrics."""
 
 from __future__ import annotations
 
@@ -11,15 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamsvm.cluster import worker as on_worker
+from streamsvm.cluster import worker
 from streamsvm.data.rows import Rows
-from streamsvm.errors import (
-    Option,
-    Remedy,
-    SettingsError,
-    StoreError,
-    part_of_memory,
-)
+from streamsvm.errors import Option, Remedy, SettingsError, StoreError, part_of_memory
 from streamsvm.model.inputs import StoreBlocks
 from streamsvm.model.model import Model
 from streamsvm.model.rows_to_score import RowCounts
@@ -28,26 +22,26 @@ from streamsvm.store import Store, open_store
 if TYPE_CHECKING:
     from streamsvm.cluster.client import Cluster
 
-# Of a block: (model, rows, names of the rows, number of the first row) -> what is wanted of them.
+# Function of a block: (model, rows, names of the rows, number of the first row) -> result.
 Work = Callable[[Model, Rows, np.ndarray, int], Any]
 
 
 @dataclasses.dataclass(frozen=True)
 class StoreToScore:
-    """A store, as workers open it.
+    """Picklable description of a store to score, which workers open.
 
     Attributes
     ----------
     path : str
-        From the root, for workers have other folders.
+        Absolute, since workers have other working directories.
     label, default_label, layer, raw, labelled
         As for `open_store`.
     named : bool
-        Whether the names of its rows are wanted.
+        Whether to read the names of its rows.
     memory : int
-        Bytes that a block may take; of what `score_on_cluster` is given, what a worker may take.
+        Bytes that a block may take; in the argument of `score_on_cluster`, bytes that a worker may take.
     fingerprint : str, optional
-        That it must have.
+        Fingerprint that the store must have.
     """
 
     path: str
@@ -74,20 +68,22 @@ class StoreToScore:
         return store
 
     def blocks(self, model: Model, store: Store) -> StoreBlocks:
-        """Its blocks with the features and classes of a model."""
+        """Return the blocks of the store, with the features and classes of a model."""
         return model.store_blocks(store, self.memory, labelled=self.labelled, named=self.named)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Job:
+class _ScoringJob:
+    """Facts that all tasks of one scoring need."""
+
     token: str
     model: Model
     data: StoreToScore
     work: Work
 
 
-def check_is_store(data: Iterable[Any], **of_matrices: Any) -> None:
-    """Raise `SettingsError` unless all data is the path of a store, with nothing that matrices need."""
+def check_is_store(data: Iterable[Any], **for_matrices: Any) -> None:
+    """Raise `SettingsError` unless all data is paths, and no argument that only matrices need is given."""
     for each in data:
         if not isinstance(each, str | os.PathLike):
             raise SettingsError(
@@ -95,7 +91,7 @@ def check_is_store(data: Iterable[Any], **of_matrices: Any) -> None:
                 remedy=Remedy("convert text first, or leave {} out", Option("cluster")),
                 setting="cluster",
             )
-    for name, value in of_matrices.items():
+    for name, value in for_matrices.items():
         if value is not None:
             raise SettingsError(f"{name} is for the rows of a matrix; a store has its own", setting=name)
 
@@ -103,7 +99,7 @@ def check_is_store(data: Iterable[Any], **of_matrices: Any) -> None:
 def score_on_cluster(
     cluster: Cluster, model: Model, data: StoreToScore, work: Work, counts: RowCounts
 ) -> Iterator[Any]:
-    """What `work` returns for each block of a store, in their order.
+    """Call `work` for each block of a store, on the workers, and yield the results in the order of blocks.
 
     Raises
     ------
@@ -117,17 +113,17 @@ def score_on_cluster(
         n_blocks = len(data.blocks(model, store))
     cluster.check(data)
     token = cluster.token + uuid.uuid4().hex
-    job = cluster.hold(_Job(token, model, data, work))
+    job = cluster.hold(_ScoringJob(token, model, data, work))
     try:
         yield from cluster.in_order("score", _score_block, ((job, block) for block in range(n_blocks)))
     finally:
-        cluster.tell(on_worker.close, token)  # else nobody could write to the file
+        cluster.tell(worker.close, token)  # else nobody could write to the file
 
 
-class _Open:
-    """The blocks of a store that a worker has opened."""
+class _OpenBlocks:
+    """Blocks of a store that a worker has opened."""
 
-    def __init__(self, job: _Job) -> None:
+    def __init__(self, job: _ScoringJob) -> None:
         self._store = job.data.open()
         self.blocks = job.data.blocks(job.model, self._store)
         self._lock = threading.Lock()
@@ -140,7 +136,7 @@ class _Open:
             return self.blocks.read(block)
 
 
-def _score_block(job: _Job, block: int) -> Any:
-    store = on_worker.opened(job.token, lambda: _Open(job))
+def _score_block(job: _ScoringJob, block: int) -> Any:
+    store = worker.open_once(job.token, lambda: _OpenBlocks(job))
     rows, names = store.read(block)
     return job.work(job.model, rows, names, store.blocks.first_row(block))

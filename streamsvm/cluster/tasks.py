@@ -1,4 +1,4 @@
-"""What the tasks of a cluster are given and return, and how workers read data.
+"""Arguments and results of the tasks of a cluster, and the reader of data on a worker.
 
 Tasks are pure functions, which leave their arguments as they are.
 
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from streamsvm.cluster import worker as on_worker
+from streamsvm.cluster import worker
 from streamsvm.cluster.worker_duals import DualLogs
 from streamsvm.data.memory_plan import forget_peak, peak_private_memory
 from streamsvm.data.rows import Rows
@@ -36,15 +36,15 @@ from streamsvm.training.training_data import TrainingData
 
 _T = TypeVar("_T")
 
-_SLICE = 2**12  # features that are copied at a time
-_KEPT = 2  # blocks that a worker keeps
+_SLICE_FEATURES = 2**12  # that are copied at a time
+_BLOCKS_IN_MEMORY = 2  # of a worker
 
 
-# -- what workers read ----------------------------------------------------------
+# -- reading on a worker -----------------------------------------------------------------------------
 
 
-class _Reader:
-    """Reads the blocks of a run: keeps the last ones, and reads the next one of the pass ahead."""
+class _BlockReader:
+    """Reader of a run's blocks, which keeps the last ones and reads the next one of the pass ahead."""
 
     def __init__(self, data: TrainingData) -> None:
         forget_peak()
@@ -69,7 +69,7 @@ class _Reader:
                 self._duals.find_parts()
             return self._duals
 
-    def of_block(self, log: DualLog, block: int, find: Callable[[], _T]) -> _T:
+    def once_per_block(self, log: DualLog, block: int, find: Callable[[], _T]) -> _T:
         """Call `find` for the duals of a block, once for all tasks of that block."""
         with self._lock:
             if self._of_block[:2] != (log, block):
@@ -82,7 +82,7 @@ class _Reader:
             if self._order[0] != pass_number:
                 self._order = pass_number, self._source.order(pass_number).tolist()
             at = self._order[1].index(number)
-            wanted = [(pass_number, block) for block in self._order[1][at : at + _KEPT]]
+            wanted = [(pass_number, block) for block in self._order[1][at : at + _BLOCKS_IN_MEMORY]]
             for key in wanted:
                 if key not in self._rows:
                     try:
@@ -95,7 +95,7 @@ class _Reader:
         return found.result()
 
     def to_score(self, number: int) -> Rows:
-        """Read one block with the final costs; it is kept, since its other parts are requested next."""
+        """Read one block with the final costs; keep it, since its other parts are requested next."""
         with self._lock:
             if self._scored is None or self._scored[0] != number:
                 self._scored = number, self._blocks.read(number)
@@ -120,11 +120,11 @@ class _Reader:
         self._store.close()
 
 
-# -- what tasks are given and return ---------------------------------------------------------------
+# -- arguments and results of tasks -----------------------------------------------------------------
 
 
 class Job(NamedTuple):
-    """What all tasks of a run need to know."""
+    """Facts of a run that all of its tasks need."""
 
     token: str  # names the run
     attempt: str  # names the training in the command: one that goes on from a commit writes other logs
@@ -141,13 +141,13 @@ class Job(NamedTuple):
     ids_dtype: np.dtype
     bytes_of_bits: int
 
-    def reader(self) -> _Reader:
+    def reader(self) -> _BlockReader:
         """Return this process's reader of the run, opened when it is first needed."""
-        return on_worker.opened(self.token, lambda: _Reader(self.data))
+        return worker.open_once(self.token, lambda: _BlockReader(self.data))
 
-    def rows(self, place: Place) -> Rows:
+    def rows(self, round_: Round) -> Rows:
         """Read the rows of a block."""
-        return self.reader().rows(place.pass_number, place.number)
+        return self.reader().rows(round_.pass_number, round_.block)
 
     def weights_of(self, shard: WeightShard, *, averaged: bool) -> Weights:
         """Return a view of the weights for kernels that do not change them."""
@@ -160,21 +160,21 @@ class Job(NamedTuple):
         self, shards: Sequence[WeightShard], begin: float, tally: np.ndarray, **more: Any
     ) -> TaskResult:
         """Report a task that was given `shards` and began at a time of this thread's clock."""
-        moved = sum(shard.nbytes for shard in shards if shard.worker != on_worker.here())
+        moved = sum(shard.nbytes for shard in shards if shard.worker != worker.own_address())
         seconds = time.thread_time() - begin
         return TaskResult(tally, seconds, moved, self.reader().newly_read(), peak_private_memory(), **more)
 
 
-class Place(NamedTuple):
-    """Which visits a task makes."""
+class Round(NamedTuple):
+    """One round of visits to a block: of the pairs of groups, or of one half of each part of its rows."""
 
     pass_number: int
-    number: int  # of the block
-    step: int  # the round: of the tournament, or of the parts of the block
+    block: int  # its number
+    number: int  # of the round in the block
     was_read: bool
     averaging: bool
     begins_average: bool
-    clock: float  # of the average, unless earlier tasks tell
+    clock: float  # of the average, unless results of earlier tasks have a later one
     permute: Callable[[int, int, int, int, int], np.ndarray]  # orders rows
     old_duals: DualFiles  # of the last pass
     dual_scale: float  # by which the old values are to be multiplied
@@ -198,14 +198,14 @@ class WeightShard(NamedTuple):
         if averaging:
             kept = len(self.average_delta) and not begins_average
             average = self.average_delta.copy() if kept else np.zeros_like(self.current)
-        return WeightShard(self.current.copy(), average, on_worker.here(), self.duals)
+        return WeightShard(self.current.copy(), average, worker.own_address(), self.duals)
 
 
 LogPosition = tuple[str, LogEnd]  # the name of a log, and how far it has come
 
 
 class TaskResult(NamedTuple):
-    """What a task reports to the command: sums over its rows, and what it cost."""
+    """Report of a task to the command: sums over its rows, and the costs of the task."""
 
     tally: np.ndarray  # of its visits; or one for each part that it scored
     seconds: float  # of the processor
@@ -224,7 +224,7 @@ def zeros(n_features: int, columns: int, dtype: np.dtype) -> WeightShard:
 def scaled(shard: WeightShard, factor: float) -> WeightShard:
     """Return weights multiplied by a factor, before an average begins."""
     current = shard.current * shard.current.dtype.type(factor)
-    return shard._replace(current=current, worker=on_worker.here())
+    return shard._replace(current=current, worker=worker.own_address())
 
 
 def take(results: Sequence[Any], at: int) -> Any:
@@ -241,28 +241,29 @@ def new_visitor(job: Job, columns: int, n_rows: int) -> Visitor:
     return Visitor(job.settings.trained_loss, job.settings, columns, buffer, pairs)
 
 
-def local_weights(features: np.ndarray, shards: Sequence[WeightShard], place: Place, job: Job) -> Weights:
+def local_weights(features: np.ndarray, shards: Sequence[WeightShard], round_: Round, job: Job) -> Weights:
     """Copy the weights of some features, those of all shards side by side."""
     dtype = shards[0].current.dtype
     shape = len(features), sum(each.current.shape[1] for each in shards)
     current = map_array(None, shape, dtype)
     for some in in_slices(len(features)):
         np.concatenate([each.current[features[some]] for each in shards], axis=1, out=current[some])
-    average = map_array(None, shape if place.averaging else (0, shape[1]), dtype)
-    if place.averaging and not place.begins_average:
+    average = map_array(None, shape if round_.averaging else (0, shape[1]), dtype)
+    if round_.averaging and not round_.begins_average:
         for each, columns in zip(shards, np.split(average, bounds_of(shards)[1:-1], axis=1), strict=True):
             if len(each.average_delta):
                 columns[:] = each.average_delta[features]
     none = np.zeros((0, 2), np.uint64)
-    return Weights.create(current, average, job.time_unit if place.averaging else np.inf, none)
+    return Weights.create(current, average, job.time_unit if round_.averaging else np.inf, none)
 
 
 def in_slices(n: int) -> Iterator[slice]:
     """Cut `n` features into slices: indexing copies, and a copy of all weights may not fit into memory."""
-    return (slice(begin, begin + _SLICE) for begin in range(0, n, _SLICE))
+    return (slice(begin, begin + _SLICE_FEATURES) for begin in range(0, n, _SLICE_FEATURES))
 
 
 def bounds_of(shards: Sequence[WeightShard]) -> np.ndarray:
+    """Return the first columns of shards that stand side by side, and the number of all columns."""
     return np.cumsum([0, *(each.current.shape[1] for each in shards)])
 
 

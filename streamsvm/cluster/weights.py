@@ -1,7 +1,7 @@
 """Weights in the memory of the workers of a cluster.
 
-They are futures, which the workers pass on among themselves. The workers write them, and duals, to the run
-directory when the command commits. They come to the command when it measures, and for the model.
+Weights are futures, which the workers pass on among themselves. The workers write weights and duals to the
+run directory when the command commits. The command fetches the weights to measure, and for the model.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy as np
 
 from streamsvm.base import format
 from streamsvm.base.threads import WorkersLost
-from streamsvm.cluster import worker as on_worker
+from streamsvm.cluster import worker
 from streamsvm.cluster.client import Cluster
 from streamsvm.cluster.logs import read_weights, write_weights
-from streamsvm.cluster.tasks import Job, Place, TaskResult, WeightShard, in_slices, scaled, zeros
+from streamsvm.cluster.tasks import Job, Round, TaskResult, WeightShard, in_slices, scaled, zeros
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.dual_lists import joined
 from streamsvm.kernels.duals import NewDuals, OldDuals, RowDuals
@@ -35,11 +35,10 @@ from streamsvm.training.training_data import TrainingData
 
 # Tasks after which weights are committed, if that was not done before: the scheduler keeps all that their
 # futures depend on, to run it again.
-_LONGEST_GRAPH = 100_000
+_MAX_GRAPH_TASKS = 100_000
 
-
-# What is counted in a pass, by its names in the record of the pass.
-_NOTHING = {
+# Counts of a pass before its first task, by their names in the record of the pass.
+_ZERO_COUNTS = {
     "worker_tasks": 0, "worker_seconds": 0.0, "worker_peak_memory_bytes": 0, "moved_bytes": 0,
     "waited_for_workers_seconds": 0.0, "worker_bytes_read": 0, "gathered_bytes": 0,
 }  # fmt: skip
@@ -49,7 +48,7 @@ class OnCluster(Learner):
     """Base of the learners of a cluster, whose workers have the weights in their memory.
 
     Weights may be in three places: with the workers (`_shards`), in the storage (`_is_here`), and in the logs
-    of a commit (`_committed`). Those that have changed since are with the workers alone.
+    of a commit (`_committed`). After a visit the new weights are with the workers alone.
     """
 
     _cluster: Cluster
@@ -65,7 +64,7 @@ class OnCluster(Learner):
     ) -> Self:
         """Let the workers of a cluster do the work; `dtypes` are those of the duals' ids and bits."""
         weights = self.storage.weights
-        self._cluster, self._counted = cluster, dict(_NOTHING)
+        self._cluster, self._counted = cluster, dict(_ZERO_COUNTS)
         self._job_facts = Job(
             cluster.token, uuid.uuid4().hex, folder, data, self._settings, self.storage.n_features,
             self.n_classes, weights.current.shape[1], self.entries, weights.time_unit, groups, self.pairs,
@@ -75,17 +74,17 @@ class OnCluster(Learner):
 
     @functools.cached_property
     def _job(self) -> Any:
-        """Return the future of what all tasks need to know."""
+        """Return the future of the facts that all tasks need."""
         return self._cluster.hold(self._job_facts)
 
-    # -- the weights: there, here, and in the run directory ------------------------------------------
+    # -- weights with the workers, in the storage, and in the run directory ---------------------------
 
     def _columns(self) -> list[tuple[int, int]]:
         """List the first and last column of each shard."""
         raise NotImplementedError
 
     def _shares(self) -> list[tuple[Any, tuple[int, int], int, str]]:
-        """List what to write of the weights: futures, their features, the first column, and the worker."""
+        """List the parts of the weights to write: future, features, first column, and who writes it."""
         raise NotImplementedError
 
     def _find_slots(self) -> None:
@@ -121,7 +120,7 @@ class OnCluster(Learner):
                 continue
             average = weights.average_delta[:, begin:end] if self.averaging else current[:0]
             shard = WeightShard(np.ascontiguousarray(current), np.ascontiguousarray(average))
-            tasks.append(self._cluster.task("weights", on_worker.hold, shard))
+            tasks.append(self._cluster.task("weights", worker.hold, shard))
         return tasks
 
     def _read(self, committed: dict[str, LogEnd]) -> list[Any]:
@@ -173,7 +172,7 @@ class OnCluster(Learner):
             super().restore(files, position)
 
     def write_weights(self, number: int) -> dict[str, LogEnd]:
-        """Let the workers write; what follows no longer depends on earlier tasks."""
+        """Let the workers write the weights, so that later tasks no longer depend on earlier ones."""
         tasks = [
             self._cluster.task("write", write_weights, self._job, number, shard, features, column, at=at)
             for shard, features, column, at in self._shares()
@@ -196,13 +195,13 @@ class OnCluster(Learner):
 
     @property
     def needs_commit(self) -> bool:
-        return self._shards is not None and self._cluster.count - self._first_task > _LONGEST_GRAPH
+        return self._shards is not None and self._cluster.count - self._first_task > _MAX_GRAPH_TASKS
 
     @property
     def needs_old_duals(self) -> bool:
         return self._shards is not None
 
-    # -- what is counted ---------------------------------------------------------------------------
+    # -- counts ------------------------------------------------------------------------------------
 
     def _results(self, futures: list[Any]) -> list[Any]:
         """Wait for the results of visits."""
@@ -212,7 +211,7 @@ class OnCluster(Learner):
         return found
 
     def _count(self, result: TaskResult, keep: NewDuals | None = None) -> None:
-        """Add up what a task cost, and count the duals that it wrote."""
+        """Add up the costs of a task, and count the duals that it wrote."""
         counted = self._counted
         counted["worker_tasks"] += 1
         counted["worker_seconds"] += result.seconds
@@ -223,10 +222,10 @@ class OnCluster(Learner):
             keep.add_worker_log(*result.log)
 
     def work_of_pass(self) -> dict[str, float]:
-        counted, self._counted = self._counted, dict(_NOTHING)
+        counted, self._counted = self._counted, dict(_ZERO_COUNTS)
         return {"workers": len(self._cluster.workers), **counted}
 
-    # -- what needs the weights here ---------------------------------------------------------------
+    # -- norms and scores --------------------------------------------------------------------------
 
     def begin_average(self) -> None:
         super().begin_average()
@@ -251,16 +250,16 @@ class OnCluster(Learner):
         self._gather()
         return super().coefficients(columns, average=average)
 
-    def _place(self, block: TrainingBlock, step: int, old: OldDuals) -> Place:
-        """Describe the next visits to their tasks."""
+    def _round(self, block: TrainingBlock, step: int, old: OldDuals) -> Round:
+        """Describe the next round to its tasks."""
         begins, self._begins_average = self._begins_average, False
-        return Place(
+        return Round(
             block.pass_number, block.number, step, block.was_read, self.averaging, begins, self.tally[CLOCK],
             block.permute, self._old_duals, old.scale,
         )  # fmt: skip
 
 
 def _only(features: np.ndarray) -> Rows:
-    """Make rows that have no more than features."""
+    """Make a stand-in for rows, of which only the features are known."""
     none = np.zeros(0)
     return Rows(none, features, np.zeros(1, np.int64), np.zeros(0, np.int32), none, none)

@@ -1,4 +1,4 @@
-"""What the processes of a cluster's workers do for training and scoring alike."""
+"""Functions that run on the workers of a cluster: they keep files open from one task to the next."""
 
 from __future__ import annotations
 
@@ -6,72 +6,67 @@ import collections
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from streamsvm.errors import StreamsvmError
 
-_LEFT = 10.0  # seconds between two looks whether a command still has tasks here
-_KEPT = 8  # runs, or stores that are scored, whose files a worker keeps open: most commands close theirs
+_IDLE_SECONDS = 10.0  # between two looks whether a command still has tasks here
+_MAX_OPEN = 8  # runs, or stores that are scored, whose files a worker keeps open: most commands close theirs
 
-
-class _Closable(Protocol):
-    def close(self) -> None: ...
-
-
-_T = TypeVar("_T", bound=_Closable)
-_opened: collections.OrderedDict[str, Any] = collections.OrderedDict()
+_T = TypeVar("_T")
+_open: collections.OrderedDict[str, Any] = collections.OrderedDict()
 _lock = threading.Lock()  # a worker may have several threads
 
 
-def here() -> str:
-    """The address of the worker that runs this task."""
+def own_address() -> str:
+    """Return the address of the worker that runs this task."""
     from distributed import get_worker
 
     address: str = get_worker().address
     return address
 
 
-def opened(token: str, open_: Callable[[], _T]) -> _T:
-    """What this process has opened under a name, or opens now. Of others it keeps the last ones.
+def open_once(token: str, open_: Callable[[], _T]) -> _T:
+    """Return what this process has open under a name; call `open_` if it has nothing.
 
-    The name begins with the token of the `Cluster` whose tasks ask for it: once none of these are here, it is
-    closed.
+    The name begins with the token of the `Cluster` whose tasks ask for it: once none of these tasks are here,
+    the object is closed. It is closed earlier if many others are opened after it.
     """
     from distributed import get_worker
 
     with _lock:
-        if token not in _opened:
-            for other in _opened.values():
+        if token not in _open:
+            for other in _open.values():
                 getattr(other, "forget", lambda: None)()  # what it holds in memory, and can read again
-            _opened[token] = open_()
-            threading.Thread(target=_close_when_left, args=(token, get_worker()), daemon=True).start()
-        _opened.move_to_end(token)
-        while len(_opened) > _KEPT:
-            _opened.popitem(last=False)[1].close()
-        found: _T = _opened[token]
+            _open[token] = open_()
+            threading.Thread(target=_close_when_idle, args=(token, get_worker()), daemon=True).start()
+        _open.move_to_end(token)
+        while len(_open) > _MAX_OPEN:
+            _open.popitem(last=False)[1].close()
+        found: _T = _open[token]
         return found
 
 
-def _close_when_left(token: str, worker: Any) -> None:
-    """Close what was opened for a command once it has no task here: it may have been killed."""
-    while token in _opened:
-        time.sleep(_LEFT)
+def _close_when_idle(token: str, worker: Any) -> None:
+    """Close what was opened for a command once the command has no task here: it may have been killed."""
+    while token in _open:
+        time.sleep(_IDLE_SECONDS)
         with _lock:  # a task that needs it is among those of the worker before it asks for it
             names = [str(key[0]) for key in list(worker.state.tasks) if isinstance(key, tuple)]
-            if token in _opened and not any(token.startswith(name.rpartition("-")[2]) for name in names):
-                _opened.pop(token).close()
+            if token in _open and not any(token.startswith(name.rpartition("-")[2]) for name in names):
+                _open.pop(token).close()
 
 
 def close(token: str) -> None:
     """Close what was opened under a name."""
     with _lock:
-        found = _opened.pop(token, None)
+        found = _open.pop(token, None)
     if found is not None:
         found.close()
 
 
-def why_unreadable(data: Any) -> str | None:
-    """Why this process cannot read the store that ``data.open()`` opens; None if it can."""
+def read_problem(data: Any) -> str | None:
+    """Try to read the store that ``data.open()`` opens; return what is wrong, or None."""
     try:
         with data.open() as store:
             store.rows(0, min(1, store.n_rows))
@@ -83,5 +78,5 @@ def why_unreadable(data: Any) -> str | None:
 
 
 def hold(value: Any) -> Any:
-    """The value: a task that has data, which the scheduler keeps and sends again if it was lost."""
+    """Return the value: the scheduler keeps it with this task, and sends it again if it was lost."""
     return value

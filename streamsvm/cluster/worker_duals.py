@@ -1,4 +1,4 @@
-"""The logs of duals that a process of a cluster writes for a run, in the run directory."""
+"""Logs of duals that a worker of a cluster writes into the run directory."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from streamsvm.base import durable
-from streamsvm.cluster.worker import here
+from streamsvm.cluster.worker import own_address
 from streamsvm.kernels.duals import RowDuals
 from streamsvm.run.append_log import LogEnd
 from streamsvm.run.dual_log import DualWriter
 
-_KEPT = 4  # logs that are open: the last pass may be visited again, for what was lost
+_MAX_OPEN_LOGS = 4  # the last pass may be visited again, for what was lost
 
 
 class DualLogs:
-    """Keeps one log for each pass of each training: one that goes on from a commit is another."""
+    """Open logs, one for each pass of each training; a training that goes on from a commit is another."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,17 +27,16 @@ class DualLogs:
     def append(
         self, key: tuple[str, int], path: Path, block: int, parts: Sequence[RowDuals]
     ) -> tuple[str, LogEnd]:
-        """Append duals of a block durably; returns the name of the log, and how far it has come.
+        """Append duals of a block durably, and return the name of the log and its end.
 
-        A log that is not there yet is begun at `path`. Threads wait for each other to write, and not for the
-        disk.
+        A log that is not there yet is begun at `path`. Threads wait for each other to write, but not to sync.
         """
         with self._lock:
             log = self._logs.get(key)
             if log is None:
                 log = self._logs[key] = DualWriter(path, LogEnd())
                 durable.sync_dir(path.parent)
-                while len(self._logs) > _KEPT:
+                while len(self._logs) > _MAX_OPEN_LOGS:
                     self._logs.popitem(last=False)[1].close()
             try:
                 for part in parts:
@@ -67,4 +66,4 @@ def naming_this_worker(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OSError(f"the worker {here()} cannot write {path}: {durable.reason(error)}") from None
+        raise OSError(f"the worker {own_address()} cannot write {path}: {durable.reason(error)}") from None

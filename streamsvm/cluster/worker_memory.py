@@ -1,4 +1,4 @@
-"""How much memory each worker of a cluster needs for a run."""
+"""Estimate of the memory that each worker of a cluster needs for a run."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 # Copies that a worker was seen to hold at most: of two groups of classes for one split, and for each further
 # one; and of a block.
 _PAIR_COPIES, _FURTHER_COPIES, _BLOCK_COPIES = 5, 3, 3
-_MOST_READ = 1 << 22  # non-zeros whose features are counted: of more, it is a bound
+_COUNTED_NONZEROS = 1 << 22  # whose features are counted; for more, the count is a bound
 
 
 def worker_bytes(store: Store, settings: Settings, plan: Plan, starts: np.ndarray) -> dict[str, int | None]:
-    """What each worker of a cluster holds, without the program itself. By rows, it reads rows of one block.
+    """Estimate the memory of a worker, without the program itself. By rows, this reads rows of one block.
 
-    By classes, it has the two groups of a split before and after a task and what the task works on, and two
-    that arrive or were passed on: of average width, or, if that is more, those of the task the widest ones.
-    By rows, it has all weights before and after a round; for each split those of the features of its rows,
-    and by what they move; and the sum of these. All share the blocks: one that is learned from, and the next
-    one. Costs of pairs of classes are the run's, and again each task's.
+    By classes, a worker has the two groups of a split before and after a task, the task's copy of them, and
+    two groups that arrive or were passed on: all of average width or, if that is more, the task's groups the
+    two widest. By rows, a worker has all weights before and after a round; for each split, the weights of the
+    features of its rows and their changes; and the sum of these. All splits of a worker share two blocks: one
+    to learn from and the next one. Costs of pairs of classes are held once for the run and once by each task.
 
     Parameters
     ----------
@@ -38,8 +38,8 @@ def worker_bytes(store: Store, settings: Settings, plan: Plan, starts: np.ndarra
     Returns
     -------
     dict
-        ``worker_bytes``, if it has one split to do, and ``worker_split_bytes``, what each further one adds;
-        None if there is one in all.
+        ``worker_bytes``, for a worker with one split, and ``worker_split_bytes``, for each further split;
+        both None for a run of one split.
     """
     if settings.splits == 1:
         return {"worker_bytes": None, "worker_split_bytes": None}
@@ -72,12 +72,12 @@ def worker_bytes(store: Store, settings: Settings, plan: Plan, starts: np.ndarra
 
 
 def _count_features(store: Store, begin: int, end: int) -> int:
-    """How many features the rows from `begin` to `end` have.
+    """Count the features that the rows from `begin` to `end` have.
 
-    Of many rows it reads the first ones, and takes each further row to have as many new features: that is a
-    bound for rows in random order.
+    Of many rows only the first are read, and each further row is assumed to have as many new features: an
+    upper bound for rows in random order.
     """
-    read = min(end - begin, max(_MOST_READ * store.n_rows // max(store.nnz, 1), 1))
+    read = min(end - begin, max(_COUNTED_NONZEROS * store.n_rows // max(store.nnz, 1), 1))
     seen = np.zeros(store.n_features, np.bool_)
     mark(store.rows(begin, begin + read).indices, seen)
     return min(int(seen.sum()) * (end - begin) // read, store.n_features)

@@ -1,4 +1,4 @@
-"""Models for other programs, and models of LIBLINEAR for this one: a file for each format."""
+"""Export of models to other programs: one file for each format."""
 
 from streamsvm.exporting.export import FORMATS, Exported, export_model
 

@@ -1,15 +1,13 @@
-"""A model's coefficients as arrays in NumPy's ``.npz``, which NumPy or SciPy alone reads."""
+"""Export of a model's coefficients as arrays in NumPy's ``.npz``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from streamsvm.exporting.folding import fold, linear_only
-
-if TYPE_CHECKING:
-    from streamsvm.model.model import Model
+from streamsvm.model.model import Model
 
 
 def write_npz(model: Model, file: BinaryIO, *, prune: float) -> None:
@@ -38,7 +36,7 @@ def write_npz(model: Model, file: BinaryIO, *, prune: float) -> None:
 
 
 def is_sparse(coef: Any, dtype: np.dtype) -> bool:
-    """Whether a CSR matrix takes less than the dense one."""
+    """Return True if a CSR matrix takes fewer bytes than the dense one."""
     n_rows, n_columns = coef.shape
     sparse = coef.nnz * (dtype.itemsize + coef.indices.itemsize) + coef.indptr.nbytes
     return bool(sparse < n_rows * n_columns * dtype.itemsize)

@@ -1,20 +1,17 @@
-"""A fitted scikit-learn estimator that predicts as the model does, in a file of joblib."""
+"""Export of a model as a fitted scikit-learn estimator, in a file of joblib."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from streamsvm.errors import ModelError
 from streamsvm.exporting.arrays import is_sparse
 from streamsvm.exporting.folding import FoldedModel, Step, fold, two_class_difference
+from streamsvm.model.model import Model
 
-if TYPE_CHECKING:
-    from streamsvm.model.model import Model
-
-
-_LARGE = 2**24  # coefficients
+_MAX_DENSE = 2**24  # coefficients: more may be a sparse matrix
 
 
 def write_estimator(model: Model, file: BinaryIO, *, prune: float) -> None:
@@ -57,7 +54,7 @@ def _linear_svc(model: Model, folded: FoldedModel) -> Any:
     C = model.record.get("C")
     svm = LinearSVC(C=float(C)) if isinstance(C, int | float) else LinearSVC()
     svm.classes_ = model.classes_
-    sparse = coef.shape[0] * coef.shape[1] > _LARGE and is_sparse(coef, coef.dtype)
+    sparse = coef.shape[0] * coef.shape[1] > _MAX_DENSE and is_sparse(coef, coef.dtype)
     svm.coef_ = coef.T.tocsr() if sparse else np.ascontiguousarray(coef.T.toarray())
     svm.intercept_ = intercept.copy()
     svm.n_iter_ = int(model.record.get("passes") or 1)
@@ -65,7 +62,7 @@ def _linear_svc(model: Model, folded: FoldedModel) -> Any:
 
 
 def _transformers(step: Step, model: Model) -> list[Any]:
-    """The transformers of scikit-learn that do what a step does, fitted."""
+    """Make fitted transformers of scikit-learn that do what a step does."""
     from sklearn import preprocessing
 
     if isinstance(step, np.ndarray):
@@ -83,7 +80,7 @@ def _transformers(step: Step, model: Model) -> list[Any]:
 
 
 def _multiplying(factors: np.ndarray) -> Any:
-    """A scaler that multiplies columns: it divides by its ``scale_``."""
+    """Make a scaler that multiplies columns: it divides by its ``scale_``."""
     from sklearn.preprocessing import MaxAbsScaler
 
     scaler = MaxAbsScaler()

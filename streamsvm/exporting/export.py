@@ -1,4 +1,4 @@
-"""Write a model for other programs: see `export_model`."""
+"""Export of models to other programs: `export_model`."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import csv
 import dataclasses
 import numbers
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TextIO, get_args
+from typing import Any, Literal, TextIO, get_args
 
 import numpy as np
 
 from streamsvm.base import durable
 from streamsvm.base.text import check_local
 from streamsvm.errors import ModelError, Remedy, SettingsError
-from streamsvm.exporting.liblinear_export import LABELS_SUFFIX
+from streamsvm.exporting.arrays import write_npz
+from streamsvm.exporting.estimator import write_estimator
+from streamsvm.exporting.liblinear_export import LABELS_SUFFIX, write_liblinear
+from streamsvm.exporting.onnx_graph import write_onnx
 from streamsvm.model.model import Model, load_model
 from streamsvm.model.strongest import strongest_features
 from streamsvm.prediction.outputs import as_cell
-
-if TYPE_CHECKING:
-    from typing import BinaryIO
 
 Format = Literal["liblinear", "npz", "sklearn", "onnx", "csv", "streamsvm"]
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -31,22 +31,20 @@ SUFFIXES = {
     ".model": "liblinear",
 }  # fmt: skip
 TOP = 20
-_ONE_LABEL = {
-    "liblinear": "LIBLINEAR",
-    "sklearn": "LinearSVC",
-}  # which predict one label a row
+_ONE_LABEL = {"liblinear": "LIBLINEAR", "sklearn": "LinearSVC"}  # which predict one label a row
+_WRITERS = {"npz": write_npz, "sklearn": write_estimator, "onnx": write_onnx}
 
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """What `export_model` wrote.
+    """Result of `export_model`.
 
     Attributes
     ----------
     path : str
     format : str
     bytes : int
-        Of all files.
+        Size of all files.
     numbers : dict of str to int, or None
         The number that stands for each class, if LIBLINEAR could not have its label.
     """
@@ -102,7 +100,7 @@ def export_model(
     dtype : {"float16", "float32"}, optional
         Of ``"streamsvm"``: as for ``Model.save``.
     force : bool
-        Replace what `path` is.
+        Replace the file or folder at `path`.
 
     Returns
     -------
@@ -159,25 +157,19 @@ def export_model(
             remedy=Remedy("export to onnx or npz, which give scores, or to streamsvm"),
         )
     numbered: dict[str, int] | None = None
-    with _replaced(target) as file:
+    with _replaced(target, text=kind in ("liblinear", "csv")) as file:
         if kind == "liblinear":
-            from streamsvm.exporting.liblinear_export import write_liblinear
-
-            with _as_text(file) as text:
-                numbered = write_liblinear(loaded, text, name=target, prune=float(prune))
+            numbered = write_liblinear(loaded, file, name=target, prune=float(prune))
         elif kind == "csv":
-            with _as_text(file) as text:
-                _write_csv(loaded, text, TOP if top is None else int(top))
+            _write_csv(loaded, file, TOP if top is None else int(top))
         else:
-            _writer(kind)(loaded, file, prune=float(prune))
+            _WRITERS[kind](loaded, file, prune=float(prune))
     size = target.stat().st_size
     if kind == "liblinear" and numbered is None:
         durable.remove(beside)  # of a model that was here before
     if numbered is not None:
-        from streamsvm.exporting.liblinear_export import labels_text
-
         with _replaced(beside) as file:
-            size += file.write(labels_text(numbered).encode())
+            size += file.write("".join(f"{n}\t{label}\n" for label, n in numbered.items()).encode())
     return Exported(str(target), kind, size, numbered)
 
 
@@ -195,20 +187,6 @@ def _format_of(path: str | os.PathLike[str], format: str | None) -> str:
     return format
 
 
-def _writer(kind: str) -> Callable[..., None]:
-    if kind == "npz":
-        from streamsvm.exporting.arrays import write_npz
-
-        return write_npz
-    if kind == "sklearn":
-        from streamsvm.exporting.estimator import write_estimator
-
-        return write_estimator
-    from streamsvm.exporting.onnx_graph import write_onnx
-
-    return write_onnx
-
-
 def _write_csv(model: Model, file: TextIO, top: int) -> None:
     """Write a line for each class and rank: the name or number of the feature, and its coefficient."""
     rows = csv.writer(file, lineterminator="\n")
@@ -220,22 +198,11 @@ def _write_csv(model: Model, file: TextIO, top: int) -> None:
 
 
 @contextmanager
-def _replaced(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, which takes the place of `path` when all is written."""
+def _replaced(path: Path, *, text: bool = False) -> Iterator[Any]:
+    """Open a file to write, which takes the place of `path` when all is written."""
+    mode: dict[str, Any] = {"mode": "w", "encoding": "utf-8", "newline": "\n"} if text else {"mode": "wb"}
     try:
-        with durable.replacing(path) as aside, aside.open("wb") as file:
+        with durable.replacing(path) as aside, aside.open(**mode) as file:
             yield file
     except OSError as error:
         raise ModelError(f"{error.filename or path} cannot be written: {durable.reason(error)}") from None
-
-
-@contextmanager
-def _as_text(file: Any) -> Iterator[TextIO]:
-    import io
-
-    text = io.TextIOWrapper(file, encoding="utf-8", newline="\n", write_through=False)
-    try:
-        yield text
-        text.flush()
-    finally:
-        text.detach()

@@ -1,4 +1,4 @@
-"""A model as its coefficients of the data's own features, and the steps before them that are not linear.
+"""Folding of linear transforms into a model's coefficients, which leaves the steps that are not linear.
 
 Weights of features (scale, idf, df) and a selection are diagonal matrices, and become part of the
 coefficients if no other step follows them. With them as vectors, and features that are not selected at 0, all
@@ -7,22 +7,24 @@ steps keep the width of the data: any program that can multiply columns can foll
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamsvm.errors import ModelError, Remedy
+from streamsvm.model.model import Model
 from streamsvm.transforms import Transform
-
-if TYPE_CHECKING:
-    from streamsvm.model.model import Model
+from streamsvm.transforms.bias import Bias
+from streamsvm.transforms.counts import Counts
+from streamsvm.transforms.feature_weights import FeatureWeights
+from streamsvm.transforms.selection import Select
 
 Step = Transform | np.ndarray
-_PIECE = 2**18  # coefficients that are looked at at a time
+_PIECE_SIZE = 2**18  # coefficients that are read at a time
 
 
 class FoldedModel(NamedTuple):
-    """Scores are ``steps(x) @ coef + intercept``."""
+    """Steps and coefficients: the scores of x are ``steps(x) @ coef + intercept``."""
 
     steps: list[Step]  # in their order; an array, float64 of shape (n_features,), multiplies the columns
     coef: Any  # scipy.sparse.csr_array of float64, shape (n_features, n_classes), without zeros
@@ -31,16 +33,11 @@ class FoldedModel(NamedTuple):
 
 
 def fold(model: Model, prune: float = 0.0) -> FoldedModel:
-    """The coefficients of the features that the data of a model has.
+    """Fold the linear transforms of a model into its coefficients.
 
-    `prune` is that of `Model.save`. Raises `ModelError` if the model hashes features, or is one of sequences.
+    `prune` is as for `Model.save`. Raises `ModelError` if the model hashes features, or is one of sequences.
     """
     import scipy.sparse
-
-    from streamsvm.transforms.bias import Bias
-    from streamsvm.transforms.counts import Counts
-    from streamsvm.transforms.feature_weights import FeatureWeights
-    from streamsvm.transforms.selection import Select
 
     if model.transitions_ is not None:
         raise ModelError("a model of sequences can be exported to streamsvm and csv alone")
@@ -77,13 +74,13 @@ def _multiply(steps: list[Step], factors: np.ndarray) -> None:
 
 
 def _sparse(model: Model, columns: np.ndarray, prune: float, bias: float | None) -> tuple[Any, np.ndarray]:
-    """The coefficients, in the rows `columns` of a sparse matrix, and the intercepts."""
+    """Return the coefficients, in the rows `columns` of a sparse matrix, and the intercepts."""
     import scipy.sparse
 
     n_classes, n = len(model.classes_), len(columns)
     parts, sizes = [], np.zeros(model.n_features_in_, np.int64)
     intercept = np.zeros(n_classes)
-    step = max(1, _PIECE // max(n_classes, 1))
+    step = max(1, _PIECE_SIZE // max(n_classes, 1))
     for begin in range(0, model.n_features, step):
         piece = model.stored_coef.dense(begin, min(begin + step, model.n_features))
         if prune > 0:
@@ -102,7 +99,7 @@ def _sparse(model: Model, columns: np.ndarray, prune: float, bias: float | None)
 
 
 def linear_only(folded: FoldedModel, where: str) -> FoldedModel:
-    """`folded`, if it has no steps; else raises `ModelError`, which calls the format `where`."""
+    """Return `folded` if it has no steps; else raise `ModelError`, which calls the format `where`."""
     names = [step.name for step in folded.steps if isinstance(step, Transform)]
     if names:
         raise ModelError(
@@ -113,6 +110,6 @@ def linear_only(folded: FoldedModel, where: str) -> FoldedModel:
 
 
 def two_class_difference(folded: FoldedModel) -> tuple[Any, np.ndarray]:
-    """Of a model with two classes: coefficients (n_features, 1) and intercept (1,) of second minus first."""
+    """Subtract the first of two classes from the second: coefficients (n_features, 1) and intercept (1,)."""
     coef = folded.coef[:, [1]] - folded.coef[:, [0]]
     return coef.tocsr(), folded.intercept[1:] - folded.intercept[:1]

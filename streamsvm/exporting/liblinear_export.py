@@ -1,21 +1,19 @@
-"""The text that LIBLINEAR's ``predict`` reads as a model (its README, "load_model and save_model")."""
+"""Export of a model as text for LIBLINEAR's ``predict`` (its README, "load_model and save_model")."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 import numpy as np
 
 from streamsvm.errors import StreamsvmWarning, warn
 from streamsvm.exporting.folding import fold, linear_only, two_class_difference
-
-if TYPE_CHECKING:
-    from streamsvm.model.model import Model
+from streamsvm.model.model import Model
 
 LABELS_SUFFIX = ".labels"  # added to the name of the file: a line for each number and its label
-_PIECE = 2**20  # numbers that are written at a time
+_PIECE_SIZE = 2**20  # numbers that are written at a time
 _NUMBER = re.compile(r"[+-]?[0-9]{1,10}(\.0*)?")
 
 
@@ -73,7 +71,7 @@ def write_liblinear(model: Model, file: TextIO, *, name: Path, prune: float) -> 
     bias = -1.0 if folded.bias is None else folded.bias
     file.write(f"nr_feature {coef.shape[0]}\nbias {bias:.17g}\nw\n")
     nothing = "0 " * coef.shape[1] + "\n"
-    step = max(1, _PIECE // coef.shape[1])
+    step = max(1, _PIECE_SIZE // coef.shape[1])
     for begin in range(0, coef.shape[0], step):
         piece = coef[begin : begin + step]
         lines = [nothing] * piece.shape[0]
@@ -90,14 +88,9 @@ def _line(weights: np.ndarray) -> str:
 
 
 def _numbers(classes: list[str]) -> list[int] | None:
-    """The whole numbers that class labels spell; None if one is none, or two are the same."""
+    """Parse class labels as whole numbers; return None if one is none, or two are the same."""
     if not all(_NUMBER.fullmatch(label) for label in classes):
         return None
     numbers = [int(float(label)) for label in classes]
     fits = all(-(2**31) <= number < 2**31 for number in numbers)
     return numbers if fits and len(set(numbers)) == len(numbers) else None
-
-
-def labels_text(numbers: dict[str, int]) -> str:
-    """What the file with `LABELS_SUFFIX` holds."""
-    return "".join(f"{number}\t{label}\n" for label, number in numbers.items())

@@ -1,19 +1,18 @@
-"""A model as an ONNX graph of the operators that every runtime has."""
+"""Export of a model as an ONNX graph of the operators that every runtime has."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from streamsvm.base.text import format_size
 from streamsvm.errors import ModelError
 from streamsvm.exporting.folding import Step, fold
-
-if TYPE_CHECKING:
-    from streamsvm.model.model import Model
+from streamsvm.model.model import Model
 
 _OPSET, _IR_VERSION = 17, 8  # which runtimes of 2022 and later read
-_MOST_BYTES = 2**31 - 2**20  # of an ONNX file
+_MAX_BYTES = 2**31 - 2**20  # of an ONNX file
 
 
 def write_onnx(model: Model, file: BinaryIO, *, prune: float) -> None:
@@ -31,11 +30,9 @@ def write_onnx(model: Model, file: BinaryIO, *, prune: float) -> None:
         from onnx import TensorProto, helper, numpy_helper
     except ImportError:
         raise ModelError("onnx is not installed: pip install 'streamsvm[onnx]'") from None
-    from streamsvm.base.text import format_size
-
     dtype, n_classes = model.dtype, len(model.classes_)
     size = model.n_features_in_ * n_classes * dtype.itemsize
-    if size > _MOST_BYTES:
+    if size > _MAX_BYTES:
         raise ModelError(
             f"the coefficients take {format_size(size)} as a dense matrix, and an ONNX file holds up to "
             "2 GiB; export to sklearn, npz or streamsvm"
@@ -74,18 +71,18 @@ def write_onnx(model: Model, file: BinaryIO, *, prune: float) -> None:
 
 
 class _Graph:
-    """Nodes and constants, whose names are numbered."""
+    """Nodes and constants of a graph, with numbered names."""
 
     def __init__(self, dtype: np.dtype) -> None:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self._dtype = dtype
 
-    def constant(self, value: Any) -> str:
+    def constant(self, value: Any, dtype: Any = None) -> str:
         from onnx import numpy_helper
 
         name = f"c{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(value, self._dtype), name))
+        self.constants.append(numpy_helper.from_array(np.asarray(value, dtype or self._dtype), name))
         return name
 
     def node(self, operator: str, *inputs: str, out: str | None = None, **attributes: Any) -> str:
@@ -96,13 +93,13 @@ class _Graph:
         return out
 
     def nonzero(self, x: str) -> str:
-        """`x`, with 1 where it is 0, to divide by."""
+        """Replace zeros of `x` by 1, to divide by it."""
         is_zero = self.node("Equal", x, self.constant(0))
         return self.node("Where", is_zero, self.constant(1), x)
 
 
 def _apply(graph: _Graph, step: Step, x: str) -> str:
-    """The name of `x` after a step."""
+    """Add a step to the graph, and return the name of its output."""
     if isinstance(step, np.ndarray):
         return graph.node("Mul", x, graph.constant(step))
     if step.name == "log1p":
@@ -110,7 +107,7 @@ def _apply(graph: _Graph, step: Step, x: str) -> str:
     if step.name == "l2":
         return graph.node("Div", x, graph.nonzero(graph.node("ReduceL2", x, axes=[1], keepdims=1)))
     if step.name == "normalize":
-        total = graph.node("ReduceSum", x, _axis(graph), keepdims=1)
+        total = graph.node("ReduceSum", x, graph.constant([1], np.int64), keepdims=1)
         scaled = graph.node("Mul", x, graph.constant(step.target))  # type: ignore[attr-defined]
         return graph.node("Div", scaled, graph.nonzero(total))
     if step.name == "clip":
@@ -123,7 +120,7 @@ def _apply(graph: _Graph, step: Step, x: str) -> str:
 
 
 def _log1p(graph: _Graph, x: str) -> str:
-    """log(1 + x), accurate where 1 + x is rounded: x log(u) / (u - 1) with the rounded u = 1 + x.
+    """Add log(1 + x), accurate where 1 + x is rounded: x log(u) / (u - 1) with the rounded u = 1 + x.
 
     The errors of both factors cancel (Goldberg 1991, "What every computer scientist should know about
     floating-point arithmetic", Theorem 4).
@@ -133,10 +130,3 @@ def _log1p(graph: _Graph, x: str) -> str:
     ratio = graph.node("Div", graph.node("Log", u), graph.nonzero(difference))
     is_zero = graph.node("Equal", difference, graph.constant(0))
     return graph.node("Where", is_zero, x, graph.node("Mul", x, ratio))
-
-
-def _axis(graph: _Graph) -> str:
-    from onnx import numpy_helper
-
-    graph.constants.append(numpy_helper.from_array(np.array([1], np.int64), f"c{len(graph.constants)}"))
-    return str(graph.constants[-1].name)

@@ -42,10 +42,10 @@ from streamsvm.model.rows_to_score import RowCounts, rows_to_score
 from streamsvm.model.serialization import MAX_TEMPERATURE, MIN_TEMPERATURE, model_folder, write_record
 from streamsvm.store import Store, open_store
 
-_LEAST_SLOPE = 1e-3  # of the spread of the scores
+_MIN_SLOPE = 1e-3  # as a share of the spread of the scores
 _PRECISION = 1e-7  # relative, of β: the log loss is then minimal up to the square of it
-_MOST_EVALUATIONS = 100  # never needed: the bracket shrinks to this precision in fewer
-PIECE_BYTES = 2**20  # of the scores that are looked at together: pieces of this size stay in the cache
+_MAX_EVALUATIONS = 100  # never needed: the bracket shrinks to this precision in fewer
+PIECE_BYTES = 2**20  # of scores that are worked on together: pieces of this size stay in the cache
 
 
 def calibrate(
@@ -155,7 +155,7 @@ def _calibrate(
 
 
 def calibrate_folder(folder: Path, read: Callable[[], Iterable[Rows]]) -> Calibration:
-    """As `calibrate`, for the model in a folder that no other process uses; see `set_temperature`."""
+    """Calibrate the model in a folder that no other process uses; see `set_temperature` for `read`."""
     model = load_model(folder)
     found = set_temperature(model, read)
     write_record(folder, model.record)
@@ -171,9 +171,9 @@ def set_temperature(
     ----------
     model : Model
     read : callable
-        Gives the labelled rows, ready to score; it is called for each reading.
+        Returns the labelled rows, ready to score; it is called for each reading.
     memory : int
-        Bytes of scores to look at together.
+        Bytes of scores to work on together.
     """
     found = _Search(model, read, min(memory, PIECE_BYTES)).run()
     model.record[format.TEMPERATURE] = found.temperature
@@ -182,7 +182,7 @@ def set_temperature(
 
 @contextmanager
 def _locked(path: Path) -> Iterator[Path]:
-    """The model folder that `path` stands for, while no training can replace it."""
+    """Find the model folder of `path`, and lock its run, if it has one, against trainings."""
     check_local(path, ModelError)
     folder = model_folder(path)
     run = folder.parent
@@ -198,7 +198,7 @@ def _locked(path: Path) -> Iterator[Path]:
 
 
 def _write_back(folder: Path, record: dict[str, Any]) -> None:
-    """Replace the record of a saved model by one that was read from it and changed."""
+    """Replace the record of a saved model by `record`, which was read from it and changed."""
     try:
         now = durable.read_record(folder / format.MODEL_JSON, follow=True)
         if now.get("checksum") != record["checksum"]:
@@ -208,8 +208,8 @@ def _write_back(folder: Path, record: dict[str, Any]) -> None:
         raise ModelError(f"{error.filename or folder} cannot be written: {durable.reason(error)}") from None
 
 
-class _At(NamedTuple):
-    """The log loss and its derivatives at one β."""
+class _LogLoss(NamedTuple):
+    """Mean log loss and its derivatives at one β."""
 
     loss: float
     slope: float
@@ -217,7 +217,7 @@ class _At(NamedTuple):
 
 
 class _Search:
-    """The search for the temperature of a model."""
+    """Search for the temperature of a model."""
 
     def __init__(self, model: Model, read: Callable[[], Iterable[Rows]], memory: int) -> None:
         self._model = model
@@ -228,7 +228,7 @@ class _Search:
 
     def run(self) -> Calibration:
         old = self._model.temperature or 1.0
-        before, uniform = self._at(1 / old, 0.0)
+        before, uniform = self._evaluate(1 / old, 0.0)
         spread = math.sqrt(uniform.curvature)
         warning = None
         if spread == 0 and uniform.slope:
@@ -236,9 +236,9 @@ class _Search:
         if spread == 0:
             beta, after = 1.0, uniform
             warning = "the hold-out rows have the same score for all classes; the temperature stays 1"
-        elif -uniform.slope <= _LEAST_SLOPE * spread:
-            beta = _LEAST_SLOPE / spread
-            (after,) = self._at(beta)
+        elif -uniform.slope <= _MIN_SLOPE * spread:
+            beta = _MIN_SLOPE / spread
+            (after,) = self._evaluate(beta)
             warning = (
                 "the scores say nothing about the labels of the hold-out data, so the probabilities are "
                 "nearly the same for all classes; check that these labels belong to these rows"
@@ -255,20 +255,20 @@ class _Search:
                 )
             beta, after, converged = self._minimise(uniform, smoothing)
             if not converged:
-                warning = f"the temperature is not exact, after {_MOST_EVALUATIONS} readings of the data"
+                warning = f"the temperature is not exact, after {_MAX_EVALUATIONS} readings of the data"
         if not MIN_TEMPERATURE <= 1 / beta <= MAX_TEMPERATURE:
             raise _unfit_scores()
         return Calibration(1 / beta, before.loss, after.loss, self._rows, warning)
 
-    def _minimise(self, uniform: _At, smoothing: float) -> tuple[float, _At, bool]:
-        """β at which the slope is −`smoothing` times that of β = 0, f there, and whether it is exact."""
+    def _minimise(self, uniform: _LogLoss, smoothing: float) -> tuple[float, _LogLoss, bool]:
+        """Find the β with −`smoothing` times the slope at 0; return it, f there, and whether it is exact."""
         shift = -smoothing * uniform.slope
         # Newton's step from 0 would go far beyond the minimum where one class of many stands out; the tangent
         # at 0 falls to a log loss of 0 before.
         beta = min(-uniform.slope / uniform.curvature, uniform.loss / -uniform.slope)
         low, high = 0.0, math.inf
-        for _ in range(_MOST_EVALUATIONS):
-            (at,) = self._at(beta)
+        for _ in range(_MAX_EVALUATIONS):
+            (at,) = self._evaluate(beta)
             slope = at.slope + shift
             low, high = (beta, high) if slope < 0 else (low, beta)
             step = -slope / at.curvature if at.curvature > 0 else math.copysign(math.inf, -slope)
@@ -280,8 +280,8 @@ class _Search:
                 beta = 8 * beta if high == math.inf else max(math.sqrt(low * high), high / 16)
         return beta, at, False
 
-    def _at(self, *betas: float) -> list[_At]:
-        """The log loss and its derivatives at some β, from one reading."""
+    def _evaluate(self, *betas: float) -> list[_LogLoss]:
+        """Compute the log loss and its derivatives at some β, from one reading."""
         sums = np.zeros((len(betas), 3))
         n_rows = rows = wrong = 0
         for batch in self._read():
@@ -308,7 +308,7 @@ class _Search:
         if not np.isfinite(sums).all():
             raise _unfit_scores()
         self._rows, self._wrong = rows, wrong
-        return [_At(*total) for total in (sums / rows).tolist()]
+        return [_LogLoss(*total) for total in (sums / rows).tolist()]
 
 
 def _unfit_scores() -> ModelError:
@@ -318,7 +318,7 @@ def _unfit_scores() -> ModelError:
 
 
 def _sums(scores: np.ndarray, own: np.ndarray, beta: float) -> np.ndarray:
-    """Sums of log loss and its two derivatives at `beta`, over rows whose highest score is 0."""
+    """Sum the log loss and its two derivatives at `beta` over rows whose highest score is 0."""
     with np.errstate(over="ignore", invalid="ignore"):  # the sums are checked
         weights = np.exp(beta * scores)
         norm = weights.sum(axis=1)

@@ -1,4 +1,4 @@
-"""Metrics of predictions for rows that have one label each, and what metrics have in common."""
+"""Metrics of predictions for rows with one label each, and the base class of metrics."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from streamsvm.data.groups import group_starts
 from streamsvm.data.rows import Rows
 from streamsvm.model.model import Model
 
-_BINS = 15  # of the expected calibration error
+_BINS = 15  # for the expected calibration error
 
 
 class Sums:
-    """Sums over rows, to which those over other rows can be added."""
+    """Base of metrics: sums over rows, to which the sums over other rows can be added."""
 
-    _ADDED: ClassVar[tuple[str, ...]]  # attributes; None stays None
+    _SUMS: ClassVar[tuple[str, ...]]  # names of the attributes; None stays None
 
     def sums(self) -> dict[str, Any]:
-        """The sums by name."""
-        return {name: getattr(self, name) for name in self._ADDED}
+        """Return the sums by name."""
+        return {name: getattr(self, name) for name in self._SUMS}
 
     def add_sums(self, others: dict[str, Any]) -> None:
         """Add the sums over other rows."""
@@ -36,8 +36,8 @@ class Sums:
 class Evaluation(Readable):
     """Metrics of a model on rows with one label each; accuracies and F1 are fractions.
 
-    A row whose label the model does not know counts as wrong. It is left out of log loss, calibration error,
-    mean cost and mean distance.
+    A row whose label the model does not know counts as wrong. Such rows are left out of log loss, calibration
+    error, mean cost and mean distance.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class Evaluation(Readable):
 class LabelMetrics(Sums):
     """Counts over rows with one label each that `Evaluation` is made of."""
 
-    _ADDED = ("_hits", "_true", "_predicted", "_both", "_cost", "_distance", "_sequences", "_probabilities")
+    _SUMS = ("_hits", "_true", "_predicted", "_both", "_cost", "_distance", "_sequences", "_probabilities")
 
     def __init__(
         self, model: Model, top_k: list[int], costs: np.ndarray | None, tree: ClassTree | None
@@ -132,7 +132,7 @@ class LabelMetrics(Sums):
         self._hits += int(is_correct.sum())
 
     def _add_ranks(self, scores: np.ndarray, labels: np.ndarray) -> None:
-        """Add rows of known labels to the counts of those among the best."""
+        """Count the rows, of known labels, whose label is among the best k."""
         own = scores[np.arange(len(labels)), labels]
         # Of equal scores the first class ranks first, as in argmax.
         columns = np.arange(scores.shape[1])
@@ -142,7 +142,7 @@ class LabelMetrics(Sums):
 
     @property
     def n_known(self) -> int:
-        """Rows whose label the model knows."""
+        """Number of rows whose label the model knows."""
         return int(self._true.sum())
 
     @property
@@ -151,7 +151,7 @@ class LabelMetrics(Sums):
         return self.n_known > 0
 
     def evaluation(self, n: int) -> Evaluation:
-        """The metrics of all `n` rows that were added."""
+        """Return the metrics of all `n` rows that were added."""
         occurs = (self._true + self._predicted) > 0
         f1 = 2 * self._both[occurs] / (self._true + self._predicted)[occurs]
         probabilities = self._probabilities
@@ -170,7 +170,7 @@ class LabelMetrics(Sums):
 
 
 class _Probabilities:
-    """Sums over rows of what their probabilities are judged by."""
+    """Sums over rows for the metrics of probabilities."""
 
     def __init__(self) -> None:
         self._loss = 0.0
@@ -184,7 +184,7 @@ class _Probabilities:
         return both
 
     def add(self, log_probabilities: np.ndarray, labels: np.ndarray, predicted: np.ndarray) -> None:
-        """Add rows, of which the labels are known."""
+        """Add rows, whose labels are known."""
         self._rows += len(labels)
         self._loss -= float(log_probabilities[np.arange(len(labels)), labels].sum())
         largest = np.exp(log_probabilities.max(axis=1))

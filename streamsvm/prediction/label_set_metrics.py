@@ -69,10 +69,10 @@ class LabelSetMetrics(Sums):
         The k of precision@k, increasing.
     threshold : float, optional
     n_labels : int, optional
-        One of them or none. By default the threshold is that of the model, if it has one.
+        Give at most one of `threshold` and `n_labels`. By default the model's threshold, if it has one.
     """
 
-    _ADDED = ("_hits", "_true", "_predicted", "_both", "_ranking_loss", "_exact")
+    _SUMS = ("_hits", "_true", "_predicted", "_both", "_ranking_loss", "_exact")
 
     def __init__(self, model: Model, top_k: list[int], threshold: float | None, n_labels: int | None) -> None:
         self._top_k = top_k
@@ -111,7 +111,7 @@ class LabelSetMetrics(Sums):
         return bool(self._true.any())
 
     def evaluation(self, n: int) -> LabelSetEvaluation:
-        """The metrics of all `n` rows that were added."""
+        """Return the metrics of all `n` rows that were added."""
         micro = macro = exact = warning = None
         if self._threshold is None and self._n_labels is None:
             warning = Message(
@@ -139,7 +139,7 @@ class LabelSetMetrics(Sums):
 
 
 def own_classes(rows: Rows, begin: int, scores: np.ndarray) -> np.ndarray:
-    """Which classes are labels of each row, bool, of the shape of its scores."""
+    """Mark the classes that are labels of each row: bool, of the shape of `scores`."""
     own = np.zeros(scores.shape, bool)
     if len(rows.label_indptr):
         ends = rows.label_indptr[begin : begin + len(scores) + 1]
@@ -153,7 +153,7 @@ def own_classes(rows: Rows, begin: int, scores: np.ndarray) -> np.ndarray:
 
 
 def _ranking_loss(scores: np.ndarray, own: np.ndarray) -> float:
-    """The sum of the rows' ranking losses, of scores from high to low."""
+    """Sum the ranking losses of rows whose scores are sorted from high to low."""
     n_own = own.sum(axis=1)
     n_others = scores.shape[1] - n_own
     counted = np.flatnonzero((n_own > 0) & (n_others > 0))

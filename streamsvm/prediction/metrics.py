@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -134,13 +134,15 @@ def evaluate(
     classes = model.record["classes"]
     table = model.costs if costs is None else read_costs(costs, classes)
     class_tree = model.tree if tree is None else read_tree(tree, classes)
-    for_sets = {"threshold": threshold, "n_labels": n_labels}
     for_one = {"costs": costs, "tree": tree}
     if where is None:
         where = str(data) if isinstance(data, str | os.PathLike) else "the data"
-    if model.transitions_ is not None:
-        _check_only_one(top_k)
-    asked = _Asked(top_k, table, class_tree, threshold, n_labels, for_one, for_sets, where, memory // 32)
+    if model.transitions_ is not None and top_k not in (None, [1]):
+        raise SettingsError(
+            "top_k does not apply to a model of sequences, which predicts one label for each row",
+            setting="top_k",
+        )
+    options = _EvaluateOptions(top_k, table, class_tree, threshold, n_labels, for_one, where, memory // 32)
     metrics: LabelMetrics | LabelSetMetrics | None = None
     counts = RowCounts()
     n = 0
@@ -156,8 +158,8 @@ def evaluate(
             there = StoreToScore(
                 absolute(data), label, layer, raw, True, False, memory, None, model.record.get("label")
             )
-            for several, n_rows, sums in score_on_cluster(found, model, there, asked.sums, counts):
-                metrics = metrics or asked.new_metrics(model, several=several)
+            for several, n_rows, sums in score_on_cluster(found, model, there, options.sums, counts):
+                metrics = metrics or options.new_metrics(model, several=several)
                 metrics.add_sums(sums)
                 n += n_rows
                 report("evaluate", n, counts.n_rows)
@@ -170,10 +172,12 @@ def evaluate(
             for rows, _ in read:  # in half of the memory
                 several = bool(len(rows.label_indptr))
                 if rows.n_rows and metrics is None:
-                    metrics = asked.new_metrics(model, several=several)
+                    metrics = options.new_metrics(model, several=several)
                 if several and isinstance(metrics, LabelMetrics):
                     raise ModelError(f"row {n} may have several labels, and the rows before have one each")
-                for begin, scores in asked.scores(model, rows, n, threads):
+                for begin, scores in model.scores(
+                    rows, options.memory, first=n, where=where, workers=threads
+                ):
                     assert metrics is not None
                     metrics.add(rows, begin, scores)
                     if observe is not None:
@@ -193,15 +197,6 @@ def evaluate(
     return result
 
 
-def _check_only_one(top_k: list[int] | None) -> None:
-    """Raise `SettingsError` unless at most the best class is asked for."""
-    if top_k is not None and top_k != [1]:
-        raise SettingsError(
-            "top_k does not apply to a model of sequences, which predicts one label for each row",
-            setting="top_k",
-        )
-
-
 def _check_apply(settings: dict[str, Any], they_have: str) -> None:
     """Raise `SettingsError` if one of the settings, which do not apply, is given."""
     for name, value in settings.items():
@@ -212,8 +207,8 @@ def _check_apply(settings: dict[str, Any], they_have: str) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Asked:
-    """What is measured.
+class _EvaluateOptions:
+    """Checked options of `evaluate`, which workers are given, too.
 
     Attributes
     ----------
@@ -222,8 +217,8 @@ class _Asked:
     tree : ClassTree or None
     threshold, n_labels
         As for `evaluate`.
-    for_one, for_sets : dict
-        The arguments that are for rows with one label each, and with several; None if they are not given.
+    for_one : dict
+        The arguments that are for rows with one label each; None if they are not given.
     where : str
         The name of the data in errors.
     memory : int
@@ -236,12 +231,11 @@ class _Asked:
     threshold: float | None
     n_labels: int | None
     for_one: dict[str, Any]
-    for_sets: dict[str, Any]
     where: str
     memory: int
 
     def new_metrics(self, model: Model, *, several: bool) -> LabelMetrics | LabelSetMetrics:
-        """Metrics of rows that have several labels each, or one; raises an error if they do not fit."""
+        """Return metrics for rows with several labels each, or one; raise an error if options do not fit."""
         if several:
             if model.transitions_ is not None:
                 raise ModelError(
@@ -249,22 +243,16 @@ class _Asked:
                 )
             _check_apply(self.for_one, "have")
             return LabelSetMetrics(model, self.top_k or [1, 3, 5], self.threshold, self.n_labels)
-        _check_apply(self.for_sets, "do not have")
+        _check_apply({"threshold": self.threshold, "n_labels": self.n_labels}, "do not have")
         default = [1, 5] if model.transitions_ is None else [1]
         return LabelMetrics(model, self.top_k or default, self.costs, self.tree)
-
-    def scores(
-        self, model: Model, rows: Rows, first: int, workers: Threads
-    ) -> Iterator[tuple[int, np.ndarray]]:
-        """The scores of rows, from number `first` on, in pieces."""
-        return model.scores(rows, self.memory, first=first, where=self.where, workers=workers)
 
     def sums(
         self, model: Model, rows: Rows, names: np.ndarray, first: int
     ) -> tuple[bool, int, dict[str, Any]]:
-        """Whether rows have several labels, how many rows there are, and the sums over them."""
+        """Sum over rows; return whether they have several labels, the number of rows, and the sums."""
         several = bool(len(rows.label_indptr))
         metrics = self.new_metrics(model, several=several)
-        for begin, scores in self.scores(model, rows, first, Threads()):
+        for begin, scores in model.scores(rows, self.memory, first=first, where=self.where):
             metrics.add(rows, begin, scores)
         return several, rows.n_rows, metrics.sums()

@@ -1,4 +1,4 @@
-"""How often rows of each class are predicted right, and which pairs of classes are confused, by streaming."""
+"""Counts of right predictions by class and of confused pairs of classes, by streaming."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from streamsvm.run.directory import RunDir
 from streamsvm.settings.fit import Settings
 from streamsvm.training.held_out import open_held_out
 
-MOST_PAIRS = 2**20  # of classes that are counted at a time: 16 MB
-_BUFFERED = 2**16  # errors between two merges of their counts
+MAX_PAIRS = 2**20  # of classes that are counted at a time: 16 MB
+_BUFFERED_ERRORS = 2**16  # between two merges of their counts
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcomes:
-    """Counts of what a model predicts for labelled rows.
+    """Counts of a model's predictions for labelled rows.
 
     A row with several labels has as many predictions, the highest-scoring classes. A label that is not among
     them is confused with the highest-scoring class that is no label of the row.
@@ -39,11 +39,11 @@ class Outcomes:
     rows : ndarray of int64, shape (n_classes,)
         Rows that have each class as a label.
     correct : ndarray of int64, shape (n_classes,)
-        Those of them for which it is predicted.
+        Rows of each class for which that class is predicted.
     pairs : ndarray of int64, shape (n, 3)
-        Class, class predicted in its place, and how often: the most frequent pairs first.
+        Class, class predicted in its place, and count: the most frequent pairs first.
     too_low : int
-        By how much the counts of pairs may be too low: more than 0 if there were too many pairs to count all.
+        Upper bound of the error of the counts of pairs, which may be too low if there were too many pairs.
     evaluation : Evaluation or LabelSetEvaluation
     """
 
@@ -65,7 +65,7 @@ class Outcomes:
 
 
 def count_outcomes(model: Model, data: Any, **options: Any) -> Outcomes:
-    """Score labelled data once, and count; data, options and errors are those of `streamsvm.evaluate`.
+    """Score labelled data once and count; data, options and errors are as for `streamsvm.evaluate`.
 
     Memory is that of `evaluate`, 40 bytes a class, and at most 40 MB.
     """
@@ -75,13 +75,13 @@ def count_outcomes(model: Model, data: Any, **options: Any) -> Outcomes:
 
 
 class PairCounts:
-    """Counts of pairs, in bounded memory: those of the frequent ones stay right (Misra & Gries 1982).
+    """Counts of pairs in bounded memory: counts of frequent pairs stay right (Misra & Gries 1982).
 
     Attributes
     ----------
     too_low : int
-        By how much any count may be too low. It is at most the number of pairs added, over half of
-        `MOST_PAIRS`.
+        Upper bound of the error of any count, which may be too low. It is at most the number of pairs added,
+        over half of `MAX_PAIRS`.
     """
 
     def __init__(self) -> None:
@@ -95,11 +95,11 @@ class PairCounts:
         if len(codes):
             self._added.append(codes)
             self._n_added += len(codes)
-        if self._n_added >= _BUFFERED:
+        if self._n_added >= _BUFFERED_ERRORS:
             self._merge()
 
     def most_frequent(self) -> tuple[np.ndarray, np.ndarray]:
-        """Pairs and counts, the largest first; of equal counts the smallest number."""
+        """Return pairs and counts, the largest count first; of equal counts the smallest number."""
         self._merge()
         order = np.lexsort((self._codes, -self._counts))
         return self._codes[order], self._counts[order]
@@ -111,8 +111,8 @@ class PairCounts:
         counts = np.zeros(len(codes), np.int64)
         np.add.at(counts, at, weights)
         self._added, self._n_added = [], 0
-        if len(codes) > MOST_PAIRS:  # half of them stay, and all lose what the largest of the others has
-            half = len(codes) - MOST_PAIRS // 2
+        if len(codes) > MAX_PAIRS:  # half of them stay, less the largest count of the others
+            half = len(codes) - MAX_PAIRS // 2
             lost = int(np.partition(counts, half - 1)[half - 1])
             self.too_low += lost
             stay = counts > lost
@@ -121,7 +121,7 @@ class PairCounts:
 
 
 class _Counter:
-    """Counts the outcomes of rows as they are scored."""
+    """Counter of the outcomes of rows as they are scored."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -163,7 +163,7 @@ class _Counter:
 
 
 def outcomes_of(run: Any, data: Any = None, **options: Any) -> Outcomes:
-    """The outcomes of the model of a run, or of a model, on `data`; by default on the run's validation store.
+    """Count outcomes of the model of a run, or of a model, on `data` or the run's validation store.
 
     `run` is a run directory, a result of training or a model. Options are those of `count_outcomes`.
 
@@ -185,12 +185,12 @@ def outcomes_of(run: Any, data: Any = None, **options: Any) -> Outcomes:
 
 
 def model_of(run: Any) -> Model:
-    """The model of a run directory, a model folder or a result of training; a model is returned as it is."""
+    """Return the model of a run directory, a model folder or a result of training, or a model itself."""
     return as_model(run.model if isinstance(run, FitResult | OnlineResult) else run)
 
 
 def _settings_of(run: Any) -> Settings | None:
-    """The settings of a fit; None of anything else."""
+    """Return the settings of a fit; None for anything else."""
     result = getattr(run, "result", run)  # of a model
     if isinstance(result, FitResult):
         return Settings.from_record(result.settings)

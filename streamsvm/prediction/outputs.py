@@ -15,7 +15,7 @@ import numpy as np
 from streamsvm.base import durable
 from streamsvm.errors import ModelError, Option, Remedy, SettingsError
 
-TABLES = {".csv": ",", ".tsv": "\t", ".parquet": ""}  # suffixes, and what separates the columns
+TABLES = {".csv": ",", ".tsv": "\t", ".parquet": ""}  # suffixes, and separators of the columns
 _GROUP_ROWS = 2**17  # of a row group of Parquet, at most
 _GROUP_BYTES = 2**24
 _FORMULA = re.compile("'*[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")  # also in full width
@@ -23,12 +23,12 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
 
 class Batch(NamedTuple):
-    """The predictions for some rows.
+    """Predictions for some rows.
 
     Attributes
     ----------
     file : str
-        The name of the data that they belong to.
+        Name of the data that the rows belong to.
     names : ndarray of int64 or of str objects, shape (n,)
     codes : ndarray of int64, shape (n, k)
         The predicted classes, best first.
@@ -36,10 +36,10 @@ class Batch(NamedTuple):
         In the model's dtype.
     probabilities : ndarray of float64, shape (n, k), or None
     above : list of int, or None
-        How many of the classes of each row count; None: all.
+        Number of the classes of each row that count; None: all.
     margins : ndarray, shape (n,), or None
-        The score of the predicted class minus the largest of the others; NaN if there are no others. None if
-        nobody wants them.
+        Score of the predicted class minus the largest of the others; NaN if there are no others. None if the
+        output has no margins.
     """
 
     file: str
@@ -51,7 +51,7 @@ class Batch(NamedTuple):
     margins: np.ndarray | None
 
     def without_unused(self) -> Batch:
-        """The same with only as many columns as some row uses: names take more memory than scores."""
+        """Drop the columns that no row uses: names take more memory than scores."""
         if self.above is None:
             return self
         k = max(self.above, default=0)
@@ -60,13 +60,13 @@ class Batch(NamedTuple):
 
 
 class Sink(Protocol):
-    """What takes predictions, batch by batch."""
+    """Output that takes predictions batch by batch."""
 
     def write(self, batch: Batch) -> None: ...
 
 
 class Lines:
-    """A line for each row: the labels, each followed by its score or probability if `scored`."""
+    """Text with a line for each row: the labels, each followed by its score or probability if `scored`."""
 
     def __init__(self, file: TextIO, classes: np.ndarray, *, scored: bool) -> None:
         self._file, self._classes, self._scored = file, classes, scored
@@ -87,7 +87,7 @@ class Lines:
 
 
 def table_columns(top_k: int, *, several: bool, proba: bool) -> list[str]:
-    """The names of the columns of a table of predictions, in order.
+    """List the columns of a table of predictions, in order.
 
     >>> table_columns(2, several=False, proba=False)
     ['row', 'label', 'score', 'margin', 'label_2', 'score_2']
@@ -103,9 +103,9 @@ def table_columns(top_k: int, *, several: bool, proba: bool) -> list[str]:
 
 
 def as_cell(value: Any) -> Any:
-    """A name in CSV: an apostrophe comes before one that a spreadsheet would take for a formula.
+    """Put an apostrophe before a name that a spreadsheet would take for a formula.
 
-    Those begin, after any apostrophes, with one of ``= + - @``, a tab or a line break, as OWASP lists them
+    Formulas begin, after any apostrophes, with one of ``= + - @``, a tab or a line break, as OWASP lists them
     (https://owasp.org/www-community/attacks/CSV_Injection), and are no numbers, which stay as they are.
 
     >>> [as_cell(name) for name in ("=1+1", "-1", "T-cell", "'@a")]
@@ -116,7 +116,7 @@ def as_cell(value: Any) -> Any:
 
 
 class CsvTable:
-    """A table with a heading; numbers have the digits that give them back exactly.
+    """CSV table with a heading; numbers have the digits from which they can be read back exactly.
 
     Names that a spreadsheet would run as formulas are quoted: see `as_cell`.
     """
@@ -133,7 +133,7 @@ class CsvTable:
     def write(self, batch: Batch) -> None:
         columns: list[Any] = [[as_cell(batch.file)] * len(batch.names)] if self._several else []
         columns.append([as_cell(name) for name in batch.names.tolist()])
-        hidden = _beyond(batch)
+        hidden = _below_threshold(batch)
         assert batch.margins is not None
         for place in range(batch.codes.shape[1]):
             numbers = [batch.scores]
@@ -150,7 +150,7 @@ class CsvTable:
 
 
 class ParquetTable:
-    """A Parquet file; call `close` at the end.
+    """Parquet file; call `close` at the end.
 
     With several files the column ``row`` is text, since names may be of both kinds.
     """
@@ -171,7 +171,7 @@ class ParquetTable:
             batch = batch._replace(names=np.array([str(name) for name in batch.names.tolist()], object))
         columns = [arrow.array([batch.file] * len(batch.names), arrow.string())] if self._several else []
         columns.append(self._names(batch.names))
-        hidden = _beyond(batch)
+        hidden = _below_threshold(batch)
         assert batch.margins is not None
         for place in range(batch.codes.shape[1]):
             mask = None if hidden is None else hidden[:, place]
@@ -190,22 +190,18 @@ class ParquetTable:
             self._write_group()
 
     def close(self) -> None:
-        """Write what is left, and the end of the file."""
+        """Write the last row group, and the end of the file."""
         if self._writer is None:  # no rows at all
-            types = {"file": "string", "row": "string" if self._several else "int64"}
-            of_numbers = {"probability": self._arrow.float64(), "label": self._arrow.string()}
-            kinds = [
-                of_numbers.get(name.split("_")[0], self._scores)
-                if name not in types
-                else getattr(self._arrow, types[name])()
-                for name in self._columns
-            ]
+            text, number = self._arrow.string(), self._arrow.float64()
+            row = text if self._several else self._arrow.int64()
+            types = {"file": text, "row": row, "label": text, "probability": number}
+            kinds = [types.get(name.split("_")[0], self._scores) for name in self._columns]
             self._open(self._arrow.schema(list(zip(self._columns, kinds, strict=True))))
         self._write_group()
         self._writer.close()
 
     def abandon(self) -> None:
-        """Close it somehow, or else pyarrow tries when the file is closed already."""
+        """Close the writer without a complete file; else pyarrow tries when the file is closed already."""
         if self._writer is not None:
             with suppress(Exception):
                 self._writer.close()
@@ -225,10 +221,10 @@ class ParquetTable:
 
 
 @contextmanager
-def opened(
+def open_output(
     out: str | os.PathLike[str], model: Any, top_k: int, *, several: bool, scored: bool, proba: bool
 ) -> Iterator[Sink]:
-    """The sink for a path: its suffix says whether it is a table; it is replaced when all is written."""
+    """Open a path, by its suffix as a table or as lines; the path is replaced when all is written."""
     suffix, classes = Path(out).suffix.lower(), model.class_names
     options = {"several": several, "proba": proba}
     if suffix == ".parquet":
@@ -250,7 +246,7 @@ def opened(
 
 
 def check_table(out: Any, top_k: int | None, threshold: float | None) -> None:
-    """Raise `SettingsError` if a table, which has the same columns for each row, would have no end."""
+    """Raise `SettingsError` if a table would need an unknown number of columns."""
     is_table = isinstance(out, str | os.PathLike) and Path(out).suffix.lower() in TABLES
     if is_table and threshold is not None and top_k is None:
         raise SettingsError(
@@ -260,15 +256,15 @@ def check_table(out: Any, top_k: int | None, threshold: float | None) -> None:
         )
 
 
-def _beyond(batch: Batch) -> np.ndarray | None:
-    """Which of the predicted classes do not count, shape (n, k); None if all do."""
+def _below_threshold(batch: Batch) -> np.ndarray | None:
+    """Mark the predicted classes that do not count: bool, shape (n, k); None if all count."""
     if batch.above is None:
         return None
     return np.arange(batch.codes.shape[1]) >= np.array(batch.above, np.int64)[:, None]
 
 
 def _digits(values: np.ndarray) -> np.ndarray:
-    """The shortest texts of floating-point numbers that give them back, as objects; none for NaN."""
+    """Write floating-point numbers as the shortest texts that give them back, as objects; empty for NaN."""
     texts = values.astype(str).astype(object)
     texts[np.isnan(values)] = ""
     return texts

@@ -25,15 +25,15 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError, SettingsError
 from streamsvm.model.model import Model, load_model
 from streamsvm.model.rows_to_score import RowCounts, rows_to_score
-from streamsvm.prediction.outputs import Batch, Lines, Sink, check_table, opened
+from streamsvm.prediction.outputs import Batch, Lines, Sink, check_table, open_output
 from streamsvm.store.added_columns import adding_columns
 
-_UNNAMED = ""  # data that has no name of its own
+_UNNAMED = ""  # name of data in memory
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Predictions(Readable):
-    """The best classes of each row, best first; of equal scores the first class wins.
+    """Best classes of each row, best first; of equal scores the first class wins.
 
     With a threshold rows have different numbers of them, and there is an array of shape (n_labels,) for each.
 
@@ -44,7 +44,7 @@ class Predictions(Readable):
     labels : ndarray, shape (n, top_k), or list of n arrays, or None
         In the type of `Model.classes_`. None if they were written to a file.
     scores : ndarray, shape (n, top_k), or list of n arrays, or None
-        Of these labels, in the model's dtype; their probabilities, in float64, if these were asked for; None
+        Scores of these labels, in the model's dtype; their probabilities, in float64, with `proba`; None
         if they were written to a file.
     out : Path or None
         The file.
@@ -62,7 +62,7 @@ class Predictions(Readable):
 
 
 def _first(values: np.ndarray | list[np.ndarray]) -> list[Any]:
-    """The values of the first rows, without lists where each row has one value, and one row more."""
+    """Return the values of the first rows, without inner lists where each row has one value."""
     rows = [row.tolist() for row in values[:5]]
     one_each = isinstance(values, np.ndarray) and values.shape[1] == 1
     return [row[0] for row in rows] if one_each else rows
@@ -182,16 +182,16 @@ def predict(
     top_k = checked_top_k(top_k)
     if proba:
         model.check_probabilities()
-    if model.transitions_ is not None and (top_k > 1 or threshold is not None):
+    if top_k > 1 or threshold is not None:
         name = "top_k" if threshold is None else "threshold"
-        raise SettingsError(
-            f"{name} does not apply to a model of sequences, which predicts one label for each row",
-            setting=name,
-        )
-    if into is not None and (top_k > 1 or threshold is not None):
-        name = "top_k" if threshold is None else "threshold"
-        raise SettingsError(f"{name} does not apply to columns of obs, one for each row", setting=name)
-    sources = _named(data)
+        if model.transitions_ is not None:
+            raise SettingsError(
+                f"{name} does not apply to a model of sequences, which predicts one label for each row",
+                setting=name,
+            )
+        if into is not None:
+            raise SettingsError(f"{name} does not apply to columns of obs, one for each row", setting=name)
+    sources = _by_name(data)
     n_workers = count_workers(workers)
     top_k = min(top_k, len(model.classes_))
     with ExitStack() as stack:
@@ -201,17 +201,17 @@ def predict(
 
             found = stack.enter_context(Cluster(cluster, workers))
         threads = stack.enter_context(Threads(n_workers))
-        kept = _Kept(model, top_k, proba=proba)
+        kept = _InMemory(model, top_k, proba=proba)
         sink: Sink = kept
         if into is not None:
             sink = stack.enter_context(adding_columns(Path(into), key, model.class_names, force=force))
         elif isinstance(out, str | os.PathLike):
             sink = stack.enter_context(
-                opened(out, model, top_k, several=len(sources) > 1, scored=scores, proba=proba)
+                open_output(out, model, top_k, several=len(sources) > 1, scored=scores, proba=proba)
             )
         elif out is not None:
             sink = Lines(out, model.class_names, scored=scores or proba)
-        detailed = not isinstance(sink, Lines | _Kept)
+        detailed = not isinstance(sink, Lines | _InMemory)
         report = stack.enter_context(shown(progress))
         count = 0
         for file, each in sources.items():
@@ -220,18 +220,18 @@ def predict(
             counts = RowCounts()
             stage = "predict" if len(sources) == 1 else f"predict {printable(file)}"
             batches: Iterator[Batch]
-            wanted = _Wanted(file, where, top_k, threshold, proba, detailed, memory // 32)
+            options = _PredictOptions(file, where, top_k, threshold, proba, detailed, memory // 32)
             if cluster is not None:
                 data_there = StoreToScore(absolute(each), label, layer, raw, False, detailed, memory)
                 batches = itertools.chain.from_iterable(
-                    score_on_cluster(found, model, data_there, wanted.all_batches, counts)
+                    score_on_cluster(found, model, data_there, options.of_block, counts)
                 )
             else:
                 read = rows_to_score(
                     model, each, memory=memory, label=label, layer=layer, raw=raw, labelled=False,
                     groups=groups, named=detailed, where=where, counts=counts,
                 )  # fmt: skip
-                batches = wanted.batches_of(model, read, threads)
+                batches = options.batches(model, read, threads)
             for batch in batches:
                 sink.write(batch)
                 first += len(batch.codes)
@@ -245,19 +245,19 @@ def predict(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Wanted:
-    """What is predicted of each row.
+class _PredictOptions:
+    """Checked options of `predict` for one of the data, which workers are given, too.
 
     Attributes
     ----------
     file : str
-        The name of the data in the predictions.
+        Name of the data in the predictions.
     where : str
-        Its name in errors.
+        Name of the data in errors.
     top_k, threshold, proba
         As for `predict`.
     detailed : bool
-        Whether margins are wanted.
+        Whether to compute margins.
     memory : int
         Bytes that scores may take.
     """
@@ -271,33 +271,39 @@ class _Wanted:
     memory: int
 
     def batches(
-        self, model: Model, rows: Rows, names: np.ndarray, first: int, workers: Threads
+        self, model: Model, read: Iterable[tuple[Rows, np.ndarray]], workers: Threads, first: int = 0
     ) -> Iterator[Batch]:
-        """The predictions for rows, from number `first` on."""
-        pieces = model.scores(rows, self.memory, first=first, where=self.where, workers=workers)
-        for begin, scores in pieces:
-            best = _best_of(
-                model, rows, begin, scores, self.top_k, self.threshold, proba=self.proba,
-                detailed=self.detailed,
-            )  # fmt: skip
-            yield Batch(self.file, names[begin : begin + len(scores)], *best)
-
-    def all_batches(self, model: Model, rows: Rows, names: np.ndarray, first: int) -> list[Batch]:
-        """The same, by one thread."""
-        return list(self.batches(model, rows, names, first, Threads()))
-
-    def batches_of(
-        self, model: Model, read: Iterable[tuple[Rows, np.ndarray]], workers: Threads
-    ) -> Iterator[Batch]:
-        """The predictions for all rows that are read."""
-        first = 0
+        """Predict for all rows that are read, of which the first one has the number `first`."""
         for rows, names in read:
-            yield from self.batches(model, rows, names, first, workers)
+            pieces = model.scores(rows, self.memory, first=first, where=self.where, workers=workers)
+            for begin, scores in pieces:
+                yield self._batch(model, rows, names, begin, scores)
             first += rows.n_rows
 
+    def of_block(self, model: Model, rows: Rows, names: np.ndarray, first: int) -> list[Batch]:
+        """Predict for the rows of one block, in one thread."""
+        return list(self.batches(model, [(rows, names)], Threads(), first))
 
-class _Kept:
-    """Predictions that are kept in memory."""
+    def _batch(self, model: Model, rows: Rows, names: np.ndarray, begin: int, scores: np.ndarray) -> Batch:
+        """Find the best classes of the rows from `begin` on that have these scores."""
+        if self.top_k == 1:
+            codes = np.asarray(model.best_classes(rows, begin, scores)[:, None])
+        else:
+            codes = np.argsort(-scores, axis=1, kind="stable")[:, : self.top_k]  # stable: as argmax
+        of_codes = np.take_along_axis(scores, codes, axis=1)
+        probabilities = above = None
+        if self.proba:
+            probabilities = np.exp(np.take_along_axis(model.log_probabilities(scores), codes, axis=1))
+        if self.threshold is not None:
+            compared = of_codes if probabilities is None else probabilities
+            above = (compared > self.threshold).sum(axis=1).tolist()
+        margins = _margins(scores, codes, of_codes) if self.detailed else None
+        names = names[begin : begin + len(scores)]
+        return Batch(self.file, names, codes, of_codes, probabilities, above, margins)
+
+
+class _InMemory:
+    """Output that keeps predictions in memory."""
 
     def __init__(self, model: Model, top_k: int, *, proba: bool) -> None:
         none = np.zeros((0, top_k))
@@ -326,52 +332,22 @@ class _Kept:
         )
 
 
-def _best_of(
-    model: Model,
-    rows: Rows,
-    begin: int,
-    scores: np.ndarray,
-    top_k: int,
-    threshold: float | None,
-    *,
-    proba: bool,
-    detailed: bool,
-) -> tuple[Any, ...]:
-    """The entries of a `Batch` after the names, of the rows from `begin` on that have these scores.
-
-    With margins if `detailed`.
-    """
-    if top_k == 1:
-        codes = np.asarray(model.best_classes(rows, begin, scores)[:, None])
-    else:
-        codes = _best(scores, top_k)
-    of_codes = np.take_along_axis(scores, codes, axis=1)
-    probabilities = None
-    if proba:
-        probabilities = np.exp(np.take_along_axis(model.log_probabilities(scores), codes, axis=1))
-    above = None
-    if threshold is not None:
-        above = ((of_codes if probabilities is None else probabilities) > threshold).sum(axis=1).tolist()
-    margins = _margins(scores, codes, of_codes) if detailed else None
-    return codes, of_codes, probabilities, above, margins
-
-
 def _margins(scores: np.ndarray, codes: np.ndarray, of_codes: np.ndarray) -> np.ndarray:
-    """The score of the first of `codes` minus the largest of the other classes, shape (n,)."""
-    margins: np.ndarray
-    if codes.shape[1] > 1:
-        margins = of_codes[:, 0] - of_codes[:, 1]
-        return margins
+    """Compute the score of the first of `codes` minus the largest of the other classes, shape (n,)."""
     if scores.shape[1] == 1:
         return np.full(len(scores), np.nan)
-    others = scores.copy()
-    np.put_along_axis(others, codes, -np.inf, axis=1)
-    margins = of_codes[:, 0] - others.max(axis=1)
+    if codes.shape[1] > 1:
+        second = of_codes[:, 1]
+    else:
+        others = scores.copy()
+        np.put_along_axis(others, codes, -np.inf, axis=1)
+        second = others.max(axis=1)
+    margins: np.ndarray = of_codes[:, 0] - second
     return margins
 
 
-def _named(data: Any) -> dict[str, Any]:
-    """Data by names: of several as they are given, of one an empty name unless it is a path."""
+def _by_name(data: Any) -> dict[str, Any]:
+    """Map each input to a display name; "" for a single input in memory."""
     if isinstance(data, Mapping):
         return dict(data)
     if isinstance(data, str | os.PathLike):
@@ -385,7 +361,7 @@ def _named(data: Any) -> dict[str, Any]:
 
 
 def checked_top_k(top_k: Any, name: str = "top_k") -> int:
-    """A number of best classes as int; raises `SettingsError` if it is none, or below 1."""
+    """Return a number of best classes as int; raise `SettingsError` unless it is a whole number from 1 on."""
     try:
         number = operator.index(top_k)
     except TypeError:
@@ -396,7 +372,7 @@ def checked_top_k(top_k: Any, name: str = "top_k") -> int:
 
 
 def checked_threshold(threshold: Any) -> float | None:
-    """A threshold of scores as float, or None; raises `SettingsError` if it is not a finite number."""
+    """Return a threshold of scores as float, or None; raise `SettingsError` unless it is a finite number."""
     if threshold is None:
         return None
     if isinstance(threshold, bool) or not isinstance(threshold, numbers.Real) or not math.isfinite(threshold):
@@ -405,7 +381,7 @@ def checked_threshold(threshold: Any) -> float | None:
 
 
 def as_model(model: Model | str | Path) -> Model:
-    """The model, loaded if it is given by its path."""
+    """Return the model, loaded if it is given by its path."""
     if isinstance(model, Model):
         return model
     if not isinstance(model, str | os.PathLike):
@@ -413,9 +389,3 @@ def as_model(model: Model | str | Path) -> Model:
             f"model must be a Model or the path of one, not {type(model).__name__}", setting="model"
         )
     return load_model(model)
-
-
-def _best(scores: np.ndarray, top_k: int) -> np.ndarray:
-    """Columns of the highest scores of each row, best first, shape (n, top_k)."""
-    best: np.ndarray = np.argsort(-scores, axis=1, kind="stable")[:, :top_k]  # stable: as argmax
-    return best

@@ -1,1 +1,1 @@
-"""The report of a run: what its page says, the pictures in it, and its template."""
+"""Report of a run as an HTML page: its content, pictures and template."""

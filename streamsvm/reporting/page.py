@@ -1,4 +1,4 @@
-"""The report of a run: one HTML file with all that is known of it."""
+"""Report of a run: one HTML file with all that is known of the run."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from streamsvm.settings.fit import Settings
 from streamsvm.training.held_out import open_held_out
 
 _PACKAGES = ("streamsvm", "numpy", "scipy", "numba", "h5py", "zarr", "matplotlib", "jinja2")
-_MOST_ROWS = 30  # of a table
-_MOST_CLASSES = 9  # whose features are shown
-_MOST_FEATURES = 8  # of each
-_MOST_PAIRS = 15  # of confused classes
-_MOST_LETTERS = 2000  # of a text from data
+_MAX_ROWS = 30  # of a table
+_MAX_CLASSES = 9  # whose features are shown
+_MAX_FEATURES = 8  # of each class
+_MAX_PAIRS = 15  # of confused classes
+_MAX_LETTERS = 2000  # of a text from data
 
 
 def report(
@@ -51,7 +51,7 @@ def report(
     It has the objective and the gap by pass and by second, progressive and held-out accuracies, the path of
     `streamsvm tune`, the features that speak most for classes, settings and provenance; with held-out data
     also the most confused pairs of classes, and the accuracy of each class against its frequency. The run may
-    be in progress, interrupted or finished; what it does not have yet is left out, with a sentence. The same
+    be in progress, interrupted or finished; a sentence replaces each part that it does not have yet. The same
     run gives the same bytes.
 
     Parameters
@@ -107,7 +107,7 @@ def report(
 
 
 class _Report:
-    """What is known of a run, and the page that says it."""
+    """All that is known of a run, and the page made of it."""
 
     def __init__(self, run: RunDir, history: History) -> None:
         self._run = run
@@ -127,7 +127,7 @@ class _Report:
         self._pictures = Pictures()
 
     def page(self, data: Any, options: dict[str, Any]) -> str:
-        """The HTML. If `data` is None, the validation store is read, as far as it can be."""
+        """Make the HTML. If `data` is None, the validation store is read, as far as possible."""
         import jinja2
         from markupsafe import Markup
 
@@ -137,7 +137,7 @@ class _Report:
             undefined=jinja2.StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
-            finalize=lambda each: each if isinstance(each, Markup) else shortened(each, _MOST_LETTERS),
+            finalize=lambda each: each if isinstance(each, Markup) else shortened(each, _MAX_LETTERS),
         )
         environment.filters.update(shortened=shortened, number=_number_text, used=_used)
         outcomes = self._outcomes(data, options)
@@ -157,11 +157,11 @@ class _Report:
             confusion=None if outcomes is None else self._confusion(outcomes),
             features=None if self._model is None else self._features(self._model, outcomes),
             provenance=self._provenance(),
-            most_rows=_MOST_ROWS,
+            max_rows=_MAX_ROWS,
         )
 
     def _outcomes(self, data: Any, options: dict[str, Any]) -> Outcomes | None:
-        """Counts on held-out data; None, with a note, if there are none and the caller gave no data."""
+        """Count predictions on held-out data; return None, perhaps with a note, if there is none."""
         if data is not None:
             if self._model is None:
                 raise ModelError(f"{self._run.path} has no model yet, to score data with; leave the data out")
@@ -179,7 +179,7 @@ class _Report:
         return None
 
     def _facts(self, outcomes: Outcomes | None) -> dict[str, str]:
-        """The figures in large letters, of the model where it has them."""
+        """Collect the figures in large letters: the model's own where it has them."""
         passes, rows = self._history.passes, self._history.rows
         last = passes[-1] if passes else rows[-1] if rows else {}
         averaged = self._model is None or bool(self._model.record.get("average"))
@@ -226,24 +226,24 @@ class _Report:
         return {
             "pictures": [self._pictures.draw("Valid accuracy by C", plot.tune_path, self._history)],
             "tried": sorted(tried, key=lambda each: -(number(each, "valid_accuracy") or 0.0)),
-            "left_out": max(len({each["with"] for each in tried}) - plot.MOST_PATHS, 0),
+            "left_out": max(len({each["with"] for each in tried}) - plot.MAX_PATHS, 0),
         }
 
     def _confusion(self, outcomes: Outcomes) -> dict[str, Any]:
-        """Pictures of the most confused classes and of all of them, and the least accurate ones."""
-        pairs = outcomes.pairs[:_MOST_PAIRS]
+        """Draw the most confused classes and the accuracy of all classes; list the least accurate ones."""
+        pairs = outcomes.pairs[:_MAX_PAIRS]
         height = 0.9 + 0.24 * len(pairs)
         draw, names = self._pictures.draw, outcomes.classes
         occurs = np.flatnonzero(outcomes.rows)
         share = outcomes.correct[occurs] / outcomes.rows[occurs]
-        worst = occurs[np.lexsort((-outcomes.rows[occurs], share))][:_MOST_ROWS].tolist()
+        worst = occurs[np.lexsort((-outcomes.rows[occurs], share))][:_MAX_ROWS].tolist()
         instead: dict[int, str] = {}
         of_worst = outcomes.pairs[np.isin(outcomes.pairs[:, 0], worst)]
         for true, predicted, count in of_worst[::-1].tolist():  # so the most frequent one stays
             instead[true] = f"{shortened(names[predicted])} ({count:,})"
         return {
             "pictures": [
-                draw("Most confused classes", plot.confusion, outcomes, n=_MOST_PAIRS, height=height),
+                draw("Most confused classes", plot.confusion, outcomes, n=_MAX_PAIRS, height=height),
                 draw("Accuracy of classes by frequency", plot.class_accuracy, outcomes),
             ],
             "drawn": len(pairs),
@@ -258,14 +258,14 @@ class _Report:
     def _features(self, model: Model, outcomes: Outcomes | None) -> dict[str, Any]:
         names = model.record["classes"]
         k = len(names)
-        if k <= _MOST_CLASSES:
+        if k <= _MAX_CLASSES:
             codes = np.arange(k)
         elif outcomes is not None:
-            codes = np.argsort(-outcomes.rows, kind="stable")[:_MOST_CLASSES]
+            codes = np.argsort(-outcomes.rows, kind="stable")[:_MAX_CLASSES]
         else:
-            codes = np.unique(np.linspace(0, k - 1, _MOST_CLASSES).round().astype(int))
+            codes = np.unique(np.linspace(0, k - 1, _MAX_CLASSES).round().astype(int))
         drawn = [
-            self._pictures.draw(names[code], plot.top_features, model, names[code], n=_MOST_FEATURES)
+            self._pictures.draw(names[code], plot.top_features, model, names[code], n=_MAX_FEATURES)
             for code in codes
         ]
         return {"pictures": drawn, "shown": len(codes), "classes": k}
@@ -307,7 +307,7 @@ def _accuracies(outcomes: Outcomes | None) -> dict[str, str]:
 
 
 def _number_text(record: dict[str, Any], name: str, form: str) -> str:
-    """A number of a record in a format; a hyphen if it has none under this name."""
+    """Format a number of a record; return a hyphen if the record has none under this name."""
     value = number(record, name)
     return "-" if value is None else f"{value:{form}}"
 
@@ -315,14 +315,14 @@ def _number_text(record: dict[str, Any], name: str, form: str) -> str:
 def _used(
     columns: dict[str, tuple[str, str]], records: Sequence[dict[str, Any]]
 ) -> dict[str, tuple[str, str]]:
-    """The columns of a table, names and formats by heading, that any of the records has a number for."""
+    """Select the columns of a table, names and formats by heading, for which any record has a number."""
     return {
         head: at for head, at in columns.items() if any(number(each, at[0]) is not None for each in records)
     }
 
 
 def _setting_text(value: Any) -> str:
-    """A setting as text; of long lists the first 20 values."""
+    """Write a setting as text; of long lists the first 20 values."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):

@@ -17,7 +17,7 @@ _STYLE: Any = {"svg.fonttype": "none", "legend.framealpha": 0.6, "lines.linewidt
 
 
 class Pictures:
-    """Draws the pictures of one page, so that names within the SVG of one differ from those of others."""
+    """Drawer of the pictures of one page, whose SVG names differ from picture to picture."""
 
     def __init__(self) -> None:
         self._drawn = 0
@@ -25,7 +25,7 @@ class Pictures:
     def draw(
         self, title: str, function: Callable[..., Any], *arguments: Any, height: float = 3.0, **options: Any
     ) -> dict[str, Any] | None:
-        """The title and SVG of what a function of `streamsvm.plot` draws; None if it has nothing to draw."""
+        """Let a function of `streamsvm.plot` draw; return title and SVG, or None if it has no data."""
         import matplotlib
         from markupsafe import Markup
         from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""An estimator for scikit-learn."""
+"""Estimator for scikit-learn."""
 
 from streamsvm.sklearn.estimator import StreamSVMClassifier
 

@@ -51,20 +51,15 @@ _SETTINGS = (
     "dtype", "tol", "inner_passes", "average", "gap", "costs", "costs_as", "tree", "split", "splits",
 )  # fmt: skip
 _ONE_PASS = {
-    "passes": 1,
-    "tol": None,
-    "keep_duals": False,
-    "inner_passes": 0,
-    "gap": "none",
-    "first_C": "auto",
+    "passes": 1, "tol": None, "keep_duals": False, "inner_passes": 0, "gap": "none", "first_C": "auto",
     "splits": 1,
-}
+}  # fmt: skip
 _LARGEST_SEED = 2**31 - 1
-_NO_Y: Any = object()  # where there are no labels to check
+_NO_LABELS: Any = object()  # no y to check
 
 
 def _has_probabilities(estimator: StreamSVMClassifier) -> bool:
-    """Whether there are, or will be, probabilities; else `AttributeError` says why not."""
+    """Return True if there are, or will be, probabilities; else raise `AttributeError` with the reason."""
     if hasattr(estimator, "model_"):
         found = estimator.model_.temperature is not None
     else:
@@ -119,8 +114,8 @@ costs_as, tree, split, splits
     classes_ : ndarray of shape (n_classes,)
         In the type of `y`.
     coef_ : ndarray, or sparse array if the model is, shape (n_classes, n_features), or (1, n_features)
-        As scikit-learn's linear classifiers have it: of two classes, those of the second less those of the
-        first. With `transforms` the features are those behind the transforms.
+        Coefficients as in scikit-learn's linear classifiers: for two classes, those of the second minus those
+        of the first. With `transforms` the features are those behind the transforms.
     intercept_ : ndarray of shape (n_classes,) or (1,)
     n_features_in_ : int
     feature_names_in_ : ndarray of str objects, shape (n_features_in_,)
@@ -295,12 +290,12 @@ costs_as, tree, split, splits
         return self
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Scores of the rows of `X`, which is as for `fit`, but no path.
+        """Score the rows of `X`, which is as for `fit`, but no path.
 
         Returns
         -------
         ndarray of shape (n, n_classes), or (n,) if there are two classes
-            Of two classes the second one's score less the first one's.
+            For two classes, the score of the second minus the score of the first.
         """
         with value_errors():
             scores: np.ndarray = self.model_.decision_function(self._checked(X, reset=False))
@@ -332,7 +327,7 @@ costs_as, tree, split, splits
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities of the classes, of the loss ``logistic`` or by `calibrate`, shape (n, n_classes)."""
+        """Compute probabilities, with the loss ``logistic`` or `calibrate`, of shape (n, n_classes)."""
         with value_errors():
             return self.model_.predict_proba(self._checked(X, reset=False))
 
@@ -365,7 +360,7 @@ costs_as, tree, split, splits
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        """What the model is, without how long its training took."""
+        """Return the state without the result of training, which has times and so differs each time."""
         state = super().__getstate__()
         if state.get("_model") is not None:
             state["_model"] = copy.copy(state["_model"])
@@ -377,7 +372,7 @@ costs_as, tree, split, splits
     def _options(
         self, classes: Any = (), *, of_store: bool = False, of_table: bool = False
     ) -> dict[str, Any]:
-        """The arguments of `streamsvm.fit` that the parameters stand for, if the labels are `classes`."""
+        """Translate the parameters to arguments of `streamsvm.fit`, for labels `classes`."""
         steps = [] if self.transforms in (None, NONE) else self.transforms
         steps = steps.split(",") if isinstance(steps, str) else list(steps)
         with_intercept = self.fit_intercept
@@ -428,12 +423,12 @@ costs_as, tree, split, splits
         self.duality_gap_ = None if of_model is None else of_model.get("gap")
         return self
 
-    def _checked(self, X: Any, y: Any = _NO_Y, *, reset: bool = True) -> Any:
-        """`X`, and `y` if it is given, as scikit-learn checks them; names of columns stay with `X`."""
-        if hasattr(X, "var_names") or (y is _NO_Y and isinstance(X, str | os.PathLike)):
-            return X if y is _NO_Y else (X, np.asarray(y))
+    def _checked(self, X: Any, y: Any = _NO_LABELS, *, reset: bool = True) -> Any:
+        """Let scikit-learn check `X`, and `y` if it is given; keep the names of columns with `X`."""
+        if hasattr(X, "var_names") or (y is _NO_LABELS and isinstance(X, str | os.PathLike)):
+            return X if y is _NO_LABELS else (X, np.asarray(y))
         kinds = {"accept_sparse": "csr", "dtype": np.dtype(self.dtype), "reset": reset}
-        if y is _NO_Y:
+        if y is _NO_LABELS:
             checked = validate_data(self, X, **kinds)
         else:
             checked, y = validate_data(self, X, y, **kinds)
@@ -441,4 +436,4 @@ costs_as, tree, split, splits
         names = getattr(self, "feature_names_in_", None)
         if names is not None:
             checked = NamedMatrix(checked, names)
-        return checked if y is _NO_Y else (checked, y)
+        return checked if y is _NO_LABELS else (checked, y)

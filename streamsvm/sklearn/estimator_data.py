@@ -1,4 +1,4 @@
-"""What the scikit-learn estimator does with data before the library has it."""
+"""Checks and preparation of data for the scikit-learn estimator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from streamsvm.errors import InputError, SettingsError
 
 @contextlib.contextmanager
 def value_errors() -> Iterator[None]:
-    """Raise what scikit-learn expects for wrong data and settings."""
+    """Turn errors of data and settings into `ValueError`, which scikit-learn expects."""
     try:
         yield
     except (InputError, SettingsError) as error:
@@ -22,7 +22,7 @@ def value_errors() -> Iterator[None]:
 
 
 class NamedMatrix(NamedTuple):
-    """A matrix whose columns have names, which the library takes for a DataFrame of numbers."""
+    """Matrix with named columns, which the library takes for a DataFrame of numbers."""
 
     X: Any
     columns: Any
@@ -32,19 +32,19 @@ class NamedMatrix(NamedTuple):
 
 
 def without_names(X: Any) -> Any:
-    """The matrix itself."""
+    """Return the matrix without names of columns."""
     return X.X if isinstance(X, NamedMatrix) else X
 
 
 def part_of_rows(X: Any, rows: np.ndarray) -> Any:
-    """The rows of a matrix for which `rows`, bool, is True."""
+    """Select the rows of a matrix for which `rows`, bool, is True."""
     if rows.all():
         return X
     return NamedMatrix(X.X[rows], X.columns) if isinstance(X, NamedMatrix) else X[rows]
 
 
 def rows_to_train_on(y: np.ndarray, calibrate: float | None, random_state: Any) -> np.ndarray:
-    """Which rows to train on, bool, shape (n,): all but a share `calibrate`, and one of each class."""
+    """Mark the rows to train on, bool, shape (n,): all but a share `calibrate`, and one of each class."""
     kept = np.ones(len(y), bool)
     if calibrate is None:
         return kept

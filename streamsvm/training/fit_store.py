@@ -76,10 +76,11 @@ def fit_store(
         raw = stack.enter_context(open_to_train(paths, settings))
         settings = with_transform(settings, raw.meta.get("encoding"))
         if cluster is not None:
-            from streamsvm.cluster.client import check_splits, started
+            from streamsvm.cluster.client import check_splits
+            from streamsvm.cluster.local_workers import running_cluster
 
             check_splits(settings.splits)
-            cluster, workers = stack.enter_context(started(cluster, workers, settings.splits))
+            cluster, workers = stack.enter_context(running_cluster(cluster, workers, settings.splits))
         if fitted is None:
             asked = parse_transforms(settings.transform)
             [fitted] = fit_to_store(

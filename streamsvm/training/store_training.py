@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamsvm.base.threads import Threads, WorkersLost
-from streamsvm.cluster import worker as on_worker
+from streamsvm.cluster import worker
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
 from streamsvm.data.memory_plan import Plan, dual_id_dtype
@@ -91,10 +91,10 @@ class StoreRun:
         self._warnings = self.workers.check(self.data)
         folder = self.run.path.absolute()
         with sample_file(folder if folder.exists() else folder.parent) as sample:
-            for worker, problem in self.workers.on_each(why_out_of_reach, sample).items():
+            for address, problem in self.workers.on_each(why_out_of_reach, sample).items():
                 if problem is not None:
                     raise ClusterError(
-                        f"the worker {worker} cannot write to the run directory {folder}: {problem}",
+                        f"the worker {address} cannot write to the run directory {folder}: {problem}",
                         remedy=Remedy("put it on a file system that all machines share, at the same path"),
                     )
 
@@ -104,7 +104,7 @@ class StoreRun:
             return self._train(trainer)
         finally:
             if not isinstance(self.workers, Threads):  # they close the store and the logs of this run
-                self.workers.tell(on_worker.close, self.workers.token)
+                self.workers.tell(worker.close, self.workers.token)
 
     def _train(self, trainer: Fit | None) -> FitResult:
         times, before = 0, None

@@ -1,1 +1,1 @@
-"""The search for C and other settings."""
+"""Search for C and other settings."""

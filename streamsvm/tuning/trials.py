@@ -38,7 +38,7 @@ class Trial(NamedTuple):
     name : str
         Of its run directory, and in reports.
     candidate, part : int
-        Which of the settings, and which of the parts of the rows, counted from 0.
+        Numbers, counted from 0, of the settings that are tried and of the part of the rows that is held out.
     settings : Settings
     """
 
@@ -60,7 +60,7 @@ class StoreSearch:
     every : Interval
     callbacks : Callbacks
     given : mapping
-        ``costs`` and ``tree`` that are not files, by name.
+        Values of ``costs`` and ``tree`` that are not files, by name.
     workers : int, optional
         Threads of trainings that are split; or workers of the cluster to wait for.
     cluster : str or path, optional
@@ -87,9 +87,9 @@ class StoreSearch:
         self._transforms: dict[tuple[str | None, str | None], FittedTransforms] = {}
 
     def begin(self, trials: Sequence[Trial], *, passes: int, force: bool) -> None:
-        """Make the folder of the search, or find that an earlier one has the same settings and data.
+        """Make the folder of the search, or check that an earlier one has the same settings and data.
 
-        `passes` are those of the training with the best settings.
+        `passes` is the number of passes of the training with the best settings.
         """
         run, settings = self._run, trials[0].settings
         check_place(run)
@@ -117,7 +117,7 @@ class StoreSearch:
             durable.write_atomic(run.tuning, json.dumps(format.sealed(asked), indent=1).encode())
 
     def _check_asked(self, asked: Mapping[str, Any]) -> None:
-        """Raise `RunError` unless an earlier search was asked for the same."""
+        """Raise `RunError` unless the record of an earlier search is equal to `asked`."""
         run, begins_anew = self._run, Option("force", True)
         try:
             found = durable.read_record(run.tuning)
@@ -137,7 +137,7 @@ class StoreSearch:
         raise RunError(f"{run.path} was begun by tune with other settings or data", remedy=others)
 
     def known(self) -> list[dict[str, Any]]:
-        """What an earlier search has found, before it was interrupted."""
+        """Read the results of an earlier search that was interrupted."""
         if not self._run.tuned.exists():
             return []
         try:
@@ -151,14 +151,14 @@ class StoreSearch:
             remedy = Remedy("{} begins anew", Option("force", True))
             raise RunError(f"{self._run.tuned} is damaged", remedy=remedy) from None
 
-    def keep(self, rows: Sequence[Mapping[str, Any]], trials: Sequence[Trial]) -> None:
-        """Write what was found, and remove the runs of `trials`, which it was found of."""
+    def save(self, rows: Sequence[Mapping[str, Any]], trials: Sequence[Trial]) -> None:
+        """Save the results, and delete the run directories of the finished `trials`."""
         durable.write_atomic(self._run.tuned, "".join(json.dumps(row) + "\n" for row in rows).encode())
         for trial in trials:
             durable.remove(self._run.trials / trial.name)
 
     def results(self, trials: Sequence[Trial]) -> Iterator[FitResult]:
-        """The result of each training, in their order."""
+        """Train each trial, and yield the results in their order."""
         if not trials:
             return
         self._parts = list(dict.fromkeys([None, *(trial.settings.hold_out for trial in trials)]))
@@ -178,7 +178,7 @@ class StoreSearch:
         return dataclasses.replace(self._callbacks, report=report)
 
     def train(self, settings: Settings) -> tuple[FitResult, None]:
-        """Train with the best settings, on all rows and with all of the memory."""
+        """Train with the best settings, on all rows."""
         durable.remove(self._run.trials)
         return self._fit(self._run.path, settings, self._callbacks, tuned=True), None
 
@@ -192,16 +192,16 @@ class StoreSearch:
         )  # fmt: skip
 
     def automatic_c(self, settings: Settings) -> float:
-        """The C that a training with the settings would choose."""
+        """Return the C that a training with the settings would choose."""
         with open_to_train(self._paths, settings) as raw:
             transforms = self._fitted(settings).transforms
             return choose_c(TransformedStore(raw, transforms), transforms, settings)[0].C
 
     def _fitted(self, settings: Settings) -> FittedTransforms:
-        """The transforms of the settings, fitted to the rows that are trained on.
+        """Fit the transforms of the settings to the rows that are trained on.
 
-        One reading serves all trainings with the same transforms, whatever part they hold out; where memory
-        has no room for the statistics of all, each has a reading of its own.
+        One reading serves all trainings with the same transforms, whatever part they hold out; if memory
+        has no room for the statistics of all parts, each has a reading of its own.
         """
         wanted = settings.transform, settings.hold_out
         if wanted not in self._transforms:

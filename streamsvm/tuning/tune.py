@@ -33,9 +33,9 @@ from streamsvm.training import fit_arrays
 from streamsvm.training.trainer import Callbacks
 from streamsvm.tuning.trials import StoreSearch, Trial
 
-_AROUND_AUTO = tuple(2.0**power for power in range(-4, 6))
+_AUTO_FACTORS = tuple(2.0**power for power in range(-4, 6))
 _HOLD_OUT = "1/10"
-_FURTHER = 4  # values of C that a search shall go on with
+_SUGGESTED_VALUES = 4  # of C, to go on with
 
 
 def tune(
@@ -64,8 +64,8 @@ def tune(
 ) -> TuneResult:
     """Choose C, and a loss, margin and transforms if several are given, and train with the best.
 
-    A store is tried in the folder ``tune`` of `out`, which goes when the best model is trained in `out`.
-    Called again after an interruption, it goes on.
+    Trainings on a store have run directories in the folder ``tune`` of `out`, which is deleted before the
+    best model is trained in `out`. After an interruption, the same call goes on.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def tune(
     folds : int, optional
         Measure on each of so many parts, with as many trainings on the others; the mean counts.
     hold_out : str, optional
-        The part of the rows that is held out, such as "1/10", the default.
+        Part of the rows to hold out, such as "1/10", the default.
     valid : path, optional
         Store to measure on instead of rows that are held out.
     passes_each : int
@@ -148,14 +148,15 @@ def tune(
         if paths is None:
             if y is None and settings.get("label") is None:
                 raise SettingsError("y is missing: give one label for each row", setting="y")
-            search: _Search = _ArraySearch(data, y, groups, callbacks, tables, count_workers(workers))
+            search: _Search = _ArraySearch((data, y, groups), callbacks, tables, count_workers(workers))
         else:
             assert out is not None
             if cluster is not None:  # one for all trainings
-                from streamsvm.cluster.client import check_splits, started
+                from streamsvm.cluster.client import check_splits
+                from streamsvm.cluster.local_workers import running_cluster
 
                 check_splits(chosen.splits)
-                cluster, workers = stack.enter_context(started(cluster, workers, chosen.splits))
+                cluster, workers = stack.enter_context(running_cluster(cluster, workers, chosen.splits))
             search = StoreSearch(
                 paths, Path(out), Interval(checkpoint_every), callbacks, tables, workers, cluster
             )
@@ -176,7 +177,7 @@ def tune(
                 for *each, factor in zip(*found, grid.factors, strict=True)
             ]
             rows += new
-            search.keep(rows, own)
+            search.save(rows, own)
             for row in new:
                 callbacks.report({"event": "tried", **row})
         # Of equal ones the first: the smallest C.
@@ -185,9 +186,7 @@ def tune(
         _warn_of_end(rows[candidate * len(grid.factors) :][: len(grid.factors)], step, paths, out)
         on_path = get_loss(str({**common, **candidates[candidate]}["loss"])).linear_duals
         chosen = Settings(
-            **{**common, **candidates[candidate], "valid": None},
-            C=rows[best]["C"],
-            passes=passes,
+            **{**common, **candidates[candidate], "valid": None}, C=rows[best]["C"], passes=passes
         )
         result, model = search.train(chosen)
         return TuneResult(
@@ -206,7 +205,7 @@ def _warn_of_end(
         return
     C = tried[best]["C"]
     step = C / tried[1 if best == 0 else -2]["C"]
-    further = ",".join(f"{value:.4g}" for value in sorted(C * step**n for n in range(_FURTHER)))
+    further = ",".join(f"{value:.4g}" for value in sorted(C * step**n for n in range(_SUGGESTED_VALUES)))
     problem = f"the best C, {C:.4g}, is the {'smallest' if best == 0 else 'largest'} that was tried"
     options = (Option("C", further), *([] if out is None else [Option("out", f"{out}-2")]))
     data = paths[0] if paths and len(paths) == 1 else None
@@ -222,9 +221,9 @@ class Grid:
 
 
 def parse_grid(values: Any) -> Grid:
-    """The grid that `tune` describes; raises `SettingsError` if it is none."""
+    """Parse the values of C as `tune` describes them; raise `SettingsError` if that is impossible."""
     if isinstance(values, str) and values == AUTO:
-        return Grid(AUTO, _AROUND_AUTO)
+        return Grid(AUTO, _AUTO_FACTORS)
     found: list[float] = []
     try:
         if isinstance(values, str) and ":" in values:
@@ -244,7 +243,7 @@ def parse_grid(values: Any) -> Grid:
 
 
 def _power(text: str) -> tuple[float, float]:
-    """A number, which may be written as a power, and the base of the power; 2 without one."""
+    """Parse a number, perhaps written as a power; return it and the base of the power, or 2."""
     base, is_power, exponent = text.strip().partition("^")
     if not is_power:
         return float(base), 2.0
@@ -257,7 +256,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _parts(folds: int | None, hold_out: str | None, valid: Any) -> list[str | None]:
-    """The parts of the rows to hold out, each in a training of its own."""
+    """List the parts of the rows to hold out, each in a training of its own."""
     given = [name for name, value in (("folds", folds), ("hold_out", hold_out), ("valid", valid)) if value]
     if len(given) > 1:
         raise SettingsError(f"{' and '.join(given)} exclude one another", setting=given[0])
@@ -273,7 +272,7 @@ def _parts(folds: int | None, hold_out: str | None, valid: Any) -> list[str | No
 def _trials(
     candidate: int, grid: Grid, passes_each: int, parts: Sequence[str | None], common: Mapping[str, Any]
 ) -> list[Trial]:
-    """The trainings of a candidate: for each part one path, or one for each C if the loss has no path."""
+    """List the trainings of a candidate: one path for each part, or one for each C if the loss has none."""
     if get_loss(str(common["loss"])).linear_duals:
         paths = [",".join(map(repr, grid.factors))]
     else:
@@ -282,16 +281,14 @@ def _trials(
     for at, part in enumerate(parts):
         for number, path in enumerate(paths, 1):
             passes = passes_each * len(grid.factors) // len(paths)
-            settings = Settings(
-                **common, C=grid.C, C_path=path, passes=passes, hold_out=part, gap="none",
-            )  # fmt: skip
+            settings = Settings(**common, C=grid.C, C_path=path, passes=passes, hold_out=part, gap="none")
             name = f"{candidate + 1}-{at + 1}" + (f"-{number}" if len(paths) > 1 else "")
             trials.append(Trial(name, candidate, at, settings))
     return trials
 
 
 def _measured(result: FitResult) -> Iterator[dict[str, Any]]:
-    """What a path found of each C."""
+    """Yield the results for each C of a path."""
     passes, seconds = 0, 0.0
     for record in result.history:
         passes, seconds = passes + 1, seconds + record["seconds"]
@@ -301,7 +298,7 @@ def _measured(result: FitResult) -> Iterator[dict[str, Any]]:
 
 
 def _mean(folds: Sequence[Mapping[str, Any]], shown: Mapping[str, Any], C: float) -> dict[str, Any]:
-    """What was found of one setting in all folds."""
+    """Average the results for one setting over all folds."""
     return {
         "C": C,
         "settings": dict(shown),
@@ -311,27 +308,19 @@ def _mean(folds: Sequence[Mapping[str, Any]], shown: Mapping[str, Any], C: float
     }
 
 
+@dataclasses.dataclass
 class _ArraySearch:
-    """Trainings on a matrix."""
+    """Trainings on a matrix, with the methods of `StoreSearch`."""
 
-    def __init__(
-        self,
-        X: Any,
-        y: Any,
-        groups: Any,
-        callbacks: Callbacks,
-        tables: Mapping[str, Any],
-        workers: int,
-    ) -> None:
-        self._data = X, y, groups
-        self._callbacks = callbacks
-        self._tables = tables
-        self._workers = workers
+    data: tuple[Any, Any, Any]  # X, y and groups
+    callbacks: Callbacks
+    tables: Mapping[str, Any]
+    workers: int
 
     def known(self) -> list[dict[str, Any]]:
         return []
 
-    def keep(self, rows: Sequence[Mapping[str, Any]], trials: Sequence[Trial]) -> None:
+    def save(self, rows: Sequence[Mapping[str, Any]], trials: Sequence[Trial]) -> None:
         pass
 
     def results(self, trials: Sequence[Trial]) -> Iterator[FitResult]:
@@ -341,7 +330,7 @@ class _ArraySearch:
             yield result
 
     def automatic_c(self, settings: Settings) -> float:
-        return fit_arrays.automatic_c(*self._data, settings, self._tables)
+        return fit_arrays.automatic_c(*self.data, settings, self.tables)
 
     def train(self, settings: Settings) -> tuple[FitResult, Model | None]:
         model = self._fit(settings, tuned=True)
@@ -350,7 +339,7 @@ class _ArraySearch:
 
     def _fit(self, settings: Settings, *, tuned: bool = False) -> Model:
         return fit_arrays.fit_matrix(
-            *self._data, settings, callbacks=self._callbacks, given=self._tables, workers=self._workers,
+            *self.data, settings, callbacks=self.callbacks, given=self.tables, workers=self.workers,
             tuned=tuned,
         )  # fmt: skip
 

@@ -22,17 +22,17 @@ import streamsvm
 from streamsvm.errors import ClusterError, Interrupted, SettingsError, StreamsvmError
 
 distributed = pytest.importorskip("distributed")
-from streamsvm.cluster import client as cluster_module  # noqa: E402
+from streamsvm.cluster.client import Limits  # noqa: E402
 from streamsvm.training.parallel.split_learner import SplitLearner  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # Dask has warnings of its own
 
-LIMITS = cluster_module.Limits(connect=20.0, task=60.0)
+LIMITS = Limits(connect=20.0, task=60.0)
 
 
 @pytest.fixture(autouse=True)
 def limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_module, "LIMITS", LIMITS)
+    monkeypatch.setattr("streamsvm.cluster.client.LIMITS", LIMITS)
 
 
 @pytest.fixture(scope="module")
@@ -286,7 +286,7 @@ def test_two_workers_are_killed_at_once(store: Path, tmp_path: Path) -> None:
 def test_a_worker_that_hangs_ends_the_run_with_one_line_and_it_resumes(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_module, "LIMITS", LIMITS._replace(task=3.0))
+    monkeypatch.setattr("streamsvm.cluster.client.LIMITS", LIMITS._replace(task=3.0))
     fit(store, tmp_path / "whole", BY_CLASSES)
     run = tmp_path / "run"
     with start(2) as cluster:
@@ -313,7 +313,7 @@ def test_a_cluster_that_ends_leaves_a_run_that_resumes(
         if stage == "pass 2":
             cluster.close()
 
-    monkeypatch.setattr(cluster_module, "LIMITS", LIMITS._replace(connect=3.0))
+    monkeypatch.setattr("streamsvm.cluster.client.LIMITS", LIMITS._replace(connect=3.0))
     with pytest.raises(StreamsvmError, match="resume") as raised:
         streamsvm.fit(
             store, out=run, **BY_ROWS, cluster=cluster.scheduler_address, progress=progress,
@@ -388,7 +388,7 @@ def refusal(store: Path, tmp_path: Path, **given: Any) -> str:
 
 
 def test_no_scheduler_is_there(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_module, "LIMITS", LIMITS._replace(connect=1.0))
+    monkeypatch.setattr("streamsvm.cluster.client.LIMITS", LIMITS._replace(connect=1.0))
     for address in ("tcp://127.0.0.1:9", "nonsense://x", str(tmp_path / "none.json")):
         assert f"no Dask scheduler at {address}" in refusal(store, tmp_path, cluster=address)
     damaged = tmp_path / "scheduler.json"
@@ -399,7 +399,7 @@ def test_no_scheduler_is_there(store: Path, tmp_path: Path, monkeypatch: pytest.
 def test_too_few_workers_come(
     store: Path, local: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_module, "LIMITS", LIMITS._replace(connect=1.0))
+    monkeypatch.setattr("streamsvm.cluster.client.LIMITS", LIMITS._replace(connect=1.0))
     message = refusal(store, tmp_path, cluster=local.scheduler_address, workers=3)
     assert "has 2 workers, and 3 did not come" in message
 

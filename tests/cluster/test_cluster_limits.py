@@ -13,7 +13,7 @@ from run_files import model_bytes
 from scipy.sparse import csr_matrix
 
 import streamsvm
-from streamsvm.cluster import client as cluster_module
+from streamsvm.cluster.client import Limits
 from streamsvm.errors import ClusterError
 
 distributed = pytest.importorskip("distributed")
@@ -23,7 +23,7 @@ BY_ROWS: dict[str, Any] = {"split": "rows", "splits": 2, "passes": 2, "C": 0.1, 
 
 @pytest.fixture(autouse=True)
 def limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_module, "LIMITS", cluster_module.Limits(connect=20.0, task=20.0))
+    monkeypatch.setattr("streamsvm.cluster.client.LIMITS", Limits(connect=20.0, task=20.0))
 
 
 @pytest.fixture(scope="module")

@@ -14,14 +14,12 @@ from helpers import make_problem, make_store
 from run_files import model_bytes
 
 import streamsvm
-from streamsvm.cluster import client as cluster_module
 from streamsvm.errors import ClusterError, Interrupted, RunError
 from streamsvm.run import weights
 from streamsvm.run.directory import RunDir
 
 distributed = pytest.importorskip("distributed")
-from streamsvm.cluster import weights as on_cluster  # noqa: E402
-from streamsvm.cluster.client import Cluster  # noqa: E402
+from streamsvm.cluster.client import Cluster, Limits  # noqa: E402
 from streamsvm.cluster.tasks import WeightShard  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # Dask has warnings of its own
@@ -33,7 +31,7 @@ EACH = pytest.mark.parametrize("settings", [BY_CLASSES, BY_ROWS], ids=["classes"
 
 @pytest.fixture(autouse=True)
 def limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_module, "LIMITS", cluster_module.Limits(connect=20.0, task=60.0))
+    monkeypatch.setattr("streamsvm.cluster.client.LIMITS", Limits(connect=20.0, task=60.0))
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +201,7 @@ def test_after_many_tasks_there_is_a_commit(
     store: Path, local: Any, tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that tasks do not depend on all earlier ones."""
-    monkeypatch.setattr(on_cluster, "_LONGEST_GRAPH", 1)
+    monkeypatch.setattr("streamsvm.cluster.weights._MAX_GRAPH_TASKS", 1)
     settings = {**settings, "gap": "none"}
     result = fit(store, tmp_path / "run", settings, cluster=local.scheduler_address)
     assert result.checkpoints >= 12  # of 12 blocks

@@ -25,8 +25,7 @@ from run_files import model_bytes
 import streamsvm
 from streamsvm.base.format import LOG_HEADER
 from streamsvm.base.threads import WorkersLost
-from streamsvm.cluster import client as cluster_module
-from streamsvm.cluster import worker as on_worker
+from streamsvm.cluster import client, worker
 from streamsvm.errors import ClusterError, Interrupted, RunError
 from streamsvm.kernels.duals import RowDuals
 from streamsvm.run import shared_folder
@@ -50,7 +49,7 @@ EACH = pytest.mark.parametrize("settings", [BY_CLASSES, BY_ROWS], ids=["classes"
 
 @pytest.fixture(autouse=True)
 def limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_module, "LIMITS", Limits(connect=20.0, task=60.0))
+    monkeypatch.setattr("streamsvm.cluster.client.LIMITS", Limits(connect=20.0, task=60.0))
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +157,7 @@ def test_a_worker_is_killed_long_after_the_last_commit(
 def test_all_workers_go_between_two_blocks(
     store: Path, tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_module, "LIMITS", Limits(connect=3.0, task=20.0))
+    monkeypatch.setattr("streamsvm.cluster.client.LIMITS", Limits(connect=3.0, task=20.0))
     with start(1) as cluster:
 
         def progress(stage: str, done: int, total: int | None) -> None:
@@ -174,8 +173,9 @@ def test_all_workers_go_between_two_blocks(
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
 
 
-def test_the_scheduler_goes_and_the_client_gives_it_up() -> None:
-    with start(1) as cluster, Cluster(cluster.scheduler_address, 1, 2, Limits(connect=1.0)) as workers:
+def test_the_scheduler_goes_and_the_client_gives_it_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamsvm.cluster.client.LIMITS", Limits(connect=1.0))
+    with start(1) as cluster, Cluster(cluster.scheduler_address, 1, 2) as workers:
         workers.hold(1)
         cluster.close()
         while workers._client.status != "closed":
@@ -260,7 +260,7 @@ def test_workers_keep_nothing_open_of_a_run_that_has_ended(
 
 def what_is_open() -> tuple[str, ...]:
     names = [os.readlink(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd") if _is_link(n)]
-    return *on_worker._opened, *(name for name in names if "duals-" in name)
+    return *worker._open, *(name for name in names if "duals-" in name)
 
 
 def _is_link(n: str) -> bool:
@@ -282,7 +282,7 @@ def test_workers_close_what_a_killed_command_had_open(store: Path, tmp_path: Pat
 
 
 def look_often() -> None:
-    on_worker._LEFT = 0.1
+    worker._IDLE_SECONDS = 0.1
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
@@ -313,21 +313,26 @@ def test_two_runs_at_once_write_one_log_a_pass_and_worker(store: Path, local: An
 # -- waiting ---------------------------------------------------------------------------------------
 
 
-def test_training_waits_for_long_tasks_whose_workers_are_heard_of(local: Any) -> None:
+def test_training_waits_for_long_tasks_whose_workers_are_heard_of(
+    local: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Cluster(local.scheduler_address, None, 2) as cluster:
         cluster.on_each(is_here)  # they import this module, and give no sign of life meanwhile
-    with Cluster(local.scheduler_address, None, 2, Limits(connect=20, task=2.0)) as cluster:
+    monkeypatch.setattr("streamsvm.cluster.client.LIMITS", Limits(connect=20, task=2.0))
+    with Cluster(local.scheduler_address, None, 2) as cluster:
         tasks = [cluster.task("long", sleep_for, seconds) for seconds in (3.0, 0.0)]
         assert cluster.results(cluster.start(tasks)) == [3.0, 0.0]
-    with Cluster(local.scheduler_address, None, 2, Limits(connect=20, task=2.0, busy=2.0)) as cluster:
+    monkeypatch.setattr("streamsvm.cluster.client.LIMITS", Limits(connect=20, task=2.0, busy=2.0))
+    with Cluster(local.scheduler_address, None, 2) as cluster:
         tasks = [cluster.task("too long", sleep_for, 10.0)]
         with pytest.raises(WorkersLost, match="no task ended for 2 seconds"):
             cluster.results(cluster.start(tasks))
 
 
-def test_a_task_is_not_waited_for_when_all_workers_have_gone() -> None:
+def test_a_task_is_not_waited_for_when_all_workers_have_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own limit is far longer than that for a worker to come."""
-    with start(1) as cluster, Cluster(cluster.scheduler_address, 1, 2, Limits(connect=1.0)) as workers:
+    monkeypatch.setattr("streamsvm.cluster.client.LIMITS", Limits(connect=1.0))
+    with start(1) as cluster, Cluster(cluster.scheduler_address, 1, 2) as workers:
         tasks = workers.start([workers.task("long", sleep_for, 600.0)])
         cluster.scale(0)
         with pytest.raises(ClusterError, match="has 0 workers, and 1 did not come in 1 seconds"):
@@ -335,7 +340,7 @@ def test_a_task_is_not_waited_for_when_all_workers_have_gone() -> None:
 
 
 def test_a_check_does_not_wait_for_a_worker_that_has_gone() -> None:
-    with start(1) as cluster, Cluster(cluster.scheduler_address, 1, 2, Limits(connect=20.0)) as workers:
+    with start(1) as cluster, Cluster(cluster.scheduler_address, 1, 2) as workers:
         (worker,) = cluster.workers.values()
         os.kill(worker.process.pid, signal.SIGKILL)  # the next one has another address
         assert list(workers.on_each(is_here).values()) == [True]
@@ -349,8 +354,8 @@ def is_here() -> bool:
 def test_who_wants_to_stop_does_not_wait_for_a_worker_that_hangs(
     what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_module, "_SILENT", 1.0)
-    monkeypatch.setattr(cluster_module, "_GOODBYE", 0.5)
+    monkeypatch.setattr("streamsvm.cluster.client._SILENT_SECONDS", 1.0)
+    monkeypatch.setattr("streamsvm.cluster.client.CLOSE_SECONDS", 0.5)
     with start(1) as cluster, Cluster(cluster.scheduler_address, 1, 2) as workers:
         (worker,) = cluster.workers.values()
         os.kill(worker.process.pid, signal.SIGSTOP)
@@ -372,8 +377,8 @@ def test_who_wants_to_stop_does_not_wait_for_a_worker_that_hangs(
 def test_a_run_stops_while_a_worker_hangs_and_goes_on_from_its_last_commit(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_module, "_SILENT", 1.0)
-    monkeypatch.setattr(cluster_module, "_GOODBYE", 0.5)
+    monkeypatch.setattr("streamsvm.cluster.client._SILENT_SECONDS", 1.0)
+    monkeypatch.setattr("streamsvm.cluster.client.CLOSE_SECONDS", 0.5)
     hanging: list[int] = []
     with start(2) as cluster:
 
@@ -408,13 +413,15 @@ def test_a_local_worker_that_is_killed_while_it_starts_ends_with_one_line(
 
 
 def test_a_clock_that_is_set_back_ends_with_one_line(local: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = cluster_module._clock
-    with Cluster(local.scheduler_address, None, 2, Limits(connect=0.5, task=100.0)) as cluster:
+    clock = client._clock_offset
+    monkeypatch.setattr("streamsvm.cluster.client.LIMITS", Limits(connect=0.5, task=100.0))
+    with Cluster(local.scheduler_address, None, 2) as cluster:
         tasks = cluster.start([cluster.task("task", sleep_for, 3.0)])
-        monkeypatch.setattr(cluster_module, "_clock", lambda: clock() - 3600)
+        monkeypatch.setattr("streamsvm.cluster.client._clock_offset", lambda: clock() - 3600)
         with pytest.raises(ClusterError, match="since the clock was set back by 3600 seconds: Dask plans"):
             cluster.results(tasks)
-        monkeypatch.setattr(cluster_module, "_clock", lambda: clock() - 90)  # which Dask makes up for
+        # Dask makes up for this.
+        monkeypatch.setattr("streamsvm.cluster.client._clock_offset", lambda: clock() - 90)
         assert cluster.results(tasks) == [3.0]
 
 

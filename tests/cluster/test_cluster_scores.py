@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import time
@@ -18,7 +19,7 @@ from streamsvm.cluster.client import Cluster, Limits
 from streamsvm.errors import ClusterError, ModelError, PlanError, SettingsError
 from streamsvm.store import open_store
 
-pytest.importorskip("distributed")
+distributed = pytest.importorskip("distributed")
 
 N, D, K = 700, 40, 6
 
@@ -207,10 +208,35 @@ def test_a_row_that_cannot_be_scored_is_named(address: str, tmp_path: Path) -> N
         streamsvm.predict(run, bad, cluster=address, memory=memory_of_many_blocks(run, store))
 
 
-def test_a_task_may_take_long_while_its_worker_is_heard_of(address: str) -> None:
-    with Cluster(address, None, 2, Limits(connect=20, task=2)) as cluster:
+def test_a_task_may_take_long_while_its_worker_is_heard_of(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamsvm.cluster.client.LIMITS", Limits(connect=20, task=2))
+    with Cluster(address, None, 2) as cluster:
         took = list(cluster.in_order("long", sleep_for, [(5.0,), (0.0,), (0.1,)]))
     assert took == [5.0, 0.0, 0.1]
+
+
+def test_a_local_cluster_that_closes_slowly_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+
+    class SlowCluster(distributed.LocalCluster):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            started.append(self)
+
+        def close(self, timeout: float | None = None) -> Any:
+            if timeout is not None:
+                raise TimeoutError
+            return super().close()
+
+    monkeypatch.setattr(distributed, "LocalCluster", SlowCluster)
+    with Cluster("local", 1):
+        pass
+    handlers = logging.getLogger("distributed").handlers
+    assert handlers
+    assert all(handler.level >= logging.CRITICAL for handler in handlers)
+    started[0].close()
 
 
 def sleep_for(seconds: float) -> float:

@@ -348,7 +348,7 @@ def test_equal_best_scores_are_no_error() -> None:
 
 
 def test_a_search_that_does_not_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamsvm.prediction.calibration._MOST_EVALUATIONS", 1)
+    monkeypatch.setattr("streamsvm.prediction.calibration._MAX_EVALUATIONS", 1)
     with pytest.warns(StreamsvmWarning, match="not exact, after 1 reading"):
         calibrate(make_model(), X, LABELS)
 
