@@ -1,4 +1,4 @@
-"""Assembles the commands."""
+"""The command line `streamsvm`, assembled of its commands."""
 
 from __future__ import annotations
 
@@ -6,21 +6,9 @@ import warnings
 from typing import Annotated, Any
 
 import typer
-from streamsvm_cli import (
-    convert,
-    demo,
-    evaluate,
-    export,
-    fit,
-    info,
-    online,
-    predict,
-    report,
-    resume,
-    tune,
-)  # fmt: skip
+from streamsvm_cli import convert, demo, evaluate, export, fit, info, online, predict, report, resume, tune
 from streamsvm_cli.console import WARNED, warn_once
-from streamsvm_cli.help import WIDEST, Command, Group
+from streamsvm_cli.help import MAX_WIDTH, Command, Group
 from typer.main import get_command
 
 from streamsvm.errors import StreamsvmWarning
@@ -32,11 +20,9 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDEST},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": MAX_WIDTH},
 )
-for module in (
-    convert, info, fit, tune, online, resume, predict, evaluate, report, export, demo,
-):  # fmt: skip
+for module in (convert, info, fit, tune, online, resume, predict, evaluate, report, export, demo):
     name = module.__name__.rpartition(".")[2]
     app.command(name, cls=Command)(getattr(module, name))
 
@@ -59,7 +45,7 @@ def root(
 
 
 def options_of(words: list[str]) -> set[str] | None:
-    """Names of the options of the command in `words`; None if there is no such command."""
+    """Return the names of the options of the command in `words`; None if there is no such command."""
     command = get_command(app).commands.get(words[0]) if words else None  # type: ignore[attr-defined]
     return None if command is None else {parameter.name for parameter in command.params}
 

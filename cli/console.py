@@ -1,4 +1,4 @@
-"""What the commands print, and how they react to signals."""
+"""Output of the commands, and their reaction to signals."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from streamsvm_cli.wording import count, shell_text, shell_value
 
 from streamsvm.base.text import format_size
 
-_EVERY = 30.0  # seconds between two lines of progress in one stage
-_LEAST = 1.0  # and of two stages
+_PROGRESS_INTERVAL = 30.0  # seconds between two lines of one stage
+_STAGE_INTERVAL = 1.0  # seconds between the lines of two stages
 WARNED: set[str] = set()  # by the running command
 
 
 def complain(line: object, options: Collection[str] | None = None) -> None:
-    """Print an error or a warning as one line on stderr, whatever is in the names it contains."""
+    """Print an error or a warning as one line on stderr, with control characters in names escaped."""
     print(f"streamsvm: {shell_text(line, options)}", file=sys.stderr, flush=True)
 
 
@@ -33,7 +33,7 @@ def warn_once(line: object) -> None:
 
 
 class Console:
-    """Prints for people, for machines, or not at all."""
+    """Output for people, for machines, or none."""
 
     def __init__(self, *, quiet: bool, json: bool) -> None:
         self._people = not quiet and not json
@@ -43,7 +43,7 @@ class Console:
         self._said: float | None = None  # when a line of progress was printed
 
     def say(self, line: str = "") -> None:
-        """Print one line for people, whatever is in the names it contains."""
+        """Print one line for people, with control characters in names escaped."""
         if self._people:
             self._close()
             print(shell_text(line), flush=True)
@@ -54,7 +54,7 @@ class Console:
         warn_once(line)
 
     def progress(self, stage: str, done: int, total: int | None, unit: str = "rows") -> None:
-        """Say how far `stage` has come: a bar on a terminal, else a line now and then.
+        """Show the progress of `stage`: a bar on a terminal, else a line now and then.
 
         There is a line when a stage begins, and every 30 seconds.
         """
@@ -76,16 +76,16 @@ class Console:
             self._close()
 
     def bar(self, stage: str, done: int, total: int | None) -> None:
-        """As `progress`, but nothing without a terminal: for work that is mostly short."""
+        """Show progress as `progress` does, but only on a terminal: for work that is mostly short."""
         if sys.stderr.isatty():
             self.progress(stage, done, total)
 
     def _stamped(self, stage: str, done: int, total: int | None, unit: str) -> None:
-        """Print a line with the time, if one is due; stages of less than a second have none."""
+        """Print a line with the time if one is due; stages of less than a second have none."""
         now = time.monotonic()
         if self._said is not None:
             since = now - self._said
-            if 0 <= since < (_EVERY if stage == self._stage else _LEAST):
+            if 0 <= since < (_PROGRESS_INTERVAL if stage == self._stage else _STAGE_INTERVAL):
                 return
         amount: Callable[[int], str] = format_size if unit == "B" else "{:,}".format
         line = f"{datetime.now():%Y-%m-%d %H:%M:%S}  {stage}: {amount(done)}"
@@ -123,7 +123,7 @@ _COUNTS = {  # of text: what is counted, and what was done with it
 
 
 def print_text_counts(console: Console, counts: dict[str, Any]) -> None:
-    """Print what a reader of text left out or changed."""
+    """Print the numbers of rows and values that a reader left out or changed."""
     for line in counts["first_errors"]:
         console.warn(f"skipped: {line}")
     for name, (noun, what) in _COUNTS.items():
@@ -131,8 +131,8 @@ def print_text_counts(console: Console, counts: dict[str, Any]) -> None:
             console.say(f"  {count(counts[name], noun)} {what}")
 
 
-class Table:
-    """Prints the events of training as lines of a table; subclasses print more events."""
+class EventTable:
+    """Base class of reporters, which print the events of training as lines of a table."""
 
     COLUMNS: tuple[tuple[str, int, str, str], ...]  # heading, width, key, format
 
@@ -167,7 +167,7 @@ class Table:
 
 @contextmanager
 def stop_on_signals() -> Iterator[Any]:
-    """Give a function that returns True after Ctrl-C or SIGTERM; a second signal ends the process at once."""
+    """Yield a function that returns True after Ctrl-C or SIGTERM; a second signal ends the process."""
     stopping = False
 
     def stop(number: int, frame: Any) -> None:

@@ -20,7 +20,7 @@ from streamsvm_cli.console import Console
 from streamsvm_cli.options import Json, Quiet
 from streamsvm_cli.wording import count
 
-_MARK = ".streamsvm-demo"  # only a folder that holds it is ever replaced
+_MARKER_FILE = ".streamsvm-demo"  # only a folder that holds it is ever replaced
 _ATTEMPTS = 10
 
 
@@ -66,18 +66,18 @@ def demo(
 def _prepare(folder: Path) -> None:
     from streamsvm.errors import RunError
 
-    if folder.exists() and any(folder.iterdir()) and not (folder / _MARK).exists():
+    if folder.exists() and any(folder.iterdir()) and not (folder / _MARKER_FILE).exists():
         raise RunError(f"{folder} holds other files; choose a new folder with --dir")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    (folder / _MARK).touch()
+    (folder / _MARKER_FILE).touch()
     for name in ("digits.train", "digits.test"):
         packed = resources.files("streamsvm_cli").joinpath("digits", name + ".xz").read_bytes()
         (folder / name).write_bytes(lzma.decompress(packed))
 
 
 class _Steps:
-    """Runs commands in the demo's folder and shows them as a reader would type them."""
+    """Commands that are run in the demo's folder, and shown as a user would type them."""
 
     def __init__(self, folder: Path, console: Console) -> None:
         self._folder = folder
@@ -91,7 +91,7 @@ class _Steps:
         )  # fmt: skip
 
     def run(self, command: str) -> str:
-        """Run to the end and show the output, which is returned; a failure ends the demo."""
+        """Run a command to its end, show its output and return it; a failure ends the demo."""
         with self._start(command) as process:
             printed = process.communicate()[0]
         for line in printed.splitlines():
@@ -102,7 +102,7 @@ class _Steps:
         return printed
 
     def kill(self, command: str) -> int:
-        """Start, and SIGKILL in the middle of a pass; returns the pass it was in."""
+        """Start a command, kill it by SIGKILL in the middle of a pass, and return the number of the pass."""
         for _ in range(_ATTEMPTS):
             with self._start(command) as process:
                 while process.poll() is None and self._position("killed") < (2, 5):
@@ -120,7 +120,7 @@ class _Steps:
         raise typer.Exit(1)
 
     def _position(self, run: str) -> tuple[int, int]:
-        """Passes and blocks done, according to the newest commit of a run."""
+        """Return the passes and blocks done, according to the newest commit of a run."""
         for manifest in sorted(
             (self._folder / run / "checkpoint").glob("[0-9]*/manifest.json"), reverse=True
         ):

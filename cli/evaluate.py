@@ -1,4 +1,4 @@
-"""`streamsvm evaluate`: how good a model is on labelled data."""
+"""`streamsvm evaluate`: measure a model on labelled data."""
 
 from __future__ import annotations
 
@@ -76,25 +76,24 @@ def evaluate(
         costs=costs, tree=tree, memory=memory, workers=workers, cluster=cluster, label=label, layer=layer,
         raw=raw, where=str(data), progress=console.bar,
     )  # fmt: skip
-    numbers: dict[str, float | None] = {}
+    numbers: dict[str, float | None]
+    f1 = {"macro F1": result.macro_f1, "micro F1": result.micro_f1}
+    unlabelled = 0
     if isinstance(result, streamsvm.LabelSetEvaluation):
-        numbers |= {f"precision@{k}": value for k, value in result.precision.items()}
-        numbers |= {"ranking loss": result.ranking_loss}
-    else:
-        numbers |= {"accuracy": result.accuracy}
-        numbers |= {f"top-{k}": value for k, value in result.top_k.items() if k > 1}
-    numbers |= {"macro F1": result.macro_f1, "micro F1": result.micro_f1}
-    if isinstance(result, streamsvm.LabelSetEvaluation):
-        numbers |= {"subset acc.": result.subset_accuracy}
+        numbers = {f"precision@{k}": value for k, value in result.precision.items()}
+        numbers |= {"ranking loss": result.ranking_loss, **f1, "subset acc.": result.subset_accuracy}
         if result.warning is not None:
             console.warn(result.warning)
     else:
+        numbers = {"accuracy": result.accuracy}
+        numbers |= {f"top-{k}": value for k, value in result.top_k.items() if k > 1} | f1
         numbers |= {"log loss": result.log_loss, "calib. error": result.calibration_error}
         numbers |= {"sequences": result.sequence_accuracy}
         numbers |= {"mean cost": result.mean_cost, "mean dist.": result.mean_distance}
+        unlabelled = result.unlabelled
     console.say(f"{'rows':>12}  {result.n:,}")
-    if not isinstance(result, streamsvm.LabelSetEvaluation) and result.unlabelled:
-        console.say(f"{'':>12}  {count(result.unlabelled, 'row')} without a label left out")
+    if unlabelled:
+        console.say(f"{'':>12}  {count(unlabelled, 'row')} without a label left out")
     for name, value in numbers.items():
         if value is not None:
             console.say(f"{name:>12}  {value:.4f}")

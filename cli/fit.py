@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from streamsvm_cli.console import Console, Table, stop_on_signals
+from streamsvm_cli.console import Console, EventTable, stop_on_signals
 from streamsvm_cli.options import Cluster, Every, Force, Json, Quiet, Workers, with_settings
 from streamsvm_cli.wording import count, fraction, size_of_data, wrong_usage
 
 from streamsvm.base.text import format_size
 from streamsvm.settings.fit import Settings
 
-_SLOW_READING = 0.5  # of the time
+_SLOW_READING_FRACTION = 0.5  # of the time
 
 
 @with_settings(Settings)
@@ -65,8 +65,8 @@ def fit(
     with stop_on_signals() as stop:
         result: Any = streamsvm.fit(
             data, out=out, **settings, workers=workers, cluster=cluster,
-            checkpoint_every=checkpoint_every, force=force,
-            resume_or_start=resume_or_start, report=Reporter(console), progress=console.progress, stop=stop,
+            checkpoint_every=checkpoint_every, force=force, resume_or_start=resume_or_start,
+            report=FitReporter(console), progress=console.progress, stop=stop,
         )  # fmt: skip
     if result.checkpoints == 0:  # not even the last one of a run
         console.say(f"nothing left to train: {why_finished(result)}")
@@ -115,7 +115,7 @@ def print_plan(console: Console, plan: dict[str, Any]) -> None:
 
 
 def _place(plan: dict[str, Any]) -> str:
-    """Where the weights are."""
+    """Return a phrase that says where the weights are kept."""
     if plan["sparse"]:
         kept = format_size(plan["sparse_bytes"])
         return f"as a matrix; stored sparsely, which takes a small part of that, up to {kept} in memory"
@@ -126,8 +126,8 @@ def _place(plan: dict[str, Any]) -> str:
     return "memory-mapped"
 
 
-class Reporter(Table):
-    """The lines of a fit."""
+class FitReporter(EventTable):
+    """Reporter of a fit, with a line for each pass."""
 
     COLUMNS = (  # heading, width, key, format
         ("pass", 4, "pass", "d"),
@@ -160,7 +160,7 @@ class Reporter(Table):
 
 
 def why_finished(result: Any) -> str:
-    """Why a fit has nothing left to do, and with which options it would go on."""
+    """Return why a fit has nothing left to do, and the options with which it would go on."""
     passes, tol = result.settings["passes"], result.settings["tol"]
     reason, options = f"{result.passes} of {count(passes, 'pass')} made", []
     if result.status == "converged":
@@ -172,7 +172,7 @@ def why_finished(result: Any) -> str:
 
 
 def finish(console: Console, result: Any) -> None:
-    """Print how a fit or a resume ended."""
+    """Print the result of a fit or a resume."""
     for warning in result.warnings:
         console.warn(warning)
     if result.empty_rows:
@@ -192,7 +192,7 @@ def finish(console: Console, result: Any) -> None:
         f"in {result.checkpoint_seconds:.2f} s, "
         f"peak memory {format_size(result.peak_memory_bytes)}"
     )
-    if result.waited_fraction > _SLOW_READING:
+    if result.waited_fraction > _SLOW_READING_FRACTION:
         console.say(
             f"training waited for the store for {result.waited_fraction:.0%} of the time: reading and "
             "decompressing it is the limit, not computing"

@@ -1,4 +1,4 @@
-"""How `--help` is laid out: options in groups, as plain text, which is there in a tenth of a second.
+"""Layout of `--help`: options in groups, as plain text, which is there in a tenth of a second.
 
 Rich, with which Typer would draw the groups as panels, takes as long to import as everything else together.
 """
@@ -33,9 +33,9 @@ _GROUPS: dict[str, tuple[str, ...]] = {
     "Other options": (),
 }  # fmt: skip
 _GROUP_OF = {name: heading for heading, names in _GROUPS.items() for name in names}
-_FEW = 9  # options that need no groups
+_MAX_UNGROUPED = 9  # options that need no groups
 # What Typer calls types, in its versions, at the end of the name of a parameter.
-_TYPES = (
+_TYPE_NAMES = (
     (
         re.compile(
             r" (<int( range)?>|<float( range)?>|<list\[(int|float)\]>|INTEGER( RANGE)?|FLOAT( RANGE)?)$"
@@ -45,12 +45,12 @@ _TYPES = (
     (re.compile(r" (<str>|<list\[str\]>)$"), " TEXT"),
     (re.compile(r" (<path>|<list\[Path\]>)$"), " PATH"),
 )
-_WIDEST_NAME = 30  # of an option, beside which there is text; all groups have the same columns
-WIDEST = 110  # columns of help; longer lines are hard to read
+_MAX_NAME_WIDTH = 30  # of an option, beside which there is text; all groups have the same columns
+MAX_WIDTH = 110  # columns of help; longer lines are hard to read
 
 
 class Group(TyperGroup):
-    """The commands; help of one is printed before Typer imports all that checks values."""
+    """Group of the commands, which prints the help of one before Typer imports all that checks values."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         command = self.commands.get(args[0]) if args else None
@@ -63,13 +63,13 @@ class Group(TyperGroup):
 
 
 class Command(TyperCommand):
-    """A command whose options are printed in groups."""
+    """Command whose options are printed in groups."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         parameters = self.get_params(ctx)
         n_options = sum(each.param_type_name == "option" for each in parameters)
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": []}
-        if n_options <= _FEW:
+        if n_options <= _MAX_UNGROUPED:
             sections["Options"] = []
         else:
             sections |= {heading: [] for heading in _GROUPS}
@@ -82,10 +82,10 @@ class Command(TyperCommand):
             if parameter.param_type_name == "argument":
                 sections["Arguments"].append((record[0].partition(" <")[0], record[1]))
             else:
-                heading = _GROUP_OF.get(parameter.name, others) if n_options > _FEW else others
+                heading = _GROUP_OF.get(parameter.name, others) if n_options > _MAX_UNGROUPED else others
                 sections[heading].append((_plain(record[0]), record[1]))
         names = [name for records in sections.values() for name, _ in records]
-        width = min(max(map(len, names)), _WIDEST_NAME)
+        width = min(max(map(len, names)), _MAX_NAME_WIDTH)
         for heading, records in sections.items():
             if records:
                 with formatter.section(heading):
@@ -93,7 +93,7 @@ class Command(TyperCommand):
 
 
 def _plain(name: str) -> str:
-    """The names of an option and its value, with types in words: NUMBER, and not "int range"."""
-    for found, word in _TYPES:
+    """Return the names of an option and its value, with plain types: NUMBER, and not "int range"."""
+    for found, word in _TYPE_NAMES:
         name = found.sub(word, name)
     return name

@@ -1,4 +1,4 @@
-"""`streamsvm info`: what a file, a store, a run or a model contains, and whether it is intact."""
+"""`streamsvm info`: describe a file, a store, a run or a model, and check it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from streamsvm.base import durable
 from streamsvm.base.text import format_size
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
-_FEW = 8  # items of a list on a line
-_MOST = 12  # lines of a table
+_MAX_ITEMS = 8  # items of a list on a line
+_MAX_LINES = 12  # lines of a table
 _NAMES = {
     "anndata": "AnnData",
     "npy": "NumPy array",
@@ -76,7 +76,7 @@ def _is_foreign(path: Path) -> bool:
 
 
 def _strongest(features: dict[str, Any], n_classes: int) -> list[str]:
-    """A line for each class: its strongest features, with their coefficients."""
+    """Return a line for each class, with its strongest features and their coefficients."""
     lines = [
         f"{label}: {', '.join(f'{name} ({weight:.3g})' for name, weight in pairs) or 'none above 0'}"
         for label, pairs in features.items()
@@ -85,15 +85,15 @@ def _strongest(features: dict[str, Any], n_classes: int) -> list[str]:
 
 
 def _lines(value: Any) -> list[str]:
-    """The lines that show a value: one, but for a table of tables."""
+    """Return the lines that show a value: one, but for a table of tables."""
     if not isinstance(value, dict) or not all(isinstance(each, dict) for each in value.values()):
         return [_matrix(value) if isinstance(value, dict) and "encoding" in value else _text(value)]
-    lines = [f"{name}: {_matrix(each)}" for name, each in list(value.items())[:_MOST]]
-    return [*lines, f"... ({len(value):,} in all)"] if len(value) > _MOST else lines
+    lines = [f"{name}: {_matrix(each)}" for name, each in list(value.items())[:_MAX_LINES]]
+    return [*lines, f"... ({len(value):,} in all)"] if len(value) > _MAX_LINES else lines
 
 
 def _matrix(entry: dict[str, Any]) -> str:
-    """A matrix or column in words."""
+    """Describe a matrix or column."""
     words = [str(entry[name]) for name in ("encoding", "kind") if name in entry]
     words += [" x ".join(f"{n:,}" for n in entry["shape"])] if isinstance(entry.get("shape"), list) else []
     words += [f"{entry['nnz']:,} values"] if "nnz" in entry else []
@@ -107,8 +107,8 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        shown = ", ".join(map(_text, value[:_FEW]))
-        return f"{shown}, ... ({len(value):,} in all)" if len(value) > _FEW else shown
+        shown = ", ".join(map(_text, value[:_MAX_ITEMS]))
+        return f"{shown}, ... ({len(value):,} in all)" if len(value) > _MAX_ITEMS else shown
     if isinstance(value, dict):
         return ", ".join(f"{key}={_text(each)}" for key, each in value.items() if each is not None)
     return f"{value:,}" if isinstance(value, int) else str(value)

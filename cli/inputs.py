@@ -1,4 +1,4 @@
-"""What `predict` and `evaluate` take as data: a store, or any file that `convert` takes, read as it is."""
+"""Data of `predict`, `evaluate` and `report`: a store, or any file that `convert` takes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def data_to_score(
     label: str | None = None,
     labels: Path | None = None,
 ) -> Path | Iterator[tuple[Rows, np.ndarray]]:
-    """The path of a store, or the rows of a file and their numbers, in half of `memory`, for a model.
+    """Return the path of a store, or the rows of a file and their numbers, read in half of `memory`.
 
     Commas in text separate labels if `multilabel`, if the model was trained so, or if the labels do not
     matter. `label` and `labels` are as for `convert`.
@@ -96,7 +96,7 @@ def _rows_of_file(
 
 
 def _warn(console: Console, counts: Any, labelled: bool, noun: str) -> None:
-    """Warn of what the model does not know."""
+    """Warn about values and labels that the model does not know, and about rows left out."""
     if counts.unseen_features:
         console.warn(f"dropped {count(counts.unseen_features, 'value')} of features unknown to the model")
     if getattr(counts, "unseen_values", None):

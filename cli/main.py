@@ -1,4 +1,4 @@
-"""The entry point of `streamsvm`: runs the command line, and turns exceptions into exit codes."""
+"""Entry point of `streamsvm`, which runs the command line and turns exceptions into exit codes."""
 
 from __future__ import annotations
 

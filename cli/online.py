@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from streamsvm_cli.console import Console, Table, print_text_counts, stop_on_signals
+from streamsvm_cli.console import Console, EventTable, print_text_counts, stop_on_signals
 from streamsvm_cli.options import (
     Every,
     Force,
@@ -88,13 +88,13 @@ def online(
     with stop_on_signals() as stop:
         result = streamsvm.online(
             stream, out=out, **settings, checkpoint_every=checkpoint_every, force=force,
-            report=Reporter(console), progress=console.progress, stop=stop,
+            report=OnlineReporter(console), progress=console.progress, stop=stop,
         )  # fmt: skip
     finish(console, result)
 
 
 def parse_classes(text: str) -> list[str]:
-    """The labels in a file, separated by white space, or in a list with commas, in the order of a store's."""
+    """Return the labels in a file, separated by white space, or in a list with commas, in class order."""
     from streamsvm_converters.libsvm.labels import class_order
 
     from streamsvm.errors import InputError
@@ -114,8 +114,8 @@ def parse_classes(text: str) -> list[str]:
     return [labels[c] for c in class_order(labels)]
 
 
-class Reporter(Table):
-    """The lines of an online run."""
+class OnlineReporter(EventTable):
+    """Reporter of an online run, with a line for each block of rows."""
 
     COLUMNS = (  # heading, width, key, format
         ("rows", 13, "rows", ",d"),
@@ -135,7 +135,7 @@ class Reporter(Table):
 
 
 def finish(console: Console, result: Any) -> None:
-    """Print how an online run ended."""
+    """Print the result of an online run."""
     for warning in result.warnings:
         console.warn(warning)
     print_text_counts(console, result.input)

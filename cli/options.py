@@ -1,4 +1,4 @@
-"""Options that several commands share, and those that are generated from the settings of the library."""
+"""Options that several commands share, and those generated from the settings of the library."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streamsvm.errors import SettingsError
 from streamsvm.settings.field import Setting, setting_of
 from streamsvm.settings.fit import OnlineSettings, Settings
 
-_LONGEST = 45  # characters of a list of choices beside an option
+_MAX_CHOICES_WIDTH = 45  # characters of a list of choices beside an option
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
@@ -111,8 +111,8 @@ def with_settings(
 ) -> Callable[[Command], Command]:
     """Give a command an option for each setting; they arrive in its ``**settings``.
 
-    There is none for the settings named in `without`. `changed` gives other defaults, such as None for a
-    setting that the command must know was left out.
+    Settings named in `without` have none. `changed` gives other defaults, such as None if the command must
+    know that a setting was left out.
     """
 
     def decorate(command: Command) -> Command:
@@ -152,7 +152,7 @@ def _parameter(field: dataclasses.Field[Any], default: Any) -> inspect.Parameter
         kind = Literal[tuple(setting.choices())]  # type: ignore[misc]
         if setting.titles is not None:
             facts["metavar"] = "NAME"
-        elif len("|".join(setting.choices())) > _LONGEST:
+        elif len("|".join(setting.choices())) > _MAX_CHOICES_WIDTH:
             facts |= {"metavar": "NAME", "help": f"{setting.help} One of: {', '.join(setting.choices())}."}
     elif setting.size:
         facts |= {"parser": _size, "metavar": "SIZE"}

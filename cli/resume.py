@@ -44,7 +44,7 @@ def resume(
     from streamsvm.run.directory import RunDir
 
     streams = RunDir(run).read_settings().get("kind") == format.ONLINE
-    report = (online if streams else fit).Reporter(console)
+    report = (online.OnlineReporter if streams else fit.FitReporter)(console)
     with stop_on_signals() as stop:
         result = streamsvm.resume(
             run, passes=passes, tol=tol, store=store, valid=valid, calibrate=calibrate, workers=workers,

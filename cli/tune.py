@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from streamsvm_cli.console import Console, Table, stop_on_signals
+from streamsvm_cli.console import Console, EventTable, stop_on_signals
 from streamsvm_cli.fit import finish
 from streamsvm_cli.options import Cluster, Every, Force, Json, Quiet, Workers, with_settings
 from streamsvm_cli.wording import count
 
 from streamsvm.settings.fit import TUNED_SETTINGS, Settings
 
-_BAR = 24  # characters of the longest bar
+_BAR_WIDTH = 24  # characters of the longest bar
 
 
 @with_settings(Settings, without=TUNED_SETTINGS)
@@ -77,9 +77,9 @@ def tune(
             data, out=out, C=C, loss=loss or ["ww"], margin=margin, transform=transform, hold_out=hold_out,
             folds=folds, valid=valid, passes_each=passes_each, passes=passes, **settings,
             workers=workers, cluster=cluster, checkpoint_every=checkpoint_every, force=force,
-            report=Reporter(console), progress=console.progress, stop=stop,
+            report=TuneReporter(console), progress=console.progress, stop=stop,
         )  # fmt: skip
-    picture(console, result)
+    print_bars(console, result)
     tried, made = (count(n, "pass") for n in (result.valid_passes, result.result.passes))
     console.say(
         f"{result.valid_accuracy:.4f} is of {tried}, those at smaller C included, without the held-out rows; "
@@ -89,8 +89,8 @@ def tune(
     console.result(dataclasses.asdict(dataclasses.replace(result, model=None)))
 
 
-class Reporter(Table):
-    """A line for each setting that was tried."""
+class TuneReporter(EventTable):
+    """Reporter of a search, with a line for each setting that was tried."""
 
     COLUMNS = (
         ("C", 11, "C", ".4g"),
@@ -104,23 +104,27 @@ class Reporter(Table):
         if event["event"] == "search":
             self.console.say(count(event["trainings"], "training"))
         elif event["event"] == "tried":
-            self.line(event, shown(event))
+            self.line(event, differing(event))
 
 
-def shown(row: dict[str, Any]) -> str:
-    """The settings that differ."""
+def differing(row: dict[str, Any]) -> str:
+    """Return the settings that differ, as text."""
     return ", ".join(f"{name} {value or 'default'}" for name, value in row["settings"].items())
 
 
-def picture(console: Console, result: Any) -> None:
-    """A bar for each setting: from the worst of them to the best."""
+def print_bars(console: Console, result: Any) -> None:
+    """Print a bar for each setting, from the worst accuracy to the best."""
     accuracies = [row["valid_accuracy"] for row in result.tried]
     low, high = min(accuracies), max(accuracies)
     console.say(f"valid accuracy, from {low:.4f} to {high:.4f}, of {count(len(accuracies), 'setting')}:")
     chosen = accuracies.index(high)
     for at, row in enumerate(result.tried):
-        length = round(_BAR * (row["valid_accuracy"] - low) / (high - low)) if high > low else _BAR
+        length = (
+            round(_BAR_WIDTH * (row["valid_accuracy"] - low) / (high - low)) if high > low else _BAR_WIDTH
+        )
         mark = "  <- chosen" if at == chosen else ""
-        setting = f"  {shown(row)}" if row["settings"] else ""
-        line = f"  C {row['C']:<10.4g} {row['valid_accuracy']:.4f} {'#' * length:<{_BAR}}{setting}{mark}"
+        setting = f"  {differing(row)}" if row["settings"] else ""
+        line = (
+            f"  C {row['C']:<10.4g} {row['valid_accuracy']:.4f} {'#' * length:<{_BAR_WIDTH}}{setting}{mark}"
+        )
         console.say(line.rstrip())

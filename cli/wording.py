@@ -1,4 +1,4 @@
-"""Words for people: messages of the library as for a shell (``--memory 5M``), numbers with their nouns."""
+"""Wording for people: messages of the library as for a shell (``--memory 5M``), numbers with nouns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SIZES = {"memory"}  # options in bytes
 
 
 def shell_text(message: object, options: Collection[str] | None = None) -> str:
-    """A message, error or warning on one line, its remedy worded for the command line.
+    """Return a message, error or warning as one line, with its remedy worded for the command line.
 
     A remedy is left out if it names an option that the running command, which has `options`, lacks.
     """
@@ -37,7 +37,7 @@ def shell_text(message: object, options: Collection[str] | None = None) -> str:
 
 
 def shell_value(value: Any) -> Any:
-    """A record for machines, with every message in it worded for the command line."""
+    """Return a record for machines, with every message in it worded for the command line."""
     if isinstance(value, Message):
         return shell_text(value)
     if isinstance(value, dict):
@@ -68,7 +68,7 @@ def _option(option: Option) -> str:
 
 
 def count(n: int, noun: str) -> str:
-    """A number with its noun: 1 pass, 1,437 rows."""
+    """Return a number with its noun: 1 pass, 1,437 rows."""
     return f"{n:,} {noun}" + ("" if n == 1 else "es" if noun.endswith("s") else "s")
 
 
@@ -82,5 +82,5 @@ def size_of_data(rows: int, features: int, classes: int, nnz: int) -> str:
 
 
 def wrong_usage(message: str) -> typer.BadParameter:
-    """An exception for options that contradict one another or make no sense: exit code 2."""
+    """Return an exception for options that contradict one another or make no sense: exit code 2."""
     return typer.BadParameter(printable(message))

@@ -1,4 +1,4 @@
-"""Files of any kind to a store: read everything, shuffle it on disk, and write it."""
+"""Conversion of files to a store: reading, shuffling on disk, and writing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,7 +27,7 @@ from streamsvm.errors import InputError, PlanError, StoreError
 if TYPE_CHECKING:
     from streamsvm_converters.external_shuffle import ExternalShuffle
     from streamsvm_converters.kinds.reader import Reader
-    from streamsvm_converters.libsvm.position import Source
+    from streamsvm_converters.libsvm.position import InputFile
 
 
 # Bytes of memory for each value of a chunk: values and indices, being filled and being compressed.
@@ -151,8 +152,8 @@ def convert(
 ) -> ConvertReport:
     """Convert files to a store, in bounded memory: LIBSVM text, tables, text columns, AnnData or arrays.
 
-    What a file is, its content says, and its suffix only where several kinds of text look alike. All inputs
-    are of one kind, and are read one after another. LIBSVM text is read once, tables twice if they
+    The content of a file determines its kind; the suffix does if several kinds of text look alike. All
+    inputs are of one kind, and are read one after another. LIBSVM text is read once, tables twice if they
     have categories. The rows are stored in a hidden folder beside `out`, since classes and width are known
     only at the end of the input. The store is then written there, and renamed to `out` when it is complete
     and durable. The folder needs free space for 8 bytes per value (12 in float64) and 20 per row, and for the
@@ -208,7 +209,7 @@ def convert(
         LIBSVM text: whether ``qid:`` fields are kept: each row names its group, the rows of a group stand
         together, and shuffling leaves them so, in their order. By default such fields are ignored.
     format : {"libsvm", "anndata", "parquet", "csv", "tsv", "jsonl", "npz", "npy"}, optional
-        What the inputs are, if text has another suffix than its kind.
+        Kind of the inputs, if text has another suffix than that of its kind.
     label : str, optional
         The column with the labels: of a table, or of ``obs`` of AnnData; or the array with them in an
         ``.npz`` file. Rows without a label are left out and counted.
@@ -327,11 +328,7 @@ def convert(
     )  # fmt: skip
 
     with os_errors_about(out), staging_folder(out, force) as staging, shown(progress, "B") as report:
-
-        def tell(done: int, total: int | None, rows: int) -> None:
-            report("convert", done, total)
-
-        reader = open_reader(inputs, options, folder=staging, progress=tell)
+        reader = open_reader(inputs, options, folder=staging, progress=partial(report, "convert"))
         columns = {"cost": weights is not None, "qid": groups, "label_codes": multilabel}
         waiting = WaitingRows(
             staging, np.dtype(dtype), seed if shuffle else None, memory // _BUCKET_FRACTION,
@@ -412,8 +409,8 @@ def convert(
     return result
 
 
-def _read_all(reader: Reader, weights: str | Path | None, shuffled: ExternalShuffle) -> list[Source]:
-    """Store all rows, with their weights if there is a file of them; return what was read."""
+def _read_all(reader: Reader, weights: str | Path | None, shuffled: ExternalShuffle) -> list[InputFile]:
+    """Append all rows, with weights if there is a file of them, to `shuffled`; return the files read."""
     from streamsvm_converters.libsvm.sample_weights import WeightFile
 
     if weights is None:

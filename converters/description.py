@@ -1,25 +1,24 @@
-"""What a file of another format contains, as its head tells: LIBSVM text, NumPy, SciPy, tables."""
+"""Descriptions of files that are not stores: LIBSVM text, NumPy, SciPy and tables, by their beginning."""
 
 from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from streamsvm_converters.kinds.registry import kind_of
 from streamsvm_converters.libsvm.inputs import Input
-from streamsvm_converters.tables.batches import DELIMITER_NAMES, Table
+from streamsvm_converters.tables.batches import DELIMITER_NAMES, TableFile
 from streamsvm_converters.tables.columns import holds_numbers
 
 from streamsvm.errors import InputError, StreamsvmError
 
-_HEAD = 2**18  # bytes of text that are looked at
-_FEW = 8  # labels and names that are shown
-_MOST_ARRAYS = 100_000
-_MEMORY = 2**27  # for a table: with more, none takes longer rows
+_HEAD_SIZE = 2**18  # bytes of text that are read
+_MAX_SHOWN = 8  # labels and names that are shown
+_MAX_ARRAYS = 100_000
+_TABLE_MEMORY = 2**27  # bytes for reading a table: more memory would not allow longer rows
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _PAIR = re.compile(rf"(\d+):({_NUMBER.pattern})")
 _QID = re.compile(r"qid:(\d+)")
@@ -55,7 +54,7 @@ def describe_file(path: Path) -> dict[str, Any]:
 
 
 def _array(file: Any) -> dict[str, Any]:
-    """Shape and dtype of an array in NumPy's format, from its header."""
+    """Return shape and dtype of an array in NumPy's format, from its header."""
     version = np.lib.format.read_magic(file)
     readers = np.lib.format.read_array_header_1_0, np.lib.format.read_array_header_2_0
     if version not in ((1, 0), (2, 0), (3, 0)):
@@ -65,11 +64,11 @@ def _array(file: Any) -> dict[str, Any]:
 
 
 def _archive(path: Path) -> dict[str, Any]:
-    """The arrays of an .npz, or the sparse matrix that they are."""
+    """Describe the arrays of an .npz file, or the sparse matrix that they form."""
     arrays: dict[str, dict[str, Any]] = {}
     with zipfile.ZipFile(path) as archive:
         names = archive.namelist()
-        for name in names[:_MOST_ARRAYS]:
+        for name in names[:_MAX_ARRAYS]:
             with archive.open(name) as file:
                 arrays[name.removesuffix(".npy")] = _array(file)
         if {"format", "shape", "data"} <= arrays.keys() and _is_short(arrays["format"], arrays["shape"]):
@@ -87,7 +86,7 @@ def _archive(path: Path) -> dict[str, Any]:
 
 
 def _is_short(*arrays: dict[str, Any]) -> bool:
-    """Return True if arrays have a few bytes each, so that reading them costs nothing."""
+    """Return True if the arrays have a few bytes each, so that they can be read."""
     return all(
         len(array["shape"]) <= 1 and sum(array["shape"]) <= 8 and np.dtype(array["dtype"]).itemsize <= 64
         for array in arrays
@@ -95,8 +94,8 @@ def _is_short(*arrays: dict[str, Any]) -> bool:
 
 
 def _text(path: Path) -> dict[str, Any]:
-    """LIBSVM text, or a table whose name does not say so, by the first lines."""
-    lines = list(_lines(path))
+    """Describe LIBSVM text, or a table whose suffix does not say so, by the first lines."""
+    lines = _first_lines(path)
     described = _libsvm([line for line in lines if line.strip() and not line.lstrip().startswith("#")])
     if described is not None:
         return {"kind": "LIBSVM text", **described}
@@ -107,20 +106,16 @@ def _text(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} is neither LIBSVM text nor another known format{begin}") from error
 
 
-def _lines(path: Path) -> Iterator[str]:
-    """The whole lines at the beginning of text, compressed or not."""
-    head = bytearray(_HEAD)
-    filled = 0
+def _first_lines(path: Path) -> list[str]:
+    """Return the whole lines at the beginning of text, compressed or not."""
     with Input(path) as source:
-        view = memoryview(head)
-        while filled < _HEAD and (count := source.readinto(view[filled:])):
-            filled += count
-    lines = bytes(head[:filled]).decode("utf-8", "replace").splitlines()
-    yield from lines[:-1] if filled == _HEAD and len(lines) > 1 else lines
+        head = source.read(_HEAD_SIZE)
+    lines = head.decode("utf-8", "replace").splitlines()
+    return lines[:-1] if len(head) == _HEAD_SIZE and len(lines) > 1 else lines
 
 
 def _libsvm(rows: list[str]) -> dict[str, Any] | None:
-    """What the first rows of LIBSVM text have; None if they are no such text."""
+    """Describe the first rows of LIBSVM text; return None if they are not LIBSVM text."""
     labels: dict[str, None] = {}
     lowest, highest, values, groups, several = None, 0, 0, 0, False
     for row in rows:
@@ -142,7 +137,7 @@ def _libsvm(rows: list[str]) -> dict[str, Any] | None:
         return None
     return {
         "first_rows": len(rows),
-        "first_labels": [label for label in labels if label][:_FEW],
+        "first_labels": [label for label in labels if label][:_MAX_SHOWN],
         "labels_so_far": len(labels.keys() - {""}),
         "several_labels": several or None,
         "lowest_index": lowest,
@@ -154,9 +149,9 @@ def _libsvm(rows: list[str]) -> dict[str, Any] | None:
 
 
 def _table(path: Path, kind: str) -> dict[str, Any]:
-    """The columns of a table, with their types; in CSV, what training takes its first rows for."""
-    table = Table(path, kind, _MEMORY)
-    if kind in ("parquet", "jsonl"):
+    """Describe the columns of a table and their types; in CSV, types as training infers them."""
+    table = TableFile(path, kind, _TABLE_MEMORY)
+    if table.has_types:
         columns = {name: {"kind": str(found)} for name, found in table.columns.items()}
         return {"kind": kind, "n": table.n_rows, "columns": columns}
     first = next(table.batches(list(table.columns)), None)

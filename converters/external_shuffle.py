@@ -1,4 +1,4 @@
-"""External shuffle: rows wait on disk until all are read, and come back in random or original order.
+"""External shuffle: rows are stored on disk until all are read, and come back in random or original order.
 
 Rows go to buckets by the top bits of their key; a bucket small enough is loaded, sorted and yielded, a larger
 one is first split by its next bits. The order is therefore that of the keys alone, whatever the memory. Rows
@@ -12,24 +12,17 @@ from collections.abc import Iterator
 from typing import BinaryIO
 
 import numpy as np
-from streamsvm_converters.waiting_rows import (
-    NO_NORMS,
-    Bucket,
-    NumberedRows,
-    Space,
-    WaitingRows,
-    take,
-)
+from streamsvm_converters.kinds.reader import NO_NORMS
+from streamsvm_converters.waiting_rows import Bucket, NumberedRows, ValueBuffers, WaitingRows, take
 
-from streamsvm.data.rows import Rows, row_span
+from streamsvm.data.rows import Rows, joined_rows, row_span
 
 # Bits of the key that one level sorts by at most: 64 buckets, so that the pieces written stay large.
-_BITS = 6
-_NO_GROUPS = np.iinfo(np.int64).max, -1  # least and largest
+_MAX_LEVEL_BITS = 6
 
 
 class ExternalShuffle:
-    """Rows that are stored on disk and yielded in the order of their keys.
+    """Sorter of rows by their keys, which stores them on disk.
 
     A context manager around the calls of `append`; `drain` follows. The files take 8 bytes per value (12 in
     float64; 4 more where indices need int64) and 20 per row, and 8 more for each of weight, group and list of
@@ -57,22 +50,19 @@ class ExternalShuffle:
     ) -> None:
         self._waiting, self._used_bits = waiting, used_bits
         limit = waiting.limit
-        wanted = _BITS if expected is None else (expected // limit).bit_length()
-        self._bits = 0 if waiting.seed is None else min(_BITS, wanted)
+        wanted = _MAX_LEVEL_BITS if expected is None else (expected // limit).bit_length()
+        self._bits = 0 if waiting.seed is None else min(_MAX_LEVEL_BITS, wanted)
         self._files: list[BinaryIO | None] = [None] * (1 << self._bits)
-        self._space = Space()
+        self._buffers = ValueBuffers()
         self._held: _HeldRows | None = None
         if self._bits == 0:
             self._held = _HeldRows(min(limit, expected or limit), waiting.dtype)
-        self._buckets = [
-            Bucket(waiting.folder / f"{name}-{number:02x}", used_bits + self._bits, 0, 0, 0, 4, *_NO_GROUPS)
-            for number in range(1 << self._bits)
-        ]
+        self._buckets = [Bucket(waiting.folder / f"{name}-{n:02x}") for n in range(1 << self._bits)]
 
     def append(self, rows: Rows, numbers: np.ndarray) -> None:
         """Add rows with their distinct numbers; those of one bucket become one segment of its file."""
         if self._bits == 0:
-            self._buckets[0] = self._buckets[0].plus(rows)
+            self._buckets[0].count(rows)
             too_many = self._waiting.bytes_of(self._buckets[0]) > self._waiting.limit
             if self._held is not None and (too_many or not self._held.add(rows, numbers)):
                 for earlier in self._held.batches:
@@ -85,16 +75,16 @@ class ExternalShuffle:
         keys = self._waiting.keys(rows, numbers)
         buckets = (keys >> shift) & np.uint64((1 << self._bits) - 1)
         order = np.argsort(buckets, kind="stable")
-        rows, numbers = take(rows, order, 0, rows.indices.dtype, self._space), numbers[order]
+        rows, numbers = take(rows, order, 0, rows.indices.dtype, self._buffers), numbers[order]
         found, starts = np.unique(buckets[order], return_index=True)
         for bucket, start, stop in zip(found.tolist(), starts, [*starts[1:], len(order)], strict=True):
             part = row_span(rows, int(start), int(stop))
-            self._buckets[bucket] = self._buckets[bucket].plus(part)
+            self._buckets[bucket].count(part)
             self._write(bucket, part, numbers[start:stop])
 
     @property
     def n_labels(self) -> int:
-        """Labels of all lists of labels together."""
+        """Number of labels in all lists of labels together."""
         return sum(bucket.n_labels for bucket in self._buckets)
 
     def drain(self, base: int, index_dtype: np.dtype) -> Iterator[NumberedRows]:
@@ -105,14 +95,14 @@ class ExternalShuffle:
         Parameters
         ----------
         base : int
-            Is subtracted from all indices.
+            Number to subtract from all indices.
         index_dtype : dtype
             Type of the indices afterwards.
         """
-        waiting, spaces = self._waiting, itertools.cycle([Space(), Space()])
+        waiting, buffers = self._waiting, itertools.cycle([ValueBuffers(), ValueBuffers()])
         if self._held is not None:
             if self._held.batches:
-                yield from waiting.sorted([self._held.joined()], base, index_dtype, spaces)
+                yield from waiting.sorted([self._held.joined()], base, index_dtype, buffers)
             return
         for bucket in self._buckets:
             if bucket.n_rows == 0:
@@ -122,14 +112,14 @@ class ExternalShuffle:
                 bucket.path.unlink()
                 yield from finer.drain(base, index_dtype)
             else:
-                yield from waiting.sorted(waiting.read(bucket), base, index_dtype, spaces)
+                yield from waiting.sorted(waiting.read(bucket), base, index_dtype, buffers)
                 bucket.path.unlink()
 
     def _split(self, bucket: Bucket) -> ExternalShuffle:
-        """Write the rows of a bucket to finer ones, by further bits of their keys."""
+        """Distribute the rows of a bucket over smaller ones, by further bits of their keys."""
         finer = ExternalShuffle(
             self._waiting, expected=2 * self._waiting.bytes_of(bucket), name=bucket.path.name,
-            used_bits=bucket.used_bits,
+            used_bits=self._used_bits + self._bits,
         )  # fmt: skip
         with finer:
             for rows, numbers in self._waiting.read(bucket):
@@ -152,7 +142,7 @@ class ExternalShuffle:
 
 
 class _HeldRows:
-    """Rows in memory, their values and indices (int32) in two arrays that have room for `limit` bytes."""
+    """Rows in memory, with values and indices (int32) in two arrays that have room for `limit` bytes."""
 
     def __init__(self, limit: int, dtype: np.dtype) -> None:
         room = limit // (dtype.itemsize + 4)
@@ -161,7 +151,7 @@ class _HeldRows:
         self.batches: list[NumberedRows] = []
 
     def add(self, rows: Rows, numbers: np.ndarray) -> bool:
-        """Copy rows; return False, and hold no more than before, if there is no room for them."""
+        """Copy rows if there is room for them; return False if there is not."""
         own = slice(self._nnz, self._nnz + len(rows.data))
         if own.stop > len(self._data) or rows.indices.dtype != np.int32:
             return False
@@ -173,19 +163,7 @@ class _HeldRows:
     def joined(self) -> NumberedRows:
         """Return the rows of all batches, one after another."""
         parts, numbers = zip(*self.batches, strict=True)
-        per_row = {
-            name: np.concatenate([getattr(part, name) for part in parts])
-            for name in ("labels", "cost", "qid", "label_codes")
-        }
-        rows = Rows(
-            self._data[: self._nnz], self._indices[: self._nnz],
-            _joined_indptr([part.indptr for part in parts]), per_row["labels"], NO_NORMS, per_row["cost"],
-            per_row["label_codes"], _joined_indptr([part.label_indptr for part in parts]), per_row["qid"],
-        )  # fmt: skip
+        none = {"data": self._data[:0], "indices": self._indices[:0], "norm2": NO_NORMS}
+        rows = joined_rows([part._replace(**none) for part in parts])
+        rows = rows._replace(data=self._data[: self._nnz], indices=self._indices[: self._nnz])
         return rows, np.concatenate(numbers)
-
-
-def _joined_indptr(parts: list[np.ndarray]) -> np.ndarray:
-    """Join the row pointers of batches; rows without lists of labels have none."""
-    lengths = np.concatenate([np.diff(part) for part in parts])
-    return np.concatenate([parts[0][:1], np.cumsum(lengths)])

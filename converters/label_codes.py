@@ -1,4 +1,4 @@
-"""Labels of tables, arrays and AnnData: texts, and their codes."""
+"""Labels of tables, arrays and AnnData as texts, and their codes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamsvm.errors import InputError, Option, PlanError, Remedy
 
 MISSING = -2  # the code of a row without a label
 _BYTES_PER_LABEL = 400
-# How text spells that a value is missing: what pandas and pyarrow take for that by default.
+# Spellings of missing values, as pandas and pyarrow have them by default.
 MISSING_TEXTS = frozenset({"", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"})
 MISSING_TEXTS |= {"#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"}
 
@@ -23,7 +23,7 @@ MISSING_TEXTS |= {"#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-na
 def label_text(value: Any) -> str | None:
     """Return a label as text, as pandas prints it, but whole numbers without a point; None if missing.
 
-    Raises `ValueError` if it is no label, such as a list, or a float that may stand for several integers.
+    Raise `ValueError` if it is no label, such as a list, or a float that may stand for several integers.
     """
     if value is None:
         return None
@@ -47,7 +47,7 @@ def label_text(value: Any) -> str | None:
 
 
 class LabelCodes:
-    """Texts of labels, whose codes count them in the order of their first appearance.
+    """Codes of the texts of labels, which count them in the order of their first appearance.
 
     Parameters
     ----------
@@ -91,9 +91,9 @@ class LabelCodes:
         values : iterable
             Distinct values.
         at : ndarray of int, shape (n_rows,)
-            Which of them each row has; below 0 for a missing one.
+            Number of the value of each row; below 0 for a missing one.
         where : callable
-            Says where a row (counted within this call) is.
+            Returns the name of the place of a row, which is counted within this call.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Values of a matrix in any order as rows, in bounded memory: an external sort by row and column.
+"""External sort of the values of a matrix by row and column, in bounded memory.
 
 Values go to files by ranges of rows that each fit into memory; each file is then sorted. The ranges follow
 from the number of values of each row, which are counted before. So CSC and COO matrices are read as rows.
@@ -14,18 +14,18 @@ import numpy as np
 
 from streamsvm.base.format import index_dtype
 
-_LEAST = 2**14  # values of a range at least: fewer would make many small files
+_MIN_RANGE_VALUES = 2**14  # values of a range at least: fewer would make many small files
 
 
-class Piece(NamedTuple):
-    """Some values of a matrix, with the row and the column of each; a column may be one number for all."""
+class MatrixEntries(NamedTuple):
+    """Values of a matrix, with the row and the column of each."""
 
     rows: np.ndarray
     columns: np.ndarray
     values: np.ndarray
 
 
-class RowPart(NamedTuple):
+class CsrRows(NamedTuple):
     """Consecutive rows of a matrix in CSR, from `start` on."""
 
     start: int
@@ -35,14 +35,14 @@ class RowPart(NamedTuple):
 
 
 def sorted_rows(
-    pieces: Callable[[], Iterator[Piece]],
+    pieces: Callable[[], Iterator[MatrixEntries]],
     shape: tuple[int, int],
     dtype: np.typing.DTypeLike,
     folder: Path,
     limit: int,
     *,
     row_pieces: Callable[[], Iterator[np.ndarray]] | None = None,
-) -> Iterator[RowPart]:
+) -> Iterator[CsrRows]:
     """Yield all rows of a matrix whose values come in any order; values of one place are summed in float64.
 
     Parameters
@@ -52,9 +52,9 @@ def sorted_rows(
     shape : tuple of int
         Rows and columns, of which all rows and columns of the pieces are.
     dtype : dtype
-        Of the values that are given back.
+        Of the values that are yielded.
     folder : Path
-        Where to write; at most as many bytes as the values, rows and columns take. Files are deleted.
+        Folder for temporary files, which take as many bytes as the values, rows and columns.
     limit : int
         Bytes of memory for a range of rows, about; a row is never divided. Beside it, 8 bytes a row.
     row_pieces : callable, optional
@@ -62,7 +62,7 @@ def sorted_rows(
 
     Yields
     ------
-    RowPart
+    CsrRows
         In their order, rows without values included; columns increase along a row.
     """
     dtype = np.dtype(dtype)
@@ -70,7 +70,7 @@ def sorted_rows(
     for rows in (piece.rows for piece in pieces()) if row_pieces is None else row_pieces():
         counts += np.bincount(rows, minlength=shape[0])
     record = np.dtype([("row", index_dtype(shape[0])), ("column", index_dtype(shape[1])), ("value", dtype)])
-    most = max(_LEAST, limit // (4 * record.itemsize))  # the file, its order, and the sorted copy
+    most = max(_MIN_RANGE_VALUES, limit // (4 * record.itemsize))  # the file, its order, and the sorted copy
     ends = np.cumsum(counts)
     starts = [0]
     while starts[-1] < shape[0]:
@@ -86,7 +86,7 @@ def sorted_rows(
         path.unlink(missing_ok=True)
 
 
-def _spread(piece: Piece, starts: np.ndarray, files: list[Path], record: np.dtype) -> None:
+def _spread(piece: MatrixEntries, starts: np.ndarray, files: list[Path], record: np.dtype) -> None:
     """Append the values of a piece to the files of their ranges."""
     number = np.searchsorted(starts, piece.rows, "right") - 1
     order = np.argsort(number, kind="stable")
@@ -99,7 +99,7 @@ def _spread(piece: Piece, starts: np.ndarray, files: list[Path], record: np.dtyp
             taken[begin:end].tofile(file)
 
 
-def _part(found: np.ndarray, first: int, stop: int, dtype: np.dtype) -> RowPart:
+def _part(found: np.ndarray, first: int, stop: int, dtype: np.dtype) -> CsrRows:
     """Sort the values of the rows ``first:stop`` and sum those of one place."""
     order = np.lexsort((found["column"], found["row"]))
     rows, columns, values = found["row"][order], found["column"][order], found["value"][order]
@@ -110,4 +110,4 @@ def _part(found: np.ndarray, first: int, stop: int, dtype: np.dtype) -> RowPart:
         rows, columns = rows[new], columns[new]
     lengths = np.bincount(rows - first, minlength=stop - first)
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    return RowPart(first, values, columns, indptr)
+    return CsrRows(first, values, columns, indptr)

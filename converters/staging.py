@@ -1,4 +1,4 @@
-"""Staging of an output: it is made in a hidden folder beside its place, and renamed when complete."""
+"""Staging of an output: written in a hidden folder beside its place, and renamed when complete."""
 
 from __future__ import annotations
 

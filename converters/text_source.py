@@ -1,4 +1,4 @@
-"""LIBSVM text straight to batches of rows, without a store: for online training and for prediction."""
+"""LIBSVM text as batches of rows without a store, for online training and for prediction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from streamsvm_converters.libsvm.inputs import STDIN, total_size
-from streamsvm_converters.libsvm.position import Position
+from streamsvm_converters.libsvm.position import ReadingState
 
 from streamsvm.base.decode import Check, Count, SchemaError, decode, encode
 from streamsvm.base.durable import open_file, reason
@@ -24,8 +24,6 @@ from streamsvm.errors import InputError, Option, Remedy, StreamsvmError, part_of
 if TYPE_CHECKING:
     from streamsvm_converters.libsvm.reader import LibsvmReader
 
-
-if TYPE_CHECKING:
     _Paths = Sequence[str | Path]
 else:
     _Paths = list[str]  # as JSON has them
@@ -63,7 +61,7 @@ class TextSource:
     on_error : {"raise", "skip", "fix"}
         As for `convert`.
     memory : int or str
-        Bytes ("500M", "2G") of memory, half of which is left to whoever uses the batches.
+        Bytes ("500M", "2G") of memory, half of which is left to the user of the batches.
 
     Raises
     ------
@@ -154,7 +152,7 @@ class TextSource:
         from streamsvm_converters.libsvm.labels import LabelTable
         from streamsvm_converters.libsvm.reader import LibsvmReader
 
-        start = self._position(place)
+        start = self._state(place)
         start.sources = start.sources[: start.place.source]  # an input that had ended may be longer now
         self._check_sources(start)
         reader = LibsvmReader(
@@ -176,7 +174,7 @@ class TextSource:
         rows = Rows(np.zeros(0, self.dtype), none, np.zeros(1, np.int64), none, np.zeros(0))
         yield rows, [], encode(reader.position)
 
-    def _check_sources(self, start: Position) -> None:
+    def _check_sources(self, start: ReadingState) -> None:
         """Raise `InputError` unless the inputs that end before `start` are unchanged."""
         for path, source in zip(self.inputs, start.sources, strict=False):
             try:
@@ -189,10 +187,10 @@ class TextSource:
                     f"{path} has changed since the run learned from it; restore the file, or start a new run"
                 )
 
-    def _position(self, place: dict[str, Any] | None) -> Position:
-        """Return a place from JSON, or the beginning; raise `InputError` if it is invalid."""
+    def _state(self, place: dict[str, Any] | None) -> ReadingState:
+        """Return the state at a place, or at the beginning; raise `InputError` if it is invalid."""
         try:
-            position = Position() if place is None else decode(Position, place)
+            position = ReadingState() if place is None else decode(ReadingState, place)
             if not position.place.source <= len(position.sources) <= len(self.inputs) > position.place.source:
                 raise SchemaError("it does not fit the inputs")
         except SchemaError as error:
@@ -203,13 +201,13 @@ class TextSource:
 
     def summary(self, place: dict[str, Any] | None) -> dict[str, Any]:
         """Return the parse statistics up to `place`; `bytes_read` are those of `sources`."""
-        counts = self._position(place).counts
+        counts = self._state(place).counts
         names = ("skipped", "repaired", "explicit_zeros", "qids", "unseen_features", "unseen_labels")
         return {name: getattr(counts, name) for name in (*names, "nnz", "bytes_read", "first_errors")}
 
     def sources(self, place: dict[str, Any] | None) -> list[dict[str, Any]]:
         """Return name, size and SHA-256 of each input that ends before `place`."""
-        return encode(self._position(place).sources)
+        return encode(self._state(place).sources)
 
     @staticmethod
     def in_order(classes: Sequence[str]) -> np.ndarray:
@@ -224,7 +222,7 @@ class TextSource:
 
 
 def _other_label(first: str, new: Sequence[str], codes: np.ndarray, numbers: np.ndarray) -> InputError:
-    """Return the error for a text among the `new` labels of a stream of integers; codes are of `new`."""
+    """Return the error for a text among the `new` labels, with these codes, of a stream of integers."""
     at = next(code for code, label in enumerate(new) if dtype_of_names([label]) == TEXT)
     row = int(numbers[np.argmax(codes == at)]) + 1
     return InputError(

@@ -1,4 +1,4 @@
-"""Rows that wait on disk to be sorted: files of segments, and buckets of rows whose keys begin alike.
+"""Files of rows that wait on disk to be sorted: in segments, and in buckets of rows whose keys begin alike.
 
 The sort key of a row is a hash of (seed, row number), or of (seed, group) if the rows of a group stay
 together; these then come in the order of their numbers. Without a seed it is the row number itself.
@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Self
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
+from streamsvm_converters.kinds.reader import NO_NORMS
 
 from streamsvm.data.checks import row_pieces
 from streamsvm.data.rows import Rows
@@ -20,55 +21,50 @@ from streamsvm.kernels.jit import kernel
 from streamsvm.kernels.random import draws
 from streamsvm.kernels.simd import prefetch
 
-_PIECE = 2**19  # values taken from a sorted bucket at a time, so that they are used while in the cache
-_MASK = 2**64 - 1
-_AHEAD = 8  # rows
-NO_NORMS = np.empty(0, dtype=np.float64)  # the store computes the norms of the values it stores
+_VALUES_PER_BATCH = 2**19  # few enough to stay in the processor's cache until they are used
+_UINT64_MASK = 2**64 - 1
+_PREFETCH_ROWS = 8  # rows ahead of the one that is copied
 
 NumberedRows = tuple[Rows, np.ndarray]
 
 
-class Bucket(NamedTuple):
-    """Rows whose keys have the same first bits.
+@dataclass
+class Bucket:
+    """Rows whose keys have the same first bits, in a file.
 
     Attributes
     ----------
     path : Path
-        A file of segments; without rows there is none. Without a seed, in the order of the row numbers.
-    used_bits : int
-        How many bits of the keys are the same.
+        A file of segments; without rows there is none.
     n_rows, nnz, n_labels : int
-        `n_labels` counts those of lists of labels.
+        `n_labels` counts the labels of lists.
     index_size : int
         Bytes of the widest index.
     least_group, largest_group : int
-        A group that is alone in a bucket cannot be split.
+        Equal if the bucket has one group, which cannot be split.
     """
 
     path: Path
-    used_bits: int
-    n_rows: int
-    nnz: int
-    n_labels: int
-    index_size: int
-    least_group: int
-    largest_group: int
+    n_rows: int = 0
+    nnz: int = 0
+    n_labels: int = 0
+    index_size: int = 4
+    least_group: int = 2**63 - 1
+    largest_group: int = -1
 
-    def plus(self, rows: Rows) -> Self:
-        """The bucket with further rows."""
-        return self._replace(
-            n_rows=self.n_rows + rows.n_rows,
-            nnz=self.nnz + len(rows.data),
-            n_labels=self.n_labels + len(rows.label_codes),
-            index_size=max(self.index_size, rows.indices.itemsize),
-            least_group=int(rows.qid.min(initial=self.least_group)),
-            largest_group=int(rows.qid.max(initial=self.largest_group)),
-        )
+    def count(self, rows: Rows) -> None:
+        """Count further rows, which are written to the file."""
+        self.n_rows += rows.n_rows
+        self.nnz += len(rows.data)
+        self.n_labels += len(rows.label_codes)
+        self.index_size = max(self.index_size, rows.indices.itemsize)
+        self.least_group = int(rows.qid.min(initial=self.least_group))
+        self.largest_group = int(rows.qid.max(initial=self.largest_group))
 
 
 @dataclass(frozen=True)
 class WaitingRows:
-    """What rows that wait are, and in which order they come back.
+    """Format of rows that wait on disk, and the order in which they come back.
 
     Attributes
     ----------
@@ -90,21 +86,19 @@ class WaitingRows:
     limit: int
     columns: Collection[str] = ()
 
-    def has(self, column: str) -> bool:
-        return column in self.columns
-
     def keys(self, rows: Rows, numbers: np.ndarray) -> np.ndarray:
-        """What rows are sorted by, uint64."""
-        return draws(np.uint64((self.seed or 0) & _MASK), rows.qid if self.has("qid") else numbers)
+        """Return the keys to sort rows by, uint64."""
+        seed = np.uint64((self.seed or 0) & _UINT64_MASK)
+        return draws(seed, rows.qid if "qid" in self.columns else numbers)
 
     def bytes_of(self, bucket: Bucket | Segment) -> int:
-        """The bytes of memory that rows take once loaded."""
+        """Return the bytes of memory that rows take once loaded."""
         per_row = 28 + 8 * len(self.columns)
         per_value = bucket.index_size + self.dtype.itemsize
         return bucket.nnz * per_value + bucket.n_rows * per_row + bucket.n_labels * 4
 
     def must_split(self, bucket: Bucket) -> bool:
-        """Whether rows take more memory than there is, and have several keys."""
+        """Return True if rows take more memory than the limit, and have several keys."""
         alone = bucket.least_group == bucket.largest_group or bucket.n_rows == 1
         return self.seed is not None and self.bytes_of(bucket) > self.limit and not alone
 
@@ -113,38 +107,38 @@ class WaitingRows:
         batches: Iterable[NumberedRows],
         base: int,
         index_dtype: np.dtype,
-        spaces: Iterator[Space],
+        buffers: Iterator[ValueBuffers],
     ) -> Iterator[NumberedRows]:
         """Yield the rows of batches in order, without norms, and their numbers.
 
         With several keys, there is one batch. `base` is subtracted from all indices, and `index_dtype` is
-        their type afterwards. What is yielded is in the next of `spaces`.
+        their type afterwards. Values and indices are in the next of `buffers`.
         """
         for rows, numbers in batches:
             if self.seed is None:
                 order = np.argsort(numbers)
-            elif self.has("qid"):
+            elif "qid" in self.columns:
                 order = np.lexsort((numbers, self.keys(rows, numbers)))
             else:
                 order = np.argsort(self.keys(rows, numbers))
             lengths = np.diff(rows.indptr)[order]
-            for start, stop in row_pieces(np.cumsum(lengths) - lengths, len(rows.data), _PIECE):
+            for start, stop in row_pieces(np.cumsum(lengths) - lengths, len(rows.data), _VALUES_PER_BATCH):
                 taken = order[start:stop]
-                yield take(rows, taken, base, index_dtype, next(spaces)), numbers[taken]
+                yield take(rows, taken, base, index_dtype, next(buffers)), numbers[taken]
 
     # -- files -------------------------------------------------------------------------------------
 
     def write(self, file: BinaryIO, rows: Rows, numbers: np.ndarray) -> None:
         """Append rows as a segment."""
         head = [rows.n_rows, len(rows.data), rows.indices.itemsize, len(rows.label_codes)]
-        lists = [np.diff(rows.label_indptr)] if self.has("label_codes") else []
-        per_row = [rows.cost] * self.has("cost") + [rows.qid] * self.has("qid") + lists
+        lists = [np.diff(rows.label_indptr)] if "label_codes" in self.columns else []
+        per_row = [rows.cost] * ("cost" in self.columns) + [rows.qid] * ("qid" in self.columns) + lists
         own = (np.array(head, np.int64), numbers, rows.labels, np.diff(rows.indptr), *per_row)
         for part in (*own, rows.label_codes, rows.indices, rows.data):
             file.write(np.ascontiguousarray(part).data)
 
     def read(self, bucket: Bucket) -> Iterator[NumberedRows]:
-        """Yield the rows of a bucket, as many at a time as stay within the limit."""
+        """Yield the rows of a bucket in batches that stay within the limit."""
         held: list[Segment] = []
         size = 0
         with bucket.path.open("rb") as file:
@@ -176,10 +170,10 @@ class WaitingRows:
         indices = np.empty(nnz, f"i{max(segment.index_size for segment in segments)}")
         numbers, labels = np.empty(n_rows, np.int64), np.empty(n_rows, np.int32)
         indptr = np.zeros(n_rows + 1, np.int64)
-        cost = np.empty(n_rows * self.has("cost"))
-        qid = np.empty(n_rows * self.has("qid"), np.int64)
+        cost = np.empty(n_rows * ("cost" in self.columns))
+        qid = np.empty(n_rows * ("qid" in self.columns), np.int64)
         codes = np.empty(n_labels, np.int32)
-        label_indptr = np.zeros((n_rows + 1) * self.has("label_codes"), np.int64)
+        label_indptr = np.zeros((n_rows + 1) * ("label_codes" in self.columns), np.int64)
         row = at = label = 0
         for segment in segments:
             file.seek(segment.at)
@@ -205,7 +199,7 @@ class WaitingRows:
 
 
 class Segment(NamedTuple):
-    """Rows that were appended together, from offset `at` of their file."""
+    """Rows that were appended together, at offset `at` of their file."""
 
     at: int
     n_rows: int
@@ -219,8 +213,8 @@ def _fill(file: BinaryIO, array: np.ndarray) -> None:
         raise StoreError(f"{file.name}: rows that waited there were cut off; convert again")
 
 
-class Space:
-    """Arrays for the values of rows that are taken; those of the next rows take their place."""
+class ValueBuffers:
+    """Reused arrays for the values and indices of a batch of rows."""
 
     def __init__(self) -> None:
         self._data, self._indices = np.empty(0), np.empty(0)
@@ -233,11 +227,11 @@ class Space:
         return self._data[:nnz], self._indices[:nnz]
 
 
-def take(rows: Rows, order: np.ndarray, base: int, index_dtype: np.dtype, space: Space) -> Rows:
-    """Return rows `order` without norms, each index less `base`; values and indices are in `space`."""
+def take(rows: Rows, order: np.ndarray, base: int, index_dtype: np.dtype, buffers: ValueBuffers) -> Rows:
+    """Return rows `order` without norms, each index less `base`; values and indices are in `buffers`."""
     indptr = np.zeros(len(order) + 1, np.int64)
     np.cumsum(rows.indptr[order + 1] - rows.indptr[order], out=indptr[1:])
-    data, indices = space.arrays(int(indptr[-1]), rows.data.dtype, index_dtype)
+    data, indices = buffers.arrays(int(indptr[-1]), rows.data.dtype, index_dtype)
     _gather(rows.data, rows.indices, rows.indptr, order, base, data, indices)
     taken = Rows(data, indices, indptr, rows.labels[order], NO_NORMS)
     if len(rows.cost):
@@ -259,8 +253,8 @@ def _gather(data, indices, indptr, order, base, out_data, out_indices):
     """Write rows `order` of a CSR matrix to the `out` arrays, each index less `base`."""
     size = 0
     for place in range(len(order)):
-        if place + _AHEAD < len(order):  # rows are far apart: begin with one while others are copied
-            ahead = indptr[order[place + _AHEAD]]
+        if place + _PREFETCH_ROWS < len(order):  # rows are far apart: begin with one while others are copied
+            ahead = indptr[order[place + _PREFETCH_ROWS]]
             prefetch(data, ahead)
             prefetch(indices, ahead)
         begin = indptr[order[place]]

@@ -1,4 +1,4 @@
-"""AnnData in HDF5 files and Zarr folders; several files are joined by the names of their features."""
+"""Reader of AnnData in HDF5 files and Zarr folders; features of several files are matched by name."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Iterator
+from itertools import starmap
 from pathlib import Path
 
 import numpy as np
 from streamsvm_converters.kinds.features import Features
 from streamsvm_converters.kinds.options import ReadOptions
-from streamsvm_converters.kinds.reader import Reader, TableCounts
+from streamsvm_converters.kinds.reader import NO_NORMS, Reader, TableCounts
 from streamsvm_converters.label_codes import MISSING, LabelCodes
-from streamsvm_converters.libsvm.position import Source
-from streamsvm_converters.sorted_rows import Piece, sorted_rows
+from streamsvm_converters.libsvm.position import InputFile
+from streamsvm_converters.sorted_rows import MatrixEntries, sorted_rows
 
 from streamsvm.base.format import UNSEEN_LABEL, index_dtype
 from streamsvm.base.label_values import TEXT
@@ -27,14 +28,14 @@ from streamsvm.store.anndata import AnnDataStore
 from streamsvm.store.joined import common_features
 from streamsvm.store.matrices import CscMatrix
 
-_MOST_VALUES = 2**20  # of rows read at a time
-_NO_NORMS = np.empty(0)
+_VALUES_PER_READ = 2**20  # of rows read at a time
 
 
-class FileReader(Reader):
-    """Reads the labelled rows of AnnData in slices; a CSC matrix is sorted by rows on disk first."""
+class AnnDataReader(Reader):
+    """Reader of the labelled rows of AnnData; a CSC matrix is first sorted by rows on disk."""
 
     counts: TableCounts
+    _labels: LabelCodes
 
     def __init__(self, inputs: list[str | Path], options: ReadOptions) -> None:
         super().__init__(inputs, options)
@@ -60,22 +61,17 @@ class FileReader(Reader):
                 columns = self._columns(store)
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self.options.folder)))
                 for start, rows in self._rows(store, folder):
-                    batch = self._batch(store, rows, start, columns)
+                    batch, kept = self._batch(store, rows, start, columns)
                     if batch.n_rows:
-                        kept = self._kept[: rows.n_rows]
                         yield batch, number + start + np.flatnonzero(kept)
                     done += len(rows.data)
                     if self.options.progress is not None:
-                        size = 8 * min(done, self._values)
-                        self.options.progress(size, 8 * self._values, self.counts.rows)
+                        self.options.progress(8 * min(done, self._values), 8 * self._values)
                 number += store.n_rows
                 source = self._source(store)
             self.sources.append(source)
             self.counts.bytes_read += source.size
         self.counts.unseen_labels = self._labels.unseen
-
-    def labels(self) -> list[str]:
-        return self._labels.texts()
 
     @property
     def label_dtype(self) -> str:
@@ -92,7 +88,7 @@ class FileReader(Reader):
     # ----------------------------------------------------------------------------------------------
 
     def _open(self, path: str | Path) -> AnnDataStore:
-        """Open a file, with the rows that have no label."""
+        """Open a file, including its rows without a label."""
         options = self.options
         store: Store = open_store(
             path, label=options.label, labelled=options.labelled, layer=options.layer, raw=options.raw
@@ -111,7 +107,7 @@ class FileReader(Reader):
         return inner
 
     def _find_features(self) -> None:
-        """Decide what the features are: those of earlier data, or those of all files together."""
+        """Take the features from earlier data, or from all files together."""
         like = self.options.like
         known: list[list[str] | None] = []
         widths: list[int] = []
@@ -133,7 +129,7 @@ class FileReader(Reader):
             )
 
     def _columns(self, store: AnnDataStore) -> np.ndarray | None:
-        """Return the new column of each column of a file, below 0 if left out; None if all are equal."""
+        """Return the new number of each column of a file, below 0 to leave it out; None if none changes."""
         own = store.feature_names()
         match = match_features(own, self._names, str(store.path), model="the joined data")
         if self.options.like is not None and match.message is not None:
@@ -141,39 +137,38 @@ class FileReader(Reader):
         return match.columns
 
     def _rows(self, store: AnnDataStore, folder: Path) -> Iterator[tuple[int, Rows]]:
-        """Yield consecutive rows of a file, with the file's codes of labels."""
+        """Yield batches of consecutive rows with their first row; label codes are those of the file."""
         dtype = np.dtype(self.options.dtype)
         if isinstance(store.matrix, CscMatrix):
             matrix = store.matrix
             parts = sorted_rows(
-                lambda: map(_as_piece, matrix.pieces(_MOST_VALUES)), matrix.shape, matrix.dtype, folder,
-                self.options.memory // 4, row_pieces=lambda: matrix.row_pieces(_MOST_VALUES),
+                lambda: starmap(MatrixEntries, matrix.pieces(_VALUES_PER_READ)), matrix.shape, matrix.dtype,
+                folder, self.options.memory // 4, row_pieces=lambda: matrix.row_pieces(_VALUES_PER_READ),
             )  # fmt: skip
             for part in parts:
-                stop = part.start + len(part.indptr) - 1
-                labels = store.labels(part.start, stop)
-                yield (
-                    part.start,
-                    Rows(part.data.astype(dtype, copy=False), part.indices, part.indptr, labels, _NO_NORMS),
-                )
+                labels = store.labels(part.start, part.start + len(part.indptr) - 1)
+                data = part.data.astype(dtype, copy=False)
+                yield part.start, Rows(data, part.indices, part.indptr, labels, NO_NORMS)
             return
         start = 0
         while start < store.n_rows:
-            offsets = store.indptr(start, min(start + _MOST_VALUES, store.n_rows))
-            stop = start + max(1, int(np.searchsorted(offsets, offsets[0] + _MOST_VALUES, "right")) - 1)
+            offsets = store.indptr(start, min(start + _VALUES_PER_READ, store.n_rows))
+            stop = start + max(1, int(np.searchsorted(offsets, offsets[0] + _VALUES_PER_READ, "right")) - 1)
             rows = store.rows(start, stop)
-            yield start, rows._replace(data=rows.data.astype(dtype, copy=False), norm2=_NO_NORMS)
+            yield start, rows._replace(data=rows.data.astype(dtype, copy=False), norm2=NO_NORMS)
             start = stop
 
-    def _batch(self, store: AnnDataStore, rows: Rows, start: int, columns: np.ndarray | None) -> Rows:
-        """Return the rows with a label, in the joined features; `_kept` says which they are."""
+    def _batch(
+        self, store: AnnDataStore, rows: Rows, start: int, columns: np.ndarray | None
+    ) -> tuple[Rows, np.ndarray]:
+        """Return the rows with a label, in the joined features, and a mask of the rows that have one."""
         codes = np.full(rows.n_rows, UNSEEN_LABEL, np.int32)
         if self.options.labelled:
             codes = self._labels.encode(
                 store.classes, rows.labels, lambda row: f"{store.path}, row {start + row}"
             )
-        self._kept = codes != MISSING
-        self.counts.unlabelled += int(np.count_nonzero(~self._kept))
+        kept = codes != MISSING
+        self.counts.unlabelled += int(np.count_nonzero(~kept))
         finite = np.isfinite(rows.data)
         if not finite.all():
             at = int(np.argmin(finite))
@@ -183,8 +178,8 @@ class FileReader(Reader):
                 f"{rows.data[at]} is not finite in {self.options.dtype}; drop or replace such values"
             )
         rows = rows._replace(labels=codes)
-        if not self._kept.all():
-            rows = kept_rows(rows, self._kept)
+        if not kept.all():
+            rows = kept_rows(rows, kept)
         if (rows.data == 0).any():
             rows = _without_zeros(rows)
         if columns is not None:
@@ -193,31 +188,27 @@ class FileReader(Reader):
             rows = rows._replace(data=data, indices=indices, indptr=indptr)
             self.counts.unseen_features += before - len(data)
         rows = rows._replace(indices=rows.indices.astype(index_dtype(self._width), copy=False))
-        self.counts.rows += rows.n_rows
-        self.counts.nnz += len(rows.data)
-        self.counts.empty_rows += int(np.count_nonzero(np.diff(rows.indptr) == 0))
-        return rows
+        self.counts.add(rows)
+        return rows, kept
 
-    def _source(self, store: AnnDataStore) -> Source:
-        """What was read: the hash is of samples of the file."""
+    def _source(self, store: AnnDataStore) -> InputFile:
+        """Return name and size of a file, and a hash of samples of it."""
         path = store.path
         files = [path]
         if path.is_dir():
             files = [Path(folder, name) for folder, _, names in os.walk(path) for name in names]
-        if not isinstance(store.matrix, CscMatrix):
-            return Source(path.name, sum(file.stat().st_size for file in files), store.fingerprint)
-        sha = hashlib.sha256()
-        for sample in store.matrix.samples():
-            sha.update(sample)
-        return Source(path.name, sum(file.stat().st_size for file in files), sha.hexdigest())
-
-
-def _as_piece(parts: tuple[np.ndarray, np.ndarray, np.ndarray]) -> Piece:
-    return Piece(*parts)
+        if isinstance(store.matrix, CscMatrix):
+            sha256 = hashlib.sha256()
+            for sample in store.matrix.samples():
+                sha256.update(sample)
+            fingerprint = sha256.hexdigest()
+        else:
+            fingerprint = store.fingerprint
+        return InputFile(path.name, sum(file.stat().st_size for file in files), fingerprint)
 
 
 def _without_zeros(rows: Rows) -> Rows:
-    """Return rows without the zeros that are stored."""
+    """Return rows without their explicit zeros."""
     kept = rows.data != 0
     before = np.concatenate([[0], np.cumsum(kept)])
     return rows._replace(data=rows.data[kept], indices=rows.indices[kept], indptr=before[rows.indptr])

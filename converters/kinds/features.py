@@ -1,4 +1,4 @@
-"""What the features of files are."""
+"""Features of the rows of files."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 
 class Features(NamedTuple):
-    """The features of the rows, known once all are read.
+    """Features of the rows, known once all are read.
 
     Attributes
     ----------
     width : int
     shift : int
-        Is to be subtracted from all indices.
+        Number to subtract from all indices.
     index_base : int or None
         The number of the first feature in LIBSVM text; None if features have no numbers there.
     names : sequence of str or None

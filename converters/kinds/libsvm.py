@@ -1,4 +1,4 @@
-"""LIBSVM text, plain or compressed."""
+"""Reader of LIBSVM text, plain or compressed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 from streamsvm_converters.kinds.features import Features
 from streamsvm_converters.kinds.options import ReadOptions
 from streamsvm_converters.kinds.reader import Reader
-from streamsvm_converters.libsvm.groups import GroupPlaces
 from streamsvm_converters.libsvm.inputs import plain_size
 from streamsvm_converters.libsvm.reader import LibsvmReader
 
@@ -17,12 +16,11 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Option, Remedy
 
 
-class FileReader(Reader):
-    """Reads LIBSVM text by `LibsvmReader`, of which it chooses index base and width."""
+class LibsvmFileReader(Reader):
+    """Reader of LIBSVM text by `LibsvmReader`, which chooses the index base and the number of features."""
 
     def __init__(self, inputs: list[str | Path], options: ReadOptions) -> None:
-        self.inputs, self.options = inputs, options
-        self.notes: list[str] = []
+        super().__init__(inputs, options)
         self._index_base, self._known_features = options.index_base, None
         like, n_features = options.like, options.n_features
         if like is not None and not like.takes_any_feature:
@@ -41,17 +39,15 @@ class FileReader(Reader):
             progress=options.progress, multilabel=options.multilabel,
             groups="keep" if options.groups else "ignore",
         )  # fmt: skip
-        reader.group_places = self._places = GroupPlaces(options.memory // 2) if options.groups else None
-        self.counts, self.sources = reader.counts, reader.sources
+        self.counts, self.sources, self._labels = reader.counts, reader.sources, reader.labels
 
     def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
         yield from self._reader
         self.notes += self._reader.labels.notes()
-        if self._places is not None and self.counts.rows:
-            self._places.check(["standard input" if str(path) == "-" else str(path) for path in self.inputs])
-
-    def labels(self) -> list[str]:
-        return self._reader.labels.texts()
+        if self._reader.group_starts is not None and self.counts.rows:
+            self._reader.group_starts.check(
+                ["standard input" if str(path) == "-" else str(path) for path in self.inputs]
+            )
 
     def features(self) -> Features:
         reader, wanted = self._reader, self.options.n_features
@@ -82,4 +78,5 @@ class FileReader(Reader):
 
     @property
     def n_groups(self) -> int | None:
-        return None if self._places is None else self._places.count
+        starts = self._reader.group_starts
+        return None if starts is None else starts.count

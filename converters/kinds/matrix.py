@@ -1,4 +1,4 @@
-"""Matrices in files of NumPy and SciPy: ``.npz`` and ``.npy``, whose labels are another array or file."""
+"""Reader of matrices in ``.npz`` and ``.npy`` files; their labels are in another array or file."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from streamsvm_converters.kinds.features import Features
 from streamsvm_converters.kinds.options import ReadOptions
-from streamsvm_converters.kinds.reader import Reader, TableCounts
+from streamsvm_converters.kinds.reader import NO_NORMS, Reader, TableCounts
 from streamsvm_converters.label_codes import MISSING, MISSING_TEXTS, LabelCodes
 from streamsvm_converters.libsvm.inputs import Input
 from streamsvm_converters.libsvm.labels import canonical_name
-from streamsvm_converters.libsvm.position import Source
-from streamsvm_converters.sorted_rows import Piece, sorted_rows
+from streamsvm_converters.libsvm.position import InputFile
+from streamsvm_converters.sorted_rows import MatrixEntries, sorted_rows
 
 from streamsvm.base.durable import open_file, reason
 from streamsvm.base.format import UNSEEN_LABEL, index_dtype
@@ -29,16 +29,15 @@ from streamsvm.base.text import printable
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Option, Remedy, SettingsError
 
-_FIRST_ERRORS = 5
-_MOST_VALUES = 2**20  # of rows read at a time
-_NO_NORMS = np.empty(0)
+_VALUES_PER_READ = 2**20  # of rows read at a time
 _SPARSE = ("csr", "csc", "coo")
 
 
-class FileReader(Reader):
-    """Reads sparse and dense matrices; their columns are features without names."""
+class MatrixReader(Reader):
+    """Reader of sparse and dense matrices, whose columns are features without names."""
 
     counts: TableCounts
+    _labels: LabelCodes
 
     def __init__(self, inputs: list[str | Path], options: ReadOptions) -> None:
         super().__init__(inputs, options)
@@ -79,14 +78,11 @@ class FileReader(Reader):
                     if self.options.progress is not None:
                         share = (start + n) / max(1, matrix.shape[0])
                         done = self.counts.bytes_read + int(path.stat().st_size * share)
-                        self.options.progress(done, total, self.counts.rows)
+                        self.options.progress(done, total)
                 number += matrix.shape[0]
             self.sources.append(_source(path))
             self.counts.bytes_read += path.stat().st_size
         self.counts.unseen_labels = self._labels.unseen
-
-    def labels(self) -> list[str]:
-        return self._labels.texts()
 
     @property
     def label_dtype(self) -> str:
@@ -106,7 +102,7 @@ class FileReader(Reader):
     # ----------------------------------------------------------------------------------------------
 
     def _opened(self, path: Path, folder: Path) -> tuple[_Matrix, np.ndarray | None]:
-        """Return the matrix of a file, and its labels if they are wanted."""
+        """Return the matrix of a file, and its labels if they are read."""
         arrays = _unpacked(path, folder) if _is_zip(path) else {"": _mapped(path, str(path))}
         matrix = _matrix(path, arrays)
         if not self.options.labelled:
@@ -134,7 +130,7 @@ class FileReader(Reader):
         return matrix, labels
 
     def _read_labels(self, path: Path) -> np.ndarray:
-        """Return the labels in an .npy file, or in the lines of a text, which are as those of LIBSVM text."""
+        """Return the labels in an .npy file, or in the lines of a text file, spelled as in LIBSVM text."""
         try:
             with open_file(path, follow=True) as file:  # a pipe could not be read twice
                 is_array = file.read(6) == b"\x93NUMPY"
@@ -161,7 +157,7 @@ class FileReader(Reader):
     def _batch(
         self, path: Path, values: Any, start: int, number: int, labels: np.ndarray | None
     ) -> tuple[Rows, np.ndarray] | None:
-        """Return some rows from `start` of a file on, without those that are left out."""
+        """Return the rows of a batch to keep and their numbers; the batch begins at row `start` of a file."""
         data, indices, indptr = values
         n = len(indptr) - 1
         where = lambda row: f"{path}, row {start + row + 1:,}"  # noqa: E731
@@ -185,29 +181,25 @@ class FileReader(Reader):
                     raise InputError(
                         message, remedy=Remedy("leave out such rows with {}", Option("on_error", "skip"))
                     )
-                self.counts.skipped += 1
-                if len(self.counts.first_errors) < _FIRST_ERRORS:
-                    self.counts.first_errors.append(message)
+                self.counts.skip(message)
             kept[bad] = False
         of_value = np.repeat(kept, np.diff(indptr)) & (data != 0)
         before = np.concatenate([[0], np.cumsum(of_value)])
         lengths = np.diff(before[indptr])[kept]
         data, indices = data[of_value], indices[of_value]
-        rows = Rows(data, indices, np.concatenate([[0], np.cumsum(lengths)]), codes[kept], _NO_NORMS)
-        self.counts.rows += rows.n_rows
-        self.counts.nnz += len(data)
-        self.counts.empty_rows += int(np.count_nonzero(lengths == 0))
+        rows = Rows(data, indices, np.concatenate([[0], np.cumsum(lengths)]), codes[kept], NO_NORMS)
+        self.counts.add(rows)
         return (rows, number + start + np.flatnonzero(kept)) if rows.n_rows else None
 
 
 class _Matrix:
-    """A matrix whose rows are read in parts: dense, or of one of SciPy's formats."""
+    """Matrix whose rows are read in parts: dense, or in one of SciPy's formats."""
 
     def __init__(self, shape: tuple[int, int], kind: str, arrays: dict[str, np.ndarray]) -> None:
         self.shape, self._kind, self._arrays = shape, kind, arrays
 
     def parts(self, folder: Path, options: ReadOptions, where: str) -> Iterator[tuple[int, Any]]:
-        """Yield the first row, and ``data, indices, indptr``, of consecutive rows; files go into `folder`."""
+        """Yield parts: the first row, and ``data, indices, indptr``; temporary files are in `folder`."""
         read = {"dense": self._dense, "csr": self._csr}.get(self._kind)
         with np.errstate(over="ignore"):  # what becomes infinite is refused, or left out
             if read is not None:
@@ -221,7 +213,7 @@ class _Matrix:
 
     def _dense(self, dtype: np.dtype, where: str) -> Iterator[tuple[int, Any]]:
         matrix, (n, d) = self._arrays["data"], self.shape
-        step = max(1, _MOST_VALUES // max(1, d))
+        step = max(1, _VALUES_PER_READ // max(1, d))
         columns = np.arange(d, dtype=index_dtype(d))
         for start in range(0, n, step):
             piece = np.asarray(matrix[start : start + step]).astype(dtype)
@@ -235,8 +227,8 @@ class _Matrix:
         data, indices, indptr = (self._arrays[name] for name in ("data", "indices", "indptr"))
         start = 0
         while start < self.shape[0]:
-            stop = max(start + 1, int(np.searchsorted(indptr, indptr[start] + _MOST_VALUES, "right")) - 1)
-            stop = min(stop, start + _MOST_VALUES, self.shape[0])
+            stop = max(start + 1, int(np.searchsorted(indptr, indptr[start] + _VALUES_PER_READ, "right")) - 1)
+            stop = min(stop, start + _VALUES_PER_READ, self.shape[0])
             low, high = int(indptr[start]), int(indptr[stop])
             own = np.asarray(indptr[start : stop + 1]).astype(np.int64) - low
             found = np.asarray(indices[low:high])
@@ -251,27 +243,28 @@ class _Matrix:
             )  # fmt: skip
             start = stop
 
-    def _csc(self) -> Iterator[Piece]:
+    def _csc(self) -> Iterator[MatrixEntries]:
         data, indices, indptr = (self._arrays[name] for name in ("data", "indices", "indptr"))
-        for low in range(0, len(data), _MOST_VALUES):
-            high = min(low + _MOST_VALUES, len(data))
+        for low in range(0, len(data), _VALUES_PER_READ):
+            high = min(low + _VALUES_PER_READ, len(data))
             columns = np.searchsorted(indptr, np.arange(low, high), "right") - 1
             rows = np.asarray(indices[low:high])
             _check_range(rows, self.shape[0], "row", "the matrix")
-            yield Piece(rows, columns, np.asarray(data[low:high]))
+            yield MatrixEntries(rows, columns, np.asarray(data[low:high]))
 
-    def _coo(self) -> Iterator[Piece]:
-        for low in range(0, len(self._arrays["data"]), _MOST_VALUES):
+    def _coo(self) -> Iterator[MatrixEntries]:
+        for low in range(0, len(self._arrays["data"]), _VALUES_PER_READ):
             row, column, data = (
-                np.asarray(self._arrays[name][low : low + _MOST_VALUES]) for name in ("row", "col", "data")
+                np.asarray(self._arrays[name][low : low + _VALUES_PER_READ])
+                for name in ("row", "col", "data")
             )
             _check_range(row, self.shape[0], "row", "the matrix")
             _check_range(column, self.shape[1], "column", "the matrix")
-            yield Piece(row, column, data)
+            yield MatrixEntries(row, column, data)
 
 
 def _matrix(path: Path, arrays: dict[str, np.ndarray]) -> _Matrix:
-    """Return the matrix among the arrays of a file; raises `InputError` without a sound one."""
+    """Return the matrix among the arrays of a file; raise `InputError` unless there is one, undamaged."""
     if "format" in arrays and "shape" in arrays:
         try:
             kind = arrays["format"].item()
@@ -327,7 +320,7 @@ def _is_zip(path: Path) -> bool:
 
 
 def _unpacked(path: Path, folder: Path) -> dict[str, np.ndarray]:
-    """Unpack the arrays of an .npz file into `folder`, and map them."""
+    """Unpack the arrays of an .npz file into `folder`, and return them memory-mapped."""
     arrays = {}
     try:
         with zipfile.ZipFile(path) as archive:
@@ -344,7 +337,7 @@ def _unpacked(path: Path, folder: Path) -> dict[str, np.ndarray]:
 
 
 def _mapped(path: Path, where: str) -> np.ndarray:
-    """Map the array in an .npy file."""
+    """Return the array in an .npy file, memory-mapped."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of headers by Python 2, and of sizes that overflow
@@ -363,19 +356,16 @@ def _damaged(where: object, error: Exception) -> InputError:
 
 
 def _lines(path: Path) -> list[str]:
-    """Return the lines of a text, without blanks around them."""
-    content = bytearray()
-    space = bytearray(2**20)
+    """Return the lines of a text file, each without surrounding blanks."""
     with Input(path) as text:
-        while count := text.readinto(memoryview(space)):
-            content += space[:count]
+        content = b"".join(iter(lambda: text.read(2**20), b""))
     try:
-        lines = bytes(content).decode("utf-8-sig").splitlines()
+        lines = content.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise InputError(f"{path} is not UTF-8 text; give one label a line, or an .npy array") from None
     return [line.strip() for line in lines]
 
 
-def _source(path: Path) -> Source:
+def _source(path: Path) -> InputFile:
     with path.open("rb") as file:
-        return Source(path.name, path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
+        return InputFile(path.name, path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())

@@ -1,8 +1,8 @@
-"""What a reader of files is told."""
+"""Options of the readers of files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,12 +15,12 @@ ANALYZERS = ("word", "char", "char_wb")
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What a reader is told; `streamsvm_converters.convert` describes the options.
+    """Options of a reader; `streamsvm_converters.convert` describes them.
 
     Attributes
     ----------
     folder : Path or None
-        Where temporary files may be written; None for the system's folder of such files.
+        Folder for temporary files; None for the system's folder of such files.
     like : DataSchema or None
         The classes and features of earlier data, which the rows must fit.
     labelled : bool
@@ -32,7 +32,7 @@ class ReadOptions:
     threads: int = 1
     on_error: str = "raise"
     unseen_label: str = "error"
-    progress: Callable[[int, int | None, int], None] | None = None
+    progress: Callable[[int, int | None], None] | None = None
     folder: Path | None = None
     like: DataSchema | None = None
     labelled: bool = True
@@ -54,3 +54,7 @@ class ReadOptions:
     analyzer: str | None = None
     ngrams: tuple[int, int] | None = None
     bits: int | None = None
+
+    def changed(self, names: Iterable[str]) -> list[str]:
+        """Return those of `names` whose options do not have their defaults."""
+        return [name for name in names if getattr(self, name) != getattr(ReadOptions, name)]

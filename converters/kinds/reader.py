@@ -1,24 +1,31 @@
-"""What a reader of files gives to a conversion."""
+"""Base class of the readers of files, one for each kind of file."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from streamsvm_converters.kinds.features import Features
 from streamsvm_converters.kinds.options import ReadOptions
-from streamsvm_converters.libsvm.position import Counts, Source
+from streamsvm_converters.label_codes import LabelCodes
+from streamsvm_converters.libsvm.position import InputFile, ReadCounts
 
 from streamsvm.base.label_values import TEXT, dtype_of_names
 from streamsvm.data.rows import Rows
 
+if TYPE_CHECKING:
+    from streamsvm_converters.libsvm.labels import LabelTable
+
+NO_NORMS = np.empty(0)  # of rows for a store, which computes the norms of the values that it stores
+
 
 @dataclass
-class TableCounts(Counts):
-    """Statistics of what is not LIBSVM text.
+class TableCounts(ReadCounts):
+    """Statistics of the files read, of other kinds than LIBSVM text.
 
     Attributes
     ----------
@@ -27,7 +34,7 @@ class TableCounts(Counts):
     unseen_values : int
         Values of categories that are not among the known ones.
     missing_values : int
-        Missing numbers that others took the place of.
+        Missing numbers that were replaced.
     """
 
     unlabelled: int = 0
@@ -35,52 +42,54 @@ class TableCounts(Counts):
     missing_values: int = 0
 
 
-@dataclass
 class Reader(ABC):
-    """Rows of files of one kind, iterated once.
+    """Base class of the readers of files of one kind, which are iterated once.
 
-    Iterating yields ``(rows, numbers)``: the rows' label codes are of `labels`, or of the classes of ``like``
-    (-1 for others), and the numbers count the rows of all inputs from 0, left out ones included.
+    Iterating yields ``(rows, numbers)``: label codes are those of `labels`, or of the classes of ``like``
+    (-1 for others), and the numbers count the rows of all inputs from 0, those left out included.
 
     Attributes
     ----------
-    counts : Counts
-    sources : list of Source
+    counts : ReadCounts
+    sources : list of InputFile
         The inputs that were read to their end.
     notes : list of str
-        What a user should know of the reading; complete when all rows are read.
+        Messages to the user about the reading; complete when all rows are read.
     decompress_seconds : float
     """
 
-    inputs: list[str | Path]
-    options: ReadOptions
-    counts: Counts = field(default_factory=TableCounts)
-    sources: list[Source] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    counts: ReadCounts
     decompress_seconds = 0.0
+    _labels: LabelCodes | LabelTable
+
+    def __init__(self, inputs: list[str | Path], options: ReadOptions) -> None:
+        self.inputs, self.options = inputs, options
+        self.counts = TableCounts()
+        self.sources: list[InputFile] = []
+        self.notes: list[str] = []
 
     @abstractmethod
     def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]: ...
 
-    @abstractmethod
     def labels(self) -> list[str]:
         """Return the labels in the order of their codes, once all rows are read."""
+        return self._labels.texts()
 
     @property
     def label_dtype(self) -> str:
-        """The type of the labels in Python, once all rows are read: int64 or str."""
+        """Type of the labels in Python, once all rows are read: int64 or str."""
         return TEXT if self.options.labels_as == "text" else dtype_of_names(self.labels())
 
     @abstractmethod
     def features(self) -> Features:
-        """Return what the features are, once all rows are read; raises `InputError` if they do not fit."""
+        """Return the features, once all rows are read; raise `InputError` if they do not fit the options."""
 
     @property
     def expected_bytes(self) -> int | None:
-        """About how many bytes of values and indices the rows take; None if that is unknown."""
+        """Estimate of the bytes that values and indices take; None if it is unknown."""
         return None
 
     @property
     def n_groups(self) -> int | None:
-        """How many groups the rows belong to, if they do."""
+        """Number of groups of rows; None if rows are not grouped."""
         return None

@@ -1,20 +1,18 @@
-"""What a file is: by its first bytes, and only then by its suffix."""
+"""Recognition of the kind of a file: by its first bytes, and only then by its suffix."""
 
 from __future__ import annotations
 
-import bz2
 import contextlib
-import lzma
 import stat
-import zlib
 from pathlib import Path
+
+from streamsvm_converters.libsvm.inputs import COMPRESSIONS, STDIN, Compression
 
 from streamsvm.base.durable import reason
 from streamsvm.base.text import check_local
 from streamsvm.errors import InputError
 
-STDIN = "-"
-_BEGIN = 4096  # bytes that are looked at
+_HEAD_SIZE = 4096  # bytes that are read
 _SUFFIXES = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -31,25 +29,24 @@ _SUFFIXES = {
     ".hdf5": "anndata",
     ".zarr": "anndata",
 }
-_PACKED = {".gz", ".bz2", ".xz", ".zst"}
+_COMPRESSION_SUFFIXES = {".gz", ".bz2", ".xz", ".zst"}
 _MAGIC = {b"\x89HDF\r\n\x1a\n": "anndata", b"\x93NUMPY": "npy", b"PAR1": "parquet"}
-_BINARY = set(_MAGIC.values()) | {"npz"}
-_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
-_READ = "LIBSVM text, CSV, TSV and JSON lines, perhaps compressed; Parquet, AnnData, .npy and .npz"
+_BINARY_KINDS = set(_MAGIC.values()) | {"npz"}
+_SUPPORTED = "LIBSVM text, CSV, TSV and JSON lines, perhaps compressed; Parquet, AnnData, .npy and .npz"
 
 
 def recognise(path: str | Path) -> tuple[str, bool]:
-    """Return the kind of a file, a name in `registry.KINDS`, and whether its content says so.
+    """Return the kind of a file, a name in `registry.KINDS`, and True if its content determines it.
 
-    If not, it is text, or a pipe, and the kind is what the suffix says, or LIBSVM text. Raises `InputError`
-    if it cannot be read, or is of another kind.
+    If not, the file is text or a pipe: its suffix determines the kind, which is LIBSVM text by default.
+    Raise `InputError` if it cannot be read, or is of no kind that is known.
     """
     if str(path) == STDIN:
         return "libsvm", True
     check_local(path, InputError)
     path = Path(path)
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in _PACKED:
+    if suffixes and suffixes[-1] in _COMPRESSION_SUFFIXES:
         suffixes.pop()
     by_name = _SUFFIXES.get(suffixes[-1]) if suffixes else None
     try:
@@ -61,7 +58,7 @@ def recognise(path: str | Path) -> tuple[str, bool]:
         if not stat.S_ISREG(mode):  # a pipe cannot be looked at and then read
             return by_name or "libsvm", False
         with path.open("rb") as file:
-            begin = file.read(_BEGIN)
+            begin = file.read(_HEAD_SIZE)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {reason(error)}") from None
     for magic, kind in _MAGIC.items():
@@ -69,13 +66,15 @@ def recognise(path: str | Path) -> tuple[str, bool]:
             return kind, True
     if begin.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return _zip(path), True
-    packed = next((name for magic, name in _COMPRESSED.items() if begin.startswith(magic)), None)
+    packed = next((each for magic, each in COMPRESSIONS.items() if begin.startswith(magic)), None)
     text = begin if packed is None else _unpacked(begin, packed)
     control = sum(byte < 32 and byte not in b"\t\n\v\f\r\x1b" for byte in text)
     if text.startswith(tuple(_MAGIC)) or (b"\0" in text and 16 * control > len(text)):
-        where = "" if packed is None else f", unpacked by {packed},"
-        raise InputError(f"{path}{where} begins with {text[:8]!r} and is of no kind that is read: {_READ}")
-    if by_name in _BINARY:
+        where = "" if packed is None else f", unpacked by {packed.name},"
+        raise InputError(
+            f"{path}{where} begins with {text[:8]!r} and is of no kind that is read: {_SUPPORTED}"
+        )
+    if by_name in _BINARY_KINDS:
         raise InputError(
             f"{path} is not what its suffix says: it does not begin as such files do; it may be truncated, "
             "or another kind of file"
@@ -93,16 +92,12 @@ def _zip(path: Path) -> str:
         raise InputError(f"{path} is a damaged or truncated zip archive ({error}); fetch it again") from None
     if names and all(name.endswith(".npy") for name in names):
         return "npz"
-    raise InputError(f"{path} is a zip archive of other files than .npy; what is read: {_READ}")
+    raise InputError(f"{path} is a zip archive of other files than .npy; what is read: {_SUPPORTED}")
 
 
-def _unpacked(begin: bytes, name: str) -> bytes:
-    """Return the first bytes of compressed text; what is damaged is said by the reader."""
+def _unpacked(begin: bytes, packed: Compression) -> bytes:
+    """Return the first bytes of compressed text, or none if it is damaged, which its reader reports."""
     with contextlib.suppress(Exception):
-        if name == "gzip":
-            return zlib.decompressobj(wbits=31).decompress(begin, _BEGIN)
-        if name == "bzip2":
-            return bz2.BZ2Decompressor().decompress(begin, _BEGIN)
-        if name == "xz":
-            return lzma.LZMADecompressor(memlimit=2**27).decompress(begin, _BEGIN)
+        if packed.name != "zstd":  # whose decoder has no limit of what it returns
+            return bytes(packed.decoder().decompress(begin, _HEAD_SIZE))
     return b""

@@ -1,10 +1,10 @@
-"""Which kinds of files can be converted, how each is recognised, and what reads it."""
+"""Registry of the kinds of files that can be converted, and of their readers."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,15 +23,15 @@ class Kind(NamedTuple):
     Attributes
     ----------
     title : str
-        What messages call it.
-    module : str
-        Has `FileReader`, a `Reader`; imported when it is used.
+        Name in messages.
+    reader : str
+        Module and class of its `Reader`; imported when it is used.
     options : frozenset of str
-        Those of `ReadOptions` that are for this kind, and not for all.
+        Attributes of `ReadOptions` that apply to this kind, and not to all.
     """
 
     title: str
-    module: str
+    reader: str
     options: frozenset[str]
 
 
@@ -41,21 +41,20 @@ _TABLE = frozenset(
 _MATRIX = frozenset({"label", "labels", "labels_as"})
 _TEXT = frozenset({"index_base", "n_features", "multilabel", "groups", "labels_as"})
 KINDS = {
-    "libsvm": Kind("LIBSVM text", "libsvm", _TEXT),
-    "anndata": Kind("AnnData", "anndata", frozenset({"label", "join", "layer", "raw"})),
-    "npz": Kind("a .npz archive", "matrix", _MATRIX),
-    "npy": Kind("a NumPy array", "matrix", _MATRIX),
-    "parquet": Kind("a Parquet table", "table", _TABLE),
-    "csv": Kind("CSV", "table", _TABLE),
-    "tsv": Kind("tab-separated values", "table", _TABLE),
-    "jsonl": Kind("JSON lines", "table", _TABLE),
+    "libsvm": Kind("LIBSVM text", "libsvm.LibsvmFileReader", _TEXT),
+    "anndata": Kind("AnnData", "anndata.AnnDataReader", frozenset({"label", "join", "layer", "raw"})),
+    "npz": Kind("a .npz archive", "matrix.MatrixReader", _MATRIX),
+    "npy": Kind("a NumPy array", "matrix.MatrixReader", _MATRIX),
+    "parquet": Kind("a Parquet table", "table.TableReader", _TABLE),
+    "csv": Kind("CSV", "table.TableReader", _TABLE),
+    "tsv": Kind("tab-separated values", "table.TableReader", _TABLE),
+    "jsonl": Kind("JSON lines", "table.TableReader", _TABLE),
 }
 _SPECIFIC = frozenset().union(*(kind.options for kind in KINDS.values()))
-_DEFAULTS = {each.name: each.default for each in fields(ReadOptions)}
 
 
 def kind_of(path: str | Path, format: str | None = None) -> str:
-    """Return the kind of a file or folder, a name in `KINDS`: by its content, and else by its suffix.
+    """Return the kind of a file or folder, a name in `KINDS`, by its content or else by its suffix.
 
     Parameters
     ----------
@@ -87,7 +86,7 @@ def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None
     inputs : sequence of path
     options : ReadOptions, optional
     **changes
-        Attributes of the options that are others.
+        Attributes of `options` to replace.
 
     Returns
     -------
@@ -115,13 +114,13 @@ def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None
     for path in map(Path, inputs):
         if name != "libsvm" and not (path.is_file() or path.is_dir()):
             raise InputError(f"{path} is no regular file, as {kind.title} must be; a pipe holds LIBSVM text")
-    for option in sorted(_SPECIFIC - kind.options):
-        if getattr(options, option) != _DEFAULTS[option]:
-            raise SettingsError(f"{option} does not apply to {kind.title}", setting=option)
+    for option in options.changed(sorted(_SPECIFIC - kind.options)):
+        raise SettingsError(f"{option} does not apply to {kind.title}", setting=option)
     like = options.like
     if like is not None and "label" in kind.options and options.label is None and options.labels is None:
         options = replace(options, label=like.label)
     if options.labels_as is None:
         options = replace(options, labels_as="numbers" if like is None else like.labels_as)
-    module = importlib.import_module(f"streamsvm_converters.kinds.{kind.module}")
-    return module.FileReader(list(inputs), options)
+    module, reader = kind.reader.split(".")
+    found = importlib.import_module(f"streamsvm_converters.kinds.{module}")
+    return getattr(found, reader)(list(inputs), options)

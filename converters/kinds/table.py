@@ -1,4 +1,4 @@
-"""Tables: CSV, tab-separated values, JSON lines and Parquet; columns or text become features."""
+"""Reader of tables (CSV, tab-separated values, JSON lines, Parquet), whose columns become features."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from streamsvm_converters.kinds.features import Features
 from streamsvm_converters.kinds.options import ANALYZERS, ReadOptions
-from streamsvm_converters.kinds.reader import Reader, TableCounts
+from streamsvm_converters.kinds.reader import NO_NORMS, Reader, TableCounts
 from streamsvm_converters.kinds.registry import kind_of
 from streamsvm_converters.label_codes import MISSING, MISSING_TEXTS, LabelCodes
-from streamsvm_converters.tables.batches import Table, label_remedy, listed
+from streamsvm_converters.tables.batches import TableFile, listed
 from streamsvm_converters.tables.columns import ColumnEncoder, choose_columns, describe
 from streamsvm_converters.tables.encoding import ColumnsEncoding, Encoding, TextEncoding, read_encoding
 from streamsvm_converters.tables.text import hashed_texts, joined_texts
@@ -24,36 +24,37 @@ from streamsvm.data.names import feature_names
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Option, Remedy, SettingsError
 
-_FIRST_ERRORS = 5
-_NO_NORMS = np.empty(0)
-_TEXTS = 4096  # hashed at a time
-_PIECE = 2**22  # bytes encoded at a time: of long texts, few
-_WORTH_PROCESSES = 2**24  # bytes of text: below, starting processes takes longer than they save
+_COLUMN_OPTIONS = ("drop", "categorical", "missing")
+_TEXT_OPTIONS = ("text", "analyzer", "ngrams", "bits")
+_TEXTS_PER_BATCH = 4096  # hashed at a time
+_PIECE_BYTES = 2**22  # bytes encoded at a time: of long texts, few
+_MIN_PARALLEL_BYTES = 2**24  # bytes of text: below, starting processes takes longer than they save
 
 
-class FileReader(Reader):
-    """Reads tables, in the way of earlier data if that is given."""
+class TableReader(Reader):
+    """Reader of tables; columns become features as in earlier data, if that is given."""
 
     counts: TableCounts
+    _labels: LabelCodes
 
     def __init__(self, inputs: list[str | Path], options: ReadOptions) -> None:
         super().__init__(inputs, options)
         memory = options.memory // 2
         kinds = [kind_of(path, options.format) for path in inputs]
-        self._tables = [Table(path, kind, memory) for path, kind in zip(inputs, kinds, strict=True)]
+        self._tables = [TableFile(path, kind, memory) for path, kind in zip(inputs, kinds, strict=True)]
         if options.on_error == "fix":
             raise SettingsError(
                 "on_error fix does not apply to a table; it can skip rows", setting="on_error"
             )
         like = options.like
-        has_types = not {"csv", "tsv"} >= set(kinds)
+        has_types = any(table.has_types for table in self._tables)
         missing = frozenset() if has_types or options.labels_as == "text" else MISSING_TEXTS
         known = None if like is None else like.classes
         self._labels = LabelCodes(known, options.unseen_label, memory, missing)
         self._has_labels = options.labelled
         if options.labelled:
             self._check_label(options.label)
-        self._encoding: Encoding = self._known() if like is not None else self._chosen()
+        self._encoding: Encoding = self._known_encoding() if like is not None else self._new_encoding()
         for table in self._tables:
             table.check_has(self._encoding.used)
 
@@ -64,12 +65,9 @@ class FileReader(Reader):
             yield from self._encoded(self._encoding)
         self.counts.bytes_read = sum(source.size for source in self.sources)
 
-    def labels(self) -> list[str]:
-        return self._labels.texts()
-
     @property
     def label_dtype(self) -> str:
-        typed = self._labels.has_texts and any(table.kind in ("parquet", "jsonl") for table in self._tables)
+        typed = self._labels.has_texts and any(table.has_types for table in self._tables)
         return TEXT if typed else super().label_dtype
 
     def features(self) -> Features:
@@ -97,12 +95,13 @@ class FileReader(Reader):
         for table in self._tables:
             if label is None:
                 raise InputError(
-                    f"{table.path} is a table with the columns {listed(table.columns)}", remedy=label_remedy()
+                    f"{table.path} is a table with the columns {listed(table.columns)}",
+                    remedy=Remedy("name its label column with {}", Option("label")),
                 )
             table.check_has([label], "label ")
 
-    def _known(self) -> Encoding:
-        """Return how the columns of earlier data became features."""
+    def _known_encoding(self) -> Encoding:
+        """Return the encoding of the columns of earlier data."""
         like, options = self.options.like, self.options
         assert like is not None
         if like.encoding is None:
@@ -110,21 +109,18 @@ class FileReader(Reader):
                 f"{like.path} was not made from a table, and does not say how columns become features",
                 remedy=Remedy("give data like its own, or convert without {}", Option("like")),
             )
-        for name in ("drop", "categorical", "missing", "text", "analyzer", "ngrams", "bits"):
-            if getattr(options, name) != getattr(ReadOptions, name):
-                raise SettingsError(
-                    f"{name} does not apply: {like.path} says what columns become", setting=name
-                )
+        for name in options.changed(_COLUMN_OPTIONS + _TEXT_OPTIONS):
+            raise SettingsError(f"{name} does not apply: {like.path} says what columns become", setting=name)
         return read_encoding(like.encoding, like.path)
 
-    def _chosen(self) -> Encoding:
+    def _new_encoding(self) -> Encoding:
+        """Return the encoding that the options and the columns of the tables determine."""
         options, first = self.options, self._tables[0]
         for table in self._tables:
             table.check_has([*options.drop, *options.categorical, *options.text])
         if options.text:
-            for name in ("drop", "categorical", "missing"):
-                if getattr(options, name) != getattr(ReadOptions, name):
-                    raise SettingsError(f"{name} does not apply: text takes no other column", setting=name)
+            for name in options.changed(_COLUMN_OPTIONS):
+                raise SettingsError(f"{name} does not apply: text takes no other column", setting=name)
             if options.label in options.text:
                 raise InputError(f"column {options.label!r} cannot be both text and label")
             least, most = options.ngrams or (1, 2)
@@ -140,9 +136,8 @@ class FileReader(Reader):
                 f"{'words' if analyzer == 'word' else 'characters'}, hashed to 2^{bits} features"
             )
             return TextEncoding("text", list(options.text), analyzer, (least, most), bits)  # type: ignore[arg-type]
-        for name in ("analyzer", "ngrams", "bits"):
-            if getattr(options, name) is not None:
-                raise SettingsError(f"{name} needs a column of text", setting=name)
+        for name in options.changed(_TEXT_OPTIONS[1:]):
+            raise SettingsError(f"{name} needs a column of text", setting=name)
         left_out = {options.label, *options.drop}
         names = [name for name in first.columns if name not in left_out]
         for table in self._tables[1:]:
@@ -163,27 +158,27 @@ class FileReader(Reader):
 
     # -- rows --------------------------------------------------------------------------------------
 
-    def _labelled(self, table: Table, names: Sequence[str]) -> Iterator[Any]:
+    def _labelled(self, table: TableFile, names: Sequence[str]) -> Iterator[Any]:
         """Yield some columns of the rows of a table that have a label."""
         row = 0
         for batch in table.batches([*names, str(self.options.label)]):
-            for piece in _pieces(batch, self._most_rows(names)):
+            for piece in _pieces(batch, self._rows_per_batch(names)):
                 where = _places(table, np.arange(row, row + piece.num_rows))
                 kept = self._codes(piece.column(len(names)), where) != MISSING
                 yield piece.select(list(names)).filter(kept)
                 row += piece.num_rows
 
-    def _most_rows(self, names: Sequence[str]) -> int:
-        """Return how many rows of some columns are encoded at a time."""
+    def _rows_per_batch(self, names: Sequence[str]) -> int:
+        """Return the number of rows of some columns to encode at a time."""
         return max(1, min(2**14, self.options.memory // (128 * len(names))))
 
     def _batches(self) -> Iterator[tuple[Any, np.ndarray, np.ndarray, Callable[[int], str]]]:
-        """Yield the used columns of labelled rows, their label codes, their numbers, and where they are."""
+        """Yield used columns, label codes and numbers of labelled rows, and a function that names a row."""
         label = self.options.label if self._has_labels else None
         names = list(self._encoding.used)
         extra = [label] if label is not None and label not in names else []
         number, total = 0, sum(table.path.stat().st_size for table in self._tables)
-        most = _TEXTS if isinstance(self._encoding, TextEncoding) else self._most_rows(names)
+        most = _TEXTS_PER_BATCH if isinstance(self._encoding, TextEncoding) else self._rows_per_batch(names)
         done = 0
         for table in self._tables:
             row = 0  # of this table
@@ -207,7 +202,7 @@ class FileReader(Reader):
                         yield piece.select(names), codes, numbers, _places(table, rows)
                 self.counts.bytes_read = done + table.size
                 if self.options.progress is not None:
-                    self.options.progress(self.counts.bytes_read, total, self.counts.rows)
+                    self.options.progress(self.counts.bytes_read, total)
             done += table.path.stat().st_size
             if table.source is not None:
                 self.sources.append(table.source)
@@ -221,26 +216,31 @@ class FileReader(Reader):
 
     def _hashed(self, encoding: TextEncoding) -> Iterator[tuple[Rows, np.ndarray]]:
         size = sum(table.path.stat().st_size for table in self._tables)
-        processes = self.options.threads if size >= _WORTH_PROCESSES else 1
+        processes = self.options.threads if size >= _MIN_PARALLEL_BYTES else 1
         texts = ((joined_texts(batch), (codes, numbers)) for batch, codes, numbers, _ in self._batches())
         for matrix, (codes, numbers) in hashed_texts(texts, encoding, self.options.dtype, processes):
             data, indices, indptr = matrix
-            yield self._counted(Rows(data, indices, indptr, codes, _NO_NORMS)), numbers
+            rows = Rows(data, indices, indptr, codes, NO_NORMS)
+            self.counts.add(rows)
+            yield rows, numbers
 
     def _encoded(self, encoding: ColumnsEncoding) -> Iterator[tuple[Rows, np.ndarray]]:
         encoder = ColumnEncoder(encoding, self.options.dtype)
         for batch, codes, numbers, where in self._batches():
             values, features, faults = encoder.encode(batch, where)
             if faults:
-                values, features, codes, numbers = self._without(faults, values, features, codes, numbers)
+                values, features, codes, numbers = self._without_faults(
+                    faults, values, features, codes, numbers
+                )
             present = values != 0
             indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(present, axis=1))]).astype(np.int64)
-            rows = Rows(values[present], features[present], indptr, codes, _NO_NORMS)
-            yield self._counted(rows), numbers
+            rows = Rows(values[present], features[present], indptr, codes, NO_NORMS)
+            self.counts.add(rows)
+            yield rows, numbers
             self.counts.unseen_values, self.counts.missing_values = encoder.unseen, encoder.filled
 
-    def _without(self, faults: dict[int, str], *arrays: np.ndarray) -> list[np.ndarray]:
-        """Count rows with faults and return what is left; raises the first fault unless they are skipped."""
+    def _without_faults(self, faults: dict[int, str], *arrays: np.ndarray) -> list[np.ndarray]:
+        """Return the arrays without the rows that have faults; count these, or raise the first fault."""
         messages = [faults[row] for row in sorted(faults)]
         if self.options.on_error == "raise":
             raise InputError(
@@ -253,26 +253,20 @@ class FileReader(Reader):
                     Option("categorical"),
                 ),
             )
-        self.counts.skipped += len(faults)
-        self.counts.first_errors += messages[: _FIRST_ERRORS - len(self.counts.first_errors)]
+        for message in messages:
+            self.counts.skip(message)
         good = np.ones(len(arrays[0]), bool)
         good[list(faults)] = False
         return [array[good] for array in arrays]
 
-    def _counted(self, rows: Rows) -> Rows:
-        self.counts.rows += rows.n_rows
-        self.counts.nnz += len(rows.data)
-        self.counts.empty_rows += int(np.count_nonzero(np.diff(rows.indptr) == 0))
-        return rows
 
-
-def _places(table: Table, rows: np.ndarray) -> Callable[[int], str]:
-    """Return what says where a row of a batch is: its number counts from 1, without a line of names."""
+def _places(table: TableFile, rows: np.ndarray) -> Callable[[int], str]:
+    """Return a function that names a row of a batch; its number counts from 1, without the header."""
     return lambda row: f"{table.path}, row {int(rows[row]) + 1:,}"
 
 
 def _pieces(batch: Any, most: int) -> Iterator[Any]:
-    """Parts of a batch of at most so many rows, and of about `_PIECE` bytes."""
-    most = max(1, min(most, _PIECE * batch.num_rows // max(1, batch.nbytes)))
+    """Yield parts of a batch of at most `most` rows, and of about `_PIECE_BYTES` bytes."""
+    most = max(1, min(most, _PIECE_BYTES * batch.num_rows // max(1, batch.nbytes)))
     for start in range(0, batch.num_rows, most):
         yield batch.slice(start, most)

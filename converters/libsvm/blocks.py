@@ -1,4 +1,4 @@
-"""The text of several inputs, cut into blocks of whole lines within a bound of memory."""
+"""Blocks of whole lines of the text of several inputs, within a memory limit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streamsvm_converters.libsvm.byte_vectors import MARGIN
 from streamsvm_converters.libsvm.inputs import Input
 from streamsvm_converters.libsvm.lines import Parsed
 from streamsvm_converters.libsvm.numbers import NEWLINE
-from streamsvm_converters.libsvm.position import Place, Position
+from streamsvm_converters.libsvm.position import LinePosition, ReadingState
 
 from streamsvm.errors import InputError
 
@@ -20,7 +20,7 @@ _BOM = b"\xef\xbb\xbf"
 _PER_ROW = ("begin", "end", "line", "line_at", "label_at", "label_end", "fault_at", "qids")
 
 
-class Scratch:
+class ParseBuffers:
     """Buffers for `size` bytes of text and the values parsed from them.
 
     They hold any single line of `size` bytes, and the rows of `block` bytes of text with lines of 8 bytes;
@@ -43,29 +43,29 @@ class Scratch:
         )
 
 
-class Block(NamedTuple):
-    """Whole lines of text.
+class TextBlock(NamedTuple):
+    """Block of whole lines of text.
 
     Attributes
     ----------
-    scratch : Scratch
-        The lines are ``scratch.text[at:cut]``.
+    buffers : ParseBuffers
+        The lines are ``buffers.text[at:cut]``.
     at, cut : int
     real : int
-        Bytes of the scratch that come from the input: a newline missing at its end was added.
+        Bytes of the buffers that come from the input: a newline missing at its end was added.
     input : int
         Number of the input.
     name : str
         Its name in messages.
     offset : int
-        Offset of the scratch in the text of the input.
+        Offset of the buffers in the text of the input.
     sha256 : hash object
-        Hash of the text of the input before ``at``. Whoever parses the block updates it.
+        Hash of the text of the input before ``at``, which the code that parses the block updates.
     bytes_read : int
         Bytes of all inputs read so far, as stored.
     """
 
-    scratch: Scratch
+    buffers: ParseBuffers
     at: int
     cut: int
     real: int
@@ -77,7 +77,7 @@ class Block(NamedTuple):
 
 
 class LineTooLong(Exception):
-    """A line that has more bytes than memory allows: number and name of its input, and its length."""
+    """Error for a line longer than memory allows, with number and name of its input, and its length."""
 
 
 class BlockReader:
@@ -90,15 +90,15 @@ class BlockReader:
         Bytes of a block, unless a line is longer.
     longest : int
         Bytes of the longest line that is read.
-    start : Position
+    start : ReadingState
         Where to begin; the text of the input before it must be unchanged.
     interactive : bool
-        Whether a block ends where the writer of a pipe pauses. Then whoever parses the blocks hashes the
-        text, so that there is a hash for each position.
+        Whether a block ends where the writer of a pipe pauses. The code that parses the blocks then hashes
+        the text, which gives a hash for each position.
 
     Attributes
     ----------
-    sources : list of Source
+    sources : list of InputFile
         Name, size and SHA-256 of each input read to its end.
     decompress_seconds : float
         Time spent decompressing these inputs.
@@ -116,7 +116,7 @@ class BlockReader:
         inputs: Sequence[str | Path],
         block: int,
         longest: int,
-        start: Position,
+        start: ReadingState,
         *,
         interactive: bool,
     ) -> None:
@@ -125,14 +125,14 @@ class BlockReader:
         self._inputs = inputs
         self._block, self._longest = block, longest
         self._start, self._interactive = start.place, interactive
-        self._free: list[Scratch] = []
+        self._free: list[ParseBuffers] = []
 
-    def __iter__(self) -> Iterator[Block]:
+    def __iter__(self) -> Iterator[TextBlock]:
         bytes_before = sum(source.size for source in self.sources)
         first = self._start.source
         for number, path in enumerate(self._inputs[first:], first):
             with Input(path, hashes_text=not self._interactive) as source:
-                scratch = self._scratch_for(0)
+                buffers = self._buffers_for(0)
                 held = offset = 0
                 begun = ended = False
                 sha256 = hashlib.sha256()
@@ -140,45 +140,45 @@ class BlockReader:
                     self._skip(source, self._start, sha256)
                     offset, begun = self._start.text, True
                 while not ended:
-                    buffer = scratch.buffer
-                    count = source.readinto(memoryview(buffer)[held : scratch.size])
+                    buffer = buffers.buffer
+                    count = source.readinto(memoryview(buffer)[held : buffers.size])
                     ended = count == 0
                     held += count
                     real = held
                     if ended and held and buffer[held - 1] != NEWLINE:
                         buffer[held] = NEWLINE  # into the margin
                         held += 1
-                    has_room = held < scratch.size and not ended
+                    has_room = held < buffers.size and not ended
                     if has_room and not (self._interactive and source.would_wait()):
                         continue
                     cut = buffer.rfind(b"\n", 0, held) + 1
                     if not cut and has_room:
                         continue
                     if not cut and not ended:
-                        scratch = self._enlarged(scratch, source, number)
+                        buffers = self._enlarged(buffers, source, number)
                         continue
                     at = len(_BOM) if not begun and buffer.startswith(_BOM) else 0
                     begun = True
-                    rest = self._scratch_for(held - cut)
+                    rest = self._buffers_for(held - cut)
                     rest.buffer[: held - cut] = memoryview(buffer)[cut:held]
                     bytes_read = bytes_before + source.size
-                    yield Block(scratch, at, cut, real, number, source.name, offset, sha256, bytes_read)
-                    scratch, held, offset = rest, held - cut, offset + cut
-                self.release(scratch)
+                    yield TextBlock(buffers, at, cut, real, number, source.name, offset, sha256, bytes_read)
+                    buffers, held, offset = rest, held - cut, offset + cut
+                self.release(buffers)
                 self.sources.append(source.record(sha256))
                 self.decompress_seconds += source.decompress_seconds
                 bytes_before += source.size
 
-    def is_long(self, block: Block) -> bool:
-        """Return whether a block is larger than usual, for a long line, and so takes the memory of all."""
-        return block.scratch.size > self._block
+    def is_long(self, block: TextBlock) -> bool:
+        """Return True if a block is larger than usual, for a long line: it takes the memory of all blocks."""
+        return block.buffers.size > self._block
 
-    def release(self, scratch: Scratch) -> None:
-        """Take back a scratch whose text is no longer in use."""
-        if scratch.size == self._block:
-            self._free.append(scratch)
+    def release(self, buffers: ParseBuffers) -> None:
+        """Take back buffers whose text is no longer in use."""
+        if buffers.size == self._block:
+            self._free.append(buffers)
 
-    def _skip(self, source: Input, start: Place, sha256: Any) -> None:
+    def _skip(self, source: Input, start: LinePosition, sha256: Any) -> None:
         """Read and hash the text before `start`; raise `InputError` if it has changed."""
         space = memoryview(bytearray(self._block))
         left = start.text
@@ -191,16 +191,16 @@ class BlockReader:
                 "restore the file, or start a new run"
             )
 
-    def _scratch_for(self, size: int) -> Scratch:
-        """Return a scratch that holds more than `size` bytes."""
+    def _buffers_for(self, size: int) -> ParseBuffers:
+        """Return buffers that hold more than `size` bytes."""
         if size >= self._block:
-            return Scratch(min(2 * size, self._longest), self._block)
-        return self._free.pop() if self._free else Scratch(self._block, self._block)
+            return ParseBuffers(min(2 * size, self._longest), self._block)
+        return self._free.pop() if self._free else ParseBuffers(self._block, self._block)
 
-    def _enlarged(self, scratch: Scratch, source: Input, number: int) -> Scratch:
-        """Return a larger scratch with the same text, of a line that fills this one."""
-        if scratch.size == self._longest:
-            length = scratch.size
+    def _enlarged(self, buffers: ParseBuffers, source: Input, number: int) -> ParseBuffers:
+        """Return larger buffers with the same text, of a line that fills these."""
+        if buffers.size == self._longest:
+            length = buffers.size
             rest = bytearray(2**16)
             while count := source.readinto(memoryview(rest)):
                 end = rest.find(b"\n", 0, count)
@@ -208,6 +208,6 @@ class BlockReader:
                 if end >= 0:
                     break
             raise LineTooLong(number, source.name, length)
-        larger = self._scratch_for(scratch.size)
-        larger.buffer[: scratch.size] = memoryview(scratch.buffer)[: scratch.size]
+        larger = self._buffers_for(buffers.size)
+        larger.buffer[: buffers.size] = memoryview(buffers.buffer)[: buffers.size]
         return larger

@@ -11,9 +11,8 @@ import numba.extending
 from llvmlite import ir
 from numba.core import types
 
-intrinsic: Any = (
-    numba.extending.intrinsic
-)  # Any: type checkers would check the calls against Python's signature
+# Any: type checkers would check the calls against Python's signature
+intrinsic: Any = numba.extending.intrinsic
 
 SPAN = 32  # bytes that `non_digits` and `blanks` look at
 MARGIN = SPAN + 8  # bytes of the array that must follow each position

@@ -1,4 +1,4 @@
-"""Groups of rows (`qid:`) in text: batches that keep them whole, and groups that come twice."""
+"""Groups of rows (`qid:`) in text: batches of whole groups, and detection of groups that begin twice."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from streamsvm.data.rows import Rows, row_span
+from streamsvm.data.rows import Rows, joined_rows, row_span
 from streamsvm.errors import InputError, Option, PlanError, Remedy
 
 NumberedRows = tuple[Rows, np.ndarray]
 
-_LINE_BITS = 40  # of a place: input and line in one integer
+_LINE_BITS = 40  # lower bits of an integer that holds input and line
 _BYTES_PER_GROUP = 48  # number and place, and both again while they are sorted
 
 
-class GroupPlaces:
-    """Where each group begins in the inputs; says at the end whether one begins twice.
+class GroupStarts:
+    """First lines of all groups in the inputs, to find a group that begins twice.
 
     Parameters
     ----------
     memory : int
-        Bytes that it may take.
+        Bytes that the lines may take.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class GroupPlaces:
         self._places: list[np.ndarray] = []
 
     def add(self, qid: np.ndarray, source: int, lines: np.ndarray) -> None:
-        """Take the groups of the next rows, and the lines of input number `source` that they stand in."""
+        """Add the groups of the next rows, which are in these lines of input number `source`."""
         first = np.flatnonzero(np.diff(qid, prepend=self._last))
         if len(first) == 0:
             return
@@ -71,14 +71,14 @@ class GroupPlaces:
 
 
 def whole_groups(batches: Iterator[NumberedRows], memory: int) -> Iterator[NumberedRows]:
-    """Yield the rows of the batches so that no group is divided: its rows wait for the next group to begin.
+    """Yield the rows in batches that divide no group: the rows of a group wait until the next one begins.
 
     Parameters
     ----------
     batches : iterable of (Rows, ndarray)
         Rows with `qid`, and their numbers.
     memory : int
-        Bytes that rows that wait may take.
+        Bytes that waiting rows may take.
 
     Raises
     ------
@@ -111,16 +111,7 @@ def whole_groups(batches: Iterator[NumberedRows], memory: int) -> Iterator[Numbe
 
 
 def _joined(parts: list[NumberedRows]) -> NumberedRows:
-    """The rows of several batches as one."""
+    """Return the rows of several batches as one."""
     if len(parts) == 1:
         return parts[0]
-    each = [rows for rows, _ in parts]
-    rows = Rows(*(np.concatenate(arrays) for arrays in zip(*each, strict=True)))
-    rows = rows._replace(indptr=_joined_pointers([part.indptr for part in each]))
-    if len(rows.label_indptr):
-        rows = rows._replace(label_indptr=_joined_pointers([part.label_indptr for part in each]))
-    return rows, np.concatenate([numbers for _, numbers in parts])
-
-
-def _joined_pointers(pointers: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(np.concatenate([np.diff(part) for part in pointers]))])
+    return joined_rows([rows for rows, _ in parts]), np.concatenate([numbers for _, numbers in parts])

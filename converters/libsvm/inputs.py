@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streamsvm_converters.libsvm.position import Source
+from streamsvm_converters.libsvm.position import InputFile
 
 from streamsvm.base.durable import reason
 from streamsvm.base.text import check_local, format_size
@@ -25,31 +25,33 @@ from streamsvm.errors import Call, InputError, Option, Remedy
 STDIN = "-"
 
 # Compressed text is decoded in bounded pieces: a file of 500 bytes can expand to gigabytes.
-_MOST = 2**20  # bytes of text decoded at a time, where the library has such a limit
-_PIECE = 4096  # bytes of compressed text read at a time
-_WINDOW = 2**27  # bytes of memory that a decoder may take for its window
+_MAX_DECODED = 2**20  # bytes of text decoded at a time, if the library has such a limit
+_READ_SIZE = 4096  # bytes of compressed text read at a time
+_MAX_WINDOW = 2**27  # bytes of memory that a decoder may take for its window
 
 
-class _Format(NamedTuple):
-    """A compression format: its name, a factory of decoders, and how many bytes to give them at a time."""
+class Compression(NamedTuple):
+    """Compression format: its name, a factory of decoders, and the number of bytes to give them at a time."""
 
     name: str
     decoder: Callable[[], Any]
-    piece: int = _PIECE
+    piece: int = _READ_SIZE
 
 
 def _zstd() -> Any:
     import zstandard
 
-    return zstandard.ZstdDecompressor(max_window_size=_WINDOW).decompressobj()
+    return zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).decompressobj()
 
 
 # Recognised by the first bytes, not by the name: a download's suffix is often wrong.
-_FORMATS = {
-    b"\x1f\x8b": _Format("gzip", lambda: zlib.decompressobj(wbits=31)),  # a piece expands to 4 MB at most
-    b"BZh": _Format("bzip2", bz2.BZ2Decompressor),
-    b"\xfd7zXZ\x00": _Format("xz", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_WINDOW)),
-    b"\x28\xb5\x2f\xfd": _Format("zstd", _zstd, 512),  # a block has at least 4 bytes, and expands to 128 KB
+COMPRESSIONS = {
+    b"\x1f\x8b": Compression("gzip", lambda: zlib.decompressobj(wbits=31)),  # a piece expands to 4 MB at most
+    b"BZh": Compression("bzip2", bz2.BZ2Decompressor),
+    b"\xfd7zXZ\x00": Compression("xz", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_WINDOW)),
+    b"\x28\xb5\x2f\xfd": Compression(
+        "zstd", _zstd, 512
+    ),  # a block has at least 4 bytes, and expands to 128 KB
 }
 _WRITE_TEXT = Remedy("write it as LIBSVM text with sklearn.datasets.dump_svmlight_file(X, y, path)")
 _FIT = Remedy(
@@ -62,11 +64,12 @@ _OTHER_FORMATS = {
     b"PAR1\x15": ("a Parquet table", _WRITE_TEXT),
     b"PK\x03\x04": ("a zip archive, as .npz and .xlsx are too", Remedy("unpack it if it contains text")),
 }
-_MAGIC = max(map(len, (*_FORMATS, *_OTHER_FORMATS)))  # at most a short line, after which a pipe may pause
+# At most a short line, after which the writer of a pipe may pause.
+_MAGIC_LENGTH = max(map(len, (*COMPRESSIONS, *_OTHER_FORMATS)))
 
 
 class Input:
-    """One input, read once from beginning to end; a context manager.
+    """Text of one input, read once from beginning to end; a context manager.
 
     Parameters
     ----------
@@ -117,7 +120,7 @@ class Input:
             ends = self._file.isatty() or status.st_rdev == os.stat(os.devnull).st_rdev
             if stat.S_ISBLK(status.st_mode) or (stat.S_ISCHR(status.st_mode) and not ends):
                 raise InputError(f"{self.name} is a device, which may have no end; give a file or a pipe")
-            while len(begin) < _MAGIC and (more := self._read(_MAGIC - len(begin))):
+            while len(begin) < _MAGIC_LENGTH and (more := self._read_stored(_MAGIC_LENGTH - len(begin))):
                 begin += more
             for magic, (format_name, remedy) in _OTHER_FORMATS.items():
                 if begin.startswith(magic):
@@ -125,7 +128,7 @@ class Input:
         except BaseException:
             self.close()
             raise
-        format = next((each for magic, each in _FORMATS.items() if begin.startswith(magic)), None)
+        format = next((each for magic, each in COMPRESSIONS.items() if begin.startswith(magic)), None)
         if format is None:
             self._held = memoryview(begin)
             if not hashes_text:
@@ -145,7 +148,7 @@ class Input:
     def readinto(self, space: memoryview) -> int:
         """Fill the front of `space` with text; return the number of bytes written, 0 at the end."""
         if self._decoded is None and not self._held:
-            return self._readinto(space)
+            return self._stored_into(space)
         while not self._held and self._step():
             pass
         count = min(len(self._held), len(space))
@@ -153,13 +156,21 @@ class Input:
         self._held = self._held[count:]
         return count
 
+    def read(self, size: int) -> bytes:
+        """Return `size` bytes of text, or fewer at the end."""
+        space = memoryview(bytearray(size))
+        filled = 0
+        while filled < size and (count := self.readinto(space[filled:])):
+            filled += count
+        return bytes(space[:filled])
+
     def would_wait(self) -> bool:
-        """Return whether `readinto` might wait for the writer of a pipe; files never do."""
+        """Return True if `readinto` might wait for the writer of a pipe; files never do."""
         while not self._held and not self._would_read and self._step():
             pass
         return not self._held and not select.select([self._file], [], [], 0)[0]
 
-    def record(self, sha256: Any = None) -> Source:
+    def record(self, sha256: Any = None) -> InputFile:
         """Return name, size and SHA-256 of the input, once it has been read to its end.
 
         Parameters
@@ -167,7 +178,7 @@ class Input:
         sha256 : hash object, optional
             The hash of plain text that was not hashed here.
         """
-        return Source(self._base, self.size, (self._sha256 or sha256).hexdigest())
+        return InputFile(self._base, self.size, (self._sha256 or sha256).hexdigest())
 
     def _step(self) -> bool:
         """Make one step of `_decode`; return False at its end, and of plain text."""
@@ -178,7 +189,7 @@ class Input:
         self._would_read = False
         return False
 
-    def _decode(self, format: _Format, stored: bytes) -> Iterator[bytes | None]:
+    def _decode(self, format: Compression, stored: bytes) -> Iterator[bytes | None]:
         """Yield the text in bounded pieces, and None before more is read from the file than `stored`."""
         while stored:  # compressed streams may follow one another, padded with zero bytes
             decoder = format.decoder()
@@ -187,7 +198,7 @@ class Input:
                 if getattr(decoder, "needs_input", True):
                     if not stored:
                         yield None
-                        stored = self._read(_PIECE)
+                        stored = self._read_stored(_READ_SIZE)
                         if not stored:
                             raise InputError(
                                 f"{self.name}: the {format.name} data is truncated; fetch the file again"
@@ -197,14 +208,14 @@ class Input:
             stored = (decoder.unused_data + stored).lstrip(b"\0")
             while not stored:
                 yield None
-                stored = self._read(_PIECE)
+                stored = self._read_stored(_READ_SIZE)
                 if not stored:
                     return
                 stored = stored.lstrip(b"\0")
 
     def _decompress(self, decoder: Any, piece: bytes, name: str) -> bytes:
         begin = time.perf_counter()
-        limit = (_MOST,) if hasattr(decoder, "needs_input") else ()
+        limit = (_MAX_DECODED,) if hasattr(decoder, "needs_input") else ()
         try:
             return decoder.decompress(piece, *limit)
         except MemoryError:
@@ -212,8 +223,8 @@ class Input:
         except Exception as error:  # each library has its own types, without a common base
             if "memory" in str(error).lower():
                 raise InputError(
-                    f"{self.name}: decompressing this {name} data needs more than {format_size(_WINDOW)}; "
-                    "decompress it first, or compress it with a smaller window"
+                    f"{self.name}: decompressing this {name} data needs more than "
+                    f"{format_size(_MAX_WINDOW)}; decompress it first, or compress it with a smaller window"
                 ) from None
             raise InputError(
                 f"{self.name}: the {name} data is damaged ({error}); fetch the file again"
@@ -221,11 +232,11 @@ class Input:
         finally:
             self.decompress_seconds += time.perf_counter() - begin
 
-    def _read(self, count: int) -> bytes:
+    def _read_stored(self, count: int) -> bytes:
         piece = bytearray(count)
-        return bytes(piece[: self._readinto(memoryview(piece))])
+        return bytes(piece[: self._stored_into(memoryview(piece))])
 
-    def _readinto(self, space: memoryview) -> int:
+    def _stored_into(self, space: memoryview) -> int:
         try:
             count = self._file.readinto(space) or 0
         except OSError as error:
@@ -266,6 +277,6 @@ def plain_size(paths: list[str | Path]) -> int | None:
     if total is not None:
         for path in paths:
             with contextlib.suppress(OSError), open(path, "rb") as file:
-                if file.read(_MAGIC).startswith(tuple(_FORMATS)):
+                if file.read(_MAGIC_LENGTH).startswith(tuple(COMPRESSIONS)):
                     return None
     return total

@@ -1,4 +1,4 @@
-"""Class labels of text: numbered by a hash table, without a Python object for each row, and ordered."""
+"""Class labels of text: their order, and a hash table that numbers them without a Python object per row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 # Bytes of memory for each label beside its text: table, offsets, and at the end its str and sort key.
 _BYTES_PER_LABEL = 400
-_MOST_UNKNOWN = 2**22  # such bytes of spellings that mean no known class: they are forgotten then
+_MAX_UNKNOWN_BYTES = 2**22  # such bytes of spellings that mean no known class: they are forgotten then
 
 
 def as_number(label: str) -> float | None:
@@ -60,7 +60,7 @@ def canonical_name(label: str) -> str:
 
 
 def duplicate_warnings(labels: Iterable[str]) -> list[str]:
-    """Warn of the first two labels that spell the same number, since they are two classes."""
+    """Return a warning about the first two labels that spell the same number: they are two classes."""
     seen: dict[Decimal, str] = {}
     for label in labels:
         if (value := as_number(label)) is not None:
@@ -72,9 +72,9 @@ def duplicate_warnings(labels: Iterable[str]) -> list[str]:
 
 
 class LabelTable:
-    """A hash table of the spellings of labels, and the classes that they mean.
+    """Hash table of the spellings of labels, and of the classes that they mean.
 
-    Codes count the classes in the order of their first appearance. What a spelling means is found out once.
+    Codes count the classes in the order of their first appearance. The class of a spelling is looked up once.
 
     Parameters
     ----------
@@ -95,16 +95,16 @@ class LabelTable:
         self._codes = {self._name(label): code for code, label in enumerate(self._classes)}
         self._codes |= {label: code for code, label in enumerate(self._classes)}
         self._takes_spellings = self.learns or not as_text
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
-        """Know the spellings of the classes, and no others."""
+    def _reset(self) -> None:
+        """Fill the table with the spellings of the classes, and forget all others."""
         texts = [label.encode("utf-8") for label in self._classes]
         self._n_spellings = len(texts)
         self._letters = np.frombuffer(b"".join(texts), dtype=np.uint8)
         self._ends = np.cumsum([0, *map(len, texts)], dtype=np.int64)
         self._code_of = np.array([*range(len(texts)), UNSEEN_LABEL], LABEL_DTYPE)  # the last one of faults
-        self._most_bytes = self.nbytes + _MOST_UNKNOWN
+        self._max_bytes = self.nbytes + _MAX_UNKNOWN_BYTES
         self._grow()
 
     def _grow(self, n_letters: int = 0) -> None:
@@ -151,14 +151,14 @@ class LabelTable:
             self._grow(int(parsed.label_end[row] - parsed.label_at[row]))
 
     def _class_codes(self, spellings: np.ndarray) -> np.ndarray:
-        """Return the codes of classes for those of spellings; new spellings are looked at first."""
+        """Return the codes of classes for those of spellings, after looking up the new spellings."""
         seen = len(self._code_of) - 1
         if seen < self._n_spellings:
             new = [self._code(text) for text in self._spellings(seen)]
             self._code_of = np.concatenate([self._code_of[:-1], np.array([*new, UNSEEN_LABEL], LABEL_DTYPE)])
         codes = self._code_of[spellings]
-        if not self.learns and self.nbytes > self._most_bytes:
-            self._begin()  # unknown labels may be as many as rows
+        if not self.learns and self.nbytes > self._max_bytes:
+            self._reset()  # unknown labels may be as many as rows
         return codes
 
     def _code(self, text: str) -> int:
@@ -178,7 +178,7 @@ class LabelTable:
 
     @property
     def count(self) -> int:
-        """The number of classes."""
+        """Number of classes."""
         return len(self._classes)
 
     @property

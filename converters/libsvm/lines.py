@@ -1,4 +1,4 @@
-"""Compiled parsing of lines: labels, qid fields and index:value pairs, and where a line has a fault.
+"""Compiled parsing of lines: labels, qid fields, index:value pairs, and their faults.
 
 Text is a uint8 array whose last byte in use is a newline: every loop stops at a newline, so no scan needs
 a bounds check.
@@ -29,9 +29,8 @@ TAB, RETURN, HASH, COMMA, DELETE = 9, 13, 35, 44, 127
 
 # The faults of a row. The kernels record which and where; `parse_errors.explain` words it from the text.
 OK, LABEL, MALFORMED, INDEX_LOW, UNSORTED, DUPLICATE, VALUE_LARGE, SUM_LARGE, NORM_LARGE = range(9)
-COMMA_IN_LABEL, EMPTY_LABEL, NO_GROUP, TWO_GROUPS, GROUP_RANGE = range(
-    9, 14
-)  # of lists of labels, and of groups
+# Those of lists of labels, and of groups:
+COMMA_IN_LABEL, EMPTY_LABEL, NO_GROUP, TWO_GROUPS, GROUP_RANGE = range(9, 14)
 
 # A store has fewer than 2**62 features, so that sums of sizes stay within int64.
 MAX_INDEX = 2**62 - 2
@@ -76,20 +75,20 @@ class Parsed(NamedTuple):
 
 @compiled
 def is_blank(text, at):
-    """Whether text[at] is a space, a tab, or the carriage return before a newline."""
+    """Return True if text[at] is a space, a tab, or the carriage return before a newline."""
     byte = text[at]
     return byte in (SPACE, TAB) or (byte == RETURN and text[at + 1] == NEWLINE)
 
 
 @compiled
 def is_end(text, at):
-    """Whether a token ends here."""
+    """Return True if a token ends before text[at]."""
     return text[at] == NEWLINE or text[at] == HASH or is_blank(text, at)
 
 
 @compiled
 def is_utf8(text, at, end):
-    """Whether text[at:end] is well-formed UTF-8 (Unicode 16, table 3-7)."""
+    """Return True if text[at:end] is well-formed UTF-8 (Unicode 16, table 3-7)."""
     while at < end:
         first = text[at]
         at += 1
@@ -122,7 +121,7 @@ def is_utf8(text, at, end):
 
 @compiled
 def has_control(text, at, end):
-    """Whether well-formed UTF-8 contains a control character beyond ASCII (see `streamsvm.base.text`)."""
+    """Return True if well-formed UTF-8 has a control character beyond ASCII (see `streamsvm.base.text`)."""
     for place in range(at, end - 1):
         first, second = text[place], text[place + 1]
         if first == 0xC2 and second < 0xA0:  # U+0080 to U+009F

@@ -29,7 +29,7 @@ MIN_POWER, MAX_POWER = -342, 308  # decimal exponents beyond which 19 digits are
 
 
 def _powers_of_five() -> np.ndarray:
-    """The leading 128 bits of 5**q, as (high, low) words, for q from MIN_POWER to MAX_POWER."""
+    """Return the leading 128 bits of 5**q, as (high, low) words, for q from MIN_POWER to MAX_POWER."""
     table = np.empty((MAX_POWER - MIN_POWER + 1, 2), dtype=np.uint64)
     for row, q in enumerate(range(MIN_POWER, MAX_POWER + 1)):
         if q >= 0:
@@ -54,7 +54,7 @@ BIT_52, BIT_53 = np.uint64(2**52), np.uint64(2**53)
 
 @compiled
 def multiply_high(a, b):
-    """The upper 64 bits of the 128-bit product of two uint64."""
+    """Return the upper 64 bits of the 128-bit product of two uint64."""
     a_high, a_low, b_high, b_low = a >> U32, a & LOW_HALF, b >> U32, b & LOW_HALF
     middle = a_high * b_low + ((a_low * b_low) >> U32)
     return a_high * b_high + (middle >> U32) + ((a_low * b_high + (middle & LOW_HALF)) >> U32)
@@ -175,7 +175,7 @@ U8, U16 = np.uint64(8), np.uint64(16)
 
 @inlined
 def read_digits(text, at, count):
-    """The integer written at text[at:at + count], 1 to 8 digits, without a loop."""
+    """Return the integer written at text[at:at + count], 1 to 8 digits, without a loop."""
     word = (load_word(text, at) ^ ASCII_ZEROS) << np.uint64(64 - 8 * count)
     word = word * U10 + (word >> U8)
     return ((word & BYTE_PAIRS) * ODD_PLACES + ((word >> U16) & BYTE_PAIRS) * EVEN_PLACES) >> U32

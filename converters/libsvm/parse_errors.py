@@ -10,7 +10,7 @@ from streamsvm_converters.libsvm import lines
 from streamsvm.base.text import CONTROL
 from streamsvm.errors import Call, Message, Option, Remedy
 
-_SHOWN = 40  # characters of an offending token that a message repeats
+_MAX_TOKEN = 40  # characters of an offending token that a message repeats
 _PAIR = re.compile(rb"([^:]*):(.*)", re.DOTALL)
 _REMEDIES = {
     lines.INDEX_LOW: Remedy("check {}", Option("index_base")),
@@ -18,6 +18,20 @@ _REMEDIES = {
     lines.DUPLICATE: Remedy("{} sums duplicates", Option("on_error", "fix")),
     lines.VALUE_LARGE: Remedy("try {}", Option("dtype", "float64")),
     lines.COMMA_IN_LABEL: Remedy("{} reads several labels a row", Option("multilabel", True)),
+}
+_PROBLEMS = {
+    lines.INDEX_LOW: "has index 0, but indices start at 1 here",
+    lines.UNSORTED: "has a lower index than the one before it",
+    lines.DUPLICATE: "repeats the index before it",
+    lines.VALUE_LARGE: "is too large for {dtype}",
+    lines.SUM_LARGE: "is the label of a row whose duplicates sum to more than {dtype} can hold; scale the "
+    "data",
+    lines.NORM_LARGE: "is the label of a row whose squared norm overflows; scale the data",
+    lines.COMMA_IN_LABEL: "is a label with a comma",
+    lines.EMPTY_LABEL: "has an empty label beside a comma",
+    lines.NO_GROUP: "is the label of a row without qid:, which names the group that each row belongs to",
+    lines.TWO_GROUPS: "is a second qid of its row",
+    lines.GROUP_RANGE: f"is a qid outside 0..{lines.MAX_GROUP}",
 }
 _STORE_OF_SETS = Remedy(
     "{} makes a store of rows with several labels", Call("convert", options=(Option("multilabel", True),))
@@ -38,7 +52,7 @@ def token_at(line: bytes, at: int) -> bytes:
 def show(token: bytes) -> str:
     """Return `token` quoted, on one line, and cut if it is long."""
     text = repr(token.decode("utf-8", "backslashreplace"))
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return text if len(text) <= _MAX_TOKEN else f"{text[:_MAX_TOKEN]}..."
 
 
 def explain(
@@ -51,7 +65,7 @@ def explain(
     one_label: bool = False,
     lists: bool = False,
 ) -> Message:
-    """Say what is wrong with the token at offset `at` of `line`, and which options help.
+    """Return a message about the token at offset `at` of `line`, with the options that help.
 
     Parameters
     ----------
@@ -96,33 +110,11 @@ def _other_format(line: bytes) -> str:
 
 
 def _problem(fault: int, token: bytes, line: bytes, at: int, dtype: str, lists: bool) -> str:
-    match fault:
-        case lines.LABEL:
-            return _label(token, lists)
-        case lines.INDEX_LOW:
-            return "has index 0, but indices start at 1 here"
-        case lines.UNSORTED:
-            return "has a lower index than the one before it"
-        case lines.DUPLICATE:
-            return "repeats the index before it"
-        case lines.VALUE_LARGE:
-            return f"is too large for {dtype}"
-        case lines.SUM_LARGE:
-            return f"is the label of a row whose duplicates sum to more than {dtype} can hold; scale the data"
-        case lines.NORM_LARGE:
-            return "is the label of a row whose squared norm overflows; scale the data"
-        case lines.COMMA_IN_LABEL:
-            return "is a label with a comma"
-        case lines.EMPTY_LABEL:
-            return "has an empty label beside a comma"
-        case lines.NO_GROUP:
-            return "is the label of a row without qid:, which names the group that each row belongs to"
-        case lines.TWO_GROUPS:
-            return "is a second qid of its row"
-        case lines.GROUP_RANGE:
-            return f"is a qid outside 0..{lines.MAX_GROUP}"
-        case _:
-            return _malformed(token, line[at + len(token) :].lstrip(b" \t")[:1] == b":")
+    if fault == lines.LABEL:
+        return _label(token, lists)
+    if fault == lines.MALFORMED:
+        return _malformed(token, line[at + len(token) :].lstrip(b" \t")[:1] == b":")
+    return _PROBLEMS[fault].format(dtype=dtype)
 
 
 def _label(token: bytes, lists: bool) -> str:

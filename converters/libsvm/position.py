@@ -1,15 +1,22 @@
-"""Where reading has got to, and what has been read so far: what a run records to continue there."""
+"""The state of reading text, which a run records to continue from: position, statistics, inputs read."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from streamsvm.base.decode import Count
 
+if TYPE_CHECKING:
+    from streamsvm.data.rows import Rows
 
-class Source(NamedTuple):
+MAX_FIRST_ERRORS = 5  # messages about skipped rows that are kept
+
+
+class InputFile(NamedTuple):
     """An input that was read to its end: its name, and size and hash of its bytes as stored."""
 
     name: str
@@ -17,7 +24,7 @@ class Source(NamedTuple):
     sha256: str
 
 
-class Place(NamedTuple):
+class LinePosition(NamedTuple):
     """A position between two lines of the inputs.
 
     Attributes
@@ -40,7 +47,7 @@ class Place(NamedTuple):
 
 
 @dataclass
-class Counts:
+class ReadCounts:
     """Statistics of the text read so far.
 
     Attributes
@@ -72,11 +79,23 @@ class Counts:
     unseen_labels: Count = 0
     bytes_read: Count = 0
 
+    def add(self, rows: Rows) -> None:
+        """Count rows that are yielded, and their values."""
+        self.rows += rows.n_rows
+        self.nnz += len(rows.data)
+        self.empty_rows += int(np.count_nonzero(np.diff(rows.indptr) == 0))
+
+    def skip(self, message: str) -> None:
+        """Count a row that is left out for the fault that `message` describes."""
+        self.skipped += 1
+        if len(self.first_errors) < MAX_FIRST_ERRORS:
+            self.first_errors.append(message)
+
 
 @dataclass
-class Position:
-    """A place in the inputs, with the statistics and the inputs that end before it."""
+class ReadingState:
+    """A position in the inputs, with the statistics of the text before it and the inputs that end there."""
 
-    place: Place = field(default_factory=Place)
-    counts: Counts = field(default_factory=Counts)
-    sources: list[Source] = field(default_factory=list)
+    place: LinePosition = field(default_factory=LinePosition)
+    counts: ReadCounts = field(default_factory=ReadCounts)
+    sources: list[InputFile] = field(default_factory=list)

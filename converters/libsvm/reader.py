@@ -1,4 +1,4 @@
-"""LIBSVM text from any number of inputs as batches of CSR rows, with a policy for malformed rows."""
+"""Reader of LIBSVM text: several inputs as batches of CSR rows, with a policy for malformed rows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from streamsvm_converters.libsvm.blocks import Block, BlockReader, LineTooLong
-from streamsvm_converters.libsvm.groups import GroupPlaces, whole_groups
+from streamsvm_converters.libsvm.blocks import BlockReader, LineTooLong, TextBlock
+from streamsvm_converters.libsvm.groups import GroupStarts, whole_groups
 from streamsvm_converters.libsvm.inputs import total_size
 from streamsvm_converters.libsvm.labels import LabelTable
 from streamsvm_converters.libsvm.lines import MAX_INDEX, OK, VALUE_LARGE, Parsed, parse, read_groups
 from streamsvm_converters.libsvm.parse_errors import explain, show
-from streamsvm_converters.libsvm.position import Place, Position, Source
+from streamsvm_converters.libsvm.position import MAX_FIRST_ERRORS, InputFile, LinePosition, ReadingState
 from streamsvm_converters.libsvm.rows import compact, repair
 
 from streamsvm.base.format import index_dtype
@@ -27,7 +27,7 @@ from streamsvm.data.label_sets import distinct_sets
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Message, Option, PlanError, Remedy
 
-Progress = Callable[[int, int | None, int], None]
+Progress = Callable[[int, int | None], None]
 
 CHOICES = {
     "dtype": ("float32", "float64"),
@@ -40,17 +40,16 @@ CHOICES = {
 
 # Bytes of text parsed at once, where memory allows: large enough to amortise the work in Python, and small
 # enough for the values parsed from them to stay in the processor's cache.
-_BLOCK = 2**20
+_BLOCK_SIZE = 2**20
 # Bytes of memory for each byte of text: in blocks of many short lines (mostly for arrays with an entry for
 # each row), and in one long line.
 _BLOCK_FACTOR = 32
 _LINE_FACTOR = 24
-_FIRST_ERRORS = 5  # whose messages are kept
 _TOKEN = re.compile(rb"[^ \t\r\n#]+")
 
 
-class _Round(NamedTuple):
-    """The rows of a block up to offset `at`, which may be all (see the kernels `parse` and `compact`)."""
+class _ParsedRows(NamedTuple):
+    """Rows of a block up to offset `at`, with what the kernels `parse` and `compact` counted in them."""
 
     at: int
     lines: int
@@ -105,10 +104,11 @@ class LibsvmReader:
     threads : int
         Number of blocks parsed in parallel, beside the thread that reads them and takes the rows.
     progress : callable, optional
-        Called as progress(bytes read, bytes of all inputs or None, rows) after each block.
-    start : Position, optional
+        Called as progress(bytes read, bytes of all inputs or None) after each block.
+    start : ReadingState, optional
         Where to begin, with one thread; the text of the input before it must be unchanged. With a `start`,
-        even ``Position()``, `position` is kept up to date, and rows in a pipe do not wait for further ones.
+        even ``ReadingState()``, `position` is kept up to date, and rows in a pipe do not wait for further
+        ones.
     multilabel : bool
         Whether commas separate several labels of a row, and a line that begins with a blank has none. Rows
         then have `label_codes`; those of labels that are unknown, and kept, are left out.
@@ -117,20 +117,20 @@ class LibsvmReader:
 
     Attributes
     ----------
-    counts : Counts
+    counts : ReadCounts
     labels : LabelTable
     smallest, largest : int
         Extreme indices as written of the rows kept, explicit zeros included; `largest` is -1 if there are
         none.
     largest_at : str
         Input and line of the largest index.
-    group_places : GroupPlaces or None
-        If it is set, it is told where each group begins.
-    sources : list of Source
+    group_starts : GroupStarts or None
+        First lines of the groups, if `groups` is "keep".
+    sources : list of InputFile
         Name, size and SHA-256 of each input read to its end.
     decompress_seconds : float
         Time spent decompressing these inputs.
-    position : Position
+    position : ReadingState
         The end of the last batch, if a `start` was given.
 
     Raises
@@ -155,7 +155,7 @@ class LibsvmReader:
         memory: int,
         threads: int = 1,
         progress: Progress | None = None,
-        start: Position | None = None,
+        start: ReadingState | None = None,
         multilabel: bool = False,
         groups: str = "ignore",
     ) -> None:
@@ -169,7 +169,7 @@ class LibsvmReader:
         if sum(str(path) == "-" for path in inputs) > 1:
             raise InputError("standard input (-) is given twice; it can be read only once")
         self._keeps_position = start is not None
-        start = start or Position()
+        start = start or ReadingState()
         self.counts = replace(start.counts, first_errors=list(start.counts.first_errors))
         self.labels = LabelTable(classes, as_text=labels_as == "text")
         self.smallest, self.largest, self.largest_at = MAX_INDEX, -1, ""
@@ -179,7 +179,7 @@ class LibsvmReader:
         self._unseen_label = unseen_label
         self._on_error = on_error
         self._multilabel, self._groups = multilabel, groups
-        self.group_places: GroupPlaces | None = None
+        self.group_starts = GroupStarts(memory // 2) if groups == "keep" else None
         self._memory = memory
         self._threads = threads
         self._progress = progress
@@ -187,7 +187,7 @@ class LibsvmReader:
         # The midpoint between the largest number and the next power of two already rounds to infinity.
         self._too_large = 2.0**128 - 2.0**103 if dtype == "float32" else np.inf
         in_work = threads + 3  # blocks in line or in use, one being filled, and the text after it
-        block = max(256, min(_BLOCK, memory // (in_work * _BLOCK_FACTOR)))
+        block = max(256, min(_BLOCK_SIZE, memory // (in_work * _BLOCK_FACTOR)))
         longest = max(block, memory // _LINE_FACTOR)
         self._blocks = BlockReader(inputs, block, longest, start, interactive=self._keeps_position)
         self._place = start.place
@@ -195,16 +195,16 @@ class LibsvmReader:
         self._input, self._line = start.place.source, start.place.line  # the position of that row
 
     @property
-    def position(self) -> Position:
+    def position(self) -> ReadingState:
         counts = replace(
             self.counts,
             bytes_read=sum(source.size for source in self.sources),
             first_errors=[getattr(error, "problem", error) for error in self.counts.first_errors],
         )
-        return Position(self._place, counts, list(self.sources))
+        return ReadingState(self._place, counts, list(self.sources))
 
     @property
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[InputFile]:
         return self._blocks.sources
 
     @property
@@ -218,7 +218,7 @@ class LibsvmReader:
     def _all_batches(self) -> Iterator[tuple[Rows, np.ndarray]]:
         with ExitStack() as stack:
             pool = stack.enter_context(ThreadPoolExecutor(self._threads)) if self._threads > 1 else None
-            waiting: deque[tuple[Block, Future[_Round]]] = deque()
+            waiting: deque[tuple[TextBlock, Future[_ParsedRows]]] = deque()
             blocks = iter(self._blocks)
             failure: InputError | LineTooLong | None = None
             while True:
@@ -246,24 +246,18 @@ class LibsvmReader:
             if failure:
                 raise failure
 
-    def _parse(self, block: Block) -> _Round:
-        """Parse as many rows of the block as its scratch has room for. Runs in the thread pool."""
-        parsed, buffer = block.scratch.parsed, block.scratch.buffer
+    def _parse(self, block: TextBlock) -> _ParsedRows:
+        """Parse as many rows of a block as its buffers have room for; run in the thread pool."""
+        parsed, buffer = block.buffers.parsed, block.buffers.buffer
         fix = self._on_error == "fix"
         at, lines, n_rows, undecided = parse(
-            block.scratch.text,
-            block.at,
-            block.cut,
-            self._base,
-            self._too_large,
-            fix,
-            self._multilabel,
+            block.buffers.text, block.at, block.cut, self._base, self._too_large, fix, self._multilabel,
             parsed,
-        )
+        )  # fmt: skip
         self._read_undecided(parsed, buffer, undecided, n_rows)
         groups = np.empty(0 if self._groups == "ignore" else n_rows, np.int64)
         if self._groups != "ignore":
-            read_groups(block.scratch.text, parsed, n_rows, groups)
+            read_groups(block.buffers.text, parsed, n_rows, groups)
         repaired = 0
         if fix and parsed.needs_repair[:n_rows].any():
             repaired = repair(parsed, n_rows, self._too_large)
@@ -275,11 +269,11 @@ class LibsvmReader:
             dtype = index_dtype(min(counts[4], self._last_index) - self._base + 1)
             if dtype.itemsize <= indices.itemsize:
                 arrays = (data, indices, indptr, norm2, groups)
-                return _Round(at, lines, n_rows, repaired, *counts, *arrays)  # type: ignore[call-arg]
+                return _ParsedRows(at, lines, n_rows, repaired, *counts, *arrays)  # type: ignore[call-arg]
             indices = np.empty(size, dtype)
 
     def _read_undecided(self, parsed: Parsed, buffer: bytearray, undecided: int, n_rows: int) -> None:
-        """Let Python's float() read the numbers of which the kernel was not certain."""
+        """Read by Python's float() the numbers that the kernel could not round with certainty."""
         slots, offsets = parsed.undecided_slot[:undecided].tolist(), parsed.undecided_at[:undecided].tolist()
         for slot, at in zip(slots, offsets, strict=True):
             found = _TOKEN.match(buffer, at)
@@ -292,9 +286,9 @@ class LibsvmReader:
                 parsed.fault[row], parsed.fault_at[row] = VALUE_LARGE, at
 
     def _batches(
-        self, block: Block, future: Future[_Round] | None = None
+        self, block: TextBlock, future: Future[_ParsedRows] | None = None
     ) -> Iterator[tuple[Rows, np.ndarray]]:
-        """Yield the rows of a block, in several rounds if they are many; the first may be in the pool."""
+        """Yield the rows of a block, parsed in several calls if they are many; `future` is the first."""
         if block.input != self._input:
             self._input, self._line = block.input, 0
         hashed = 0
@@ -305,20 +299,20 @@ class LibsvmReader:
             self._line += done.lines
             if self._keeps_position:
                 end = min(done.at, block.real)
-                block.sha256.update(block.scratch.text[hashed:end].data)
+                block.sha256.update(block.buffers.text[hashed:end].data)
                 hashed = end
                 digest = block.sha256.hexdigest()
-                self._place = Place(block.input, block.offset + end, self._line, self._number, digest)
+                self._place = LinePosition(block.input, block.offset + end, self._line, self._number, digest)
             if batch is not None:
                 yield batch
             block = block._replace(at=done.at)
-        self._blocks.release(block.scratch)
+        self._blocks.release(block.buffers)
         self.counts.bytes_read = block.bytes_read
         if self._progress:
-            self._progress(self.counts.bytes_read, self._total, self.counts.rows)
+            self._progress(self.counts.bytes_read, self._total)
 
-    def _batch(self, block: Block, done: _Round) -> tuple[Rows, np.ndarray] | None:
-        """Count and label the rows of a round that have no fault; None if there are none."""
+    def _batch(self, block: TextBlock, done: _ParsedRows) -> tuple[Rows, np.ndarray] | None:
+        """Count and label the parsed rows that have no fault; return None if there are none."""
         counts, n_rows = self.counts, done.n_rows
         if self._groups == "ignore":
             counts.qids += done.qids
@@ -342,24 +336,22 @@ class LibsvmReader:
             return None
         indptr = done.indptr[: n_kept + 1]
         size = int(indptr[-1])
-        counts.rows += n_kept
-        counts.nnz += size
-        counts.empty_rows += int(np.count_nonzero(np.diff(indptr) == 0))
         rows = Rows(done.data[:size], done.indices[:size], indptr, labels, done.norm2[:n_kept])
+        counts.add(rows)
         if self._multilabel:
             rows = rows._replace(label_codes=codes, label_indptr=starts)
         if self._groups != "ignore":
             rows = rows._replace(qid=done.groups[kept])
-            if self.group_places is not None:
-                lines = self._line + block.scratch.parsed.line[kept] + 1
-                self.group_places.add(rows.qid, block.input, lines)
+            if self.group_starts is not None:
+                lines = self._line + block.buffers.parsed.line[kept] + 1
+                self.group_starts.add(rows.qid, block.input, lines)
         return rows, numbers
 
-    def _faultless(self, block: Block, n_rows: int) -> np.ndarray:
+    def _faultless(self, block: TextBlock, n_rows: int) -> np.ndarray:
         """Return the rows without a fault, after raising or counting the others."""
-        counts, parsed = self.counts, block.scratch.parsed
+        counts, parsed = self.counts, block.buffers.parsed
         kept = np.flatnonzero(parsed.fault[:n_rows] == OK)
-        faulty = np.flatnonzero(parsed.fault[:n_rows])[: _FIRST_ERRORS - len(counts.first_errors)]
+        faulty = np.flatnonzero(parsed.fault[:n_rows])[: MAX_FIRST_ERRORS - len(counts.first_errors)]
         for row in faulty.tolist():
             line, at = self._line_and_offset(block, row, parsed.fault_at)
             message = explain(
@@ -375,19 +367,19 @@ class LibsvmReader:
         counts.skipped += n_rows - len(kept)
         return kept
 
-    def _line_name(self, block: Block, row: int) -> str:
-        return f"{block.name}, line {self._line + block.scratch.parsed.line[row] + 1}"
+    def _line_name(self, block: TextBlock, row: int) -> str:
+        return f"{block.name}, line {self._line + block.buffers.parsed.line[row] + 1}"
 
     @staticmethod
-    def _line_and_offset(block: Block, row: int, offsets: np.ndarray) -> tuple[bytes, int]:
+    def _line_and_offset(block: TextBlock, row: int, offsets: np.ndarray) -> tuple[bytes, int]:
         """Return the text of a row's line, and one of its `offsets` within the line."""
-        buffer, start = block.scratch.buffer, int(block.scratch.parsed.line_at[row])
+        buffer, start = block.buffers.buffer, int(block.buffers.parsed.line_at[row])
         return bytes(buffer[start : buffer.find(b"\n", start)]), int(offsets[row]) - start
 
-    def _label_codes(self, block: Block, n_rows: int) -> np.ndarray:
+    def _label_codes(self, block: TextBlock, n_rows: int) -> np.ndarray:
         """Return the label codes of the rows; raise if one is unseen, or if there are too many."""
-        parsed = block.scratch.parsed
-        codes = self.labels.encode(block.scratch.text, parsed, n_rows)
+        parsed = block.buffers.parsed
+        codes = self.labels.encode(block.buffers.text, parsed, n_rows)
         if self.labels.learns:
             self._check_label_count(block)
             return codes
@@ -397,9 +389,9 @@ class LibsvmReader:
         self.counts.unseen_labels += int(np.count_nonzero(unseen))
         return codes
 
-    def _label_sets(self, block: Block, n_rows: int, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _label_sets(self, block: TextBlock, n_rows: int, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return `label_codes` and `label_indptr` of the rows kept; raises as `_label_codes` does."""
-        codes, starts = self.labels.encode_lists(block.scratch.text, block.scratch.parsed, n_rows)
+        codes, starts = self.labels.encode_lists(block.buffers.text, block.buffers.parsed, n_rows)
         if self.labels.learns:
             self._check_label_count(block)
         unseen = codes < 0
@@ -410,7 +402,7 @@ class LibsvmReader:
         self.counts.unseen_labels += int(np.count_nonzero(unseen))
         return distinct_sets(codes, np.concatenate([[0], starts[1:][kept]]))  # others have no labels
 
-    def _check_label_count(self, block: Block) -> None:
+    def _check_label_count(self, block: TextBlock) -> None:
         if 2 * self.labels.nbytes > self._memory:
             raise PlanError(
                 f"{self._line_name(block, 0)}: {self.labels.count} different labels so far, "
@@ -420,10 +412,10 @@ class LibsvmReader:
                 ),
             )
 
-    def _unseen_error(self, block: Block, row: int, part: int) -> InputError:
-        """The error for the label of a row, or for one in its list."""
-        line, at = self._line_and_offset(block, row, block.scratch.parsed.label_at)
-        label = line[at : at + int(block.scratch.parsed.label_end[row] - block.scratch.parsed.label_at[row])]
+    def _unseen_error(self, block: TextBlock, row: int, part: int) -> InputError:
+        """Return the error for an unknown label of a row: number `part` of its list."""
+        line, at = self._line_and_offset(block, row, block.buffers.parsed.label_at)
+        label = line[at : at + int(block.buffers.parsed.label_end[row] - block.buffers.parsed.label_at[row])]
         if self._multilabel:
             parts = label.split(b",")
             at += sum(len(each) + 1 for each in parts[:part])

@@ -1,4 +1,4 @@
-"""Compiled loops over parsed rows: sort their indices, sum duplicates, and make them compact CSR rows."""
+"""Compiled loops over parsed rows: sorting of indices, summing of duplicates, conversion to CSR rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file of one weight a row, read beside the text of the rows."""
+"""Reader of a file with the weight of each row."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 from streamsvm_converters.libsvm.inputs import Input
 from streamsvm_converters.libsvm.parse_errors import show
-from streamsvm_converters.libsvm.position import Source
+from streamsvm_converters.libsvm.position import InputFile
 
 from streamsvm.errors import InputError
 
-_PIECE = 2**20  # bytes of text read at a time
+_READ_SIZE = 2**20  # bytes of text read at a time
 
 
 class WeightFile:
-    """Reads one number a line, in the order of the rows; a context manager.
+    """Reader of a file of weights, one number a line in the order of the rows; a context manager.
 
     Parameters
     ----------
@@ -73,8 +73,8 @@ class WeightFile:
             parts.append(part)
         return np.concatenate(parts)[numbers - start]
 
-    def finish(self, n_rows: int) -> Source:
-        """Check that there is a weight for each of `n_rows`, and no more; return what was read.
+    def finish(self, n_rows: int) -> InputFile:
+        """Check that there are `n_rows` weights and no more; return name, size and hash of the file.
 
         Raises
         ------
@@ -92,7 +92,7 @@ class WeightFile:
 
     def _fill(self) -> bool:
         """Read the weights of the next lines; return False at the end."""
-        space = bytearray(_PIECE)
+        space = bytearray(_READ_SIZE)
         while not self._ended:
             size = self._input.readinto(memoryview(space))
             self._ended = size == 0
@@ -100,7 +100,7 @@ class WeightFile:
             if self._ended and self._text and not self._text.endswith(b"\n"):
                 self._text += b"\n"
             end = self._text.rfind(b"\n") + 1
-            if not end and len(self._text) > _PIECE:
+            if not end and len(self._text) > _READ_SIZE:
                 raise self._error(0, self._text[:100])
             if end:
                 text, self._text = self._text[:end], self._text[end:]

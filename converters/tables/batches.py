@@ -1,4 +1,4 @@
-"""Tables as record batches, in bounded memory: Parquet, CSV, tab-separated values and JSON lines."""
+"""Files with tables (Parquet, CSV, tab-separated values, JSON lines), read in batches of rows."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm_converters.libsvm.inputs import Input
-from streamsvm_converters.libsvm.position import Source
+from streamsvm_converters.libsvm.position import InputFile
 from streamsvm_converters.tables.quotes import Quotes
 
 from streamsvm.base.text import format_size, printable
-from streamsvm.errors import InputError, Option, PlanError, Remedy
+from streamsvm.errors import InputError, PlanError
 
 _DELIMITERS = ",\t;|"
 DELIMITER_NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
-_BLOCKS = 2**16, 2**22  # least and most bytes of text that are parsed at a time
+_MIN_BLOCK, _MAX_BLOCK = 2**16, 2**22  # bytes of text that are parsed at a time
 # Bytes of memory for each byte of text that is parsed: blocks read ahead, strings, and what is made of them.
 _BLOCK_FACTOR = 32
-_ROWS = 2**14  # of a Parquet file, at most, at a time
+_PARQUET_ROWS = 2**14  # of a Parquet file, at most, at a time
 
 
 def load_pyarrow() -> Any:
-    """Return the module pyarrow; raises `InputError`, which names the extra, if it is not installed."""
+    """Return the module pyarrow; raise `InputError`, which names the extra, if it is not installed."""
     try:
         import pyarrow
     except ImportError:
@@ -35,8 +35,8 @@ def load_pyarrow() -> Any:
     return pyarrow
 
 
-class Table:
-    """A table in a file, whose columns are read in batches of rows.
+class TableFile:
+    """Table in a file, whose columns are read in batches of rows.
 
     Parameters
     ----------
@@ -51,11 +51,11 @@ class Table:
         The columns in their order; all those of CSV are text.
     kind : str
     delimiter : str
-        What separates the fields of CSV.
+        Separator of the fields of CSV.
     size : int
         Bytes read so far, as stored.
-    source : Source or None
-        What was read, once it has been read to its end.
+    source : InputFile or None
+        Name, size and SHA-256, once the file has been read to its end.
     n_rows : int or None
         Rows, where the file says how many.
 
@@ -68,10 +68,10 @@ class Table:
     def __init__(self, path: str | Path, kind: str, memory: int) -> None:
         self._pa = load_pyarrow()
         self.path, self.kind = Path(path), kind
-        self._block = min(max(memory // _BLOCK_FACTOR, _BLOCKS[0]), _BLOCKS[1])
+        self._block = min(max(memory // _BLOCK_FACTOR, _MIN_BLOCK), _MAX_BLOCK)
         self._memory = memory
         self.size = 0
-        self.source: Source | None = None
+        self.source: InputFile | None = None
         self.n_rows: int | None = None
         self.delimiter = ","
         self._quotes: Quotes | None = None  # of CSV that is being read
@@ -83,8 +83,13 @@ class Table:
             raise InputError(f"{path}: several columns have the name {_quoted(twice[0])}; rename them")
         self.columns = dict(pairs)
 
+    @property
+    def has_types(self) -> bool:
+        """True if the file says which columns hold numbers."""
+        return self.kind in ("parquet", "jsonl")
+
     def check_has(self, names: Sequence[str], what: str = "") -> None:
-        """Raise `InputError`, which lists the columns, unless the table has all of some columns."""
+        """Raise `InputError`, which lists the columns, unless the table has all of `names`."""
         for name in names:
             if name not in self.columns:
                 raise InputError(
@@ -92,7 +97,7 @@ class Table:
                 )
 
     def batches(self, names: Sequence[str]) -> Iterator[Any]:
-        """Yield record batches with some of the columns, in this order."""
+        """Yield record batches with the columns `names`, in this order."""
         with self._errors():
             yield from self._batches(list(names))
 
@@ -105,7 +110,7 @@ class Table:
             with self._jsonl(None) as reader:
                 return [(field.name, field.type) for field in reader.schema]
         with Input(self.path) as text:
-            begin = _Readable(text).read(self._block)
+            begin = text.read(self._block)
         if not begin.strip():
             raise InputError(f"{self.path} is empty")
         if begin.startswith(b"\xef\xbb\xbf"):
@@ -137,7 +142,7 @@ class Table:
                 groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
                 row_bytes = max((each.total_byte_size / max(1, each.num_rows) for each in groups), default=0)
                 row_bytes = max(row_bytes, 4 * len(names), 1)
-                rows = max(1, min(_ROWS, int(self._memory / (16 * row_bytes))))
+                rows = max(1, min(_PARQUET_ROWS, int(self._memory / (16 * row_bytes))))
                 total, done = self.path.stat().st_size, 0
                 for batch in file.iter_batches(rows, columns=names, use_threads=False):
                     done += batch.num_rows
@@ -145,7 +150,7 @@ class Table:
                     yield batch.select(names)  # in this order
             with self.path.open("rb") as content:
                 digest = hashlib.file_digest(content, "sha256").hexdigest()
-            self.source = Source(self.path.name, self.path.stat().st_size, digest)
+            self.source = InputFile(self.path.name, self.path.stat().st_size, digest)
             return
         opened = self._jsonl(names) if self.kind == "jsonl" else self._csv(names)
         with opened as reader:
@@ -156,13 +161,11 @@ class Table:
             self._check_quotes()
             self.source = self._text.record()
 
-    @contextlib.contextmanager
-    def _parquet(self) -> Iterator[Any]:
+    def _parquet(self) -> Any:
         import pyarrow.parquet
 
         # A page at a time, and not a row group: these may be as large as the file.
-        with pyarrow.parquet.ParquetFile(self.path, pre_buffer=False, buffer_size=2**20) as file:
-            yield file
+        return pyarrow.parquet.ParquetFile(self.path, pre_buffer=False, buffer_size=2**20)
 
     @contextlib.contextmanager
     def _csv(self, names: list[str] | None) -> Iterator[Any]:
@@ -205,10 +208,10 @@ class Table:
             yield reader
 
     @contextlib.contextmanager
-    def _opened(self, read: Callable[[bytes], object] = lambda text: None) -> Iterator[Any]:
-        """The text as a file of pyarrow; `read` is called with each piece of it, and at its end."""
+    def _opened(self, listener: Callable[[bytes], object] = lambda text: None) -> Iterator[Any]:
+        """Yield the text as a file of pyarrow; call `listener` with each piece read, and at the end."""
         with Input(self.path) as self._text:
-            yield self._pa.PythonFile(_Readable(self._text, read), mode="r")
+            yield self._pa.PythonFile(_Readable(self._text, listener), mode="r")
 
     def _check_quotes(self) -> None:
         """Raise `InputError`, which names the line, if a quotation mark is not closed."""
@@ -217,7 +220,7 @@ class Table:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Turn what pyarrow raises into one line about the file."""
+        """Turn errors of pyarrow into one line about the file."""
         pa = self._pa
         try:
             yield
@@ -230,7 +233,7 @@ class Table:
                 problem = "a row is longer than" if line is None else "a quotation mark is not closed within"
                 raise PlanError(
                     f"{where}: {problem} the {format_size(self._block)} that are read at a time",
-                    needed_memory=4 * _BLOCK_FACTOR * self._block if self._block < _BLOCKS[1] else None,
+                    needed_memory=4 * _BLOCK_FACTOR * self._block if self._block < _MAX_BLOCK else None,
                 ) from None
             if self.kind == "jsonl" and "unexpected field" in text.lower():
                 raise InputError(
@@ -246,32 +249,27 @@ class Table:
             if "Empty" in text:
                 raise InputError(f"{self.path} is empty") from None
             what = {"parquet": "Parquet table", "jsonl": "table of JSON lines"}.get(self.kind, "table")
-            by = "" if self.kind in ("parquet", "jsonl") else f" with {DELIMITER_NAMES[self.delimiter]}"
+            by = "" if self.has_types else f" with {DELIMITER_NAMES[self.delimiter]}"
             raise InputError(f"{self.path} cannot be read as a {what}{by}: {printable(text[:300])}") from None
 
 
 class _Readable(io.RawIOBase):
-    """An `Input` as a file that pyarrow reads."""
+    """File for pyarrow with the text of an `Input`."""
 
-    def __init__(self, text: Input, read: Callable[[bytes], object] = lambda text: None) -> None:
-        self._text = text
-        self._read = read
+    def __init__(self, text: Input, listener: Callable[[bytes], object]) -> None:
+        self._text, self._listener = text, listener
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:
-        space = bytearray(size if size >= 0 else 2**20)
-        filled = 0
-        while filled < len(space) and (count := self._text.readinto(memoryview(space)[filled:])):
-            filled += count
-        found = bytes(space[:filled])
-        self._read(found)
+        found = self._text.read(size if size >= 0 else 2**20)
+        self._listener(found)
         return found
 
 
 def listed(names: Sequence[str] | dict[str, Any]) -> str:
-    """Return some names, quoted, and at most the first 20."""
+    """Return names as text: quoted, and at most the first 20."""
     first = ", ".join(_quoted(name) for name in list(names)[:20])
     return first + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
@@ -286,8 +284,3 @@ def _is_number(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def label_remedy() -> Remedy:
-    """Return what to do without a label column."""
-    return Remedy("name its label column with {}", Option("label"))

@@ -1,4 +1,4 @@
-"""Columns of numbers and categories as sparse rows: numbers as they are, categories one-hot."""
+"""Encoding of columns of tables as sparse rows: numbers as they are, categories one-hot."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 from streamsvm_converters.label_codes import MISSING_TEXTS, label_text
-from streamsvm_converters.tables.batches import Table, listed, load_pyarrow
-from streamsvm_converters.tables.encoding import Column, ColumnsEncoding
+from streamsvm_converters.tables.batches import TableFile, listed, load_pyarrow
+from streamsvm_converters.tables.encoding import ColumnsEncoding, EncodedColumn
 
 from streamsvm.base.format import index_dtype
 from streamsvm.base.text import printable
@@ -18,26 +18,26 @@ from streamsvm.errors import InputError, Option, Remedy
 _NO_CATEGORY = -2  # the code of a missing value
 
 # Distinct values of all categories together: they are in memory, and in the records of stores and models.
-MOST_VALUES = 2**20
+MAX_CATEGORY_VALUES = 2**20
 # (table, names) -> record batches of these columns, of the rows that have a label.
-Read = Callable[[Table, Sequence[str]], Iterable[Any]]
+Read = Callable[[TableFile, Sequence[str]], Iterable[Any]]
 
 
 def choose_columns(
-    tables: Sequence[Table],
+    tables: Sequence[TableFile],
     names: Sequence[str],
     categorical: Sequence[str],
     missing: str,
     dtype: str,
     read: Read,
 ) -> ColumnsEncoding:  # fmt: skip
-    """Decide what each of some columns becomes, and collect the values of categories and means of numbers.
+    """Choose the encoding of columns, and collect the values of categories and the means of numbers.
 
     Columns of text hold numbers if most values of their first batch in the first table are numbers.
 
     Parameters
     ----------
-    tables : sequence of Table
+    tables : sequence of TableFile
         With the same columns; read once, if there are categories or text, or means are needed.
     names : sequence of str
     categorical : sequence of str
@@ -72,7 +72,7 @@ def choose_columns(
                 remedy=Remedy("leave it out with {}", Option("drop", name)),
             )
     texts = [name for name, kind in kinds.items() if kind == "text"]
-    if tables[0].columns and texts and not _types_are_known(tables[0]):
+    if texts and not tables[0].has_types:
         first = next(tables[0].batches(texts), None)
         for name in texts:
             if first is not None and name not in categorical and holds_numbers(first.column(name)):
@@ -85,9 +85,9 @@ def choose_columns(
     fill = None if missing == "error" else 0.0
     marked = numbers.gaps if missing == "indicator" else set()
     columns = [
-        Column(name, "category", sorted(values[name]), None, name in marked)
+        EncodedColumn(name, "category", sorted(values[name]), None, name in marked)
         if name in values
-        else Column(name, "number", None, fills.get(name, fill), name in marked)
+        else EncodedColumn(name, "number", None, fills.get(name, fill), name in marked)
         for name in names
     ]
     encoding = ColumnsEncoding("columns", columns)
@@ -101,9 +101,9 @@ def choose_columns(
 
 
 def _collect(
-    tables: Sequence[Table], names: Sequence[str], numbers: _Numbers, read: Read
+    tables: Sequence[TableFile], names: Sequence[str], numbers: _Numbers, read: Read
 ) -> dict[str, set[str]]:
-    """Return the distinct values of some columns in all tables; add numbers, and which columns lack some."""
+    """Return the distinct values of some columns in all tables; add numbers and gaps to `numbers`."""
     values: dict[str, set[str]] = {name: set() for name in names}
     rows = dict.fromkeys(names, 0)  # that have a value
     total = 0
@@ -118,7 +118,7 @@ def _collect(
                 texts = list(map(_category_text, column.unique().to_pylist()))
                 numbers.gaps.update([name] * (None in texts))
                 values[name].update(text for text in texts if text)
-            if sum(map(len, values.values())) > MOST_VALUES:
+            if sum(map(len, values.values())) > MAX_CATEGORY_VALUES:
                 most = max(values, key=lambda name: len(values[name]))
                 raise InputError(
                     f"{table.path}: column '{printable(most)}' has more than {len(values[most]) - 1:,} "
@@ -141,17 +141,17 @@ def _collect(
 
 
 class _Numbers:
-    """Gathers the means of columns of numbers, and in `gaps` which columns of any type lack values."""
+    """Sums of columns of numbers, for their means, and the `gaps`: columns of any type that lack values."""
 
     def __init__(self, names: list[str], dtype: str) -> None:
         self.names, self._dtype, self.n_rows = names, dtype, 0
         self.gaps: set[str] = set()
-        columns = [Column(name, "number", fill=0.0, indicator=True) for name in names]
+        columns = [EncodedColumn(name, "number", fill=0.0, indicator=True) for name in names]
         self._encoder = ColumnEncoder(ColumnsEncoding("columns", columns), "float64")
         self._sums, self._present = np.zeros((2, len(names)))
 
     def add(self, batch: Any) -> None:
-        """Take the rows of a batch with these columns that can be kept."""
+        """Add the rows of a batch of these columns, but for those whose numbers are not finite."""
         values, features, _ = self._encoder.encode(batch, str)
         with np.errstate(over="ignore"):
             kept = np.isfinite(values.astype(self._dtype)).all(axis=1)
@@ -181,7 +181,7 @@ def _not_a_category(name: str) -> Remedy:
 
 
 class ColumnEncoder:
-    """Makes CSR rows of record batches.
+    """Encoder of record batches as sparse rows.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ class ColumnEncoder:
     unseen : int
         Values of categories so far that are not in the encoding.
     filled : int
-        Missing numbers so far that others took the place of.
+        Missing numbers so far that were replaced.
     """
 
     def __init__(self, encoding: ColumnsEncoding, dtype: str) -> None:
@@ -211,14 +211,14 @@ class ColumnEncoder:
     def encode(
         self, batch: Any, where: Callable[[int], str]
     ) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
-        """Return the values of the rows of a batch, and what is wrong with some of them.
+        """Return values and features of the rows of a batch, and the faults of some rows.
 
         Parameters
         ----------
         batch : pyarrow.RecordBatch
             With the columns of the encoding, in its order.
         where : callable
-            Says where a row is.
+            Returns the name of the place of a row.
 
         Returns
         -------
@@ -258,9 +258,9 @@ class ColumnEncoder:
         return found
 
     def _numbers(
-        self, values: Any, column: Column, where: Callable[[int], str], faults: dict[int, str]
+        self, values: Any, column: EncodedColumn, where: Callable[[int], str], faults: dict[int, str]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return numbers in the dtype, and which are missing; a row with another value gets a fault."""
+        """Return numbers in the dtype, and a mask of missing ones; add other values to `faults`."""
         pa = self._pa
         import pyarrow.compute as pc
 
@@ -293,7 +293,7 @@ class ColumnEncoder:
 
 
 def describe(encoding: ColumnsEncoding) -> list[str]:
-    """Return lines that say how columns became features."""
+    """Return notes about the columns and their features."""
     numbers = [column.name for column in encoding.columns if column.values is None]
     columns = "column" if len(numbers) == 1 else "columns"
     lines = [f"{len(numbers):,} {columns} of numbers: {listed(numbers)}"] if numbers else []
@@ -318,11 +318,6 @@ def _category_text(value: Any) -> str | None:
         raise InputError(f"a category cannot be made of a value: {error}") from None
 
 
-def _types_are_known(table: Table) -> bool:
-    """Whether the file says which columns hold numbers."""
-    return table.kind in ("parquet", "jsonl")
-
-
 def _is_text(pa: Any, kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
@@ -334,13 +329,13 @@ def _is_numeric(pa: Any, kind: Any) -> bool:
     )
 
 
-_TRUTH = {"true": 1.0, "True": 1.0, "TRUE": 1.0, "false": 0.0, "False": 0.0, "FALSE": 0.0}
+_BOOLEANS = {"true": 1.0, "True": 1.0, "TRUE": 1.0, "false": 0.0, "False": 0.0, "FALSE": 0.0}
 
 
 def _parsed(pa: Any, column: Any) -> tuple[Any, np.ndarray]:
-    """Return numbers spelled in text, true and false included, and which values are missing.
+    """Return the numbers that text spells, true and false included, and a mask of missing values.
 
-    There is null where there is no number.
+    Text that spells no number gives null.
     """
     import pyarrow.compute as pc
 
@@ -357,8 +352,8 @@ def _parsed(pa: Any, column: Any) -> tuple[Any, np.ndarray]:
 
 
 def _number(text: str) -> float:
-    if text in _TRUTH:
-        return _TRUTH[text]
+    if text in _BOOLEANS:
+        return _BOOLEANS[text]
     try:
         return float(text.replace("_", "x"))  # Python would read 1_000
     except ValueError:
@@ -366,7 +361,7 @@ def _number(text: str) -> float:
 
 
 def holds_numbers(column: Any) -> bool:
-    """Whether more than half of the values of a column of text are numbers: others are then errors."""
+    """Return True if more than half of the values of a column of text are numbers: others are then errors."""
     texts = column.unique().to_pylist()
     given = [text.strip() for text in texts if text is not None and text.strip() not in MISSING_TEXTS]
     return 2 * sum(not np.isnan(_number(text)) for text in given) > len(given)

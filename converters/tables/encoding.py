@@ -1,4 +1,4 @@
-"""How columns of a table become features, as records have it: see docs/formats.md."""
+"""Encodings of the columns of a table as features, as in records (see docs/formats.md)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _Length = Annotated[int, between(1, 100)]
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of numbers, or of categories with these values in increasing order.
+class EncodedColumn:
+    """Column of numbers, or of categories with these values in increasing order.
 
     Attributes
     ----------
     fill : float or None
-        What a missing number becomes; None if it is an error.
+        Replacement of missing numbers; None if they are errors.
     indicator : bool
         Whether the last feature of the column is 1 where its value is missing.
     """
@@ -52,7 +52,7 @@ class ColumnsEncoding:
     """Columns of numbers and categories, in the order of their features."""
 
     kind: Literal["columns"]
-    columns: Annotated[list[Column], _NOT_EMPTY]
+    columns: Annotated[list[EncodedColumn], _NOT_EMPTY]
 
     @property
     def feature_names(self) -> list[str]:
@@ -87,7 +87,7 @@ Encoding = ColumnsEncoding | TextEncoding
 
 
 def read_encoding(record: dict[str, Any], where: object) -> Encoding:
-    """Return the encoding in a record of `where`; raises `InputError` if it is not valid."""
+    """Return the encoding in a record of `where`; raise `InputError` if it is not valid."""
     kinds = {"columns": ColumnsEncoding, "text": TextEncoding}
     kind = kinds.get(str(record.get("kind")))
     if kind is None:

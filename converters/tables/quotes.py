@@ -1,4 +1,4 @@
-"""Quotation marks of CSV that are not closed, found while the text is read.
+"""Detection of quotation marks of CSV that are not closed, while the text is read.
 
 A mark that opens a field and is missing at its end makes the text up to the next mark, or to the end of the
 file, a part of the field: rows vanish in it, and what parses the table cannot tell.
@@ -50,7 +50,7 @@ def scan(text, delimiter, state):
 
 
 class Quotes:
-    """The quotation marks of a table of which pieces of text are read one after another.
+    """State of the quotation marks of a table, whose text is read in pieces.
 
     Fields may have line ends in quotation marks, and a mark inside of such a field is doubled.
 
@@ -67,7 +67,7 @@ class Quotes:
         self._began = self._ended = False
 
     def add(self, text: bytes) -> None:
-        """Take the next piece of text; an empty one is the end."""
+        """Scan the next piece of text; an empty one is the end."""
         if not text:
             self._ended = True
             return
@@ -78,12 +78,12 @@ class Quotes:
 
     @property
     def open_line(self) -> int | None:
-        """The line of the mark that opens the field in which the text so far ends, if it is in one."""
+        """Line number of the opening mark of the unterminated field, or None."""
         return int(self._state[_OPENED]) if self._state[_PLACE] == _QUOTED else None
 
     @property
     def fault(self) -> str | None:
-        """What is wrong with the text so far, to follow the name of the file; None if nothing is."""
+        """Error about the text so far, to follow the name of the file; None if there is none."""
         if self._state[_FAULT]:
             return (
                 f", line {self._state[_FAULT]}: the quotation mark that opens a field here is not closed; "

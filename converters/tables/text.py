@@ -1,4 +1,4 @@
-"""Columns of text as sparse rows: hashed n-grams by scikit-learn's HashingVectorizer, in processes."""
+"""Encoding of columns of text as sparse rows: n-grams hashed by scikit-learn, in several processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from streamsvm_converters.tables.batches import load_pyarrow
 from streamsvm_converters.tables.encoding import TextEncoding
 
 from streamsvm.errors import InputError
@@ -19,9 +18,9 @@ Matrix = tuple[np.ndarray, np.ndarray, np.ndarray]
 def hashed_texts(
     batches: Iterable[tuple[list[str], Item]], encoding: TextEncoding, dtype: str, processes: int
 ) -> Iterator[tuple[Matrix, Item]]:
-    """Yield the n-grams of each batch of texts as ``data, indices, indptr``, with what came with the batch.
+    """Yield the n-grams of each batch of texts as ``data, indices, indptr``, with the item of the batch.
 
-    With more than one process they are made in that many, a few batches ahead, and come in the same order.
+    Several processes work a few batches ahead; the order stays the same.
 
     Raises
     ------
@@ -67,6 +66,5 @@ def _hash(texts: Sequence[str], options: dict[str, Any]) -> Matrix:
 
 def joined_texts(batch: Any) -> list[str]:
     """Return the text of each row of a record batch: that of its columns, joined by line feeds."""
-    load_pyarrow()
     columns = [["" if value is None else str(value) for value in column.to_pylist()] for column in batch]
     return columns[0] if len(columns) == 1 else ["\n".join(parts) for parts in zip(*columns, strict=True)]

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from command_line import streamsvm
-from streamsvm_converters.tables.batches import Table
+from streamsvm_converters.tables.batches import TableFile
 
 N, D = 40, 6
 
@@ -156,13 +156,13 @@ def test_tables_are_described_as_training_reads_them(tmp_path: Path) -> None:
     path.write_text('"a, b"|b|empty|y\n1|NA||u,v\n2|7||3;4\n')
     found = described(path)
     assert (found["kind"], found["separator"], found["first_rows"]) == ("table", "bars", 2)
-    table = Table(path, "csv", 2**20)
+    table = TableFile(path, "csv", 2**20)
     assert list(found["columns"]) == list(table.columns)
     assert [entry["kind"] for entry in found["columns"].values()] == ["number", "number", "empty", "text"]
     path = tmp_path / "a.jsonl"
     path.write_text('{"x": 1, "y": "a, b"}\n{"x": 2.5, "y": "c"}\n')
     found = described(path)
-    table = Table(path, "jsonl", 2**20)
+    table = TableFile(path, "jsonl", 2**20)
     assert found["kind"] == "jsonl"
     assert {name: entry["kind"] for name, entry in found["columns"].items()} == {
         name: str(kind) for name, kind in table.columns.items()

@@ -26,7 +26,7 @@ MATRICES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kind, "_MOST_VALUES", 500)
+    monkeypatch.setattr(kind, "_VALUES_PER_READ", 500)
 
 
 @pytest.fixture

@@ -136,8 +136,8 @@ class Counted:
         global fed, calls
         fed, calls = fed + len(piece), calls + 1
         return self.decoder.decompress(piece, *limit)
-for magic, format in inputs._FORMATS.items():
-    inputs._FORMATS[magic] = format._replace(decoder=lambda new=format.decoder: Counted(new()))
+for magic, format in inputs.COMPRESSIONS.items():
+    inputs.COMPRESSIONS[magic] = format._replace(decoder=lambda new=format.decoder: Counted(new()))
 with inputs.Input(sys.argv[1]) as source:
     while count := source.readinto(space):
         size += count

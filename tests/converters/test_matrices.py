@@ -32,7 +32,7 @@ def problem() -> tuple[sp.csr_matrix, np.ndarray]:
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix_module, "_MOST_VALUES", 700)
+    monkeypatch.setattr(matrix_module, "_VALUES_PER_READ", 700)
 
 
 def stored(path: Path) -> tuple[np.ndarray, list[str]]:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from streamsvm_converters import convert
-from streamsvm_converters.tables.batches import Table
+from streamsvm_converters.tables.batches import TableFile
 from streamsvm_converters.tables.quotes import Quotes
 
 from streamsvm.errors import InputError, PlanError
@@ -68,7 +68,7 @@ def texts(path: Path, rows: list[list[str]]) -> list[list[str]]:
     """The rows of a table, written by Python's writer, as they are read."""
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, delimiter="\t" if path.suffix == ".tsv" else ",").writerows([["y", "text"], *rows])
-    table = Table(path, path.suffix[1:], MEMORY)
+    table = TableFile(path, path.suffix[1:], MEMORY)
     read = [batch.to_pylist() for batch in table.batches(["y", "text"])]
     return [[row["y"], row["text"]] for batch in read for row in batch]
 
@@ -94,7 +94,7 @@ def test_a_mark_that_is_never_closed_is_an_error_that_names_its_line(
 
 def test_two_marks_that_are_each_missing_their_other_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text('x,text\n1,"open\n2,"b"\n3,"c"\n')
-    table = Table(tmp_path / "a.csv", "csv", MEMORY)
+    table = TableFile(tmp_path / "a.csv", "csv", MEMORY)
     with pytest.raises(
         InputError, match=r"line 2: .* not closed; the next one, in line 3, is not at the end"
     ):

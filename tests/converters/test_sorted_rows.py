@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from streamsvm_converters import sorted_rows as module
-from streamsvm_converters.sorted_rows import Piece, sorted_rows
+from streamsvm_converters.sorted_rows import MatrixEntries, sorted_rows
 
 
 @pytest.mark.parametrize("limit", [2**10, 2**14, 2**30])
 @pytest.mark.parametrize("counted", [False, True])
 def test_rows_are_those_of_scipy(limit: int, counted: bool, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(module, "_LEAST", 16)
+    monkeypatch.setattr(module, "_MIN_RANGE_VALUES", 16)
     rng = np.random.default_rng(0)
     n, d, nnz = 211, 57, 5000
     row = np.minimum(rng.geometric(0.02, nnz) - 1, n - 2)  # the last row has no value, the first ones many
@@ -22,7 +22,7 @@ def test_rows_are_those_of_scipy(limit: int, counted: bool, tmp_path: Path, monk
     cuts = range(0, nnz, 700)
 
     def pieces():
-        return (Piece(row[a : a + 700], column[a : a + 700], value[a : a + 700]) for a in cuts)
+        return (MatrixEntries(row[a : a + 700], column[a : a + 700], value[a : a + 700]) for a in cuts)
 
     def rows():
         return (row[a : a + 700] for a in cuts)

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from sklearn.feature_extraction.text import HashingVectorizer
 from streamsvm_converters import convert
 from streamsvm_converters.kinds import table
-from streamsvm_converters.tables.batches import Table
+from streamsvm_converters.tables.batches import TableFile
 
 from streamsvm.errors import InputError
 from streamsvm.store import open_store
@@ -84,8 +84,8 @@ def test_processes_give_the_same_store(
     """Rows without a label are left out before texts are hashed; numbers and labels stay with theirs."""
     frame.loc[::7, "topic"] = None
     frame.to_parquet(tmp_path / "t.parquet")
-    monkeypatch.setattr(table, "_WORTH_PROCESSES", 0)
-    monkeypatch.setattr(table, "_TEXTS", 50)
+    monkeypatch.setattr(table, "_MIN_PARALLEL_BYTES", 0)
+    monkeypatch.setattr(table, "_TEXTS_PER_BATCH", 50)
     options: dict[str, Any] = {"label": "topic", "text": "body"}
     reports = [
         convert([tmp_path / "t.parquet"], tmp_path / f"{threads}.zarr", threads=threads, **options)
@@ -124,9 +124,9 @@ def test_long_texts_are_read_and_hashed_few_at_a_time(
     pq.write_table(frame, tmp_path / "a.parquet", use_dictionary=False)
     batches: list[int] = []
     pieces: list[int] = []
-    read, cut = Table.batches, table._pieces
+    read, cut = TableFile.batches, table._pieces
     monkeypatch.setattr(
-        Table,
+        TableFile,
         "batches",
         lambda own, names: (batches.append(each.nbytes) or each for each in read(own, names)),
     )
