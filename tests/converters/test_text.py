@@ -228,7 +228,13 @@ def test_text_to_store_to_text(
         for label, pairs in rows
     ]
     report = convert(
-        [write("\n".join(lines))], tmp_path / name, index_base=1, n_features=2**40, shuffle=False, force=True
+        [write("\n".join(lines))],
+        tmp_path / name,
+        index_base=1,
+        n_features=2**40,
+        labels_as="text",
+        shuffle=False,
+        force=True,
     )
     assert lines_of(tmp_path / name) == lines
     assert report.empty_rows == sum(not pairs for _, pairs in rows)
