@@ -174,8 +174,8 @@ def test_tables_are_described_as_training_reads_them(tmp_path: Path) -> None:
     [
         (b"", "it is empty"),
         (b"just words\n", "begins with 'just words'"),
-        (b"\x00\x01\x02" * 100, "is a binary file"),
-        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR,;,", "is a PNG image"),
+        (b"\x00\x01\x02" * 100, "is of no kind that is read"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR,;,", "is of no kind that is read"),
         (b"\x93NUMPY\x01\x00\xff", "is damaged"),
         (b"PK\x03\x04 and more", "is a damaged"),
         (b"PAR1 and more", "cannot be read as a Parquet table"),
