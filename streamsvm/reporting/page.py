@@ -82,6 +82,10 @@ def report(
     StreamsvmError
         If matplotlib or Jinja2 is not installed.
     """
+    if out is not None:
+        durable.check_replaceable(Path(out), RunError, force=force)
+    directory = RunDir(Path(run))
+    history = read_history(directory.path)
     plot.check_matplotlib()
     try:
         import jinja2  # noqa: F401
@@ -89,11 +93,8 @@ def report(
         raise StreamsvmError(
             "reports are written with Jinja2, which is not installed: pip install 'streamsvm[plot]'"
         ) from None
-    if out is not None:
-        durable.check_replaceable(Path(out), RunError, force=force)
-    directory = RunDir(Path(run))
     options = {"label": label, "layer": layer, "raw": raw, "memory": parse_size(memory), "where": where}
-    content = _Report(directory, read_history(directory.path)).page(data, options).encode()
+    content = _Report(directory, history).page(data, options).encode()
     target = directory.report if out is None else Path(out)
     try:
         if out is None:

@@ -309,10 +309,13 @@ def warm(folder: Path) -> None:
 
     # As if they were too large for memory: in files, which a crash may leave in any state.
     choices = fit_plan.choices
-    fit_plan.choices = lambda *args, **options: (
-        [plan for plan in choices(*args, **options) if not plan.weights_in_memory]
-        or choices(*args, **options)
-    )
+
+    def in_files_first(*args: Any, **options: Any) -> list[Any]:
+        plans = choices(*args, **options)
+        in_files = [plan for plan in plans if not plan.weights_in_memory]
+        return [*in_files, *plans, *in_files[-1:]]  # the last one is taken whatever the budget
+
+    fit_plan.choices = in_files_first
 
     assert zarr
     assert streamsvm_converters
