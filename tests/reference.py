@@ -207,11 +207,12 @@ class Logistic(CrammerSinger):
         self, scores: np.ndarray, b: np.ndarray, y: int, q: float, C: float, among: np.ndarray | None = None
     ) -> np.ndarray:
         without = scores - q * self.coefficients(b, y)
-        return logistic_block(without, y, q, C, np.ones(len(b), bool) if among is None else among)
+        part = np.ones(len(b), bool) if among is None else among
+        return logistic_block(without, y, q, C, part).astype(float)
 
 
 def signs(k: int, y: int) -> np.ndarray:
-    return np.where(np.arange(k) == y, 1.0, -1.0)
+    return np.where(np.arange(k) == y, 1, -1)
 
 
 LOSSES: dict[str, type[Loss]] = {

@@ -2,53 +2,57 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import wrightomega
 
 
 def by_breakpoints(v: Any, alpha: Any, beta: Any, upper: Any, total: Any) -> Any:
-    """Minimiser of ½α‖b‖² + ½β(Σb)² - vᵀb over 0 <= b_j <= upper, Σb <= total.
+    """Minimiser of ½Σ α_j b_j² + ½β(Σb)² - vᵀb over 0 <= b_j <= upper_j, Σb <= total.
 
-    It is clip((v - γ)/α, 0, upper) with γ = βΣb or, if this Σb is more than `total`, with the γ for which it
-    equals that. Both are roots of functions that are linear between the breakpoints of the clip, and fall: a
-    negative β is small against α.
+    It is clip((v - γ) / α, 0, upper) with γ = βΣb or, if this Σb is more than `total`, with the γ for which
+    it equals that.
 
     Parameters
     ----------
     v : ndarray of float, or of Fraction for an answer without rounding
-    alpha, beta, upper, total : numbers of the same kind; the last two may be infinite
+    alpha, upper : numbers of the same kind, or an array of one for each entry; `upper` may be infinite
+    beta, total : numbers of the same kind; a negative β is small against α, and `total` may be infinite
+    """
+    if len(v) == 0:
+        return v
+    alpha, upper = np.broadcast_to(alpha, v.shape), np.broadcast_to(upper, v.shape)
+    b = clipped_at_root(v, alpha, upper, beta, 1, 0)
+    if b.sum() > total:  # now only differences matter
+        b = clipped_at_root(v - v.max(), alpha, upper, 1, 0, total)
+    return b
+
+
+def clipped_at_root(v: Any, alpha: Any, upper: Any, a: Any, c: int, wanted: Any) -> Any:
+    """b = clip((v - γ) / α, 0, upper) with the γ for which a Σb - cγ = `wanted`.
+
+    The left side falls, and is linear between the breakpoints of the clip. So these are bisected, and the
+    linear piece is solved.
     """
 
     def clipped(gamma: Any) -> Any:
         return np.minimum(np.maximum((v - gamma) / alpha, 0 * alpha), upper)
 
-    ends = {*v, *(v_j - alpha * upper for v_j in v if upper != np.inf), 0 * alpha}
-    points = sorted(ends)
-    beyond = points[-1] - points[0] + alpha
+    def surplus(gamma: Any) -> Any:
+        return a * clipped(gamma).sum() - c * gamma - wanted
+
+    at_upper = v - alpha * upper  # where, as γ rises, an entry leaves its bound
+    points = sorted({0 * v[0], *v, *at_upper[upper != np.inf]})
+    beyond = points[-1] - points[0] + alpha[0]
     points = [points[0] - beyond, *points, points[-1] + beyond]
-
-    def piece(falling: Any) -> tuple[Any, int, Any]:
-        """Where the sign changes: γ, how many are free, their Σ v plus Σ α `upper` of those at `upper`."""
-        r = max(1, next((r for r, point in enumerate(points) if falling(point) <= 0), len(points) - 1))
-        middle = (points[r - 1] + points[r]) / 2
-        free, n_upper = (v > middle) & (v - alpha * upper < middle), int((v - alpha * upper >= middle).sum())
-        return middle, int(free.sum()), v[free].sum() + (alpha * upper * n_upper if n_upper else 0)
-
-    _, n_free, weight = piece(lambda gamma: beta * clipped(gamma).sum() - gamma)
-    b = clipped(beta * weight / (alpha + beta * n_free))
-    if b.sum() > total:
-        gamma, n_free, weight = piece(lambda gamma: clipped(gamma).sum() - total)
-        b = clipped((weight - alpha * total) / n_free if n_free else gamma)  # all the same where none is free
-    return b
-
-
-def exact_block(v: list[Fraction], upper: Fraction, total: Fraction) -> list[Fraction]:
-    """Minimiser of ½bᵀ(I + 11ᵀ)b - vᵀb over 0 <= b_j <= upper, Σb <= total: rational, without rounding."""
-    return list(by_breakpoints(np.array(v, object), Fraction(1), Fraction(1), upper, total))
+    low, high = 0, len(points) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if surplus(points[middle]) > 0 else (low, middle)
+    between = (points[low] + points[high]) / 2
+    slope = a * (1 / alpha[(v > between) & (at_upper < between)]).sum() + c
+    return clipped(points[high] + (surplus(points[high]) / slope if slope else 0))
 
 
 def walrus(v: np.ndarray, C: float) -> np.ndarray:
@@ -64,11 +68,12 @@ def project_to_simplex(u: np.ndarray, z: float) -> np.ndarray:
     return np.maximum(u - pi[rho], 0)
 
 
-def logistic_block(scores: np.ndarray, y: int, q: float, C: float, among: np.ndarray) -> np.ndarray:
+def logistic_block(scores: np.ndarray, y: int, q: Any, C: Any, among: np.ndarray) -> np.ndarray:
     """C p for the wrong classes, of the p that minimises C Σ p log p + aᵀs + ½q‖a‖² with a = C (e_y - p).
 
-    Where the gradient is the same for all classes, log p_j + qC p_j = s_j + qC [j = y] - θ, and the left side
-    is solved by qC p_j = ω(s_j + qC [j = y] - θ + log qC) with Wright's ω. The sum of p falls in θ.
+    Where the gradient is the same for all classes, log p_j + qC p_j = s_j + qC [j = y] - θ. The left side is
+    solved by qC p_j = ω(s_j + qC [j = y] - θ + log qC) with Wright's ω, and the sum of p falls in θ, which is
+    bisected in extended precision.
 
     Parameters
     ----------
@@ -77,17 +82,23 @@ def logistic_block(scores: np.ndarray, y: int, q: float, C: float, among: np.nda
     among : ndarray of bool, shape (k,)
         Classes that may have a dual; the others' are 0.
     """
-    curvature = q * C
+    curvature = np.longdouble(q) * C
     part = among | (np.arange(len(scores)) == y)
-    u = (scores + curvature * (np.arange(len(scores)) == y))[part]
+    z = (scores - scores[y] + curvature * (np.arange(len(scores)) == y))[part]
 
-    def probabilities(theta: float) -> np.ndarray:
-        return wrightomega(u - theta + np.log(curvature)).real / curvature
+    def probabilities(theta: Any) -> np.ndarray:
+        x = z - theta + np.log(curvature)
+        omega = wrightomega(x.astype(float)).astype(np.longdouble)
+        for _ in range(2):  # Newton's steps to the digits that SciPy does not have
+            omega -= omega * (omega + np.log(np.maximum(omega, 1e-320)) - x) / (1 + omega) * (omega > 1e-300)
+        return omega / curvature
 
     # With p_j <= 1 for all, and p_j >= 1 / k for one of them, θ is between these.
-    low, high = u.max() - curvature - 1, u.max() + np.log(len(u)) + 1
-    theta = brentq(lambda theta: probabilities(theta).sum() - 1, low, high, xtol=1e-300, rtol=1e-15)
-    b = np.zeros(len(scores))
-    b[part] = C * probabilities(theta)
+    low, high = z.max() - curvature - 1, z.max() + np.log(len(z)) + 1
+    while low < (theta := (low + high) / 2) < high:
+        low, high = (theta, high) if probabilities(theta).sum() > 1 else (low, theta)
+    p = probabilities(high)
+    b = np.zeros(len(scores), np.longdouble)
+    b[part] = C * (p / p.sum())
     b[y] = 0
     return b

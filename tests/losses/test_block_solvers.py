@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
 import reference_blocks
-import scipy.sparse as sp
 from cases import few
-from helpers import as_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import lsq_linear
 
-from streamsvm.data.memory_plan import dual_id_dtype
-from streamsvm.kernels.candidates import Scratch
-from streamsvm.kernels.duals import Duals, OldDuals
-from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.jit import kernel
-from streamsvm.kernels.tally import N_TALLIES
-from streamsvm.kernels.weights import Weights, padded_classes
-from streamsvm.losses import get_loss
 from streamsvm.losses.simplex import threshold_pivot
 from streamsvm.losses.simplex import threshold_sorted as simplex_sorted
 from streamsvm.losses.threshold import UNBOUNDED
 from streamsvm.losses.threshold import threshold_newton as inlined_newton
 from streamsvm.losses.threshold import threshold_sorted as box_sorted
-from streamsvm.training.learner import new_buffer
 
 TOLERANCE = 1e-10
 threshold_newton = kernel(inlined_newton.py_func)
@@ -186,83 +175,3 @@ def test_crammer_singer_projects_to_the_simplex_where_its_bound_holds() -> None:
         expected = reference_blocks.project_to_simplex(v - v.max(), z)
         for d, _, theta in thresholds(v, z, 0.0):
             np.testing.assert_allclose(np.maximum(d - theta, 0), expected, rtol=1e-9, atol=1e-12 * z)
-
-
-# -- whole visits, against rational numbers --------------------------------------------------------
-
-KINDS_OF_SCORES = ("near 1", "as C", "at the margin", "far apart")
-
-
-def random_row(rng: np.random.Generator, k: int, kind: str, loss: str) -> dict:
-    """Scores, old duals and C of one row, with C times its squared norm from 1e-20 to 1e20."""
-    value = 2.0 ** rng.integers(-20, 21)  # so that scores, value times weight, are exact
-    Cq = 10 ** rng.uniform(-20, 20)
-    C, y = Cq / value**2, int(rng.integers(k))
-    scores = rng.normal(size=k)
-    if kind == "as C":
-        scores *= Cq
-    elif kind == "at the margin":
-        scores = scores * min(Cq, 1.0) - (np.arange(k) != y)
-    elif kind == "far apart":
-        scores *= 10.0 ** rng.integers(-12, 13, size=k)
-    old = rng.choice([0.0, 1e-8, 0.5, 1.0], size=k) * rng.random(k) * C
-    old[y] = 0
-    if loss == "cs" and old.sum() > C:
-        old *= 0.99 * C / old.sum()
-    return {"value": value, "C": C, "y": y, "weights": scores / value, "old": old}
-
-
-def visit(loss: str, margin: float, solver: int, row: dict) -> np.ndarray:
-    """The duals, dense, that a visit leaves."""
-    k = len(row["old"])
-    X = sp.csr_array(np.array([[row["value"]]]))
-    weights = np.zeros((1, padded_classes(k, np.dtype(float))))
-    weights[0, :k] = row["weights"]
-    ids = np.flatnonzero(row["old"]).astype(dual_id_dtype(k))
-    values = row["old"][ids]
-    zero = np.zeros(1, np.int64)
-    old = OldDuals.create(ids, values, zero, zero.copy(), np.array([len(ids)], np.int32))
-    buffer = new_buffer(k, 1, np.dtype(float), dual_id_dtype(k))
-    get_loss(loss).visit(
-        as_rows(X, np.array([row["y"]]))._replace(cost=np.array([row["C"]])), np.zeros(1, np.int64), 0, 1,
-        Problem(k, margin, solver), Weights.create(weights, weights[:0], 1.0), Duals(old, buffer),
-        Scratch.create(weights.shape[1], weights.dtype), np.zeros(N_TALLIES), None, None, None,
-    )  # fmt: skip
-    b = np.zeros(k)
-    b[buffer.ids[: buffer.used[0]]] = buffer.values[: buffer.used[0]]
-    return b
-
-
-def exact_visit(loss: str, margin: float, row: dict) -> tuple[np.ndarray, float]:
-    """The same without rounding, and by how much γ is more than C, if the sum is bounded."""
-    q, M, C, y = Fraction(row["value"]) ** 2, Fraction(margin), Fraction(row["C"]), row["y"]
-    scores = [Fraction(row["value"]) * Fraction(w) for w in row["weights"]]
-    old = [Fraction(b) for b in row["old"]]
-    others = [c for c in range(len(old)) if c != y]
-    v = [(1 - M * (scores[y] - scores[c])) / (M * M * q) + old[c] + sum(old) for c in others]
-    total = sum(v, Fraction(1)) ** 2 + C if loss == "ww" else C  # none, or C
-    b = np.zeros(len(old))
-    b[others] = [float(each) for each in reference_blocks.exact_block(v, C, total)]
-    return b, float(max(v) - Fraction(b.max()) - C) if loss == "cs" else 0.0
-
-
-@pytest.mark.parametrize("kind", KINDS_OF_SCORES)
-@pytest.mark.parametrize(("loss", "margin"), few([("ww", 1.0), ("ww", 0.5), ("cs", 1.0)], ("ww", 1.0)))
-def test_visits_are_exact_whatever_the_size_of_C(loss: str, margin: float, kind: str) -> None:
-    """Except for the rounding of 1 - M (s_y - s_j), which is in the scores of any other program too."""
-    rng = np.random.default_rng(KINDS_OF_SCORES.index(kind))
-    eps = np.finfo(float).eps
-    for _ in range(300):
-        row = random_row(rng, int(rng.integers(2, 20)), kind, loss)
-        exact, above_bound = exact_visit(loss, margin, row)
-        scores = np.abs(row["weights"] * row["value"])[[row["y"], *np.flatnonzero(exact)]]
-        rounding = 16 * eps * (1 + margin * scores.max()) / (margin * row["value"]) ** 2
-        allowed = 16 * eps * (exact.max() + row["old"].max())
-        if above_bound < rounding:  # where Σ b = C, only differences of scores count, without the 1
-            allowed += rounding
-        for solver in range(3 if loss == "cs" else 2):  # the exact ones
-            b = visit(loss, margin, solver, row)
-            assert (b >= 0).all()
-            assert b[row["y"]] == 0
-            assert (b.max() if loss == "ww" else b.sum()) <= row["C"] * (1 + 4 * eps)
-            assert np.abs(b - exact).max() <= allowed
