@@ -127,11 +127,12 @@ LAYERS = (
     # The connection, which knows nothing of training.
     ("cluster.client", "cluster.local_workers", "cluster.worker"),
     ("model",),
-    ("run", "cluster.scores"),  # what workers predict
+    ("run", "cluster.scores"),  # scores by workers, which predictions ask for, without training
     ("prediction",),
     ("training", "cluster"),  # a fit starts tasks, and tasks train
     ("api", "info"),
-    ("prediction.outcomes", "plot", "api_runs"),  # of the data that a run was validated with
+    ("api_runs",),  # plan and resume, with the parameters of fit
+    ("prediction.outcomes", "plot"),  # pictures of a run, and of predictions for the data that it held out
     ("reporting", "exporting", "tuning", "sklearn"),
     ("__init__",),
 )

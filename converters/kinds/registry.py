@@ -66,7 +66,7 @@ def kind_of(path: str | Path, format: str | None = None) -> str:
     Raises
     ------
     InputError
-        If it cannot be read, or is of no kind in `KINDS`; the message says what it is.
+        If it cannot be read, or is of no kind in `KINDS`; the message says what it begins with.
     """
     if format is not None and format not in KINDS:
         raise ValueError(f"format must be one of {', '.join(KINDS)}, not {format!r}")

@@ -1,1 +1,1 @@
-"""Training on the workers of a Dask cluster."""
+"""Training, statistics and scores on the workers of a Dask cluster."""

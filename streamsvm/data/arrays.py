@@ -281,7 +281,7 @@ def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, dict[str, Any]
     Parameters
     ----------
     X : as for `as_matrix`
-    y : array_like, shape (n,), or as for `streamsvm.data.label_sets.label_sets`
+    y : array_like, shape (n,), or as for `streamsvm.data.label_sets.label_lists`
         Labels, whose order is that of the classes; or an indicator with a column for each. If
         several labels can be given for a row, but each row has one, the rows are those of plain labels.
     dtype : dtype

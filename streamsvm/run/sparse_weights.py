@@ -3,7 +3,7 @@
 A feature that occurs in c rows gets at most c * (duals of a row + 1) weights other than zero: 2,000 of 17,000
 if c is 200. As a row of a matrix these would lie on nearly every one of its pages, and each visit would score
 thousands of zeros. So a row holds only the classes that have a weight, until they are many (see
-`streamsvm.kernels.sparse_rows`). docs/engine.md has the measurements.
+`streamsvm.kernels.sparse_rows`). docs/measurements/engine.md has the figures.
 """
 
 from __future__ import annotations

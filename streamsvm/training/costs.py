@@ -20,7 +20,6 @@ from streamsvm.losses import LOSSES, get_loss
 from streamsvm.settings.fit import BALANCED, COSTS, MARGINS, Settings
 
 _TREE_ARRAYS = ("node_of_class", "parent", "depth", "order", "begin", "end")  # of a ClassTree
-_TREE_ARRAYS = ("node_of_class", "parent", "depth", "order", "begin", "end")  # of a ClassTree
 _NO_NODES = np.zeros(0, np.int32)
 
 

@@ -220,7 +220,7 @@ def test_weights_that_are_damaged_after_their_commit(
 def test_a_commit_does_not_name_what_this_machine_does_not_see(
     store: Path, local: Any, tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shared_folder, "_LATEST", 0.2)
+    monkeypatch.setattr(shared_folder, "_MAX_DELAY", 0.2)
     write, events, cut = OnCluster.write_weights, [], []
 
     def and_lose(self: OnCluster, number: int) -> Any:
