@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from cases import few
 from helpers import make_problem
+from helpers import plain_fit as fit
 
-from streamsvm import fit
 from streamsvm.kernels.centre import centre, centre_with_shared
 
 

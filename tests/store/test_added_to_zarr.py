@@ -115,7 +115,8 @@ def add_column(path: Path) -> None:
         root = zarr.open_group(path, mode="r+", use_consolidated=False)
         anndata.io.write_elem(root["obs"], "theirs", np.arange(N))
         root["obs"].attrs["column-order"] = [*root["obs"].attrs["column-order"], "theirs"]
-        if (path / ".zmetadata").exists() or '"metadata"' in (path / "zarr.json").read_text():
+        root_file = path / "zarr.json"  # of format 3
+        if (path / ".zmetadata").exists() or (root_file.exists() and '"metadata"' in root_file.read_text()):
             zarr.consolidate_metadata(path)
 
 
@@ -278,7 +279,7 @@ def test_a_crash_leaves_columns_that_can_be_read(
         if code == 0:
             break
         died += 1
-    assert died > 5
+    assert died >= 5
 
 
 @pytest.mark.parametrize("path", [3], indirect=True)
