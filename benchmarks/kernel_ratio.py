@@ -6,7 +6,6 @@ No other benchmark calls kernels, whose signatures are private.
 from __future__ import annotations
 
 import mmap
-import statistics
 import time
 from typing import NamedTuple
 
@@ -14,12 +13,12 @@ import numpy as np
 
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.candidates import Scratch
 from streamsvm.kernels.duals import Duals, OldDuals
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.jit import kernel
 from streamsvm.kernels.random import permutation
 from streamsvm.kernels.score import score_row
+from streamsvm.kernels.scratch import Scratch
 from streamsvm.kernels.tally import N_TALLIES
 from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.losses import get_loss
@@ -56,7 +55,7 @@ def time_kernels(rows: Rows, n_features: int, n_classes: int, C: float, *, passe
     weights = Weights.create(current, np.zeros((0, K), dtype), 1.0)  # without the average
     scratch, problem, rows = (
         Scratch.create(K, dtype),
-        Problem(n_classes, 1.0, 0),
+        Problem(n_classes, 1.0),
         rows._replace(cost=np.full(rows.n_rows, C)),
     )
     buffer = new_buffer(max(n_classes, min(n * n_classes, BUFFER)), n, dtype, ids)
@@ -67,7 +66,7 @@ def time_kernels(rows: Rows, n_features: int, n_classes: int, C: float, *, passe
         at, seconds, parts = 0, 0.0, []
         while at < n:  # more than one turn only if the buffer is full
             begin = time.perf_counter()
-            at = loss.visit(
+            at = loss.kernels.visit(
                 rows, order, at, n, problem, weights, Duals(old, buffer), scratch, tally, None, None, None
             )
             seconds += time.perf_counter() - begin
@@ -84,7 +83,7 @@ def time_kernels(rows: Rows, n_features: int, n_classes: int, C: float, *, passe
         bare.append(time.perf_counter() - begin)
     full, bare = full[STEADY - 1 :], bare[STEADY - 1 :]
     ratios = [a / b for a, b in zip(full, bare, strict=True)]
-    return KernelTimes(*map(statistics.median, (full, bare, ratios)))
+    return KernelTimes(*map(min, (full, bare, ratios)))
 
 
 def _as_old(n: int, parts: list[list[np.ndarray]], ids: np.dtype, dtype: np.dtype) -> OldDuals:

@@ -46,10 +46,10 @@ import numpy as np
 from streamsvm.chains.kernels import best_sequence, group_end, longest_group, sequence_score
 from streamsvm.chains.marginals import step_in_marginals
 from streamsvm.chains.sequences import kept_sequences, most_sequences, step_among_sequences
-from streamsvm.kernels.candidates import clear_candidates, mark_class
 from streamsvm.kernels.frame import Kernels
 from streamsvm.kernels.jit import allocating, kernel
 from streamsvm.kernels.score import score_row, subtract_scores
+from streamsvm.kernels.scratch import clear_lanes, mark_class
 from streamsvm.kernels.tally import (
     CLOCK,
     CORRECT,
@@ -209,8 +209,8 @@ def _move_row(rows, i, steps, weights, scratch, time_factor):
             steps[c] = 0.0
             n_vectors = mark_class(c, scratch, n_vectors)
     if n_vectors > 0:
-        update_weights(rows, i, weights, scratch, n_vectors, time_factor, None)
-        clear_candidates(scratch, n_vectors)
+        update_weights(rows, i, weights, scratch.delta, scratch.vectors, n_vectors, time_factor, None)
+        clear_lanes(scratch, n_vectors)
 
 
 def _make_visit(name, step):

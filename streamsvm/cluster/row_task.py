@@ -20,10 +20,10 @@ from streamsvm.cluster.tasks import (
     renumbered,
 )
 from streamsvm.data.rows import row_span
-from streamsvm.kernels.candidates import Scratch
 from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.frame import Problem
+from streamsvm.kernels.scratch import Scratch
 from streamsvm.kernels.sum_rows import add_rows
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.training.learner import label_sets, problem_of
@@ -94,7 +94,7 @@ def score_parts(
     found = []
     for part in parts:
         some, tallies = scored_part(rows, part), np.zeros((1 if average_scale is None else 2, N_TALLIES))
-        job.settings.trained_loss.loss_rows(
+        job.settings.trained_loss.kernels.loss_rows(
             some, problem, weights, average_scale or 0.0, scratch, tallies, None, pairs, label_sets(some)
         )
         found.append(tallies)

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.kernels.jit import inlined
-from streamsvm.kernels.label_sets import is_own
+from streamsvm.kernels.scratch import own_bits
+from streamsvm.kernels.simd import load2_like, load_like, narrow, select, store, zeros
 
 
 class ClassPairs(NamedTuple):
@@ -24,93 +25,62 @@ class ClassPairs(NamedTuple):
 
     shifts: np.ndarray  # (k, K) dtype of the weights: (Δ - 1) / M off the diagonal, else 0; or (0, K)
     costs: np.ndarray  # (k, K) float64: C(y, j); or (0, K) if all are 1
-    own_costs: np.ndarray  # (k,) float64: of the own class, where it has a dual; or (0,) if all are 1
+    own_costs: np.ndarray  # (K,) float64: of the own class, where it has a dual; or (0,) if all are 1
     node_of_class: np.ndarray  # (k,) int32
     parent: np.ndarray  # (n_nodes,) int32, -1 for the root
     depth: np.ndarray  # (n_nodes,) int32
     order: np.ndarray  # (k,) int32: classes so that those below node v are order[begin[v]:end[v]]
     begin: np.ndarray  # (n_nodes,) int32
     end: np.ndarray  # (n_nodes,) int32
-    curvatures: np.ndarray  # (K,) float64, working space: of the candidates, 1 + ρ
-    uppers: np.ndarray  # (K,) float64, working space: of the candidates, U
-
-    def with_own_space(self) -> ClassPairs:
-        """The same with other working space, for another thread."""
-        return self._replace(curvatures=self.curvatures.copy(), uppers=self.uppers.copy())
 
 
 @inlined
-def _path_length(y, c, pairs):
-    """The number of edges between the nodes of two classes."""
-    a, b, length = pairs.node_of_class[y], pairs.node_of_class[c], 0
-    while a != b:
-        if pairs.depth[a] >= pairs.depth[b]:
-            a = pairs.parent[a]
-        else:
-            b = pairs.parent[b]
-        length += 1
-    return length
+def cost_lanes(row, c, pairs, scratch, zero):
+    """What the losses of the classes of a vector are multiplied by."""
+    cost = zero + 1.0
+    if len(pairs.costs) > 0:
+        cost = load2_like(pairs.costs, row.y, c, zero)
+    if len(pairs.own_costs) > 0:
+        own = own_bits(row.y, c, row.own)
+        cost = select(own, load_like(pairs.own_costs, c, zero), cost)
+    return cost
 
 
 @inlined
-def _shift(y, c, problem, pairs):
-    """(Δ(y, c) - 1) / M in the dtype of the scores."""
-    of_type = pairs.shifts.dtype.type
-    if len(pairs.shifts) > 0:
-        return pairs.shifts[y, c]
-    if len(pairs.order) > 0 and c != y:
-        return of_type((_path_length(y, c, pairs) - 1.0) / problem.margin)
-    return of_type(0.0)
-
-
-@inlined
-def margin_surplus(y, c, problem, pairs):
-    """Δ(y, c) - 1, as the scores have it."""
-    return problem.margin * np.float64(_shift(y, c, problem, pairs))
-
-
-@inlined
-def cost_of(y, c, own, pairs):
-    """What the loss of class `c` is multiplied by in a row of class `y`, or of the classes `own`."""
-    is_label = c == y if own is None else is_own(c, own)
-    if is_label:
-        return pairs.own_costs[c] if len(pairs.own_costs) > 0 else 1.0
-    return pairs.costs[y, c] if len(pairs.costs) > 0 else 1.0
-
-
-@inlined
-def _shift_part(first, last, length, problem, pairs, scores):
-    """Add the shift of the classes ``order[first:last]``, whose paths have `length` and their depth."""
+def _write_part(first, last, length, problem, pairs, shift):
+    """Write the shift of the classes ``order[first:last]``, whose paths have `length` and their depth."""
     for p in range(first, last):
         c = pairs.order[p]
         path = length + pairs.depth[pairs.node_of_class[c]]
-        scores[c] += scores.dtype.type((path - 1.0) / problem.margin)
+        shift[c] = (path - 1.0) / problem.margin
 
 
 @inlined
-def add_margins(y, problem, pairs, scores):
-    """Add (Δ(y, c) - 1) / M to the score of each class c but `y`."""
-    if len(pairs.shifts) > 0:
-        for c in range(problem.n_classes):
-            scores[c] += pairs.shifts[y, c]
-    elif len(pairs.order) > 0:
-        own, node = scores[y], pairs.node_of_class[y]
-        depth = pairs.depth[node]
+def _write_paths(y, problem, pairs, shift):
+    """Write (Δ(y, c) - 1) / M of each class, by the path in the tree from class `y`."""
+    node = pairs.node_of_class[y]
+    depth = pairs.depth[node]
+    first, last = pairs.begin[node], pairs.end[node]
+    _write_part(first, last, -depth, problem, pairs, shift)
+    while pairs.parent[node] >= 0:
+        node = pairs.parent[node]
+        length = depth - 2 * pairs.depth[node]
+        _write_part(pairs.begin[node], first, length, problem, pairs, shift)
+        _write_part(last, pairs.end[node], length, problem, pairs, shift)
         first, last = pairs.begin[node], pairs.end[node]
-        _shift_part(first, last, -depth, problem, pairs, scores)
-        while pairs.parent[node] >= 0:
-            node = pairs.parent[node]
-            length = depth - 2 * pairs.depth[node]
-            _shift_part(pairs.begin[node], first, length, problem, pairs, scores)
-            _shift_part(last, pairs.end[node], length, problem, pairs, scores)
-            first, last = pairs.begin[node], pairs.end[node]
-        scores[y] = own
+    shift[y] = 0.0
 
 
 @inlined
-def add_margins_of_candidates(y, problem, pairs, scratch, m):
-    """As `add_margins`, for the `m` candidates alone."""
-    for r in range(m):
-        c = scratch.ids[r]
-        if c != y:
-            scratch.scores[c] += _shift(y, c, problem, pairs)
+def add_margins(y, vectors, n, problem, pairs, scratch):
+    """Write (Δ(y, c) - 1) / M of the classes to ``scratch.shift``, and add it to their scores."""
+    if len(pairs.order) > 0:
+        _write_paths(y, problem, pairs, scratch.shift)
+    elif len(pairs.shifts) == 0:
+        return
+    thin = narrow(zeros(), scratch.scores)
+    for r in range(n):
+        c = vectors[r]
+        if len(pairs.shifts) > 0:
+            store(scratch.shift, c, load2_like(pairs.shifts, y, c, thin))
+        store(scratch.scores, c, load_like(scratch.scores, c, thin) + load_like(scratch.shift, c, thin))

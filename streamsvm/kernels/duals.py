@@ -6,8 +6,19 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from streamsvm.kernels.candidates import add_candidate, is_candidate
 from streamsvm.kernels.jit import inlined, kernel
+from streamsvm.kernels.simd import (
+    count_bits,
+    lanes,
+    load,
+    load_like,
+    maximum,
+    minimum,
+    not_below,
+    select,
+    store,
+    zeros,
+)
 
 _NO_BITS = np.zeros(0, np.uint8)
 _NO_BITS.flags.writeable = False  # as a mapped log
@@ -116,55 +127,47 @@ def has_room(dual_buffer, n_classes):
 
 
 @inlined
-def load_duals(ids, ids_at, values, values_at, m, scale, scratch, n_vectors):
-    """Make candidates of the classes of `m` duals, which are `scale` times the values.
-
-    Returns the duals' sum and the number of vectors.
-    """
+def load_duals(ids, ids_at, values, values_at, m, scale, scratch):
+    """Write `m` duals, which are `scale` times the values, into ``scratch.old``; return their sum."""
     total = 0.0
     for r in range(m):
         value = scale * np.float64(values[values_at + r])
         total += value
-        n_vectors = add_candidate(np.int64(ids[ids_at + r]), value, scratch, r, n_vectors)
-    return total, n_vectors
+        scratch.old[ids[ids_at + r]] = value
+    return total
 
 
 @inlined
-def load_bits(old, i, at_bound, n_classes, m, old_sum, scratch, n_vectors):
-    """Add the classes whose bits are set to the `m` candidates, each with the dual `at_bound`.
-
-    Returns the number of candidates, the sum of the duals and the number of vectors. A class that is a
-    candidate already, or the row's own, is passed over: only a damaged log has one.
-    """
+def load_bits(old, i, C, n, problem, scratch):
+    """Write the duals that are at C, whose bits are set, into ``scratch.old``; return their sum."""
     if len(old.bits_at) == 0 or old.bits_at[i] < 0:
-        return m, old_sum, n_vectors
-    for c in range(n_classes):
-        is_set = (old.bits[old.bits_at[i] + (c >> 3)] >> (c & 7)) & 1
-        if is_set != 0 and not is_candidate(c, scratch):
-            n_vectors = add_candidate(c, at_bound, scratch, m, n_vectors)
-            old_sum += at_bound
-            m += 1
-    return m, old_sum, n_vectors
+        return 0.0
+    zero, n_set, n_bytes = zeros(), 0, (problem.n_classes + 7) >> 3
+    at_bound = np.float64(scratch.scores.dtype.type(C))
+    for r in range(n):
+        c, full = scratch.vectors[r], np.int64(0)
+        if c >> 3 < n_bytes:
+            full = np.int64(old.bits[old.bits_at[i] + (c >> 3)])
+        full &= not_below(load_like(scratch.hidden, c, zero), 0.0)  # only a damaged log has others
+        store(scratch.old, c, select(full, zero + at_bound, load_like(scratch.old, c, zero)))
+        n_set += count_bits(full)
+    return n_set * at_bound
 
 
 @inlined
-def clear_bits(dual_buffer):
-    """Clear the bits of the row that is written next."""
-    for byte in range(dual_buffer.bits.shape[1]):
-        dual_buffer.bits[dual_buffer.used[1], byte] = 0
-
-
-@inlined
-def set_bit(dual_buffer, c):
-    """Record that the dual of class `c` of the row that is written next is at C."""
-    dual_buffer.bits[dual_buffer.used[1], c >> 3] |= np.uint8(1 << (c & 7))
+def set_bits(full, c, dual_buffer):
+    """Record which duals are at C of the row that is written next, in the vector of columns at `c`."""
+    if c >> 3 < dual_buffer.bits.shape[1]:
+        dual_buffer.bits[dual_buffer.used[1], c >> 3] = np.uint8(full)
 
 
 @inlined
 def clip_duals(v, m, threshold, upper):
-    """Replace ``v[:m]`` by clip(v - threshold, 0, upper); NaN stays NaN, so that damage stays visible."""
-    for r in range(m):
-        v[r] = min(max(v[r] - threshold, 0.0), upper)
+    """Replace ``v[:m]`` by clip(v - threshold, 0, upper), vector by vector; NaN stays, and is seen."""
+    j = 0
+    while j < m:
+        store(v, j, minimum(upper, maximum(0.0, load(v, j) - threshold)))
+        j += lanes(v)
 
 
 @kernel

@@ -1,7 +1,8 @@
 """The frame of a visit, of a revisit and of scoring: all that does not depend on the loss, written once.
 
-`make_kernels` closes these loops over the functions in which a loss states its mathematics. The functions
-become free variables of the kernels: arguments would do as well, but Numba would not cache the result.
+A row's block problem is vectors over its classes: scores, old duals, bounds, margins. `make_kernels` closes
+the loops over rows over the functions in which a loss states its mathematics. These become free variables of
+the kernels: arguments would do as well, but Numba would not cache the result.
 """
 
 from __future__ import annotations
@@ -12,18 +13,40 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.kernels.candidates import beats, best_wrong_class, clear_candidates, mark_class
-from streamsvm.kernels.class_pairs import (
-    add_margins,
-    add_margins_of_candidates,
-    cost_of,
-    margin_surplus,
-)
-from streamsvm.kernels.duals import clear_bits, close_row, has_room, load_bits, load_duals, set_bit
+from streamsvm.kernels.class_pairs import add_margins, cost_lanes
+from streamsvm.kernels.duals import close_row, has_room, load_bits, load_duals, set_bits
 from streamsvm.kernels.jit import inlined, kernel
-from streamsvm.kernels.label_sets import average_own_scores, best_is_wrong, mark_own_classes, own_classes
 from streamsvm.kernels.score import score_row, score_vectors, subtract_scores
-from streamsvm.kernels.simd import lanes, prefetch
+from streamsvm.kernels.scratch import (
+    clear_lanes,
+    clear_own,
+    list_all,
+    mark_class,
+    mark_classes,
+    mark_own,
+    mark_vectors_above,
+    own_bits,
+    show_all_classes,
+    show_classes,
+)
+from streamsvm.kernels.simd import (
+    LANES,
+    above,
+    differing,
+    lanes,
+    load_first_like,
+    load_like,
+    lowest_bit,
+    maximum,
+    narrow,
+    not_below,
+    prefetch,
+    select,
+    store,
+    sum_lanes,
+    widen,
+    zeros,
+)
 from streamsvm.kernels.sparse_rows import AVERAGE_DELTA, WEIGHT, add_sparse_scores, has_sparse_room
 from streamsvm.kernels.tally import (
     CLOCK,
@@ -39,6 +62,9 @@ from streamsvm.kernels.update import update_weights
 from streamsvm.kernels.weights import AVERAGE_POWER, sum_of_squares
 
 _ALL = np.array([[0, 2**62, 2**62]])
+OWN_CLASSES, COLUMN_BEYOND, NOTHING = range(3)
+FEW = 2  # vectors, among which to look for those that can have duals takes longer than to solve for all
+ALL = 2**62
 
 
 class Problem(NamedTuple):
@@ -46,15 +72,28 @@ class Problem(NamedTuple):
 
     n_classes: int
     margin: float  # M
-    solver: int  # position in the loss's solvers
     smooth: float = 0.0  # ε of the smoothed hinge
     top: int = 1  # m of top-m
     temperature: float = 1.0  # τ of the block solvers bcpl and oeg
     solver_tol: float = 1e-3  # of the block solvers that are not exact
+    solver: int = 0  # of chains: position in their solvers
     near: float = 0.0  # scores of at most this size count as 0 (see `streamsvm.losses.common_dual`)
     sigma: float = 1.0  # by which steps of the weights are multiplied: σ' of Ma et al. (2015)
     # (n_ranges, 3) int64: the first column of each range of classes, its end, and that of its padding
     ranges: np.ndarray = _ALL
+
+
+class Row(NamedTuple):
+    """A row, and what its block problem has in numbers; its vectors are in the scratch."""
+
+    y: int  # its class; of several the first, and -1 without one
+    norm2: float  # ‖x‖²
+    C: float  # C times the weight of the row
+    own_score: float  # the score of its own class, the mean of several
+    n_own: int  # the number of its own classes
+    old_sum: float  # Σ of its old duals
+    own: Any  # None for a row with one class, else ``scratch.own``
+    shared: float  # the score of the column beyond the classes, if there is one
 
 
 class Kernels(NamedTuple):
@@ -69,12 +108,6 @@ class Kernels(NamedTuple):
 
 
 @inlined
-def opposite_of_sum(y, problem, sum_of_steps, delta):
-    """What the own class's weights move by, if w_y = M Σ_i x_i Σ_j b_ij: the other classes' opposite."""
-    return problem.margin * problem.sigma * sum_of_steps
-
-
-@inlined
 def score_ranges(scores, rows, i, weights, problem):
     """Write the scores of row `i` for the classes of `problem`, and for their padding."""
     for r in range(len(problem.ranges)):
@@ -82,8 +115,8 @@ def score_ranges(scores, rows, i, weights, problem):
 
 
 @inlined
-def linear_term(b, C, problem):
-    """The term of a dual b in the dual objective of a loss without curvature."""
+def linear_terms(b, C, problem):
+    """The terms of duals b in the dual objective of a loss without curvature."""
     return b
 
 
@@ -97,14 +130,15 @@ def make_kernels(
     name: str,
     *,
     solve: Any,
-    solve_restricted: Any,
-    add_losses: Any,
-    own_step: Any = opposite_of_sum,
-    dual_term: Any = linear_term,
+    measure: Any,
+    terms: Any = linear_terms,
     sum_term: Any = no_sum_term,
+    own_dual: bool = False,
+    opposite: int = OWN_CLASSES,
     norm2: Any = sum_of_squares,
     bits: bool = False,
-    own_dual: bool = False,
+    few: int = FEW,
+    inner_passes: bool = True,
 ) -> Kernels:
     """The kernels of one loss, from the functions in which it states its mathematics.
 
@@ -113,37 +147,32 @@ def make_kernels(
     name : str
         Of the loss: part of the kernels' names, by which they are cached.
     solve : inlined function
-        ``solve(y, norm2, C, problem, pairs, own, n_old, old_sum, n_vectors, scratch)`` solves the block
-        problem of a row of class `y`. ``scratch.scores`` are its scores, margins of pairs included; its
-        `n_old` old duals, whose sum is `old_sum`, are candidates. The function adds other candidates, and
-        leaves the new duals of all `m` candidates in ``scratch.v[:m]``. It returns ``m, n_vectors, loss,
-        is_wrong``: the number of candidates, the number of their vectors, the loss before the step without C,
-        and whether another class was predicted.
-
-        `pairs` is None or the `ClassPairs`, of which the costs concern the function. `own` is None or the
-        `OwnClasses` of a row with several labels: unless these have duals, ``scratch.scores[y]`` is then the
-        mean of their scores, and each of them moves by an equal share of the own class's step.
-    solve_restricted : inlined function or None
-        ``solve_restricted(y, norm2, C, problem, pairs, own, m, old_sum, scratch)`` does the same over the `m`
-        candidates alone, and returns nothing. Without it there is no `revisit`, and there are no inner
-        passes.
-    add_losses : inlined function
-        ``add_losses(y, problem, pairs, own, n_vectors, scratch)`` returns ``n_vectors, loss, is_wrong`` of
-        scores.
-    own_step : inlined function
-        ``own_step(y, problem, sum_of_steps, delta)`` returns the multiple of the row by which the weights of
-        its own class move. ``delta`` already has -M times the change of each candidate's dual; the function
-        may set the entry of a column beyond the classes.
-    dual_term, sum_term : inlined function
-        ``dual_term(b, C, problem)`` and ``sum_term(total, C, problem)`` are what a dual b, and the sum of a
-        row's duals, add to the dual objective, beside -½‖W‖². Both are concave, and 0 at 0.
+        ``solve(row, n, problem, pairs, scratch)`` solves the block problem of a `Row` over the classes in the
+        first `n` of ``scratch.vectors``, with ``scratch.scores``, margins of pairs included, -infinity in
+        lanes without a dual, and the old duals ``scratch.old``. It leaves the new duals in ``scratch.v``, 0
+        in lanes without one. It returns the loss of these classes before the step, without C, and a score:
+        other classes with a loss, or with a dual in the problem of all, have a larger one. All classes with
+        an old dual are there.
+    measure : inlined function
+        ``measure(row, n, problem, pairs, scratch)`` returns the loss of the scores.
+    terms, sum_term : inlined function
+        ``terms(b, C, problem)`` of a vector b, and ``sum_term(total, C, problem)`` of a number, are what
+        duals, and the sum of a row's duals, add to the dual objective, beside -½‖W‖². Both are concave, and
+        0 at 0.
+    own_dual : bool
+        Whether the row's own classes have duals of their own.
+    opposite : int
+        What moves by M times the sum of the changes of the duals, while each class moves by -M times that
+        of its own: the row's `OWN_CLASSES`, by equal shares; the `COLUMN_BEYOND` the classes; or `NOTHING`.
     norm2 : kernel
         ``norm2(weights, average_scale, sparse_rows, n_classes)`` is ‖W‖² of the current weights or of the
         average.
     bits : bool
         Whether duals that are at C are kept as one bit each.
-    own_dual : bool
-        Whether the row's own classes have duals of their own.
+    few : int
+        The number of vectors up to which all are listed for `solve`; `ALL` if it needs them.
+    inner_passes : bool
+        Whether there is a `revisit`: where nearly all classes have duals, it would not be cheaper.
 
     Returns
     -------
@@ -165,158 +194,227 @@ def make_kernels(
         of rows with several labels.
     """
 
-    def term_of(b, c, y, C, problem, pairs, own):
-        """What the dual b of class `c` adds to the dual objective."""
-        if pairs is None:
-            return dual_term(b, C, problem)
-        cost = C * cost_of(y, c, own, pairs)
-        term = margin_surplus(y, c, problem, pairs) * b
-        if cost > 0.0:  # else b is 0
-            term += dual_term(b, cost, problem)
-        return term
+    has_linear_terms = terms is linear_terms
 
-    term_of = inlined(term_of, name=f"{name}_term_of")
+    def begin_row(rows, i, y, old_sum, vectors, n, problem, pairs, sets, scratch):
+        """Return the numbers of a row, and whether the class with the largest score is one of its own.
 
-    def prepare(y, problem, pairs, own, scratch):
-        """Make the scores those of the block problem; return whether a wrong class has the best before."""
-        scores, is_wrong = scratch.scores, False
-        if own is not None:
-            is_wrong = best_is_wrong(own, problem.n_classes, scores)
-            if not own_dual:
-                average_own_scores(y, own, scores)
-        elif pairs is not None:
-            best = best_wrong_class(y, problem.n_classes, scores)
-            is_wrong = best != y and beats(best, y, scores)
-            add_margins(y, problem, pairs, scores)
-        return is_wrong
+        Margins of pairs of classes are added to the scores.
+        """
+        scores, own, n_own, first = scratch.scores, None if sets is None else scratch.own, 1, y
+        top, own_score = scores[0], 0.0
+        if sets is None:
+            top, own_score = scores[y], np.float64(scores[y])
+        else:
+            n_own, top = int(sets.indptr[i + 1] - sets.indptr[i]), scores.dtype.type(-np.inf)
+            for p in range(sets.indptr[i], sets.indptr[i + 1]):
+                c = np.int64(sets.codes[p])
+                own_score += np.float64(scores[c])
+                if scores[c] > top or (scores[c] == top and c < first):
+                    top, first = scores[c], c
+            own_score /= max(n_own, 1)
+        shared = np.float64(scores[problem.n_classes]) if opposite == COLUMN_BEYOND else 0.0
+        row = Row(y, rows.norm2[i], rows.cost[i], own_score, n_own, old_sum, own, shared)
+        right = hide_scores(top, first, vectors, n, scratch)
+        if pairs is not None:
+            add_margins(y, vectors, n, problem, pairs, scratch)
+        return row, right
 
-    prepare = inlined(prepare, name=f"{name}_prepare")
+    begin_row = inlined(begin_row, name=f"{name}_begin_row")
 
-    def set_duals(y, C, problem, pairs, own, old_sum, scratch, m, dual_buffer, at, in_place):
+    def take_own(i, y, sets, scratch, n):
+        """Hide the lanes of the row's own classes, unless they have duals; list and count their vectors."""
+        if sets is None:
+            n = mark_class(y, scratch, n)
+            scratch.hidden[y] = 0.0 if own_dual else -np.inf
+        else:
+            for p in range(sets.indptr[i], sets.indptr[i + 1]):
+                n = mark_class(np.int64(sets.codes[p]), scratch, n)
+                mark_own(np.int64(sets.codes[p]), scratch)
+                scratch.hidden[sets.codes[p]] = 0.0 if own_dual else -np.inf
+        return n
+
+    take_own = inlined(take_own, name=f"{name}_take_own")
+
+    def leave_own(i, y, sets, scratch):
+        """Show what `take_own` hides."""
+        if sets is None:
+            scratch.hidden[y] = 0.0
+        else:
+            for p in range(sets.indptr[i], sets.indptr[i + 1]):
+                clear_own(np.int64(sets.codes[p]), scratch)
+                scratch.hidden[sets.codes[p]] = 0.0
+
+    leave_own = inlined(leave_own, name=f"{name}_leave_own")
+
+    def set_duals(row, n, problem, pairs, scratch, buffer, at, in_place):
         """Round the new duals, write them to the buffer from `at`, and set ``delta``.
 
-        All `m` of them are written if `in_place`, else those that are not zero. Returns the number of duals
-        written, the old dual terms and their change, and whether any dual changed.
+        All of them are written if `in_place`, else those that are not zero. Returns the number of duals
+        written, the old dual terms and their change, the number of vectors in which the weights move, and by
+        what the own classes do.
         """
-        delta, keep = scratch.delta, len(dual_buffer.ids) > 0
-        sum_of_steps, changed, kept = 0.0, False, 0
-        old_terms, term_change = sum_term(old_sum, C, problem), 0.0
-        if bits and keep:
-            clear_bits(dual_buffer)
-        for r in range(m):
-            value = delta.dtype.type(scratch.v[r])
-            step = value - scratch.before[r]
-            delta[scratch.ids[r]] = -(problem.margin * problem.sigma) * step
-            sum_of_steps += step
-            c = scratch.ids[r]
-            old_term = term_of(scratch.before[r], c, y, C, problem, pairs, own)
-            old_terms += old_term
-            term_change += term_of(np.float64(value), c, y, C, problem, pairs, own) - old_term
-            changed |= step != 0
-            if bits and keep and value == delta.dtype.type(C):
-                set_bit(dual_buffer, scratch.ids[r])
-            elif keep:
-                dual_buffer.ids[at + kept] = scratch.ids[r]
-                dual_buffer.values[at + kept] = value
-                kept += in_place | (value != 0)
-        if changed and own is None:
-            delta[y] = own_step(y, problem, sum_of_steps, delta)
-        elif changed and own is not None:
-            for p in range(own.begin, own.end):
-                c = np.int64(own.codes[p])
-                delta[c] = own_step(c, problem, sum_of_steps / (own.end - own.begin), delta)
-        term_change += sum_term(old_sum + sum_of_steps, C, problem) - sum_term(old_sum, C, problem)
-        return kept, old_terms, term_change, changed
+        delta, zero = scratch.delta, zeros()
+        L, keep = LANES, len(buffer.ids) > 0
+        scale, at_bound = problem.margin * problem.sigma, delta.dtype.type(row.C)
+        steps, old_terms, new_terms = zero, zero, zero
+        changed, n_moved, kept = np.int64(0), 0, 0
+        receiver = problem.n_classes if opposite == COLUMN_BEYOND else row.y
+        for r in range(n):
+            c = scratch.vectors[r]
+            old = load_like(scratch.old, c, zero)
+            store(scratch.old, c, zero)
+            new = narrow(load_like(scratch.v, r * L, zero), delta)
+            b = widen(new)
+            step = b - old
+            differs = differing(step, 0.0)
+            if pairs is None and not has_linear_terms:
+                old_terms = old_terms + terms(old, row.C, problem)
+                new_terms = new_terms + terms(b, row.C, problem)
+            elif pairs is not None:
+                cost = row.C * cost_lanes(row, c, pairs, scratch, zero)
+                counts = above(cost, 0.0)  # else both are 0
+                surplus = problem.margin * load_like(scratch.shift, c, zero)
+                old_terms = old_terms + (surplus * old + select(counts, terms(old, cost, problem), 0.0))
+                new_terms = new_terms + (surplus * b + select(counts, terms(b, cost, problem), 0.0))
+            if keep:
+                left = not_below(load_like(scratch.hidden, c, zero), 0.0)  # NaN is in all lanes
+                if not in_place:
+                    left &= differing(new, 0.0)
+                if bits:
+                    full = left & ~differing(new, at_bound)
+                    set_bits(full, c, buffer)
+                    left &= ~full
+                store(scratch.v, r * L, b)
+                while left != 0:
+                    buffer.ids[at + kept] = c + lowest_bit(left)
+                    buffer.values[at + kept] = scratch.v[r * L + lowest_bit(left)]
+                    left &= left - 1
+                    kept += 1
+            own = own_bits(receiver, c, row.own)
+            if differs != 0 or (opposite != NOTHING and own != 0):
+                changed |= differs
+                steps = steps + step
+                moves = -scale * step
+                if own_dual:
+                    moves = select(own, scale * step, moves)
+                store(delta, c, moves)
+                scratch.moved[n_moved] = c
+                n_moved += 1
+        sum_of_steps, old_value, change = sum_lanes(steps), row.old_sum, sum_lanes(steps)
+        if pairs is not None or not has_linear_terms:
+            old_value = sum_lanes(old_terms)
+            change = sum_lanes(new_terms) - old_value
+        before = sum_term(row.old_sum, row.C, problem)
+        change += sum_term(row.old_sum + sum_of_steps, row.C, problem) - before
+        return kept, old_value + before, change, n_moved if changed != 0 else 0, scale * sum_of_steps
 
     set_duals = inlined(set_duals, name=f"{name}_set_duals")
 
+    def move(rows, i, row, total, n_moved, problem, weights, scratch, tally, sparse_rows, sets):
+        """Update the weights by ``delta``, and what moves by the sum of steps; return the time's factor."""
+        tally[CLOCK] += 1
+        time_factor = (tally[CLOCK] / weights.time_unit) ** AVERAGE_POWER
+        if n_moved > 0:
+            if opposite == COLUMN_BEYOND:
+                scratch.delta[problem.n_classes] = total
+            elif opposite == OWN_CLASSES and sets is None:
+                scratch.delta[row.y] = total
+            elif opposite == OWN_CLASSES:
+                for p in range(sets.indptr[i], sets.indptr[i + 1]):
+                    scratch.delta[sets.codes[p]] = total / row.n_own
+            update_weights(rows, i, weights, scratch.delta, scratch.moved, n_moved, time_factor, sparse_rows)
+        return time_factor
+
+    move = inlined(move, name=f"{name}_move")
+
     def visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
         old, new = duals.old, duals.new
+        n_all, reached = show_all_classes(problem, opposite == COLUMN_BEYOND, scratch), end
+        lists_all = n_all <= few
+        if lists_all:
+            list_all(n_all, scratch)
         for t in range(begin, end):
             i = order[t]
-            if not has_room(new, problem.n_classes):
-                return t
-            if sparse_rows is not None and not has_sparse_room(sparse_rows, i, len(scratch.scores)):
-                return t
+            if not has_room(new, problem.n_classes) or (
+                sparse_rows is not None and not has_sparse_room(sparse_rows, i, len(scratch.scores))
+            ):
+                reached = t
+                break
             fetch_ahead(rows, old, order, t, end)
             y = np.int64(rows.labels[i])
             if is_idle(rows, i, y, sets is not None and own_dual, tally):
                 continue
-            n_old = np.int64(old.counts[i])
-            C = rows.cost[i]
-            own = None if sets is None else own_classes(sets, i)
-            n_vectors = mark_class(y, scratch, 0) if sets is None else mark_own_classes(own, scratch, 0)
-            old_sum, n_vectors = load_duals(
-                old.ids, old.ids_at[i], old.values, old.values_at[i], n_old, old.scale, scratch, n_vectors
+            n = n_all
+            if not lists_all:
+                n = mark_classes(old.ids, old.ids_at[i], old.counts[i], scratch)
+            n = take_own(i, y, sets, scratch, n)
+            old_sum = load_duals(
+                old.ids, old.ids_at[i], old.values, old.values_at[i], old.counts[i], old.scale, scratch
             )
             if bits:
-                at_bound = np.float64(scratch.scores.dtype.type(C))
-                n_old, old_sum, n_vectors = load_bits(
-                    old, i, at_bound, problem.n_classes, n_old, old_sum, scratch, n_vectors
-                )
+                old_sum += load_bits(old, i, rows.cost[i], n, problem, scratch)
             score_ranges(scratch.scores, rows, i, weights.current, problem)
             if sparse_rows is not None:
                 add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)
-            is_beaten = prepare(y, problem, pairs, own, scratch)
-            m, n_vectors, loss, is_wrong = solve(
-                y, rows.norm2[i], C, problem, pairs, own, n_old, old_sum, n_vectors, scratch
+            row, right = begin_row(
+                rows, i, y, old_sum, scratch.all_vectors, n_all, problem, pairs, sets, scratch
             )
-            if pairs is not None or sets is not None:
-                is_wrong = is_beaten
-            tally[LOSS_SUM] += C * loss
-            tally[CORRECT] += not is_wrong
-            tally[CLOCK] += 1
-            n_duals, old_terms, term_change, changed = set_duals(
-                y, C, problem, pairs, own, old_sum, scratch, m, new, new.used[0], False
+            loss, limit = solve(row, n, problem, pairs, scratch)
+            if not lists_all:
+                listed, n = n, mark_vectors_above(limit, n_all, scratch, n)
+                if n > listed:
+                    loss, _ = solve(row, n, problem, pairs, scratch)
+                clear_lanes(scratch, n)
+            tally[LOSS_SUM] += row.C * loss
+            tally[CORRECT] += right
+            n_duals, old_terms, change, n_moved, total = set_duals(
+                row, n, problem, pairs, scratch, new, new.used[0], False
             )
-            time_factor = (tally[CLOCK] / weights.time_unit) ** AVERAGE_POWER
-            if changed:
-                update_weights(rows, i, weights, scratch, n_vectors, time_factor, sparse_rows)
-            clear_candidates(scratch, n_vectors)
-            tally[DUAL_SUM] += old_terms + term_change  # of this pass, which counts all duals anew
-            tally[DUAL_DELTA] += time_factor * term_change
+            time_factor = move(
+                rows, i, row, total, n_moved, problem, weights, scratch, tally, sparse_rows, sets
+            )
+            tally[DUAL_SUM] += old_terms + change  # of this pass, which counts all duals anew
+            tally[DUAL_DELTA] += time_factor * change
             close_row(i, n_duals, new)
-        return end
+            leave_own(i, y, sets, scratch)
+        clear_lanes(scratch, n_all if lists_all else 0)
+        return reached
 
     def revisit(rows, order, starts, problem, weights, dual_buffer, scratch, tally, sparse_rows, pairs, sets):
         for t in range(len(order)):
             fetch_ahead_of_revisit(rows, dual_buffer, starts, order, t)
             i = np.int64(dual_buffer.rows[order[t]])
             y = np.int64(rows.labels[i])
-            m = np.int64(dual_buffer.counts[order[t]])
-            C, at = rows.cost[i], starts[order[t]]
-            own = None if sets is None else own_classes(sets, i)
-            n_vectors = mark_class(y, scratch, 0) if sets is None else mark_own_classes(own, scratch, 0)
-            old_sum, n_vectors = load_duals(
-                dual_buffer.ids, at, dual_buffer.values, at, m, 1.0, scratch, n_vectors
-            )
-            score_vectors(scratch.scores, rows, i, weights.current, scratch.vectors, n_vectors)
+            m, at = dual_buffer.counts[order[t]], starts[order[t]]
+            n = mark_classes(dual_buffer.ids, at, m, scratch)
+            n = take_own(i, y, sets, scratch, n)
+            show_classes(dual_buffer.ids, at, m, scratch, n)
+            old_sum = load_duals(dual_buffer.ids, at, dual_buffer.values, at, m, 1.0, scratch)
+            score_vectors(scratch.scores, rows, i, weights.current, scratch.vectors, n)
             if sparse_rows is not None:
                 add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)
-            if sets is not None and not own_dual:
-                average_own_scores(y, own, scratch.scores)
-            if pairs is not None:
-                add_margins_of_candidates(y, problem, pairs, scratch, m)
-            solve_restricted(y, rows.norm2[i], C, problem, pairs, own, m, old_sum, scratch)
-            tally[CLOCK] += 1
-            _, _, term_change, changed = set_duals(
-                y, C, problem, pairs, own, old_sum, scratch, m, dual_buffer, at, True
+            row, _ = begin_row(rows, i, y, old_sum, scratch.vectors, n, problem, pairs, sets, scratch)
+            solve(row, n, problem, pairs, scratch)
+            _, _, change, n_moved, total = set_duals(row, n, problem, pairs, scratch, dual_buffer, at, True)
+            time_factor = move(
+                rows, i, row, total, n_moved, problem, weights, scratch, tally, sparse_rows, sets
             )
-            time_factor = (tally[CLOCK] / weights.time_unit) ** AVERAGE_POWER
-            if changed:
-                update_weights(rows, i, weights, scratch, n_vectors, time_factor, sparse_rows)
-            clear_candidates(scratch, n_vectors)
-            tally[DUAL_SUM] += term_change
-            tally[DUAL_DELTA] += time_factor * term_change
+            tally[DUAL_SUM] += change
+            tally[DUAL_DELTA] += time_factor * change
+            leave_own(i, y, sets, scratch)
+            clear_lanes(scratch, n)
 
     def loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows, pairs, sets):
+        n = show_all_classes(problem, opposite == COLUMN_BEYOND, scratch)
+        list_all(n, scratch)
         for i in range(len(rows.labels)):
             y = np.int64(rows.labels[i])
             for kind in range(len(tallies)):
                 tally = tallies[kind]
                 if is_idle(rows, i, y, sets is not None and own_dual, tally):
                     continue
-                if kind == 0 or pairs is not None or sets is not None:  # `prepare` changes the scores
+                if kind == 0 or pairs is not None or sets is not None:  # which change more scores
                     score_ranges(scratch.scores, rows, i, weights.current, problem)
                     if sparse_rows is not None:
                         add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)
@@ -325,35 +423,59 @@ def make_kernels(
                     if sparse_rows is not None:
                         add_sparse_scores(scratch.delta, sparse_rows, i, AVERAGE_DELTA)
                     subtract_scores(scratch.scores, scratch.delta, average_scale)
-                own = None if sets is None else own_classes(sets, i)
-                n_vectors = mark_class(y, scratch, 0) if sets is None else mark_own_classes(own, scratch, 0)
-                is_beaten = prepare(y, problem, pairs, own, scratch)
-                n_vectors, loss, is_wrong = add_losses(y, problem, pairs, own, n_vectors, scratch)
-                if pairs is not None or sets is not None:
-                    is_wrong = is_beaten
-                tally[LOSS_SUM] += rows.cost[i] * loss
-                tally[CORRECT] += not is_wrong
-                clear_candidates(scratch, n_vectors)
+                take_own(i, y, sets, scratch, n)
+                row, right = begin_row(rows, i, y, 0.0, scratch.vectors, n, problem, pairs, sets, scratch)
+                tally[LOSS_SUM] += row.C * measure(row, n, problem, pairs, scratch)
+                tally[CORRECT] += right
+                leave_own(i, y, sets, scratch)
+                if sets is None:  # it was hidden
+                    scratch.scores[y] = row.own_score
+                if opposite == COLUMN_BEYOND:
+                    scratch.scores[problem.n_classes] = row.shared
+        clear_lanes(scratch, n)
 
     def sum_duals(rows, duals, problem):
-        total = 0.0
+        zero, total = zeros(), 0.0
         for i in range(len(duals.counts)):
-            of_row, terms = 0.0, 0.0
-            for p in range(duals.values_at[i], duals.values_at[i] + duals.counts[i]):
-                b = np.float64(duals.values[p])
-                of_row += b
-                terms += dual_term(b, rows.cost[i], problem)
+            of_row, values, p = zero, zero, duals.values_at[i]
+            end = p + duals.counts[i]
+            while p < end:
+                b = load_first_like(duals.values, p, end - p, zero)
+                of_row, values = of_row + b, values + terms(b, rows.cost[i], problem)
+                p += LANES
             if duals.counts[i] > 0:
-                total += terms + sum_term(of_row, rows.cost[i], problem)
+                total += sum_lanes(values) + sum_term(sum_lanes(of_row), rows.cost[i], problem)
         return total
 
     return Kernels(
         kernel(visit, name=f"{name}_visit"),
-        None if solve_restricted is None else kernel(revisit, name=f"{name}_revisit"),
+        kernel(revisit, name=f"{name}_revisit") if inner_passes else None,
         kernel(loss_rows, name=f"{name}_loss_rows"),
         norm2,
         sum_duals=kernel(sum_duals, name=f"{name}_sum_duals"),
     )
+
+
+@inlined
+def hide_scores(top, first, vectors, n, scratch):
+    """Set the scores of lanes without a dual to -infinity.
+
+    Returns whether no other class has a larger score than `top`, or the same and comes before class `first`.
+    """
+    scores = scratch.scores
+    best = narrow(zeros() - np.inf, scores)
+    for r in range(n):
+        s = load_like(scores, vectors[r], best) + load_like(scratch.hidden, vectors[r], best)
+        store(scores, vectors[r], s)
+        best = maximum(s, best)
+    if above(best, top) != 0:
+        return False
+    if not_below(best, top) != 0:
+        for r in range(n):
+            ties = not_below(load_like(scores, vectors[r], best), top)
+            if ties != 0:
+                return vectors[r] + lowest_bit(ties) >= first
+    return True
 
 
 @inlined

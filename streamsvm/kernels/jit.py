@@ -81,9 +81,9 @@ def _set_name(function: Callable, name: str | None) -> None:
         raise TypeError(f"{function.__qualname__} has free variables, so it needs a name to be cached by")
 
 
-def allocating(function: Callable, **more: Any) -> Any:
+def allocating(function: Callable, name: str | None = None, **more: Any) -> Any:
     """Compile a function that allocates arrays."""
-    return kernel(function, _nrt=True, **more)
+    return kernel(function, name, _nrt=True, **more)
 
 
 def compiler() -> dict[str, str]:
@@ -158,7 +158,12 @@ def _for_callers_alone() -> dict[str, Any]:
 # -- the cache -------------------------------------------------------------------------------------
 
 _KERNELS = re.compile(rb"^@(kernel|inlined|allocating|compiled|intrinsic)\b|\(NamedTuple\)", re.MULTILINE)
-_COMPILED = ("kernels", "losses", "chains")  # folders of which all files count: kernels take their constants
+_COMPILED = (
+    "kernels",
+    "losses",
+    "published",
+    "chains",
+)  # folders of which all files count: kernels take their constants
 _DIGEST = 32  # bytes of SHA-256
 
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.simd import (
-    add,
     lanes,
     load,
     load2,
     load2_first,
+    load2_like,
     multiply_add,
+    narrow,
     splat,
     store,
     store_first,
+    zeros,
 )
 
 
@@ -56,8 +58,8 @@ def score_row(scores, rows, i, weights, first, K):
             f, x = indices[p], splat(data[p])
             s0 = multiply_add(x, load2(weights, f, c), s0)
             s1 = multiply_add(x, load2(weights, f, c + L), s1)
-        store(scores, c, add(s0, s2))
-        store(scores, c + L, add(s1, s3))
+        store(scores, c, s0 + s2)
+        store(scores, c + L, s1 + s3)
         c += 2 * L
     if c + L <= K:
         store(scores, c, _score_vector(rows, i, weights, c))
@@ -74,7 +76,7 @@ def score_row(scores, rows, i, weights, first, K):
         while p < end:
             s0 = multiply_add(splat(data[p]), load2_first(weights, indices[p], c, K - c), s0)
             p += 1
-        store_first(scores, c, add(add(s0, s1), add(s2, s3)), K - c)
+        store_first(scores, c, (s0 + s1) + (s2 + s3), K - c)
 
 
 @inlined
@@ -92,36 +94,32 @@ def _score_vector(rows, i, weights, c):
     while p < end:
         s0 = multiply_add(splat(data[p]), load2(weights, indices[p], c), s0)
         p += 1
-    return add(add(s0, s1), add(s2, s3))
+    return (s0 + s1) + (s2 + s3)
 
 
 @inlined
 def score_vectors(scores, rows, i, weights, vectors, n_vectors):
-    """As `score_row`, but only for the vectors of classes that begin at ``vectors[:n_vectors]``."""
-    indices, data = rows.indices, rows.data
+    """As `score_row`, but only for the `LANES` classes from each of ``vectors[:n_vectors]`` on."""
+    indices, data, zero = rows.indices, rows.data, narrow(zeros(), weights)
     end = rows.indptr[i + 1]
-    q = 0
-    while q + 2 <= n_vectors:
-        c0, c1 = vectors[q], vectors[q + 1]
-        s0 = s1 = s2 = s3 = splat(weights.dtype.type(0))
+    for q in range(0, n_vectors, 2):
+        c0, c1 = vectors[q], vectors[min(q + 1, n_vectors - 1)]
+        s0 = s1 = s2 = s3 = zero
         p = rows.indptr[i]
         while p + 2 <= end:
-            f, x = indices[p], splat(data[p])
-            s0 = multiply_add(x, load2(weights, f, c0), s0)
-            s1 = multiply_add(x, load2(weights, f, c1), s1)
-            f, x = indices[p + 1], splat(data[p + 1])
-            s2 = multiply_add(x, load2(weights, f, c0), s2)
-            s3 = multiply_add(x, load2(weights, f, c1), s3)
+            f, x = indices[p], data[p]
+            s0 = multiply_add(x, load2_like(weights, f, c0, zero), s0)
+            s1 = multiply_add(x, load2_like(weights, f, c1, zero), s1)
+            f, x = indices[p + 1], data[p + 1]
+            s2 = multiply_add(x, load2_like(weights, f, c0, zero), s2)
+            s3 = multiply_add(x, load2_like(weights, f, c1, zero), s3)
             p += 2
         if p < end:
-            f, x = indices[p], splat(data[p])
-            s0 = multiply_add(x, load2(weights, f, c0), s0)
-            s1 = multiply_add(x, load2(weights, f, c1), s1)
-        store(scores, c0, add(s0, s2))
-        store(scores, c1, add(s1, s3))
-        q += 2
-    if q < n_vectors:
-        store(scores, vectors[q], _score_vector(rows, i, weights, vectors[q]))
+            f, x = indices[p], data[p]
+            s0 = multiply_add(x, load2_like(weights, f, c0, zero), s0)
+            s1 = multiply_add(x, load2_like(weights, f, c1, zero), s1)
+        store(scores, c0, s0 + s2)
+        store(scores, c1, s1 + s3)
 
 
 @inlined

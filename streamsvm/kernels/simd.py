@@ -1,34 +1,37 @@
-"""Vectors of one cache line as values in compiled code: the hot loops are written in them.
+"""Vectors as values in compiled code: the hot loops are written in them.
 
 A loop that the compiler vectorises by itself checks for overlapping arrays, adds a scalar remainder loop,
-and keeps its sums in memory. With few classes that costs more than the work. Here vectors are explicit: a
-`Vector` has 64 bytes, 16 float32 or 8 float64, and stays in a register. All functions are for compiled code
-only; indices are not checked.
+and keeps its sums in memory. With few classes that costs more than the work. Here vectors are explicit. That
+of an array has 64 bytes, 16 float32 or 8 float64: rows of weights are scored by these. A block step goes by
+vectors of `LANES` classes, most of them in float64; LLVM divides them among the registers that there are.
+Arithmetic is that of Python, lane by lane, and numbers are those of all lanes: ``1.0 - margin * (own -
+scores)``. All functions are for compiled code only; indices are not checked.
 """
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numba.extending
 from llvmlite import ir
 from numba.core import types
-from numba.extending import models, register_model
+from numba.extending import lower_builtin, models, register_model, type_callable
 
 intrinsic: Any = numba.extending.intrinsic  # Any: its functions have other signatures in compiled code
 
 VECTOR_BYTES = 64  # also the size of a cache line
+LANES, LOG_LANES = 8, 3  # of the vectors of a block step
 
-_I64 = ir.IntType(64)
+_I64, _I32, _I1 = ir.IntType(64), ir.IntType(32), ir.IntType(1)
 
 
 class Vector(types.Type):
-    """The numba type of a vector."""
+    """The numba type of a vector of numbers."""
 
-    def __init__(self, element: Any) -> None:
-        self.element = element
-        self.lanes = 8 * VECTOR_BYTES // element.bitwidth
-        super().__init__(name=f"Vector({element})")
+    def __init__(self, element: Any, lanes: int) -> None:
+        self.element, self.lanes = element, lanes
+        super().__init__(name=f"Vector({element}, {lanes})")
 
 
 @register_model(Vector)
@@ -37,9 +40,145 @@ class _VectorModel(models.PrimitiveModel):
         super().__init__(manager, vector, _llvm(vector))
 
 
-def _llvm(vector: Vector) -> ir.VectorType:
-    element = ir.FloatType() if vector.element == types.float32 else ir.DoubleType()
-    return ir.VectorType(element, vector.lanes)
+def _llvm(kind: Any) -> ir.Type:
+    """The LLVM type of a vector, or of a number."""
+    element = ir.FloatType() if getattr(kind, "element", kind) == types.float32 else ir.DoubleType()
+    return ir.VectorType(element, kind.lanes) if isinstance(kind, Vector) else element
+
+
+def _of_array(array: Any) -> Vector:
+    return Vector(array.dtype, 8 * VECTOR_BYTES // array.dtype.bitwidth)
+
+
+def _splat(builder, value, lanes):
+    kind = ir.VectorType(value.type, lanes)
+    first = builder.insert_element(ir.Constant(kind, ir.Undefined), value, ir.Constant(_I32, 0))
+    zeros = ir.Constant(ir.VectorType(_I32, lanes), [0] * lanes)
+    return builder.shuffle_vector(first, ir.Constant(kind, ir.Undefined), zeros)
+
+
+def _cast(context, builder, value, given, wanted):
+    """A number or vector as one of the type `wanted`: other precision, or a number in all lanes."""
+    if isinstance(given, Vector):
+        to, source = _llvm(wanted), given.element
+        if source == wanted.element:
+            return value
+        return builder.fptrunc(value, to) if source == types.float64 else builder.fpext(value, to)
+    if isinstance(wanted, Vector):
+        return _splat(builder, context.cast(builder, value, given, wanted.element), wanted.lanes)
+    return context.cast(builder, value, given, wanted)
+
+
+def _cast_all(context, builder, values, given, wanted):
+    return [_cast(context, builder, *each, wanted) for each in zip(values, given, strict=True)]
+
+
+def _common(a: Any, b: Any) -> Any:
+    """The type of an operation on two numbers or vectors: that of the vectors, if there is one."""
+    if isinstance(a, Vector):
+        return a if not isinstance(b, Vector) or a == b else None
+    return b if isinstance(b, Vector) else types.float64
+
+
+# -- arithmetic ------------------------------------------------------------------------------------
+
+
+def _define(op: Any, instruction: str) -> None:
+    """Let an operator of Python take vectors."""
+
+    @type_callable(op)
+    def typing(context):
+        def type_of(a, b):
+            return _common(a, b) if isinstance(a, Vector) or isinstance(b, Vector) else None
+
+        return type_of
+
+    def lower(context, builder, signature, args):
+        values = _cast_all(context, builder, args, signature.args, signature.return_type)
+        return getattr(builder, instruction)(*values)
+
+    for types_ in ((Vector, Vector), (Vector, types.Number), (types.Number, Vector)):
+        lower_builtin(op, *types_)(lower)
+
+
+_define(operator.add, "fadd")
+_define(operator.sub, "fsub")
+_define(operator.mul, "fmul")
+_define(operator.truediv, "fdiv")
+
+
+def _pick(condition: str) -> Any:
+    """A function of two numbers or vectors: the first where the condition holds, else the second."""
+
+    @intrinsic
+    def function(typing, a, b):
+        kind = _common(a, b)
+
+        def generate(context, builder, signature, args):
+            first, second = _cast_all(context, builder, args, signature.args, kind)
+            return builder.select(builder.fcmp_ordered(condition, first, second), first, second)
+
+        return kind(a, b), generate
+
+    return function
+
+
+minimum, maximum = _pick("<"), _pick(">")  # of NaN and another, the second
+
+
+@intrinsic
+def multiply_add(typing, a, b, c):
+    """The sum a b + c, where a may be a number, in one instruction where the processor has it."""
+
+    def generate(context, builder, signature, args):
+        kind = _llvm(b)
+        name = f"llvm.fmuladd.v{b.lanes}f{b.element.bitwidth}"
+        factor = _cast(context, builder, args[0], a, b)
+        return builder.call(_declared(builder, name, kind, [kind] * 3), [factor, *args[1:]])
+
+    return b(a, b, c), generate
+
+
+@intrinsic
+def log(typing, a):
+    """Natural logarithms."""
+
+    def generate(context, builder, signature, args):
+        name = f"llvm.log.v{a.lanes}f{a.element.bitwidth}"
+        return builder.call(_declared(builder, name, _llvm(a), [_llvm(a)]), args)
+
+    return a(a), generate
+
+
+@intrinsic
+def widen(typing, a):
+    """The same numbers in float64."""
+    kind = Vector(types.float64, a.lanes)
+    return kind(a), lambda context, builder, signature, args: _cast(context, builder, args[0], a, kind)
+
+
+@intrinsic
+def narrow(typing, a, array):
+    """The same numbers, rounded to the dtype of an array."""
+    kind = Vector(array.dtype, a.lanes)
+    return kind(a, array), lambda context, builder, signature, args: _cast(context, builder, args[0], a, kind)
+
+
+@intrinsic
+def splat(typing, value):
+    """A vector whose elements all equal `value`, as many as an array of its type has in a vector."""
+    vector = Vector(value, 8 * VECTOR_BYTES // value.bitwidth)
+    return vector(value), lambda context, builder, signature, args: _splat(builder, args[0], vector.lanes)
+
+
+@intrinsic
+def zeros(typing):
+    """A vector of `LANES` zeros in float64."""
+    vector = Vector(types.float64, LANES)
+    return vector(), lambda context, builder, signature, args: ir.Constant(_llvm(vector), [0.0] * LANES)
+
+
+# -- arrays ----------------------------------------------------------------------------------------
 
 
 def _address(context, builder, signature, args, pointee):
@@ -59,8 +198,8 @@ def _address(context, builder, signature, args, pointee):
     return builder.bitcast(at, pointee.as_pointer())
 
 
-def _align(array: types.Array) -> int:
-    return Vector(array.dtype).element.bitwidth // 8
+def _align(array: Any) -> int:
+    return array.dtype.bitwidth // 8
 
 
 def _declared(builder, name, result, arguments):
@@ -74,49 +213,27 @@ def lanes(typing, array):
     """The number of elements in a vector of the array's dtype: a compile-time constant."""
 
     def generate(context, builder, signature, args):
-        return ir.Constant(_I64, Vector(array.dtype).lanes)
+        return ir.Constant(_I64, _of_array(array).lanes)
 
     return types.int64(array), generate
 
 
-@intrinsic
-def log2_lanes(typing, array):
-    """Base-2 logarithm of `lanes`: element c belongs to vector ``c >> log2_lanes(array)``."""
+def _load(array, vector):
+    stored = Vector(array.dtype, vector.lanes)
 
     def generate(context, builder, signature, args):
-        return ir.Constant(_I64, Vector(array.dtype).lanes.bit_length() - 1)
+        at = _address(context, builder, signature, args[: array.ndim + 1], _llvm(stored))
+        return _cast(context, builder, builder.load(at, align=_align(array)), stored, vector)
 
-    return types.int64(array), generate
-
-
-@intrinsic
-def splat(typing, value):
-    """A vector whose elements all equal `value`."""
-    vector = Vector(value)
-
-    def generate(context, builder, signature, args):
-        undefined = ir.Constant(_llvm(vector), ir.Undefined)
-        first = builder.insert_element(undefined, args[0], ir.Constant(ir.IntType(32), 0))
-        zeros = ir.Constant(ir.VectorType(ir.IntType(32), vector.lanes), [0] * vector.lanes)
-        return builder.shuffle_vector(first, undefined, zeros)
-
-    return vector(value), generate
-
-
-def _load(array):
-    vector = Vector(array.dtype)
-
-    def generate(context, builder, signature, args):
-        at = _address(context, builder, signature, args, _llvm(vector))
-        return builder.load(at, align=_align(array))
-
-    return vector, generate
+    return generate
 
 
 def _store(array, vector):
+    stored = Vector(array.dtype, vector.lanes)
+
     def generate(context, builder, signature, args):
-        at = _address(context, builder, signature, args[:-1], _llvm(vector))
-        builder.store(args[-1], at, align=_align(array))
+        at = _address(context, builder, signature, args[:-1], _llvm(stored))
+        builder.store(_cast(context, builder, args[-1], vector, stored), at, align=_align(array))
         return context.get_dummy_value()
 
     return generate
@@ -125,20 +242,32 @@ def _store(array, vector):
 @intrinsic
 def load(typing, array, at):
     """The vector that begins at ``array[at]``."""
-    vector, generate = _load(array)
-    return vector(array, at), generate
+    vector = _of_array(array)
+    return vector(array, at), _load(array, vector)
 
 
 @intrinsic
 def load2(typing, array, row, at):
     """The vector that begins at ``array[row, at]``."""
-    vector, generate = _load(array)
-    return vector(array, row, at), generate
+    vector = _of_array(array)
+    return vector(array, row, at), _load(array, vector)
+
+
+@intrinsic
+def load_like(typing, array, at, like):
+    """As many elements from ``array[at]`` on as `like` has, in its precision."""
+    return like(array, at, like), _load(array, like)
+
+
+@intrinsic
+def load2_like(typing, array, row, at, like):
+    """As many elements from ``array[row, at]`` on as `like` has, in its precision."""
+    return like(array, row, at, like), _load(array, like)
 
 
 @intrinsic
 def store(typing, array, at, vector):
-    """Write `vector` to ``array[at:]``."""
+    """Write `vector`, rounded to the array's dtype, to ``array[at:]``."""
     return types.none(array, at, vector), _store(array, vector)
 
 
@@ -148,31 +277,40 @@ def store2(typing, array, row, at, vector):
     return types.none(array, row, at, vector), _store(array, vector)
 
 
-def _mask(builder, vector, count):
-    """Lanes below `count`."""
-    integers = ir.VectorType(_I64, vector.lanes)
-    undefined = ir.Constant(integers, ir.Undefined)
-    first = builder.insert_element(undefined, count, ir.Constant(ir.IntType(32), 0))
-    zeros = ir.Constant(ir.VectorType(ir.IntType(32), vector.lanes), [0] * vector.lanes)
-    lane = ir.Constant(integers, list(range(vector.lanes)))
-    return builder.icmp_signed("<", lane, builder.shuffle_vector(first, undefined, zeros))
+def _below(builder, count, lanes):
+    """The mask of lanes below `count`."""
+    lane = ir.Constant(ir.VectorType(_I64, lanes), list(range(lanes)))
+    return builder.icmp_signed("<", lane, _splat(builder, count, lanes))
+
+
+def _load_first(array, vector):
+    stored = Vector(array.dtype, vector.lanes)
+
+    def generate(context, builder, signature, args):
+        kind, n = _llvm(stored), array.ndim
+        pointer = _address(context, builder, signature, args[: n + 1], kind)
+        count = context.cast(builder, args[n + 1], signature.args[n + 1], types.int64)
+        mask = _below(builder, count, stored.lanes)
+        name = f"llvm.masked.load.v{stored.lanes}f{array.dtype.bitwidth}.p0"
+        function = _declared(builder, name, kind, [pointer.type, _I32, mask.type, kind])
+        none = ir.Constant(kind, [0.0] * stored.lanes)
+        found = builder.call(function, [pointer, ir.Constant(_I32, _align(array)), mask, none])
+        return _cast(context, builder, found, stored, vector)
+
+    return generate
 
 
 @intrinsic
 def load2_first(typing, array, row, at, count):
     """As `load2`, but only the first `count` elements are read; the others are 0."""
-    vector = Vector(array.dtype)
+    vector = _of_array(array)
+    return vector(array, row, at, count), _load_first(array, vector)
 
-    def generate(context, builder, signature, args):
-        kind = _llvm(vector)
-        pointer = _address(context, builder, signature, args[:-1], kind)
-        mask = _mask(builder, vector, context.cast(builder, args[-1], signature.args[-1], types.int64))
-        name = f"llvm.masked.load.v{vector.lanes}f{array.dtype.bitwidth}.p0"
-        function = _declared(builder, name, kind, [pointer.type, ir.IntType(32), mask.type, kind])
-        align = ir.Constant(ir.IntType(32), _align(array))
-        return builder.call(function, [pointer, align, mask, ir.Constant(kind, [0.0] * vector.lanes)])
 
-    return vector(array, row, at, count), generate
+@intrinsic
+def load_first_like(typing, array, at, count, like):
+    """As `load_like`, but only the first `count` elements are read; the others are 0."""
+    return like(array, at, count, like), _load_first(array, like)
 
 
 @intrinsic
@@ -182,67 +320,32 @@ def store_first(typing, array, at, vector, count):
     def generate(context, builder, signature, args):
         kind = _llvm(vector)
         pointer = _address(context, builder, signature, args[:2], kind)
-        mask = _mask(builder, vector, context.cast(builder, args[-1], signature.args[-1], types.int64))
+        mask = _below(builder, context.cast(builder, args[-1], signature.args[-1], types.int64), vector.lanes)
         name = f"llvm.masked.store.v{vector.lanes}f{array.dtype.bitwidth}.p0"
-        function = _declared(builder, name, ir.VoidType(), [kind, pointer.type, ir.IntType(32), mask.type])
-        builder.call(function, [args[2], pointer, ir.Constant(ir.IntType(32), _align(array)), mask])
+        function = _declared(builder, name, ir.VoidType(), [kind, pointer.type, _I32, mask.type])
+        builder.call(function, [args[2], pointer, ir.Constant(_I32, _align(array)), mask])
         return context.get_dummy_value()
 
     return types.none(array, at, vector, count), generate
 
 
-@intrinsic
-def add(typing, a, b):
-    """a + b."""
-    return a(a, b), lambda context, builder, signature, args: builder.fadd(*args)
-
-
-@intrinsic
-def subtract(typing, a, b):
-    """a - b."""
-    return a(a, b), lambda context, builder, signature, args: builder.fsub(*args)
-
-
-@intrinsic
-def multiply(typing, a, b):
-    """a b."""
-    return a(a, b), lambda context, builder, signature, args: builder.fmul(*args)
-
-
-@intrinsic
-def minimum(typing, a, b):
-    """The smaller of a and b, lane by lane; b where either is NaN."""
-
-    def generate(context, builder, signature, args):
-        return builder.select(builder.fcmp_ordered("<", *args), *args)
-
-    return a(a, b), generate
-
-
-@intrinsic
-def maximum(typing, a, b):
-    """The larger of a and b, lane by lane; b where either is NaN."""
-
-    def generate(context, builder, signature, args):
-        return builder.select(builder.fcmp_ordered(">", *args), *args)
-
-    return a(a, b), generate
+# -- lanes -----------------------------------------------------------------------------------------
 
 
 def _fold(builder, kind, vector, combine):
     """Combine the elements of a vector by repeatedly combining its two halves."""
-    n, i32 = kind.lanes, ir.IntType(32)
+    n = kind.lanes
     while n > 1:
         n //= 2
         undefined = ir.Constant(vector.type, ir.Undefined)
         low, high = (
             builder.shuffle_vector(
-                vector, undefined, ir.Constant(ir.VectorType(i32, n), list(range(at, at + n)))
+                vector, undefined, ir.Constant(ir.VectorType(_I32, n), list(range(at, at + n)))
             )
             for at in (0, n)
         )
         vector = combine(low, high)
-    return builder.extract_element(vector, ir.Constant(i32, 0))
+    return builder.extract_element(vector, ir.Constant(_I32, 0))
 
 
 @intrinsic
@@ -264,38 +367,33 @@ def max_lanes(typing, a):
     return a.element(a), generate
 
 
-@intrinsic
-def multiply_add(typing, a, b, c):
-    """The sum a b + c, in one instruction where the processor has it."""
+def _bits(condition: str) -> Any:
+    """A function of a vector, and another or a number: bits of the lanes where it holds, or with NaN."""
 
-    def generate(context, builder, signature, args):
-        vector = _llvm(a)
-        name = f"llvm.fmuladd.v{a.lanes}f{a.element.bitwidth}"
-        return builder.call(_declared(builder, name, vector, [vector] * 3), args)
+    @intrinsic
+    def compare(typing, a, b):
+        def generate(context, builder, signature, args):
+            mask = builder.fcmp_unordered(condition, *_cast_all(context, builder, args, signature.args, a))
+            return builder.zext(builder.bitcast(mask, ir.IntType(a.lanes)), _I64)
 
-    return a(a, b, c), generate
+        return types.int64(a, b), generate
+
+    return compare
 
 
-@intrinsic
-def above(typing, a, b):
-    """An int64 whose bit j is set if a_j > b_j, or either is NaN."""
-
-    def generate(context, builder, signature, args):
-        mask = builder.bitcast(builder.fcmp_unordered(">", *args), ir.IntType(a.lanes))
-        return builder.zext(mask, _I64)
-
-    return types.int64(a, b), generate
+above, not_below, differing = _bits(">"), _bits(">="), _bits("!=")
 
 
 @intrinsic
-def not_below(typing, a, b):
-    """An int64 whose bit j is set if a_j >= b_j, or either is NaN."""
+def select(typing, bits, a, b):
+    """The elements of a where the bit of their lane is set in `bits`, an int64, and of b elsewhere."""
+    kind = _common(a, b)
 
     def generate(context, builder, signature, args):
-        mask = builder.bitcast(builder.fcmp_unordered(">=", *args), ir.IntType(a.lanes))
-        return builder.zext(mask, _I64)
+        mask = builder.bitcast(builder.trunc(args[0], ir.IntType(kind.lanes)), ir.VectorType(_I1, kind.lanes))
+        return builder.select(mask, *_cast_all(context, builder, args[1:], (a, b), kind))
 
-    return types.int64(a, b), generate
+    return kind(types.int64, a, b), generate
 
 
 @intrinsic
@@ -309,7 +407,7 @@ def lowest_bit(typing, mask):
     """The position of the lowest bit that is set in `mask`, which is not 0."""
 
     def generate(context, builder, signature, args):
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+        return builder.cttz(args[0], ir.Constant(_I1, 1))
 
     return types.int64(mask), generate
 
@@ -319,9 +417,11 @@ def prefetch(typing, array, at):
     """Start fetching the cache line of ``array[at]``."""
 
     def generate(context, builder, signature, args):
-        i8, i32 = ir.IntType(8), ir.IntType(32)
-        function = _declared(builder, "llvm.prefetch.p0i8", ir.VoidType(), [i8.as_pointer(), i32, i32, i32])
-        to_read, keep, data = (ir.Constant(i32, n) for n in (0, 3, 1))
+        i8 = ir.IntType(8)
+        function = _declared(
+            builder, "llvm.prefetch.p0i8", ir.VoidType(), [i8.as_pointer(), _I32, _I32, _I32]
+        )
+        to_read, keep, data = (ir.Constant(_I32, n) for n in (0, 3, 1))
         builder.call(function, [_address(context, builder, signature, args, i8), to_read, keep, data])
         return context.get_dummy_value()
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.kernels.jit import inlined, kernel
-from streamsvm.kernels.simd import lanes, load, multiply_add, prefetch, splat, store
+from streamsvm.kernels.simd import LANES, lanes, load, multiply_add, prefetch, splat, store
 
 WEIGHT, AVERAGE_DELTA = 1, 2  # which of the arrays of a list; the first holds the classes
 _FULL = 4  # a row with entries for more than one in so many classes is stored in full
@@ -190,15 +190,15 @@ def reserve_entries(sparse_rows, f, n, columns):
 
 
 @inlined
-def update_sparse_rows(sparse_rows, i, scratch, n_vectors, rate):
+def update_sparse_rows(sparse_rows, i, delta, vectors, n_vectors, rate):
     """Add row `i` times ``delta`` to the weights, and `rate` times that to the average deltas.
 
-    Only the first `n_vectors` of ``scratch.vectors`` have entries of ``delta`` other than 0.
+    ``delta`` has entries other than 0 in the vectors at ``vectors[:n_vectors]`` alone.
     """
-    delta, changed, marks = scratch.delta, sparse_rows.changed, sparse_rows.marks
+    changed, marks = sparse_rows.changed, sparse_rows.marks
     m, zero = 0, delta.dtype.type(0)
     for q in range(n_vectors):
-        for c in range(scratch.vectors[q], scratch.vectors[q] + lanes(delta)):
+        for c in range(vectors[q], vectors[q] + LANES):
             if delta[c] != zero:
                 changed[m], marks[c] = c, _CHANGED
                 m += 1

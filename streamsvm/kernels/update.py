@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.kernels.jit import inlined, kernel
-from streamsvm.kernels.simd import load, load2, multiply, multiply_add, splat, store, store2
+from streamsvm.kernels.simd import load2_like, load_like, multiply_add, narrow, store, store2, zeros
 from streamsvm.kernels.sparse_rows import update_sparse_rows
 
 
@@ -15,25 +15,25 @@ def add_vector(weights, rows, i, c, step):
     indices, data = rows.indices, rows.data
     for p in range(rows.indptr[i], rows.indptr[i + 1]):
         f = indices[p]
-        store2(weights, f, c, multiply_add(splat(data[p]), step, load2(weights, f, c)))
+        store2(weights, f, c, multiply_add(data[p], step, load2_like(weights, f, c, step)))
 
 
 @inlined
 def add_vectors(weights, rows, i, delta, vectors, n_vectors):
     """Add x_i deltaᵀ to the weights, in the vectors of `delta` that begin at ``vectors[:n_vectors]``."""
     indices, data = rows.indices, rows.data
-    begin, end = rows.indptr[i], rows.indptr[i + 1]
+    begin, end, thin = rows.indptr[i], rows.indptr[i + 1], narrow(zeros(), weights)
     q = 0
     while q + 2 <= n_vectors:
         c0, c1 = vectors[q], vectors[q + 1]
-        step0, step1 = load(delta, c0), load(delta, c1)
+        step0, step1 = load_like(delta, c0, thin), load_like(delta, c1, thin)
         for p in range(begin, end):
-            f, x = indices[p], splat(data[p])
-            store2(weights, f, c0, multiply_add(x, step0, load2(weights, f, c0)))
-            store2(weights, f, c1, multiply_add(x, step1, load2(weights, f, c1)))
+            f, x = indices[p], data[p]
+            store2(weights, f, c0, multiply_add(x, step0, load2_like(weights, f, c0, thin)))
+            store2(weights, f, c1, multiply_add(x, step1, load2_like(weights, f, c1, thin)))
         q += 2
     if q < n_vectors:
-        add_vector(weights, rows, i, vectors[q], load(delta, vectors[q]))
+        add_vector(weights, rows, i, vectors[q], load_like(delta, vectors[q], thin))
 
 
 @inlined
@@ -58,21 +58,19 @@ def mark_rows_dirty(features, weights):
 
 
 @inlined
-def update_weights(rows, i, weights, scratch, n_vectors, time_factor, sparse_rows):
-    """Add row `i` times ``delta`` to the weights, in the vectors with candidates; set ``delta`` to zero.
+def update_weights(rows, i, weights, delta, vectors, n_vectors, time_factor, sparse_rows):
+    """Add row `i` times ``delta`` to the weights, in the vectors at ``vectors[:n_vectors]``.
 
-    ``average_delta`` moves by `time_factor`, which is (t / time_unit)^p, times as much.
+    ``average_delta`` moves by `time_factor`, which is (t / time_unit)^p, times as much. ``delta`` is set to
+    zero.
     """
-    delta, vectors = scratch.delta, scratch.vectors
     mark_dirty(rows, i, weights, vectors, n_vectors)
     if sparse_rows is not None:
-        update_sparse_rows(sparse_rows, i, scratch, n_vectors, delta.dtype.type(time_factor))
+        update_sparse_rows(sparse_rows, i, delta, vectors, n_vectors, delta.dtype.type(time_factor))
     add_vectors(weights.current, rows, i, delta, vectors, n_vectors)
     if len(weights.average_delta) > 0:
-        rate = splat(delta.dtype.type(time_factor))
         for q in range(n_vectors):
-            store(delta, vectors[q], multiply(rate, load(delta, vectors[q])))
+            store(delta, vectors[q], time_factor * load_like(delta, vectors[q], narrow(zeros(), delta)))
         add_vectors(weights.average_delta, rows, i, delta, vectors, n_vectors)
-    zero = splat(delta.dtype.type(0))
     for q in range(n_vectors):
-        store(delta, vectors[q], zero)
+        store(delta, vectors[q], zeros())

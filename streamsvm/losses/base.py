@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from streamsvm.kernels.frame import Kernels
@@ -143,22 +143,11 @@ class Loss:
         """The kernels with a common dual."""
         return importlib.import_module("streamsvm.losses.common_dual").KERNELS[self.name]
 
-    @property
-    def visit(self) -> Any:
-        """The kernel of a full visit (see `streamsvm.kernels.frame.make_kernels`)."""
-        return self.kernels.visit
-
-    @property
-    def revisit(self) -> Any:
-        """The kernel of a visit over the classes with duals alone; None if there is none."""
-        return self.kernels.revisit
-
-    @property
-    def loss_rows(self) -> Any:
-        """The kernel that adds up losses and correct predictions."""
-        return self.kernels.loss_rows
-
-    @property
-    def norm2(self) -> Any:
-        """The kernel of ‖W‖²."""
-        return self.kernels.norm2
+    def kernels_of(self, solver: str) -> Kernels:
+        """The kernels with a block solver."""
+        if self.sequences:
+            return self.kernels._replace(visit=self.kernels.visits[solver])
+        if solver == self.solvers[0]:
+            return self.kernels
+        module = importlib.import_module(f"streamsvm.losses.published.{self.module}")
+        return module.KERNELS[self.name, solver]._replace(loss_rows=self.kernels.loss_rows)

@@ -25,8 +25,6 @@ and in later passes all are exact.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from streamsvm.kernels.candidates import (
@@ -34,29 +32,27 @@ from streamsvm.kernels.candidates import (
     add_candidates_above,
     beats,
     best_wrong_class,
-    clear_candidates,
     is_candidate,
-    mark_class,
 )
 from streamsvm.kernels.duals import clip_duals, close_row, has_room
 from streamsvm.kernels.frame import Kernels, fetch_ahead, is_idle
 from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.score import subtract_scores
+from streamsvm.kernels.scratch import clear_lanes, mark_class
 from streamsvm.kernels.simd import (
+    LANES,
+    LOG_LANES,
     above,
-    add,
     lanes,
     load,
-    log2_lanes,
+    load_like,
     lowest_bit,
-    maximum,
-    minimum,
-    multiply,
     multiply_add,
+    narrow,
     splat,
     store,
-    subtract,
     sum_lanes,
+    zeros,
 )
 from streamsvm.kernels.sparse_rows import (
     AVERAGE_DELTA,
@@ -76,26 +72,6 @@ from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
 _AT_ONCE = 64  # vectors of losses that are added in the dtype of the scores, before float64
 _TINY = 1e-37  # above 0 in float32, too
-
-
-@inlined
-def _hinges(z, scores, problem):
-    return maximum(splat(scores.dtype.type(0)), z)  # NaN stays, so that damage stays visible
-
-
-@inlined
-def _squared_hinges(z, scores, problem):
-    z = maximum(splat(scores.dtype.type(0)), z)
-    return multiply(z, z)
-
-
-@inlined
-def _smooth_hinges(z, scores, problem):
-    kind = scores.dtype.type
-    z = maximum(splat(kind(0)), z)
-    bent = minimum(splat(kind(problem.smooth)), z)
-    rest = subtract(z, multiply(splat(kind(0.5)), bent))
-    return multiply(splat(kind(1.0 / problem.smooth)), multiply(bent, rest))
 
 
 @inlined
@@ -127,19 +103,18 @@ def _load(old, i, k, scratch, n_vectors):
 @inlined
 def add_others(near, n_classes, scratch, m, n_vectors):
     """Append all classes without a bit whose score is not within `near` of 0."""
-    scores, candidates = scratch.scores, scratch.candidates
-    log_lanes, kind = log2_lanes(scores), scores.dtype.type
-    high, low = splat(kind(near)), splat(kind(-near))
+    scores, marks = scratch.scores, scratch.lanes
+    thin = narrow(zeros(), scores)
     first = 0
     while first < n_classes:
-        values = load(scores, first)
-        hits = (above(values, high) | above(low, values)) & ~candidates[first >> log_lanes]
+        values = load_like(scores, first, thin)
+        hits = (above(values, near) | above(thin - near, values)) & ~marks[first >> LOG_LANES]
         while hits != 0:  # the padding has no weights
             c = first + lowest_bit(hits)
             hits &= hits - 1
             n_vectors = add_candidate(c, 0.0, scratch, m, n_vectors)
             m += 1
-        first += lanes(scores)
+        first += LANES
     return m, n_vectors
 
 
@@ -147,10 +122,9 @@ def add_others(near, n_classes, scratch, m, n_vectors):
 def _update(i, n_vectors, sparse_rows, scratch, time_factor):
     """Add row `i` times ``delta`` to the weights; set ``delta`` to zero."""
     delta, vectors = scratch.delta, scratch.vectors
-    update_sparse_rows(sparse_rows, i, scratch, n_vectors, delta.dtype.type(time_factor))
-    zero = splat(delta.dtype.type(0))
+    update_sparse_rows(sparse_rows, i, delta, vectors, n_vectors, delta.dtype.type(time_factor))
     for q in range(n_vectors):
-        store(delta, vectors[q], zero)
+        store(delta, vectors[q], zeros())
 
 
 @kernel
@@ -173,8 +147,8 @@ def norm2_of_centred(weights, average_scale, sparse_rows, n_classes):
     return total
 
 
-def _make(name: str, hinge: Hinge, value: Any) -> Kernels:
-    value_of, dual_term, curvature, upper_of = hinge
+def _make(name: str, hinge: Hinge) -> Kernels:
+    value, terms, curvature, upper_of = hinge
 
     def losses(y, problem, scores):
         """The loss of a row with these scores, and its wrong class with the largest score."""
@@ -187,13 +161,13 @@ def _make(name: str, hinge: Hinge, value: Any) -> Kernels:
             while c + L <= problem.n_classes:
                 stop, part = min(c + _AT_ONCE * L, problem.n_classes - L + 1), splat(kind(0))
                 while c < stop:
-                    part = add(part, value(multiply_add(margin, load(scores, c), shift), scores, problem))
+                    part = part + value(multiply_add(margin, load(scores, c), shift), problem)
                     c += L
                 loss += sum_lanes(part)
             while c < problem.n_classes:
-                loss += value_of(1.0 - problem.margin * (own - scores[c]), problem)
+                loss += value(1.0 - problem.margin * (own - scores[c]), problem)
                 c += 1
-            loss -= value_of(1.0, problem)  # of the own class
+            loss -= value(1.0, problem)  # of the own class
         return loss, best
 
     losses = inlined(losses, name=f"{name}_common_losses")
@@ -292,8 +266,8 @@ def _make(name: str, hinge: Hinge, value: Any) -> Kernels:
             step = np.float64(b) - before[r]
             delta[c] = -margin * (step - common_step)
             sum_of_steps += step
-            old_terms += dual_term(before[r], C, problem)
-            new_terms += dual_term(np.float64(b), C, problem)
+            old_terms += terms(before[r], C, problem)
+            new_terms += terms(np.float64(b), C, problem)
             changed |= step != 0
             if keep and b != rounded:
                 buffer.ids[at + kept] = c
@@ -301,8 +275,8 @@ def _make(name: str, hinge: Hinge, value: Any) -> Kernels:
                 kept += 1
         n_same = k - 1 - listed
         sum_of_steps += n_same * common_step
-        old_terms += n_same * dual_term(common, C, problem)
-        new_terms += n_same * dual_term(np.float64(rounded), C, problem)
+        old_terms += n_same * terms(common, C, problem)
+        new_terms += n_same * terms(np.float64(rounded), C, problem)
         if keep and rounded != 0:
             buffer.ids[at + kept] = k
             buffer.values[at + kept] = rounded
@@ -345,7 +319,7 @@ def _make(name: str, hinge: Hinge, value: Any) -> Kernels:
             time_factor = (tally[CLOCK] / weights.time_unit) ** AVERAGE_POWER
             if changed:
                 _update(i, n_vectors, sparse_rows, scratch, time_factor)
-            clear_candidates(scratch, n_vectors)
+            clear_lanes(scratch, n_vectors)
             tally[DUAL_SUM] += old_terms + term_change
             tally[DUAL_DELTA] += time_factor * term_change
             close_row(i, n_duals, new)
@@ -376,7 +350,7 @@ def _make(name: str, hinge: Hinge, value: Any) -> Kernels:
 
 
 KERNELS = {
-    "ww": _make("ww", HINGE, _hinges),
-    "ww2": _make("ww2", SQUARED_HINGE, _squared_hinges),
-    "wws": _make("wws", SMOOTH_HINGE, _smooth_hinges),
+    "ww": _make("ww", HINGE),
+    "ww2": _make("ww2", SQUARED_HINGE),
+    "wws": _make("wws", SMOOTH_HINGE),
 }

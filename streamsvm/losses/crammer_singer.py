@@ -12,28 +12,24 @@ In the block problem of `streamsvm.losses.largest_slacks`
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from streamsvm.kernels.candidates import beats
+from streamsvm.kernels.frame import Kernels
 from streamsvm.kernels.jit import inlined
-from streamsvm.losses.largest_slacks import find_newton, make_kernels_of_largest
-from streamsvm.losses.simplex import NEWTON, improve_on_simplex, threshold_published, threshold_sorted
+from streamsvm.losses.largest_slacks import find_newton, largest_slack, make_kernels_of_largest
 from streamsvm.losses.threshold import UNBOUNDED
 
 
 @inlined
-def _loss(y, best, problem, scratch, m):
-    """The largest slack, or 0, and whether a wrong class beats class `y`."""
-    scores = scratch.scores
-    if best == y:  # only one class is known yet
-        return 0.0, False
-    return max(1.0 - (np.float64(scores[y]) - scores[best]), 0.0), beats(best, y, scores)
+def measure(row, n, problem, scratch):
+    """The largest slack, if it is positive."""
+    return max(largest_slack(row, n, scratch), 0.0)
 
 
 @inlined
-def _squared_loss(y, best, problem, scratch, m):
-    largest, is_wrong = _loss(y, best, problem, scratch, m)
-    return largest * largest, is_wrong
+def _squared_loss(row, n, problem, scratch):
+    largest = max(largest_slack(row, n, scratch), 0.0)
+    return largest * largest
 
 
 @inlined
@@ -56,23 +52,17 @@ def _squared_sum_term(total, C, problem):
     return -total * total / (4.0 * C)
 
 
-@inlined
-def _newton_or_sorted(d, m, upper, most, slope, u_top, dual, problem):
-    if problem.solver != NEWTON:
-        return threshold_sorted(d, m, most, slope, u_top)
-    return find_newton(d, m, upper, most, slope, u_top, dual, problem)
+def make(name: str, find_threshold: Any = find_newton) -> Kernels:
+    """The kernels; `find_threshold` as `find_newton`."""
+    return make_kernels_of_largest(name, measure, _bounds, find_threshold=find_threshold)
 
 
-@inlined
-def _newton_or_published(d, m, upper, most, slope, u_top, dual, problem):
-    if problem.solver != NEWTON:
-        return threshold_published(problem.solver, d, m, most, u_top)
-    return find_newton(d, m, upper, most, slope, u_top, dual, problem)
+def make_squared(name: str, find_threshold: Any = find_newton) -> Kernels:
+    """The kernels with the squared loss."""
+    return make_kernels_of_largest(
+        name, _squared_loss, _no_bounds,
+        find_threshold=find_threshold, curvature=_curvature, sum_term=_squared_sum_term,
+    )  # fmt: skip
 
 
-KERNELS = {
-    "cs": make_kernels_of_largest("cs", _loss, _bounds, _newton_or_published, improve=improve_on_simplex),
-    "cs2": make_kernels_of_largest(
-        "cs2", _squared_loss, _no_bounds, _newton_or_sorted, curvature=_curvature, sum_term=_squared_sum_term
-    ),
-}
+KERNELS = {"cs": make("cs"), "cs2": make_squared("cs2")}

@@ -13,28 +13,29 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from streamsvm.kernels.frame import linear_term
+from streamsvm.kernels.frame import linear_terms
 from streamsvm.kernels.jit import inlined
+from streamsvm.kernels.simd import maximum, minimum
 from streamsvm.losses.threshold import UNBOUNDED
 
 
 class Hinge(NamedTuple):
-    """A form of the hinge, as inlined functions."""
+    """A form of the hinge, as inlined functions of numbers or of vectors of them."""
 
     value: Any  # (z, problem) -> φ(z)
-    dual_term: Any  # (b, C, problem) -> what the dual b adds to the dual objective
-    curvature: Any  # (C, problem) -> minus the second derivative of the dual term
+    terms: Any  # (b, C, problem) -> what the duals b add to the dual objective
+    curvature: Any  # (C, problem) -> minus the second derivative of a dual's term
     upper: Any  # (C,) -> U
 
 
 @inlined
 def _hinge(z, problem):
-    return max(z, 0.0)
+    return maximum(0.0, z)
 
 
 @inlined
 def _none(C, problem):
-    return 0.0
+    return 0.0 * C
 
 
 @inlined
@@ -44,12 +45,12 @@ def _cost(C):
 
 @inlined
 def _squared_hinge(z, problem):
-    z = max(z, 0.0)
+    z = maximum(0.0, z)
     return z * z
 
 
 @inlined
-def _squared_term(b, C, problem):
+def _squared_terms(b, C, problem):
     return b - b * b / (4.0 * C)
 
 
@@ -60,17 +61,18 @@ def _squared_curvature(C, problem):
 
 @inlined
 def _unbounded(C):
-    return UNBOUNDED
+    return UNBOUNDED + 0.0 * C
 
 
 @inlined
 def _smooth_hinge(z, problem):
-    z = max(z, 0.0)
-    return z * z / (2.0 * problem.smooth) if z < problem.smooth else z - 0.5 * problem.smooth
+    z = maximum(0.0, z)
+    bent = minimum(problem.smooth, z)
+    return bent * (z - 0.5 * bent) / problem.smooth
 
 
 @inlined
-def _smooth_term(b, C, problem):
+def _smooth_terms(b, C, problem):
     return b - 0.5 * problem.smooth * b * b / C
 
 
@@ -79,6 +81,6 @@ def _smooth_curvature(C, problem):
     return problem.smooth / C
 
 
-HINGE = Hinge(_hinge, linear_term, _none, _cost)
-SQUARED_HINGE = Hinge(_squared_hinge, _squared_term, _squared_curvature, _unbounded)
-SMOOTH_HINGE = Hinge(_smooth_hinge, _smooth_term, _smooth_curvature, _cost)
+HINGE = Hinge(_hinge, linear_terms, _none, _cost)
+SQUARED_HINGE = Hinge(_squared_hinge, _squared_terms, _squared_curvature, _unbounded)
+SMOOTH_HINGE = Hinge(_smooth_hinge, _smooth_terms, _smooth_curvature, _cost)

@@ -22,43 +22,74 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.kernels.candidates import (
-    add_candidate,
-    add_candidates_above,
-    best_wrong_class,
-    is_candidate,
-)
 from streamsvm.kernels.duals import clip_duals
 from streamsvm.kernels.frame import Kernels, make_kernels, no_sum_term
 from streamsvm.kernels.jit import inlined
-from streamsvm.losses.simplex import BISECTION, FRANK_WOLFE, least_theta
+from streamsvm.kernels.simd import (
+    LANES,
+    LOG_LANES,
+    lanes,
+    load,
+    load_like,
+    lowest_bit,
+    max_lanes,
+    maximum,
+    minimum,
+    not_below,
+    splat,
+    store,
+    zeros,
+)
 from streamsvm.losses.threshold import threshold_newton
 
-
-@inlined
-def _top(y, inverse, m, scratch):
-    """The position of the largest u of the `m` >= 1 candidates."""
-    scores, ids = scratch.scores, scratch.ids
-    own, top, largest = np.float64(scores[y]), 0, -np.inf
-    for r in range(m):
-        d = scratch.before[r] + (scores[ids[r]] - own) * inverse
-        if d > largest:
-            top, largest = r, d
-    return top
+_MOST_TOPS = 8  # classes that may take the place of the largest u
 
 
 @inlined
-def _write_d(y, inverse, p, m, coupled, largest, scratch):
-    """Write d relative to candidate `p`, at most `largest` in spite of rounding; return u_p.
+def largest_slack(row, n, scratch):
+    """The slack of the class with the largest score among those with a dual; -infinity without one."""
+    zero = zeros()
+    best = zero - np.inf
+    for r in range(n):
+        c = scratch.vectors[r]
+        best = maximum(load_like(scratch.scores, c, zero), best)
+    return 1.0 - (row.own_score - max_lanes(best))
 
-    `coupled` is what the other duals add to each u.
+
+@inlined
+def _write_d(row, n, inverse, score, dual, largest, scratch):
+    """Write (b_j - dual) + (s_j - score) / ‖x‖², at most `largest` in spite of rounding.
+
+    In lanes without a dual that is -infinity; NaN stays, and is seen. Returns the largest.
     """
-    scores, ids, before = scratch.scores, scratch.ids, scratch.before
-    score, dual = np.float64(scores[ids[p]]), before[p]
-    for r in range(m):
-        # NaN stays visible.
-        scratch.v[r] = min((before[r] - dual) + (scores[ids[r]] - score) * inverse, largest)
-    return (1.0 - (np.float64(scores[y]) - score)) * inverse + (dual + coupled)
+    zero, L = zeros(), LANES
+    top = zero - np.inf
+    for r in range(n):
+        c = scratch.vectors[r]
+        s, b = load_like(scratch.scores, c, zero), load_like(scratch.old, c, zero)
+        d = (b - dual) + (s - score) * inverse
+        top = maximum(d, top)
+        store(scratch.v, r * L, minimum(largest, d))
+    return max_lanes(top)
+
+
+@inlined
+def _position(v, m, value):
+    """The first of `m` entries that is at least `value`, or NaN; 0 if there is none."""
+    j = 0
+    while j < m:
+        hits = not_below(load(v, j), splat(value))
+        if hits != 0:
+            return j + lowest_bit(hits)
+        j += lanes(v)
+    return 0
+
+
+@inlined
+def _numbers_at(p, scratch):
+    """The score and the old dual at a position."""
+    c = scratch.vectors[p >> LOG_LANES] + (p & (LANES - 1))
+    return np.float64(scratch.scores[c]), scratch.old[c]
 
 
 @inlined
@@ -72,11 +103,30 @@ def _nearest(d, m, theta):
 
 
 @inlined
-def _largest(d, m):
-    largest = -np.inf
-    for r in range(m):
-        largest = max(largest, d[r])
-    return largest
+def write_d(row, n, inverse, scratch):
+    """Write d relative to the largest u; return that u, less what the sum of duals adds, and its dual.
+
+    Where b is lost beside s / ‖x‖², the largest of rounded u may not be the largest: then others are above
+    it by their differences.
+    """
+    m = n * LANES
+    top = _write_d(row, n, inverse, row.own_score, 0.0, np.inf, scratch)
+    if top == -np.inf:  # no class listed has a dual
+        return top, row.own_score - 1.0, 0.0
+    score, dual = _numbers_at(_position(scratch.v, m, top), scratch)
+    for _ in range(_MOST_TOPS):
+        top = _write_d(row, n, inverse, score, dual, 0.0, scratch)
+        if not top > 0.0:
+            break
+        top = _write_d(row, n, inverse, score, dual, np.inf, scratch)
+        score, dual = _numbers_at(_position(scratch.v, m, top), scratch)
+    return (1.0 - (row.own_score - score)) * inverse, score, dual
+
+
+@inlined
+def least_theta(most, slope, u_top):
+    """A lower bound of θ where duals have none: the largest of them, -θ, is at most their sum."""
+    return -min(most, u_top * slope / (1.0 + slope))
 
 
 @inlined
@@ -92,20 +142,14 @@ def _no_curvature(C):
     return 0.0
 
 
-@inlined
-def _no_improvement(y, norm2, C, problem, m, old_sum, scratch):
-    pass
-
-
 def make_kernels_of_largest(
     name: str,
     loss_of: Any,
     bounds: Any,
-    find_threshold: Any,
     *,
+    find_threshold: Any = find_newton,
     curvature: Any = _no_curvature,
     sum_term: Any = no_sum_term,
-    improve: Any = _no_improvement,
     has_two_bounds: bool = False,
 ) -> Kernels:
     """The kernels of a loss of the largest slacks.
@@ -115,112 +159,66 @@ def make_kernels_of_largest(
     name : str
         As for `make_kernels`, and so is `sum_term`.
     loss_of : inlined function
-        ``loss_of(y, best, problem, scratch, m)`` is the loss of a row with `m` candidates, and whether a
-        wrong class beats class `y`; `best` is the one with the largest score, or `y` if there is none.
+        ``loss_of(row, n, problem, scratch)`` is the loss of a row.
     bounds : inlined function
         ``bounds(C, problem)`` is U, Z.
     find_threshold : inlined function
-        ``find_threshold(d, m, upper, most, slope, u_p, dual, problem)`` is θ; `dual` is the old one of p.
+        ``find_threshold(d, m, upper, most, slope, u_p, dual, problem)`` is θ of `m` entries d, which have
+        room for a vector more; `dual` is the old one of p.
     curvature : inlined function
         ``curvature(C)`` divided by ‖x‖² is κ - 1.
-    improve : inlined function
-        ``improve(y, norm2, C, problem, m, old_sum, scratch)`` writes new duals, for solvers from `BISECTION`
-        on.
     has_two_bounds : bool
-        Whether U and Z may both bind. Then `loss_of` needs all candidates inside the margin.
+        Whether U and Z may both bind.
     """
 
-    def threshold(y, norm2, C, problem, own, m, old_sum, scratch):
-        """Write d of the `m` candidates, and solve their block problem.
-
-        Returns θ, and the score above which a class that is not a candidate has u_j > γ.
-        """
-        inverse = 1.0 / norm2
-        if m == 0:  # only one class is known yet
-            return 0.0, np.inf
-        coupling = 1.0 if own is None else 1.0 / (own.end - own.begin)
-        p = _top(y, inverse, m, scratch)
-        u_p = _write_d(y, inverse, p, m, coupling * old_sum, 0.0, scratch)
-        theta: Any = -max(u_p, 0.0)  # 0 or NaN, if u_p is not positive
-        if u_p > 0.0:
-            upper, most = bounds(C, problem)
-            slope = 1.0 / (coupling + curvature(C) * inverse)
-            theta = find_threshold(scratch.v, m, upper, most, slope, u_p, scratch.before[p], problem)
-            if has_two_bounds:  # γ may be far below u_p: more digits are right relative to the u next to it
-                p = _nearest(scratch.v, m, theta)
-                theta -= scratch.v[p]
-                u_p = _write_d(y, inverse, p, m, coupling * old_sum, np.inf, scratch)
-                high = max(_largest(scratch.v, m), -u_p)
-                theta = threshold_newton(scratch.v, m, upper, most, slope, u_p, -u_p, high, theta)
-        return theta, scratch.scores[scratch.ids[p]] + (scratch.before[p] + theta) / inverse
+    def threshold(row, n, u_p, score, dual, upper, most, problem, scratch):
+        """θ, if u_p is positive, else 0 or NaN; and the score and old dual that d is relative to."""
+        m = n * LANES
+        inverse, coupling = 1.0 / row.norm2, 1.0 / row.n_own
+        if not u_p > 0.0:
+            return -max(u_p, 0.0), score, dual
+        slope = 1.0 / (coupling + curvature(row.C) * inverse)
+        theta = find_threshold(scratch.v, m, upper, most, slope, u_p, dual, problem)
+        if has_two_bounds:  # γ may be far below u_p: more digits are right relative to the u next to it
+            p = _nearest(scratch.v, m, theta)
+            theta -= scratch.v[p]
+            score, dual = _numbers_at(p, scratch)
+            top = _write_d(row, n, inverse, score, dual, np.inf, scratch)
+            u_p = (1.0 - (row.own_score - score)) * inverse + (dual + coupling * row.old_sum)
+            theta = threshold_newton(scratch.v, m, upper, most, slope, u_p, -u_p, max(top, -u_p), theta)
+        return theta, score, dual
 
     threshold = inlined(threshold, name=f"{name}_threshold")
 
-    def clip(C, problem, m, theta, scratch):
-        """Make the new duals of d and θ."""
-        upper, most = bounds(C, problem)
+    def solve(row, n, problem, pairs, scratch):
+        """Blondel et al. (2014), Algorithm 1.
+
+        A class with b_j = 0 keeps it unless u_j > γ, and γ is not below the solution for some of the classes,
+        among them all with b_j > 0. The loss needs those inside the margin, too.
+        """
+        upper, most = bounds(row.C, problem)
+        loss = loss_of(row, n, problem, scratch)
+        u, score, dual = write_d(row, n, 1.0 / row.norm2, scratch)
+        u += dual + row.old_sum / row.n_own
+        theta, score, dual = threshold(row, n, u, score, dual, upper, most, problem, scratch)
+        m = n * LANES
         clip_duals(scratch.v, m, theta, upper)
         if has_two_bounds:
             total = 0.0
-            for r in range(m):
-                total += scratch.v[r]
+            for p in range(m):
+                total += scratch.v[p]
             if total > most:  # by rounding
-                for r in range(m):
-                    scratch.v[r] *= most / total
+                for p in range(m):
+                    scratch.v[p] *= most / total
+        limit = score + (dual + theta) * row.norm2  # where u_j is γ, if b_j = 0
+        return loss, min(limit, row.own_score - 1.0)
 
-    clip = inlined(clip, name=f"{name}_clip")
-
-    def solve(y, norm2, C, problem, pairs, own, n_old, old_sum, n_vectors, scratch):
-        """Blondel et al. (2014), Algorithm 1, without the classes whose dual stays 0.
-
-        A class with b_j = 0 keeps it unless u_j > γ, and γ is not below the solution γ' for some of the
-        classes alone: more classes raise Σ_j clip(u_j - γ, 0, U). So the candidates are the classes with b_j
-        > 0 and the one with the largest score, and then those with a score above the point at which u_j = γ'.
-        The loss of several classes needs all that are inside the margin, too.
-        """
-        scores, k, m, theta = scratch.scores, problem.n_classes, n_old, 0.0
-        best = best_wrong_class(y, k, scores)
-        if problem.solver >= BISECTION:
-            limit = scores[y] - 1.0 if problem.solver == FRANK_WOLFE else -np.inf  # the others may move all
-            m, n_vectors = add_candidates_above(limit, problem, scratch, m, n_vectors)
-            loss, is_wrong = loss_of(y, best, problem, scratch, m)
-            improve(y, norm2, C, problem, m, old_sum, scratch)
-            return m, n_vectors, loss, is_wrong
-        if not is_candidate(best, scratch):
-            n_vectors = add_candidate(best, 0.0, scratch, m, n_vectors)
-            m += 1
-        n_first = m
-        for attempt in range(2):
-            theta, limit = threshold(y, norm2, C, problem, own, m, old_sum, scratch)
-            if has_two_bounds:
-                limit = min(limit, scores[y] - 1.0)
-            if attempt == 0:
-                m, n_vectors = add_candidates_above(limit, problem, scratch, n_first, n_vectors)
-            if m == n_first:
-                break
-        loss, is_wrong = loss_of(y, best, problem, scratch, m)
-        clip(C, problem, m, theta, scratch)
-        return m, n_vectors, loss, is_wrong
-
-    def solve_restricted(y, norm2, C, problem, pairs, own, m, old_sum, scratch):
-        if problem.solver < BISECTION:
-            theta, _ = threshold(y, norm2, C, problem, own, m, old_sum, scratch)
-            clip(C, problem, m, theta, scratch)
-        else:
-            improve(y, norm2, C, problem, m, old_sum, scratch)
-
-    def add_losses(y, problem, pairs, own, n_vectors, scratch):
-        m, best = 0, best_wrong_class(y, problem.n_classes, scratch.scores)
-        if has_two_bounds:
-            limit = scratch.scores[y] - 1.0
-            m, n_vectors = add_candidates_above(limit, problem, scratch, 0, n_vectors)
-        loss, is_wrong = loss_of(y, best, problem, scratch, m)
-        return n_vectors, loss, is_wrong
+    def measure(row, n, problem, pairs, scratch):
+        return loss_of(row, n, problem, scratch)
 
     return make_kernels(
         name,
         solve=inlined(solve, name=f"{name}_solve"),
-        solve_restricted=inlined(solve_restricted, name=f"{name}_solve_restricted"),
-        add_losses=inlined(add_losses, name=f"{name}_add_losses"),
+        measure=inlined(measure, name=f"{name}_measure"),
         sum_term=sum_term,
     )

@@ -28,19 +28,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.kernels.candidates import add_candidates_above, beats, mark_class
 from streamsvm.kernels.duals import clip_duals
-from streamsvm.kernels.frame import Kernels, make_kernels
+from streamsvm.kernels.frame import ALL, COLUMN_BEYOND, Kernels, make_kernels
 from streamsvm.kernels.jit import inlined, kernel
+from streamsvm.kernels.simd import LANES, load_like, store, sum_lanes, zeros
 from streamsvm.losses.hinges import HINGE, SQUARED_HINGE, Hinge
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
-
-
-@inlined
-def _own_step(y, problem, sum_of_steps, delta):
-    """Only the column of the sum moves beside the wrong classes."""
-    delta[problem.n_classes] = problem.sigma * sum_of_steps
-    return 0.0
 
 
 @kernel
@@ -63,45 +56,44 @@ def norm2_of_centred(weights, average_scale, sparse_rows, n_classes):
 
 
 def _make(name: str, hinge: Hinge, *, bits: bool) -> Kernels:
-    value, curvature, upper_of = hinge.value, hinge.curvature, hinge.upper
+    value, terms, curvature, upper_of = hinge
 
-    def solve(y, norm2, C, problem, pairs, own, n_old, old_sum, n_vectors, scratch):
-        scores, ids, before, v, k = scratch.scores, scratch.ids, scratch.before, scratch.v, problem.n_classes
-        n_vectors = mark_class(k, scratch, n_vectors)
-        m, n_vectors = add_candidates_above(-np.inf, problem, scratch, n_old, n_vectors)
-        inverse = 1.0 / norm2
-        growth = 1.0 + curvature(C, problem) * inverse  # 1 + ρ
-        shared, upper = np.float64(scores[k]) / k, upper_of(C)
-        loss, is_wrong = 0.0, False
-        for r in range(m):
-            slack = 1.0 + (scores[ids[r]] + shared)
-            v[r] = (slack * inverse + (before[r] - old_sum / k)) / growth
-            loss += value(slack, problem)
-            is_wrong |= beats(ids[r], y, scores)
-        slope = -k * growth
-        gamma = threshold_newton(v, m, upper, UNBOUNDED, slope, 0.0, upper * m / slope, 0.0, old_sum / slope)
-        clip_duals(v, m, gamma, upper)
-        return m, n_vectors, loss, is_wrong
+    def write_v(row, n, inverse, growth, problem, scratch):
+        """Write v, -infinity in lanes without a dual; return the loss."""
+        zero, L, k = zeros(), LANES, problem.n_classes
+        loss, shared, coupled = zero, row.shared / k, row.old_sum / k
+        for r in range(n):
+            c = scratch.vectors[r]
+            slack = 1.0 + (load_like(scratch.scores, c, zero) + shared)
+            v = (slack * inverse + (load_like(scratch.old, c, zero) - coupled)) / growth
+            store(scratch.v, r * L, v)
+            loss = loss + value(slack, problem)
+        return sum_lanes(loss)
 
-    def add_losses(y, problem, pairs, own, n_vectors, scratch):
-        scores, k = scratch.scores, problem.n_classes
-        shared = np.float64(scores[k]) / k
-        loss, is_wrong = 0.0, False
-        for c in range(k):
-            if c != y:
-                loss += value(1.0 + (scores[c] + shared), problem)
-                is_wrong |= beats(c, y, scores)
-        return n_vectors, loss, is_wrong
+    write_v = inlined(write_v, name=f"{name}_write_v")
+
+    def solve(row, n, problem, pairs, scratch):
+        inverse, upper, m = 1.0 / row.norm2, upper_of(row.C), n * LANES
+        growth = 1.0 + curvature(row.C, problem) * inverse  # 1 + ρ
+        loss, slope = write_v(row, n, inverse, growth, problem, scratch), -problem.n_classes * growth
+        low = upper * (problem.n_classes - 1) / slope
+        gamma = threshold_newton(scratch.v, m, upper, UNBOUNDED, slope, 0.0, low, 0.0, row.old_sum / slope)
+        clip_duals(scratch.v, m, gamma, upper)
+        return loss, -np.inf
+
+    def measure(row, n, problem, pairs, scratch):
+        return write_v(row, n, 1.0, 1.0, problem, scratch)
 
     return make_kernels(
         name,
         solve=inlined(solve, name=f"{name}_solve"),
-        solve_restricted=None,  # a visit over few of the classes would not be cheaper: nearly all have duals
-        add_losses=inlined(add_losses, name=f"{name}_add_losses"),
-        own_step=_own_step,
-        dual_term=hinge.dual_term,
+        measure=inlined(measure, name=f"{name}_measure"),
+        terms=terms,
+        opposite=COLUMN_BEYOND,
         norm2=norm2_of_centred,
         bits=bits,
+        few=ALL,
+        inner_passes=False,
     )
 
 

@@ -14,54 +14,32 @@ where they have moved (see `streamsvm.kernels.centre`) before it next looks at t
 
 from __future__ import annotations
 
-from streamsvm.kernels.candidates import add_candidates_above, beats
-from streamsvm.kernels.duals import clip_duals
-from streamsvm.kernels.frame import Kernels, make_kernels
+from streamsvm.kernels.frame import NOTHING, Kernels, make_kernels
 from streamsvm.kernels.jit import inlined
+from streamsvm.kernels.simd import LANES, load_like, maximum, minimum, store, sum_lanes, zeros
 from streamsvm.losses.hinges import HINGE, SQUARED_HINGE, Hinge
 
 
-@inlined
-def _own_step(y, problem, sum_of_steps, delta):
-    """The own class's weights do not move."""
-    return 0.0
-
-
 def _make(name: str, hinge: Hinge) -> Kernels:
-    value, curvature, upper = hinge.value, hinge.curvature, hinge.upper
+    value, terms, curvature, upper_of = hinge
 
-    def add_terms(y, inverse, C, problem, scratch, n_old, n_vectors):
-        """Add the classes with a loss, and those that beat `y`, to the old ones; write unclipped duals."""
-        scores, ids = scratch.scores, scratch.ids
-        m, n_vectors = add_candidates_above(min(scores[y], -1.0), problem, scratch, n_old, n_vectors)
-        shrink = 1.0 / (1.0 + curvature(C, problem) * inverse)
-        loss, is_wrong = 0.0, False
-        for r in range(m):
-            slack = 1.0 + scores[ids[r]]
-            scratch.v[r] = (scratch.before[r] + slack * inverse) * shrink
-            loss += value(slack, problem)
-            is_wrong |= beats(ids[r], y, scores)
-        return m, n_vectors, loss, is_wrong
+    def solve(row, n, problem, pairs, scratch):
+        zero, L, inverse = zeros(), LANES, 1.0 / row.norm2
+        loss, growth, upper = zero, 1.0 + curvature(row.C, problem) * inverse, upper_of(row.C)
+        for r in range(n):
+            c = scratch.vectors[r]
+            slack = 1.0 + load_like(scratch.scores, c, zero)
+            loss = loss + value(slack, problem)
+            b = (load_like(scratch.old, c, zero) + slack * inverse) / growth
+            store(scratch.v, r * L, minimum(upper, maximum(0.0, b)))
+        return sum_lanes(loss), -1.0
 
-    add_terms = inlined(add_terms, name=f"{name}_add_terms")
+    def measure(row, n, problem, pairs, scratch):
+        return solve(row, n, problem, pairs, scratch)[0]
 
-    def solve(y, norm2, C, problem, pairs, own, n_old, old_sum, n_vectors, scratch):
-        m, n_vectors, loss, is_wrong = add_terms(y, 1.0 / norm2, C, problem, scratch, n_old, n_vectors)
-        clip_duals(scratch.v, m, 0.0, upper(C))
-        return m, n_vectors, loss, is_wrong
-
-    def add_losses(y, problem, pairs, own, n_vectors, scratch):
-        _, n_vectors, loss, is_wrong = add_terms(y, 1.0, 1.0, problem, scratch, 0, n_vectors)
-        return n_vectors, loss, is_wrong
-
-    return make_kernels(
-        name,
-        solve=inlined(solve, name=f"{name}_solve"),
-        solve_restricted=None,  # most classes of a row have duals: a visit over these alone is not cheaper
-        add_losses=inlined(add_losses, name=f"{name}_add_losses"),
-        own_step=_own_step,
-        dual_term=hinge.dual_term,
-    )
+    solve = inlined(solve, name=f"{name}_solve")
+    measure = inlined(measure, name=f"{name}_measure")
+    return make_kernels(name, solve=solve, measure=measure, terms=terms, opposite=NOTHING, inner_passes=False)
 
 
 KERNELS = {"llw": _make("llw_by_classes", HINGE), "llw2": _make("llw2_by_classes", SQUARED_HINGE)}

@@ -15,17 +15,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.kernels.candidates import add_candidates_above, beats
-from streamsvm.kernels.frame import make_kernels
+from streamsvm.kernels.frame import ALL, make_kernels
 from streamsvm.kernels.jit import allocating, inlined
+from streamsvm.kernels.simd import LANES, above, log, select
 
 _MOST_SWEEPS = 100
 _THIRD = 1.0 / 3.0
 
 
 @inlined
-def _entropy_term(b, C, problem):
-    return b * (np.log(C) - np.log(b)) if b > 0.0 else 0.0  # b / C may be 0
+def _entropy_terms(b, C, problem):
+    return select(above(b, 0.0), b * (np.log(C) - log(b)), 0.0)  # b / C may be 0
 
 
 @inlined
@@ -34,16 +34,14 @@ def _own_entropy_term(total, C, problem):
 
 
 @inlined
-def _loss(y, problem, scores):
-    """The loss, and whether another class beats class `y`."""
-    top, is_wrong = np.float64(scores[y]), False
+def _measure(row, n, problem, pairs, scratch):
+    top = row.own_score
     for c in range(problem.n_classes):
-        top = max(top, np.float64(scores[c]))
-        is_wrong |= beats(c, y, scores)
-    total = 0.0
+        top = max(top, np.float64(scratch.scores[c]))
+    total = np.exp(row.own_score - top)  # the score of the own class is hidden
     for c in range(problem.n_classes):
-        total += np.exp(np.float64(scores[c]) - top)
-    return np.log(total) + (top - scores[y]), is_wrong
+        total += np.exp(np.float64(scratch.scores[c]) - top)
+    return np.log(total) + (top - row.own_score)
 
 
 @inlined
@@ -55,85 +53,80 @@ def _exp_of_minus(d):
 
 
 @allocating
-def _solve_block(y, norm2, C, m, old_sum, scratch):
-    """Write the new duals of the `m` candidates, over which and class `y` p is a distribution.
+def _solve_block(row, k, scratch):
+    """Write the new duals of the wrong classes, over which and class y p is a distribution.
 
     With u = ‖x‖²C p and x = log u the equations are F_c = u_c + x_c - z_c + θ = 0 and Σ u_c = ‖x‖²C: convex
     in x. Newton's method for x and θ together starts at a θ below the solution and at an x above that of this
     θ, from where it does not overshoot. With the softmax p⁰ of z, θ >= log Σ exp z - log ‖x‖²C - ‖x‖²C Σ
     (p⁰)²: a solution is flatter than the softmax, and exp is convex.
     """
-    total = norm2 * C
-    z, x, u, shrink = np.empty((4, m + 1))  # the own class is the last
-    for r in range(m):
-        z[r] = scratch.scores[scratch.ids[r]] + norm2 * scratch.before[r]
-    z[m] = scratch.scores[y] + norm2 * max(C - old_sum, 0.0)
-    top = z[m]
-    for r in range(m):
-        top = max(top, z[r])
+    total = row.norm2 * row.C
+    z, x, u, shrink = np.empty((4, k))
+    top = -np.inf
+    for c in range(k):
+        z[c] = np.float64(scratch.scores[c]) + row.norm2 * scratch.old[c]
+        if c == row.y:
+            z[c] = row.own_score + row.norm2 * max(row.C - row.old_sum, 0.0)
+        top = max(top, z[c])
     sum_u, squares = 0.0, 0.0
-    for r in range(m + 1):
-        z[r] -= top
-        u[r] = np.exp(z[r])
-        sum_u += u[r]
-        squares += u[r] * u[r]
+    for c in range(k):
+        z[c] -= top
+        u[c] = np.exp(z[c])
+        sum_u += u[c]
+        squares += u[c] * u[c]
     fall = total * (squares / (sum_u * sum_u))
     theta = np.log(sum_u / total) - fall
     scale = total / sum_u * np.exp(fall)
-    for r in range(m + 1):
-        x[r] = z[r] - theta
-        if x[r] > 1.0:
-            u[r] = x[r]
-            x[r] = np.log(x[r])
+    for c in range(k):
+        x[c] = z[c] - theta
+        if x[c] > 1.0:
+            u[c] = x[c]
+            x[c] = np.log(x[c])
         else:
-            u[r] = u[r] * scale if fall < 1.0 else np.exp(x[r])
+            u[c] = u[c] * scale if fall < 1.0 else np.exp(x[c])
     for _ in range(_MOST_SWEEPS):
         sum_u, sum_slope, sum_part = 0.0, 0.0, 0.0
-        for r in range(m + 1):
-            shrink[r] = 1.0 / (1.0 + u[r])
-            slope = u[r] * shrink[r]
-            sum_u += u[r]
+        for c in range(k):
+            shrink[c] = 1.0 / (1.0 + u[c])
+            slope = u[c] * shrink[c]
+            sum_u += u[c]
             sum_slope += slope
-            sum_part += slope * (u[r] + x[r] - z[r] + theta)
-        step = (sum_u - total - sum_part) / sum_slope
-        theta += step
+            sum_part += slope * (u[c] + x[c] - z[c] + theta)
+        theta += (sum_u - total - sum_part) / sum_slope
         is_solved = True
-        for r in range(m + 1):
-            change = (u[r] + x[r] - z[r] + theta) * shrink[r]
-            x[r] -= change
-            u[r] *= _exp_of_minus(change)
+        for c in range(k):
+            change = (u[c] + x[c] - z[c] + theta) * shrink[c]
+            x[c] -= change
+            u[c] *= _exp_of_minus(change)
             # What is left of F_c is u change²/2; for large u the change is rounding at last.
-            is_solved &= not change * change > max(1e-16 / max(u[r], 1.0), 1e-30)
+            is_solved &= not change * change > max(1e-16 / max(u[c], 1.0), 1e-30)
         if is_solved:
             break
     sum_u = 0.0
-    for r in range(m + 1):
-        sum_u += u[r]
-    for r in range(m):
-        scratch.v[r] = C * (u[r] / sum_u)
+    for c in range(k):
+        sum_u += u[c]
+    for c in range(k):
+        scratch.v[c] = row.C * (u[c] / sum_u)
+    scratch.v[row.y] = 0.0
 
 
 @inlined
-def _solve(y, norm2, C, problem, pairs, own, n_old, old_sum, n_vectors, scratch):
-    m, n_vectors = add_candidates_above(-np.inf, problem, scratch, n_old, n_vectors)
-    loss, is_wrong = _loss(y, problem, scratch.scores)
-    _solve_block(y, norm2, C, m, old_sum, scratch)
-    return m, n_vectors, loss, is_wrong
-
-
-@inlined
-def _add_losses(y, problem, pairs, own, n_vectors, scratch):
-    loss, is_wrong = _loss(y, problem, scratch.scores)
-    return n_vectors, loss, is_wrong
+def _solve(row, n, problem, pairs, scratch):
+    for p in range(problem.n_classes, n * LANES):
+        scratch.v[p] = 0.0
+    _solve_block(row, problem.n_classes, scratch)
+    return _measure(row, n, problem, pairs, scratch), -np.inf
 
 
 KERNELS = {
     "logistic": make_kernels(
         "logistic",
         solve=_solve,
-        solve_restricted=None,  # a visit over few of the classes would not be cheaper: all have duals
-        add_losses=_add_losses,
-        dual_term=_entropy_term,
+        measure=_measure,
+        terms=_entropy_terms,
         sum_term=_own_entropy_term,
+        few=ALL,
+        inner_passes=False,
     )
 }

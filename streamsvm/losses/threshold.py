@@ -20,22 +20,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.kernels.jit import allocating, inlined
+from streamsvm.kernels.jit import inlined
 from streamsvm.kernels.simd import (
     above,
-    add,
     count_bits,
     lanes,
     load,
+    max_lanes,
     maximum,
     minimum,
     not_below,
+    select,
     splat,
     store,
-    subtract,
     sum_lanes,
 )
-from streamsvm.kernels.sorting import sorted_falling
 
 UNBOUNDED = 1e300  # for U and Z: finite, so that products with 0 are 0
 
@@ -60,10 +59,10 @@ def threshold_newton(v, m, upper, most, slope, shift, low, high, guess):
         sums, threshold = zero, splat(gamma)
         j = 0
         while j < m:
-            excess = subtract(load(v, j), threshold)
+            excess = load(v, j) - threshold
             n_over += count_bits(above(excess, zero))
             n_upper += count_bits(not_below(excess, bound))
-            sums = add(sums, minimum(maximum(excess, zero), bound))
+            sums = sums + minimum(maximum(excess, zero), bound)
             j += lanes(v)
         total = sum_lanes(sums)
         n_free = n_over - n_upper
@@ -103,49 +102,33 @@ def threshold_newton(v, m, upper, most, slope, shift, low, high, guess):
 
 
 @inlined
-def threshold(v, m, upper, slope, guess):
-    """γ >= 0 with Σ clip(v_j - γ, 0, upper) = slope γ, for a positive slope.
-
-    As `threshold_newton`. Most rows have one candidate or none, for which there is nothing to search.
-    """
-    if m == 0:
-        return 0.0
-    if m == 1:
-        gamma = v[0] / (1.0 + slope)
-        if v[0] <= 0.0:
-            gamma = 0.0
-        elif v[0] - gamma > upper:
-            gamma = upper / slope
-        return gamma
-    return threshold_newton(v, m, upper, UNBOUNDED, slope, 0.0, 0.0, upper * m / slope, guess)
-
-
-@inlined
 def threshold_of_each(u, curvatures, uppers, m, guess):
     """γ >= 0 with Σ clip((u_j - γ) / curvature_j, 0, upper_j) = γ, by Newton's method inside a bracket.
 
-    As `threshold_newton`, where each of the `m` entries has a curvature, at least 1, and an upper bound of
-    its own: none of them negative.
+    As `threshold_newton`, where each of the `m` entries, whole vectors of them, has a curvature, at least 1,
+    and an upper bound of its own: none of them negative.
     """
-    low, high = 0.0, 0.0
-    for r in range(m):
-        high = max(high, u[r])  # where the left side is 0
+    zero = splat(0.0)
+    low, high, top, j = 0.0, 0.0, zero, 0
+    while j < m:
+        top = maximum(load(u, j), top)
+        j += lanes(u)
+    high = max_lanes(top)  # where the left side is 0
     gamma = min(max(guess, low), high)
     last_over, last_upper = -1, -1
     for _ in range(200):
-        n_over, n_upper, total, fall = 0, 0, 0.0, 1.0
-        for r in range(m):
-            excess, most = u[r] - gamma, curvatures[r] * uppers[r]
-            if not excess <= 0.0:  # NaN too, so that damage stays visible
-                n_over += 1
-                if excess >= most:
-                    n_upper += 1
-                    total += uppers[r]
-                else:
-                    total += excess / curvatures[r]
-                    fall += 1.0 / curvatures[r]
-        difference = total - gamma
-        solution = gamma + difference / fall
+        n_over, n_upper, sums, slopes, j = 0, 0, zero, zero, 0
+        while j < m:
+            excess, curvature, upper = load(u, j) - gamma, load(curvatures, j), load(uppers, j)
+            over = above(excess, zero)
+            full = over & not_below(excess, curvature * upper)
+            sums = sums + select(full, upper, maximum(excess, zero) / curvature)
+            slopes = slopes + select(over & ~full, 1.0 / curvature, zero)
+            n_over += count_bits(over)
+            n_upper += count_bits(full)
+            j += lanes(u)
+        difference = sum_lanes(sums) - gamma
+        solution = gamma + difference / (1.0 + sum_lanes(slopes))
         if n_over == last_over and n_upper == last_upper:
             return solution  # of the piece that it lies in: this step only removed rounding error
         if solution == gamma:
@@ -161,52 +144,3 @@ def threshold_of_each(u, curvatures, uppers, m, guess):
                 return solution  # low and high are neighbours in floating point
         gamma = solution
     return gamma
-
-
-@allocating
-def threshold_sorted(v, m, upper, slope):
-    """γ with Σ clip(v_j - γ, 0, upper) = slope γ, by sorting: Wang & Scott (2021), Algorithm 2.
-
-    Parameters
-    ----------
-    v : ndarray of float64, shape (m + 8,) or larger
-        Linear term in the first `m` entries, of which those <= 0 are inactive; the eight entries after them
-        are overwritten.
-    upper : float
-        Upper bound of each b_j.
-    slope : float
-        1 in the paper; positive.
-
-    Notes
-    -----
-    The sweep goes down through the breakpoints v_j (b_j leaves 0) and v_j - upper (b_j reaches its bound),
-    the latter first among equals. The candidate γ of an interval solves the problem as soon as it is not
-    below the interval's lower end; the other conditions of Subroutine 5 hold by the order of the sweep.
-    Testing only this one cannot miss the solution through rounding.
-    """
-    top, n_positive = np.empty(m), 0
-    for r in range(m):
-        if v[r] > 0:
-            top[n_positive] = v[r]
-            n_positive += 1
-    top = sorted_falling(top, n_positive)
-    n_upper = 0  # at the bound: top[:n_upper]
-    n_free = 0  # inside (0, upper): the n_free entries that follow
-    total = 0.0  # their sum
-    while True:
-        enter = n_upper + n_free
-        next_enter = np.float64(top[enter]) if enter < n_positive else 0.0
-        next_leave = top[n_upper] - upper if n_free > 0 else 0.0
-        breakpoint = max(next_enter, next_leave, 0.0)
-        if (upper * n_upper + total) / (n_free + slope) >= breakpoint:
-            break
-        if n_free > 0 and next_leave >= next_enter:
-            total -= top[n_upper]
-            n_upper += 1
-            n_free -= 1
-        else:
-            total += top[enter]
-            n_free += 1
-    # Large terms may have cancelled in the running sum: usually one Newton step removes the rounding error.
-    gamma = (upper * n_upper + total) / (n_free + slope)
-    return threshold_newton(v, m, upper, UNBOUNDED, slope, 0.0, 0.0, upper * m / slope, gamma)

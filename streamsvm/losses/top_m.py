@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.kernels.candidates import beats
 from streamsvm.kernels.jit import allocating, inlined
-from streamsvm.losses.largest_slacks import find_newton, make_kernels_of_largest
-from streamsvm.losses.simplex import partition
+from streamsvm.kernels.random import GAMMA, mix
+from streamsvm.kernels.simd import LANES
+from streamsvm.losses.largest_slacks import make_kernels_of_largest
 
 
 @inlined
@@ -24,15 +24,17 @@ def number_of_slacks(problem):
 
 
 @allocating
-def _sum_of_largest_slacks(y, scratch, m, most):
-    """The sum of the largest `most` slacks of the `m` candidates, if they are positive."""
-    slacks = np.empty(m)
-    begin, end, step, total = 0, 0, 0, 0.0
-    for r in range(m):
-        slack = 1.0 - (np.float64(scratch.scores[y]) - scratch.scores[scratch.ids[r]])
-        if not slack <= 0.0:
-            slacks[end] = slack
-            end += 1
+def _sum_of_largest_slacks(row, n, scratch, most):
+    """The sum of the largest `most` slacks, if they are positive, by partitions around pivots."""
+    L = LANES
+    slacks, begin, end, step, total = np.empty(n * L), 0, 0, 0, 0.0
+    for r in range(n):
+        c = scratch.vectors[r]
+        for j in range(L):
+            slack = 1.0 - (row.own_score - np.float64(scratch.scores[c + j]))
+            if not slack <= 0.0:
+                slacks[end] = slack
+                end += 1
     while begin < end and most > 0:
         step += 1
         split, part = partition(slacks, begin, end, step)
@@ -46,11 +48,27 @@ def _sum_of_largest_slacks(y, scratch, m, most):
 
 
 @inlined
-def _loss(y, best, problem, scratch, m):
-    """The mean of the largest slacks, of which the `m` candidates have all that are positive."""
+def partition(u, begin, end, step):
+    """Move a pivot to ``u[begin]``, then the entries that are not smaller; return their end and their sum.
+
+    Pivots are functions of the step alone, so that runs repeat.
+    """
+    at = begin + np.int64(mix(np.uint64(step) * GAMMA) % np.uint64(end - begin))
+    u[begin], u[at] = u[at], u[begin]
+    part, split = u[begin], begin + 1
+    for r in range(begin + 1, end):
+        if u[r] >= u[begin]:
+            u[split], u[r] = u[r], u[split]
+            part += u[split]
+            split += 1
+    return split, part
+
+
+@inlined
+def _loss(row, n, problem, scratch):
+    """The mean of the largest slacks."""
     several = number_of_slacks(problem)
-    total = _sum_of_largest_slacks(y, scratch, m, several)
-    return total / several, beats(best, y, scratch.scores)
+    return _sum_of_largest_slacks(row, n, scratch, several) / several
 
 
 @inlined
@@ -58,6 +76,4 @@ def _bounds(C, problem):
     return C / number_of_slacks(problem), C
 
 
-KERNELS = {
-    "top-m": make_kernels_of_largest("top_m", _loss, _bounds, find_newton, has_two_bounds=True),
-}
+KERNELS = {"top-m": make_kernels_of_largest("top_m", _loss, _bounds, has_two_bounds=True)}

@@ -17,142 +17,94 @@ With costs C(y, j) of its own each class has another U and ρ: b_j = clip((u_j -
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
-from streamsvm.kernels.candidates import add_candidates_above, beats
-from streamsvm.kernels.class_pairs import cost_of
+from streamsvm.kernels.class_pairs import cost_lanes
 from streamsvm.kernels.duals import clip_duals
 from streamsvm.kernels.frame import Kernels, make_kernels
 from streamsvm.kernels.jit import inlined
+from streamsvm.kernels.simd import LANES, above, load_like, maximum, minimum, select, store, sum_lanes, zeros
 from streamsvm.losses.hinges import HINGE, SMOOTH_HINGE, SQUARED_HINGE, Hinge
-from streamsvm.losses.shark import greedy_coordinates
-from streamsvm.losses.threshold import threshold, threshold_of_each, threshold_sorted
-
-_NEWTON, _SORTED, _SHARK = range(3)
+from streamsvm.losses.threshold import UNBOUNDED, threshold_newton, threshold_of_each
 
 
 @inlined
-def _clip_each(pairs, gamma, m, scratch):
-    """Replace u of the `m` candidates by clip((u - γ) / (1 + ρ), 0, U), each with its own ρ and U."""
-    for r in range(m):
-        step = (scratch.v[r] - gamma) / pairs.curvatures[r]
-        scratch.v[r] = min(max(step, 0.0), pairs.uppers[r])
+def find_newton(v, m, upper, slope, guess):
+    """γ with Σ clip(v_j - γ, 0, upper) = slope γ."""
+    return threshold_newton(v, m, upper, UNBOUNDED, slope, 0.0, 0.0, upper * m / slope, guess)
 
 
-def _make(name: str, hinge: Hinge) -> Kernels:
-    value, curvature, upper_of = hinge.value, hinge.curvature, hinge.upper
+def make(name: str, hinge: Hinge, find_threshold: Any = find_newton) -> Kernels:
+    """The kernels with a form of the hinge; `find_threshold` as `find_newton`."""
+    value, terms, curvature, upper_of = hinge
 
-    def add_terms(y, inverse, shrink, problem, pairs, coupled, scratch, begin, end):
-        """Write v of the candidates `begin` to `end`; return their loss, and whether one beats class `y`.
+    def write_v(row, n, inverse, shrink, problem, pairs, scratch):
+        """Write v, -infinity in lanes without a dual; return the loss."""
+        zero, L = zeros(), LANES
+        loss, coupled = zero, row.old_sum / row.n_own
+        for r in range(n):
+            c = scratch.vectors[r]
+            slack = 1.0 - problem.margin * (row.own_score - load_like(scratch.scores, c, zero))
+            v = (slack * inverse + (load_like(scratch.old, c, zero) + coupled)) * shrink
+            store(scratch.v, r * L, v)
+            losses = value(slack, problem)
+            if pairs is not None:
+                losses = losses * cost_lanes(row, c, pairs, scratch, zero)
+            loss = loss + losses
+        return sum_lanes(loss)
 
-        `coupled` is what the duals of other classes add to u.
-        """
-        scores, ids, before, v = scratch.scores, scratch.ids, scratch.before, scratch.v
-        own = np.float64(scores[y])
-        loss, is_wrong = 0.0, False
-        for r in range(begin, end):
-            slack = 1.0 - problem.margin * (own - scores[ids[r]])
-            v[r] = (slack * inverse + (before[r] + coupled)) * shrink
-            cost = 1.0 if pairs is None else cost_of(y, ids[r], None, pairs)
-            loss += cost * value(slack, problem)
-            is_wrong |= beats(ids[r], y, scores)
-        return loss, is_wrong
+    write_v = inlined(write_v, name=f"{name}_write_v")
 
-    add_terms = inlined(add_terms, name=f"{name}_add_terms")
-
-    def threshold_with_costs(y, inverse, C, problem, pairs, m, guess, scratch):
-        """γ in units of u, and the bounds and curvatures of the `m` candidates, whose u are written."""
-        for r in range(m):
-            cost = C * pairs.costs[y, scratch.ids[r]]
-            pairs.uppers[r] = upper_of(cost) if cost > 0.0 else 0.0
-            pairs.curvatures[r] = 1.0 + (curvature(cost, problem) * inverse if cost > 0.0 else 0.0)
-        return threshold_of_each(scratch.v, pairs.curvatures, pairs.uppers, m, guess)
-
-    threshold_with_costs = inlined(threshold_with_costs, name=f"{name}_threshold_with_costs")
-
-    def solve_with_costs(y, norm2, C, problem, pairs, n_old, old_sum, n_vectors, scratch):
-        """As `solve`, in units of u."""
-        inverse = 1.0 / (problem.margin * problem.margin * norm2)
-        loss, is_wrong = add_terms(y, inverse, 1.0, problem, pairs, old_sum, scratch, 0, n_old)
-        gamma = threshold_with_costs(y, inverse, C, problem, pairs, n_old, old_sum, scratch)
-        limit = scratch.scores[y] + (min(gamma - old_sum, 0.0) / inverse - 1.0) / problem.margin
-        m, n_vectors = add_candidates_above(limit, problem, scratch, n_old, n_vectors)
-        more_loss, more_wrong = add_terms(y, inverse, 1.0, problem, pairs, old_sum, scratch, n_old, m)
-        gamma = threshold_with_costs(y, inverse, C, problem, pairs, m, gamma, scratch)
-        _clip_each(pairs, gamma, m, scratch)
-        return m, n_vectors, loss + more_loss, is_wrong | more_wrong
+    def solve_with_costs(row, n, inverse, problem, pairs, scratch):
+        """As `solve`, where each dual has a bound and a curvature of its own; return the loss and γ."""
+        zero, L = zeros(), LANES
+        loss = write_v(row, n, inverse, 1.0, problem, pairs, scratch)
+        for r in range(n):
+            cost = row.C * cost_lanes(row, scratch.vectors[r], pairs, scratch, zero)
+            counts = above(cost, 0.0)
+            store(scratch.upper, r * L, select(counts, upper_of(cost), 0.0))
+            store(scratch.curvature, r * L, 1.0 + select(counts, curvature(cost, problem) * inverse, 0.0))
+        gamma = threshold_of_each(scratch.v, scratch.curvature, scratch.upper, n * L, row.old_sum)
+        for r in range(n):
+            b = (load_like(scratch.v, r * L, zero) - gamma) / load_like(scratch.curvature, r * L, zero)
+            store(scratch.v, r * L, minimum(load_like(scratch.upper, r * L, zero), maximum(0.0, b)))
+        return loss, gamma
 
     solve_with_costs = inlined(solve_with_costs, name=f"{name}_solve_with_costs")
 
-    def solve(y, norm2, C, problem, pairs, own, n_old, old_sum, n_vectors, scratch):
-        """Wang & Scott (2021), Algorithm 1, without the classes whose dual stays 0.
+    def solve(row, n, problem, pairs, scratch):
+        """Wang & Scott (2021), Algorithm 1.
 
-        A class with b_j = 0 keeps it unless u_j > (1 + ρ)γ, and γ is not below the solution γ' for the
-        classes with b_j > 0 alone. So the candidates are the classes with b_j > 0, and those with a score
-        above the point at which u_j = min((1 + ρ)γ', Σb): this bound admits every class with positive loss.
+        A class with b_j = 0 keeps it unless u_j > (1 + ρ)γ, and γ is not below the solution γ' for some of
+        the classes, among them all with b_j > 0. So others have a score above the point at which u_j =
+        min((1 + ρ)γ', κΣb): this bound admits every class with positive loss.
         """
+        inverse, least = 1.0 / (problem.margin * problem.margin * row.norm2), 0.0
         if pairs is not None and len(pairs.costs) > 0:
-            return solve_with_costs(y, norm2, C, problem, pairs, n_old, old_sum, n_vectors, scratch)
-        margin, v = problem.margin, scratch.v
-        coupling = 1.0 if own is None else 1.0 / (own.end - own.begin)
-        coupled = coupling * old_sum
-        inverse = 1.0 / (margin * margin * norm2)
-        slope = 1.0 + curvature(C, problem) * inverse
-        shrink, upper = 1.0 / slope, upper_of(C)
-        loss, is_wrong = add_terms(y, inverse, shrink, problem, pairs, coupled, scratch, 0, n_old)
-        gamma, limit = 0.0, -np.inf
-        if problem.solver == _NEWTON:
-            gamma = threshold(v, n_old, upper, slope / coupling, coupled * shrink)
-            fall = min(slope * gamma - coupled, 0.0)
-            limit = scratch.scores[y] + (fall / inverse - 1.0) / margin
-        m, n_vectors = add_candidates_above(limit, problem, scratch, n_old, n_vectors)
-        more_loss, more_wrong = add_terms(y, inverse, shrink, problem, pairs, coupled, scratch, n_old, m)
-        if problem.solver == _SORTED:
-            gamma = threshold_sorted(v, m, upper, slope)
-        elif problem.solver == _NEWTON and m > n_old:
-            gamma = threshold(v, m, upper, slope / coupling, gamma)
-        if problem.solver == _SHARK:
-            greedy_coordinates(y, 1.0 / inverse, C, problem, m, scratch)
+            loss, gamma = solve_with_costs(row, n, inverse, problem, pairs, scratch)
+            least = min(gamma - row.old_sum, 0.0)
         else:
-            clip_duals(v, m, gamma, upper)
-        return m, n_vectors, loss + more_loss, is_wrong | more_wrong
+            growth, upper = 1.0 + curvature(row.C, problem) * inverse, upper_of(row.C)
+            slope, m = growth * row.n_own, n * LANES
+            loss = write_v(row, n, inverse, 1.0 / growth, problem, pairs, scratch)
+            gamma = find_threshold(scratch.v, m, upper, slope, row.old_sum / slope)
+            clip_duals(scratch.v, m, gamma, upper)
+            least = min(growth * gamma - row.old_sum / row.n_own, 0.0)
+        return loss, row.own_score + (least / inverse - 1.0) / problem.margin
 
-    def solve_restricted(y, norm2, C, problem, pairs, own, m, old_sum, scratch):
-        inverse = 1.0 / (problem.margin * problem.margin * norm2)
-        if pairs is not None and len(pairs.costs) > 0:
-            add_terms(y, inverse, 1.0, problem, pairs, old_sum, scratch, 0, m)
-            gamma = threshold_with_costs(y, inverse, C, problem, pairs, m, old_sum, scratch)
-            _clip_each(pairs, gamma, m, scratch)
-            return
-        coupling = 1.0 if own is None else 1.0 / (own.end - own.begin)
-        slope, upper = 1.0 + curvature(C, problem) * inverse, upper_of(C)
-        if problem.solver == _SHARK:
-            greedy_coordinates(y, 1.0 / inverse, C, problem, m, scratch)
-            return
-        add_terms(y, inverse, 1.0 / slope, problem, pairs, coupling * old_sum, scratch, 0, m)
-        if problem.solver == _SORTED:
-            gamma = threshold_sorted(scratch.v, m, upper, slope)
-        else:
-            gamma = threshold(scratch.v, m, upper, slope / coupling, coupling * old_sum / slope)
-        clip_duals(scratch.v, m, gamma, upper)
-
-    def add_losses(y, problem, pairs, own, n_vectors, scratch):
-        limit = scratch.scores[y] - 1.0 / problem.margin
-        m, n_vectors = add_candidates_above(limit, problem, scratch, 0, n_vectors)
-        loss, is_wrong = add_terms(y, 1.0, 1.0, problem, pairs, 0.0, scratch, 0, m)
-        return n_vectors, loss, is_wrong
+    def measure(row, n, problem, pairs, scratch):
+        return write_v(row, n, 1.0, 1.0, problem, pairs, scratch)
 
     return make_kernels(
         name,
         solve=inlined(solve, name=f"{name}_solve"),
-        solve_restricted=inlined(solve_restricted, name=f"{name}_solve_restricted"),
-        add_losses=inlined(add_losses, name=f"{name}_add_losses"),
-        dual_term=hinge.dual_term,
+        measure=inlined(measure, name=f"{name}_measure"),
+        terms=terms,
     )
 
 
 KERNELS = {
-    "ww": _make("ww", HINGE),
-    "ww2": _make("ww2", SQUARED_HINGE),
-    "wws": _make("wws", SMOOTH_HINGE),
+    "ww": make("ww", HINGE),
+    "ww2": make("ww2", SQUARED_HINGE),
+    "wws": make("wws", SMOOTH_HINGE),
 }

@@ -61,14 +61,9 @@ class TrainingCosts:
             if settings.costs_as != MARGINS:
                 costs = np.ones((k, columns))
                 costs[:, :k] = table
-        return ClassPairs(
-            shifts=shifts,
-            costs=costs,
-            own_costs=np.zeros(0) if own_costs is None else own_costs,
-            **{name: getattr(self.tree, name, _NO_NODES) for name in _TREE_ARRAYS},
-            curvatures=np.zeros(columns),
-            uppers=np.zeros(columns),
-        )
+        own_costs = np.zeros(0) if own_costs is None else np.pad(own_costs, (0, columns - len(own_costs)))
+        nodes = {name: getattr(self.tree, name, _NO_NODES) for name in _TREE_ARRAYS}
+        return ClassPairs(shifts=shifts, costs=costs, own_costs=own_costs, **nodes)
 
     def row_factors(self, settings: Settings) -> np.ndarray | None:
         """Return the factor of each class by which the costs of its rows are multiplied, if there are any."""

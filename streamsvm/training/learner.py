@@ -14,7 +14,6 @@ import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Option, PlanError, Remedy
-from streamsvm.kernels.candidates import Scratch
 from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import DualBuffer, Duals, NewDuals, OldDuals, drop_zeros
@@ -23,6 +22,7 @@ from streamsvm.kernels.jit import is_compiled
 from streamsvm.kernels.label_sets import LabelSets
 from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.random import permutation
+from streamsvm.kernels.scratch import Scratch
 from streamsvm.kernels.sum_rows import mark
 from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, N_TALLIES, VISITED
 from streamsvm.kernels.update import mark_rows_dirty
@@ -83,8 +83,7 @@ class Learner:
     ) -> None:
         self.pairs = pairs
         self.loss = settings.trained_loss
-        self._kernels = self.loss.common_kernels if common_dual else self.loss.kernels
-        self._visit_kernel = self._kernels.visits.get(settings.solver, self._kernels.visit)
+        self._kernels = self.loss.common_kernels if common_dual else self.loss.kernels_of(settings.solver)
         self._tie_tolerance = _TIE_TOLERANCE if common_dual else 0.0
         self.storage = storage
         self.dual_buffer = dual_buffer
@@ -140,7 +139,7 @@ class Learner:
 
     @property
     def is_compiled(self) -> bool:
-        return is_compiled(self._visit_kernel)
+        return is_compiled(self._kernels.visit)
 
     def learn(
         self,
@@ -296,7 +295,7 @@ class Learner:
         return weights._replace(average_delta=weights.average_delta[:0], time_unit=np.inf)
 
     def _visit(self, rows: Rows, order: np.ndarray, begin: int, end: int, old: OldDuals) -> int:
-        return self._visit_kernel(
+        return self._kernels.visit(
             rows, order, begin, end, self.problem, self.moved_weights(), Duals(old, self.dual_buffer),
             self.scratch, self.tally, self.storage.sparse_rows, self.pairs, label_sets(rows),
         )  # fmt: skip
@@ -355,11 +354,11 @@ def problem_of(settings: Settings, n_classes: int) -> Problem:
     return Problem(
         n_classes,
         settings.margin,
-        get_loss(settings.loss).solvers.index(settings.solver),
         smooth=settings.smooth or 0.0,
         top=settings.top or 1,
         temperature=settings.temperature or 1.0,
         solver_tol=settings.solver_tol or 0.0,
+        solver=get_loss(settings.loss).solvers.index(settings.solver),
     )
 
 

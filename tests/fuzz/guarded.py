@@ -121,9 +121,9 @@ def check_chains(side: str) -> None:
     from streamsvm.chains.kernels import decode_groups
     from streamsvm.data.memory_plan import dual_id_dtype
     from streamsvm.data.rows import Rows
-    from streamsvm.kernels.candidates import Scratch
     from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals
     from streamsvm.kernels.frame import Problem
+    from streamsvm.kernels.scratch import Scratch
     from streamsvm.kernels.tally import N_TALLIES
     from streamsvm.kernels.weights import Weights, padded_classes
     from streamsvm.losses import LOSSES
@@ -160,13 +160,13 @@ def check_chains(side: str) -> None:
         ints = [np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(2, np.int64)]
         new = guard(side, DualBuffer(np.empty(size, ids.dtype), np.empty(size, dtype), *ints))
         scratch, tally = guard(side, Scratch.create(K, dtype)), guarded(np.zeros(N_TALLIES), side)
-        order, problem = guarded(np.arange(n), side), Problem(k, 1.0, loss.solvers.index(solver))
+        order, problem = guarded(np.arange(n), side), Problem(k, 1.0, solver=loss.solvers.index(solver))
         with np.errstate(all="ignore"):
             duals = Duals(old, new)
-            visit = loss.kernels.visits.get(solver, loss.visit)
+            visit = loss.kernels_of(solver).visit
             assert visit(rows, order, 0, n, problem, weights, duals, scratch, tally, None, None, None) == n
             tallies = guarded(np.zeros((2, N_TALLIES)), side)
-            loss.loss_rows(rows, problem, weights, 0.5, scratch, tallies, None, None, None)
+            loss.kernels.loss_rows(rows, problem, weights, 0.5, scratch, tallies, None, None, None)
             scores, best = guarded(rng.normal(size=(n, k)), side), guarded(np.empty(n, np.int64), side)
             decode_groups(scores, guarded(rng.normal(size=(k, k)), side), rows.qid, best)
 
@@ -179,10 +179,10 @@ def check_engine(side: str, everything: bool = False) -> None:
     """
     from streamsvm.data.memory_plan import dual_id_dtype
     from streamsvm.data.rows import Rows
-    from streamsvm.kernels.candidates import Scratch
     from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals, drop_zeros, repeats_class
     from streamsvm.kernels.frame import Problem
     from streamsvm.kernels.score import score_rows
+    from streamsvm.kernels.scratch import Scratch
     from streamsvm.kernels.sparse_coef import are_sorted_rows, compress_rows, score_sparse_rows
     from streamsvm.kernels.tally import N_TALLIES
     from streamsvm.kernels.weights import Weights, padded_classes
@@ -253,11 +253,11 @@ def check_engine(side: str, everything: bool = False) -> None:
                     guarded(np.zeros(N_TALLIES), side),
                 )
                 order = guarded(rng.permutation(n), side)
-                problem = Problem(k, loss.margins[0], solver)
+                problem, kernels = Problem(k, loss.margins[0]), loss.kernels_of(loss.solvers[solver])
                 with np.errstate(all="ignore"):
                     duals = Duals(old, new)
                     assert (
-                        loss.visit(
+                        kernels.visit(
                             visited, order, 0, n, problem, weights, duals, scratch, tally, None, pairs, sets
                         )
                         == n
@@ -265,12 +265,12 @@ def check_engine(side: str, everything: bool = False) -> None:
                     used = new.counts[: new.used[1]]
                     active = guarded(np.flatnonzero(used), side)
                     begins = guarded(np.cumsum(used, dtype=np.int64) - used, side)
-                    if loss.revisit is not None:
-                        loss.revisit(
+                    if kernels.revisit is not None:
+                        kernels.revisit(
                             visited, active, begins, problem, weights, new, scratch, tally, None, pairs, sets
                         )
                     drop_zeros(new)
-                    loss.loss_rows(
+                    kernels.loss_rows(
                         visited, problem, weights, 0.5, scratch, np.zeros((2, N_TALLIES)), None, pairs, sets
                     )
                 weights.current[...] = rng.normal(size=(d, columns))

@@ -15,11 +15,11 @@ from reference_blocks import by_breakpoints, logistic_block
 
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.candidates import Scratch
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import Duals, OldDuals
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.label_sets import LabelSets
+from streamsvm.kernels.scratch import Scratch
 from streamsvm.kernels.tally import N_TALLIES
 from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.losses import LOSSES
@@ -121,10 +121,10 @@ def exact_duals(loss: str, block: Block) -> Any:
 # -- the solution of the kernels -------------------------------------------------------------------
 
 
-def visit(loss: str, block: Block, solver: int = 0) -> np.ndarray:
+def visit(loss: str, block: Block, solver: str) -> np.ndarray:
     """The new duals after a visit of a row whose only value is 1, so that its scores are the weights.
 
-    What the kernel takes for ‖x‖² is a number of its own. `solver` is a position in the loss's solvers.
+    What the kernel takes for ‖x‖² is a number of its own.
     """
     known, k = LOSSES[loss], len(block.own)
     y = int(np.argmax(block.own)) if block.own.any() else -1
@@ -148,8 +148,8 @@ def visit(loss: str, block: Block, solver: int = 0) -> np.ndarray:
         np.ones(1), np.zeros(1, np.int32), np.arange(2), np.array([y], np.int32), np.array([block.q]),
         np.array([block.C]),
     )  # fmt: skip
-    known.visit(
-        rows, zero, 0, 1, Problem(k, block.margin, solver, block.smooth, block.top),
+    known.kernels_of(solver).visit(
+        rows, zero, 0, 1, Problem(k, block.margin, block.smooth, block.top),
         Weights.create(current, current[:0], 1.0), Duals(old, new), Scratch.create(current.shape[1], F64),
         np.zeros(N_TALLIES), None, pairs, sets,
     )  # fmt: skip
@@ -167,11 +167,13 @@ def pairs_of(block: Block, y: int, columns: int, *, own_dual: bool) -> ClassPair
         shifts = np.zeros((k, columns))
         shifts[y, :k] = np.where(block.own, 0, (block.margins - 1) / block.margin)
     if block.costs is not None:
-        own_costs = np.where(block.own, block.costs, 1.0) if own_dual else own_costs
+        if own_dual:
+            own_costs = np.ones(columns)
+            own_costs[:k] = np.where(block.own, block.costs, 1.0)
         if not np.all(block.costs[~block.own] == 1):
             costs = np.ones((k, columns))
             costs[y, :k] = block.costs
-    return ClassPairs(shifts, costs, own_costs, *[nodes] * 6, np.zeros(columns), np.zeros(columns))
+    return ClassPairs(shifts, costs, own_costs, *[nodes] * 6)
 
 
 # -- random problems -------------------------------------------------------------------------------

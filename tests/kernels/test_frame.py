@@ -11,10 +11,10 @@ from small_problem import EXACT, FORMULATIONS, PARAMETERS
 
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.candidates import Scratch
 from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals, drop_zeros
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.random import permutation
+from streamsvm.kernels.scratch import Scratch
 from streamsvm.kernels.tally import (
     CLOCK,
     CORRECT,
@@ -66,8 +66,8 @@ class Fixture:
 
     def __init__(self, loss: str, margin: float = 1.0, solver: str | None = None, *, empty: int = 1) -> None:
         self.loss, self.plain = LOSSES[loss], reference.LOSSES[loss](margin, **PARAMETERS.get(loss, {}))
-        number = self.loss.solvers.index(solver or self.loss.solvers[0])
-        self.problem = Problem(self.k, margin, number, **PARAMETERS.get(loss, {}))
+        self.kernels = self.loss.kernels_of(solver or self.loss.solvers[0])
+        self.problem = Problem(self.k, margin, **PARAMETERS.get(loss, {}))
         X, self.labels = make_problem(self.n, self.d, self.k, seed=3, empty=empty)
         self.dense = X.toarray().astype(float)
         self.cost = np.random.default_rng(0).uniform(0.1, 0.5, self.n)
@@ -87,7 +87,7 @@ class Fixture:
         return weights[:, : self.k] + weights[:, self.k : columns].sum(axis=1, keepdims=True) / self.k
 
     def visit(self, order: np.ndarray, begin: int, old: OldDuals, new: DualBuffer, tally: np.ndarray) -> int:
-        return self.loss.visit(
+        return self.kernels.visit(
             self.rows, order, begin, self.n, self.problem, self.weights, Duals(old, new), self.scratch, tally,
             None, None, None,
         )  # fmt: skip
@@ -160,7 +160,7 @@ def test_visits_that_are_not_exact_leave_feasible_duals_and_their_weights(
         assert_duals_of_weights(fixture, dense_duals(old, k, fixture.cost), tally)
     counts = buffer.counts[: buffer.used[1]]
     for _ in range(2):
-        fixture.loss.revisit(
+        fixture.kernels.revisit(
             fixture.rows, np.flatnonzero(counts), np.cumsum(counts, dtype=np.int64) - counts, fixture.problem,
             fixture.weights, buffer, fixture.scratch, tally, None, None, None,
         )  # fmt: skip
@@ -178,7 +178,7 @@ def assert_duals_of_weights(fixture: Fixture, B: np.ndarray, tally: np.ndarray) 
 
 @pytest.mark.parametrize(
     ("loss", "margin", "solver"),
-    few((case for case in FORMULATIONS if LOSSES[case[0]].revisit is not None), "ww", "cs", "ovr2"),
+    few((case for case in FORMULATIONS if LOSSES[case[0]].kernels.revisit is not None), "ww", "cs", "ovr2"),
 )
 def test_revisits_equal_plain_numpy(loss: str, margin: float, solver: str) -> None:
     """Each over the classes that have duals in the buffer, which then holds the new ones."""
@@ -190,7 +190,7 @@ def test_revisits_equal_plain_numpy(loss: str, margin: float, solver: str) -> No
     counts = buffer.counts[: buffer.used[1]]
     starts, active = np.cumsum(counts, dtype=np.int64) - counts, np.flatnonzero(counts)
     for _ in range(2):
-        LOSSES[loss].revisit(
+        fixture.kernels.revisit(
             fixture.rows, active, starts, fixture.problem, fixture.weights, buffer, fixture.scratch, tally,
             None, None, None,
         )  # fmt: skip
@@ -240,7 +240,7 @@ def test_losses_of_the_weights_and_of_their_average_equal_plain_numpy(loss: str,
     current[:, :columns], delta[:, :columns] = np.random.default_rng(5).normal(size=(2, fixture.d, columns))
     fixture.weights.dirty[:] = 1
     tallies = np.zeros((2, N_TALLIES))
-    LOSSES[loss].loss_rows(
+    fixture.kernels.loss_rows(
         fixture.rows, fixture.problem, fixture.weights, 0.7, fixture.scratch, tallies, None, None, None
     )
     labels, cost = fixture.rows.labels, fixture.cost
@@ -251,6 +251,6 @@ def test_losses_of_the_weights_and_of_their_average_equal_plain_numpy(loss: str,
         expected = reference.primal(
             W, dense[known], labels[known], cost[known], loss, margin, **PARAMETERS.get(loss, {})
         )
-        norm2 = LOSSES[loss].norm2(fixture.weights, scale, None, k)
+        norm2 = fixture.kernels.norm2(fixture.weights, scale, None, k)
         assert norm2 == pytest.approx((W**2).sum())
         assert 0.5 * norm2 + tally[LOSS_SUM] == pytest.approx(expected)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from scipy.optimize import lsq_linear
 
 from streamsvm.kernels.jit import kernel
-from streamsvm.losses.simplex import threshold_pivot
-from streamsvm.losses.simplex import threshold_sorted as simplex_sorted
+from streamsvm.losses.published.crammer_singer import threshold_pivot
+from streamsvm.losses.published.crammer_singer import threshold_sorted as simplex_sorted
+from streamsvm.losses.published.weston_watkins import threshold_sorted as box_sorted
 from streamsvm.losses.threshold import UNBOUNDED
 from streamsvm.losses.threshold import threshold_newton as inlined_newton
-from streamsvm.losses.threshold import threshold_sorted as box_sorted
 
 TOLERANCE = 1e-10
 threshold_newton = kernel(inlined_newton.py_func)
@@ -55,7 +55,7 @@ def gamma_newton(v: np.ndarray, C: float, guess: float) -> float:
 
 
 def gamma_sorted(v: np.ndarray, C: float) -> float:
-    return box_sorted(with_room(v), len(v), C, 1.0)
+    return box_sorted(with_room(v), len(v), C, 1.0, 0.0)
 
 
 def kkt_violation(b: np.ndarray, v: np.ndarray, C: float) -> float:

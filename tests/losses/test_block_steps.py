@@ -17,9 +17,9 @@ from small_problem import EXACT
 
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.candidates import Scratch
 from streamsvm.kernels.duals import Duals, OldDuals
 from streamsvm.kernels.frame import Problem
+from streamsvm.kernels.scratch import Scratch
 from streamsvm.kernels.tally import DUAL_SUM, N_TALLIES
 from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.losses import ROW_LOSSES as LOSSES
@@ -112,9 +112,9 @@ def visit(
     rows = Rows(
         value, np.arange(n, dtype=np.int32), np.arange(n + 1), blocks.y.astype(np.int32), blocks.q, blocks.C
     )
-    problem = Problem(k, loss.margin, LOSSES[name].solvers.index(solver), loss.smooth, loss.top)
+    problem = Problem(k, loss.margin, loss.smooth, loss.top)
     tally = np.zeros(N_TALLIES)
-    LOSSES[name].visit(
+    LOSSES[name].kernels_of(solver).visit(
         rows, np.arange(n), 0, n, problem, Weights.create(current, current[:0], 1.0), Duals(old, new),
         Scratch.create(current.shape[1], F64), tally, None, None, None,
     )  # fmt: skip

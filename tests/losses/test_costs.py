@@ -326,7 +326,9 @@ def test_costs_of_1_change_nothing(loss: str, margin: float) -> None:
 
 @pytest.mark.parametrize(("loss", "margin"), formulations("label_sets"))
 def test_sets_of_one_label_change_nothing(loss: str, margin: float) -> None:
+    """But for rounding: these are other kernels."""
     X, labels = problem()
     sets = fit_sets(X, np.eye(5, dtype=bool)[labels], 0.5, loss, margin=margin, passes=3, tol=None)
     settings = {**exactly(loss), "passes": 3, "tol": None}
-    assert bits_of(sets) == bits_of(fit(X, labels, loss=loss, margin=margin, C=0.5, **settings))
+    plain = fit(X, labels, loss=loss, margin=margin, C=0.5, **settings)
+    np.testing.assert_allclose(sets.coef_, plain.coef_, rtol=1e-9, atol=1e-12)

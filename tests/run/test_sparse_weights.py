@@ -19,7 +19,7 @@ from streamsvm import fit, load_model
 from streamsvm.base.format import SPARSE_WEIGHTS_MAGIC
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Interrupted, PlanError, RunError
-from streamsvm.kernels.candidates import Scratch, mark_class
+from streamsvm.kernels.scratch import Scratch, mark_class
 from streamsvm.kernels.sparse_rows import update_sparse_rows
 from streamsvm.losses import ROW_LOSSES as LOSSES
 from streamsvm.run.append_log import AppendLog, LogEnd
@@ -41,7 +41,7 @@ def mark(c, scratch, n_vectors):
 
 @numba.njit
 def update(sparse_rows, scratch, n_vectors, rate):
-    update_sparse_rows(sparse_rows, 0, scratch, n_vectors, rate)
+    update_sparse_rows(sparse_rows, 0, scratch.delta, scratch.vectors, n_vectors, rate)
 
 
 # Losses that share all but a root or a clip with one that is always tested; each compiles for half a minute.
@@ -241,7 +241,7 @@ def test_rows_grow_move_fill_and_are_restored(tmp_path: Path, average: bool) -> 
         expected[1, row] += rate * added
         update(storage.sparse_rows, scratch, n_vectors, rate)
         scratch.delta[:] = 0
-        scratch.candidates[:] = 0
+        scratch.lanes[:] = 0
     if not average:
         expected[1] = 0
     np.testing.assert_allclose(weights_of(storage), expected, rtol=0, atol=1e-5)

@@ -116,7 +116,7 @@ def test_training_equals_a_replay_in_numpy(
                     replay.visit(i)
                 n += 1
                 curve[n] = correct / n
-            revisited = rows if LOSSES[loss].revisit is not None else []
+            revisited = rows if LOSSES[loss].kernels.revisit is not None else []
             active = [i for i in revisited if replay.B[i].any()]
             among = replay.B > 1e-14  # not what rounding left of a dual
             for inner in range(1, inner_passes + 1):

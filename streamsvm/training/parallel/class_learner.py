@@ -16,12 +16,12 @@ import numpy as np
 
 from streamsvm.base.threads import Threads
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.candidates import Scratch
 from streamsvm.kernels.centre import centre
 from streamsvm.kernels.dual_lists import by_group, by_row, of_rows
 from streamsvm.kernels.duals import NewDuals, OldDuals, RowDuals
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.memory import own_lines
+from streamsvm.kernels.scratch import Scratch
 from streamsvm.kernels.tally import CLOCK, DUAL_DELTA, DUAL_SUM, EMPTY, N_TALLIES, UNWEIGHTED, VISITED
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import sums_of_squares

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.candidates import Scratch
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals, RowDuals
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.label_sets import LabelSets
+from streamsvm.kernels.scratch import Scratch
 from streamsvm.kernels.weights import Weights
 from streamsvm.losses.base import Loss
 from streamsvm.settings.fit import Settings
@@ -38,12 +38,11 @@ class Visitor:
         buffer: DualBuffer,
         pairs: ClassPairs | None = None,
     ) -> None:
-        kernels = loss.kernels
-        self._visit = kernels.visits.get(settings.solver, kernels.visit)
-        self._revisit = kernels.revisit
+        kernels = loss.kernels_of(settings.solver)
+        self._visit, self._revisit = kernels.visit, kernels.revisit
         self.scratch = Scratch.create(columns, np.dtype(settings.dtype))
         self._buffer = buffer
-        self.pairs = None if pairs is None else pairs.with_own_space()
+        self.pairs = pairs
         self._inner_passes = None
         if settings.inner_passes != 0 and kernels.revisit is not None:
             self._inner_passes = InnerPasses(settings.inner_passes, settings.seed)

@@ -10,9 +10,9 @@ from fuzz.workplace import folder
 
 from streamsvm.base import durable
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.candidates import Scratch
 from streamsvm.kernels.duals import Duals
 from streamsvm.kernels.frame import Problem
+from streamsvm.kernels.scratch import Scratch
 from streamsvm.kernels.tally import N_TALLIES
 from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.losses import get_loss
@@ -96,8 +96,8 @@ def _visit(visit: tuple[list[int], int, int, float], weights: Weights, tally: np
     )
     scratch = Scratch.create(padded_classes(n_classes, dtype), dtype)
     buffer = new_buffer(0, 0, dtype, NO_IDS)
-    get_loss("ww").visit(
-        rows, np.arange(1), 0, 1, Problem(n_classes, 1.0, 0), weights,
+    get_loss("ww").kernels.visit(
+        rows, np.arange(1), 0, 1, Problem(n_classes, 1.0), weights,
         Duals(MemoryDuals(buffer.values.dtype, buffer.ids.dtype).segment(0, 1), buffer), scratch, tally, None,
         None, None,
     )  # fmt: skip

@@ -10,27 +10,25 @@ results are feasible, and except for `oeg`, and `bisection` near the optimum, th
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from streamsvm.kernels.frame import ALL, Kernels, make_kernels
 from streamsvm.kernels.jit import allocating, inlined, kernel
-from streamsvm.kernels.random import GAMMA, mix
+from streamsvm.kernels.simd import LANES, LOG_LANES
 from streamsvm.kernels.sorting import sorted_falling
-from streamsvm.losses.base import ON_SIMPLEX
+from streamsvm.losses.crammer_singer import make, make_squared
+from streamsvm.losses.crammer_singer import measure as measure_loss
+from streamsvm.losses.largest_slacks import least_theta
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
+from streamsvm.losses.top_m import partition
 
-NEWTON, SORTED, PIVOT, BISECTION, SMO, FRANK_WOLFE, BCPL, OEG = range(len(ON_SIMPLEX))
-
-_MOST_STEPS = 10  # of SMO, for each candidate
+_STEPS = 10  # of SMO, at most, for each class
 _LEAST_SHARE = 1e-12  # of C, for BCPL and OEG: from 0 they could not rise
 
 
 # -- exact solvers, for d and θ as in `streamsvm.losses.largest_slacks` ----------------------------
-
-
-@inlined
-def least_theta(most, slope, u_top):
-    """A lower bound of θ where duals have none: the largest of them, -θ, is at most their sum."""
-    return -min(most, u_top * slope / (1.0 + slope))
 
 
 @kernel
@@ -84,11 +82,13 @@ def threshold_pivot(d, m, C, u_top):
     Arguments are those of `threshold_sorted`; the simplex includes class y, whose entry is C - u_top. Pivots
     are functions of the step alone, so that runs repeat.
     """
-    u = np.empty(m + 1)
+    u, end = np.empty(m + 1), 1
+    u[0] = C - u_top
     for r in range(m):
-        u[r] = d[r]
-    u[m] = C - u_top
-    begin, end, step = 0, m + 1, 0
+        if d[r] > -np.inf:
+            u[end] = d[r]
+            end += 1
+    begin, step = 0, 0
     total, n_free = 0.0, 0  # of the entries known to be above θ
     while begin < end:
         step += 1
@@ -102,52 +102,54 @@ def threshold_pivot(d, m, C, u_top):
     return _polished(d, m, C, 1.0, u_top, (total - C) / n_free)
 
 
-@kernel
-def partition(u, begin, end, step):
-    """Move a pivot to ``u[begin]``, then the entries that are not smaller; return their end and their sum."""
-    at = begin + np.int64(mix(np.uint64(step) * GAMMA) % np.uint64(end - begin))
-    u[begin], u[at] = u[at], u[begin]
-    part, split = u[begin], begin + 1
-    for r in range(begin + 1, end):
-        if u[r] >= u[begin]:
-            u[split], u[r] = u[r], u[split]
-            part += u[split]
-            split += 1
-    return split, part
+@inlined
+def _find_sorted(d, m, upper, most, slope, u_top, dual, problem):
+    return threshold_sorted(d, m, most, slope, u_top)
 
 
-@allocating
-def threshold_published(solver, d, m, C, u_top):
-    """θ by one of the published solvers."""
-    if solver == PIVOT:
-        return threshold_pivot(d, m, C, u_top)
-    return threshold_sorted(d, m, C, 1.0, u_top)
+@inlined
+def _find_pivot(d, m, upper, most, slope, u_top, dual, problem):
+    return threshold_pivot(d, m, most, u_top)
 
 
 # -- steps -----------------------------------------------------------------------------------------
 
 
-@allocating
-def improve_on_simplex(y, norm2, C, problem, m, old_sum, scratch):
-    """Write new duals into ``scratch.v[:m]``, by the inexact solver ``problem.solver``."""
-    b, g = np.empty(m + 1), np.empty(m + 1)  # the own class is the last
-    for r in range(m):
-        b[r] = scratch.before[r]
-        g[r] = 1.0 - (np.float64(scratch.scores[y]) - scratch.scores[scratch.ids[r]])
-    b[m], g[m] = max(C - old_sum, 0.0), 0.0
-    if problem.solver == BISECTION:
-        bisect(b, g, norm2, C, problem.solver_tol)
-    elif problem.solver == SMO:
-        move_pairs(b, g, norm2, problem.solver_tol)
-    else:
-        target = np.zeros(m + 1)
-        if problem.solver == FRANK_WOLFE:
-            target[largest(g)] = C
-        else:
-            tilt(b, g, C, problem.temperature, target)
-        move_towards(b, g, target, norm2, problem.solver == OEG)
-    for r in range(m):
-        scratch.v[r] = b[r]
+def _make(name: str, step: Any) -> Kernels:
+    """The kernels of ``step(b, g, norm2, C, problem)``, which changes b; the own class is the last."""
+
+    def improve(row, n, problem, scratch):
+        L, log_lanes, m = LANES, LOG_LANES, 0
+        positions = np.empty(n * L, np.int64)
+        for p in range(n * L):
+            scratch.v[p] = 0.0
+            if scratch.hidden[scratch.vectors[p >> log_lanes] + (p & (L - 1))] == 0.0:
+                positions[m] = p
+                m += 1
+        b, g = np.empty(m + 1), np.empty(m + 1)
+        for r in range(m):
+            c = scratch.vectors[positions[r] >> log_lanes] + (positions[r] & (L - 1))
+            b[r], g[r] = scratch.old[c], 1.0 - (row.own_score - np.float64(scratch.scores[c]))
+        b[m], g[m] = max(row.C - row.old_sum, 0.0), 0.0
+        step(b, g, row.norm2, row.C, problem)
+        for r in range(m):
+            scratch.v[positions[r]] = b[r]
+
+    improve = allocating(improve, name=f"{name}_improve")
+
+    def solve(row, n, problem, pairs, scratch):
+        improve(row, n, problem, scratch)
+        return measure_loss(row, n, problem, scratch), -np.inf
+
+    def measure(row, n, problem, pairs, scratch):
+        return measure_loss(row, n, problem, scratch)
+
+    return make_kernels(
+        name,
+        solve=inlined(solve, name=f"{name}_solve"),
+        measure=inlined(measure, name=f"{name}_measure"),
+        few=ALL,
+    )
 
 
 @kernel
@@ -161,11 +163,11 @@ def largest(g):
 
 
 @allocating
-def bisect(b, g, norm2, C, tol):
-    """Project b + g/‖x‖² to the simplex until |Σ b - C| <= tol C: Blondel et al. (2014), Algorithm 3.
+def bisect(b, g, norm2, C, problem):
+    """Project b + g/‖x‖² to the simplex, up to a tolerance of Σ b: Blondel et al. (2014), Algorithm 3.
 
     The paper's bracket [0, max u] fails if the solution is negative; [max u - C, max u] holds always. The
-    result is scaled to the simplex, without which the dual would be wrong by `tol`.
+    result is scaled to the simplex, without which the dual would be wrong by the tolerance.
     """
     u = np.empty(len(b))
     for r in range(len(b)):
@@ -182,7 +184,7 @@ def bisect(b, g, norm2, C, tol):
         total = 0.0
         for r in range(len(u)):
             total += max(u[r] - middle, 0.0)
-        if abs(total - C) <= tol * C:
+        if abs(total - C) <= problem.solver_tol * C:
             break
     if total > 0.0:  # else C is below the rounding of u
         for r in range(len(b)):
@@ -190,14 +192,14 @@ def bisect(b, g, norm2, C, tol):
 
 
 @kernel
-def move_pairs(b, g, norm2, tol):
-    """Sequential minimal optimization: the pair of the largest violation, until that is below `tol`."""
-    for _ in range(_MOST_STEPS * len(b)):
+def move_pairs(b, g, norm2, C, problem):
+    """Sequential minimal optimization: the pair of the largest violation, until it is small."""
+    for _ in range(_STEPS * len(b)):
         up, down = largest(g), -1
         for r in range(len(b)):
             if b[r] > 0.0 and (down < 0 or g[r] < g[down]):
                 down = r
-        if down < 0 or not g[up] - g[down] >= tol:
+        if down < 0 or not g[up] - g[down] >= problem.solver_tol:
             break
         step = min((g[up] - g[down]) / (2.0 * norm2), b[down])
         b[up] += step
@@ -241,3 +243,39 @@ def move_towards(b, g, target, norm2, full):
         step = gain / (norm2 * length) if gain > 0.0 else 0.0
     for r in range(len(b)):
         b[r] += step * (target[r] - b[r])
+
+
+@allocating
+def frank_wolfe(b, g, norm2, C, problem):
+    """Move towards the vertex of the largest gradient, as far as the dual rises: Frank-Wolfe."""
+    target = np.zeros(len(b))
+    target[largest(g)] = C
+    move_towards(b, g, target, norm2, False)
+
+
+@allocating
+def bcpl(b, g, norm2, C, problem):
+    """Move towards the tilted distribution, as far as the dual rises: Mohapatra et al. (2016)."""
+    target = np.zeros(len(b))
+    tilt(b, g, C, problem.temperature, target)
+    move_towards(b, g, target, norm2, False)
+
+
+@allocating
+def oeg(b, g, norm2, C, problem):
+    """Move to the tilted distribution: exponentiated gradient."""
+    target = np.zeros(len(b))
+    tilt(b, g, C, problem.temperature, target)
+    move_towards(b, g, target, norm2, True)
+
+
+KERNELS = {
+    ("cs", "sorted"): make("cs_sorted", _find_sorted),
+    ("cs2", "sorted"): make_squared("cs2_sorted", _find_sorted),
+    ("cs", "pivot"): make("cs_pivot", _find_pivot),
+    ("cs", "bisection"): _make("cs_bisection", bisect),
+    ("cs", "smo"): _make("cs_smo", move_pairs),
+    ("cs", "frank-wolfe"): _make("cs_frank_wolfe", frank_wolfe),
+    ("cs", "bcpl"): _make("cs_bcpl", bcpl),
+    ("cs", "oeg"): _make("cs_oeg", oeg),
+}

@@ -1,0 +1,147 @@
+"""The working space of a block step: vectors over the classes, and which of their lanes a row has.
+
+The columns of the weights are divided into vectors of `LANES` (see `streamsvm.kernels.simd`). A block step
+goes over a list of them, ``vectors``, by their first columns: all, or those in which a dual may not be 0.
+Lanes that have no dual have ``hidden`` scores.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.kernels.jit import inlined
+from streamsvm.kernels.memory import own_lines
+from streamsvm.kernels.simd import LANES, LOG_LANES, load_like, narrow, not_below, store, zeros
+
+
+class Scratch(NamedTuple):
+    """Arrays of one thread. ``delta``, ``old``, ``lanes`` and ``own`` are zero between visits.
+
+    K is the number of columns, L = `LANES`. Arrays said to be by position have the
+    numbers of ``vectors[r]`` from r L on; the others are by column.
+    """
+
+    scores: np.ndarray  # (K,) dtype of the weights
+    delta: np.ndarray  # (K,) the same: what the row is multiplied by to update the weights
+    hidden: np.ndarray  # (K,) the same: 0 in lanes that have duals, else -infinity
+    shift: np.ndarray  # (K,) the same: what margins of pairs add to the scores
+    old: np.ndarray  # (K,) float64: the old duals
+    v: np.ndarray  # (K + 8,) float64, by position: the linear term of the block problem, then the new duals
+    upper: np.ndarray  # (K,) float64, by position: bounds of the duals, where each class has its own
+    curvature: np.ndarray  # (K,) float64, by position: 1 + ρ, the same
+    lanes: np.ndarray  # (K / L + 1,) int64: by vector of columns, not 0 if it is listed
+    own: np.ndarray  # (K / L + 1,) int64: by vector of columns, bits of the row's own classes
+    all_vectors: np.ndarray  # (K / L + 1,) int64: first columns of the vectors of all classes
+    vectors: np.ndarray  # (K / L + 1,) int64: of those in which a row may have duals
+    moved: np.ndarray  # (K / L + 1,) int64: of those in which the weights move
+    ids: np.ndarray  # (K,) int64: classes of a list of candidates
+    before: np.ndarray  # (K,) float64: their old duals
+
+    @classmethod
+    def create(cls, K: int, dtype: np.dtype) -> Scratch:
+        n_vectors = K // LANES
+        arrays = [own_lines(K, dtype) for _ in range(4)]
+        arrays += [own_lines(n) for n in (K, K + LANES, K, K)]
+        arrays += [own_lines(n_vectors + 1, np.int64) for _ in range(5)]
+        return cls._make([*arrays, own_lines(K, np.int64), own_lines(K)])
+
+
+@inlined
+def mark_class(c, scratch, n_vectors):
+    """Set the bit of class `c`, and append its vector if that is new; return the number of vectors."""
+    q = c >> LOG_LANES
+    scratch.vectors[n_vectors] = q << LOG_LANES
+    n_vectors += scratch.lanes[q] == 0
+    scratch.lanes[q] |= 1 << (c & (LANES - 1))
+    return n_vectors
+
+
+@inlined
+def mark_classes(ids, at, m, scratch):
+    """List the vectors of the classes ``ids[at:at + m]``, and return their number."""
+    n_vectors = 0
+    for r in range(m):
+        n_vectors = mark_class(np.int64(ids[at + r]), scratch, n_vectors)
+    return n_vectors
+
+
+@inlined
+def mark_vectors_above(limit, n_all, scratch, n_vectors):
+    """Append the vectors in which a score is `limit` or more, or NaN; return the number of vectors."""
+    scores, thin = scratch.scores, narrow(zeros(), scratch.scores)
+    for r in range(n_all):
+        c = scratch.all_vectors[r]
+        hits = not_below(load_like(scores, c, thin), limit)
+        if hits != 0:
+            q = c >> LOG_LANES
+            scratch.vectors[n_vectors] = c
+            n_vectors += scratch.lanes[q] == 0
+            scratch.lanes[q] |= hits
+    return n_vectors
+
+
+@inlined
+def clear_lanes(scratch, n_vectors):
+    """Clear the bits of the first `n_vectors` vectors."""
+    for r in range(n_vectors):
+        scratch.lanes[scratch.vectors[r] >> LOG_LANES] = 0
+
+
+@inlined
+def show_all_classes(problem, n_beyond, scratch):
+    """List the vectors of all classes of a problem, and hide their padding; return their number.
+
+    A column beyond the classes, if there is one, is listed and hidden.
+    """
+    n_vectors = 0
+    for r in range(len(problem.ranges)):
+        first, end = problem.ranges[r, 0], min(problem.ranges[r, 2], len(scratch.scores))
+        n_classes = min(problem.ranges[r, 1], problem.n_classes)
+        for c in range(first, end):
+            scratch.hidden[c] = 0.0 if c < n_classes else -np.inf
+        for c in range(first, min(end, n_classes + n_beyond), LANES):
+            scratch.all_vectors[n_vectors] = c
+            n_vectors += 1
+    return n_vectors
+
+
+@inlined
+def list_all(n_all, scratch):
+    """List the vectors of all classes, and mark them as listed."""
+    for r in range(n_all):
+        scratch.vectors[r] = scratch.all_vectors[r]
+        scratch.lanes[scratch.vectors[r] >> LOG_LANES] = -1
+
+
+@inlined
+def show_classes(ids, at, m, scratch, n_vectors):
+    """Hide the lanes of the vectors that are listed, but for the classes ``ids[at:at + m]``."""
+    for r in range(n_vectors):
+        store(scratch.hidden, scratch.vectors[r], zeros() - np.inf)
+    for r in range(m):
+        scratch.hidden[ids[at + r]] = 0.0
+
+
+@inlined
+def own_bits(y, c, own):
+    """The bits of the row's own classes in the vector of columns at `c`.
+
+    `own` is None for a row with the class `y` alone, else ``scratch.own``.
+    """
+    if own is None:
+        return 1 << (y - c) if 0 <= y - c < LANES else 0
+    return own[c >> LOG_LANES]
+
+
+@inlined
+def mark_own(c, scratch):
+    """Set the bit of class `c` in ``own``."""
+    scratch.own[c >> LOG_LANES] |= 1 << (c & (LANES - 1))
+
+
+@inlined
+def clear_own(c, scratch):
+    """Clear the bits of the vector of class `c` in ``own``."""
+    scratch.own[c >> LOG_LANES] = 0

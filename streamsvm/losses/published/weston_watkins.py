@@ -1,0 +1,123 @@
+"""Weston-Watkins: Wang & Scott (2021), Algorithm 2, by sorting; and Shark's solver (Igel et al. 2008)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamsvm.kernels.frame import ALL, make_kernels
+from streamsvm.kernels.jit import allocating, inlined
+from streamsvm.kernels.simd import LANES, LOG_LANES
+from streamsvm.kernels.sorting import sorted_falling
+from streamsvm.losses.hinges import HINGE, SMOOTH_HINGE, SQUARED_HINGE
+from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
+from streamsvm.losses.weston_watkins import make
+
+_STEPS = 10  # of Shark's solver, at most, for each class
+
+
+@allocating
+def threshold_sorted(v, m, upper, slope, guess):
+    """γ with Σ clip(v_j - γ, 0, upper) = slope γ, by sorting: Wang & Scott (2021), Algorithm 2.
+
+    Parameters
+    ----------
+    v : ndarray of float64, shape (m + 8,) or larger
+        Linear term in the first `m` entries, of which those <= 0 are inactive; the eight entries after them
+        are overwritten.
+    upper : float
+        Upper bound of each b_j.
+    slope : float
+        1 in the paper; positive.
+    guess : float
+        Not needed.
+
+    Notes
+    -----
+    The sweep goes down through the breakpoints v_j (b_j leaves 0) and v_j - upper (b_j reaches its bound),
+    the latter first among equals. The candidate γ of an interval solves the problem as soon as it is not
+    below the interval's lower end; the other conditions of Subroutine 5 hold by the order of the sweep.
+    Testing only this one cannot miss the solution through rounding.
+    """
+    top, n_positive = np.empty(m), 0
+    for r in range(m):
+        if v[r] > 0:
+            top[n_positive] = v[r]
+            n_positive += 1
+    top = sorted_falling(top, n_positive)
+    n_upper = 0  # at the bound: top[:n_upper]
+    n_free = 0  # inside (0, upper): the n_free entries that follow
+    total = 0.0  # their sum
+    while True:
+        enter = n_upper + n_free
+        next_enter = np.float64(top[enter]) if enter < n_positive else 0.0
+        next_leave = top[n_upper] - upper if n_free > 0 else 0.0
+        breakpoint = max(next_enter, next_leave, 0.0)
+        if (upper * n_upper + total) / (n_free + slope) >= breakpoint:
+            break
+        if n_free > 0 and next_leave >= next_enter:
+            total -= top[n_upper]
+            n_upper += 1
+            n_free -= 1
+        else:
+            total += top[enter]
+            n_free += 1
+    # Large terms may have cancelled in the running sum: usually one Newton step removes the rounding error.
+    gamma = (upper * n_upper + total) / (n_free + slope)
+    return threshold_newton(v, m, upper, UNBOUNDED, slope, 0.0, 0.0, upper * m / slope, gamma)
+
+
+@allocating
+def _greedy_coordinates(row, n, problem, scratch):
+    """Move, one at a time, the dual with the largest gain; write the new duals, and return the loss.
+
+    The gradient of the block's dual is g_j = 1 - M (s_y - s_j), its Hessian -H (I + 11ᵀ) with H = M²‖x‖²: a
+    step μ of the dual j gains μ (g_j - Hμ), and lowers g_j by 2Hμ and all others by Hμ. Stops when no
+    gradient points out of place by ``problem.solver_tol`` or more, or after ten steps a class. The result is
+    feasible, and not worse than the old duals.
+    """
+    L, H, C = LANES, problem.margin * problem.margin * row.norm2, row.C
+    v, g, has_dual = scratch.v, np.zeros(n * L), np.zeros(n * L, np.bool_)
+    loss, m = 0.0, 0
+    for p in range(n * L):
+        c = scratch.vectors[p >> LOG_LANES]
+        c += p & (L - 1)
+        has_dual[p], v[p] = scratch.hidden[c] == 0.0, scratch.old[c]
+        if has_dual[p]:
+            g[p] = 1.0 - problem.margin * (row.own_score - np.float64(scratch.scores[c]))
+            loss += max(g[p], 0.0)
+            m += 1
+    for _ in range(_STEPS * m):
+        best, step, most, violation = -1, 0.0, 0.0, 0.0
+        for p in range(len(g)):
+            if (g[p] > 0.0 and v[p] < C) or (g[p] < 0.0 and v[p] > 0.0):
+                violation = max(violation, abs(g[p]))
+            mu = min(max(v[p] + 0.5 * g[p] / H, 0.0), C) - v[p]
+            gain = mu * (g[p] - H * mu)
+            if gain > most:
+                best, step, most = p, mu, gain
+        if best < 0 or violation < problem.solver_tol:
+            break
+        v[best] = min(max(v[best] + step, 0.0), C)
+        for p in range(len(g)):
+            if has_dual[p]:
+                g[p] -= H * step
+        g[best] -= H * step
+    return loss
+
+
+@inlined
+def _solve(row, n, problem, pairs, scratch):
+    return _greedy_coordinates(row, n, problem, scratch), -np.inf
+
+
+@inlined
+def _measure(row, n, problem, pairs, scratch):
+    return 0.0  # the loss has kernels for that
+
+
+KERNELS = {
+    ("ww", "sorted"): make("ww_sorted", HINGE, threshold_sorted),
+    ("ww2", "sorted"): make("ww2_sorted", SQUARED_HINGE, threshold_sorted),
+    ("wws", "sorted"): make("wws_sorted", SMOOTH_HINGE, threshold_sorted),
+    ("ww", "shark"): make_kernels("ww_shark", solve=_solve, measure=_measure, few=ALL),
+}
