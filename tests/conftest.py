@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import tempfile
@@ -11,6 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer.main
+
+# Typer makes all commands anew whenever one is run, for half of the time that a small one takes.
+typer.main.get_command = functools.cache(typer.main.get_command)
+
+# A commit waits for the disk ten times or so. Whether what it promises is there is for tests/crash, whose
+# commands run in processes of their own.
+os.fsync = lambda handle: None
 
 MANY_FILES = 50  # of tests: a run of fewer may need none of the shared kernels
 # Losses and types whose kernels many files need, those first that take longest to compile.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
+import importlib.util
+import io
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +19,25 @@ PROGRAM = Path(__file__).parents[1] / "benchmarks/generate.py"
 SMALL = ("--features", 2000, "--classes", 5, "--nnz", 20, "--topic", 0.3, "--topic-words", 100)
 
 
+spec = importlib.util.spec_from_file_location("generate", PROGRAM)
+assert spec is not None
+assert spec.loader is not None
+program = importlib.util.module_from_spec(spec)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded() -> None:
+    spec.loader.exec_module(program)
+
+
 def generate(*words: object) -> bytes:
-    command = [sys.executable, str(PROGRAM), *map(str, words)]
-    return subprocess.run(command, capture_output=True, check=True).stdout
+    """What the program prints."""
+    printed = io.BytesIO()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", [str(PROGRAM), *map(str, words)])
+        patch.setattr(sys, "stdout", types.SimpleNamespace(buffer=printed))
+        program.main()
+    return printed.getvalue()
 
 
 def parse(text: bytes) -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray]]:

@@ -279,7 +279,7 @@ def test_weights_of_classes_are_found_by_value(blobs: tuple[np.ndarray, np.ndarr
 
 def test_wrong_values_are_value_errors_in_every_method(blobs: tuple[np.ndarray, np.ndarray]) -> None:
     X, y = blobs
-    estimator = StreamSVMClassifier("logistic", transforms="log1p").fit(np.abs(X), y)
+    estimator = StreamSVMClassifier("logistic", transforms="log1p", dtype="float64").fit(np.abs(X), y)
     for method in (estimator.predict, estimator.decision_function, estimator.predict_proba):
         with pytest.raises(ValueError, match="log1p"):
             method(-np.abs(X))
@@ -289,9 +289,9 @@ def test_wrong_values_are_value_errors_in_every_method(blobs: tuple[np.ndarray, 
 
 def test_a_split_training_is_that_of_fit_whatever_n_jobs() -> None:
     X, y = make_classification(300, 20, n_informative=12, n_classes=9, random_state=0)
-    settings = {"splits": 2, "split": "classes", "passes": 2, "C": 0.02}
+    settings = {"splits": 2, "split": "classes", "passes": 2, "C": 0.02, "dtype": "float64"}
     found = [StreamSVMClassifier(**settings, n_jobs=jobs).fit(X, y).coef_ for jobs in (None, 2, -1)]
     assert np.array_equal(found[0], found[1])
     assert np.array_equal(found[0], found[2])
-    plain = fit(np.c_[X, np.ones(len(X))].astype(np.float32), y, transform="none", **settings)
+    plain = fit(np.c_[X, np.ones(len(X))], y, transform="none", **settings)
     np.testing.assert_allclose(found[0], plain.coef_[:, :-1], rtol=1e-4, atol=1e-6)

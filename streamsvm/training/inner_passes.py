@@ -15,8 +15,8 @@ from streamsvm.kernels.simd import VECTOR_BYTES
 # row's scores. The constants were measured.
 _READ_COST = 16  # reading a non-zero from the store
 _UPDATE_COST = 1  # adding to a vector of the weights that was just scored
-_VISIT_COST = 60  # fetching a row, finding its candidates and solving its block problem
-_REVISIT_COST = 40  # solving the problem again for the candidates alone
+_VISIT_COST = 60  # fetching a row, and solving its block problem
+_REVISIT_COST = 40  # solving the problem again for the classes with duals alone
 _MAX_PASSES = 8  # more passes gain nothing before the other blocks have been visited again
 
 
@@ -75,8 +75,8 @@ class InnerPasses:
 def _number(rows: Rows, weights: np.ndarray, buffer: DualBuffer, was_read: bool) -> int:
     """Choose the number of passes that cost as much as the full visits; half of it if rows were read.
 
-    Costs are counted, not timed. Rows are read in the first pass, whose candidates are often not those of
-    later passes, and if there are several blocks, each of which undoes a part of what the others gained.
+    Costs are counted, not timed. Rows are read in the first pass, in which other classes have duals than in
+    later ones, and if there are several blocks, each of which undoes a part of what the others gained.
     """
     n_vectors = weights.shape[1] * weights.itemsize // VECTOR_BYTES
     counts = buffer.counts[: buffer.used[1]]

@@ -110,7 +110,7 @@ def test_groups_are_decoded_one_by_one() -> None:
 # -- optima ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("solver", few(SOLVERS, "cached"))
 def test_the_objective_is_that_of_all_sequences_and_the_dual_rises(solver: str) -> None:
     for number in range(4):
         X, labels, qid, _, C = random_problem(number)
@@ -147,7 +147,8 @@ def test_primal_and_dual_enclose_the_optimum_of_a_general_solver(numbers: range)
         assert result.primal == pytest.approx(optimum, rel=1e-5)
 
 
-@pytest.mark.parametrize("solver", few(SOLVERS[1:], "bcfw"))
+@pytest.mark.more
+@pytest.mark.parametrize("solver", SOLVERS[1:])
 def test_other_solvers_approach_the_same_optimum(solver: str) -> None:
     X, labels, qid, _, _ = random_problem(7)
     options = {"groups": qid, "C": 0.3, "tol": 1e-3}

@@ -134,7 +134,7 @@ def test_the_longest_group_is_found_across_pieces(store: Path, monkeypatch: pyte
 # -- training --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("solver", few(SOLVERS, "cached", "bcfw"))
+@pytest.mark.parametrize("solver", few(SOLVERS, "cached"))
 @pytest.mark.parametrize("average", few([True, False], True))
 def test_stores_matrices_and_files_train_the_same_model(
     tmp_path: Path, problem, store: Path, solver: str, average: bool
@@ -164,7 +164,7 @@ def test_stores_matrices_and_files_train_the_same_model(
 @pytest.mark.parametrize(
     ("solver", "dtype"),
     [
-        *few(((solver, "float64") for solver in SOLVERS), "cached", "bcfw"),
+        *few(((solver, "float64") for solver in SOLVERS), "cached"),
         pytest.param(SOLVERS[0], "float32", marks=pytest.mark.more),
         *(pytest.param(solver, "float32", marks=pytest.mark.slow) for solver in SOLVERS[1:]),
     ],
@@ -186,16 +186,15 @@ def test_a_run_stopped_anywhere_and_resumed_gives_the_same_model(
     assert n > 20
 
 
-def test_a_buffer_too_small_for_a_block_is_emptied_in_time(problem, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("solver", few(SOLVERS, "cached"))
+def test_a_buffer_too_small_for_a_block_is_emptied_in_time(
+    problem, monkeypatch: pytest.MonkeyPatch, solver: str
+) -> None:
     X, labels, qid = problem
-    for solver in SOLVERS:
-        options = of_solver(solver, passes=4)
-        whole = fit(X, labels, groups=qid, **options)
-        monkeypatch.setattr(
-            "streamsvm.training.fit_arrays._MAX_BUFFERED_DUALS", 1
-        )  # raised to the longest group
-        np.testing.assert_array_equal(fit(X, labels, groups=qid, **options).coef_, whole.coef_)
-        monkeypatch.undo()
+    options = of_solver(solver, passes=4)
+    whole = fit(X, labels, groups=qid, **options)
+    monkeypatch.setattr("streamsvm.training.fit_arrays._MAX_BUFFERED_DUALS", 1)  # raised to the longest group
+    np.testing.assert_array_equal(fit(X, labels, groups=qid, **options).coef_, whole.coef_)
 
 
 def test_the_memory_plan_has_room_for_transitions_and_the_longest_group(store: Path) -> None:
@@ -241,7 +240,7 @@ def test_the_memory_plan_has_room_for_the_sequences_of_a_long_chain(monkeypatch)
 def test_a_damaged_log_of_duals_is_found(tmp_path: Path, store: Path) -> None:
     run = tmp_path / "run"
     with pytest.raises(Interrupted):
-        fit(store, out=run, stop=stop_after(6), block_rows=BLOCK, checkpoint_every="1", **of_solver("bcfw"))
+        fit(store, out=run, stop=stop_after(6), block_rows=BLOCK, checkpoint_every="1", **of_solver("cached"))
     log = max(run.glob("duals-*.bin"))
     content = bytearray(log.read_bytes())
     for at in range(20, len(content), 40):

@@ -438,6 +438,7 @@ def test_demo_kills_resumes_and_gets_the_same_bytes(tmp_path: Path) -> None:
     assert "other files" in fails(1, "demo", "--dir", "..", cwd=tmp_path)
 
 
+@pytest.mark.more
 def test_demo_can_be_repeated_by_hand(tmp_path: Path) -> None:
     shown = succeeds("demo", cwd=tmp_path)
     commands = [line[2:] for line in shown.splitlines() if line.startswith("$ ")]

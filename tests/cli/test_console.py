@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from command_line import fails
 from helpers import make_problem, make_store, save_weights
 from streamsvm_cli import console
 
@@ -64,10 +65,7 @@ sys.meta_path.insert(0, Finder())
 )
 def test_names_of_files_cannot_break_a_line_or_reach_the_terminal(tmp_path: Path, words: tuple) -> None:
     (tmp_path / "text").write_text("a 1:1\nb 2:1\n")
-    done = streamsvm(*words, cwd=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert SHOWN in done.stderr
+    assert SHOWN in fails(1, *words, cwd=tmp_path)
 
 
 def test_what_is_found_in_a_file_is_shown_on_one_line(tmp_path: Path) -> None:
@@ -90,19 +88,17 @@ def test_addresses_elsewhere_keep_their_slashes(tmp_path: Path) -> None:
         ("predict", "s3://bucket/a.zarr", store),
         ("online", "s3://bucket/a.zarr", "--out", "run"),
     ):
-        done = streamsvm(*words, cwd=tmp_path)
-        assert "streamsvm: s3://bucket/a.zarr is not a path on this machine" in done.stderr, words
-        assert done.stderr.count("\n") == 1
+        said = fails(1, *words, cwd=tmp_path)
+        assert "streamsvm: s3://bucket/a.zarr is not a path on this machine" in said, words
     for words in (
         ("info", "nosuch://bucket/a.zarr"),
         ("fit", "nosuch://bucket/a.zarr", "--out", "run"),
         ("fit", store, "--out", "run", "--valid", "nosuch://bucket/a.zarr"),
         ("predict", "trained", "nosuch://bucket/a.zarr"),
     ):
-        done = streamsvm(*words, cwd=tmp_path)
-        assert "streamsvm: nosuch://bucket/a.zarr: " in done.stderr, words
-        assert "streamsvm[remote]" in done.stderr
-        assert done.stderr.count("\n") == 1
+        said = fails(1, *words, cwd=tmp_path)
+        assert "streamsvm: nosuch://bucket/a.zarr: " in said, words
+        assert "streamsvm[remote]" in said
     assert not (tmp_path / "run").exists()
 
 
@@ -134,9 +130,8 @@ def test_classes_given_to_online_may_hold_no_control_characters(tmp_path: Path) 
     (tmp_path / "text").write_text("a 1:1\n")
     with pytest.raises(InputError, match="has a control character"):
         TextSource([tmp_path / "text"], classes=["a", ODD])
-    done = streamsvm("online", "text", "--out", "run", "--classes", "a,b\x1b[31m", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "'b\\x1b[31m' has a control character" in done.stderr
+    said = fails(1, "online", "text", "--out", "run", "--classes", "a,b\x1b[31m", cwd=tmp_path)
+    assert "'b\\x1b[31m' has a control character" in said
 
 
 @pytest.fixture

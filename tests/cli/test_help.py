@@ -8,6 +8,8 @@ import subprocess
 import sys
 
 import pytest
+from cases import few
+from command_line import streamsvm, succeeds
 from streamsvm_cli import help
 from streamsvm_cli.commands import app
 from typer.main import get_command
@@ -18,22 +20,14 @@ COMMANDS = list(get_command(app).commands)  # type: ignore[attr-defined]
 GROUPED = ["fit", "tune", "online", "convert", "predict", "evaluate"]
 
 
-def run(*words: str, module: str = "streamsvm", **env: object) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", module, *words],
-        env={**os.environ, **{name: str(value) for name, value in env.items()}},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout
-
-
 @pytest.mark.parametrize("columns", [80, 140])
 @pytest.mark.parametrize("command", ["", *COMMANDS])
-def test_help_fits_the_terminal_and_is_plain_text(command: str, columns: int) -> None:
+def test_help_fits_the_terminal_and_is_plain_text(
+    monkeypatch: pytest.MonkeyPatch, command: str, columns: int
+) -> None:
     """Without colours it is legible on dark and on light."""
-    text = run(*command.split(), "--help", COLUMNS=columns)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = succeeds(*command.split(), "--help")
     lines = text.splitlines()
     assert max(map(len, lines)) <= min(columns, help.MAX_WIDTH)
     assert "\x1b" not in text
@@ -49,27 +43,26 @@ def test_help_fits_the_terminal_and_is_plain_text(command: str, columns: int) ->
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_h_is_help(command: str) -> None:
-    assert run(*command.split(), "-h") == run(*command.split(), "--help")
+    assert succeeds(*command.split(), "-h") == succeeds(*command.split(), "--help")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_does_not_need_the_other_arguments(command: str) -> None:
-    assert run(command, "--nonsense", "--help") == run(command, "--help")
+    assert succeeds(command, "--nonsense", "--help") == succeeds(command, "--help")
 
 
 def test_after_two_dashes_h_is_data() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "streamsvm", "info", "--", "-h"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert "Usage" not in done.stdout
-    assert done.stderr.startswith("streamsvm: -h")
+    done = streamsvm("info", "--", "-h")
+    assert done.code == 1
+    assert "Usage" not in done.out
+    assert done.err.startswith("streamsvm: -h")
 
 
 @pytest.mark.parametrize("command", GROUPED)
-def test_options_are_in_groups_and_each_has_its_place(command: str) -> None:
+def test_options_are_in_groups_and_each_has_its_place(monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     """All but those that every command has are in a group, and each is printed once."""
-    text = run(command, "--help", COLUMNS=80)
+    monkeypatch.setenv("COLUMNS", "80")
+    text = succeeds(command, "--help")
     headings = re.findall(r"^(\w.*):$", text, re.MULTILINE)
     assert headings[0] == "Arguments"
     assert headings[1:] == [name for name in help._GROUPS if name in headings]
@@ -91,7 +84,13 @@ def test_groups_name_real_options() -> None:
 
 
 def test_both_modules_are_the_command_line() -> None:
-    assert run("--version") == run("--version", module="streamsvm_cli.main")
+    for module in ("streamsvm", "streamsvm_cli.main"):
+        command = [sys.executable, "-m", module, "fit", "--help"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        usage, _, options = done.stdout.partition("\n")
+        assert usage.startswith("Usage: ")
+        assert options == succeeds("fit", "--help").partition("\n")[2]
 
 
 # -- completion ------------------------------------------------------------------------------------
@@ -122,7 +121,10 @@ def test_commands_options_and_losses_are_completed() -> None:
     assert set(completed("streamsvm convert --codec ")) == {"fast", "small", "none"}
 
 
-@pytest.mark.parametrize("words", ["info ", "fit ", "fit a.zarr --valid ", "fit a.zarr --costs ", "convert "])
+@pytest.mark.parametrize(
+    "words",
+    few(["info ", "fit ", "fit a.zarr --valid ", "fit a.zarr --costs ", "convert "], "fit a.zarr --valid "),
+)
 def test_names_of_files_are_left_to_the_shell(words: str) -> None:
     """Which completes them where a program has nothing to say, by `complete -o default`."""
     assert completed(f"streamsvm {words}") == []

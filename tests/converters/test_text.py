@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import few
 from fuzz.plain_parser import is_control
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -185,7 +186,7 @@ def test_scikit_learn_reads_the_same(
 
 
 @pytest.mark.skipif("STREAMSVM_DATA" not in os.environ, reason="STREAMSVM_DATA names no folder of real data")
-@pytest.mark.parametrize("name", ["sector.scale", "letter.scale", "wn1000.tfidf.t"])
+@pytest.mark.parametrize("name", few(["sector.scale", "letter.scale", "wn1000.tfidf.t"], "letter.scale"))
 def test_scikit_learn_reads_real_data_the_same(tmp_path: Path, name: str) -> None:
     path = Path(os.environ["STREAMSVM_DATA"]) / f"{name}.bz2"
     if not path.exists():

@@ -303,9 +303,12 @@ def jump(seed: int) -> None:
 def warm(folder: Path) -> None:
     """Load modules and kernels; with HDF5, whose library keeps no threads of its own."""
     import streamsvm_converters
+    import typer.main
     import zarr
 
     from streamsvm.training import fit_plan
+
+    typer.main.get_command = functools.cache(typer.main.get_command)  # which every command would make anew
 
     # As if they were too large for memory: in files, which a crash may leave in any state.
     choices = fit_plan.choices

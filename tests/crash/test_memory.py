@@ -172,7 +172,7 @@ def size_of(path: Path) -> int:
 
 SIZES = {
     # Four times what the user grants.
-    "budget": Sizes(40 * MB, rows=50_000, copies=2, features=400_000, classes=50, ratio=4),
+    "budget": Sizes(32 * MB, rows=40_000, copies=2, features=320_000, classes=50, ratio=4),
     # Eight times all that the process may have, the interpreter included.
     "limit": Sizes(64 * MB, rows=250_000, copies=4, features=2_400_000, classes=90, ratio=8, whole=True),
 }

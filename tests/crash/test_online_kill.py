@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases import few
 from streamsvm_converters.libsvm.blocks import BlockReader
 from trials import stage
 
@@ -44,7 +45,8 @@ VARIANTS = {
 }
 STAGES = [stage(function) for function in (commit, recover, save_model, Trainer._learn, BlockReader._skip)]
 TRIALS = [1, 2, 3]  # kills of a trial
-ROUNDS = [0, *(pytest.param(number, marks=pytest.mark.slow) for number in range(1, 12))]
+ROUNDS = [None, pytest.param(0, marks=pytest.mark.more)]
+ROUNDS += [pytest.param(number, marks=pytest.mark.slow) for number in range(1, 12)]
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -52,7 +54,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def text(digits, tmp_path_factory) -> Callable[[Path], None]:
+def text(digits) -> Callable[[Path], None]:
     """Puts the inputs of all variants into a folder."""
     lines = (digits / "train").read_bytes().splitlines(keepends=True)
 
@@ -65,13 +67,14 @@ def text(digits, tmp_path_factory) -> Callable[[Path], None]:
 
 
 @pytest.fixture(scope="module")
-def reference(launcher, text, tmp_path_factory) -> Callable[[str], tuple[dict[str, bytes], dict, int]]:
+def reference(launcher, text, quick_folders) -> Callable[[str], tuple[dict[str, bytes], dict, int]]:
     """The model of a pass never interrupted, what it says, and how many instants it has."""
     known: dict[str, tuple] = {}
 
     def make(name: str) -> tuple[dict[str, bytes], dict, int]:
         if name not in known:
-            folder = tmp_path_factory.mktemp("reference")
+            folder = quick_folders / f"online-{name}"
+            folder.mkdir()
             text(folder)
             ended = launcher(*VARIANTS[name].online(), cwd=folder)
             assert (ended.code, ended.err) == (0, "")
@@ -82,14 +85,14 @@ def reference(launcher, text, tmp_path_factory) -> Callable[[str], tuple[dict[st
 
 
 @pytest.mark.parametrize("number", ROUNDS)
-@pytest.mark.parametrize("name", VARIANTS)
-def test_killed_and_resumed(launcher, text, reference, tmp_path, name: str, number: int) -> None:
+@pytest.mark.parametrize("name", few(VARIANTS, "growing", "compressed"))
+def test_killed_and_resumed(launcher, text, reference, quick_path, name: str, number: int | None) -> None:
     model, said, count = reference(name)
     variant = VARIANTS[name]
-    rng = np.random.default_rng([number, sorted(VARIANTS).index(name)])
+    rng = np.random.default_rng([number or 0, sorted(VARIANTS).index(name)])
     struck = []
-    for kills in TRIALS:
-        folder = tmp_path / str(kills)
+    for kills in TRIALS if number is not None else [2]:
+        folder = quick_path / str(kills)
         folder.mkdir()
         text(folder)
         for kill in range(kills):
@@ -115,12 +118,12 @@ def test_killed_and_resumed(launcher, text, reference, tmp_path, name: str, numb
     print(name, number, collections.Counter(struck))
 
 
-def test_a_signal_commits_and_resumes(launcher, text, reference, tmp_path) -> None:
+def test_a_signal_commits_and_resumes(launcher, text, reference, quick_path) -> None:
     model, _, count = reference("growing")
     variant = VARIANTS["growing"]
-    text(tmp_path)
-    ended = launcher(*variant.online(), cwd=tmp_path, at=count // 2, sent=signal.SIGTERM)
+    text(quick_path)
+    ended = launcher(*variant.online(), cwd=quick_path, at=count // 2, sent=signal.SIGTERM)
     assert ended.code == 130
     assert "streamsvm resume run" in ended.err
-    assert launcher(*variant.resume(), cwd=tmp_path, count=False).code == 0
-    assert content(tmp_path / "run/model") == model
+    assert launcher(*variant.resume(), cwd=quick_path, count=False).code == 0
+    assert content(quick_path / "run/model") == model

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cases import few
 from disk import tree
 
 LINE = ("fit", "s.zarr", "--out", "run", "--resume-or-start", "--block-rows", 500, "--passes", 2,
@@ -15,7 +16,7 @@ LINE = ("fit", "s.zarr", "--out", "run", "--resume-or-start", "--block-rows", 50
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", few(range(3), 1))
 def test_killed_and_repeated(launcher, inputs: Path, quick_path: Path, seed: int, kills: int) -> None:
     def run(folder: str, **more: object):
         at = quick_path / folder

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from cases import few
 from streamsvm_cli.commands import app
 from typer.testing import CliRunner
 
@@ -28,7 +29,7 @@ def model(run: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("suffix", ["zarr", "h5"])
-@pytest.mark.parametrize("at", [1, 4, 15])
+@pytest.mark.parametrize("at", few([1, 4, 15], 4))
 def test_a_fit_whose_store_is_replaced(digits: Path, quick_path: Path, suffix: str, at: int) -> None:
     """It ends with one clear error, or goes on with the rows of the store that it opened."""
     lines = (digits / "train").read_text().splitlines(keepends=True)

@@ -69,8 +69,9 @@ def blocks_of(path: Path) -> list[Block]:
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 PACKAGES = {"report.md": ("matplotlib", "jinja2")}  # of extras that the tests do without
-# Many fits, other losses, the demo, which CI runs by itself, and what tests/test_examples.py has the like of.
-SLOW = ("data", "how-to/", "index", "report", "start/cells", "start/text", "tuning")
+# Many fits, other losses, the demo, which CI runs by itself, and what tests/test_examples.py and the README's
+# example have the like of.
+SLOW = ("cluster", "data", "how-to/", "index", "report", "start/cells", "start/lib", "start/text", "tuning")
 
 
 def masked(line: str) -> str:

@@ -66,7 +66,7 @@ def kkt_violation(b: np.ndarray, v: np.ndarray, C: float) -> float:
     return max(violation, 0.0) / max(total, b.max(initial=0.0), np.finfo(float).tiny)
 
 
-@pytest.mark.parametrize("kind", few(KINDS, "mixed", "ties", "huge and tiny"))
+@pytest.mark.parametrize("kind", few(KINDS, "huge and tiny"))
 def test_kkt_conditions(kind: str) -> None:
     rng = np.random.default_rng(KINDS.index(kind))
     worst = 0.0
@@ -135,7 +135,7 @@ def thresholds(v: np.ndarray, C: float, guess: float) -> list[tuple[np.ndarray, 
     return [(d, top, theta) for theta in found]
 
 
-@pytest.mark.parametrize("kind", few(KINDS, "mixed", "ties", "huge and tiny"))
+@pytest.mark.parametrize("kind", few(KINDS, "huge and tiny"))
 def test_crammer_singer_satisfies_the_kkt_conditions(kind: str) -> None:
     """With γ = top + θ, b_j = max(v_j - γ, 0) is optimal if and only if Σ b = min(γ, C)."""
     rng = np.random.default_rng(100 + KINDS.index(kind))

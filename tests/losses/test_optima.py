@@ -112,7 +112,7 @@ def real_rows(data_folder: Path) -> dict[str, tuple[Any, Any]]:
     return found
 
 
-@pytest.mark.parametrize("name", few(OPTIMA, "dna.scale", "letter.scale"))
+@pytest.mark.parametrize("name", few(OPTIMA, "dna.scale"))
 @pytest.mark.parametrize(("loss", "margin"), FORMULATIONS)
 def test_optima_of_real_rows(
     real_rows: dict[str, tuple[Any, Any]], name: str, loss: str, margin: float

@@ -218,7 +218,7 @@ def weights_of(storage: SparseWeights) -> np.ndarray:
     return np.array([whole[0], whole[0] - whole[1]])
 
 
-@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("average", few([False, True], True))
 def test_rows_grow_move_fill_and_are_restored(tmp_path: Path, average: bool) -> None:
     """Random updates, in float32, of a few classes each: as of a matrix; and once more from their log."""
     rng = np.random.default_rng(0)

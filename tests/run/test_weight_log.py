@@ -99,14 +99,14 @@ def test_only_the_committed_part_is_restored(tmp_path: Path) -> None:
 
 def test_commits_cost_what_changed_and_keep_the_log_short(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    weights, run = new_weights(2000, 64, "float32", False), RunDir(tmp_path)
+    weights, run = new_weights(600, 64, "float32", False), RunDir(tmp_path)
     position = RunPosition()
     whole = weights.current.nbytes
     change(weights, rng, 10**6)
     position, size = commit(run, position, Held(weights))
     assert size > whole
     written, numbers = [], []
-    for _ in range(400):
+    for _ in range(200):
         change(weights, rng, 20)
         position, size = commit(run, position, Held(weights))
         written.append(size)
@@ -114,8 +114,8 @@ def test_commits_cost_what_changed_and_keep_the_log_short(tmp_path: Path) -> Non
         assert position.weights.length < 2.6 * whole
         assert len(list(tmp_path.glob("changes-*.bin"))) <= 2
     assert np.median(written) <= 20 * (64 + 16) + HEADER
-    assert sum(written) < 400 * (20 * (64 + 16) + HEADER) + whole * 1.3 * numbers[-1]
-    found = new_weights(2000, 64, "float32", False)
+    assert sum(written) < 200 * (20 * (64 + 16) + HEADER) + whole * 1.3 * numbers[-1]
+    found = new_weights(600, 64, "float32", False)
     restore(run.weight_log(position.weights_number), position.weights.length, Held(found))
     np.testing.assert_array_equal(found.current, weights.current)
     prune(run, ())

@@ -19,7 +19,9 @@ from streamsvm import load_model, online, resume
 from streamsvm.errors import Interrupted, SettingsError
 from streamsvm.losses import ROW_LOSSES as LOSSES
 
-OPTIONS: dict[str, Any] = {"passes": 2, "block_rows": BLOCK, "C": 0.3, "gap": "pass"}
+OPTIONS: dict[str, Any] = {
+    "passes": 2, "block_rows": BLOCK, "C": 0.3, "gap": "pass", "dtype": "float64"
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +56,7 @@ def test_a_run_stopped_in_one_container_and_resumed_is_a_whole_run_in_the_other(
 def test_weights_in_files_and_rows_in_memory_give_the_same_model(
     tmp_path: Path, stores: tuple[Path, Path], problem: tuple[sp.csr_array, np.ndarray], loss: str
 ) -> None:
-    options = {**OPTIONS, **of_loss(loss), "average": False, "dtype": "float64"}
+    options = {**OPTIONS, **of_loss(loss), "average": False}
     expected = fit(stores[1], out=tmp_path / "memory", **options)
     found = fit_with(IN_FILES, stores[1], out=tmp_path / "files", **options)
     assert model_bytes(tmp_path / "files") == model_bytes(tmp_path / "memory")

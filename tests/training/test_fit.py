@@ -158,7 +158,7 @@ def test_training_equals_a_replay_in_numpy(
 @pytest.mark.parametrize("loss", few(LOSSES, "ww", "cs", "logistic"))
 def test_a_small_buffer_of_duals_gives_the_same_model(tmp_path: Path, store: Path, loss: str) -> None:
     """With room for the duals of one row, each part of the log has the duals of one row."""
-    options = {"passes": 3, **of_loss(loss), "block_rows": BLOCK, "inner_passes": 0}
+    options = {"passes": 3, **of_loss(loss), "block_rows": BLOCK, "inner_passes": 0, "dtype": "float64"}
     fit(store, out=tmp_path / "large", **options)
     fit_with(MemoryPolicy(dual_share=0.0), store, out=tmp_path / "tiny", **options)
     entries = [

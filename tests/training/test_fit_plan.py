@@ -113,7 +113,7 @@ def test_a_plan_that_can_train_can_also_validate_and_calibrate(tmp_path: Path) -
     other = make_store(tmp_path / "b.zarr", *make_problem(300, 60, 4, seed=1, density=0.2), chunk_nnz=64)
     store = make_store(tmp_path / "a.zarr", *make_problem(400, 60, 4, density=0.2), chunk_nnz=64)
     trained = 0
-    for memory in range(12_000, 60_000, 4_000):
+    for memory in range(12_000, 60_000, 8_000):
         events: list[dict[str, Any]] = []
         try:
             fit(
@@ -123,7 +123,7 @@ def test_a_plan_that_can_train_can_also_validate_and_calibrate(tmp_path: Path) -
             trained += 1
         except PlanError:
             assert not events
-    assert trained > 6
+    assert trained > 2
 
 
 @pytest.mark.parametrize("forged", ["x", None, -1, 1.5, True])

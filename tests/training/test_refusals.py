@@ -45,18 +45,18 @@ def test_duals_that_no_disk_holds_are_refused_before_training(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch, loss: str
 ) -> None:
     """One byte less than two passes of duals is too little, and as many bytes are enough."""
-    entry = 4 + 1  # float32, and the number of a class
+    entry = 8 + 1  # float64, and the number of a class
     row = 8 + (1 if loss == "llw" else (K - 1) * entry)  # llw: five bits
     for free, refused in ((2 * N * row - 1, True), (2 * N * row, False)):
         monkeypatch.setattr("streamsvm.training.fit_store.durable.free_bytes", lambda path, free=free: free)
         if not refused:
-            fit(store, out=tmp_path / "run", loss=loss, passes=2, gap="none")
+            fit(store, out=tmp_path / "run", loss=loss, passes=2, gap="none", dtype="float64")
             continue
         with pytest.raises(PlanError, match=f"the loss {loss} .* has duals of nearly all classes") as error:
-            fit(store, out=tmp_path / "run", loss=loss, passes=2, gap="none")
+            fit(store, out=tmp_path / "run", loss=loss, passes=2, gap="none", dtype="float64")
         assert "--loss ww" in str(error.value) or "loss='ww'" in str(error.value)
         assert not (tmp_path / "run/run.json").exists()
-        fit(store, out=tmp_path / "once", loss=loss, passes=1, gap="none")  # keeps no duals
+        fit(store, out=tmp_path / "once", loss=loss, passes=1, gap="none", dtype="float64")  # keeps no duals
 
 
 @pytest.mark.parametrize(
@@ -72,6 +72,7 @@ def test_the_plan_knows_the_size_of_dense_duals(
 ) -> None:
     """What it says of two passes is twice the log of the last one, but for headers and padding."""
     store = make_store(tmp_path / "a.zarr", *make_problem(2000, D, 40))
+    options = {**options, "dtype": "float64"}
     announced = plan(store, passes=2, C=0.05, **options)["dense_duals_bytes"]
     fit(store, out=tmp_path / "run", passes=2, C=0.05, gap="none", **options)
     written = 2 * (tmp_path / "run/duals-2.bin").stat().st_size

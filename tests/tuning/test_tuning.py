@@ -88,7 +88,7 @@ def test_a_matrix_and_a_store_choose_alike(store: Path, tmp_path: Path) -> None:
 
 def test_several_settings_are_compared() -> None:
     """A loss without a path is trained anew for each C."""
-    found = tune(X, Y, C="0.1,1", loss=["ww", "logistic"], transform=[None, "l2"], folds=2)
+    found = tune(X, Y, C="0.1,1", loss=["ww", "logistic"], transform=[None, "l2"], folds=2, dtype="float64")
     assert [(row["settings"]["loss"], row["settings"]["transform"], row["C"]) for row in found.tried] == [
         (loss, transform, C) for loss in ("ww", "logistic") for transform in (None, "l2") for C in (0.1, 1.0)
     ]

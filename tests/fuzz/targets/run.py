@@ -108,7 +108,7 @@ def seeds() -> list[bytes]:
         [
             ({"passes": 2, "average": False}, 3),
             ({"passes": 2, "average": True, "inner_passes": 0}, 5),
-            ({"passes": 3, "tol": 0.5, "loss": "cs", "average": False}, 20),
+            ({"passes": 3, "tol": 0.5, "loss": "cs", "average": False, "dtype": "float64"}, 20),
         ]
     ):
         path, left = folder("run-seeds") / f"{number}", count

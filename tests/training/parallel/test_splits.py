@@ -108,10 +108,10 @@ def test_the_weights_are_those_of_the_duals_with_other_settings(
 def test_more_splits_than_duals_keep_them(problem) -> None:
     """Each part then has room for few duals, but never for none."""
     X, labels = problem[0][:60], (problem[1][:60] > 4).astype(int)
-    result = fit(X, labels, C=0.02, dtype="float64", tol=1e-2, passes=4000, splits=100).result
+    result = fit(X, labels, C=0.02, dtype="float64", tol=0.1, passes=4000, splits=100).result
     optimum = fit(X, labels, C=0.02, dtype="float64", tol=1e-8, passes=4000).result
     assert result.status == "converged"
-    assert optimum.dual <= result.primal <= optimum.primal / (1 - 1e-2)
+    assert optimum.dual <= result.primal <= optimum.primal / (1 - 0.1)
 
 
 def test_rows_to_measure_have_one_label_each_if_classes_are_split(tmp_path: Path, store: Path) -> None:
@@ -122,12 +122,15 @@ def test_rows_to_measure_have_one_label_each_if_classes_are_split(tmp_path: Path
         fit(store, out=tmp_path / "run", split="classes", splits=2, valid=several)
 
 
+def marks_of(split: str, loss: str) -> Any:
+    if (split, loss) in [("classes", "ww"), ("classes", "ovr2"), ("rows", "cs")]:
+        return []
+    return pytest.mark.more if loss in ("ww", "ovr2", "cs") else pytest.mark.slow
+
+
 @pytest.mark.parametrize(
     ("split", "loss"),
-    [
-        pytest.param(split, loss, marks=[] if loss in ("ww", "ovr2", "cs") else pytest.mark.slow)
-        for split, loss in SPLITS
-    ],
+    [pytest.param(split, loss, marks=marks_of(split, loss)) for split, loss in SPLITS],
 )
 def test_every_split_reaches_the_optimum(problem, split: str, loss: str) -> None:
     """Whose value an unsplit training brackets; the certificates are checked above."""
@@ -141,7 +144,7 @@ def test_every_split_reaches_the_optimum(problem, split: str, loss: str) -> None
 
 
 @pytest.mark.parametrize("split", ["classes", "rows"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", few(["float32", "float64"], "float64"))
 def test_the_model_has_the_same_bytes_whoever_works(
     tmp_path: Path, store: Path, split: str, dtype: str
 ) -> None:
@@ -161,7 +164,7 @@ def test_the_model_has_the_same_bytes_whoever_works(
 
 
 @pytest.mark.parametrize(("split", "splits"), [("classes", 2), ("classes", 4), ("rows", 2), ("rows", 3)])
-@pytest.mark.parametrize("n", [128, 129, 131])
+@pytest.mark.parametrize("n", few([128, 129, 131], 131))
 def test_the_average_of_the_last_half_is_the_model(problem, split: str, splits: int, n: int) -> None:
     """Also of one block, whose parts have odd numbers of rows."""
     X, labels = problem[0][:n], problem[1][:n]
@@ -190,7 +193,9 @@ def test_one_split_is_a_training_that_is_not_split(tmp_path: Path, store: Path) 
 def test_a_run_stopped_and_resumed_by_other_workers_gives_the_same_model(
     tmp_path: Path, store: Path, split: str
 ) -> None:
-    settings = {"split": split, "splits": 2, "block_rows": BLOCK, "passes": 3, "gap": "pass"}
+    settings = {
+        "split": split, "splits": 2, "block_rows": BLOCK, "passes": 3, "gap": "pass", "dtype": "float64"
+    }  # fmt: skip
     fit(store, out=tmp_path / "whole", **settings)
     for n in (1, 2, 4, 7, 11):
         with pytest.raises(Interrupted):
@@ -205,7 +210,10 @@ def test_weights_that_are_not_written_whole_are_committed(
 ) -> None:
     """Each commit then has what changed since the one before, which visits of other threads say."""
     monkeypatch.setattr("streamsvm.run.weights._MAX_UNTRACKED_BYTES", 0)
-    settings = {"split": split, "splits": 2, "block_rows": BLOCK, "passes": 3, "checkpoint_every": "1"}
+    settings = {
+        "split": split, "splits": 2, "block_rows": BLOCK, "passes": 3, "checkpoint_every": "1",
+        "dtype": "float64",
+    }  # fmt: skip
     fit(store, out=tmp_path / "whole", **settings)
     for n in (2, 4, 6):
         with pytest.raises(Interrupted):
@@ -270,7 +278,7 @@ def test_what_cannot_be_split_is_refused(
 
 
 def test_the_plan_counts_the_weights_of_each_split(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "a.zarr", *make_problem(20, 20_000, K))
+    store = make_store(tmp_path / "a.zarr", *make_problem(20, 2000, K))
     one, four = plan(store), plan(store, split="rows", splits=4)
     assert four["planned_bytes"] - one["planned_bytes"] >= 4 * one["weights_bytes"]
     little = 4 * one["weights_bytes"]
