@@ -129,7 +129,7 @@ def make_plan(
         Placement of the weights, only recorded in the plan: `shared` includes their memory.
     """
     decode = 8 * store.chunk_nnz * (store.dtype.itemsize + store.index_dtype.itemsize)
-    scratch = columns * (2 * dtype.itemsize + 3 * 8 + 2) + 16 * columns  # the second for a sorted copy
+    scratch = columns * (4 * dtype.itemsize + 6 * 8 + 5) + 16 * columns  # the second for a sorted copy
     fixed = decode + scratch + shared + store.held_bytes
     entry = dtype.itemsize + dual_id_dtype(dual_ids or store.n_classes).itemsize
     row_duals = row_duals or store.n_classes

@@ -130,7 +130,7 @@ def make_kernels(
     name: str,
     *,
     solve: Any,
-    measure: Any,
+    measure: Any = None,
     terms: Any = linear_terms,
     sum_term: Any = no_sum_term,
     own_dual: bool = False,
@@ -153,8 +153,9 @@ def make_kernels(
         in lanes without one. It returns the loss of these classes before the step, without C, and a score:
         other classes with a loss, or with a dual in the problem of all, have a larger one. All classes with
         an old dual are there.
-    measure : inlined function
-        ``measure(row, n, problem, pairs, scratch)`` returns the loss of the scores.
+    measure : inlined function, optional
+        ``measure(row, n, problem, pairs, scratch)`` returns the loss of the scores alone, where that is
+        cheaper than by `solve`.
     terms, sum_term : inlined function
         ``terms(b, C, problem)`` of a vector b, and ``sum_term(total, C, problem)`` of a number, are what
         duals, and the sum of a row's duals, add to the dual objective, beside -½‖W‖². Both are concave, and
@@ -195,6 +196,11 @@ def make_kernels(
     """
 
     has_linear_terms = terms is linear_terms
+
+    def loss_of_solve(row, n, problem, pairs, scratch):
+        return solve(row, n, problem, pairs, scratch)[0]
+
+    measure = measure or inlined(loss_of_solve, name=f"{name}_loss_of_solve")
 
     def begin_row(rows, i, y, old_sum, vectors, n, problem, pairs, sets, scratch):
         """Return the numbers of a row, and whether the class with the largest score is one of its own.
@@ -255,7 +261,7 @@ def make_kernels(
         what the own classes do.
         """
         delta, zero = scratch.delta, zeros()
-        L, keep = LANES, len(buffer.ids) > 0
+        keep = len(buffer.ids) > 0
         scale, at_bound = problem.margin * problem.sigma, delta.dtype.type(row.C)
         steps, old_terms, new_terms = zero, zero, zero
         changed, n_moved, kept = np.int64(0), 0, 0
@@ -264,7 +270,7 @@ def make_kernels(
             c = scratch.vectors[r]
             old = load_like(scratch.old, c, zero)
             store(scratch.old, c, zero)
-            new = narrow(load_like(scratch.v, r * L, zero), delta)
+            new = narrow(load_like(scratch.v, r * LANES, zero), delta)
             b = widen(new)
             step = b - old
             differs = differing(step, 0.0)
@@ -285,10 +291,10 @@ def make_kernels(
                     full = left & ~differing(new, at_bound)
                     set_bits(full, c, buffer)
                     left &= ~full
-                store(scratch.v, r * L, b)
+                store(scratch.v, r * LANES, b)
                 while left != 0:
                     buffer.ids[at + kept] = c + lowest_bit(left)
-                    buffer.values[at + kept] = scratch.v[r * L + lowest_bit(left)]
+                    buffer.values[at + kept] = scratch.v[r * LANES + lowest_bit(left)]
                     left &= left - 1
                     kept += 1
             own = own_bits(receiver, c, row.own)
@@ -378,7 +384,8 @@ def make_kernels(
             tally[DUAL_DELTA] += time_factor * change
             close_row(i, n_duals, new)
             leave_own(i, y, sets, scratch)
-        clear_lanes(scratch, n_all if lists_all else 0)
+        if lists_all:
+            clear_lanes(scratch, n_all)
         return reached
 
     def revisit(rows, order, starts, problem, weights, dual_buffer, scratch, tally, sparse_rows, pairs, sets):

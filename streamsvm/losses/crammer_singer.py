@@ -21,14 +21,14 @@ from streamsvm.losses.threshold import UNBOUNDED
 
 
 @inlined
-def measure(row, n, problem, scratch):
+def largest_hinge(row, n, problem, scratch):
     """The largest slack, if it is positive."""
     return max(largest_slack(row, n, scratch), 0.0)
 
 
 @inlined
 def _squared_loss(row, n, problem, scratch):
-    largest = max(largest_slack(row, n, scratch), 0.0)
+    largest = largest_hinge(row, n, problem, scratch)
     return largest * largest
 
 
@@ -54,7 +54,7 @@ def _squared_sum_term(total, C, problem):
 
 def make(name: str, find_threshold: Any = find_newton) -> Kernels:
     """The kernels; `find_threshold` as `find_newton`."""
-    return make_kernels_of_largest(name, measure, _bounds, find_threshold=find_threshold)
+    return make_kernels_of_largest(name, largest_hinge, _bounds, find_threshold=find_threshold)
 
 
 def make_squared(name: str, find_threshold: Any = find_newton) -> Kernels:

@@ -62,14 +62,14 @@ def _write_d(row, n, inverse, score, dual, largest, scratch):
 
     In lanes without a dual that is -infinity; NaN stays, and is seen. Returns the largest.
     """
-    zero, L = zeros(), LANES
+    zero = zeros()
     top = zero - np.inf
     for r in range(n):
         c = scratch.vectors[r]
         s, b = load_like(scratch.scores, c, zero), load_like(scratch.old, c, zero)
         d = (b - dual) + (s - score) * inverse
         top = maximum(d, top)
-        store(scratch.v, r * L, minimum(largest, d))
+        store(scratch.v, r * LANES, minimum(largest, d))
     return max_lanes(top)
 
 
@@ -104,7 +104,7 @@ def _nearest(d, m, theta):
 
 @inlined
 def write_d(row, n, inverse, scratch):
-    """Write d relative to the largest u; return that u, less what the sum of duals adds, and its dual.
+    """Write d relative to the largest u; return that u, less what duals add to it, its score and its dual.
 
     Where b is lost beside s / ‖x‖², the largest of rounded u may not be the largest: then others are above
     it by their differences.

@@ -60,13 +60,13 @@ def _make(name: str, hinge: Hinge, *, bits: bool) -> Kernels:
 
     def write_v(row, n, inverse, growth, problem, scratch):
         """Write v, -infinity in lanes without a dual; return the loss."""
-        zero, L, k = zeros(), LANES, problem.n_classes
+        zero, k = zeros(), problem.n_classes
         loss, shared, coupled = zero, row.shared / k, row.old_sum / k
         for r in range(n):
             c = scratch.vectors[r]
             slack = 1.0 + (load_like(scratch.scores, c, zero) + shared)
             v = (slack * inverse + (load_like(scratch.old, c, zero) - coupled)) / growth
-            store(scratch.v, r * L, v)
+            store(scratch.v, r * LANES, v)
             loss = loss + value(slack, problem)
         return sum_lanes(loss)
 

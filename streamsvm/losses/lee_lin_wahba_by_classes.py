@@ -24,22 +24,19 @@ def _make(name: str, hinge: Hinge) -> Kernels:
     value, terms, curvature, upper_of = hinge
 
     def solve(row, n, problem, pairs, scratch):
-        zero, L, inverse = zeros(), LANES, 1.0 / row.norm2
+        zero, inverse = zeros(), 1.0 / row.norm2
         loss, growth, upper = zero, 1.0 + curvature(row.C, problem) * inverse, upper_of(row.C)
         for r in range(n):
             c = scratch.vectors[r]
             slack = 1.0 + load_like(scratch.scores, c, zero)
             loss = loss + value(slack, problem)
             b = (load_like(scratch.old, c, zero) + slack * inverse) / growth
-            store(scratch.v, r * L, minimum(upper, maximum(0.0, b)))
+            store(scratch.v, r * LANES, minimum(upper, maximum(0.0, b)))
         return sum_lanes(loss), -1.0
 
-    def measure(row, n, problem, pairs, scratch):
-        return solve(row, n, problem, pairs, scratch)[0]
-
-    solve = inlined(solve, name=f"{name}_solve")
-    measure = inlined(measure, name=f"{name}_measure")
-    return make_kernels(name, solve=solve, measure=measure, terms=terms, opposite=NOTHING, inner_passes=False)
+    return make_kernels(
+        name, solve=inlined(solve, name=f"{name}_solve"), terms=terms, opposite=NOTHING, inner_passes=False
+    )
 
 
 KERNELS = {"llw": _make("llw_by_classes", HINGE), "llw2": _make("llw2_by_classes", SQUARED_HINGE)}

@@ -36,7 +36,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
     value, terms, curvature, upper_of = hinge
 
     def solve(row, n, problem, pairs, scratch):
-        zero, L, inverse = zeros(), LANES, 1.0 / row.norm2
+        zero, inverse = zeros(), 1.0 / row.norm2
         loss, growth, upper = zero, zero + (1.0 + curvature(row.C, problem) * inverse), zero + upper_of(row.C)
         for r in range(n):
             c = scratch.vectors[r]
@@ -51,15 +51,12 @@ def _make(name: str, hinge: Hinge) -> Kernels:
                 upper = select(counts, upper_of(row.C * cost), 0.0)
             loss = loss + losses
             b = (load_like(scratch.old, c, zero) + slack * inverse) / growth
-            store(scratch.v, r * L, minimum(upper, maximum(0.0, b)))
+            store(scratch.v, r * LANES, minimum(upper, maximum(0.0, b)))
         return sum_lanes(loss), -1.0
 
-    def measure(row, n, problem, pairs, scratch):
-        return solve(row, n, problem, pairs, scratch)[0]
-
-    solve = inlined(solve, name=f"{name}_solve")
-    measure = inlined(measure, name=f"{name}_measure")
-    return make_kernels(name, solve=solve, measure=measure, terms=terms, own_dual=True, opposite=NOTHING)
+    return make_kernels(
+        name, solve=inlined(solve, name=f"{name}_solve"), terms=terms, own_dual=True, opposite=NOTHING
+    )
 
 
 KERNELS = {"ovr": _make("ovr", HINGE), "ovr2": _make("ovr2", SQUARED_HINGE)}

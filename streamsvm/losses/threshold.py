@@ -109,7 +109,7 @@ def threshold_of_each(u, curvatures, uppers, m, guess):
     and an upper bound of its own: none of them negative.
     """
     zero = splat(0.0)
-    low, high, top, j = 0.0, 0.0, zero, 0
+    low, top, j = 0.0, zero, 0
     while j < m:
         top = maximum(load(u, j), top)
         j += lanes(u)

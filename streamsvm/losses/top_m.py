@@ -26,11 +26,10 @@ def number_of_slacks(problem):
 @allocating
 def _sum_of_largest_slacks(row, n, scratch, most):
     """The sum of the largest `most` slacks, if they are positive, by partitions around pivots."""
-    L = LANES
-    slacks, begin, end, step, total = np.empty(n * L), 0, 0, 0, 0.0
+    slacks, begin, end, step, total = np.empty(n * LANES), 0, 0, 0, 0.0
     for r in range(n):
         c = scratch.vectors[r]
-        for j in range(L):
+        for j in range(LANES):
             slack = 1.0 - (row.own_score - np.float64(scratch.scores[c + j]))
             if not slack <= 0.0:
                 slacks[end] = slack

@@ -40,13 +40,13 @@ def make(name: str, hinge: Hinge, find_threshold: Any = find_newton) -> Kernels:
 
     def write_v(row, n, inverse, shrink, problem, pairs, scratch):
         """Write v, -infinity in lanes without a dual; return the loss."""
-        zero, L = zeros(), LANES
+        zero = zeros()
         loss, coupled = zero, row.old_sum / row.n_own
         for r in range(n):
             c = scratch.vectors[r]
             slack = 1.0 - problem.margin * (row.own_score - load_like(scratch.scores, c, zero))
             v = (slack * inverse + (load_like(scratch.old, c, zero) + coupled)) * shrink
-            store(scratch.v, r * L, v)
+            store(scratch.v, r * LANES, v)
             losses = value(slack, problem)
             if pairs is not None:
                 losses = losses * cost_lanes(row, c, pairs, scratch, zero)
@@ -57,17 +57,19 @@ def make(name: str, hinge: Hinge, find_threshold: Any = find_newton) -> Kernels:
 
     def solve_with_costs(row, n, inverse, problem, pairs, scratch):
         """As `solve`, where each dual has a bound and a curvature of its own; return the loss and γ."""
-        zero, L = zeros(), LANES
+        zero = zeros()
         loss = write_v(row, n, inverse, 1.0, problem, pairs, scratch)
         for r in range(n):
             cost = row.C * cost_lanes(row, scratch.vectors[r], pairs, scratch, zero)
             counts = above(cost, 0.0)
-            store(scratch.upper, r * L, select(counts, upper_of(cost), 0.0))
-            store(scratch.curvature, r * L, 1.0 + select(counts, curvature(cost, problem) * inverse, 0.0))
-        gamma = threshold_of_each(scratch.v, scratch.curvature, scratch.upper, n * L, row.old_sum)
+            store(scratch.upper, r * LANES, select(counts, upper_of(cost), 0.0))
+            store(scratch.curvature, r * LANES, 1.0 + select(counts, curvature(cost, problem) * inverse, 0.0))
+        gamma = threshold_of_each(scratch.v, scratch.curvature, scratch.upper, n * LANES, row.old_sum)
         for r in range(n):
-            b = (load_like(scratch.v, r * L, zero) - gamma) / load_like(scratch.curvature, r * L, zero)
-            store(scratch.v, r * L, minimum(load_like(scratch.upper, r * L, zero), maximum(0.0, b)))
+            b = (load_like(scratch.v, r * LANES, zero) - gamma) / load_like(
+                scratch.curvature, r * LANES, zero
+            )
+            store(scratch.v, r * LANES, minimum(load_like(scratch.upper, r * LANES, zero), maximum(0.0, b)))
         return loss, gamma
 
     solve_with_costs = inlined(solve_with_costs, name=f"{name}_solve_with_costs")
@@ -79,7 +81,7 @@ def make(name: str, hinge: Hinge, find_threshold: Any = find_newton) -> Kernels:
         the classes, among them all with b_j > 0. So others have a score above the point at which u_j =
         min((1 + ρ)γ', κΣb): this bound admits every class with positive loss.
         """
-        inverse, least = 1.0 / (problem.margin * problem.margin * row.norm2), 0.0
+        inverse = 1.0 / (problem.margin * problem.margin * row.norm2)
         if pairs is not None and len(pairs.costs) > 0:
             loss, gamma = solve_with_costs(row, n, inverse, problem, pairs, scratch)
             least = min(gamma - row.old_sum, 0.0)

@@ -172,6 +172,20 @@ def test_the_duals_are_exact_at_the_ends_of_the_range(loss: str, solve: Solver, 
     assert_exact(loss, solve, block, exact)
 
 
+# Of classes with one score, beside which the duals have no digits, that with the largest dual is the top.
+EQUAL_SCORES = {
+    "cs": of_first_class(1.0, 1e-20, [0, -1, -1], [0, 0.25, 0.75]),
+    "cs2": of_first_class(1e12, 1e-12, [0, -1, -1], [0, 2.5e-6, 7.5e-6]),
+}
+
+
+@pytest.mark.parametrize(
+    ("loss", "solve"), [(name, *s.values) for name in EQUAL_SCORES for s in solvers(name)]
+)
+def test_the_largest_dual_is_the_top_of_equal_scores(loss: str, solve: Solver) -> None:
+    assert_exact(loss, solve, EQUAL_SCORES[loss], exact_duals(loss, EQUAL_SCORES[loss]))
+
+
 @pytest.mark.parametrize(("loss", "solve"), [(name, *s.values) for name in LOSSES for s in solvers(name)])
 @pytest.mark.parametrize("k", [3, 9])
 def test_a_number_that_is_none_stays_visible(k: int, loss: str, solve: Solver) -> None:

@@ -18,8 +18,7 @@ from streamsvm.kernels.frame import ALL, Kernels, make_kernels
 from streamsvm.kernels.jit import allocating, inlined, kernel
 from streamsvm.kernels.simd import LANES, LOG_LANES
 from streamsvm.kernels.sorting import sorted_falling
-from streamsvm.losses.crammer_singer import make, make_squared
-from streamsvm.losses.crammer_singer import measure as measure_loss
+from streamsvm.losses.crammer_singer import largest_hinge, make, make_squared
 from streamsvm.losses.largest_slacks import least_theta
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 from streamsvm.losses.top_m import partition
@@ -119,16 +118,16 @@ def _make(name: str, step: Any) -> Kernels:
     """The kernels of ``step(b, g, norm2, C, problem)``, which changes b; the own class is the last."""
 
     def improve(row, n, problem, scratch):
-        L, log_lanes, m = LANES, LOG_LANES, 0
-        positions = np.empty(n * L, np.int64)
-        for p in range(n * L):
+        m = 0
+        positions = np.empty(n * LANES, np.int64)
+        for p in range(n * LANES):
             scratch.v[p] = 0.0
-            if scratch.hidden[scratch.vectors[p >> log_lanes] + (p & (L - 1))] == 0.0:
+            if scratch.hidden[scratch.vectors[p >> LOG_LANES] + (p & (LANES - 1))] == 0.0:
                 positions[m] = p
                 m += 1
         b, g = np.empty(m + 1), np.empty(m + 1)
         for r in range(m):
-            c = scratch.vectors[positions[r] >> log_lanes] + (positions[r] & (L - 1))
+            c = scratch.vectors[positions[r] >> LOG_LANES] + (positions[r] & (LANES - 1))
             b[r], g[r] = scratch.old[c], 1.0 - (row.own_score - np.float64(scratch.scores[c]))
         b[m], g[m] = max(row.C - row.old_sum, 0.0), 0.0
         step(b, g, row.norm2, row.C, problem)
@@ -139,17 +138,9 @@ def _make(name: str, step: Any) -> Kernels:
 
     def solve(row, n, problem, pairs, scratch):
         improve(row, n, problem, scratch)
-        return measure_loss(row, n, problem, scratch), -np.inf
+        return largest_hinge(row, n, problem, scratch), -np.inf
 
-    def measure(row, n, problem, pairs, scratch):
-        return measure_loss(row, n, problem, scratch)
-
-    return make_kernels(
-        name,
-        solve=inlined(solve, name=f"{name}_solve"),
-        measure=inlined(measure, name=f"{name}_measure"),
-        few=ALL,
-    )
+    return make_kernels(name, solve=inlined(solve, name=f"{name}_solve"), few=ALL)
 
 
 @kernel

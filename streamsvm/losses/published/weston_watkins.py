@@ -75,12 +75,12 @@ def _greedy_coordinates(row, n, problem, scratch):
     gradient points out of place by ``problem.solver_tol`` or more, or after ten steps a class. The result is
     feasible, and not worse than the old duals.
     """
-    L, H, C = LANES, problem.margin * problem.margin * row.norm2, row.C
-    v, g, has_dual = scratch.v, np.zeros(n * L), np.zeros(n * L, np.bool_)
+    H, C = problem.margin * problem.margin * row.norm2, row.C
+    v, g, has_dual = scratch.v, np.zeros(n * LANES), np.zeros(n * LANES, np.bool_)
     loss, m = 0.0, 0
-    for p in range(n * L):
+    for p in range(n * LANES):
         c = scratch.vectors[p >> LOG_LANES]
-        c += p & (L - 1)
+        c += p & (LANES - 1)
         has_dual[p], v[p] = scratch.hidden[c] == 0.0, scratch.old[c]
         if has_dual[p]:
             g[p] = 1.0 - problem.margin * (row.own_score - np.float64(scratch.scores[c]))
@@ -110,14 +110,9 @@ def _solve(row, n, problem, pairs, scratch):
     return _greedy_coordinates(row, n, problem, scratch), -np.inf
 
 
-@inlined
-def _measure(row, n, problem, pairs, scratch):
-    return 0.0  # the loss has kernels for that
-
-
 KERNELS = {
     ("ww", "sorted"): make("ww_sorted", HINGE, threshold_sorted),
     ("ww2", "sorted"): make("ww2_sorted", SQUARED_HINGE, threshold_sorted),
     ("wws", "sorted"): make("wws_sorted", SMOOTH_HINGE, threshold_sorted),
-    ("ww", "shark"): make_kernels("ww_shark", solve=_solve, measure=_measure, few=ALL),
+    ("ww", "shark"): make_kernels("ww_shark", solve=_solve, few=ALL),
 }
