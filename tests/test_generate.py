@@ -27,6 +27,7 @@ program = importlib.util.module_from_spec(spec)
 
 @pytest.fixture(scope="module", autouse=True)
 def loaded() -> None:
+    sys.modules[spec.name] = program  # where Numba looks for it; it caches what it compiles for the scripts, too
     spec.loader.exec_module(program)
 
 
