@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import anndata
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 from helpers import make_store
 from run_files import model_bytes
+from small_anndata import write_anndata
 
 from streamsvm import fit
 from streamsvm.data.rows import Rows
@@ -40,21 +38,6 @@ def counts() -> sp.csr_array:
     X = rng.poisson(rng.gamma(0.5, 2.0, size=D), size=(N, D)).astype(np.float32)
     X[7] = 0
     return sp.csr_array(X)
-
-
-def write_anndata(path: Path, X: sp.csr_array, *, dense: bool = False) -> Path:
-    n = X.shape[0]
-    obs = pd.DataFrame({"type": pd.Categorical(np.where(np.arange(n) % 3, "a", "b"))})
-    obs.index = pd.Index([f"c{i}" for i in range(n)])
-    matrix = X.toarray() if dense else sp.csr_matrix(X)
-    adata = anndata.AnnData(matrix, obs=obs, var=pd.DataFrame(index=[f"g{j}" for j in range(D)]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # anndata advises against format 2 of Zarr
-        if path.suffix == ".h5ad":
-            adata.write_h5ad(path, compression="gzip" if "gzip" in path.name else None)
-        else:
-            adata.write_zarr(path)
-    return path
 
 
 @contextlib.contextmanager

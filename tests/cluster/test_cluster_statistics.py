@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from run_files import model_bytes
-from test_shared_reading import LOGS, write_anndata
+from small_anndata import write_anndata
 
 from streamsvm import fit, tune
 from streamsvm.cluster import feature_statistics as cluster_statistics
@@ -53,7 +53,7 @@ def counts() -> sp.csr_array:
 @pytest.mark.parametrize(
     ("transform", "hold_out", "readings"),
     [
-        (LOGS, "1/3", 1),
+        ("normalize=50,log1p,scale=std", "1/3", 1),
         ("idf,l2,scale=std", None, 2),
         ("log1p,select=top:9,scale=maxabs,bias", None, 1),
         ("log1p,l2", None, 0),

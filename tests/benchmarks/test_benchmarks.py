@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from command_line import succeeds
 
-FOLDER = Path(__file__).parents[1] / "benchmarks"
+FOLDER = Path(__file__).parents[2] / "benchmarks"
 SCRIPTS = sorted(  # but one for an environment that has PECOS
     path.relative_to(FOLDER).as_posix()
     for path in FOLDER.rglob("*.py")

@@ -15,7 +15,7 @@ from streamsvm_converters import convert
 
 from streamsvm.store import open_store
 
-PROGRAM = Path(__file__).parents[1] / "benchmarks/generate.py"
+PROGRAM = Path(__file__).parents[2] / "benchmarks/generate.py"
 SMALL = ("--features", 2000, "--classes", 5, "--nnz", 20, "--topic", 0.3, "--topic-words", 100)
 
 
@@ -27,7 +27,7 @@ program = importlib.util.module_from_spec(spec)
 
 @pytest.fixture(scope="module", autouse=True)
 def loaded() -> None:
-    sys.modules[spec.name] = program  # where Numba looks for it; it caches what it compiles for the scripts, too
+    sys.modules[spec.name] = program  # where Numba looks for it; it caches what it compiles for scripts, too
     spec.loader.exec_module(program)
 
 
