@@ -31,7 +31,7 @@ from streamsvm.training.costs import check_multilabel, read_training_costs
 from streamsvm.training.fit_plan import check_dense_duals, check_has_groups, has_common_dual
 from streamsvm.training.parallel.splits import find_workers, groups_of, new_learner, settle_split
 from streamsvm.training.passes import Fit
-from streamsvm.training.sources import ArrayBlocks, BlocksSource
+from streamsvm.training.sources import ArrayBlocks, ShuffledSource
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import apply, features_after, parse_transforms
 from streamsvm.transforms.defaults import MATRIX_DEFAULT, with_transform
@@ -209,7 +209,7 @@ def fit_rows(
             common_dual=common_dual,
         )  # fmt: skip
         trainer = Fit(
-            BlocksSource(blocks, settings.seed, settings.share_of_C, by_group=loss.sequences),
+            ShuffledSource(blocks, settings.seed, settings.share_of_C, by_group=loss.sequences),
             settings,
             files,
             learner,

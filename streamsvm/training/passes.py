@@ -29,7 +29,7 @@ from streamsvm.training.objective import (
     score_blocks,
     warn_of_rounding,
 )
-from streamsvm.training.sources import BlocksSource, TrainingBlock
+from streamsvm.training.sources import ShuffledSource, TrainingBlock
 from streamsvm.training.trainer import Callbacks, Trainer
 from streamsvm.transforms import Transform
 
@@ -45,7 +45,7 @@ class Fit(Trainer):
 
     Parameters
     ----------
-    source : BlocksSource
+    source : ShuffledSource
     settings : Settings
     files : RunFiles or MemoryRun
     learner : Learner
@@ -70,11 +70,11 @@ class Fit(Trainer):
         Returns the bytes read from the source so far.
     """
 
-    source: BlocksSource
+    source: ShuffledSource
 
     def __init__(
         self,
-        source: BlocksSource,
+        source: ShuffledSource,
         settings: Settings,
         files: RunFiles | MemoryRun,
         learner: Learner,

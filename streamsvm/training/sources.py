@@ -73,7 +73,7 @@ class StreamPlace:
     n_norms: int = 0
 
 
-class BlockSource(Protocol):
+class Source(Protocol):
     """Source of the blocks of a training.
 
     Attributes
@@ -92,7 +92,7 @@ class BlockSource(Protocol):
         """Return no rows, in the types of those in the blocks."""
 
 
-class BlocksSource:
+class ShuffledSource:
     """Source of the blocks of a store or of arrays, in an order that depends on seed and pass alone.
 
     Parameters

@@ -18,7 +18,7 @@ from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.files import MemoryRun, RunFiles
 from streamsvm.settings.fit import Settings
 from streamsvm.training.learner import Learner
-from streamsvm.training.sources import BlockSource, TrainingBlock
+from streamsvm.training.sources import Source, TrainingBlock
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Trainer(abc.ABC):
 
     Parameters
     ----------
-    source : BlockSource
+    source : Source
     settings : Settings
     files : RunFiles or MemoryRun
     learner : Learner
@@ -82,7 +82,7 @@ class Trainer(abc.ABC):
 
     def __init__(
         self,
-        source: BlockSource,
+        source: Source,
         settings: Settings,
         files: RunFiles | MemoryRun,
         learner: Learner,

@@ -16,7 +16,7 @@ from streamsvm.settings.fit import NONE, Settings
 from streamsvm.store import Store, open_stores
 from streamsvm.store.sliced import SlicedStore
 from streamsvm.training.costs import check_multilabel
-from streamsvm.training.sources import BlocksSource
+from streamsvm.training.sources import ShuffledSource
 from streamsvm.transforms import Transform
 from streamsvm.transforms.store import TransformedStore
 
@@ -92,8 +92,8 @@ class TrainingData:
             held_out=held_out_part(settings),
         )
 
-    def source(self, blocks: Blocks, *, unread: bool = False) -> BlocksSource:
+    def source(self, blocks: Blocks, *, unread: bool = False) -> ShuffledSource:
         """Return the source of the blocks; if `unread`, these have only the number of their rows."""
         settings = self.settings
         by_group = get_loss(settings.loss).sequences
-        return BlocksSource(blocks, settings.seed, settings.share_of_C, by_group=by_group, unread=unread)
+        return ShuffledSource(blocks, settings.seed, settings.share_of_C, by_group=by_group, unread=unread)
