@@ -109,10 +109,9 @@ class Model(Readable):
         self.tree = tree
         self.transitions_ = transitions
         self.result: FitResult | None = None
-        coef = DenseCoef(coef, len(coef)) if isinstance(coef, np.ndarray) else coef
-        self.stored_coef: StoredCoef = coef
+        self.stored_coef: StoredCoef = DenseCoef(coef, len(coef)) if isinstance(coef, np.ndarray) else coef
         self.dtype: np.dtype = coef.dtype
-        self._scorer = Scorer(coef, coef.dtype)
+        self._scorer = Scorer(self.stored_coef, self.dtype)
         self.classes_: np.ndarray = class_labels(record)
         self.class_names: np.ndarray = np.array(record["classes"], str)
         self.n_features = coef.shape[0]
@@ -389,7 +388,6 @@ class Model(Readable):
         return np.asarray(self.classes_[self._predicted(self.rows(X, groups=groups))])
 
     def _predicted(self, rows: Rows) -> np.ndarray:
-        """Return the codes of the classes predicted for `rows`."""
         best = np.empty(rows.n_rows, np.int64)
         for begin, scores in self.scores(rows):
             best[begin : begin + len(scores)] = self.best_classes(rows, begin, scores)
