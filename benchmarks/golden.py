@@ -1,4 +1,4 @@
-"""Whether two versions of the program train the same models: the bytes of many small trainings.
+"""Compare the bytes of many small trainings by two versions of the program, which should be the same.
 
     python benchmarks/golden.py before.json
     python benchmarks/golden.py after.json --compare before.json

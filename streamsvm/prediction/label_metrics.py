@@ -147,7 +147,7 @@ class LabelMetrics(Sums):
 
     @property
     def has_labels(self) -> bool:
-        """Whether any row has a label that the model knows."""
+        """True if any row has a label that the model knows."""
         return self.n_known > 0
 
     def evaluation(self, n: int) -> Evaluation:

@@ -107,7 +107,7 @@ class LabelSetMetrics(Sums):
 
     @property
     def has_labels(self) -> bool:
-        """Whether any row has a label that the model knows."""
+        """True if any row has a label that the model knows."""
         return bool(self._true.any())
 
     def evaluation(self, n: int) -> LabelSetEvaluation:

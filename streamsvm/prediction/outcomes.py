@@ -56,7 +56,7 @@ class Outcomes:
 
     @property
     def several(self) -> bool:
-        """Whether rows have several labels."""
+        """True if rows have several labels."""
         return isinstance(self.evaluation, LabelSetEvaluation)
 
     @property

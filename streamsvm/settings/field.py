@@ -66,7 +66,7 @@ class Setting:
 
     @property
     def wanted(self) -> str:
-        """The valid values, as text that completes "it must be ..."."""
+        """Valid values, as text that completes "it must be ..."."""
         if self.choices is not None:
             return f"one of {', '.join(self.choices())}"
         if self.kind is bool:

@@ -47,12 +47,12 @@ class _LossSettings(CheckedSettings):
 
     @property
     def trained_loss(self) -> Loss:
-        """The loss in the form that is trained."""
+        """Loss in the form that is trained."""
         return get_loss(self.loss)
 
     @property
     def of_loss(self) -> dict[str, Any]:
-        """The parameters of the loss, without those that do not apply to it."""
+        """Parameters of the loss, without those that do not apply to it."""
         values = {name: getattr(self, name) for name in LOSS_SETTINGS}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -293,7 +293,7 @@ class Settings(_LossSettings):
 
     @property
     def trained_loss(self) -> Loss:
-        """The loss that is trained: some losses have another form for split classes."""
+        """Loss that is trained: some losses have another form for split classes."""
         loss = get_loss(self.loss)
         return loss.by_classes if self.splits > 1 and self.split == CLASSES else loss
 

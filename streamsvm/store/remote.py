@@ -40,7 +40,7 @@ class Url(str):
 
     @property
     def file(self) -> str:
-        """The URL without its query, such as ``?token=a``."""
+        """URL without its query, such as ``?token=a``."""
         return self.partition("?")[0].rstrip("/")
 
     @property

@@ -15,8 +15,8 @@ from streamsvm.errors import Remedy
 from streamsvm.kernels.jit import kernel
 from streamsvm.transforms.base import Transform, refuse_row
 
-_FEW = 100  # rows that are looked at for what was done with them
-_SAME = 1e-3  # relative difference of sums that are meant to be equal
+_ROWS_LOOKED_AT = 100  # to guess what was done with them
+_SUM_TOLERANCE = 1e-3  # relative difference of sums that are meant to be equal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,9 +61,9 @@ class Counts(Transform):
 
 def _what_was_done(rows: Rows) -> str:
     """Describe the likely preprocessing of the first rows, which are no counts; "" if unknown."""
-    few = min(rows.n_rows, _FEW)
-    n = int(rows.indptr[few])
-    spans = [slice(*rows.indptr[i : i + 2]) for i in range(few) if rows.indptr[i] < rows.indptr[i + 1]]
+    first = min(rows.n_rows, _ROWS_LOOKED_AT)
+    n = int(rows.indptr[first])
+    spans = [slice(*rows.indptr[i : i + 2]) for i in range(first) if rows.indptr[i] < rows.indptr[i + 1]]
     with np.errstate(over="ignore"):
         data = rows.data[:n].astype(np.float64)
         for values, words in (
@@ -71,7 +71,7 @@ def _what_was_done(rows: Rows) -> str:
             (data, "normalised to a sum"),
         ):
             sums = np.array([values[span].sum() for span in spans])
-            if len(sums) > 1 and 0 < sums.max() <= sums.min() * (1 + _SAME) < np.inf:
+            if len(sums) > 1 and 0 < sums.max() <= sums.min() * (1 + _SUM_TOLERANCE) < np.inf:
                 return f" (they look like {words} of {np.median(sums):,.6g})"
     return ""
 
