@@ -86,10 +86,12 @@ def joined(parts: Sequence[RowDuals], n_rows: int, n_bytes: int) -> OldDuals:
 
     Those of a row may be in several parts, of other classes each: they become ordered by part.
     """
-    rows, counts, ids, values, bits = (
-        np.concatenate([part[at] for part in parts]) for at in range(len(RowDuals._fields))
-    )
-    if len(np.unique(rows)) < len(rows):
+    rows, counts, ids, values, bits = parts[0]
+    if len(parts) > 1:
+        rows, counts, ids, values, bits = (
+            np.concatenate([part[at] for part in parts]) for at in range(len(RowDuals._fields))
+        )
+    if np.bincount(rows).max(initial=0) > 1:
         of_each = np.repeat(rows, counts)
         order = np.argsort(of_each, kind="stable")
         rows, counts = np.unique(of_each[order], return_counts=True)

@@ -12,7 +12,7 @@ from streamsvm.base.label_values import codes_among
 from streamsvm.data.arrays import as_matrix, one_row, row_groups
 from streamsvm.data.label_sets import known_codes, with_label_sets
 from streamsvm.data.names import match_features, move_columns
-from streamsvm.data.prefetch import Prefetcher
+from streamsvm.data.prefetch import read_ahead
 from streamsvm.data.rows import Rows
 from streamsvm.data.value_kinds import SAMPLE_VALUES, trained_values, warn_of_difference
 from streamsvm.errors import ModelError
@@ -43,7 +43,7 @@ class StoreBlocks:
 
     def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
         """Read the blocks, each while the one before it is used."""
-        with Prefetcher(map(self.read, range(len(self)))) as blocks:
+        with read_ahead(self.read, len(self)) as blocks:
             yield from blocks
 
     def first_row(self, block: int) -> int:

@@ -42,6 +42,8 @@ class RunFiles:
         Interval between commits.
     distinct_ids : bool
         True if no two duals of a row have the same id.
+    held_bytes : int
+        Memory for the duals of two passes over a single block, which then are written by commits alone.
 
     Attributes
     ----------
@@ -62,6 +64,7 @@ class RunFiles:
         every: Interval,
         *,
         distinct_ids: bool = True,
+        held_bytes: int = 0,
     ) -> None:
         self.run = run
         self.every = every
@@ -72,6 +75,9 @@ class RunFiles:
         self._dtypes = values_dtype, ids_dtype
         self._sizes = n_ids, max_duals, bytes_of_bits
         self._distinct_ids = distinct_ids
+        self._held_bytes = held_bytes
+        self._held: dict[int, HeldDuals] = {}  # by pass
+        self._lines: list[bytes] = []  # of the metrics, which the next commit appends
 
     def recover(self, shape: tuple[int, int] | None) -> RunPosition | None:
         """Cut the files back to the last commit, and return its position; None before the first commit."""
@@ -90,8 +96,11 @@ class RunFiles:
         for name, end in position.worker_logs_of(format.WEIGHT_LOG, number).items():
             restore(self.run.path / name, end.length, storage)
 
-    def old_duals(self, position: RunPosition, pass_number: int) -> DualLog:
-        """Open the duals of a pass that are committed by `position`."""
+    def old_duals(self, position: RunPosition, pass_number: int) -> DualLog | HeldDuals:
+        """Return the duals of a pass as they are at `position`, and drop those of earlier passes."""
+        self._held = {p: duals for p, duals in self._held.items() if p >= pass_number}
+        if pass_number in self._held and not self._held[pass_number].end.length:
+            return self._held[pass_number]
         end = position.duals.get(pass_number, LogEnd())
         written = position.worker_logs_of(format.DUALS, pass_number)
         return DualLog(DualFiles(
@@ -99,9 +108,14 @@ class RunFiles:
             tuple((name, log.length) for name, log in written.items()),
         ))  # fmt: skip
 
-    def new_duals(self, position: RunPosition, pass_number: int) -> DualWriter:
-        """Open the log of the duals of a pass, to append to the part that is committed by `position`."""
-        return DualWriter(self.run.duals(pass_number), position.duals.get(pass_number, LogEnd()))
+    def new_duals(self, position: RunPosition, pass_number: int) -> DualWriter | HeldDuals:
+        """Return where the duals of a pass go: behind what `position` has in their log, or to memory."""
+        end = position.duals.get(pass_number, LogEnd())
+        if end.length or not self._held_bytes:
+            return DualWriter(self.run.duals(pass_number), end)
+        bits = self._sizes[-1]
+        held = HeldDuals(*self._dtypes, bits, path=self.run.duals(pass_number), limit=self._held_bytes // 2)
+        return self._held.setdefault(pass_number, held)
 
     def commit(
         self,
@@ -117,10 +131,11 @@ class RunFiles:
         begin = time.perf_counter()
         if new is not None:
             new.flush()
+        ends = {p: duals.write() for p, duals in self._held.items() if p in position.duals}
+        position = dataclasses.replace(position, duals=position.duals | ends)
         for pass_number in position.duals:
             durable.sync_tree(self.run.duals(pass_number))
-        if self.run.metrics.exists():
-            durable.sync_tree(self.run.metrics)
+        self._write_metrics(position.metrics_length)
         position, written = commit(self.run, position, storage, write_elsewhere)
         self.checkpoint_bytes += written
         self.checkpoints += 1
@@ -129,19 +144,31 @@ class RunFiles:
         return position
 
     def prune(self, position: RunPosition) -> None:
-        """Delete the logs that neither a commit nor `position` needs."""
-        prune(self.run, position.duals)
+        """Delete the logs that neither a commit nor `position` needs, if there may be others."""
+        if any(end.length for end in position.duals.values()):
+            prune(self.run, position.duals)
 
     def check_finite(self, numbers: Any) -> None:
         """Raise `RunError` unless all numbers are finite."""
         check_finite(self.run.path, numbers)
 
     def append_metrics(self, position: RunPosition, record: dict[str, Any]) -> RunPosition:
-        """Append a line to the metrics, and return the position that includes it."""
+        """Keep a line of the metrics for the next commit, and return the position that includes it."""
         self.check_finite(record)
-        with durable.open_file(self.run.metrics, "ab") as file:
-            file.write(json.dumps(record).encode() + b"\n")
-            return dataclasses.replace(position, metrics_length=file.tell())
+        line = json.dumps(record).encode() + b"\n"
+        self._lines.append(line)
+        return dataclasses.replace(position, metrics_length=position.metrics_length + len(line))
+
+    def _write_metrics(self, length: int) -> None:
+        """Append the lines that are kept to the metrics, which have `length` bytes then, and sync them."""
+        lines = b"".join(self._lines)
+        if lines:
+            with durable.open_file(self.run.metrics, "ab") as file:
+                file.truncate(min(file.tell(), length - len(lines)))  # a write may have failed half way
+                file.write(lines)
+            self._lines.clear()
+        if self.run.metrics.exists():
+            durable.sync_tree(self.run.metrics)
 
     def save_model(
         self,
@@ -201,10 +228,39 @@ class MemoryDuals:
     def segment(self, block: int, n_rows: int) -> OldDuals:
         values, ids = self._dtypes
         none = RowDuals.none(ids, values, self._bytes_of_bits)
-        return joined([none, *self._parts.get(block, [])], n_rows, self._bytes_of_bits)
+        return joined(self._parts.get(block, [none]), n_rows, self._bytes_of_bits)
+
+    def flush(self) -> None:
+        pass
 
     def close(self) -> None:
         pass
+
+
+class HeldDuals(MemoryDuals):
+    """Duals of a pass over a single block: in memory, until they take more than `limit` bytes or `write`."""
+
+    def __init__(self, *kinds: Any, path: Path, limit: int) -> None:
+        super().__init__(*kinds)
+        self._path = path
+        self._left = limit
+
+    def append_duals(self, block: int, buffer: DualBuffer) -> None:
+        super().append_duals(block, buffer)
+        self._left -= sum(array.nbytes for array in self._parts[block][-1])
+        if self._left < 0:
+            self.write()
+
+    def write(self) -> LogEnd:
+        """Move them to their log, and return its end."""
+        if self._parts:
+            with DualWriter(self._path, self.end) as log:
+                for block, parts in self._parts.items():
+                    for part in parts:
+                        log.append_duals(block, part.as_buffer())
+            self.end = log.end
+            self._parts.clear()
+        return self.end
 
 
 class MemoryRun:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.data.prefetch import Prefetcher
+from streamsvm.data.prefetch import read_ahead
 from streamsvm.errors import Message, Option, Remedy
 from streamsvm.kernels.tally import CORRECT, LOSS_SUM, N_TALLIES, UNWEIGHTED, VISITED
 
@@ -59,7 +59,7 @@ def score_blocks(
                 tallies += part
             step(block)
         return _scorings(tallies)
-    with Prefetcher(map(blocks.read, range(len(blocks)))) as all_rows:
+    with read_ahead(blocks.read, len(blocks)) as all_rows:
         for block, rows in enumerate(all_rows):
             learner.score(storage.bind(rows), average_scale, tallies)
             step(block)

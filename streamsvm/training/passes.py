@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from streamsvm.data.prefetch import Prefetcher
+from streamsvm.data.prefetch import read_ahead
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, InputError, Interrupted, Remedy, RunError
 from streamsvm.kernels.tally import DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, UNWEIGHTED
@@ -92,6 +92,7 @@ class Fit(Trainer):
     ) -> None:
         super().__init__(source, settings, files, learner, position or RunPosition(), callbacks)
         self.n_rows = int(source.cut.starts[-1])
+        self.has_one_block = len(source.cut) == 1
         self._record = record
         self._names = names
         self._costs = costs
@@ -322,7 +323,7 @@ class Fit(Trainer):
             self._calibration = calibrate_folder(folder, lambda: self._rows_of(blocks))
 
     def _rows_of(self, blocks: Any) -> Iterator[Rows]:
-        with Prefetcher(map(blocks.read, range(len(blocks)))) as all_rows:
+        with read_ahead(blocks.read, len(blocks)) as all_rows:
             for block, rows in enumerate(all_rows):
                 yield rows
                 self.progress("calibrate", int(blocks.starts[block + 1]), int(blocks.starts[-1]))

@@ -148,6 +148,7 @@ class StoreRun:
         files = RunFiles(
             self.run, self.dtype, ids_dtype, n_ids, loss.max_duals(store.n_classes, settings.solver),
             bytes_of_bits, self.every, distinct_ids=loss.has_distinct_ids(settings.solver),
+            held_bytes=self._held_bytes(),
         )  # fmt: skip
         position = files.recover(shape)
         files.warnings += self._warnings
@@ -212,6 +213,11 @@ class StoreRun:
             None if plan.weights_in_memory else run.dirty,
         )
         return DenseWeights(shape, self.dtype, time_unit, paths, average=average)
+
+    def _held_bytes(self) -> int:
+        """Return the memory for duals of two passes: the plan's for a second block, if there is but one."""
+        has_room = len(self.blocks) == 1 and isinstance(self.workers, Threads)
+        return min(self.plan.largest_block, self.plan.block_bytes) if has_room else 0
 
     def _opens(self, name: str) -> Callable[[], Any] | None:
         """Return a function that opens the held-out blocks, as a context manager; None without any."""

@@ -20,6 +20,8 @@ from streamsvm.settings.fit import Settings
 from streamsvm.training.learner import Learner
 from streamsvm.training.sources import Source, TrainingBlock
 
+_MEMORY_SECONDS = 0.1  # between two measurements of memory, which read a file of the system
+
 
 @dataclasses.dataclass(frozen=True)
 class Callbacks:
@@ -79,6 +81,7 @@ class Trainer(abc.ABC):
 
     polls_for_rows = False  # True: `stop` is also called while the loop waits for rows, which may never come
     joins_reader = True  # True: the end of a pass waits for the reading thread
+    has_one_block = False  # True: there is nothing to read ahead
 
     def __init__(
         self,
@@ -99,6 +102,7 @@ class Trainer(abc.ABC):
         self.report, self.progress, self.stop = callbacks.report, callbacks.progress, callbacks.stop
         self.dtype = np.dtype(settings.dtype)
         self.peak = private_memory()
+        self._memory_due = -np.inf
         self.waited = 0.0
         # When the present pass began in this process, and what earlier ones spent on it.
         self._begin, self._before = time.perf_counter(), position.pass_seconds
@@ -176,6 +180,7 @@ class Trainer(abc.ABC):
             self.source.blocks(this_pass, self.begin()),
             self.stop if self.polls_for_rows else None,
             join=self.joins_reader,
+            is_single=self.has_one_block,
         )
         try:
             while (block := self._next(blocks, new)) is not None:
@@ -209,7 +214,10 @@ class Trainer(abc.ABC):
         return self._before + max(time.perf_counter() - self._begin, 0.0)
 
     def note_memory(self) -> None:
-        self.peak = max(self.peak, private_memory())
+        """Measure the memory, unless that was done a moment ago."""
+        if (now := time.monotonic()) >= self._memory_due:
+            self.peak = max(self.peak, private_memory())
+            self._memory_due = now + _MEMORY_SECONDS
 
     def stage(self, this_pass: int) -> str:
         """Return the name of a pass for `progress`."""
@@ -255,6 +263,7 @@ class Trainer(abc.ABC):
     def commit(self, new: Any = None) -> None:
         """Commit the position, with the log of duals that is being written."""
         learner = self.learner
+        self.peak = max(self.peak, private_memory())
         self.position = self.files.commit(self.position, learner.storage, new, learner.write_weights)
         self.committed_passes = self.position.passes_done
 

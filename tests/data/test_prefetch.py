@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamsvm.data.prefetch import Prefetcher, Stopped
+from streamsvm.data.prefetch import Prefetcher, Stopped, read_ahead
 
 
 def test_all_items_come_in_order_from_another_thread_one_ahead() -> None:
@@ -75,3 +75,22 @@ def test_closing_ends_the_thread_and_closes_a_generator_in_it() -> None:
     assert len(closed_in) == 1
     assert closed_in[0] != threading.get_ident()
     assert not set(threading.enumerate()) - before
+
+
+def test_a_single_item_comes_from_the_thread_that_asks_for_it() -> None:
+    closed = []
+
+    def items() -> Iterator[int]:
+        try:
+            yield threading.get_ident()
+        finally:
+            closed.append(True)
+
+    before = set(threading.enumerate())
+    with Prefetcher(items(), is_single=True) as prefetched:
+        assert set(threading.enumerate()) == before
+        assert next(prefetched) == threading.get_ident()
+        assert not closed
+    assert closed
+    assert list(read_ahead([10].__getitem__, 1)) == [10]
+    assert list(read_ahead([10, 11].__getitem__, 2)) == [10, 11]
