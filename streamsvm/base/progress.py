@@ -108,6 +108,8 @@ def _log(event: dict[str, Any]) -> None:
     kind = event["event"]
     if kind == "warning":
         logger.warning("%s", event["warning"])
+    elif not logger.isEnabledFor(logging.INFO):
+        return
     elif kind == "compile":
         logger.info("compiling kernels; this happens once on a machine")
     elif kind == "pass":

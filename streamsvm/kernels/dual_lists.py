@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamsvm.kernels.duals import OldDuals, RowDuals
+from streamsvm.kernels.duals import OldDuals, RowDuals, place_duals
 from streamsvm.kernels.jit import allocating
 
 
@@ -91,17 +91,20 @@ def joined(parts: Sequence[RowDuals], n_rows: int, n_bytes: int) -> OldDuals:
         rows, counts, ids, values, bits = (
             np.concatenate([part[at] for part in parts]) for at in range(len(RowDuals._fields))
         )
-    if np.bincount(rows).max(initial=0) > 1:
-        of_each = np.repeat(rows, counts)
-        order = np.argsort(of_each, kind="stable")
-        rows, counts = np.unique(of_each[order], return_counts=True)
-        ids, values, counts = ids[order], values[order], counts.astype(np.int32)
-    if n_bytes == 0:
-        return of_rows(n_rows, rows, counts, ids, values)
-    bits_at = np.full(n_rows, -1, np.int64)
-    bits_at[rows] = n_bytes * np.arange(len(rows))
-    duals = of_rows(n_rows, rows, counts, ids, values)
-    return OldDuals.create(*duals[:5], bits.reshape(-1), bits_at)
+        if np.bincount(rows).max(initial=0) > 1:
+            of_each = np.repeat(rows, counts)
+            order = np.argsort(of_each, kind="stable")
+            rows, counts = np.unique(of_each[order], return_counts=True)
+            ids, values, counts = ids[order], values[order], counts.astype(np.int32)
+    bits_at = np.full(n_rows if n_bytes else 0, -1, np.int64)
+    if n_bytes:
+        bits_at[rows] = n_bytes * np.arange(len(rows))
+    at = np.zeros(n_rows, np.int64)
+    duals = OldDuals.create(ids, values, at, at, np.zeros(n_rows, np.int32), bits.reshape(-1), bits_at)
+    rows, counts = rows.view(), counts.view()
+    rows.flags.writeable = counts.flags.writeable = False  # as of a log
+    place_duals(rows, counts, 0, 0, len(ids), duals)
+    return duals
 
 
 def span_of(old: OldDuals, begin: int, end: int, n_bytes: int) -> OldDuals:

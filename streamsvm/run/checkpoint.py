@@ -204,7 +204,7 @@ def commit(
     OSError
         If a file cannot be written.
     """
-    check_finite(run.path, encode(position))
+    finite_json(run.path, encode(position))
     try:
         number = run.last_weight_log() + 1
         logs = write_elsewhere(number)
@@ -226,10 +226,10 @@ def commit(
     return position, size
 
 
-def check_finite(path: Path | None, numbers: Any) -> None:
-    """Raise `RunError` if a number in nested lists and dicts is infinite or NaN."""
+def finite_json(path: Path | None, numbers: Any) -> str:
+    """Return nested lists and dicts as JSON; raise `RunError` if a number in them is infinite or NaN."""
     try:
-        json.dumps(numbers, allow_nan=False)
+        return json.dumps(numbers, allow_nan=False)
     except ValueError:  # JSON has neither infinity nor NaN
         remedy = "scale the values of the data to about 1, or lower C"
         if path is None:

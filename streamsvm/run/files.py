@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from streamsvm.model.coefficients import Coefficients
 from streamsvm.model.model import Model
 from streamsvm.model.serialization import save_model, saved_record, write_record
 from streamsvm.run.append_log import LogEnd
-from streamsvm.run.checkpoint import RunPosition, WriteWeights, check_finite, commit, prune, recover
+from streamsvm.run.checkpoint import RunPosition, WriteWeights, commit, finite_json, prune, recover
 from streamsvm.run.directory import RunDir
 from streamsvm.run.dual_log import DualFiles, DualLog, DualWriter
 from streamsvm.run.weight_log import restore
@@ -150,12 +149,11 @@ class RunFiles:
 
     def check_finite(self, numbers: Any) -> None:
         """Raise `RunError` unless all numbers are finite."""
-        check_finite(self.run.path, numbers)
+        finite_json(self.run.path, numbers)
 
     def append_metrics(self, position: RunPosition, record: dict[str, Any]) -> RunPosition:
         """Keep a line of the metrics for the next commit, and return the position that includes it."""
-        self.check_finite(record)
-        line = json.dumps(record).encode() + b"\n"
+        line = finite_json(self.run.path, record).encode() + b"\n"
         self._lines.append(line)
         return dataclasses.replace(position, metrics_length=position.metrics_length + len(line))
 
@@ -292,7 +290,7 @@ class MemoryRun:
         pass
 
     def check_finite(self, numbers: Any) -> None:
-        check_finite(None, numbers)
+        finite_json(None, numbers)
 
     def append_metrics(self, position: RunPosition, record: dict[str, Any]) -> RunPosition:
         self.check_finite(record)

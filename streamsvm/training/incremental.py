@@ -14,7 +14,7 @@ from streamsvm.errors import SettingsError
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.model.model import Model
-from streamsvm.run.checkpoint import RunPosition, check_finite
+from streamsvm.run.checkpoint import RunPosition, finite_json
 from streamsvm.run.files import MemoryRun
 from streamsvm.run.growing_weights import TIME_UNIT
 from streamsvm.run.weights import DenseWeights
@@ -109,7 +109,7 @@ class IncrementalLearner:
             TrainingBlock(1, 0, rows, np.arange(n)), bound, nothing, None, lambda seen: seen + n + 1
         ):
             pass
-        check_finite(None, learner.tally.tolist())
+        finite_json(None, learner.tally.tolist())
         self._rows += n
 
     def model(self) -> Model:

@@ -81,9 +81,10 @@ def _number(rows: Rows, weights: np.ndarray, buffer: DualBuffer, was_read: bool)
     n_vectors = weights.shape[1] * weights.itemsize // VECTOR_BYTES
     counts = buffer.counts[: buffer.used[1]]
     nnz = np.diff(rows.indptr)[buffer.rows[: buffer.used[1]]]
-    vectors = np.minimum(counts + 1, n_vectors)  # at most
-    updates = _UPDATE_COST * nnz * vectors * (counts > 0)
-    full = (nnz * (n_vectors + _READ_COST * was_read) + updates + _VISIT_COST).sum()
-    inner = ((nnz * vectors + _REVISIT_COST) * (counts > 0) + updates).sum()
+    vectors = np.minimum(counts + (counts > 0), n_vectors)  # with duals, at most: of the rows that have any
+    moved = int(nnz @ vectors)
+    updates = _UPDATE_COST * moved
+    full = int(nnz.sum()) * (n_vectors + _READ_COST * was_read) + updates + _VISIT_COST * len(counts)
+    inner = moved + _REVISIT_COST * np.count_nonzero(counts) + updates
     share = 0.5 if was_read else 1.0
     return min(int(share * full / max(inner, 1)), _MAX_PASSES)

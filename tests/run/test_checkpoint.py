@@ -19,7 +19,7 @@ from streamsvm.base import durable, format
 from streamsvm.errors import Interrupted, RunError, StreamsvmError
 from streamsvm.info import inspect
 from streamsvm.kernels.tally import CLOCK, CORRECT, VISITED
-from streamsvm.run.checkpoint import check_finite
+from streamsvm.run.checkpoint import finite_json
 
 K = 4
 OPTIONS = {"passes": 2, "C": 0.01, "block_rows": 20, "keep_duals": True, "checkpoint_every": "1"}
@@ -177,10 +177,10 @@ def test_numbers_that_are_not_finite_name_the_options_of_the_run(tmp_path: Path)
     with pytest.raises(
         RunError, match=r"run: the objective is no longer finite; .* begin anew with force=True"
     ):
-        check_finite(tmp_path / "run", {"primal": np.inf})
+        finite_json(tmp_path / "run", {"primal": np.inf})
     with pytest.raises(RunError, match=r"^the objective is no longer finite; [^;]* or lower C$"):
-        check_finite(None, [np.nan])
-    check_finite(None, {"primal": 1.0})
+        finite_json(None, [np.nan])
+    finite_json(None, {"primal": 1.0})
 
 
 # -- the validation store --------------------------------------------------------------------------
