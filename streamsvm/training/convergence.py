@@ -1,4 +1,4 @@
-"""Warnings about a training that ended far from the optimum."""
+"""What is expected of the passes to come, and warnings about a training that ended far from the optimum."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ _GAP_OF_LARGE_C, _DEFAULT_TARGET = (
 )  # a relative gap that says that C is too large, and one that more passes shall reach
 _FASTEST_DECAY, _SLOWEST_DECAY = 0.7, 0.9  # by which a relative gap is expected to fall in a pass
 _MIN_TARGET = 1e-12
+# By how much the gap of an average is smaller than that of the last iterate where gaps hardly fall (measured;
+# where they fall fast it is no smaller), and what share of the tolerance it shall take: it costs half a pass.
+_GAIN_OF_AVERAGE, _AVERAGE_SHARE = 0.4, 0.9
 
 
 def gap_warning(
@@ -67,6 +70,19 @@ def passes_to(target: float, gap: float, history: History) -> int:
     factor = gaps[1] / gaps[0] if len(gaps) == 2 else _SLOWEST_DECAY
     decay = -math.log(min(max(factor, _FASTEST_DECAY), _SLOWEST_DECAY))
     return len(history) + max(math.ceil(math.log(abs(gap) / max(target, _MIN_TARGET)) / decay), 1)
+
+
+def average_saves_passes(tol: float, history: History) -> bool:
+    """Return True if the average of the next pass is expected to be within `tol`, and its last iterate not.
+
+    Relative gaps are expected to fall by the factor by which they fell in the last two passes, on average.
+    """
+    gaps = [record.get("relative_gap") or math.inf for record in history[-3:]]
+    if len(gaps) < 2 or min(gaps) < 0:  # by rounding
+        return False
+    factor = min((gaps[-1] / gaps[0]) ** (1 / (len(gaps) - 1)), 1.0)
+    expected = factor * gaps[-1]
+    return expected > tol and (1 - _GAIN_OF_AVERAGE * factor) * expected <= _AVERAGE_SHARE * tol
 
 
 def small_c_warning(settings: Settings, passes: int) -> list[str]:

@@ -18,7 +18,7 @@ from streamsvm.prediction.calibration import calibrate_folder
 from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.files import MemoryRun, RunFiles
 from streamsvm.settings.fit import Settings
-from streamsvm.training.convergence import gap_warning, small_c_warning
+from streamsvm.training.convergence import average_saves_passes, gap_warning, small_c_warning
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.learner import Learner
 from streamsvm.training.objective import (
@@ -33,8 +33,6 @@ from streamsvm.training.sources import ShuffledSource, TrainingBlock
 from streamsvm.training.trainer import Callbacks, Trainer
 from streamsvm.transforms import Transform
 
-# A pass has an average if its relative gap is expected to be at most this multiple of the tolerance.
-_AVERAGE_TOL_FACTOR = 1.1
 _MAX_UNCOMMITTED_PASSES = 3  # that are kept for want of a commit, if work may be done again from them
 _AVERAGE_PREFIX = "average_"  # begins the names of what is measured of the average
 _LAST_ITERATE_PREFIX = "last_iterate_"  # begins the names of its accuracies, where the model is the average
@@ -177,17 +175,15 @@ class Fit(Trainer):
 
         Only iterates of the second half of a pass are averaged, so that averages are independent.
         """
-        settings, history = self.settings, self.position.history
+        settings = self.settings
         if not settings.average:
             return None
         wanted = this_pass == settings.passes
         wanted |= self._valid_blocks is not None and settings.is_measured(this_pass)
         if settings.tol is None:
             wanted |= settings.gap == "pass"
-        elif not wanted:
-            gaps = [record.get("relative_gap") or np.inf for record in history[: this_pass - 1][-2:]]
-            if len(gaps) == 2:  # the next one is expected to fall by the same factor
-                wanted = gaps[1] * min(gaps[1] / gaps[0], 1.0) <= _AVERAGE_TOL_FACTOR * settings.tol
+        else:
+            wanted |= average_saves_passes(settings.tol, self.position.history[: this_pass - 1])
         return self.n_rows // 2 if wanted else None
 
     def end_pass(self, this_pass: int) -> None:

@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 
 from streamsvm import evaluate, fit, resume, tune
 from streamsvm.errors import ConvergenceWarning, StreamsvmWarning
-from streamsvm.training.convergence import passes_to
+from streamsvm.training.convergence import average_saves_passes, passes_to
 
 X, LABELS = load_digits(return_X_y=True)
 X, LABELS = X[:700] / 16, LABELS[:700]
@@ -119,3 +119,33 @@ def test_a_best_c_at_an_end_is_said_with_values_to_go_on_with(store: Path, tmp_p
         inside = tune(X, LABELS, C=[1e-5, 3, 100], loss="ovr2", passes=1, hold_out="1/3", transform="none")
     assert [each for each in said if issubclass(each.category, StreamsvmWarning)] == []
     assert (inside.C, inside.valid_passes) == (3, 2)  # the duals of ovr2 begin anew with each C
+
+
+@pytest.mark.parametrize(
+    ("gaps", "tol", "saves"),
+    [
+        ([0.1, 0.08, 0.064], 0.04, True),  # 0.051 is expected, and 0.035 of the average
+        ([0.1, 0.08, 0.064], 0.055, False),  # the last iterate is enough
+        ([0.1, 0.08, 0.064], 0.03, False),  # neither
+        ([0.1, 0.11, 0.064], 0.04, True),  # as from 0.1 to 0.064 in two passes
+        ([0.08, 0.064], 0.04, True),
+        ([0.97, 0.16, 0.016], 0.01, False),
+        ([0.16, 0.016], 0.0015, False),  # where gaps fall fast, an average lags behind
+        ([0.064], 0.06, False),  # nothing is known
+        ([None, None, 0.064], 0.06, False),
+        ([0.1, -1e-9, 0.1], 0.08, False),
+    ],
+)
+def test_an_average_is_made_where_it_is_expected_to_save_a_pass(
+    gaps: list[float | None], tol: float, saves: bool
+) -> None:
+    assert average_saves_passes(tol, [{"relative_gap": gap} for gap in gaps]) is saves
+
+
+def test_an_average_that_meets_the_tolerance_saves_passes(store: Path, tmp_path: Path) -> None:
+    options = {"tol": 2e-2, "C": 1.0, "passes": 60}
+    one = fit(store, out=tmp_path / "one", **options)
+    none = fit(store, out=tmp_path / "none", average=False, **options)
+    made = sum("average_relative_gap" in record for record in one.history)
+    assert one.averaged
+    assert 0.5 * made < none.passes - one.passes  # each costs half a pass

@@ -197,22 +197,22 @@ def test_tol_stops_at_the_first_pass_that_reaches_it(tmp_path: Path, store: Path
 def test_the_model_is_the_iterate_or_the_average_that_meets_the_tolerance(
     tmp_path: Path, store: Path
 ) -> None:
-    """The average is measured only in passes that it may end, and is the model if it meets the tolerance."""
+    """The average is measured only in passes that it alone may end, and is the model if it does."""
     kinds = set()
     with open_store(store) as opened:
         rows = opened.rows(0, N)
     X = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(N, D)).toarray().astype(float)
     for tol in (0.5, 0.2, 0.1, 0.05, 0.02, 0.01):
-        result = fit(store, out=tmp_path / "run", passes=100, dtype="float64", C=0.1, tol=tol, force=True)
+        result = fit(store, out=tmp_path / "run", passes=100, dtype="float64", C=1.0, tol=tol, force=True)
         assert result.status == "converged"
-        primal = reference.primal(load_model(tmp_path / "run").coef_.T, X, rows.labels, 0.1, "ww", 1.0)
+        primal = reference.primal(load_model(tmp_path / "run").coef_.T, X, rows.labels, 1.0, "ww", 1.0)
         reported = result.average if result.averaged else vars(result)
         assert reported is not None
         assert reported["primal"] == pytest.approx(primal, rel=1e-9)
         assert reported["relative_gap"] <= tol
         assert load_model(tmp_path / "run").record["average"] is result.averaged
         kinds.add(result.averaged)
-        assert sum("average_gap" in record for record in result.history) <= 4
+        assert sum("average_gap" in record for record in result.history) <= 2
     assert kinds == {True, False}
 
 
