@@ -188,7 +188,7 @@ class OnCluster(Learner):
 
     # -- duals in the run directory ----------------------------------------------------------------
 
-    def read_duals(self, log: Any, block: int, n_rows: int) -> OldDuals:
+    def read_duals(self, log: Any, block: int, rows: Rows) -> OldDuals:
         self._old_duals = log.files
         none = RowDuals.none(log.files.ids_dtype, log.files.values_dtype)
         return joined([none], 0, 0)  # the workers read them

@@ -13,56 +13,33 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.kernels.class_pairs import add_margins, cost_lanes
-from streamsvm.kernels.duals import close_row, has_room, load_bits, load_duals, set_bits
+from streamsvm.kernels.duals import close_row, has_room, load_bits, load_duals
+from streamsvm.kernels.fetch import fetch_ahead, fetch_ahead_of_revisit
+from streamsvm.kernels.few_classes import make_visit_of_few
 from streamsvm.kernels.jit import inlined, kernel
+from streamsvm.kernels.row_steps import (
+    COLUMN_BEYOND,
+    OWN_CLASSES,
+    is_idle,
+    linear_terms,
+    make_row_steps,
+    no_sum_term,
+)
 from streamsvm.kernels.score import score_row, score_vectors, subtract_scores
 from streamsvm.kernels.scratch import (
     clear_lanes,
-    clear_own,
     list_all,
-    mark_class,
     mark_classes,
-    mark_own,
     mark_vectors_above,
-    own_bits,
     show_all_classes,
     show_classes,
 )
-from streamsvm.kernels.simd import (
-    LANES,
-    above,
-    differing,
-    lanes,
-    load_first_like,
-    load_like,
-    lowest_bit,
-    maximum,
-    narrow,
-    not_below,
-    prefetch,
-    select,
-    store,
-    sum_lanes,
-    widen,
-    zeros,
-)
+from streamsvm.kernels.simd import LANES, load_first_like, sum_lanes, zeros
 from streamsvm.kernels.sparse_rows import AVERAGE_DELTA, WEIGHT, add_sparse_scores, has_sparse_room
-from streamsvm.kernels.tally import (
-    CLOCK,
-    CORRECT,
-    DUAL_DELTA,
-    DUAL_SUM,
-    EMPTY,
-    LOSS_SUM,
-    UNWEIGHTED,
-    VISITED,
-)
-from streamsvm.kernels.update import update_weights
-from streamsvm.kernels.weights import AVERAGE_POWER, sum_of_squares
+from streamsvm.kernels.tally import CORRECT, DUAL_DELTA, DUAL_SUM, LOSS_SUM
+from streamsvm.kernels.weights import sum_of_squares
 
 _ALL = np.array([[0, 2**62, 2**62]])
-OWN_CLASSES, COLUMN_BEYOND, NOTHING = range(3)
 FEW = 2  # vectors, among which to look for those that can have duals takes longer than to solve for all
 ALL = 2**62
 
@@ -83,19 +60,6 @@ class Problem(NamedTuple):
     ranges: np.ndarray = _ALL
 
 
-class Row(NamedTuple):
-    """A row, and what its block problem has in numbers; its vectors are in the scratch."""
-
-    y: int  # its class; of several the first, and -1 without one
-    norm2: float  # ‖x‖²
-    C: float  # C times the weight of the row
-    own_score: float  # the score of its own class, the mean of several
-    n_own: int  # the number of its own classes
-    old_sum: float  # Σ of its old duals
-    own: Any  # None for a row with one class, else ``scratch.own``
-    shared: float  # the score of the column beyond the classes, if there is one
-
-
 class Kernels(NamedTuple):
     """The kernels of a loss; see `make_kernels` for their arguments."""
 
@@ -105,6 +69,7 @@ class Kernels(NamedTuple):
     norm2: Any = sum_of_squares  # (weights, average_scale, sparse_rows, n_classes) -> ‖W‖²
     visits: Mapping[str, Any] = MappingProxyType({})  # by block solver, if they have kernels of their own
     sum_duals: Any = None  # (rows, duals, problem) -> the duals' terms in the dual objective
+    visit_few: Any = None
 
 
 @inlined
@@ -112,18 +77,6 @@ def score_ranges(scores, rows, i, weights, problem):
     """Write the scores of row `i` for the classes of `problem`, and for their padding."""
     for r in range(len(problem.ranges)):
         score_row(scores, rows, i, weights, problem.ranges[r, 0], min(problem.ranges[r, 2], len(scores)))
-
-
-@inlined
-def linear_terms(b, C, problem):
-    """The terms of duals b in the dual objective of a loss without curvature."""
-    return b
-
-
-@inlined
-def no_sum_term(total, C, problem):
-    """The term of the sum of a row's duals, for a loss that has none."""
-    return 0.0
 
 
 def make_kernels(
@@ -187,6 +140,11 @@ def make_kernels(
         sets)`` makes a block step for each of the buffer's rows ``order``, over the classes of their duals
         alone. The duals of the buffer's row r begin at ``starts[r]`` and are replaced there.
 
+        ``visit_few(rows, order, begin, end, problem, weights, old, scale, new, again, scratch, tally, pairs,
+        sets)`` does as `visit` where there are few classes (see `streamsvm.kernels.few_classes`). The duals
+        are `scale` times `old`, dense or empty, and become `new`, which may be the same array. It makes an
+        inner pass, which counts neither rows nor losses, if `again`.
+
         ``loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows, pairs, sets)`` adds
         the rows' losses and correct predictions to `tallies`, shape (1 or 2, N_TALLIES): by the current
         weights, and by ``current - average_scale * average_delta``.
@@ -195,144 +153,15 @@ def make_kernels(
         of rows with several labels.
     """
 
-    has_linear_terms = terms is linear_terms
+    steps = make_row_steps(
+        name, terms=terms, sum_term=sum_term, own_dual=own_dual, opposite=opposite, bits=bits
+    )
+    begin_row, take_own, leave_own, set_duals, move = steps
 
     def loss_of_solve(row, n, problem, pairs, scratch):
         return solve(row, n, problem, pairs, scratch)[0]
 
     measure = measure or inlined(loss_of_solve, name=f"{name}_loss_of_solve")
-
-    def begin_row(rows, i, y, old_sum, vectors, n, problem, pairs, sets, scratch):
-        """Return the numbers of a row, and whether the class with the largest score is one of its own.
-
-        Margins of pairs of classes are added to the scores.
-        """
-        scores, own, n_own, first = scratch.scores, None if sets is None else scratch.own, 1, y
-        top, own_score = scores[0], 0.0
-        if sets is None:
-            top, own_score = scores[y], np.float64(scores[y])
-        else:
-            n_own, top = int(sets.indptr[i + 1] - sets.indptr[i]), scores.dtype.type(-np.inf)
-            for p in range(sets.indptr[i], sets.indptr[i + 1]):
-                c = np.int64(sets.codes[p])
-                own_score += np.float64(scores[c])
-                if scores[c] > top or (scores[c] == top and c < first):
-                    top, first = scores[c], c
-            own_score /= max(n_own, 1)
-        shared = np.float64(scores[problem.n_classes]) if opposite == COLUMN_BEYOND else 0.0
-        row = Row(y, rows.norm2[i], rows.cost[i], own_score, n_own, old_sum, own, shared)
-        right = hide_scores(top, first, vectors, n, scratch)
-        if pairs is not None:
-            add_margins(y, vectors, n, problem, pairs, scratch)
-        return row, right
-
-    begin_row = inlined(begin_row, name=f"{name}_begin_row")
-
-    def take_own(i, y, sets, scratch, n):
-        """Hide the lanes of the row's own classes, unless they have duals; list and count their vectors."""
-        if sets is None:
-            n = mark_class(y, scratch, n)
-            scratch.hidden[y] = 0.0 if own_dual else -np.inf
-        else:
-            for p in range(sets.indptr[i], sets.indptr[i + 1]):
-                n = mark_class(np.int64(sets.codes[p]), scratch, n)
-                mark_own(np.int64(sets.codes[p]), scratch)
-                scratch.hidden[sets.codes[p]] = 0.0 if own_dual else -np.inf
-        return n
-
-    take_own = inlined(take_own, name=f"{name}_take_own")
-
-    def leave_own(i, y, sets, scratch):
-        """Show what `take_own` hides."""
-        if sets is None:
-            scratch.hidden[y] = 0.0
-        else:
-            for p in range(sets.indptr[i], sets.indptr[i + 1]):
-                clear_own(np.int64(sets.codes[p]), scratch)
-                scratch.hidden[sets.codes[p]] = 0.0
-
-    leave_own = inlined(leave_own, name=f"{name}_leave_own")
-
-    def set_duals(row, n, problem, pairs, scratch, buffer, at, in_place):
-        """Round the new duals, write them to the buffer from `at`, and set ``delta``.
-
-        All of them are written if `in_place`, else those that are not zero. Returns the number of duals
-        written, the old dual terms and their change, the number of vectors in which the weights move, and by
-        what the own classes do.
-        """
-        delta, zero = scratch.delta, zeros()
-        keep = len(buffer.ids) > 0
-        scale, at_bound = problem.margin * problem.sigma, delta.dtype.type(row.C)
-        steps, old_terms, new_terms = zero, zero, zero
-        changed, n_moved, kept = np.int64(0), 0, 0
-        receiver = problem.n_classes if opposite == COLUMN_BEYOND else row.y
-        for r in range(n):
-            c = scratch.vectors[r]
-            old = load_like(scratch.old, c, zero)
-            store(scratch.old, c, zero)
-            new = narrow(load_like(scratch.v, r * LANES, zero), delta)
-            b = widen(new)
-            step = b - old
-            differs = differing(step, 0.0)
-            if pairs is None and not has_linear_terms:
-                old_terms = old_terms + terms(old, row.C, problem)
-                new_terms = new_terms + terms(b, row.C, problem)
-            elif pairs is not None:
-                cost = row.C * cost_lanes(row, c, pairs, scratch, zero)
-                counts = above(cost, 0.0)  # else both are 0
-                surplus = problem.margin * load_like(scratch.shift, c, zero)
-                old_terms = old_terms + (surplus * old + select(counts, terms(old, cost, problem), 0.0))
-                new_terms = new_terms + (surplus * b + select(counts, terms(b, cost, problem), 0.0))
-            if keep:
-                left = not_below(load_like(scratch.hidden, c, zero), 0.0)  # NaN is in all lanes
-                if not in_place:
-                    left &= differing(new, 0.0)
-                if bits:
-                    full = left & ~differing(new, at_bound)
-                    set_bits(full, c, buffer)
-                    left &= ~full
-                store(scratch.v, r * LANES, b)
-                while left != 0:
-                    buffer.ids[at + kept] = c + lowest_bit(left)
-                    buffer.values[at + kept] = scratch.v[r * LANES + lowest_bit(left)]
-                    left &= left - 1
-                    kept += 1
-            own = own_bits(receiver, c, row.own)
-            if differs != 0 or (opposite != NOTHING and own != 0):
-                changed |= differs
-                steps = steps + step
-                moves = -scale * step
-                if own_dual:
-                    moves = select(own, scale * step, moves)
-                store(delta, c, moves)
-                scratch.moved[n_moved] = c
-                n_moved += 1
-        sum_of_steps, old_value, change = sum_lanes(steps), row.old_sum, sum_lanes(steps)
-        if pairs is not None or not has_linear_terms:
-            old_value = sum_lanes(old_terms)
-            change = sum_lanes(new_terms) - old_value
-        before = sum_term(row.old_sum, row.C, problem)
-        change += sum_term(row.old_sum + sum_of_steps, row.C, problem) - before
-        return kept, old_value + before, change, n_moved if changed != 0 else 0, scale * sum_of_steps
-
-    set_duals = inlined(set_duals, name=f"{name}_set_duals")
-
-    def move(rows, i, row, total, n_moved, problem, weights, scratch, tally, sparse_rows, sets):
-        """Update the weights by ``delta``, and what moves by the sum of steps; return the time's factor."""
-        tally[CLOCK] += 1
-        time_factor = (tally[CLOCK] / weights.time_unit) ** AVERAGE_POWER
-        if n_moved > 0:
-            if opposite == COLUMN_BEYOND:
-                scratch.delta[problem.n_classes] = total
-            elif opposite == OWN_CLASSES and sets is None:
-                scratch.delta[row.y] = total
-            elif opposite == OWN_CLASSES:
-                for p in range(sets.indptr[i], sets.indptr[i + 1]):
-                    scratch.delta[sets.codes[p]] = total / row.n_own
-            update_weights(rows, i, weights, scratch.delta, scratch.moved, n_moved, time_factor, sparse_rows)
-        return time_factor
-
-    move = inlined(move, name=f"{name}_move")
 
     def visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
         old, new = duals.old, duals.new
@@ -375,7 +204,7 @@ def make_kernels(
             tally[LOSS_SUM] += row.C * loss
             tally[CORRECT] += right
             n_duals, old_terms, change, n_moved, total = set_duals(
-                row, n, problem, pairs, scratch, new, new.used[0], False
+                row, n, problem, pairs, scratch, None, new, new.used[0], False
             )
             time_factor = move(
                 rows, i, row, total, n_moved, problem, weights, scratch, tally, sparse_rows, sets
@@ -403,7 +232,9 @@ def make_kernels(
                 add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)
             row, _ = begin_row(rows, i, y, old_sum, scratch.vectors, n, problem, pairs, sets, scratch)
             solve(row, n, problem, pairs, scratch)
-            _, _, change, n_moved, total = set_duals(row, n, problem, pairs, scratch, dual_buffer, at, True)
+            _, _, change, n_moved, total = set_duals(
+                row, n, problem, pairs, scratch, None, dual_buffer, at, True
+            )
             time_factor = move(
                 rows, i, row, total, n_moved, problem, weights, scratch, tally, sparse_rows, sets
             )
@@ -411,6 +242,8 @@ def make_kernels(
             tally[DUAL_DELTA] += time_factor * change
             leave_own(i, y, sets, scratch)
             clear_lanes(scratch, n)
+
+    visit_few = make_visit_of_few(name, steps, solve, own_dual=own_dual, opposite=opposite)
 
     def loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows, pairs, sets):
         n = show_all_classes(problem, opposite == COLUMN_BEYOND, scratch)
@@ -460,102 +293,5 @@ def make_kernels(
         kernel(loss_rows, name=f"{name}_loss_rows"),
         norm2,
         sum_duals=kernel(sum_duals, name=f"{name}_sum_duals"),
+        visit_few=visit_few,
     )
-
-
-@inlined
-def hide_scores(top, first, vectors, n, scratch):
-    """Set the scores of lanes without a dual to -infinity.
-
-    Returns whether no other class has a larger score than `top`, or the same and comes before class `first`.
-    """
-    scores = scratch.scores
-    best = narrow(zeros() - np.inf, scores)
-    for r in range(n):
-        s = load_like(scores, vectors[r], best) + load_like(scratch.hidden, vectors[r], best)
-        store(scores, vectors[r], s)
-        best = maximum(s, best)
-    if above(best, top) != 0:
-        return False
-    if not_below(best, top) != 0:
-        for r in range(n):
-            ties = not_below(load_like(scores, vectors[r], best), top)
-            if ties != 0:
-                return vectors[r] + lowest_bit(ties) >= first
-    return True
-
-
-@inlined
-def is_idle(rows, i, y, takes_unlabelled, tally):
-    """Count row `i` of class `y`; return True if it does not enter the objective.
-
-    Its cost is 0, its label is unknown, or its norm is 0: then all its scores are equal, and the first class
-    is predicted whatever the weights are.
-    """
-    tally[VISITED] += 1
-    if rows.cost[i] == 0:
-        tally[UNWEIGHTED] += 1
-        return True
-    if rows.norm2[i] == 0 or (y < 0 and not takes_unlabelled):
-        tally[EMPTY] += 1
-        tally[CORRECT] += y == 0
-        return True
-    return False
-
-
-# -- prefetching -----------------------------------------------------------------------------------
-#
-# Rows are visited in random order, which no hardware predicts: without prefetching, reading the row takes
-# longer than scoring it if there are few classes.
-
-_AHEAD = 2  # rows fetched before their visit: one row is too late, more rows crowd the cache
-
-
-@inlined
-def _fetch_facts(rows, i):
-    """Begin to load the numbers of row `i`, where its values begin among them."""
-    prefetch(rows.indptr, i)
-    prefetch(rows.labels, i)
-    prefetch(rows.norm2, i)
-    prefetch(rows.cost, i)
-
-
-@inlined
-def _fetch_values(rows, i):
-    """Begin to load the values and indices of row `i`, whose offsets are loaded."""
-    p = rows.indptr[i]
-    while p < rows.indptr[i + 1]:
-        prefetch(rows.indices, p)
-        prefetch(rows.data, p)
-        p += lanes(rows.data)
-
-
-@inlined
-def fetch_ahead(rows, old, order, t, end):
-    """Begin to load the row that is visited soon after ``order[t]``, and its duals."""
-    if t + 2 * _AHEAD < end:
-        i = order[t + 2 * _AHEAD]
-        _fetch_facts(rows, i)
-        prefetch(old.counts, i)
-        prefetch(old.ids_at, i)
-        prefetch(old.values_at, i)
-    if t + _AHEAD < end:
-        i = order[t + _AHEAD]
-        _fetch_values(rows, i)
-        prefetch(old.ids, old.ids_at[i])
-        prefetch(old.values, old.values_at[i])
-
-
-@inlined
-def fetch_ahead_of_revisit(rows, dual_buffer, starts, order, t):
-    """As `fetch_ahead`, for the buffer's rows ``order``."""
-    if t + 3 * _AHEAD < len(order):
-        prefetch(dual_buffer.rows, order[t + 3 * _AHEAD])
-        prefetch(dual_buffer.counts, order[t + 3 * _AHEAD])
-        prefetch(starts, order[t + 3 * _AHEAD])
-    if t + 2 * _AHEAD < len(order):
-        _fetch_facts(rows, dual_buffer.rows[order[t + 2 * _AHEAD]])
-        prefetch(dual_buffer.ids, starts[order[t + 2 * _AHEAD]])
-        prefetch(dual_buffer.values, starts[order[t + 2 * _AHEAD]])
-    if t + _AHEAD < len(order):
-        _fetch_values(rows, dual_buffer.rows[order[t + _AHEAD]])

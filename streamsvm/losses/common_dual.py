@@ -35,8 +35,10 @@ from streamsvm.kernels.candidates import (
     is_candidate,
 )
 from streamsvm.kernels.duals import clip_duals, close_row, has_room
-from streamsvm.kernels.frame import Kernels, fetch_ahead, is_idle
+from streamsvm.kernels.fetch import fetch_ahead
+from streamsvm.kernels.frame import Kernels
 from streamsvm.kernels.jit import inlined, kernel
+from streamsvm.kernels.row_steps import is_idle
 from streamsvm.kernels.score import subtract_scores
 from streamsvm.kernels.scratch import clear_lanes, mark_class
 from streamsvm.kernels.simd import (

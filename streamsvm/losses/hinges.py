@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from streamsvm.kernels.frame import linear_terms
 from streamsvm.kernels.jit import inlined
+from streamsvm.kernels.row_steps import linear_terms
 from streamsvm.kernels.simd import maximum, minimum
 from streamsvm.losses.threshold import UNBOUNDED
 

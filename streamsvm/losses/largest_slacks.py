@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 
 from streamsvm.kernels.duals import clip_duals
-from streamsvm.kernels.frame import Kernels, make_kernels, no_sum_term
+from streamsvm.kernels.frame import Kernels, make_kernels
 from streamsvm.kernels.jit import inlined
+from streamsvm.kernels.row_steps import no_sum_term
 from streamsvm.kernels.simd import (
     LANES,
     LOG_LANES,

@@ -29,8 +29,9 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.kernels.duals import clip_duals
-from streamsvm.kernels.frame import ALL, COLUMN_BEYOND, Kernels, make_kernels
+from streamsvm.kernels.frame import ALL, Kernels, make_kernels
 from streamsvm.kernels.jit import inlined, kernel
+from streamsvm.kernels.row_steps import COLUMN_BEYOND
 from streamsvm.kernels.simd import LANES, load_like, store, sum_lanes, zeros
 from streamsvm.losses.hinges import HINGE, SQUARED_HINGE, Hinge
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton

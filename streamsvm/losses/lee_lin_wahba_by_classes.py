@@ -14,8 +14,9 @@ where they have moved (see `streamsvm.kernels.centre`) before it next looks at t
 
 from __future__ import annotations
 
-from streamsvm.kernels.frame import NOTHING, Kernels, make_kernels
+from streamsvm.kernels.frame import Kernels, make_kernels
 from streamsvm.kernels.jit import inlined
+from streamsvm.kernels.row_steps import NOTHING
 from streamsvm.kernels.simd import LANES, load_like, maximum, minimum, store, sum_lanes, zeros
 from streamsvm.losses.hinges import HINGE, SQUARED_HINGE, Hinge
 

@@ -13,8 +13,9 @@ its solution is the step of Hsieh et al. (2008), Algorithm 1, in which ρ is the
 from __future__ import annotations
 
 from streamsvm.kernels.class_pairs import cost_lanes
-from streamsvm.kernels.frame import NOTHING, Kernels, make_kernels
+from streamsvm.kernels.frame import Kernels, make_kernels
 from streamsvm.kernels.jit import inlined
+from streamsvm.kernels.row_steps import NOTHING
 from streamsvm.kernels.scratch import own_bits
 from streamsvm.kernels.simd import (
     LANES,

@@ -14,6 +14,7 @@ from streamsvm.base import durable, format
 from streamsvm.data.class_costs import ClassTree
 from streamsvm.kernels.dual_lists import joined
 from streamsvm.kernels.duals import DualBuffer, OldDuals, RowDuals
+from streamsvm.kernels.few_classes import DenseDuals
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.model.model import Model
 from streamsvm.model.serialization import save_model, saved_record, write_record
@@ -74,7 +75,7 @@ class RunFiles:
         self._dtypes = values_dtype, ids_dtype
         self._sizes = n_ids, max_duals, bytes_of_bits
         self._distinct_ids = distinct_ids
-        self._held_bytes = held_bytes
+        self.held_bytes = held_bytes
         self._held: dict[int, HeldDuals] = {}  # by pass
         self._lines: list[bytes] = []  # of the metrics, which the next commit appends
 
@@ -110,10 +111,10 @@ class RunFiles:
     def new_duals(self, position: RunPosition, pass_number: int) -> DualWriter | HeldDuals:
         """Return where the duals of a pass go: behind what `position` has in their log, or to memory."""
         end = position.duals.get(pass_number, LogEnd())
-        if end.length or not self._held_bytes:
+        if end.length or not self.held_bytes:
             return DualWriter(self.run.duals(pass_number), end)
         bits = self._sizes[-1]
-        held = HeldDuals(*self._dtypes, bits, path=self.run.duals(pass_number), limit=self._held_bytes // 2)
+        held = HeldDuals(*self._dtypes, bits, path=self.run.duals(pass_number), limit=self.held_bytes // 2)
         return self._held.setdefault(pass_number, held)
 
     def commit(
@@ -216,9 +217,18 @@ class MemoryDuals:
         self._dtypes = values_dtype, ids_dtype
         self._bytes_of_bits = bytes_of_bits
         self._parts: dict[int, list[RowDuals]] = {}
+        self._dense: dict[int, DenseDuals] = {}
 
     def append_duals(self, block: int, buffer: DualBuffer) -> None:
         self._parts.setdefault(block, []).append(RowDuals.of_buffer(buffer))
+
+    def append_dense(self, block: int, duals: DenseDuals) -> None:
+        """Keep the new duals of a block."""
+        self._dense[block] = duals._replace(old=duals.new, new=duals.new[:0], scale=1.0)
+
+    def dense(self, block: int) -> DenseDuals | None:
+        """Return what `append_dense` kept of a block, as the old duals; None if that is nothing."""
+        return self._dense.get(block)
 
     def add_worker_log(self, name: str, end: LogEnd) -> None:
         raise NotImplementedError
@@ -251,13 +261,17 @@ class HeldDuals(MemoryDuals):
 
     def write(self) -> LogEnd:
         """Move them to their log, and return its end."""
-        if self._parts:
+        if self._parts or self._dense:
             with DualWriter(self._path, self.end) as log:
                 for block, parts in self._parts.items():
                     for part in parts:
                         log.append_duals(block, part.as_buffer())
+                for block, duals in self._dense.items():
+                    for buffer in duals.lists(self._dtypes[1], self._bytes_of_bits):
+                        log.append_duals(block, buffer)
             self.end = log.end
             self._parts.clear()
+            self._dense.clear()
         return self.end
 
 

@@ -28,7 +28,12 @@ from streamsvm.run.weights import DenseWeights
 from streamsvm.settings.fit import AUTO, NONE, Settings
 from streamsvm.training.auto_c import c_for, norms_of_c, with_c
 from streamsvm.training.costs import check_multilabel, read_training_costs
-from streamsvm.training.fit_plan import check_dense_duals, check_has_groups, has_common_dual
+from streamsvm.training.fit_plan import (
+    check_dense_duals,
+    check_has_groups,
+    has_common_dual,
+    two_dense_arrays,
+)
 from streamsvm.training.parallel.splits import find_workers, groups_of, new_learner, settle_split
 from streamsvm.training.passes import Fit
 from streamsvm.training.sources import ArrayBlocks, ShuffledSource
@@ -207,6 +212,7 @@ def fit_rows(
             settings, storage, class_counts, workers=threads, dual_entries=entries, block_rows=rows.n_rows,
             ids_dtype=ids_dtype, bytes_of_bits=bytes_of_bits, pairs=costs.pairs(settings, columns),
             common_dual=common_dual,
+            dense_duals=not common_dual and two_dense_arrays(settings, rows.n_rows, columns) > 0,
         )  # fmt: skip
         trainer = Fit(
             ShuffledSource(blocks, settings.seed, settings.share_of_C, by_group=loss.sequences),

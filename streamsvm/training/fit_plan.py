@@ -26,7 +26,7 @@ from streamsvm.data.memory_plan import (
 )
 from streamsvm.data.order import block_warning
 from streamsvm.errors import Message, Option, PlanError, Remedy, SettingsError, StoreError
-from streamsvm.kernels.weights import padded_classes
+from streamsvm.kernels.weights import MOST_FEW, padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.losses.base import FILLING, MOST_SEQUENCES, ROUNDS
 from streamsvm.run.checkpoint import MAX_LOG_RATIO
@@ -230,6 +230,16 @@ def check_has_groups(settings: Settings, *, has_groups: bool, where: str) -> Non
             remedy=GIVE_GROUPS,
             setting="loss",
         )
+
+
+def two_dense_arrays(settings: Settings, n_rows: int, columns: int) -> int:
+    """Return the most bytes of two passes' duals if rows have places for all classes; 0 if they may not.
+
+    See `streamsvm.kernels.few_classes`.
+    """
+    if columns > MOST_FEW or settings.splits > 1 or get_loss(settings.loss).sequences:
+        return 0
+    return 2 * n_rows * columns * np.dtype(settings.dtype).itemsize
 
 
 def dense_duals_bytes(settings: Settings, n_rows: int, n_classes: int) -> int:

@@ -40,6 +40,42 @@ class InnerPasses:
 
     def __call__(
         self,
+        revisit: Callable[[np.ndarray], None],
+        rows: Rows,
+        weights: np.ndarray,
+        visited: np.ndarray,
+        counts: np.ndarray,
+        place: tuple[int, int],
+        *,
+        was_read: bool,
+    ) -> None:
+        """Make the passes.
+
+        Parameters
+        ----------
+        revisit : callable
+            ``revisit(order)`` makes one pass over the rows ``visited[order]``.
+        rows : Rows
+        weights : ndarray, shape (n_features, K)
+        visited : ndarray of int, shape (n,)
+            The rows that full visits were made of.
+        counts : ndarray of int, shape (n,)
+            The number of classes that further visits of each of them are over: 0 if it has no duals.
+        place : tuple of int
+            The pass and the block, which determine the order of the rows.
+        was_read : bool
+            True if the rows were read for the full visits; False if they were in memory already.
+        """
+        active = np.flatnonzero(counts)
+        if isinstance(self._wanted, int):
+            n_passes = self._wanted
+        else:
+            n_passes = _number(np.diff(rows.indptr)[visited], counts, weights, was_read)
+        for inner in range(1, n_passes + 1):
+            revisit(active[local_permutation(len(active), self._seed, *place, inner)])
+
+    def over_lists(
+        self,
         revisit: Callable[[np.ndarray, np.ndarray], None],
         rows: Rows,
         weights: np.ndarray,
@@ -48,39 +84,25 @@ class InnerPasses:
         *,
         was_read: bool,
     ) -> None:
-        """Make the passes, and drop the duals that became zero.
+        """Make the passes over the rows in a buffer, and drop the duals that became zero.
 
-        Parameters
-        ----------
-        revisit : callable
-            ``revisit(order, starts)`` makes one pass over the buffer's rows ``order``; the duals of the
-            buffer's row r begin at ``starts[r]``.
-        rows : Rows
-        weights : ndarray, shape (n_features, K)
-        buffer : DualBuffer
-        place : tuple of int
-            The pass and the block, which determine the order of the rows.
-        was_read : bool
-            True if the rows were read for the full visits; False if they were in memory already.
+        ``revisit(order, starts)`` makes one pass over the buffer's rows ``order``; the duals of the buffer's
+        row r begin at ``starts[r]``.
         """
-        counts = buffer.counts[: buffer.used[1]]
+        n_rows = buffer.used[1]
+        visited, counts = buffer.rows[:n_rows], buffer.counts[:n_rows]
         starts = np.cumsum(counts, dtype=np.int64) - counts
-        active = np.flatnonzero(counts)
-        n_passes = self._wanted if isinstance(self._wanted, int) else _number(rows, weights, buffer, was_read)
-        for inner in range(1, n_passes + 1):
-            revisit(active[local_permutation(len(active), self._seed, *place, inner)], starts)
+        self(lambda order: revisit(order, starts), rows, weights, visited, counts, place, was_read=was_read)
         drop_zeros(buffer)
 
 
-def _number(rows: Rows, weights: np.ndarray, buffer: DualBuffer, was_read: bool) -> int:
+def _number(nnz: np.ndarray, counts: np.ndarray, weights: np.ndarray, was_read: bool) -> int:
     """Choose the number of passes that cost as much as the full visits; half of it if rows were read.
 
     Costs are counted, not timed. Rows are read in the first pass, in which other classes have duals than in
     later ones, and if there are several blocks, each of which undoes a part of what the others gained.
     """
     n_vectors = weights.shape[1] * weights.itemsize // VECTOR_BYTES
-    counts = buffer.counts[: buffer.used[1]]
-    nnz = np.diff(rows.indptr)[buffer.rows[: buffer.used[1]]]
     vectors = np.minimum(counts + (counts > 0), n_vectors)  # with duals, at most: of the rows that have any
     moved = int(nnz @ vectors)
     updates = _UPDATE_COST * moved

@@ -16,7 +16,8 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import Option, PlanError, Remedy
 from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.class_pairs import ClassPairs
-from streamsvm.kernels.duals import DualBuffer, Duals, NewDuals, OldDuals, drop_zeros
+from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals, drop_zeros
+from streamsvm.kernels.few_classes import DenseDuals, dense_columns, find_duals
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.jit import is_compiled
 from streamsvm.kernels.label_sets import LabelSets
@@ -30,6 +31,7 @@ from streamsvm.kernels.weights import AVERAGE_POWER, Weights, padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.append_log import LogEnd
+from streamsvm.run.files import MemoryDuals
 from streamsvm.run.weights import WeightStorage
 from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.training.inner_passes import InnerPasses
@@ -60,6 +62,9 @@ class Learner:
     common_dual : bool
         True if most wrong classes of a row have one dual in common (see `streamsvm.losses.common_dual`); the
         weights are then sparse rows.
+    dense_duals : bool
+        True if the data are one block that stays in memory, and each row has a place for a dual of every
+        class (see `streamsvm.kernels.few_classes`); the buffer is not used then.
 
     Attributes
     ----------
@@ -80,8 +85,10 @@ class Learner:
         pairs: ClassPairs | None = None,
         *,
         common_dual: bool = False,
+        dense_duals: bool = False,
     ) -> None:
         self.pairs = pairs
+        self._dense_duals = dense_duals
         self.loss = settings.trained_loss
         self._kernels = self.loss.common_kernels if common_dual else self.loss.kernels_of(settings.solver)
         self._tie_tolerance = _TIE_TOLERANCE if common_dual else 0.0
@@ -129,9 +136,12 @@ class Learner:
         tally = self.tally
         self.tally = own_lines(N_TALLIES)
         permutation(0, 0, 0, 0, 0)
-        self._visit(rows, nothing, 0, 0, old)
+        dense = self._dense(old, rows)
+        self._visit(rows, nothing, 0, 0, dense if self._dense_duals else old)
         self.score(rows, None, np.zeros((1, N_TALLIES)))
-        if self._inner_passes is not None:
+        if self._inner_passes is not None and self._dense_duals:
+            find_duals(dense.new, dense.n_columns, np.zeros(0, np.bool_))
+        elif self._inner_passes is not None:
             self._revisit(rows, nothing, nothing)
             drop_zeros(self.dual_buffer)
         self.centre(nothing)
@@ -139,14 +149,14 @@ class Learner:
 
     @property
     def is_compiled(self) -> bool:
-        return is_compiled(self._kernels.visit)
+        return is_compiled(self._kernels.visit_few if self._dense_duals else self._kernels.visit)
 
     def learn(
         self,
         block: TrainingBlock,
         rows: Rows,
-        old: OldDuals,
-        keep: NewDuals | None,
+        old: Any,
+        keep: Any,
         next_pause: Callable[[int], int],
     ) -> Iterator[int]:
         """Visit the rows of a block in its order, each with one exact block step.
@@ -156,8 +166,8 @@ class Learner:
         block : TrainingBlock
         rows : Rows
             Its rows, bound to the storage.
-        old : OldDuals
-            The rows' duals as the last pass left them.
+        old : OldDuals or DenseDuals
+            The rows' duals as the last pass left them: what `read_duals` returned.
         keep : NewDuals, optional
             Log to which new duals are appended as the buffer fills.
         next_pause : callable
@@ -196,9 +206,13 @@ class Learner:
             if is_full and self.dual_buffer.used[1] == 0:
                 raise self._too_long(rows, int(block.order[reached]))
             self.storage.make_room()  # a visit also ends where sparse rows have no room
-            if is_full or reached == rows.n_rows:
+            if self._dense_duals and reached == rows.n_rows:
+                self._revisit_dense(block, rows, old)
+                if keep is not None:
+                    keep.append_dense(block.number, old)
+            elif is_full or reached == rows.n_rows:
                 if self._inner_passes is not None:
-                    self._inner_passes(
+                    self._inner_passes.over_lists(
                         functools.partial(self._revisit, rows), rows, self.storage.weights.current,
                         self.dual_buffer, (block.pass_number, block.number), was_read=block.was_read,
                     )  # fmt: skip
@@ -248,10 +262,19 @@ class Learner:
         found = self.storage.coefficients(scale, columns)._replace(shared_column=shared)
         return found.without_last(self.loss.extra_rows(self.n_classes))
 
-    def read_duals(self, log: Any, block: int, n_rows: int) -> OldDuals:
+    def read_duals(self, log: Any, block: int, rows: Rows) -> Any:
         """Read the duals of a block that the last pass left, for `learn`."""
-        found: OldDuals = log.segment(block, n_rows)
-        return found
+        if not self._dense_duals:
+            return log.segment(block, rows.n_rows)
+        found = log.dense(block) if isinstance(log, MemoryDuals) else None
+        if found is None:
+            found = self._dense(log.segment(block, rows.n_rows), rows)
+        is_needed = self._settings.keep_duals or self._inner_passes is not None
+        return found._replace(new=np.empty(rows.n_rows * found.n_columns * is_needed, self.dtype))
+
+    def _dense(self, lists: OldDuals, rows: Rows) -> DenseDuals:
+        columns = dense_columns(self.n_classes + self.loss.extra_columns)
+        return DenseDuals.of_lists(lists, columns, self.n_classes, rows.cost)
 
     def restore(self, files: Any, position: Any) -> None:
         """Read the weights of a `RunPosition` from the files of the run."""
@@ -294,10 +317,34 @@ class Learner:
             return weights
         return weights._replace(average_delta=weights.average_delta[:0], time_unit=np.inf)
 
-    def _visit(self, rows: Rows, order: np.ndarray, begin: int, end: int, old: OldDuals) -> int:
+    def _visit(self, rows: Rows, order: np.ndarray, begin: int, end: int, old: Any) -> int:
+        if self._dense_duals:
+            self._visit_few(rows, order, begin, end, old)
+            return end
         return self._kernels.visit(
             rows, order, begin, end, self.problem, self.moved_weights(), Duals(old, self.dual_buffer),
             self.scratch, self.tally, self.storage.sparse_rows, self.pairs, label_sets(rows),
+        )  # fmt: skip
+
+    def _visit_few(
+        self, rows: Rows, order: np.ndarray, begin: int, end: int, duals: DenseDuals, *, again: bool = False
+    ) -> None:
+        self._kernels.visit_few(
+            rows, order, begin, end, self.problem, self.moved_weights(), duals.old, duals.scale, duals.new,
+            again, self.scratch, self.tally, self.pairs, label_sets(rows),
+        )  # fmt: skip
+
+    def _revisit_dense(self, block: TrainingBlock, rows: Rows, duals: DenseDuals) -> None:
+        """Make inner passes over the rows of a block that have duals."""
+        if self._inner_passes is None:
+            return
+        found = np.empty(rows.n_rows, np.bool_)
+        find_duals(duals.new, duals.n_columns, found)
+        again = duals._replace(old=duals.new, scale=1.0)
+        self._inner_passes(
+            lambda order: self._visit_few(rows, order, 0, len(order), again, again=True), rows,
+            self.storage.weights.current, np.arange(rows.n_rows), found * duals.n_columns,
+            (block.pass_number, block.number), was_read=block.was_read,
         )  # fmt: skip
 
     def _revisit(self, rows: Rows, order: np.ndarray, starts: np.ndarray) -> None:

@@ -24,7 +24,13 @@ from streamsvm.run.weights import DenseWeights
 from streamsvm.settings.fit import Interval, Settings
 from streamsvm.store import Store
 from streamsvm.training.costs import TrainingCosts
-from streamsvm.training.fit_plan import columns_of, describe_fit, dual_ids, weight_rows
+from streamsvm.training.fit_plan import (
+    columns_of,
+    describe_fit,
+    dual_ids,
+    two_dense_arrays,
+    weight_rows,
+)
 from streamsvm.training.held_out import held_out_blocks, open_held_out, other_held_out
 from streamsvm.training.parallel.splits import new_learner
 from streamsvm.training.passes import Fit
@@ -153,6 +159,7 @@ class StoreRun:
         position = files.recover(shape)
         files.warnings += self._warnings
         storage = self._storage(shape)
+        dense = two_dense_arrays(settings, store.n_rows, shape[1])
         trainer = Fit(
             self.data.source(self.blocks, unread=not isinstance(self.workers, Threads)),
             settings,
@@ -168,6 +175,7 @@ class StoreRun:
                 bytes_of_bits=bytes_of_bits,
                 pairs=self.costs.pairs(settings, shape[1]),
                 common_dual=self.plan.common_dual,
+                dense_duals=not self.plan.sparse and 0 < dense <= files.held_bytes,
                 data=self.data,
                 folder=self.run.path.absolute(),
             ),
@@ -215,9 +223,11 @@ class StoreRun:
         return DenseWeights(shape, self.dtype, time_unit, paths, average=average)
 
     def _held_bytes(self) -> int:
-        """Return the memory for duals of two passes: the plan's for a second block, if there is but one."""
-        has_room = len(self.blocks) == 1 and isinstance(self.workers, Threads)
-        return min(self.plan.largest_block, self.plan.block_bytes) if has_room else 0
+        """Return the memory for duals of two passes: what the plan leaves, if there is but one block."""
+        if len(self.blocks) > 1 or not isinstance(self.workers, Threads):
+            return 0
+        plan = self.plan
+        return max(plan.memory - plan.total, 0) + min(plan.largest_block, plan.block_bytes)
 
     def _opens(self, name: str) -> Callable[[], Any] | None:
         """Return a function that opens the held-out blocks, as a context manager; None without any."""

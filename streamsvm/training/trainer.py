@@ -243,7 +243,7 @@ class Trainer(abc.ABC):
         rows = learner.storage.bind(block.rows)
         learner.storage.check_room(rows)
         self._begin_average_if_due(this_pass)
-        duals = learner.read_duals(old, block.number, rows.n_rows)._replace(scale=self.position.dual_scale)
+        duals = learner.read_duals(old, block.number, rows)._replace(scale=self.position.dual_scale)
         for at in learner.learn(block, rows, duals, new, self.next_pause(this_pass)):
             self.files.check_finite(learner.tally.tolist())
             self.at_pause(block, at)

@@ -180,6 +180,7 @@ def check_engine(side: str, everything: bool = False) -> None:
     from streamsvm.data.memory_plan import dual_id_dtype
     from streamsvm.data.rows import Rows
     from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals, drop_zeros, repeats_class
+    from streamsvm.kernels.few_classes import dense_columns, find_duals, pack, unpack
     from streamsvm.kernels.frame import Problem
     from streamsvm.kernels.score import score_rows
     from streamsvm.kernels.scratch import Scratch
@@ -270,6 +271,17 @@ def check_engine(side: str, everything: bool = False) -> None:
                             visited, active, begins, problem, weights, new, scratch, tally, None, pairs, sets
                         )
                     drop_zeros(new)
+                    dense_size = n * dense_columns(k + loss.extra_columns)
+                    dense = [guarded(np.empty(dense_size, dtype), side) for _ in range(2)]
+                    unpack(old, dense_size // n, k, visited.cost, dense[0])
+                    for again in (False, True):
+                        kernels.visit_few(
+                            visited, order, 0, n, problem, weights, dense[again], 1.0, dense[1], again,
+                            scratch, tally, pairs, sets,
+                        )  # fmt: skip
+                    find_duals(dense[1], dense_size // n, guarded(np.empty(n, np.bool_), side))
+                    new.used[:] = 0
+                    pack(dense[1], 0, dense_size // n, visited.cost, new)
                     kernels.loss_rows(
                         visited, problem, weights, 0.5, scratch, np.zeros((2, N_TALLIES)), None, pairs, sets
                     )

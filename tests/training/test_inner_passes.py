@@ -7,7 +7,6 @@ import pytest
 from helpers import as_rows, make_problem
 
 from streamsvm.training.inner_passes import InnerPasses
-from streamsvm.training.learner import new_buffer
 
 N, D = 90, 40
 
@@ -17,15 +16,9 @@ def passes_made(n_classes: int, with_duals: float, *, was_read: bool, wanted: in
     X, labels = make_problem(N, D, 3, density=0.9)
     rows = as_rows(X, labels)
     weights = np.zeros((D, n_classes), np.float32)
-    buffer = new_buffer(N, N, np.dtype(np.float32), np.dtype(np.uint8))
     has_dual = np.arange(N) < with_duals * N
-    buffer.rows[:], buffer.counts[:] = np.arange(N), has_dual
-    buffer.used[:] = has_dual.sum(), N
-    buffer.values[:] = 1.0
     orders = []
-    InnerPasses(wanted, 0)(
-        lambda order, starts: orders.append(order), rows, weights, buffer, (1, 0), was_read=was_read
-    )
+    InnerPasses(wanted, 0)(orders.append, rows, weights, np.arange(N), has_dual, (1, 0), was_read=was_read)
     for order in orders:
         np.testing.assert_array_equal(np.sort(order), np.flatnonzero(has_dual))
     return len(orders)

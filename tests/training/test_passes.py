@@ -14,6 +14,7 @@ from run_files import metrics_of, stop_after, without_times
 
 from streamsvm import fit, resume
 from streamsvm.errors import Interrupted
+from streamsvm.training import store_training
 from streamsvm.training.store_training import StoreRun
 
 _COUNTED = {"open", "os.remove", "os.rename", "os.listdir", "os.scandir", "mmap.__new__", "thread"}
@@ -53,13 +54,18 @@ def test_passes_in_memory_open_start_and_delete_nothing(
     assert found[0]["thread"] == 0
 
 
-@pytest.mark.parametrize(("held", "every"), [(10**6, "1h"), (10**6, "1"), (1, "1h")])
+@pytest.mark.parametrize(
+    ("dense", "held", "every"),
+    [(True, 10**6, "1h"), (True, 10**6, "1"), (False, 10**6, "1h"), (False, 10**6, "1"), (False, 1, "1h")],
+)
 def test_a_run_has_the_same_bytes_wherever_its_duals_are_between_commits(
-    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch, held: int, every: str
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch, dense: bool, held: int, every: str
 ) -> None:
     """In memory, or in memory until they are too many, instead of in a file: stopped at each block or not."""
     options: dict[str, Any] = {"passes": 3, "gap": "pass"}
-    monkeypatch.setattr(StoreRun, "_held_bytes", lambda self: 0)
+    if not dense:
+        monkeypatch.setattr(store_training, "two_dense_arrays", lambda *given: 0)
+    monkeypatch.setattr(StoreRun, "_held_bytes", lambda self: 10**6 * dense)
     fit(store, out=tmp_path / "whole", **options)
     monkeypatch.setattr(StoreRun, "_held_bytes", lambda self: held)
     run = tmp_path / "run"

@@ -93,7 +93,7 @@ def test_calibration_sees_transformed_rows(tmp_path: Path, store: Path, held_out
     model = load_model(tmp_path / "run")
     temperature = model.temperature
     calibrate(model, *make_counts(90, seed=3))
-    assert model.temperature == pytest.approx(temperature, rel=1e-6)
+    assert model.temperature == pytest.approx(temperature, rel=1e-5)  # scores are float32
 
 
 def test_an_intercept_is_that_of_a_feature_of_ones(tmp_path: Path) -> None:

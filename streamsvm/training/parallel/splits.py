@@ -112,6 +112,7 @@ def new_learner(
     bytes_of_bits: int,
     pairs: ClassPairs | None,
     common_dual: bool,
+    dense_duals: bool = False,
     data: TrainingData | None = None,
     folder: Path | None = None,
 ) -> Learner:
@@ -132,8 +133,8 @@ def new_learner(
         Rows of the largest block.
     ids_dtype, bytes_of_bits
         Type of the duals' ids, and bytes of a row's bits.
-    pairs, common_dual
-        As for `Learner`.
+    pairs, common_dual, dense_duals
+        As for `Learner`; only a training that is not split has dense duals.
     data : TrainingData, optional
         Description of the data, for the workers of a cluster.
     folder : Path, optional
@@ -160,4 +161,4 @@ def new_learner(
     if settings.splits > 1:
         return RowSplitLearner(*for_rows)
     buffer = new_buffer(dual_entries, block_rows, np.dtype(settings.dtype), ids_dtype, bytes_of_bits)
-    return Learner(settings, storage, buffer, k, pairs, common_dual=common_dual)
+    return Learner(settings, storage, buffer, k, pairs, common_dual=common_dual, dense_duals=dense_duals)

@@ -79,7 +79,7 @@ class Visitor:
                 width = int(
                     (problem.ranges[:, 2] - problem.ranges[:, 0]).clip(max=len(self.scratch.scores)).sum()
                 )
-                self._inner_passes(
+                self._inner_passes.over_lists(
                     revisit, rows, weights.current[:, :width], buffer, place, was_read=was_read
                 )
             if len(buffer.ids):

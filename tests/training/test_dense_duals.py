@@ -1,0 +1,90 @@
+"""Dense duals, which have a place for each class, against lists of those that are not zero."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from cases import few
+from helpers import dense_duals, make_problem, make_store
+from run_files import model_bytes, stop_after
+from small_problem import of_loss
+
+from streamsvm import fit, load_model, resume
+from streamsvm.data.memory_plan import dual_id_dtype
+from streamsvm.errors import Interrupted
+from streamsvm.kernels.dual_lists import joined
+from streamsvm.kernels.duals import RowDuals
+from streamsvm.kernels.few_classes import DenseDuals, dense_columns
+from streamsvm.losses import ROW_LOSSES
+from streamsvm.training import store_training
+
+N, D, K = 90, 12, 11
+CASES: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in ROW_LOSSES),
+    ("ww", {"first_C": 0.02, "average": True}),
+    ("ww", {"class_weight": {"0": 0.0, "1": 3.0}}),
+    ("cs", {"solver": "bcpl"}),
+]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    X, labels = make_problem(N, D, K, density=0.5)
+    X = X.toarray()
+    X[3] = 0  # a row that has no duals
+    return make_store(tmp_path_factory.mktemp("dense") / "a.zarr", sp.csr_array(X), labels)
+
+
+@pytest.mark.parametrize(("loss", "options"), few(CASES, "ww", "llw", "logistic"))
+def test_trainings_do_not_differ(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch, loss: str, options: dict[str, Any]
+) -> None:
+    options = {"C": 0.3, "dtype": "float64", "passes": 3, "inner_passes": 0, **of_loss(loss), **options}
+    found = [fit(store, out=tmp_path / "dense", **options)]
+    monkeypatch.setattr(store_training, "two_dense_arrays", lambda *given: 0)
+    found.append(fit(store, out=tmp_path / "lists", **options))
+    dense, lists = (load_model(tmp_path / name).coef_ for name in ("dense", "lists"))
+    np.testing.assert_allclose(dense, lists, rtol=1e-9, atol=1e-12)
+    assert found[0].history[-1]["dual"] == pytest.approx(found[1].history[-1]["dual"], rel=1e-10)
+
+
+@pytest.mark.parametrize("loss", few(["ww", "llw"], "ww"))
+@pytest.mark.parametrize("passes_before", [1, 2])
+def test_a_resumed_training_reads_lists(tmp_path: Path, store: Path, loss: str, passes_before: int) -> None:
+    options = {"C": 0.3, "passes": 3, "loss": loss, "inner_passes": 0 if loss == "llw" else 2}
+    fit(store, out=tmp_path / "whole", **options)
+    with pytest.raises(Interrupted):
+        fit(store, out=tmp_path / "parts", stop=stop_after(passes_before), **options)
+    resume(tmp_path / "parts")
+    assert model_bytes(tmp_path / "parts") == model_bytes(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("has_bits", [False, True])
+def test_lists_have_the_same_duals(has_bits: bool) -> None:
+    rng = np.random.default_rng(0)
+    n, columns, n_bytes, ids = 40_000, dense_columns(K), 2 * has_bits, dual_id_dtype(K)
+    cost = rng.uniform(0.5, 1.0, n)
+    duals = np.zeros((n, columns), np.float32)
+    duals[:, :K] = rng.choice([0.0, 0.25, np.nan], (n, K), p=[0.6, 0.39, 0.01])
+    duals[::3] = 0
+    at_cost = rng.random((n, columns)) < 0.3
+    at_cost[:, K:] = at_cost[::3] = False
+    duals = np.where(at_cost, cost.astype(np.float32)[:, None], duals)
+    none = np.zeros(0, np.float32)
+    packed = [
+        RowDuals.of_buffer(buffer)
+        for buffer in DenseDuals(duals.reshape(-1), none, columns, cost).lists(ids, n_bytes)
+    ]
+    assert len(packed) > 1
+    lists = joined(packed, n, n_bytes)
+    assert np.isin(lists.values, cost.astype(np.float32)).any() != has_bits
+    again = DenseDuals.of_lists(lists, columns, K, cost)
+    np.testing.assert_array_equal(again.old.reshape(n, columns), duals)
+    if not has_bits:
+        np.testing.assert_array_equal(dense_duals(lists, K, cost), duals[:, :K])
+    empty = joined([RowDuals.none(ids, np.dtype(np.float32), n_bytes)], n, n_bytes)
+    assert len(DenseDuals.of_lists(empty, columns, K, cost).old) == 0
