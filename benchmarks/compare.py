@@ -14,9 +14,9 @@ from statistics import geometric_mean, median
 from typing import Any
 
 from common import Pair, choose, data_folder, find_pairs, print_table, write_json
-from kernel_ratio import time_kernels
 from others import OTHERS, Outcome
 from tasks import History, Stores, Task, passes_to, total, usual_C
+from visits import time_visits
 
 from streamsvm import evaluate, fit, load_model
 from streamsvm.errors import Interrupted
@@ -119,7 +119,7 @@ class Comparison:
         return {name: histories[name] for name in kinds}
 
     def kernel(self) -> dict[str, float]:
-        times = time_kernels(self.stores.rows, self.stores.n_features, self.stores.n_classes, self.C)
+        times = time_visits(self.stores.rows, self.stores.n_features, self.stores.n_classes, self.C)
         print_table(
             "kernel alone, float32, rows in memory: a full pass against scoring each row (medians)",
             ["", "full pass, ms", "bare scores, ms", "ratio"],

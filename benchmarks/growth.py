@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 from common import print_table, write_json
-from kernel_ratio import STEADY, time_kernels
+from visits import STEADY, time_visits
 
 from streamsvm import fit
 from streamsvm.data.rows import Rows
@@ -79,7 +79,7 @@ def sweep(grown: str, shapes: Sequence[Shape]) -> dict[str, Any]:
 def measure(shape: Shape) -> dict[str, float]:
     """Seconds of a steady pass: kernels on rows in memory, and within `fit` from a store."""
     rows = synthetic_rows(shape, seed=0)
-    kernel = time_kernels(rows, shape.features, shape.classes, 1.0, passes=STEADY + 2)
+    kernel = time_visits(rows, shape.features, shape.classes, 1.0, passes=STEADY + 2)
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
         store = write_store(Path(folder) / "train.zarr", shape, rows)
         del rows

@@ -89,6 +89,7 @@ class Learner:
     ) -> None:
         self.pairs = pairs
         self._dense_duals = dense_duals
+        self._spare = np.empty(0, settings.dtype)  # for new dense duals
         self.loss = settings.trained_loss
         self._kernels = self.loss.common_kernels if common_dual else self.loss.kernels_of(settings.solver)
         self._tie_tolerance = _TIE_TOLERANCE if common_dual else 0.0
@@ -270,7 +271,9 @@ class Learner:
         if found is None:
             found = self._dense(log.segment(block, rows.n_rows), rows)
         is_needed = self._settings.keep_duals or self._inner_passes is not None
-        return found._replace(new=np.empty(rows.n_rows * found.n_columns * is_needed, self.dtype))
+        new, size = self._spare, rows.n_rows * found.n_columns * is_needed
+        self._spare = found.old  # which nobody has when the next pass begins: fresh pages take time
+        return found._replace(new=new if len(new) == size else np.empty(size, self.dtype))
 
     def _dense(self, lists: OldDuals, rows: Rows) -> DenseDuals:
         columns = dense_columns(self.n_classes + self.loss.extra_columns)

@@ -51,6 +51,7 @@ RUNS = {
     "streaming.py": "--sets sector --stores zarr:fast --turns 1 --shrink 100000",
     "text.py": "--texts 2000 --passes 1",
     "tuning.py": "letter --folds 2 --without-grid-search",
+    "visits.py": "--sets dna --passes 5",
     "wide.py": "--classes 40 --features 200 --rows 300 --ways memory sparse",
 }
 
