@@ -16,6 +16,7 @@ import numpy as np
 from streamsvm.kernels.duals import DualBuffer, OldDuals, close_row, has_room, set_bits
 from streamsvm.kernels.fetch import fetch_ahead_of_few
 from streamsvm.kernels.jit import inlined, kernel
+from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.row_steps import COLUMN_BEYOND, RowSteps, is_idle
 from streamsvm.kernels.score import score_row
 from streamsvm.kernels.scratch import clear_lanes, list_all, show_all_classes
@@ -48,7 +49,7 @@ class DenseDuals(NamedTuple):
         none = np.empty(0, old.values.dtype)
         dense = none
         if old.counts.any() or (old.bits_at >= 0).any():
-            dense = np.empty(len(cost) * n_columns, old.values.dtype)
+            dense = own_lines(len(cost) * n_columns, old.values.dtype)
             unpack(old, n_columns, n_classes, cost, dense)
         return cls(dense, none, n_columns, cost)
 
@@ -173,9 +174,7 @@ def pack(dense, begin, n_columns, cost, buffer):
 
 @kernel
 def unpack(old, n_columns, n_classes, cost, dense):
-    """Write the duals of all rows, without their scale, to `dense`; lists and bits as in a log."""
-    for at in range(0, len(dense), LANES):
-        store(dense, at, zeros())
+    """Write the duals of all rows, without their scale, to zeros; lists and bits are as in a log."""
     for i in range(len(old.counts)):
         for r in range(old.counts[i]):
             dense[i * n_columns + np.int64(old.ids[old.ids_at[i] + r])] = old.values[old.values_at[i] + r]

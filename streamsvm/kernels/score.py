@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.simd import (
+    item,
     lanes,
     load,
     load2,
@@ -33,7 +34,7 @@ def score_row(scores, rows, i, weights, first, K):
     while c + 4 * L <= K:
         s0 = s1 = s2 = s3 = zero
         for p in range(begin, end):
-            f, x = indices[p], splat(data[p])
+            f, x = item(indices, p), splat(item(data, p))
             s0 = multiply_add(x, load2(weights, f, c), s0)
             s1 = multiply_add(x, load2(weights, f, c + L), s1)
             s2 = multiply_add(x, load2(weights, f, c + 2 * L), s2)
@@ -47,15 +48,15 @@ def score_row(scores, rows, i, weights, first, K):
         s0 = s1 = s2 = s3 = zero
         p = begin
         while p + 2 <= end:
-            f, x = indices[p], splat(data[p])
+            f, x = item(indices, p), splat(item(data, p))
             s0 = multiply_add(x, load2(weights, f, c), s0)
             s1 = multiply_add(x, load2(weights, f, c + L), s1)
-            f, x = indices[p + 1], splat(data[p + 1])
+            f, x = item(indices, p + 1), splat(item(data, p + 1))
             s2 = multiply_add(x, load2(weights, f, c), s2)
             s3 = multiply_add(x, load2(weights, f, c + L), s3)
             p += 2
         if p < end:
-            f, x = indices[p], splat(data[p])
+            f, x = item(indices, p), splat(item(data, p))
             s0 = multiply_add(x, load2(weights, f, c), s0)
             s1 = multiply_add(x, load2(weights, f, c + L), s1)
         store(scores, c, s0 + s2)
@@ -68,13 +69,19 @@ def score_row(scores, rows, i, weights, first, K):
         s0 = s1 = s2 = s3 = zero
         p = begin
         while p + 4 <= end:
-            s0 = multiply_add(splat(data[p]), load2_first(weights, indices[p], c, K - c), s0)
-            s1 = multiply_add(splat(data[p + 1]), load2_first(weights, indices[p + 1], c, K - c), s1)
-            s2 = multiply_add(splat(data[p + 2]), load2_first(weights, indices[p + 2], c, K - c), s2)
-            s3 = multiply_add(splat(data[p + 3]), load2_first(weights, indices[p + 3], c, K - c), s3)
+            s0 = multiply_add(splat(item(data, p)), load2_first(weights, item(indices, p), c, K - c), s0)
+            s1 = multiply_add(
+                splat(item(data, p + 1)), load2_first(weights, item(indices, p + 1), c, K - c), s1
+            )
+            s2 = multiply_add(
+                splat(item(data, p + 2)), load2_first(weights, item(indices, p + 2), c, K - c), s2
+            )
+            s3 = multiply_add(
+                splat(item(data, p + 3)), load2_first(weights, item(indices, p + 3), c, K - c), s3
+            )
             p += 4
         while p < end:
-            s0 = multiply_add(splat(data[p]), load2_first(weights, indices[p], c, K - c), s0)
+            s0 = multiply_add(splat(item(data, p)), load2_first(weights, item(indices, p), c, K - c), s0)
             p += 1
         store_first(scores, c, (s0 + s1) + (s2 + s3), K - c)
 
@@ -86,13 +93,13 @@ def _score_vector(rows, i, weights, c):
     p, end = rows.indptr[i], rows.indptr[i + 1]
     s0 = s1 = s2 = s3 = splat(weights.dtype.type(0))
     while p + 4 <= end:
-        s0 = multiply_add(splat(data[p]), load2(weights, indices[p], c), s0)
-        s1 = multiply_add(splat(data[p + 1]), load2(weights, indices[p + 1], c), s1)
-        s2 = multiply_add(splat(data[p + 2]), load2(weights, indices[p + 2], c), s2)
-        s3 = multiply_add(splat(data[p + 3]), load2(weights, indices[p + 3], c), s3)
+        s0 = multiply_add(splat(item(data, p)), load2(weights, item(indices, p), c), s0)
+        s1 = multiply_add(splat(item(data, p + 1)), load2(weights, item(indices, p + 1), c), s1)
+        s2 = multiply_add(splat(item(data, p + 2)), load2(weights, item(indices, p + 2), c), s2)
+        s3 = multiply_add(splat(item(data, p + 3)), load2(weights, item(indices, p + 3), c), s3)
         p += 4
     while p < end:
-        s0 = multiply_add(splat(data[p]), load2(weights, indices[p], c), s0)
+        s0 = multiply_add(splat(item(data, p)), load2(weights, item(indices, p), c), s0)
         p += 1
     return (s0 + s1) + (s2 + s3)
 
@@ -107,15 +114,15 @@ def score_vectors(scores, rows, i, weights, vectors, n_vectors):
         s0 = s1 = s2 = s3 = zero
         p = rows.indptr[i]
         while p + 2 <= end:
-            f, x = indices[p], data[p]
+            f, x = item(indices, p), item(data, p)
             s0 = multiply_add(x, load2_like(weights, f, c0, zero), s0)
             s1 = multiply_add(x, load2_like(weights, f, c1, zero), s1)
-            f, x = indices[p + 1], data[p + 1]
+            f, x = item(indices, p + 1), item(data, p + 1)
             s2 = multiply_add(x, load2_like(weights, f, c0, zero), s2)
             s3 = multiply_add(x, load2_like(weights, f, c1, zero), s3)
             p += 2
         if p < end:
-            f, x = indices[p], data[p]
+            f, x = item(indices, p), item(data, p)
             s0 = multiply_add(x, load2_like(weights, f, c0, zero), s0)
             s1 = multiply_add(x, load2_like(weights, f, c1, zero), s1)
         store(scores, c0, s0 + s2)

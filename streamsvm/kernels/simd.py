@@ -240,6 +240,18 @@ def _store(array, vector):
 
 
 @intrinsic
+def item(typing, array, at):
+    """The number ``array[at]``, where `at` is not negative: it is not looked at, as by an index of Python."""
+
+    def generate(context, builder, signature, args):
+        pointee = context.get_data_type(array.dtype)
+        value = builder.load(_address(context, builder, signature, args, pointee), align=_align(array))
+        return context.data_model_manager[array.dtype].from_data(builder, value)
+
+    return array.dtype(array, at), generate
+
+
+@intrinsic
 def load(typing, array, at):
     """The vector that begins at ``array[at]``."""
     vector = _of_array(array)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.kernels.jit import inlined, kernel
-from streamsvm.kernels.simd import load2_like, load_like, multiply_add, narrow, store, store2, zeros
+from streamsvm.kernels.simd import item, load2_like, load_like, multiply_add, narrow, store, store2, zeros
 from streamsvm.kernels.sparse_rows import update_sparse_rows
 
 
@@ -14,8 +14,8 @@ def add_vector(weights, rows, i, c, step):
     """Add row `i` times the vector `step` to the weights, in the vector of columns that begins at `c`."""
     indices, data = rows.indices, rows.data
     for p in range(rows.indptr[i], rows.indptr[i + 1]):
-        f = indices[p]
-        store2(weights, f, c, multiply_add(data[p], step, load2_like(weights, f, c, step)))
+        f = item(indices, p)
+        store2(weights, f, c, multiply_add(item(data, p), step, load2_like(weights, f, c, step)))
 
 
 @inlined
@@ -28,7 +28,7 @@ def add_vectors(weights, rows, i, delta, vectors, n_vectors):
         c0, c1 = vectors[q], vectors[q + 1]
         step0, step1 = load_like(delta, c0, thin), load_like(delta, c1, thin)
         for p in range(begin, end):
-            f, x = indices[p], data[p]
+            f, x = item(indices, p), item(data, p)
             store2(weights, f, c0, multiply_add(x, step0, load2_like(weights, f, c0, thin)))
             store2(weights, f, c1, multiply_add(x, step1, load2_like(weights, f, c1, thin)))
         q += 2
@@ -45,7 +45,7 @@ def mark_dirty(rows, i, weights, vectors, n_vectors):
     for q in range(n_vectors):
         groups |= np.uint64(1) << np.uint64(vectors[q] >> weights.group_bits)
     for p in range(rows.indptr[i], rows.indptr[i + 1]):
-        dirty[rows.indices[p], 0] |= groups
+        dirty[item(rows.indices, p), 0] |= groups
 
 
 @kernel

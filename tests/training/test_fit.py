@@ -122,7 +122,7 @@ def test_training_equals_a_replay_in_numpy(
                 n += 1
                 curve[n] = correct / n
             is_dense = block_rows == N
-            active = [i for i in (np.sort(rows) if is_dense else rows) if replay.B[i].any()]
+            active = [i for i in rows if replay.B[i].any()]
             among = is_dense | (replay.B > 1e-14)  # not what rounding left of a dual
             for inner in range(1, inner_passes + 1):
                 for t in permutation(len(active), 5, this_pass, block, inner):
