@@ -65,7 +65,7 @@ class InnerPasses:
         """
         counts = buffer.counts[: buffer.used[1]]
         starts = np.cumsum(counts, dtype=np.int64) - counts
-        active = np.flatnonzero(counts)
+        active = np.flatnonzero(counts > 0)
         n_passes = self._wanted if isinstance(self._wanted, int) else _number(rows, weights, buffer, was_read)
         for inner in range(1, n_passes + 1):
             revisit(active[local_permutation(len(active), self._seed, *place, inner)], starts)
