@@ -56,7 +56,10 @@ def canonical_name(label: str) -> str:
     value = as_number(label)
     if value is None:
         return label
-    return str(int(Decimal(label if value else 0).to_integral_value())) if value.is_integer() else repr(value)
+    if not value.is_integer():
+        return repr(value)
+    exact = Decimal(label if value else 0)
+    return str(int(exact if exact == exact.to_integral_value() else value))
 
 
 def duplicate_warnings(labels: Iterable[str]) -> list[str]:

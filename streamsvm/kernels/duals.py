@@ -215,14 +215,14 @@ def close_row(i, n, dual_buffer):
 @kernel
 def drop_zeros(dual_buffer):
     """Remove the duals that became zero from the buffer."""
+    ids, values, counts = dual_buffer.ids, dual_buffer.values, dual_buffer.counts
     kept, at = 0, 0
     for row in range(dual_buffer.used[1]):
-        begin = kept
-        for t in range(at, at + dual_buffer.counts[row]):
-            if dual_buffer.values[t] != 0:
-                dual_buffer.ids[kept] = dual_buffer.ids[t]
-                dual_buffer.values[kept] = dual_buffer.values[t]
-                kept += 1
-        at += dual_buffer.counts[row]
-        dual_buffer.counts[row] = kept - begin
+        begin, n = kept, counts[row]
+        for t in range(at, at + n):
+            value = values[t]
+            ids[kept], values[kept] = ids[t], value
+            kept += int(value != 0)  # no branch, which nobody could predict
+        at += n
+        counts[row] = kept - begin
     dual_buffer.used[0] = kept

@@ -66,7 +66,7 @@ class InnerPasses:
         was_read : bool
             True if the rows were read for the full visits; False if they were in memory already.
         """
-        active = np.flatnonzero(counts)
+        active = np.flatnonzero(counts > 0)
         if isinstance(self._wanted, int):
             n_passes = self._wanted
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import few
 from streamsvm_converters import convert, read_rows
 
 from streamsvm.base.durable import locked
@@ -225,8 +227,14 @@ def test_killed_while_replacing(text: Path, tmp_path: Path) -> None:
     assert not work.exists()
 
 
-@pytest.mark.parametrize("when", ["reading", "writing"])
-@pytest.mark.parametrize("name", ["a.zarr", "a.h5"])
+@pytest.mark.parametrize(
+    ("name", "when"),
+    few(
+        itertools.product(["a.zarr", "a.h5"], ["reading", "writing"]),
+        ("a.zarr", "reading"),
+        ("a.h5", "writing"),
+    ),
+)
 def test_sigkill(text: Path, tmp_path: Path, name: str, when: str) -> None:
     """No store is left behind, and the next conversion deletes the remains."""
     program = f"""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 from streamsvm_converters import TextSource, convert, read_rows
@@ -66,6 +66,7 @@ NUMBERS = re.compile(r"[-+]?([0-9]{1,20}\.?[0-9]{0,20}|\.[0-9]{1,9})(e[-+]?[0-9]
 
 
 @given(st.from_regex(NUMBERS, fullmatch=True))
+@example("9010000000000001.1")  # between two numbers in float64, both whole
 def test_a_class_is_named_by_its_number(label: str) -> None:
     exact, name = Fraction(label), canonical_name(label)
     assert canonical_name(name) == name

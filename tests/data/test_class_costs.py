@@ -184,7 +184,7 @@ def test_arrays_describe_the_tree(seed: int) -> None:
 
 
 def test_a_path_of_many_nodes() -> None:
-    n = 100_000
+    n = 20_000
     tree = ClassTree({str(v): str(v - 1) for v in range(1, n)}, [str(v) for v in range(0, n, 3)])
     a, b = np.random.default_rng(0).integers(len(tree.order), size=(2, 1000))
     np.testing.assert_array_equal(tree.distance(a, b), 3 * np.abs(a - b))
