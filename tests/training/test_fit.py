@@ -217,7 +217,8 @@ def test_the_model_is_the_iterate_or_the_average_that_meets_the_tolerance(
         assert reported["relative_gap"] <= tol
         assert load_model(tmp_path / "run").record["average"] is result.averaged
         kinds.add(result.averaged)
-        assert sum("average_gap" in record for record in result.history) <= 2
+        averages = sum("average_gap" in record for record in result.history)
+        assert averages <= max(1, result.passes // 4)
     assert kinds == {True, False}
 
 
