@@ -43,7 +43,8 @@ class Plan:
     """Memory of each part of a fit in bytes, decided before the first row is read.
 
     Memory-mapped files (weights that do not fit, duals of the last pass) are not counted: the operating
-    system caches as many of their pages as it has room for.
+    system caches as many of their pages as it has room for. Where there is a single block, duals of two
+    passes take the place of the second.
     """
 
     memory: Count  # the budget: that of the settings, or less if the process may not use as much

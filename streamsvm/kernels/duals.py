@@ -222,7 +222,7 @@ def drop_zeros(dual_buffer):
         for t in range(at, at + n):
             value = values[t]
             ids[kept], values[kept] = ids[t], value
-            kept += np.int64(value != 0)  # no branch, which nobody could predict
+            kept += int(value != 0)  # no branch, which nobody could predict
         at += n
         counts[row] = kept - begin
     dual_buffer.used[0] = kept
