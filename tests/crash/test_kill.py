@@ -64,6 +64,7 @@ VARIANTS = {
     "hdf5-cs": Variant("s.h5", ("--loss", "cs", "--dtype", "float64", "--gap", "end")),
     "extended": Variant("s.h5", ("--margin", 0.5, "--C", 0.0005, "--keep-duals", "--gap", "pass"), first=1),
     "rare-commits": Variant("s.h5", ("--C", 0.0003), every=11),  # passes end without one
+    "one-block": Variant("s.h5", ("--C", 0.0003, "--gap", "pass", "--block-rows", 1600), every=2),
     "transforms": Variant("s.h5", ("--transform", "idf,l2,select=top:9,bias", "--valid", "valid.zarr")),
     "no-duals": Variant("s.zarr", ("--solver", "sorted", "--no-keep-duals"), first=1, passes=1),
 }
