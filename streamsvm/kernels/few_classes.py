@@ -18,7 +18,7 @@ from streamsvm.kernels.fetch import fetch_ahead_of_few
 from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.row_steps import COLUMN_BEYOND, RowSteps, is_idle
-from streamsvm.kernels.score import score_row
+from streamsvm.kernels.score import score_ranges
 from streamsvm.kernels.scratch import clear_lanes, list_all, show_all_classes
 from streamsvm.kernels.simd import LANES, differing, load_like, lowest_bit, store, sum_lanes, zeros
 from streamsvm.kernels.tally import CORRECT, DUAL_DELTA, DUAL_SUM, LOSS_SUM
@@ -109,7 +109,7 @@ def make_visit_of_few(name: str, steps: RowSteps, solve: Any, *, own_dual: bool,
                 continue
             take_own(i, y, sets, scratch, n)
             old_sum = load_dense(old, i * K, n, scale, scratch)
-            score_row(scratch.scores, rows, i, weights.current, 0, len(scratch.scores))
+            score_ranges(scratch.scores, rows, i, weights.current, problem)
             row, right = begin_row(rows, i, y, old_sum, scratch.vectors, n, problem, pairs, sets, scratch)
             loss, _ = solve(row, n, problem, pairs, scratch)
             _, old_terms, change, n_moved, total = set_duals(

@@ -25,7 +25,7 @@ from streamsvm.kernels.row_steps import (
     make_row_steps,
     no_sum_term,
 )
-from streamsvm.kernels.score import score_row, score_vectors, subtract_scores
+from streamsvm.kernels.score import score_ranges, score_vectors, subtract_scores
 from streamsvm.kernels.scratch import (
     clear_lanes,
     list_all,
@@ -70,13 +70,6 @@ class Kernels(NamedTuple):
     visits: Mapping[str, Any] = MappingProxyType({})  # by block solver, if they have kernels of their own
     sum_duals: Any = None  # (rows, duals, problem) -> the duals' terms in the dual objective
     visit_few: Any = None
-
-
-@inlined
-def score_ranges(scores, rows, i, weights, problem):
-    """Write the scores of row `i` for the classes of `problem`, and for their padding."""
-    for r in range(len(problem.ranges)):
-        score_row(scores, rows, i, weights, problem.ranges[r, 0], min(problem.ranges[r, 2], len(scores)))
 
 
 def make_kernels(

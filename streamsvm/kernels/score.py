@@ -105,6 +105,13 @@ def _score_vector(rows, i, weights, c):
 
 
 @inlined
+def score_ranges(scores, rows, i, weights, problem):
+    """Write the scores of row `i` for the classes of `problem`, and for their padding."""
+    for r in range(len(problem.ranges)):
+        score_row(scores, rows, i, weights, problem.ranges[r, 0], min(problem.ranges[r, 2], len(scores)))
+
+
+@inlined
 def score_vectors(scores, rows, i, weights, vectors, n_vectors):
     """As `score_row`, but only for the `LANES` classes from each of ``vectors[:n_vectors]`` on."""
     indices, data, zero = rows.indices, rows.data, narrow(zeros(), weights)
