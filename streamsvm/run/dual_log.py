@@ -1,7 +1,7 @@
 """Log of the duals of one pass, with a part for each time that new duals were written.
 
-A block's duals are all parts with its number. A part holds rows (int32, in the order in which they were
-trained), counts (int32, duals of each), class ids (uint8, uint16 or uint32) and values (float32 or float64).
+A block's duals are all parts with its number. A part holds rows (int32, in any order), counts (int32,
+duals of each), class ids (uint8, uint16 or uint32) and values (float32 or float64).
 A loss most of whose duals are at C has bits before the class ids: of each row as many bytes as hold a bit for
 each class, and the counts are of the other duals.
 """
