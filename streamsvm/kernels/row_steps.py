@@ -158,10 +158,13 @@ def make_row_steps(
                 surplus = problem.margin * load_like(scratch.shift, c, zero)
                 old_terms = old_terms + (surplus * old + select(counts, terms(old, cost, problem), 0.0))
                 new_terms = new_terms + (surplus * b + select(counts, terms(b, cost, problem), 0.0))
+            has_dual = not_below(load_like(scratch.hidden, c, zero), 0.0)  # NaN is in all lanes
             if dense is not None and len(dense) > 0:
-                store(dense, at + c, select(differing(new, 0.0), new, 0.0))  # no -0.0, as in lists
+                store(
+                    dense, at + c, select(has_dual & differing(new, 0.0), new, 0.0)
+                )  # not -0.0, as in lists
             if buffer is not None and keep:
-                left = not_below(load_like(scratch.hidden, c, zero), 0.0)  # NaN is in all lanes
+                left = has_dual
                 if not in_place:
                     left &= differing(new, 0.0)
                 if bits:

@@ -23,12 +23,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_table_a_picture_and_a_run(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    command = ("tune", "s.h5", "--out", out, "--C", "2^-3:2^0", "--folds", 2)
+    command = ("tune", "s.h5", "--out", out, "--C", "2^-5:2^-2", "--folds", 2)
     shown = succeeds(*command, cwd=folder)
     assert shown.count("<- chosen") == 1
     assert "2 trainings" in shown
     bars = [line for line in shown.splitlines() if line.startswith("  C ")]
-    assert [float(line.split()[1]) for line in bars] == [0.125, 0.25, 0.5, 1.0]
+    assert [float(line.split()[1]) for line in bars] == [0.03125, 0.0625, 0.125, 0.25]
     found = json.loads(succeeds(*command, "--json", cwd=folder))  # which finds all of it done
     accuracies = [row["valid_accuracy"] for row in found["tried"]]
     assert [f"{accuracy:.4f}" for accuracy in accuracies] == [line.split()[2] for line in bars]

@@ -17,6 +17,7 @@ from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import Duals, OldDuals
+from streamsvm.kernels.few_classes import dense_columns
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.label_sets import LabelSets
 from streamsvm.kernels.scratch import Scratch
@@ -121,10 +122,10 @@ def exact_duals(loss: str, block: Block) -> Any:
 # -- the solution of the kernels -------------------------------------------------------------------
 
 
-def visit(loss: str, block: Block, solver: str) -> np.ndarray:
+def visit(loss: str, block: Block, solver: str, *, lists: bool = False) -> np.ndarray:
     """The new duals after a visit of a row whose only value is 1, so that its scores are the weights.
 
-    What the kernel takes for ‖x‖² is a number of its own.
+    Duals are dense or `lists`. What the kernel takes for ‖x‖² is a number of its own.
     """
     known, k = LOSSES[loss], len(block.own)
     y = int(np.argmax(block.own)) if block.own.any() else -1
@@ -139,20 +140,28 @@ def visit(loss: str, block: Block, solver: str) -> np.ndarray:
     if block.own.sum() != 1:
         codes = np.flatnonzero(block.own).astype(np.int32)
         sets = LabelSets(codes, np.array([0, len(codes)]))
-    zero, ids = np.zeros(1, np.int64), np.flatnonzero(block.old)
-    old = OldDuals.create(
-        ids.astype(dual_id_dtype(k)), block.old[ids], zero, zero.copy(), np.array([len(ids)], np.int32)
-    )
-    new = new_buffer(k, 1, F64, dual_id_dtype(k), known.bytes_of_bits(k))
+    zero = np.zeros(1, np.int64)
     rows = Rows(
         np.ones(1), np.zeros(1, np.int32), np.arange(2), np.array([y], np.int32), np.array([block.q]),
         np.array([block.C]),
     )  # fmt: skip
-    known.kernels_of(solver).visit(
-        rows, zero, 0, 1, Problem(k, block.margin, block.smooth, block.top),
-        Weights.create(current, current[:0], 1.0), Duals(old, new), Scratch.create(current.shape[1], F64),
-        np.zeros(N_TALLIES), None, pairs, sets,
-    )  # fmt: skip
+    kernels, problem = known.kernels_of(solver), Problem(k, block.margin, block.smooth, block.top)
+    weights, scratch = Weights.create(current, current[:0], 1.0), Scratch.create(current.shape[1], F64)
+    tally = np.zeros(N_TALLIES)
+    if not lists:
+        dense = np.zeros(dense_columns(k + known.extra_columns))
+        dense[:k] = block.old
+        kernels.visit_few(
+            rows, zero, 0, 1, problem, weights, dense, 1.0, dense, False, scratch, tally, pairs, sets
+        )
+        assert not dense[k:].any()
+        return dense[:k]
+    ids = np.flatnonzero(block.old)
+    old = OldDuals.create(
+        ids.astype(dual_id_dtype(k)), block.old[ids], zero, zero.copy(), np.array([len(ids)], np.int32)
+    )
+    new = new_buffer(k, 1, F64, dual_id_dtype(k), known.bytes_of_bits(k))
+    kernels.visit(rows, zero, 0, 1, problem, weights, Duals(old, new), scratch, tally, None, pairs, sets)
     b = np.zeros(k)
     b[new.ids[: new.used[0]]] = new.values[: new.used[0]]
     if known.bytes_of_bits(k):  # of the duals at C

@@ -23,18 +23,27 @@ from streamsvm.losses import ROW_LOSSES as LOSSES
 Solver = Callable[[str, Block], np.ndarray]
 
 EPS = np.finfo(float).eps
+LISTS = ("ww", "cs", "ovr2")  # losses that quick tests solve from lists of duals, too
 QUICK, MORE, CHECKED = 80, 300, 25  # problems of each loss
 # Numbers of classes at and around those of whole vectors, and how often they are tried.
 SIZES = {1: 3, 2: 10, 3: 15, 4: 15, 7: 8, 8: 8, 9: 8, 15: 5, 16: 8, 17: 5, 33: 4, 63: 2, 64: 3, 65: 3, 130: 1}
 
 
 def solvers(loss: str, *, several: bool = False) -> list[Any]:
-    """The exact solvers of a loss; of those of the kernels the default alone takes several labels."""
-    return [
-        pytest.param(functools.partial(visit, solver=solver), id=f"visit-{solver}")
-        for solver in LOSSES[loss].solvers[: 1 if several else None]
+    """The exact solvers of a loss; of those of the kernels the default alone takes several labels.
+
+    Duals are dense; with the default solver, and for some losses by further cases, lists too.
+    """
+    default, *others = LOSSES[loss].solvers
+    found = [
+        pytest.param(functools.partial(visit, solver=solver), id=f"dense-{solver}")
+        for solver in (default, *others * (not several))
         if solver in EXACT
     ]
+    marks = [pytest.mark.more] * (loss not in LISTS)
+    return [
+        *found, pytest.param(functools.partial(visit, solver=default, lists=True), id="lists", marks=marks),
+    ]  # fmt: skip
 
 
 def variants() -> list[tuple[str, str, bool]]:
@@ -59,7 +68,7 @@ def cases() -> list[Any]:
         for solve in solvers(loss, several=several):
             for n in numbers:
                 name = "-".join(filter(None, (loss, errors, "labels" * several, solve.id)))
-                marks = [pytest.mark.more] * (n == MORE)
+                marks = [*solve.marks, *[pytest.mark.more] * (n == MORE)]
                 found.append(
                     pytest.param(loss, errors, several, *solve.values, n, id=f"{name}-{n}", marks=marks)
                 )
@@ -160,7 +169,7 @@ MISSED = {
             *solve.values,
             block,
             id=f"{loss}-{name}-{solve.id}",
-            marks=pytest.mark.xfail(strict=True, reason=reason),
+            marks=[*solve.marks, pytest.mark.xfail(strict=True, reason=reason)],
         )
         for name, (loss, reason, block) in MISSED.items()
         for solve in solvers(loss)
@@ -180,13 +189,17 @@ EQUAL_SCORES = {
 
 
 @pytest.mark.parametrize(
-    ("loss", "solve"), [(name, *s.values) for name in EQUAL_SCORES for s in solvers(name)]
+    ("loss", "solve"),
+    [pytest.param(name, *s.values, marks=s.marks) for name in EQUAL_SCORES for s in solvers(name)],
 )
 def test_the_largest_dual_is_the_top_of_equal_scores(loss: str, solve: Solver) -> None:
     assert_exact(loss, solve, EQUAL_SCORES[loss], exact_duals(loss, EQUAL_SCORES[loss]))
 
 
-@pytest.mark.parametrize(("loss", "solve"), [(name, *s.values) for name in LOSSES for s in solvers(name)])
+@pytest.mark.parametrize(
+    ("loss", "solve"),
+    [pytest.param(name, *s.values, marks=s.marks) for name in LOSSES for s in solvers(name)],
+)
 @pytest.mark.parametrize("k", [3, 9])
 def test_a_number_that_is_none_stays_visible(k: int, loss: str, solve: Solver) -> None:
     """In the duals, wherever it enters the problem of a row."""

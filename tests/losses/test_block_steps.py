@@ -15,15 +15,13 @@ import reference
 from scipy.special import log_softmax
 from small_problem import EXACT
 
-from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.duals import Duals, OldDuals
+from streamsvm.kernels.few_classes import dense_columns
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.scratch import Scratch
 from streamsvm.kernels.tally import DUAL_SUM, N_TALLIES
 from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.losses import ROW_LOSSES as LOSSES
-from streamsvm.training.learner import new_buffer
 
 F64, EPS = np.dtype(float), np.finfo(float).eps
 NUMBERS_OF_CLASSES = (2, 3, 4, 6, 9, 17, 33, 70)
@@ -101,28 +99,18 @@ def visit(
         current[:, :k] -= current[:, [k]] / k
     before = scores_of(value, current, name, k)  # after rounding
 
-    at, classes = np.nonzero(blocks.b)
-    counts = np.bincount(at, minlength=n)
-    begins, ids = np.cumsum(counts) - counts, dual_id_dtype(k)
-    old = OldDuals.create(
-        classes.astype(ids), blocks.b[at, classes], begins, begins.copy(), counts.astype(np.int32)
-    )
-    n_bytes = LOSSES[name].bytes_of_bits(k)  # for duals at C
-    new = new_buffer(n * k, n, F64, ids, n_bytes)
+    dense = np.zeros((n, dense_columns(k + LOSSES[name].extra_columns)))
+    dense[:, :k] = blocks.b
     rows = Rows(
         value, np.arange(n, dtype=np.int32), np.arange(n + 1), blocks.y.astype(np.int32), blocks.q, blocks.C
     )
     problem = Problem(k, loss.margin, loss.smooth, loss.top)
     tally = np.zeros(N_TALLIES)
-    LOSSES[name].kernels_of(solver).visit(
-        rows, np.arange(n), 0, n, problem, Weights.create(current, current[:0], 1.0), Duals(old, new),
-        Scratch.create(current.shape[1], F64), tally, None, None, None,
+    LOSSES[name].kernels_of(solver).visit_few(
+        rows, np.arange(n), 0, n, problem, Weights.create(current, current[:0], 1.0), dense.reshape(-1), 1.0,
+        dense.reshape(-1), False, Scratch.create(current.shape[1], F64), tally, None, None,
     )  # fmt: skip
-    b = np.zeros((n, k))
-    b[np.repeat(new.rows, new.counts), new.ids[: new.used[0]]] = new.values[: new.used[0]]
-    if n_bytes:
-        at_upper = np.unpackbits(new.bits, axis=1, count=k, bitorder="little").astype(bool)
-        b = np.where(at_upper, blocks.C[:, None], b)
+    b = dense[:, :k]
     terms = loss.dual_term(b, blocks.C).sum()
     assert tally[DUAL_SUM] == pytest.approx(terms, rel=1e-9, abs=1e-12 * blocks.C.sum())
     return before, scores_of(value, current, name, k), b
