@@ -36,6 +36,7 @@ _ALL = (
          pair_costs=True, label_sets=True, class_splits=True),
     Loss("logistic", "multinomial logistic regression", "logistic", ("newton",), duals="dense",
          softmax=True, pair_margins=False),
+    Loss("sparsemax", "sparsemax (Martins & Astudillo 2016)", "sparsemax", ("newton",)),
     Loss("chain", "chain-structured SVM (Mohapatra et al. 2016)", "loss", ON_CHAINS, sequences=True,
          pair_margins=False),
 )  # fmt: skip
