@@ -201,11 +201,12 @@ def make_kernels_of_largest(
         A class with b_j = 0 keeps it unless u_j > γ, and γ is not below the solution for some of the classes,
         among them all with b_j > 0. The loss needs those inside the margin, too.
         """
-        growth = 1.0 + curvature_of_each(row.C) / row.norm2
+        inverse = 1.0 / row.norm2
+        growth = 1.0 + curvature_of_each(row.C) * inverse
         upper, most = bounds(row.C, problem)
         upper, most = growth * upper, growth * most
         loss = loss_of(row, n, problem, scratch)
-        u, score, dual = write_d(row, n, 1.0 / row.norm2, scratch)
+        u, score, dual = write_d(row, n, inverse, scratch)
         u += dual + row.old_sum / row.n_own
         theta, score, dual = threshold(row, n, u, score, dual, growth, upper, most, problem, scratch)
         m = n * LANES
