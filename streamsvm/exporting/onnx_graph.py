@@ -124,17 +124,14 @@ def _apply(graph: _Graph, step: Step, x: str) -> str:
 
 
 def _sparsemax(graph: _Graph, n_classes: int) -> None:
-    """Add the projection of the scores to the simplex, by sorting as `streamsvm.model.scoring` does."""
-    axis, one = graph.constant([1], np.int64), graph.constant(1)
+    """Add the projection of the scores to the simplex, as in `streamsvm.model.scoring`."""
     shifted = graph.node("Sub", "scores", graph.node("ReduceMax", "scores", axes=[1], keepdims=1))
     falling = graph.node("TopK", shifted, graph.constant([n_classes], np.int64))
     graph.nodes[-1].output.append("order")
-    excess = graph.node("Sub", graph.node("CumSum", falling, axis), one)
-    counted = graph.node("Mul", falling, graph.constant(np.arange(1, n_classes + 1)))
-    inside = graph.node("Greater", counted, excess)
-    size = graph.node("ReduceSum", graph.node("Where", inside, one, graph.constant(0)), axis, keepdims=1)
-    total = graph.node("ReduceSum", graph.node("Where", inside, falling, graph.constant(0)), axis, keepdims=1)
-    threshold = graph.node("Div", graph.node("Sub", total, one), size)
+    excess = graph.node("CumSum", falling, graph.constant(1, np.int64))
+    excess = graph.node("Sub", excess, graph.constant(1))
+    thresholds = graph.node("Div", excess, graph.constant(np.arange(1, n_classes + 1)))
+    threshold = graph.node("ReduceMax", thresholds, axes=[1], keepdims=1)
     graph.node("Relu", graph.node("Sub", shifted, threshold), out="probabilities")
 
 

@@ -147,12 +147,13 @@ def is_sparsemax(record: dict[str, Any]) -> bool:
 
 
 def _log_sparsemax(scores: np.ndarray) -> np.ndarray:
-    """Return the logarithms of the projections to the simplex: Martins & Astudillo (2016), Algorithm 1."""
+    """Return the logarithms of the projections to the simplex: Martins & Astudillo (2016), Algorithm 1.
+
+    Their threshold is the largest of (the sum of the j largest scores - 1) / j over all j.
+    """
     result = scores.astype(np.float64)
     with np.errstate(over="ignore", divide="ignore"):
         result -= result.max(axis=1, keepdims=True)
-        falling = -np.sort(-result, axis=1)
-        excess, counts = np.cumsum(falling, axis=1) - 1.0, np.arange(1, scores.shape[1] + 1)
-        support = (counts * falling > excess).sum(axis=1, keepdims=True)
-        result -= np.take_along_axis(excess, support - 1, axis=1) / support
+        sums = np.cumsum(-np.sort(-result, axis=1), axis=1)
+        result -= ((sums - 1.0) / np.arange(1, scores.shape[1] + 1)).max(axis=1, keepdims=True)
         return np.log(np.maximum(result, 0.0))
