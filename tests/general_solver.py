@@ -94,4 +94,8 @@ def losses(
             return cp.sum(cp.multiply(weights, cp.square(signed)))
         case "logistic":
             return of_rows @ (cp.log_sum_exp(S, axis=1) - cp.sum(cp.multiply(S, Y), axis=1))
+        case "sparsemax":  # max_p (pᵀs - ½‖p‖²) = min_t (max_j t_j + ½‖s - t‖²)
+            T = cp.Variable(Y.shape)
+            nearest = cp.max(T, axis=1) + 0.5 * cp.sum(cp.square(S + delta - T), axis=1)
+            return of_rows @ (nearest - own[:, 0] - 0.5)
     raise ValueError(loss)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from reference_blocks import by_breakpoints, logistic_block
+from reference_blocks import by_breakpoints, logistic_block, project_to_simplex
 from scipy.special import entr
 
 
@@ -211,6 +211,17 @@ class Logistic(CrammerSinger):
         return logistic_block(without, y, q, C, part).astype(float)
 
 
+class Sparsemax(CrammerSinger):
+    """Its gradient is the projection of the scores onto the simplex, less the own class."""
+
+    def value(self, scores: np.ndarray, y: int) -> float:
+        p = project_to_simplex(scores, 1.0)
+        return float(p @ scores - 0.5 * p @ p - scores[y] + 0.5)
+
+    def curvature(self, C: Any) -> tuple[Any, Any]:
+        return 1 / C, 1 / C
+
+
 def signs(k: int, y: int) -> np.ndarray:
     return np.where(np.arange(k) == y, 1, -1)
 
@@ -227,6 +238,7 @@ LOSSES: dict[str, type[Loss]] = {
     "ovr": OneVsRest,
     "ovr2": OneVsRestSquared,
     "logistic": Logistic,
+    "sparsemax": Sparsemax,
 }
 
 

@@ -10,6 +10,7 @@ from streamsvm.base.text import format_size
 from streamsvm.errors import ModelError
 from streamsvm.exporting.folding import Step, fold
 from streamsvm.model.model import Model
+from streamsvm.model.scoring import is_sparsemax
 
 _OPSET, _IR_VERSION = 17, 8  # which runtimes of 2022 and later read
 _MAX_BYTES = 2**31 - 2**20  # of an ONNX file
@@ -53,8 +54,11 @@ def write_onnx(model: Model, file: BinaryIO, *, prune: float) -> None:
         graph.node("Gather", "classes", best, out="label", axis=0)
         outputs.insert(0, ("label", TensorProto.STRING, ["n"]))
     if model.temperature is not None and not model.multilabel:
-        scaled = graph.node("Div", "scores", graph.constant(np.array(model.temperature)))
-        graph.node("Softmax", scaled, out="probabilities", axis=1)
+        if is_sparsemax(model.record):
+            _sparsemax(graph, n_classes)
+        else:
+            scaled = graph.node("Div", "scores", graph.constant(np.array(model.temperature)))
+            graph.node("Softmax", scaled, out="probabilities", axis=1)
         outputs.append(("probabilities", kind, ["n", n_classes]))
     made = helper.make_graph(
         graph.nodes,
@@ -117,6 +121,18 @@ def _apply(graph: _Graph, step: Step, x: str) -> str:
         above = graph.node("Greater", x, graph.constant(0))
         return graph.node("Where", above, graph.constant(1), graph.constant(0))
     raise ModelError(f"the model transforms rows by {step.name}, which cannot be exported to ONNX")
+
+
+def _sparsemax(graph: _Graph, n_classes: int) -> None:
+    """Add the projection of the scores to the simplex, as in `streamsvm.model.scoring`."""
+    shifted = graph.node("Sub", "scores", graph.node("ReduceMax", "scores", axes=[1], keepdims=1))
+    falling = graph.node("TopK", shifted, graph.constant([n_classes], np.int64))
+    graph.nodes[-1].output.append("order")
+    excess = graph.node("CumSum", falling, graph.constant(1, np.int64))
+    excess = graph.node("Sub", excess, graph.constant(1))
+    thresholds = graph.node("Div", excess, graph.constant(np.arange(1, n_classes + 1)))
+    threshold = graph.node("ReduceMax", thresholds, axes=[1], keepdims=1)
+    graph.node("Relu", graph.node("Sub", shifted, threshold), out="probabilities")
 
 
 def _log1p(graph: _Graph, x: str) -> str:

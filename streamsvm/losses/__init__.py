@@ -35,7 +35,9 @@ _ALL = (
     Loss("ovr2", "one-vs-rest, squared hinge (Hsieh et al. 2008)", "one_vs_rest", ("clip",), own_dual=True,
          pair_costs=True, label_sets=True, class_splits=True),
     Loss("logistic", "multinomial logistic regression", "logistic", ("newton",), duals="dense",
-         softmax=True, pair_margins=False),
+         probabilities="softmax", pair_margins=False),
+    Loss("sparsemax", "sparsemax (Martins & Astudillo 2016)", "sparsemax", ("newton",),
+         probabilities="sparsemax"),
     Loss("chain", "chain-structured SVM (Mohapatra et al. 2016)", "loss", ON_CHAINS, sequences=True,
          pair_margins=False),
 )  # fmt: skip

@@ -45,8 +45,8 @@ class Loss:
         Whether the row's own class has a dual of its own.
     extra_columns : int
         1 if the weights have a column beyond the classes, of which each class has 1/k; else 0.
-    softmax : bool
-        Whether the softmax of the scores is what it fits: its models have probabilities.
+    probabilities : {"softmax", "sparsemax"}, optional
+        What its models have as probabilities: the softmax of the scores, or their projection to the simplex.
     pair_margins, pair_costs : bool
         Whether each pair of classes may have a margin, and a cost, of its own.
     label_sets : bool
@@ -80,7 +80,7 @@ class Loss:
     duals: Literal["sparse", "dense", "bits"] = "sparse"
     own_dual: bool = False
     extra_columns: int = 0
-    softmax: bool = False
+    probabilities: Literal["softmax", "sparsemax"] | None = None
     pair_margins: bool = True
     pair_costs: bool = False
     label_sets: bool = False

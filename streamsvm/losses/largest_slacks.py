@@ -1,18 +1,19 @@
-"""Losses of the largest slacks: what Crammer-Singer and top-m share.
+"""Losses of the largest slacks: what Crammer-Singer, top-m and sparsemax share.
 
 With the slacks z_j = 1 - (w_y - w_j)ᵀx of the wrong classes j, and b_j in [0, U], Σ b <= Z, the block problem
 of a row is
 
-    min ½ bᵀ(I + κ11ᵀ) b - uᵀb,    u_j = z_j / ‖x‖² + b_j + Σb,
+    min ½ bᵀ((1 + ρ)I + κ11ᵀ) b - uᵀb,    u_j = z_j / ‖x‖² + b_j + Σb,
 
-and its solution b_j = clip(u_j - γ, 0, U) with the one scalar γ for which Σ_j b_j = min(γ/κ, Z).
+and its solution b_j = clip((u_j - γ) / (1 + ρ), 0, U) with the one scalar γ for which Σ_j b_j = min(γ/κ, Z).
+ρ is 0 but for sparsemax.
 
 If C‖x‖² is small, all u_j are near 1/‖x‖², which is many times C, and u_j - γ would be mostly rounding error.
 So with p, the candidate of the largest u, the solvers work on
 
     d_j = u_j - u_p = (b_j - b_p) + (s_j - s_p) / ‖x‖² <= 0
 
-and find θ = γ - u_p: then b_j = clip(d_j - θ, 0, U), and Σ b = min((u_p + θ)/κ, Z).
+and find θ = γ - u_p: then b_j = clip((d_j - θ) / (1 + ρ), 0, U), and Σ b = min((u_p + θ)/κ, Z).
 If C‖x‖² is large, C enters nothing else.
 """
 
@@ -25,7 +26,7 @@ import numpy as np
 from streamsvm.kernels.duals import clip_duals
 from streamsvm.kernels.frame import Kernels, make_kernels
 from streamsvm.kernels.jit import inlined
-from streamsvm.kernels.row_steps import no_sum_term
+from streamsvm.kernels.row_steps import linear_terms, no_sum_term
 from streamsvm.kernels.simd import (
     LANES,
     LOG_LANES,
@@ -150,6 +151,8 @@ def make_kernels_of_largest(
     *,
     find_threshold: Any = find_newton,
     curvature: Any = _no_curvature,
+    curvature_of_each: Any = _no_curvature,
+    terms: Any = linear_terms,
     sum_term: Any = no_sum_term,
     has_two_bounds: bool = False,
 ) -> Kernels:
@@ -158,28 +161,29 @@ def make_kernels_of_largest(
     Parameters
     ----------
     name : str
-        As for `make_kernels`, and so is `sum_term`.
+        As for `make_kernels`, and so are `terms` and `sum_term`.
     loss_of : inlined function
         ``loss_of(row, n, problem, scratch)`` is the loss of a row.
     bounds : inlined function
         ``bounds(C, problem)`` is U, Z.
     find_threshold : inlined function
         ``find_threshold(d, m, upper, most, slope, u_p, dual, problem)`` is θ of `m` entries d, which have
-        room for a vector more; `dual` is the old one of p.
-    curvature : inlined function
-        ``curvature(C)`` divided by ‖x‖² is κ - 1.
+        room for a vector more; `dual` is the old one of p. Both bounds and `dual` are times 1 + ρ.
+    curvature, curvature_of_each : inlined function
+        ``curvature(C)`` divided by ‖x‖² is κ - 1, or of several own classes κ less 1 over their number;
+        ``curvature_of_each(C)`` divided by ‖x‖² is ρ.
     has_two_bounds : bool
         Whether U and Z may both bind.
     """
 
-    def threshold(row, n, u_p, score, dual, upper, most, problem, scratch):
+    def threshold(row, n, u_p, score, dual, growth, upper, most, problem, scratch):
         """θ, if u_p is positive, else 0 or NaN; and the score and old dual that d is relative to."""
         m = n * LANES
         inverse, coupling = 1.0 / row.norm2, 1.0 / row.n_own
         if not u_p > 0.0:
             return -max(u_p, 0.0), score, dual
-        slope = 1.0 / (coupling + curvature(row.C) * inverse)
-        theta = find_threshold(scratch.v, m, upper, most, slope, u_p, dual, problem)
+        slope = growth / (coupling + curvature(row.C) * inverse)
+        theta = find_threshold(scratch.v, m, upper, most, slope, u_p, growth * dual, problem)
         if has_two_bounds:  # γ may be far below u_p: more digits are right relative to the u next to it
             p = _nearest(scratch.v, m, theta)
             theta -= scratch.v[p]
@@ -197,13 +201,19 @@ def make_kernels_of_largest(
         A class with b_j = 0 keeps it unless u_j > γ, and γ is not below the solution for some of the classes,
         among them all with b_j > 0. The loss needs those inside the margin, too.
         """
+        inverse = 1.0 / row.norm2
+        growth = 1.0 + curvature_of_each(row.C) * inverse
         upper, most = bounds(row.C, problem)
+        upper, most = growth * upper, growth * most
         loss = loss_of(row, n, problem, scratch)
-        u, score, dual = write_d(row, n, 1.0 / row.norm2, scratch)
+        u, score, dual = write_d(row, n, inverse, scratch)
         u += dual + row.old_sum / row.n_own
-        theta, score, dual = threshold(row, n, u, score, dual, upper, most, problem, scratch)
+        theta, score, dual = threshold(row, n, u, score, dual, growth, upper, most, problem, scratch)
         m = n * LANES
         clip_duals(scratch.v, m, theta, upper)
+        if growth != 1.0:
+            for p in range(m):
+                scratch.v[p] /= growth
         if has_two_bounds:
             total = 0.0
             for p in range(m):
@@ -221,5 +231,6 @@ def make_kernels_of_largest(
         name,
         solve=inlined(solve, name=f"{name}_solve"),
         measure=inlined(measure, name=f"{name}_measure"),
+        terms=terms,
         sum_term=sum_term,
     )

@@ -22,7 +22,7 @@ from streamsvm.errors import ModelError
 from streamsvm.losses import LOSSES
 from streamsvm.model.coefficients import DenseCoef, StoredCoef
 from streamsvm.model.inputs import StoreBlocks, blocks_of_store, rows_of_matrix
-from streamsvm.model.scoring import Scorer, checked, log_softmax, no_probabilities
+from streamsvm.model.scoring import Scorer, checked, log_probabilities, no_probabilities
 from streamsvm.model.serialization import ModelParts, features_of_data, read_model, save_copy
 from streamsvm.transforms import Transform, apply, names_after
 
@@ -163,11 +163,12 @@ class Model(Readable):
     def temperature(self) -> float | None:
         """Divisor of the scores before their softmax; None if the model has no probabilities.
 
-        It is 1 for the loss ``logistic``, and else the value that `streamsvm.calibrate` found.
+        It is 1 for the losses ``logistic`` and ``sparsemax``, and else the value that `streamsvm.calibrate`
+        found. Without that, ``sparsemax`` has the projection to the simplex in the place of the softmax.
         """
         found = self.record.get(format.TEMPERATURE)
         loss = LOSSES.get(str(self.record.get("loss")))
-        if found is None and loss is not None and loss.softmax:
+        if found is None and loss is not None and loss.probabilities:
             return 1.0
         return None if found is None else float(found)
 
@@ -339,8 +340,7 @@ class Model(Readable):
         Raises
         ------
         ModelError
-            If the model has no probabilities: it was trained with another loss than ``logistic``, and not
-            calibrated. Also as in `decision_function`.
+            If the model has no probabilities (see `temperature`). Also as in `decision_function`.
         FeatureError
             As in `decision_function`.
         """
@@ -353,7 +353,7 @@ class Model(Readable):
 
     def log_probabilities(self, scores: np.ndarray) -> np.ndarray:
         """Return the logarithms of the probabilities of finite scores, shape (n, n_classes), in float64."""
-        return log_softmax(scores, self.check_probabilities())
+        return log_probabilities(scores, self.record, self.check_probabilities())
 
     def check_probabilities(self) -> float:
         """Return the temperature; raises `ModelError` if the model has no probabilities."""

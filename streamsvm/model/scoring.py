@@ -13,6 +13,7 @@ from streamsvm.base.threads import Threads
 from streamsvm.chains.viterbi import piece_bounds
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, ModelError, Option, Remedy
+from streamsvm.losses import LOSSES
 from streamsvm.model.coefficients import SparseCoef, StoredCoef
 
 # Largest number of features for which a table of the places of their coefficients is kept in memory; with
@@ -124,11 +125,35 @@ def no_probabilities(loss: str | None) -> ModelError:
     )
 
 
-def log_softmax(scores: np.ndarray, temperature: float) -> np.ndarray:
-    """Return the log-softmax of finite scores / temperature, shape (n, n_classes), in float64."""
+def log_probabilities(scores: np.ndarray, record: dict[str, Any], temperature: float) -> np.ndarray:
+    """Return the logarithms of the probabilities by a model with this record, as `Model.temperature` says.
+
+    Scores are finite, of shape (n, n_classes); the result is float64.
+    """
+    if is_sparsemax(record):
+        return _log_sparsemax(scores)
     result = scores.astype(np.float64)
     with np.errstate(over="ignore"):  # to -inf, a probability of 0
         result -= result.max(axis=1, keepdims=True)
         result /= temperature
     result -= np.log(np.exp(result).sum(axis=1, keepdims=True))
     return result
+
+
+def is_sparsemax(record: dict[str, Any]) -> bool:
+    """Return True if probabilities by the model with this record are projections, and not a softmax."""
+    loss = LOSSES.get(str(record.get("loss")))
+    return loss is not None and loss.probabilities == "sparsemax" and record.get(format.TEMPERATURE) is None
+
+
+def _log_sparsemax(scores: np.ndarray) -> np.ndarray:
+    """Return the logarithms of the projections to the simplex: Martins & Astudillo (2016), Algorithm 1.
+
+    Their threshold is the largest of (the sum of the j largest scores - 1) / j over all j.
+    """
+    result = scores.astype(np.float64)
+    with np.errstate(over="ignore", divide="ignore"):
+        result -= result.max(axis=1, keepdims=True)
+        sums = np.cumsum(-np.sort(-result, axis=1), axis=1)
+        result -= ((sums - 1.0) / np.arange(1, scores.shape[1] + 1)).max(axis=1, keepdims=True)
+        return np.log(np.maximum(result, 0.0))

@@ -52,7 +52,8 @@ class Evaluation(Readable):
     micro_f1 : float
         F1 over all decisions: the accuracy, as each row has one label and one prediction.
     log_loss : float or None
-        Mean of −log of the probability of the own class; None if the model has no probabilities.
+        Mean of −log of the probability of the own class, infinite if one of these is 0, as with the loss
+        ``sparsemax``; None if the model has no probabilities.
     calibration_error : float or None
         Expected calibration error: rows are put into 15 bins of equal width by their largest probability, and
         the difference between its mean and the accuracy in each bin is averaged over the rows (Guo et al.

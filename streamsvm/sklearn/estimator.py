@@ -63,7 +63,7 @@ def _has_probabilities(estimator: StreamSVMClassifier) -> bool:
     if hasattr(estimator, "model_"):
         found = estimator.model_.temperature is not None
     else:
-        found = get_loss(estimator.loss).softmax or estimator.calibrate is not None
+        found = bool(get_loss(estimator.loss).probabilities) or estimator.calibrate is not None
     if not found:
         raise AttributeError(
             f"the loss {estimator.loss} has no probabilities; set calibrate=0.1, or loss='logistic'"
@@ -327,7 +327,7 @@ costs_as, tree, split, splits
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Compute probabilities, with the loss ``logistic`` or `calibrate`, of shape (n, n_classes)."""
+        """Compute probabilities, with the losses that have them or `calibrate`, of shape (n, n_classes)."""
         with value_errors():
             return self.model_.predict_proba(self._checked(X, reset=False))
 

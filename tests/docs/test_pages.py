@@ -177,5 +177,12 @@ def test_the_reference_has_all_public_names() -> None:
         assert listed == set(module.__all__)
 
 
+def test_the_page_of_losses_has_each_of_them() -> None:
+    from streamsvm.losses import LOSSES
+
+    first = re.findall(r"^\| (`[^|]*) \|", (ROOT / "docs" / "losses.md").read_text(), re.MULTILINE)
+    assert sorted(re.findall(r"`(\w[\w-]*)`", " ".join(first))) == sorted(LOSSES)
+
+
 def test_the_navigation_has_all_pages() -> None:
     assert sorted(ON_SITE) == [page.relative_to(ROOT / "docs").as_posix() for page in PAGES]

@@ -148,10 +148,11 @@ def test_several_labels_are_refused_where_one_is_predicted(tmp_path: Path, name:
         assert export_model(model, tmp_path / other).bytes > 0
 
 
-def test_onnx_has_probabilities_where_the_model_has(tmp_path: Path) -> None:
+@pytest.mark.parametrize("loss", few(["logistic", "sparsemax"], "logistic"))
+def test_onnx_has_probabilities_where_the_model_has(tmp_path: Path, loss: str) -> None:
     pytest.importorskip("onnx")
     onnxruntime = pytest.importorskip("onnxruntime")
-    model, X = trained(4, loss="logistic")
+    model, X = trained(4, loss=loss)
     export_model(model, tmp_path / "m.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
     found = session.run(["probabilities"], {"X": X.toarray().astype(np.float32)})[0]

@@ -61,7 +61,12 @@ FACTORS = {
 
 @pytest.mark.parametrize(
     ("loss", "margin"),
-    [(each.name, M) for each in LOSSES.values() for M in each.margins if each.name != "wws"],
+    [
+        (each.name, M)
+        for each in LOSSES.values()
+        for M in each.margins
+        if each.name not in ("wws", "sparsemax")  # whose bent hinge these do not have
+    ],
 )
 def test_two_classes_are_a_binary_machine(loss: str, margin: float) -> None:
     factor, times, binary = FACTORS[loss, margin]
@@ -95,6 +100,23 @@ def test_liblinear_comes_to_the_same_optimum(loss: str, kind: int, C: float) -> 
     W[:, model.get_labels()] = np.array(model.w[: d * k]).reshape(d, k)
     theirs = reference.primal(W, X.toarray().astype(float), labels, C, loss)
     assert optimum(X, labels, loss, C).result.primal == pytest.approx(theirs, rel=1e-6)
+
+
+def test_sparsemax_of_two_classes_is_the_smoothed_hinge() -> None:
+    """Bent up to a slack of 2, which is where the own class has the probability 0."""
+    X, labels = make_problem(N, D, 2, noise=2.0, empty=1)
+    ours, smoothed = optimum(X, labels, "sparsemax"), optimum(X, labels, "wws", smooth=2.0)
+    assert ours.result.primal == pytest.approx(smoothed.result.primal, rel=1e-6)
+    np.testing.assert_allclose(ours.coef_, smoothed.coef_, atol=2e-3 * np.abs(smoothed.coef_).max())
+
+
+@pytest.mark.parametrize("loss", [each.name for each in LOSSES.values() if each.probabilities])
+def test_at_the_optimum_the_weights_are_those_of_what_the_probabilities_lack(loss: str) -> None:
+    """The gradient of the loss by the scores is p less the own class: W = C Σ x (e_y - p)ᵀ."""
+    X, labels = make_problem(N, D, 5, noise=2.0)
+    model = optimum(X, labels, loss, tol=1e-9)
+    expected = C * X.T @ (np.eye(5)[labels] - model.predict_proba(X))
+    np.testing.assert_allclose(model.coef_.T, expected, atol=1e-3 * np.abs(expected).max())
 
 
 def test_the_logistic_loss_is_multinomial_logistic_regression() -> None:

@@ -16,6 +16,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from helpers import as_rows, make_problem, make_store, save_weights
+from reference_blocks import project_to_simplex
 from scipy.optimize import minimize_scalar
 from scipy.special import log_softmax, softmax
 from sklearn.metrics import log_loss
@@ -115,6 +116,24 @@ def test_scores_of_the_logistic_loss_need_no_calibration() -> None:
     found = calibrate(model, X, LABELS)
     assert found.log_loss < found.log_loss_before
     assert model.temperature == found.temperature != 1
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 1e300])
+def test_probabilities_of_the_sparsemax_loss_are_the_projection_of_scores(scale: float) -> None:
+    """To the simplex; of a model that is calibrated they are its softmax, as of any other."""
+    model = make_model(loss="sparsemax", scale=scale)
+    found, scores = model.predict_proba(X), scores_of(model)
+    shifted = scores - scores.max(axis=1)[:, None]
+    np.testing.assert_allclose(found, [project_to_simplex(s, 1.0) for s in shifted], atol=1e-12)
+    np.testing.assert_allclose(found.sum(axis=1), 1, rtol=1e-12)
+    own = found[np.arange(N), LABELS]
+    of_own = -np.log(own).mean() if own.all() else np.inf
+    assert evaluate(model, X, LABELS).log_loss == pytest.approx(of_own)
+    if scale == 1:
+        assert 0 < (found == 0).sum() < N * (K - 1)
+        calibrate(model, X, LABELS)
+        expected = softmax(scores / model.temperature, axis=1)
+        np.testing.assert_allclose(model.predict_proba(X), expected, rtol=1e-12)
 
 
 def test_a_model_without_probabilities_says_how_to_get_them(tmp_path: Path) -> None:

@@ -1,0 +1,68 @@
+"""Sparsemax: what the logistic loss is to the softmax, to the Euclidean projection onto the simplex.
+
+    min ½‖W‖² + C Σ_i (max_p (pᵀWᵀx_i - ½‖p‖²) - w_yᵀx_i + ½)    over the distributions p over all classes
+
+The loss of Martins & Astudillo (2016), whose maximiser p are the probabilities of the classes: most are 0. It
+is 0 if the own class is ahead of all others by 1. With p_y = 1 - Σp over the wrong classes j, of which
+z_j = 1 - (w_y - w_j)ᵀx are the slacks, it is
+
+    max_p Σ_j p_j z_j - ½(Σ_j p_j² + (Σp)²)    over p >= 0, Σp <= 1
+
+so that the duals are b_j = C p_j, with the terms Σb - (Σ_j b_j² + (Σb)²)/2C. In the block problem of
+`streamsvm.losses.largest_slacks` ρ = 1/C‖x‖², κ = 1 + ρ, U = ∞ and Z = C.
+"""
+
+from __future__ import annotations
+
+from streamsvm.kernels.duals import clip_duals
+from streamsvm.kernels.jit import inlined
+from streamsvm.kernels.simd import LANES, load_like, store, zeros
+from streamsvm.losses.largest_slacks import largest_slack, least_theta, make_kernels_of_largest
+from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
+
+
+@inlined
+def _loss(row, n, problem, scratch):
+    """½‖p‖² + Σp (τ - ½Σp), for p_j = max(z_j - τ, 0) with the τ for which Σp = min(τ, 1)."""
+    top, zero, m = largest_slack(row, n, scratch), zeros(), n * LANES
+    if not top > 0.0:
+        return max(top, 0.0)
+    for r in range(n):
+        slack = 1.0 - (row.own_score - load_like(scratch.scores, scratch.vectors[r], zero))
+        store(scratch.v, r * LANES, slack)
+    low = top + least_theta(1.0, 1.0, top)
+    tau = threshold_newton(scratch.v, m, UNBOUNDED, 1.0, 1.0, 0.0, low, top, low)
+    clip_duals(scratch.v, m, tau, UNBOUNDED)
+    total, squares = 0.0, 0.0
+    for j in range(m):
+        total += scratch.v[j]
+        squares += scratch.v[j] * scratch.v[j]
+    return 0.5 * squares + total * (tau - 0.5 * total)
+
+
+@inlined
+def _bounds(C, problem):
+    return UNBOUNDED, C
+
+
+@inlined
+def _curvature(C):
+    return 1.0 / C
+
+
+@inlined
+def _terms(b, C, problem):
+    return b - b * b / (2.0 * C)
+
+
+@inlined
+def _sum_term(total, C, problem):
+    return -total * total / (2.0 * C)
+
+
+KERNELS = {
+    "sparsemax": make_kernels_of_largest(
+        "sparsemax", _loss, _bounds, curvature=_curvature, curvature_of_each=_curvature, terms=_terms,
+        sum_term=_sum_term,
+    )
+}  # fmt: skip
