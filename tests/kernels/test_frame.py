@@ -7,7 +7,7 @@ import pytest
 import reference
 from cases import few
 from helpers import as_rows, dense_duals, make_problem
-from small_problem import EXACT, FORMULATIONS, PARAMETERS
+from small_problem import DEFAULTS, EXACT, FORMULATIONS, PARAMETERS
 
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.data.rows import Rows
@@ -30,6 +30,7 @@ from streamsvm.losses import ROW_LOSSES as LOSSES
 from streamsvm.training.learner import new_buffer
 
 F64 = np.dtype(float)
+QUICK = [case for case in DEFAULTS if case[0] in ("ww", "cs", "ovr2")]
 INEXACT = [
     (loss.name, loss.margins[0], solver)
     for loss in LOSSES.values()
@@ -101,7 +102,7 @@ class Fixture:
 
 
 @pytest.mark.parametrize("keep", [True, False])
-@pytest.mark.parametrize(("loss", "margin", "solver"), few(FORMULATIONS, "ww", "cs", "ovr2"))
+@pytest.mark.parametrize(("loss", "margin", "solver"), few(FORMULATIONS, *QUICK))
 def test_visits_equal_plain_numpy(loss: str, margin: float, solver: str, keep: bool) -> None:
     """Two sweeps over the rows, the second from the duals that the first left."""
     fixture = Fixture(loss, margin, solver)
@@ -145,7 +146,7 @@ def test_visits_equal_plain_numpy(loss: str, margin: float, solver: str, keep: b
             np.testing.assert_allclose(dense_duals(old, k, cost), B, atol=1e-12)
 
 
-@pytest.mark.parametrize(("loss", "margin", "solver"), INEXACT)
+@pytest.mark.parametrize(("loss", "margin", "solver"), few(INEXACT, ("cs", 1.0, "smo")))
 def test_visits_that_are_not_exact_leave_feasible_duals_and_their_weights(
     loss: str, margin: float, solver: str
 ) -> None:
@@ -178,7 +179,7 @@ def assert_duals_of_weights(fixture: Fixture, B: np.ndarray, tally: np.ndarray) 
 
 @pytest.mark.parametrize(
     ("loss", "margin", "solver"),
-    few((case for case in FORMULATIONS if LOSSES[case[0]].kernels.revisit is not None), "ww", "cs", "ovr2"),
+    few((case for case in FORMULATIONS if LOSSES[case[0]].kernels.revisit is not None), *QUICK),
 )
 def test_revisits_equal_plain_numpy(loss: str, margin: float, solver: str) -> None:
     """Each over the classes that have duals in the buffer, which then holds the new ones."""
@@ -207,7 +208,7 @@ def test_revisits_equal_plain_numpy(loss: str, margin: float, solver: str) -> No
     np.testing.assert_allclose(dense_duals(as_old(buffer, n, k), k, cost), B, atol=1e-12)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", few(LOSSES, "ww", "llw"))
 def test_a_full_buffer_stops_the_visit_and_loses_nothing(loss: str) -> None:
     results = []
     for entries in (Fixture.k, 2 * Fixture.k, Fixture.n * Fixture.k):
