@@ -133,9 +133,8 @@ def choices(store: Store, settings: Settings, budget: int, *, cluster: bool = Fa
         return plans
     common = has_common_dual(settings, multilabel=store.multilabel)
     if not (common and store.n_classes >= memory_plan.COMMON_DUAL_CLASSES):
-        if settings.average:
-            plans.append(plan(2 * size + dirty, weights_in_memory=True, average=True))
-        plans.append(plan(size + dirty, weights_in_memory=True))
+        for average in sorted({settings.average, False}, reverse=True):
+            plans.append(plan((1 + average) * size + dirty, weights_in_memory=True, average=average))
     touches_all = settings.trained_loss.extra_columns > 0  # each visit moves the weights of all classes
     can_be_sparse = not (sequences or touches_all or settings.splits > 1)
     if store.n_classes >= memory_plan.MANY_CLASSES and can_be_sparse:
@@ -390,13 +389,9 @@ def _average_warning(store: Store, settings: Settings, plan: Plan) -> str | None
     if plan.average or not settings.average:
         return None
     enough = _enough(choices(store, settings, plan.memory)[0], store.n_classes)
-    return Message(
-        "there is no memory for the average of the weights: the model is the last iterate",
-        Remedy(
-            f"the average needs {{}}, in a process that may have {format_size(enough + INTERPRETER)}",
-            Option("memory", enough),
-        ),
-    )
+    needs = f"the average needs {{}}, in a process that may have {format_size(enough + INTERPRETER)}"
+    left_out = "there is no memory for the average of the weights: the model is the last iterate"
+    return Message(left_out, Remedy(needs, Option("memory", enough)))
 
 
 def _enough(plan: Plan, n_classes: int) -> int:
