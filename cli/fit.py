@@ -110,8 +110,9 @@ def print_plan(console: Console, plan: dict[str, Any]) -> None:
         )
     if plan["warning"]:
         console.say(plan["warning"])
-    if plan["order_warning"]:
-        console.warn(plan["order_warning"])
+    for name in ("average_warning", "order_warning"):
+        if plan[name]:
+            console.warn(plan[name])
 
 
 def _place(plan: dict[str, Any]) -> str:
@@ -121,8 +122,6 @@ def _place(plan: dict[str, Any]) -> str:
         return f"as a matrix; stored sparsely, which takes a small part of that, up to {kept} in memory"
     if not plan["mapped_bytes"]:
         return "part of it"
-    if plan["weights_in_memory"]:
-        return f"of which the average, {format_size(plan['mapped_bytes'])}, is memory-mapped"
     return "memory-mapped"
 
 

@@ -156,7 +156,8 @@ def fit(
         chosen by a cost model.
     average : bool
         Make the model the average of the iterates in the second half of the last pass, instead of
-        the last iterate. The t-th iterate has weight t.
+        the last iterate. The t-th iterate has weight t. If `memory` has no room for the average, it is left
+        out with a warning.
     gap : {"pass", "end", "none"}, optional
         When to measure the exact gap, which reads the data once more: after each pass (default
         with a tolerance), at the end (default without), or never (none).

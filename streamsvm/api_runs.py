@@ -69,15 +69,16 @@ def plan(
     -------
     dict
         ``rows, features, classes, nnz, blocks``; ``budget``, which is `memory` or the limit of the process,
-        if that is less, and ``planned_bytes``; ``weights_bytes`` (as a dense matrix, with the average),
-        ``mapped_bytes`` of them in files, and ``weights_in_memory``; ``sparse``, whether weights are
-        stored sparsely, and ``sparse_bytes``, how much of them may be in memory; ``common_dual``, whether
-        most wrong classes of a row have one dual;
-        ``log_bytes``, the disk space for weights and their log at most; ``warning``, None or what is slow
-        about the plan; ``order_warning``, None or what is wrong with the order of the labels; ``C_auto``,
-        whether C was chosen from the data; and the settings, in which ``split`` is settled, for the reason in
-        ``split_reason``; and ``worker_bytes``, what a worker of a cluster holds beside the program
-        for one split, and ``worker_split_bytes``, what each further one adds at most: None without splits.
+        if that is less, and ``planned_bytes``; ``weights_bytes`` (as a dense matrix, with the average if
+        there is one), ``mapped_bytes`` of them in files, and ``weights_in_memory``; ``sparse``, whether
+        weights are stored sparsely, and ``sparse_bytes``, how much of them may be in memory; ``common_dual``,
+        whether most wrong classes of a row have one dual; ``log_bytes``, the disk space for weights and their
+        log at most; ``warning``, None or what is slow about the plan; ``average_warning``, None or the memory
+        that the average needs, for want of which the model is the last iterate; ``order_warning``, None or
+        what is wrong with the order of the labels; ``C_auto``, whether C was chosen from the data; and the
+        settings, in which ``split`` is settled, for the reason in ``split_reason``; and ``worker_bytes``,
+        what a worker of a cluster holds beside the program for one split, and ``worker_split_bytes``, what
+        each further one adds at most: None without splits.
 
     Raises
     ------

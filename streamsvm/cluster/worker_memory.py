@@ -52,7 +52,7 @@ def worker_bytes(store: Store, settings: Settings, plan: Plan, starts: np.ndarra
     table_bytes = pair_bytes(store.n_classes, settings, columns_of(store, settings))
     split_bytes = (block_bytes + dual_bytes) // splits + table_bytes
     shared_bytes = min(_BLOCK_COPIES, len(starts)) * block_bytes + plan.decode_bytes + table_bytes
-    column_bytes = (1 + settings.average) * itemsize  # of one feature
+    column_bytes = (1 + plan.average) * itemsize  # of one feature
     if settings.split == ROWS:
         feature_bytes = column_bytes * columns_of(store, settings)
         split_bytes += feature_bytes * _count_features(store, begin, begin - (-rows // splits))

@@ -7,7 +7,7 @@ import dataclasses
 import resource
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -61,7 +61,7 @@ class Plan:
     label_bytes: Count = 0  # of each label in a block, if rows may have several
     max_block_labels: Count = 0
     weights_in_memory: bool = False  # or in memory-mapped files
-    average_in_memory: bool = False
+    average: bool = False  # there is memory for the average of the iterates, and it is wanted
     sparse: bool = False  # the weights are sparse rows
     pool_bytes: Count = 0  # of these, what may be in memory: the rest is in a memory-mapped file
     common_dual: bool = False  # most wrong classes of a row have one dual in common
@@ -93,13 +93,8 @@ def make_plan(
     shared: int = 0,
     block_rows: int | None = None,
     most_block_bytes: int | None = None,
-    weights_in_memory: bool = False,
-    average_in_memory: bool = False,
-    sparse: bool = False,
-    pool_bytes: int = 0,
-    common_dual: bool = False,
-    needs_cluster: bool = False,
     held_row_bytes: int = 0,
+    **recorded: Any,
 ) -> Plan:
     """Divide the budget: `shared` and scratch come first, then new duals, then blocks.
 
@@ -126,7 +121,7 @@ def make_plan(
         Largest rows and bytes of a block, if the budget allows more.
     held_row_bytes : int
         Bytes of each row of a block that is trained on, beside those of any training.
-    weights_in_memory, average_in_memory, sparse, pool_bytes, common_dual, needs_cluster
+    **recorded
         Placement of the weights, only recorded in the plan: `shared` includes their memory.
     """
     decode = 8 * store.chunk_nnz * (store.dtype.itemsize + store.index_dtype.itemsize)
@@ -166,12 +161,7 @@ def make_plan(
         max_block_nnz=min(BLOCK_WORK // columns, store.nnz) if store.shuffled else store.nnz,
         label_bytes=label_bytes,
         max_block_labels=store.n_labels,
-        weights_in_memory=weights_in_memory,
-        average_in_memory=average_in_memory,
-        sparse=sparse,
-        pool_bytes=pool_bytes,
-        common_dual=common_dual,
-        needs_cluster=needs_cluster,
+        **recorded,
     )
 
 

@@ -35,7 +35,7 @@ class GrowingWeights(DenseWeights):
         Initial features and columns; 0 columns stand for as few as possible.
     dtype : dtype
     paths : tuple of Path
-        Files of the weights, the average's delta, and the dirty bits; existing ones are replaced.
+        Files of the weights, the dirty bits, and the average's delta; existing ones are replaced.
 
     Raises
     ------
@@ -44,7 +44,7 @@ class GrowingWeights(DenseWeights):
     """
 
     def __init__(self, shape: tuple[int, int], dtype: np.dtype, paths: tuple[Path, Path, Path]) -> None:
-        self._paths = self._files = paths
+        self._paths = paths
         self._dtype = dtype
         self._n_features = shape[0]
         self._check(*shape, 0)
@@ -98,20 +98,20 @@ class GrowingWeights(DenseWeights):
                 "more than a file can",
                 remedy=Remedy("hash the features with {}", Option("hash_bits")),
             )
-        check_room(self._files[0].parent, n_features, n_classes, self._dtype.itemsize)
+        check_room(self._paths[0].parent, n_features, n_classes, self._dtype.itemsize)
 
     def _map(self, shape: tuple[int, int]) -> None:
         """Map the files, extended to `shape` by zeros that take no disk."""
-        current, delta = (map_array(path, shape, self._dtype, fresh=False) for path in self._files[:2])
-        dirty = map_array(self._files[2], (shape[0], 2), np.dtype(np.uint64), fresh=False)
+        current, delta = (map_array(path, shape, self._dtype, fresh=False) for path in self._paths[::2])
+        dirty = map_array(self._paths[1], (shape[0], 2), np.dtype(np.uint64), fresh=False)
         self.weights = Weights.create(current, delta, TIME_UNIT, dirty)
-        self._is_reserved = 512 * os.stat(self._files[0]).st_blocks >= current.nbytes
+        self._is_reserved = 512 * os.stat(self._paths[0]).st_blocks >= current.nbytes
 
     def _add_columns(self, columns: int) -> None:
         """Write the files anew with so many columns, without the rows that are zero."""
         shape = (self._n_features, columns)
         before = self.weights
-        for path, old in zip(self._files, before[:2], strict=False):
+        for path, old in zip(self._paths[::2], before[:2], strict=True):
             path.unlink()  # what is mapped of it lives on
             new = map_array(path, shape, self._dtype)
             step = max(1, _COPIED_BYTES // (columns * self._dtype.itemsize))

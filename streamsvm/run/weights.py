@@ -132,10 +132,10 @@ class DenseWeights:
     dtype : dtype
     time_unit : float
         The unit of the average's time (see `Weights`).
-    paths : tuple of Path or None
-        Files of the weights, of the average's delta and of the dirty bits; None for memory.
+    paths : sequence of Path
+        Files of the weights and of the dirty bits; by default they are in memory.
     average : bool
-        True if an average can be kept.
+        True if an average can be kept, in memory.
     """
 
     sparse_rows: Any = None
@@ -145,16 +145,16 @@ class DenseWeights:
         shape: tuple[int, int],
         dtype: np.dtype,
         time_unit: float,
-        paths: tuple[Path | None, Path | None, Path | None] = (None, None, None),
+        paths: Sequence[Path] = (),
         *,
         average: bool = True,
     ) -> None:
         self._paths = paths
         self._full_shape = shape
-        current = map_array(paths[0], shape, dtype)
-        delta = map_array(paths[1], shape, dtype) if average else np.zeros((0, shape[1]), dtype)
-        whole = paths[0] is None and current.nbytes + delta.nbytes <= _MAX_UNTRACKED_BYTES
-        dirty = map_array(paths[2], (0 if whole else shape[0], 2), np.dtype(np.uint64))
+        current = map_array(paths[0] if paths else None, shape, dtype)
+        delta = map_array(None, shape if average else (0, shape[1]), dtype)
+        whole = not paths and current.nbytes + delta.nbytes <= _MAX_UNTRACKED_BYTES
+        dirty = map_array(paths[1] if paths else None, (0 if whole else shape[0], 2), np.dtype(np.uint64))
         self.weights = Weights.create(current, delta, time_unit, dirty)
 
     @property
@@ -181,7 +181,7 @@ class DenseWeights:
         pass
 
     def begin_average(self) -> None:
-        delta = map_array(self._paths[1], self._full_shape, self.weights.current.dtype)
+        delta = map_array(None, self._full_shape, self.weights.current.dtype)
         self.weights = self.weights._replace(average_delta=delta)
         mark_known(self.weights.dirty)  # for the log holds the delta of an earlier average
 
@@ -191,11 +191,8 @@ class DenseWeights:
 
     def check_room(self, rows: Rows) -> None:
         """Raise `RunError` if the disk is too full: the first write to a page would then end the process."""
-        arrays = [
-            (path, array)
-            for path, array in zip(self._paths, (*self.weights[:2], self.weights.dirty), strict=True)
-            if path is not None and len(array)
-        ]
+        weights = self.weights
+        arrays = list(zip(self._paths, (weights.current, weights.dirty, weights.average_delta), strict=False))
         try:
             check_mapped(arrays, min(len(rows.indices), self.n_features))
         except RunError:  # most features occur in many rows

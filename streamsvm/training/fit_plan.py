@@ -47,7 +47,7 @@ def plan_fit(store: Store, settings: Settings, *, cluster: bool = False) -> tupl
     """Return the memory plan of a fit, and the first row of each of its blocks.
 
     Weights are read and written at random, rows in sequence. So weights, their dirty bits and their average
-    are in memory if they leave room for small blocks; else the average, then the weights too are
+    are in memory if they leave room for small blocks; else there is no average; else the weights are
     memory-mapped files, and the blocks are small, so that the system can cache as many of the files' pages
     as possible. Workers of a `cluster` hold the weights of splits by rows; but if threads could, the plan is
     the same.
@@ -86,7 +86,7 @@ def plan_fit(store: Store, settings: Settings, *, cluster: bool = False) -> tupl
             enough = max(error.needed_memory or 0, _enough(last, store.n_classes))
             raise PlanError(
                 f"each of the {settings.splits} splits by rows has weights of its own, of "
-                f"{format_size((1 + settings.average) * size)}: too much for {format_size(last.memory)}",
+                f"{format_size((1 + last.average) * size)}: too much for {format_size(last.memory)}",
                 remedy=Remedy("give at least {}, or fewer {}, or workers with memory of their own, by {}",
                               Option("memory", enough), Option("splits"), Option("cluster")),
                 needed_memory=enough,
@@ -126,23 +126,24 @@ def choices(store: Store, settings: Settings, budget: int, *, cluster: bool = Fa
     plans = []
     if settings.splits > 1 and settings.split == ROWS:  # each split has weights of its own
         held = (1 + settings.average) * size
-        by_rows = functools.partial(plan, weights_in_memory=True, average_in_memory=settings.average)
+        by_rows = functools.partial(plan, weights_in_memory=True, average=settings.average)
         plans = [by_rows((1 + settings.splits) * held + dirty)]
         if cluster:  # whose weights come to the command beside those that are saved
             plans.append(by_rows(2 * held + dirty, needs_cluster=True))
         return plans
     common = has_common_dual(settings, multilabel=store.multilabel)
     if not (common and store.n_classes >= memory_plan.COMMON_DUAL_CLASSES):
-        if settings.average:
-            plans.append(plan(2 * size + dirty, weights_in_memory=True, average_in_memory=True))
-        plans.append(plan(size + dirty, weights_in_memory=True))
+        for average in sorted({settings.average, False}, reverse=True):
+            plans.append(plan((1 + average) * size + dirty, weights_in_memory=True, average=average))
     touches_all = settings.trained_loss.extra_columns > 0  # each visit moves the weights of all classes
     can_be_sparse = not (sequences or touches_all or settings.splits > 1)
     if store.n_classes >= memory_plan.MANY_CLASSES and can_be_sparse:
         held = SparseWeights.size(store.n_features, columns_of(store, settings))
         # At most half of the budget, and of small weights no more than lists and rows in full can ever take.
         for pool in (min(budget // 2, 2**24 + 16 * size), 0):
-            plans.append(plan(held + pool, sparse=True, pool_bytes=pool, common_dual=common))
+            plans.append(
+                plan(held + pool, sparse=True, average=settings.average, pool_bytes=pool, common_dual=common)
+            )
     else:
         plans.append(plan(0, most_block_bytes=max(SMALL_BLOCK, budget // 8)))
         plans.append(plan(0))
@@ -278,6 +279,7 @@ def _plan(
     held: int,
     *,
     longest: int,
+    average: bool = False,
     sparse: bool = False,
     common_dual: bool = False,
     **recorded: Any,
@@ -297,7 +299,7 @@ def _plan(
     if _groups(store, settings) is not None:  # duals of a block: counts by group, and lists, with copies
         held_row_bytes = 2 * settings.splits * 4 + 3 * row_dual_bytes(store, settings)
     held += append_buffer_bytes(
-        weight_rows(store, settings), columns, dtype.itemsize, average=settings.average, sparse=sparse
+        weight_rows(store, settings), columns, dtype.itemsize, average=average, sparse=sparse
     )
     return make_plan(
         store,
@@ -311,6 +313,7 @@ def _plan(
         rows_at_once=longest,
         shared=held,
         block_rows=settings.block_rows,
+        average=average,
         sparse=sparse,
         common_dual=common_dual,
         held_row_bytes=held_row_bytes,
@@ -320,9 +323,8 @@ def _plan(
 
 def describe_fit(store: Store, settings: Settings, plan: Plan, starts: np.ndarray) -> dict[str, Any]:
     """Return the description of a plan that `streamsvm.plan` returns and a fit reports."""
-    size = array_bytes(store, settings)
-    both = (1 + settings.average) * size
-    in_files = both - (plan.weights_in_memory + plan.average_in_memory) * size
+    size = (1 + plan.average) * array_bytes(store, settings)
+    in_files = 0 if plan.weights_in_memory else size
     return {
         "event": "plan",
         "rows": store.n_rows,
@@ -334,15 +336,16 @@ def describe_fit(store: Store, settings: Settings, plan: Plan, starts: np.ndarra
         "blocks": len(starts) - 1,
         "budget": plan.memory,
         "planned_bytes": plan.total,
-        "weights_bytes": both,
+        "weights_bytes": size,
         "mapped_bytes": in_files,
         "weights_in_memory": plan.weights_in_memory,
         "sparse": plan.sparse,
         "sparse_bytes": plan.pool_bytes,
         "common_dual": plan.common_dual,
         "dense_duals_bytes": dense_duals_bytes(settings, store.n_rows, store.n_classes),
-        "log_bytes": int(MAX_LOG_RATIO * both) + in_files,
+        "log_bytes": int(MAX_LOG_RATIO * size) + in_files,
         "warning": _warning(store, settings, plan, in_files),
+        "average_warning": _average_warning(store, settings, plan),
         "split_reason": None
         if settings.splits == 1
         else why_split(settings, store.class_counts, multilabel=store.multilabel),
@@ -373,14 +376,22 @@ def _warning(store: Store, settings: Settings, plan: Plan, in_files: int) -> str
         return Message(slow, _what_helps(remedies)) if remedies else slow
     if settings.dtype == "float64":
         remedies.append(Remedy("{} (half)", Option("dtype", "float32")))
-    if settings.average:
-        remedies.append(Remedy("{} (half)", Option("average", False)))
     remedies.append(Remedy("a machine or a limit with more memory"))
     return Message(
         f"weights of {format_size(in_files)} are in files, and {format_size(free)} of memory are left for "
         "them: a pass may take tens of times as long",
         _what_helps(remedies),
     )
+
+
+def _average_warning(store: Store, settings: Settings, plan: Plan) -> str | None:
+    """Return a warning, with the memory that is needed, if a plan leaves out the average that is wanted."""
+    if plan.average or not settings.average:
+        return None
+    enough = _enough(choices(store, settings, plan.memory)[0], store.n_classes)
+    needs = f"the average needs {{}}, in a process that may have {format_size(enough + INTERPRETER)}"
+    left_out = "there is no memory for the average of the weights: the model is the last iterate"
+    return Message(left_out, Remedy(needs, Option("memory", enough)))
 
 
 def _enough(plan: Plan, n_classes: int) -> int:

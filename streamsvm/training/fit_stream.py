@@ -95,7 +95,7 @@ def _stream_trainer(
         _check_position(run, position, source, dtype)
     state = position.stream
     assert state is not None
-    storage = GrowingWeights(position.weights_shape, dtype, (run.weights, run.average_delta, run.dirty))
+    storage = GrowingWeights(position.weights_shape, dtype, (run.weights, run.dirty, run.average_delta))
     files.restore(position, storage)
     if source.n_features is not None:
         storage.grow(source.n_features, len(state.classes))

@@ -70,6 +70,8 @@ class Learner:
     ----------
     tally : ndarray of float64, shape (N_TALLIES,)
         Sums over the rows of the pass in progress.
+    can_average : bool
+        True if the weights have an average that `begin_average` can begin.
     averaging : bool
         True while visits update the average too.
     """
@@ -97,6 +99,7 @@ class Learner:
         self.dual_buffer = dual_buffer
         self.dtype = np.dtype(settings.dtype)
         self.tally = own_lines(N_TALLIES)
+        self.can_average = settings.average
         self.averaging = False
         self._settings = settings
         self._inner_passes = None

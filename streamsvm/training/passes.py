@@ -176,7 +176,7 @@ class Fit(Trainer):
         Only iterates of the second half of a pass are averaged, so that averages are independent.
         """
         settings = self.settings
-        if not settings.average:
+        if not self.learner.can_average:
             return None
         wanted = this_pass == settings.passes
         wanted |= self._valid_blocks is not None and settings.is_measured(this_pass)

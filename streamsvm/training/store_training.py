@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -158,6 +159,8 @@ class StoreRun:
         )  # fmt: skip
         position = files.recover(shape)
         files.warnings += self._warnings
+        if self.described["average_warning"]:
+            files.warnings.append(self.described["average_warning"])
         storage = self._storage(shape)
         dense = two_dense_arrays(settings, store.n_rows, shape[1])
         trainer = Fit(
@@ -165,7 +168,7 @@ class StoreRun:
             settings,
             files,
             new_learner(
-                settings,
+                dataclasses.replace(settings, average=self.plan.average),
                 storage,
                 store.class_counts,
                 workers=self.workers,
@@ -207,20 +210,16 @@ class StoreRun:
 
     def _storage(self, shape: tuple[int, int]) -> DenseWeights | SparseWeights:
         """Make the storage of the weights that the plan has: in memory, in files, or as sparse rows."""
-        plan, run, average = self.plan, self.run, self.settings.average
+        plan, run = self.plan, self.run
         time_unit = float(self.store.n_rows)
         if plan.sparse:
             n_columns = self.store.n_classes + self.settings.trained_loss.extra_columns
             return SparseWeights(
                 weight_rows(self.store, self.settings), shape[1], n_columns, self.dtype, time_unit,
-                run.sparse_weights, plan.pool_bytes, average=average,
+                run.sparse_weights, plan.pool_bytes, average=plan.average,
             )  # fmt: skip
-        paths = (
-            None if plan.weights_in_memory else run.weights,
-            None if plan.average_in_memory else run.average_delta,
-            None if plan.weights_in_memory else run.dirty,
-        )
-        return DenseWeights(shape, self.dtype, time_unit, paths, average=average)
+        paths = () if plan.weights_in_memory else (run.weights, run.dirty)
+        return DenseWeights(shape, self.dtype, time_unit, paths, average=plan.average)
 
     def _held_bytes(self) -> int:
         """Return the memory for duals of two passes: what the plan leaves, if there is but one block."""

@@ -155,7 +155,7 @@ def test_stores_matrices_and_files_train_the_same_model(
         assert stored.average["primal"] == pytest.approx(expected, rel=1e-9)
         assert stored.average["dual"] <= stored.primal
 
-    in_blocks = {**options, "block_rows": BLOCK}
+    in_blocks = {**options, "block_rows": BLOCK, "average": False}
     fit(store, out=tmp_path / "memory", **in_blocks)
     fit_with(IN_FILES, store, out=tmp_path / "files", **in_blocks)
     assert model_bytes(tmp_path / "files") == model_bytes(tmp_path / "memory")

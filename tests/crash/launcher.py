@@ -310,12 +310,12 @@ def warm(folder: Path) -> None:
 
     typer.main.get_command = functools.cache(typer.main.get_command)  # which every command would make anew
 
-    # As if they were too large for memory: in files, which a crash may leave in any state.
+    # Without an average, as if too large for memory: in files, which a crash may leave in any state.
     choices = fit_plan.choices
 
-    def in_files_first(*args: Any, **options: Any) -> list[Any]:
-        plans = choices(*args, **options)
-        in_files = [plan for plan in plans if not plan.weights_in_memory]
+    def in_files_first(store: Any, settings: Any, *args: Any, **options: Any) -> list[Any]:
+        plans = choices(store, settings, *args, **options)
+        in_files = [plan for plan in plans if not (plan.weights_in_memory or settings.average)]
         return [*in_files, *plans, *in_files[-1:]]  # the last one is taken whatever the budget
 
     fit_plan.choices = in_files_first

@@ -25,7 +25,7 @@ from trials import stage
 from streamsvm.base import durable
 from streamsvm.training.trainer import Trainer
 
-FIT = ("--passes", 2, "--C", 0.0003, "--block-rows", 300, "--json")
+FIT = ("--passes", 2, "--C", 0.0003, "--block-rows", 300, "--no-average", "--json")
 TWO_COMMITS = ("--checkpoint-every", 1, "--keep-duals", "--force")
 
 # Damaged files of each kind: a pattern in the folder of originals, and how many times.

@@ -249,7 +249,7 @@ def test_a_link_in_a_run_is_not_followed(store: Path, tmp_path: Path, place: str
     assert resume(run).warnings == []
 
 
-@pytest.mark.parametrize("name", ["weights.bin", "weights-avg.bin", "weights-dirty.bin"])
+@pytest.mark.parametrize("name", ["weights.bin", "weights-dirty.bin"])
 def test_weights_are_not_written_through_a_link(tmp_path: Path, name: str) -> None:
     X, labels = make_problem(300, 4000, 30, density=0.01)
     store = make_store(tmp_path / "s.h5", X, labels, chunk_nnz=512)

@@ -46,13 +46,13 @@ def test_where_reading_takes_space_all_of_it_is_reserved() -> None:
 def test_all_files_of_the_weights_must_have_room_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paths = (tmp_path / "w", tmp_path / "a", tmp_path / "d")
+    paths = (tmp_path / "w", tmp_path / "d")
     storage = DenseWeights((4, PAGE // 4), np.dtype(np.float32), 1.0, paths)
     none = np.zeros(0)
     rows = Rows(none, np.arange(4), np.zeros(1, np.int64), np.zeros(0, np.int32), none, none)
     used = sum(path.stat().st_blocks * 512 for path in paths)
-    for missing in (0, 1):  # 4 pages of weights, 4 of the average, 64 bytes of dirty bits
-        monkeypatch.setattr(durable, "free_bytes", lambda path, m=missing: 8 * PAGE + 64 - used - m)
+    for missing in (0, 1):  # 4 pages of weights, 64 bytes of dirty bits
+        monkeypatch.setattr(durable, "free_bytes", lambda path, m=missing: 4 * PAGE + 64 - used - m)
         if missing:
             with pytest.raises(RunError, match="the disk has"):
                 storage.check_room(rows)
@@ -67,7 +67,7 @@ def test_an_extended_file_keeps_what_it_holds(tmp_path: Path) -> None:
 
 
 def test_weights_in_files_are_multiplied_where_they_changed_and_take_no_more_disk(tmp_path: Path) -> None:
-    paths = (tmp_path / "w", tmp_path / "a", tmp_path / "d")
+    paths = (tmp_path / "w", tmp_path / "d")
     storage = DenseWeights((50, 2**16), np.dtype(np.float32), 1.0, paths)
     weights, expected = storage.weights, np.zeros((50, 2**16), np.float32)
     for f, c in ((0, 3), (7, 2**15), (49, 2**16 - 1)):  # of the groups 0, 32 and 63

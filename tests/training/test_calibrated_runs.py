@@ -96,8 +96,9 @@ def test_a_run_stopped_anywhere_gives_the_same_temperature_and_never_a_model_wit
 
 def test_weights_in_files_leave_a_calibrated_model_too(folder: Path, tmp_path: Path) -> None:
     hold_out = folder / "hold-out.zarr"
-    fit_with(IN_FILES, folder / "train.h5", out=tmp_path / "run", passes=1, calibrate=hold_out)
-    fit(folder / "train.h5", out=tmp_path / "same", passes=1, calibrate=hold_out)
+    options: dict[str, Any] = {"passes": 1, "average": False, "calibrate": hold_out}
+    fit_with(IN_FILES, folder / "train.h5", out=tmp_path / "run", **options)
+    fit(folder / "train.h5", out=tmp_path / "same", **options)
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "same")
     assert not plan_with(IN_FILES, folder / "train.h5")["weights_in_memory"]
     resume_with(IN_FILES, tmp_path / "run")

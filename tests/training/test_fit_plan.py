@@ -48,7 +48,7 @@ def test_weights_come_before_their_average_and_blocks_last(
 ) -> None:
     limit_to(monkeypatch, 2**34)
     plan, starts = plan_fit(wide, Settings(C=1, memory=memory * MB))
-    assert (plan.weights_in_memory, plan.average_in_memory) == in_memory
+    assert (plan.weights_in_memory, plan.average) == in_memory
     assert plan.total <= memory * MB
     assert plan.fixed >= sum(in_memory) * ARRAY
     assert plan.block_bytes >= SMALL_BLOCK
@@ -65,7 +65,7 @@ def test_the_budget_is_limited_by_what_the_process_may_use(
     assert find_budget(settings) == 400 * 10**6 - INTERPRETER
     plan, _ = plan_fit(wide, settings)
     assert plan.weights_in_memory
-    assert plan.average_in_memory
+    assert plan.average
     assert plan.total + INTERPRETER <= 400 * 10**6
     limit_to(monkeypatch, 2**40)
     assert find_budget(settings) == 300 * MB
@@ -87,12 +87,37 @@ def test_the_advised_memory_holds_the_weights(
     monkeypatch.setattr("streamsvm.training.fit_plan.block_warning", lambda store, blocks: None)
     settings = Settings(C=1, memory=90 * MB, average=average)
     described = describe_fit(wide, settings, *plan_fit(wide, settings))
-    assert described["mapped_bytes"] == (1 + average) * ARRAY
+    assert described["mapped_bytes"] == described["weights_bytes"] == ARRAY
     advised = described["warning"].remedy.options["memory"]
     assert advised > 90 * MB
     plan, _ = plan_fit(wide, Settings(C=1, memory=advised, average=average))
     assert plan.weights_in_memory
-    assert plan.average_in_memory or not average
+    assert plan.average == average
+
+
+@pytest.mark.parametrize("memory", [180, 90])
+def test_an_average_without_memory_is_left_out_with_a_warning(
+    wide: Any, monkeypatch: pytest.MonkeyPatch, memory: int
+) -> None:
+    limit_to(monkeypatch, 2**34)
+    monkeypatch.setattr("streamsvm.training.fit_plan.block_warning", lambda store, blocks: None)
+
+    def described(memory: int, *, average: bool = True) -> dict[str, Any]:
+        settings = Settings(C=1, memory=memory, average=average)
+        return describe_fit(wide, settings, *plan_fit(wide, settings))
+
+    left_out, never_wanted = described(memory * MB), described(memory * MB, average=False)
+    warning = left_out.pop("average_warning")
+    assert never_wanted.pop("average_warning") is None
+    assert left_out.pop("average")  # the settings stay as given
+    assert not never_wanted.pop("average")
+    for each in (left_out, never_wanted):
+        each.pop("warning")  # names the memory for what is wanted
+    assert left_out == never_wanted
+    enough = described(warning.remedy.options["memory"])
+    assert enough["average_warning"] is enough["warning"] is None
+    assert enough["weights_bytes"] == 2 * ARRAY
+    assert described(warning.remedy.options["memory"] - 4 * MB)["average_warning"] == warning
 
 
 def test_a_run_resumes_by_its_own_plan_under_another_limit(

@@ -60,7 +60,7 @@ def test_a_plan_describes_what_a_fit_does(tmp_path: Path, store: Path) -> None:
 def test_a_plan_warns_of_weights_in_files_that_do_not_fit_memory(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options: dict[str, Any] = {"passes": 1, "dtype": "float64", "average": True}
+    options: dict[str, Any] = {"passes": 1, "dtype": "float64"}
     described = plan_with(IN_FILES, store, **options)
     needed = described["planned_bytes"] + described["weights_bytes"]
 
@@ -79,13 +79,11 @@ def test_a_plan_warns_of_weights_in_files_that_do_not_fit_memory(
     assert text.remedy is not None
     advised = text.remedy.options
     assert advised.pop("memory") > described["planned_bytes"]
-    assert advised == {"dtype": "float32", "average": False}
+    assert advised == {"dtype": "float32"}
     assert not is_slow(warning(needed - 1, dtype="float32"))  # the advice helps
-    assert not is_slow(warning(needed - 1, average=False))
-    text = warning(1, dtype="float32", average=False)
+    text = warning(1, dtype="float32")
     assert text is not None
     assert "float32" not in text
-    assert "average" not in text
     events: list[dict[str, Any]] = []
     fit_with(IN_FILES, store, out=tmp_path / "run", passes=1, report=events.append)
     assert is_slow(events[0]["warning"])
@@ -93,20 +91,22 @@ def test_a_plan_warns_of_weights_in_files_that_do_not_fit_memory(
     assert warning(1, sparse) is None
 
 
-@pytest.mark.parametrize("average", [False, True])
-def test_weights_in_files_give_the_model_of_weights_in_memory(
-    tmp_path: Path, store: Path, average: bool
-) -> None:
-    options: dict[str, Any] = {"passes": 2, "block_rows": BLOCK, "average": average}
-    fit(store, out=tmp_path / "memory", **options)
-    assert not plan_with(IN_FILES, store, **options)["weights_in_memory"]
+def test_weights_in_files_give_the_last_iterate_of_weights_in_memory(tmp_path: Path, store: Path) -> None:
+    options: dict[str, Any] = {"passes": 2, "block_rows": BLOCK, "valid": store}
+    in_memory = fit(store, out=tmp_path / "memory", average=False, **options)
+    described = plan_with(IN_FILES, store, **options)
+    assert not described["weights_in_memory"]
     names: set[str] = set()
 
     def list_files(*_: object) -> None:
         names.update(path.name for path in (tmp_path / "files").glob("weights*.bin"))
 
-    fit_with(IN_FILES, store, out=tmp_path / "files", progress=list_files, **options)
-    assert names == {"weights.bin", "weights-dirty.bin"} | ({"weights-avg.bin"} if average else set())
+    result = fit_with(IN_FILES, store, out=tmp_path / "files", progress=list_files, **options)
+    assert names == {"weights.bin", "weights-dirty.bin"}
+    assert result.settings["average"]  # which was asked for, and had no memory
+    assert not result.averaged
+    assert [*in_memory.warnings, described["average_warning"]] == sorted(result.warnings, key=len)
+    assert result.valid_accuracy == in_memory.valid_accuracy
     assert not list((tmp_path / "memory").glob("weights*.bin"))
     assert model_bytes(tmp_path / "files") == model_bytes(tmp_path / "memory")
 

@@ -74,7 +74,7 @@ def learn(stream: RowStream, out: Path, transforms: Sequence[Transform]) -> None
     settings = Settings(C=0.3, dtype="float64", passes=1, inner_passes=0, gap="none")
     source = StreamSource(stream, F64, asked.C, transforms)
     with claimed(run, force=False):
-        storage = GrowingWeights((0, 0), F64, (run.weights, run.average_delta, run.dirty))
+        storage = GrowingWeights((0, 0), F64, (run.weights, run.dirty, run.average_delta))
         storage.grow(source.n_features or 0, 0)
         ids = np.dtype(np.uint8)
         files = RunFiles(run, F64, ids, 1, 1, 0, Interval("1h"))

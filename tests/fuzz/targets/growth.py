@@ -38,7 +38,7 @@ def run(data: bytes) -> None:
     for path in run_dir.path.iterdir():
         durable.remove(path)
     position = RunPosition()
-    paths = run_dir.weights, run_dir.average_delta, run_dir.dirty
+    paths = run_dir.weights, run_dir.dirty, run_dir.average_delta
     growing = GrowingWeights((0, 0), dtype, paths)
     tally, n_classes, visits = np.zeros(N_TALLIES), 1, []
     growing.grow(1, 1)
