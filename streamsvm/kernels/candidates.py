@@ -60,13 +60,13 @@ def add_candidates_above(threshold, problem, scratch, m, n_vectors):
 
 @inlined
 def is_candidate(c, scratch):
-    """Whether the bit of class `c` is set."""
+    """Return True if the bit of class `c` is set."""
     return (scratch.lanes[c >> LOG_LANES] >> (c & (LANES - 1))) & 1 != 0
 
 
 @inlined
 def best_wrong_class(y, n_classes, scores):
-    """The class other than `y` with the largest score, the first of equals; `y` if there is no other.
+    """Return the class other than `y` with the largest score, the first of equals; `y` if there is no other.
 
     A class whose score is NaN may be returned instead, so that damage stays visible.
     """
@@ -95,5 +95,5 @@ def best_wrong_class(y, n_classes, scores):
 
 @inlined
 def beats(c, y, scores):
-    """Whether class `c` is predicted rather than class `y`: of equal scores, the first class wins."""
+    """Return True if class `c` is predicted rather than `y`: of equal scores, the first class wins."""
     return (scores[c] > scores[y]) | ((scores[c] == scores[y]) & (c < y))

@@ -41,14 +41,14 @@ def subtract_from_columns(features, means, first, end, weights):
 
 
 def sums_of_group(features: np.ndarray, weights: np.ndarray, first: int, end: int) -> np.ndarray:
-    """The sums of some columns of the rows ``features``, in float64."""
+    """Return the sums of some columns of the rows ``features``, in float64."""
     sums = np.empty(len(features))
     sum_columns(features, weights, first, end, sums)
     return sums
 
 
 def mean_of_groups(sums: Sequence[np.ndarray], n_classes: int) -> np.ndarray:
-    """The mean over all classes, from the sums of each group, which are added up in their order."""
+    """Return the mean over all classes, from the sums of each group, added up in their order."""
     total = sums[0].copy()
     for of_group in sums[1:]:
         total += of_group

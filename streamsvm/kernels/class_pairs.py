@@ -36,7 +36,7 @@ class ClassPairs(NamedTuple):
 
 @inlined
 def cost_lanes(row, c, pairs, scratch, zero):
-    """What the losses of the classes of a vector are multiplied by."""
+    """Return the factors of the losses of the classes of a vector."""
     cost = zero + 1.0
     if len(pairs.costs) > 0:
         cost = load2_like(pairs.costs, row.y, c, zero)

@@ -12,7 +12,7 @@ from streamsvm.kernels.jit import allocating
 
 @allocating
 def by_group(duals, rows, groups, n_groups):
-    """The duals of ``rows``, group after group.
+    """Return the duals of ``rows``, group after group.
 
     Those with an id of which ``groups[id]`` is negative are left out.
 
@@ -51,7 +51,7 @@ def by_group(duals, rows, groups, n_groups):
 
 @allocating
 def by_row(counts, ids, values):
-    """What `by_group` divided: the number of duals of each row, and their ids and values row after row."""
+    """Join what `by_group` divided: the number of duals of each row, and ids and values row after row."""
     n_groups, n = counts.shape
     at = np.zeros(n_groups, np.int64)
     total = 0
@@ -74,7 +74,7 @@ def by_row(counts, ids, values):
 def of_rows(
     n_rows: int, rows: np.ndarray, counts: np.ndarray, ids: np.ndarray, values: np.ndarray
 ) -> OldDuals:
-    """The duals of a block of `n_rows` rows, of which ``rows`` have ``counts``, one row after the other."""
+    """Return the duals of a block of `n_rows` rows, of which ``rows`` have ``counts``, row after row."""
     at, all_counts = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int32)
     at[rows] = np.cumsum(counts, dtype=np.int64) - counts
     all_counts[rows] = counts
@@ -82,7 +82,7 @@ def of_rows(
 
 
 def joined(parts: Sequence[RowDuals], n_rows: int, n_bytes: int) -> OldDuals:
-    """The duals of a block of `n_rows` rows, in parts of one or more; a row has `n_bytes` bytes of bits.
+    """Join the duals of a block of `n_rows` rows, in one or more parts; a row has `n_bytes` bytes of bits.
 
     Those of a row may be in several parts, of other classes each: they become ordered by part.
     """
@@ -108,7 +108,7 @@ def joined(parts: Sequence[RowDuals], n_rows: int, n_bytes: int) -> OldDuals:
 
 
 def span_of(old: OldDuals, begin: int, end: int, n_bytes: int) -> OldDuals:
-    """The duals of successive rows of a block alone; a row has `n_bytes` bytes of bits."""
+    """Copy the duals of successive rows of a block alone; a row has `n_bytes` bytes of bits."""
     counts = old.counts[begin:end]
     at = np.cumsum(counts, dtype=np.int64) - counts
     within = np.arange(counts.sum(dtype=np.int64)) - np.repeat(at, counts)

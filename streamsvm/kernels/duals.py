@@ -52,7 +52,7 @@ class OldDuals(NamedTuple):
         bits: np.ndarray = _NO_BITS,
         bits_at: np.ndarray | None = None,
     ) -> OldDuals:
-        """Of read-only views, as of a mapped log: kernels are compiled for one type of array."""
+        """Make duals of read-only views, as of a mapped log: kernels are compiled for one type of array."""
         ids, values, bits = ids.view(), values.view(), bits.view()
         ids.flags.writeable = values.flags.writeable = bits.flags.writeable = False
         if bits_at is None:
@@ -82,7 +82,7 @@ class RowDuals(NamedTuple):
 
     @classmethod
     def none(cls, ids_dtype: np.dtype, values_dtype: np.dtype, n_bytes: int = 0) -> RowDuals:
-        """Of no rows."""
+        """Make the duals of no rows."""
         rows = np.zeros(0, np.int32)
         return cls(
             rows, rows, np.zeros(0, ids_dtype), np.zeros(0, values_dtype), np.zeros((0, n_bytes), np.uint8)
@@ -90,7 +90,7 @@ class RowDuals(NamedTuple):
 
     @classmethod
     def of_buffer(cls, buffer: DualBuffer) -> RowDuals:
-        """A copy of what a buffer holds."""
+        """Copy what a buffer holds."""
         n_duals, n_rows = (int(n) for n in buffer.used)
         arrays = (
             buffer.rows[:n_rows], buffer.counts[:n_rows], buffer.ids[:n_duals], buffer.values[:n_duals],
@@ -99,7 +99,7 @@ class RowDuals(NamedTuple):
         return cls(*(array.copy() for array in arrays))
 
     def as_buffer(self) -> DualBuffer:
-        """As a log takes them."""
+        """Return the duals as a log takes them."""
         used = np.array([len(self.ids), len(self.rows)])
         return DualBuffer(self.ids, self.values, self.rows, self.counts, used, self.bits)
 
@@ -122,7 +122,7 @@ class Duals(NamedTuple):
 
 @inlined
 def has_room(dual_buffer, n_classes):
-    """Whether a dual of every class still fits the buffer, or the buffer is empty: duals are not kept."""
+    """Return True if a dual of every class still fits the buffer, or it is empty: duals are not kept."""
     return len(dual_buffer.ids) == 0 or dual_buffer.used[0] + n_classes <= len(dual_buffer.ids)
 
 
@@ -188,7 +188,7 @@ def place_duals(rows, counts, ids_at, values_at, max_duals, duals):
 
 @kernel
 def repeats_class(old, seen):
-    """Whether a row has two duals of one class, for which kernels have no room.
+    """Return True if a row has two duals of one class, for which kernels have no room.
 
     `seen`, shape (n_classes,), int64, begins as zeros and is overwritten.
     """

@@ -27,7 +27,7 @@ _BUFFER = 2**16  # duals of a list that is written at once
 
 
 def dense_columns(n_classes: int) -> int:
-    """The number K of columns of dense duals; a column beyond the classes counts as one."""
+    """Return the number K of columns of dense duals; a column beyond the classes counts as one."""
     return -(-n_classes // LANES) * LANES
 
 
@@ -91,7 +91,7 @@ def clear_dense(dense, at, n):
 
 
 def make_visit_of_few(name: str, steps: RowSteps, solve: Any, *, own_dual: bool, opposite: int) -> Any:
-    """The kernel ``visit_few`` of `streamsvm.kernels.frame.make_kernels`, whose arguments these are."""
+    """Make the kernel ``visit_few`` of `streamsvm.kernels.frame.make_kernels`, whose arguments these are."""
     begin_row, take_own, leave_own, set_duals, move = steps
 
     def visit_few(

@@ -86,7 +86,7 @@ def make_kernels(
     few: int = FEW,
     inner_passes: bool = True,
 ) -> Kernels:
-    """The kernels of one loss, from the functions in which it states its mathematics.
+    """Make the kernels of one loss, from the functions in which it states its mathematics.
 
     Parameters
     ----------

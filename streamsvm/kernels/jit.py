@@ -87,7 +87,7 @@ def allocating(function: Callable, name: str | None = None, **more: Any) -> Any:
 
 
 def compiler() -> dict[str, str]:
-    """The version of Numba, and the processor that it compiles for."""
+    """Return the version of Numba, and the processor that it compiles for."""
     config: Any = numba.config
     name = config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
     features = config.CPU_FEATURES
@@ -98,7 +98,7 @@ def compiler() -> dict[str, str]:
 
 
 def is_compiled(dispatcher: Any) -> bool:
-    """Whether a kernel is already compiled, in memory or on disk, for any types."""
+    """Return True if a kernel is already compiled, in memory or on disk, for any types."""
     if getattr(dispatcher, "signatures", True):
         return True
     files = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
@@ -110,7 +110,7 @@ def is_compiled(dispatcher: Any) -> bool:
 
 @functools.cache
 def _for_callers_alone() -> dict[str, Any]:
-    """Options of a function that is linked into its callers, and neither optimised nor compiled by itself.
+    """Return options by which a function is linked into its callers, neither optimised nor compiled alone.
 
     By default Numba does both, and a function that is inlined through four others is optimised five times:
     that is half of the time of compiling. Empty if this version of Numba has other names.
@@ -135,7 +135,7 @@ def _for_callers_alone() -> dict[str, Any]:
             self._finalized = True
 
         def get_pointer_to_function(self, name: str) -> int:
-            """What Python would call."""
+            """Return what Python would call."""
             return refuse or 0
 
         @property
@@ -169,7 +169,7 @@ _DIGEST = 32  # bytes of SHA-256
 
 @functools.cache
 def source_digest(folder: Path) -> str:
-    """Hash of this file, and of every file below `folder` with compiled functions, or what they take.
+    """Hash this file, and every file below `folder` with compiled functions, or what they take.
 
     Numba itself compares only the file of a function, and would load code with a stale callee inlined from
     another file.
@@ -211,7 +211,7 @@ _NOT_KEPT = "compiled code cannot be kept, so each start compiles for some secon
 
 
 def _private_folder() -> str:
-    """A folder for temporary files that only this user can write to, because its content will be run."""
+    """Return a temporary folder that only this user can write to, because its content will be run."""
     path = os.path.join(tempfile.gettempdir(), f"streamsvm-{os.getuid()}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
@@ -222,7 +222,7 @@ def _private_folder() -> str:
 
 
 def _names(function: Callable) -> tuple[str, ...]:
-    """The full name of a function, and what its free variables are."""
+    """Return the full name of a function, and what its free variables are."""
 
     def describe(value: Any) -> str:
         value = getattr(value, "py_func", value)  # of a compiled function
@@ -235,7 +235,7 @@ def _names(function: Callable) -> tuple[str, ...]:
 
 @functools.cache
 def _cache_class() -> Any:
-    """Our class of caches, derived from Numba's."""
+    """Make our class of caches, derived from Numba's."""
     from numba.core import caching
     from numba.core.runtime import rtsys
 
@@ -279,7 +279,7 @@ def _cache_class() -> Any:
         _locator_classes = [*(Home if each is in_home else each for each in places), Temporary]  # noqa: RUF012
 
         def reduce(self, result: Any) -> Any:
-            """What is saved: without the environments of callees that have nothing in them.
+            """Return what is saved: without the environments of callees that have nothing in them.
 
             Loading one imports the module of the callee, such as Numba's of sorting.
             """

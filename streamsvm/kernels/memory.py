@@ -9,7 +9,7 @@ from streamsvm.kernels.simd import VECTOR_BYTES
 
 
 def own_lines(length: int, dtype: DTypeLike = np.float64) -> np.ndarray:
-    """Zeros from the beginning of a cache line on, on lines without anything else.
+    """Return zeros from the beginning of a cache line on, on lines without anything else.
 
     Vectors then lie in one line each, and no thread waits for what another one writes beside them.
     """

@@ -18,7 +18,7 @@ _MANY = 2**16  # rows: fewer are in a cache, and converge a little faster in ful
 
 @inlined
 def mix(state):
-    """The SplitMix64 finaliser: a bijection of 64-bit integers."""
+    """Apply the SplitMix64 finaliser: a bijection of 64-bit integers."""
     state = (state ^ (state >> np.uint64(30))) * _MIX1
     state = (state ^ (state >> np.uint64(27))) * _MIX2
     return state ^ (state >> np.uint64(31))
@@ -26,7 +26,7 @@ def mix(state):
 
 @allocating
 def draws(seed, numbers):
-    """Random uint64 keys of integers, shape (n,): distinct integers have distinct keys."""
+    """Return random uint64 keys of integers, shape (n,): distinct integers have distinct keys."""
     start = mix(np.uint64(seed))
     keys = np.empty(len(numbers), np.uint64)
     for i in range(len(numbers)):
@@ -65,7 +65,7 @@ def _permute(n, seed, stage, block, inner, length):
 
 
 def permutation(n: int, seed: int, stage: int, block: int, inner: int) -> np.ndarray:
-    """A random permutation of 0..n-1 (int64), a function of its arguments alone."""
+    """Return a random permutation of 0..n-1 (int64), a function of its arguments alone."""
     return _permute(n, seed, stage, block, inner, 1)
 
 

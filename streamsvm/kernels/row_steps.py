@@ -47,13 +47,13 @@ class Row(NamedTuple):
 
 @inlined
 def linear_terms(b, C, problem):
-    """The terms of duals b in the dual objective of a loss without curvature."""
+    """Return the terms of duals b in the dual objective of a loss without curvature."""
     return b
 
 
 @inlined
 def no_sum_term(total, C, problem):
-    """The term of the sum of a row's duals, for a loss that has none."""
+    """Return the term of the sum of a row's duals, for a loss that has none."""
     return 0.0
 
 
@@ -70,7 +70,7 @@ class RowSteps(NamedTuple):
 def make_row_steps(
     name: str, *, terms: Any, sum_term: Any, own_dual: bool, opposite: int, bits: bool
 ) -> RowSteps:
-    """The steps of a loss; arguments are those of `streamsvm.kernels.frame.make_kernels`."""
+    """Make the steps of a loss; arguments are those of `streamsvm.kernels.frame.make_kernels`."""
 
     has_linear_terms = terms is linear_terms
 

@@ -88,7 +88,7 @@ def score_row(scores, rows, i, weights, first, K):
 
 @inlined
 def _score_vector(rows, i, weights, c):
-    """The scores of row `i` for the vector of classes that begins at `c`."""
+    """Return the scores of row `i` for the vector of classes that begins at `c`."""
     indices, data = rows.indices, rows.data
     p, end = rows.indptr[i], rows.indptr[i + 1]
     s0 = s1 = s2 = s3 = splat(weights.dtype.type(0))

@@ -126,7 +126,7 @@ def show_classes(ids, at, m, scratch, n_vectors):
 
 @inlined
 def own_bits(y, c, own):
-    """The bits of the row's own classes in the vector of columns at `c`.
+    """Return the bits of the row's own classes in the vector of columns at `c`.
 
     `own` is None for a row with the class `y` alone, else ``scratch.own``.
     """

@@ -41,7 +41,7 @@ class _VectorModel(models.PrimitiveModel):
 
 
 def _llvm(kind: Any) -> ir.Type:
-    """The LLVM type of a vector, or of a number."""
+    """Return the LLVM type of a vector, or of a number."""
     element = ir.FloatType() if getattr(kind, "element", kind) == types.float32 else ir.DoubleType()
     return ir.VectorType(element, kind.lanes) if isinstance(kind, Vector) else element
 
@@ -58,7 +58,7 @@ def _splat(builder, value, lanes):
 
 
 def _cast(context, builder, value, given, wanted):
-    """A number or vector as one of the type `wanted`: other precision, or a number in all lanes."""
+    """Cast a number or vector to the type `wanted`: other precision, or a number in all lanes."""
     if isinstance(given, Vector):
         to, source = _llvm(wanted), given.element
         if source == wanted.element:
@@ -74,7 +74,7 @@ def _cast_all(context, builder, values, given, wanted):
 
 
 def _common(a: Any, b: Any) -> Any:
-    """The type of an operation on two numbers or vectors: that of the vectors, if there is one."""
+    """Return the type of an operation on two numbers or vectors: that of the vectors, if there is one."""
     if isinstance(a, Vector):
         return a if not isinstance(b, Vector) or a == b else None
     return b if isinstance(b, Vector) else types.float64
@@ -108,7 +108,7 @@ _define(operator.truediv, "fdiv")
 
 
 def _pick(condition: str) -> Any:
-    """A function of two numbers or vectors: the first where the condition holds, else the second."""
+    """Make a function of two numbers or vectors: the first where the condition holds, else the second."""
 
     @intrinsic
     def function(typing, a, b):
@@ -128,7 +128,7 @@ minimum, maximum = _pick("<"), _pick(">")  # of NaN and another, the second
 
 @intrinsic
 def multiply_add(typing, a, b, c):
-    """The sum a b + c, where a may be a number, in one instruction where the processor has it."""
+    """Return a b + c, where a may be a number, in one instruction where the processor has it."""
 
     def generate(context, builder, signature, args):
         kind = _llvm(b)
@@ -141,7 +141,7 @@ def multiply_add(typing, a, b, c):
 
 @intrinsic
 def log(typing, a):
-    """Natural logarithms."""
+    """Compute natural logarithms."""
 
     def generate(context, builder, signature, args):
         name = f"llvm.log.v{a.lanes}f{a.element.bitwidth}"
@@ -152,28 +152,28 @@ def log(typing, a):
 
 @intrinsic
 def widen(typing, a):
-    """The same numbers in float64."""
+    """Return the same numbers in float64."""
     kind = Vector(types.float64, a.lanes)
     return kind(a), lambda context, builder, signature, args: _cast(context, builder, args[0], a, kind)
 
 
 @intrinsic
 def narrow(typing, a, array):
-    """The same numbers, rounded to the dtype of an array."""
+    """Round numbers to the dtype of an array."""
     kind = Vector(array.dtype, a.lanes)
     return kind(a, array), lambda context, builder, signature, args: _cast(context, builder, args[0], a, kind)
 
 
 @intrinsic
 def splat(typing, value):
-    """A vector whose elements all equal `value`, as many as an array of its type has in a vector."""
+    """Return a vector of elements that equal `value`, as many as an array of its type has in one."""
     vector = Vector(value, 8 * VECTOR_BYTES // value.bitwidth)
     return vector(value), lambda context, builder, signature, args: _splat(builder, args[0], vector.lanes)
 
 
 @intrinsic
 def zeros(typing):
-    """A vector of `LANES` zeros in float64."""
+    """Return a vector of `LANES` zeros in float64."""
     vector = Vector(types.float64, LANES)
     return vector(), lambda context, builder, signature, args: ir.Constant(_llvm(vector), [0.0] * LANES)
 
@@ -182,7 +182,7 @@ def zeros(typing):
 
 
 def _address(context, builder, signature, args, pointee):
-    """Pointer to ``array[at]`` or ``array[row, at]``, the leading arguments of a call."""
+    """Return a pointer to ``array[at]`` or ``array[row, at]``, the leading arguments of a call."""
     array_type = signature.args[0]
     array = context.make_array(array_type)(context, builder, args[0])
     index = [
@@ -203,14 +203,14 @@ def _align(array: Any) -> int:
 
 
 def _declared(builder, name, result, arguments):
-    """The LLVM function `name`, declared once per module."""
+    """Return the LLVM function `name`, declared once per module."""
     known = builder.module.globals.get(name)
     return known or ir.Function(builder.module, ir.FunctionType(result, arguments), name)
 
 
 @intrinsic
 def lanes(typing, array):
-    """The number of elements in a vector of the array's dtype: a compile-time constant."""
+    """Return the number of elements in a vector of the array's dtype: a compile-time constant."""
 
     def generate(context, builder, signature, args):
         return ir.Constant(_I64, _of_array(array).lanes)
@@ -241,7 +241,7 @@ def _store(array, vector):
 
 @intrinsic
 def item(typing, array, at):
-    """The number ``array[at]``, where `at` is not negative: it is not looked at, as by an index of Python."""
+    """Load ``array[at]``, where `at` is not negative: its sign is not looked at, unlike in Python."""
 
     def generate(context, builder, signature, args):
         pointee = context.get_data_type(array.dtype)
@@ -253,27 +253,27 @@ def item(typing, array, at):
 
 @intrinsic
 def load(typing, array, at):
-    """The vector that begins at ``array[at]``."""
+    """Load the vector that begins at ``array[at]``."""
     vector = _of_array(array)
     return vector(array, at), _load(array, vector)
 
 
 @intrinsic
 def load2(typing, array, row, at):
-    """The vector that begins at ``array[row, at]``."""
+    """Load the vector that begins at ``array[row, at]``."""
     vector = _of_array(array)
     return vector(array, row, at), _load(array, vector)
 
 
 @intrinsic
 def load_like(typing, array, at, like):
-    """As many elements from ``array[at]`` on as `like` has, in its precision."""
+    """Load as many elements from ``array[at]`` on as `like` has, in its precision."""
     return like(array, at, like), _load(array, like)
 
 
 @intrinsic
 def load2_like(typing, array, row, at, like):
-    """As many elements from ``array[row, at]`` on as `like` has, in its precision."""
+    """Load as many elements from ``array[row, at]`` on as `like` has, in its precision."""
     return like(array, row, at, like), _load(array, like)
 
 
@@ -290,7 +290,7 @@ def store2(typing, array, row, at, vector):
 
 
 def _below(builder, count, lanes):
-    """The mask of lanes below `count`."""
+    """Return the mask of lanes below `count`."""
     lane = ir.Constant(ir.VectorType(_I64, lanes), list(range(lanes)))
     return builder.icmp_signed("<", lane, _splat(builder, count, lanes))
 
@@ -362,13 +362,13 @@ def _fold(builder, kind, vector, combine):
 
 @intrinsic
 def sum_lanes(typing, a):
-    """The sum of the elements."""
+    """Return the sum of the elements."""
     return a.element(a), lambda context, builder, signature, args: _fold(builder, a, args[0], builder.fadd)
 
 
 @intrinsic
 def max_lanes(typing, a):
-    """The largest of the elements, of which none is NaN."""
+    """Return the largest of the elements, of which none is NaN."""
 
     def generate(context, builder, signature, args):
         def larger(x, y):
@@ -380,7 +380,7 @@ def max_lanes(typing, a):
 
 
 def _bits(condition: str) -> Any:
-    """A function of a vector, and another or a number: bits of the lanes where it holds, or with NaN."""
+    """Make a function of a vector, and another or a number: bits of lanes where it holds, or with NaN."""
 
     @intrinsic
     def compare(typing, a, b):
@@ -398,7 +398,7 @@ above, not_below, differing = _bits(">"), _bits(">="), _bits("!=")
 
 @intrinsic
 def select(typing, bits, a, b):
-    """The elements of a where the bit of their lane is set in `bits`, an int64, and of b elsewhere."""
+    """Take elements of a where the bit of their lane is set in `bits`, an int64, and of b elsewhere."""
     kind = _common(a, b)
 
     def generate(context, builder, signature, args):
@@ -410,13 +410,13 @@ def select(typing, bits, a, b):
 
 @intrinsic
 def count_bits(typing, mask):
-    """The number of bits that are set in `mask`."""
+    """Return the number of bits that are set in `mask`."""
     return types.int64(mask), lambda context, builder, signature, args: builder.ctpop(args[0])
 
 
 @intrinsic
 def lowest_bit(typing, mask):
-    """The position of the lowest bit that is set in `mask`, which is not 0."""
+    """Return the position of the lowest bit that is set in `mask`, which is not 0."""
 
     def generate(context, builder, signature, args):
         return builder.cttz(args[0], ir.Constant(_I1, 1))

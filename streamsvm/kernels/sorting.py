@@ -9,7 +9,7 @@ from streamsvm.kernels.jit import allocating
 
 @allocating
 def sorted_falling(values, n):
-    """The first `n` of `values` in falling order, as a new array of float64 (bottom-up merge sort)."""
+    """Sort the first `n` of `values` in falling order into a new array of float64 (bottom-up merge sort)."""
     runs, merged = np.empty(n), np.empty(n)
     for r in range(n):
         runs[r] = values[r]

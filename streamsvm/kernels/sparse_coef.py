@@ -46,7 +46,7 @@ def gather_rows(current, average_delta, average_scale, columns, dirty, piece):
 
 @inlined
 def _bits(piece, r, c):
-    """Bits of the elements that are not 0 in the vector of row `r` that begins in column `c`."""
+    """Return bits of the elements that are not 0 in the vector of row `r` that begins in column `c`."""
     zero, left = splat(piece.dtype.type(0)), piece.shape[1] - c
     values = load2(piece, r, c) if left >= lanes(piece) else load2_first(piece, r, c, left)
     return above(values, zero) | above(zero, values)
@@ -80,7 +80,7 @@ def compress_rows(piece, data, indices, ends):
 
 @kernel
 def are_sorted_rows(indices, indptr, n_classes):
-    """Whether `indptr` divides `indices` into rows of increasing classes, on which compiled code relies."""
+    """Return True if `indptr` divides `indices` into rows of increasing classes, as compiled code needs."""
     begin = indptr[0]
     if begin != 0:
         return False

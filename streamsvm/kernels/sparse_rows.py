@@ -52,7 +52,7 @@ class SparseRows(NamedTuple):
 
     @classmethod
     def create(cls, n_features: int, columns: int, dtype: np.dtype, *, average: bool) -> SparseRows:
-        """Rows without entries, and without a pool."""
+        """Make rows without entries, and without a pool."""
         nothing = np.zeros(0, dtype)
         return cls(
             np.zeros(1, np.int64),
@@ -72,7 +72,7 @@ class SparseRows(NamedTuple):
 
 @inlined
 def kind_of(n, pool):
-    """The kind of the smallest list with room for `n` entries."""
+    """Return the kind of the smallest list with room for `n` entries."""
     kind = 0
     while lanes(pool) << kind < n:
         kind += 1
@@ -81,13 +81,13 @@ def kind_of(n, pool):
 
 @inlined
 def most_growth(sparse_rows, n_features, columns):
-    """Elements of the pool that a visit of a row of so many features may need at most."""
+    """Return how many elements of the pool a visit of a row of so many features needs at most."""
     return n_features * sparse_rows.width * columns
 
 
 @kernel
 def most_places(sparse_rows, sizes, columns):
-    """Elements of the pool that rows of these sizes need at most."""
+    """Return how many elements of the pool rows of these sizes need at most."""
     total = 0
     for n in sizes:
         if n > columns // _FULL:
@@ -99,7 +99,7 @@ def most_places(sparse_rows, sizes, columns):
 
 @inlined
 def has_sparse_room(sparse_rows, i, columns):
-    """Whether the pool has room for whatever a visit of row `i` may add."""
+    """Return True if the pool has room for whatever a visit of row `i` may add."""
     n_features = sparse_rows.indptr[i + 1] - sparse_rows.indptr[i]
     return sparse_rows.used[0] + most_growth(sparse_rows, n_features, columns) <= len(sparse_rows.pool)
 
@@ -141,7 +141,7 @@ def add_sparse_scores(scores, sparse_rows, i, array):
 
 @inlined
 def _take(sparse_rows, kind, size):
-    """A place of `size` elements: one that a list of this kind left, or a new one."""
+    """Take a place of `size` elements: one that a list of this kind left, or a new one."""
     begin = sparse_rows.free[kind]
     if begin >= 0:
         # A place that is free holds where the next one is, in units of a vector.
@@ -343,7 +343,7 @@ def drop_negligible(sparse_rows, columns):
 
 @inlined
 def entry_places(sparse_rows, f, columns):
-    """Where the weights of a row begin, their number, and how far behind each its average delta is."""
+    """Find where the weights of a row begin, their number, and how far behind each its average delta is."""
     begin, size, capacity = sparse_rows.extents[f, 0], sparse_rows.extents[f, 1], sparse_rows.extents[f, 2]
     if size == columns:
         return begin, size, columns
@@ -352,14 +352,14 @@ def entry_places(sparse_rows, f, columns):
 
 @inlined
 def class_at(sparse_rows, f, e, columns):
-    """The class of entry `e` of the row of feature `f`."""
+    """Return the class of entry `e` of the row of feature `f`."""
     begin, size = sparse_rows.extents[f, 0], sparse_rows.extents[f, 1]
     return np.int64(e) if size == columns else np.int64(sparse_rows.classes[begin + e])
 
 
 @inlined
 def value_at(sparse_rows, e, distance, average_scale):
-    """The weight at `e` of the pool, or the averaged weight, in float64."""
+    """Return the weight at `e` of the pool, or the averaged weight, in float64."""
     w = np.float64(sparse_rows.pool[e])
     if average_scale != 0:
         w -= average_scale * np.float64(sparse_rows.pool[e + distance])
@@ -368,7 +368,7 @@ def value_at(sparse_rows, e, distance, average_scale):
 
 @inlined
 def sparse_sum_of_squares(sparse_rows, average_scale):
-    """The sparse rows' part of `streamsvm.kernels.weights.sum_of_squares`."""
+    """Return the sparse rows' part of `streamsvm.kernels.weights.sum_of_squares`."""
     total, columns = 0.0, len(sparse_rows.marks)
     for f in range(len(sparse_rows.extents)):
         begin, size, distance = entry_places(sparse_rows, f, columns)

@@ -16,7 +16,7 @@ def mark(features, seen):
 
 @allocating
 def unite(first, second):
-    """The union of two ascending arrays of distinct features, and those of the second alone."""
+    """Return the union of two ascending arrays of distinct features, and those of the second alone."""
     both, fresh = np.empty(len(first) + len(second), np.int64), np.empty(len(second), np.int64)
     i, n, n_fresh = 0, 0, 0
     for f in second:

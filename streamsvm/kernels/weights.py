@@ -55,17 +55,17 @@ class Weights(NamedTuple):
 
 
 def padded_classes(n_classes: int, dtype: np.dtype) -> int:
-    """Columns of the weights: whole vectors, which are cache lines too."""
+    """Return the number of columns of the weights: whole vectors, which are cache lines too."""
     lanes = VECTOR_BYTES // dtype.itemsize
     return -(-n_classes // lanes) * lanes
 
 
 @kernel
 def sum_of_squares(weights, average_scale, sparse_rows, n_classes):
-    """‖current - average_scale * average_delta‖² of the first `n_classes` columns in float64, row after row.
+    """Return ‖current - average_scale * average_delta‖² of the first `n_classes` columns.
 
-    ``average_delta`` is not read if `average_scale` is 0. A row that never changed is not read either:
-    if the weights are larger than memory, most rows are holes of a file.
+    It is summed in float64, row after row. ``average_delta`` is not read if `average_scale` is 0. A row that
+    never changed is not read either: if the weights are larger than memory, most rows are holes of a file.
     """
     current, average_delta, dirty = weights.current, weights.average_delta, weights.dirty
     total = 0.0

@@ -56,7 +56,7 @@ ROW_LOSSES: dict[str, Loss] = {loss.name: loss for loss in _ALL if not loss.sequ
 
 
 def get_loss(name: str) -> Loss:
-    """The loss `name`; raises `SettingsError` for an unknown one."""
+    """Return the loss `name`; raise `SettingsError` for an unknown one."""
     if name not in LOSSES:
         raise SettingsError(f"unknown loss {name!r}; choose one of {', '.join(LOSSES)}")
     return LOSSES[name]

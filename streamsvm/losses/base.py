@@ -94,7 +94,7 @@ class Loss:
 
     @property
     def has_inner_passes(self) -> bool:
-        """Whether a visit over the classes of a row's duals alone is cheaper than one over all classes."""
+        """True if a visit over the classes of a row's duals alone is cheaper than one over all classes."""
         return self.duals == "sparse" and not self.sequences
 
     @property
@@ -107,29 +107,29 @@ class Loss:
         )
 
     def extra_rows(self, n_classes: int) -> int:
-        """Rows of the weights beyond the features."""
+        """Return the number of rows of the weights beyond the features."""
         return n_classes if self.sequences else 0
 
     def max_duals(self, n_classes: int, solver: str | None = None) -> int:
-        """The most duals that a row can have, with the default solver or another."""
+        """Return the most duals that a row can have, with the default solver or another."""
         if self.sequences:
             return n_classes**2 if self._has_pairs(solver) else MOST_SEQUENCES
         return n_classes if self.own_dual else n_classes - 1
 
     def dual_ids(self, n_classes: int, solver: str | None = None) -> int:
-        """How many ids the duals of a row may have: those of classes, or of pairs of classes."""
+        """Return how many ids the duals of a row may have: those of classes, or of pairs of classes."""
         return n_classes**2 if self._has_pairs(solver) else n_classes
 
     def has_distinct_ids(self, solver: str | None = None) -> bool:
-        """Whether no two duals of a row have one id."""
+        """Return True if no two duals of a row have one id."""
         return not self.sequences or self._has_pairs(solver)
 
     def _has_pairs(self, solver: str | None) -> bool:
-        """Whether duals are marginals of pairs of classes."""
+        """Return True if duals are marginals of pairs of classes."""
         return self.sequences and solver not in (None, "cached")
 
     def bytes_of_bits(self, n_classes: int) -> int:
-        """Bytes of a row's bits, if duals at C are kept as bits; else 0."""
+        """Return the number of bytes of a row's bits, if duals at C are kept as bits; else 0."""
         return -(-n_classes // 8) if self.duals == "bits" else 0
 
     @functools.cached_property
@@ -144,7 +144,7 @@ class Loss:
         return importlib.import_module("streamsvm.losses.common_dual").KERNELS[self.name]
 
     def kernels_of(self, solver: str) -> Kernels:
-        """The kernels with a block solver."""
+        """Return the kernels with a block solver."""
         if self.sequences:
             return self.kernels._replace(visit=self.kernels.visits[solver])
         if solver == self.solvers[0]:

@@ -153,7 +153,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
     value, terms, curvature, upper_of = hinge
 
     def losses(y, problem, scores):
-        """The loss of a row with these scores, and its wrong class with the largest score."""
+        """Return the loss of a row with these scores, and its wrong class with the largest score."""
         best = best_wrong_class(y, problem.n_classes, scores)
         own = np.float64(scores[y])
         loss, c = 0.0, 0
@@ -235,7 +235,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         return m, n_vectors, new_common
 
     def solve_more(y, inverse, slope, C, problem, old_sum, common, n, m, gamma, scratch):
-        """γ of `m` candidates, from `gamma`, that of the first `n`; the others' old dual is `common`."""
+        """Find γ of `m` candidates, from `gamma`, that of the first `n`; others' old dual is `common`."""
         for r in range(n, m):
             scratch.before[r] = common
         add_terms(y, inverse, 1.0 / slope, problem, old_sum, scratch, n, m)

@@ -22,7 +22,7 @@ from streamsvm.losses.threshold import UNBOUNDED
 
 @inlined
 def largest_hinge(row, n, problem, scratch):
-    """The largest slack, if it is positive."""
+    """Return the largest slack, if it is positive."""
     return max(largest_slack(row, n, scratch), 0.0)
 
 
@@ -53,12 +53,12 @@ def _squared_sum_term(total, C, problem):
 
 
 def make(name: str, find_threshold: Any = find_newton) -> Kernels:
-    """The kernels; `find_threshold` as `find_newton`."""
+    """Make the kernels; `find_threshold` as `find_newton`."""
     return make_kernels_of_largest(name, largest_hinge, _bounds, find_threshold=find_threshold)
 
 
 def make_squared(name: str, find_threshold: Any = find_newton) -> Kernels:
-    """The kernels with the squared loss."""
+    """Make the kernels with the squared loss."""
     return make_kernels_of_largest(
         name, _squared_loss, _no_bounds,
         find_threshold=find_threshold, curvature=_curvature, sum_term=_squared_sum_term,

@@ -49,7 +49,7 @@ _MOST_TOPS = 8  # classes that may take the place of the largest u
 
 @inlined
 def largest_slack(row, n, scratch):
-    """The slack of the class with the largest score among those with a dual; -infinity without one."""
+    """Return the slack of the class with the largest score among those with a dual; -infinity if none."""
     zero = zeros()
     best = zero - np.inf
     for r in range(n):
@@ -77,7 +77,7 @@ def _write_d(row, n, inverse, score, dual, largest, scratch):
 
 @inlined
 def _position(v, m, value):
-    """The first of `m` entries that is at least `value`, or NaN; 0 if there is none."""
+    """Find the first of `m` entries that is at least `value`, or NaN; 0 if there is none."""
     j = 0
     while j < m:
         hits = not_below(load(v, j), splat(value))
@@ -89,14 +89,14 @@ def _position(v, m, value):
 
 @inlined
 def _numbers_at(p, scratch):
-    """The score and the old dual at a position."""
+    """Return the score and the old dual at a position."""
     c = scratch.vectors[p >> LOG_LANES] + (p & (LANES - 1))
     return np.float64(scratch.scores[c]), scratch.old[c]
 
 
 @inlined
 def _nearest(d, m, theta):
-    """The position of the entry next to `theta`."""
+    """Find the position of the entry next to `theta`."""
     nearest, distance = 0, np.inf
     for r in range(m):
         if abs(d[r] - theta) < distance:
@@ -127,13 +127,13 @@ def write_d(row, n, inverse, scratch):
 
 @inlined
 def least_theta(most, slope, u_top):
-    """A lower bound of θ where duals have none: the largest of them, -θ, is at most their sum."""
+    """Return a lower bound of θ where duals have none: the largest of them, -θ, is at most their sum."""
     return -min(most, u_top * slope / (1.0 + slope))
 
 
 @inlined
 def find_newton(d, m, upper, most, slope, u_top, dual, problem):
-    """θ, from what the largest of the old duals suggests."""
+    """Find θ, from what the largest of the old duals suggests."""
     low = -u_top if upper < most else least_theta(most, slope, u_top)
     guess = -dual if low < -dual < 0.0 else low
     return threshold_newton(d, m, upper, most, slope, u_top, low, 0.0, guess)
@@ -156,7 +156,7 @@ def make_kernels_of_largest(
     sum_term: Any = no_sum_term,
     has_two_bounds: bool = False,
 ) -> Kernels:
-    """The kernels of a loss of the largest slacks.
+    """Make the kernels of a loss of the largest slacks.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def make_kernels_of_largest(
     """
 
     def threshold(row, n, u_p, score, dual, growth, upper, most, problem, scratch):
-        """θ, if u_p is positive, else 0 or NaN; and the score and old dual that d is relative to."""
+        """Find θ, if u_p is positive, else 0 or NaN; and the score and old dual that d is relative to."""
         m = n * LANES
         inverse, coupling = 1.0 / row.norm2, 1.0 / row.n_own
         if not u_p > 0.0:
@@ -196,7 +196,7 @@ def make_kernels_of_largest(
     threshold = inlined(threshold, name=f"{name}_threshold")
 
     def solve(row, n, problem, pairs, scratch):
-        """Blondel et al. (2014), Algorithm 1.
+        """Solve by Blondel et al. (2014), Algorithm 1.
 
         A class with b_j = 0 keeps it unless u_j > γ, and γ is not below the solution for some of the classes,
         among them all with b_j > 0. The loss needs those inside the margin, too.

@@ -39,7 +39,7 @@ from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
 @kernel
 def norm2_of_centred(weights, average_scale, sparse_rows, n_classes):
-    """‖W‖² in float64, as `streamsvm.kernels.weights.sum_of_squares` with 1/k of the last column in each."""
+    """Return ‖W‖², as `streamsvm.kernels.weights.sum_of_squares` with 1/k of the last column in each."""
     current, average_delta, dirty = weights.current, weights.average_delta, weights.dirty
     total = 0.0
     for f in range(current.shape[0]):

@@ -46,7 +46,7 @@ def _measure(row, n, problem, pairs, scratch):
 
 @inlined
 def _exp_of_minus(d):
-    """exp(-d): Newton's changes soon are so small that its series is faster."""
+    """Return exp(-d): Newton's changes soon are so small that its series is faster."""
     if abs(d) < 0.01:
         return 1.0 - d * (1.0 - d * 0.5 * (1.0 - d * _THIRD * (1.0 - d * 0.25 * (1.0 - d * 0.2))))
     return np.exp(-d)

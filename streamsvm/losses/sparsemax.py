@@ -23,7 +23,7 @@ from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
 @inlined
 def _loss(row, n, problem, scratch):
-    """½‖p‖² + Σp (τ - ½Σp), for p_j = max(z_j - τ, 0) with the τ for which Σp = min(τ, 1)."""
+    """Return ½‖p‖² + Σp (τ - ½Σp), for p_j = max(z_j - τ, 0) with the τ for which Σp = min(τ, 1)."""
     top, zero, m = largest_slack(row, n, scratch), zeros(), n * LANES
     if not top > 0.0:
         return max(top, 0.0)

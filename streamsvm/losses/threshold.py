@@ -41,13 +41,14 @@ UNBOUNDED = 1e300  # for U and Z: finite, so that products with 0 are 0
 
 @inlined
 def threshold_newton(v, m, upper, most, slope, shift, low, high, guess):
-    """γ with Σ clip(v_j - γ, 0, upper) = min(slope (shift + γ), most), by Newton's method inside a bracket.
+    """Find γ with Σ clip(v_j - γ, 0, upper) = min(slope (shift + γ), most).
 
-    Exact, without a sort. `v` is float64 and has room for a vector from ``v[m]``, which is overwritten. The
-    solution lies between `low` and `high`; `guess` may be any number. Each sweep evaluates both sides at γ
-    and solves the linear piece that contains γ. The solution is reached when the solution of a piece lies in
-    that same piece. A step that does not land strictly between points already evaluated is replaced by
-    bisection: otherwise two kinks could send γ back and forth between the same two points.
+    By Newton's method inside a bracket: exact, without a sort. `v` is float64 and has room for a vector from
+    ``v[m]``, which is overwritten. The solution lies between `low` and `high`; `guess` may be any number.
+    Each sweep evaluates both sides at γ and solves the linear piece that contains γ. The solution is reached
+    when the solution of a piece lies in that same piece. A step that does not land strictly between points
+    already evaluated is replaced by bisection: otherwise two kinks could send γ back and forth between the
+    same two points.
     """
     store(v, m, splat(-np.inf))
     zero, bound = splat(0.0), splat(np.float64(upper))
@@ -103,7 +104,7 @@ def threshold_newton(v, m, upper, most, slope, shift, low, high, guess):
 
 @inlined
 def threshold_of_each(u, curvatures, uppers, m, guess):
-    """γ >= 0 with Σ clip((u_j - γ) / curvature_j, 0, upper_j) = γ, by Newton's method inside a bracket.
+    """Find γ >= 0 with Σ clip((u_j - γ) / curvature_j, 0, upper_j) = γ.
 
     As `threshold_newton`, where each of the `m` entries, whole vectors of them, has a curvature, at least 1,
     and an upper bound of its own: none of them negative.

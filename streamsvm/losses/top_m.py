@@ -19,13 +19,13 @@ from streamsvm.losses.largest_slacks import make_kernels_of_largest
 
 @inlined
 def number_of_slacks(problem):
-    """m; 1 while only one class is known."""
+    """Return m; 1 while only one class is known."""
     return max(min(problem.top, problem.n_classes - 1), 1)
 
 
 @allocating
 def _sum_of_largest_slacks(row, n, scratch, most):
-    """The sum of the largest `most` slacks, if they are positive, by partitions around pivots."""
+    """Return the sum of the largest `most` slacks, if positive, by partitions around pivots."""
     slacks, begin, end, step, total = np.empty(n * LANES), 0, 0, 0, 0.0
     for r in range(n):
         c = scratch.vectors[r]
@@ -65,7 +65,7 @@ def partition(u, begin, end, step):
 
 @inlined
 def _loss(row, n, problem, scratch):
-    """The mean of the largest slacks."""
+    """Return the mean of the largest slacks."""
     several = number_of_slacks(problem)
     return _sum_of_largest_slacks(row, n, scratch, several) / several
 

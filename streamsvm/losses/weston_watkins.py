@@ -30,12 +30,12 @@ from streamsvm.losses.threshold import UNBOUNDED, threshold_newton, threshold_of
 
 @inlined
 def find_newton(v, m, upper, slope, guess):
-    """γ with Σ clip(v_j - γ, 0, upper) = slope γ."""
+    """Find γ with Σ clip(v_j - γ, 0, upper) = slope γ."""
     return threshold_newton(v, m, upper, UNBOUNDED, slope, 0.0, 0.0, upper * m / slope, guess)
 
 
 def make(name: str, hinge: Hinge, find_threshold: Any = find_newton) -> Kernels:
-    """The kernels with a form of the hinge; `find_threshold` as `find_newton`."""
+    """Make the kernels with a form of the hinge; `find_threshold` as `find_newton`."""
     value, terms, curvature, upper_of = hinge
 
     def write_v(row, n, inverse, shrink, problem, pairs, scratch):
@@ -75,7 +75,7 @@ def make(name: str, hinge: Hinge, find_threshold: Any = find_newton) -> Kernels:
     solve_with_costs = inlined(solve_with_costs, name=f"{name}_solve_with_costs")
 
     def solve(row, n, problem, pairs, scratch):
-        """Wang & Scott (2021), Algorithm 1.
+        """Solve by Wang & Scott (2021), Algorithm 1.
 
         A class with b_j = 0 keeps it unless u_j > (1 + ρ)γ, and γ is not below the solution γ' for some of
         the classes, among them all with b_j > 0. So others have a score above the point at which u_j =

@@ -32,14 +32,14 @@ _LEAST_SHARE = 1e-12  # of C, for BCPL and OEG: from 0 they could not rise
 
 @kernel
 def _polished(d, m, most, slope, u_top, theta):
-    """θ without the rounding error of a long sum: usually one Newton step."""
+    """Find θ without the rounding error of a long sum: usually one Newton step."""
     low = least_theta(most, slope, u_top)
     return threshold_newton(d, m, UNBOUNDED, most, slope, u_top, low, 0.0, theta)
 
 
 @allocating
 def threshold_sorted(d, m, most, slope, u_top):
-    """θ by sorting: Blondel et al. (2014), Algorithm 2, the projection to a simplex.
+    """Find θ by sorting: Blondel et al. (2014), Algorithm 2, the projection to a simplex.
 
     The paper's simplex {b >= 0, Σ b = C} includes class y, which has the rest of C. Without it no digits are
     lost: Σ b = slope (u_top + θ), and only if that is more than C, b is the projection of d to the simplex of
@@ -76,7 +76,7 @@ def threshold_sorted(d, m, most, slope, u_top):
 
 @allocating
 def threshold_pivot(d, m, C, u_top):
-    """θ by partitions around pivots: Duchi et al. (2008), Figure 2, in expected linear time.
+    """Find θ by partitions around pivots: Duchi et al. (2008), Figure 2, in expected linear time.
 
     Arguments are those of `threshold_sorted`; the simplex includes class y, whose entry is C - u_top. Pivots
     are functions of the step alone, so that runs repeat.
@@ -115,7 +115,7 @@ def _find_pivot(d, m, upper, most, slope, u_top, dual, problem):
 
 
 def _make(name: str, step: Any) -> Kernels:
-    """The kernels of ``step(b, g, norm2, C, problem)``, which changes b; the own class is the last."""
+    """Make the kernels of ``step(b, g, norm2, C, problem)``, which changes b; the own class is the last."""
 
     def improve(row, n, problem, scratch):
         m = 0
@@ -145,7 +145,7 @@ def _make(name: str, step: Any) -> Kernels:
 
 @kernel
 def largest(g):
-    """The position of the largest entry, the first of equals."""
+    """Find the position of the largest entry, the first of equals."""
     best = 0
     for r in range(1, len(g)):
         if g[r] > g[best]:
@@ -184,7 +184,7 @@ def bisect(b, g, norm2, C, problem):
 
 @kernel
 def move_pairs(b, g, norm2, C, problem):
-    """Sequential minimal optimization: the pair of the largest violation, until it is small."""
+    """Move the pair of the largest violation, until that is small: sequential minimal optimization."""
     for _ in range(_STEPS * len(b)):
         up, down = largest(g), -1
         for r in range(len(b)):

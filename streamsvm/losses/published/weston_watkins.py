@@ -17,7 +17,7 @@ _STEPS = 10  # of Shark's solver, at most, for each class
 
 @allocating
 def threshold_sorted(v, m, upper, slope, guess):
-    """γ with Σ clip(v_j - γ, 0, upper) = slope γ, by sorting: Wang & Scott (2021), Algorithm 2.
+    """Find γ with Σ clip(v_j - γ, 0, upper) = slope γ, by sorting: Wang & Scott (2021), Algorithm 2.
 
     Parameters
     ----------
