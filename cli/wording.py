@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 from collections.abc import Collection
@@ -37,7 +38,9 @@ def shell_text(message: object, options: Collection[str] | None = None) -> str:
 
 
 def shell_value(value: Any) -> Any:
-    """Return a record for machines, with every message in it worded for the command line."""
+    """Return a record as JSON takes it: messages worded for the command line, no infinite numbers or NaN."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     if isinstance(value, Message):
         return shell_text(value)
     if isinstance(value, dict):

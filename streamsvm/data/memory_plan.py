@@ -44,7 +44,7 @@ class Plan:
 
     Memory-mapped files (weights that do not fit, duals of the last pass) are not counted: the operating
     system caches as many of their pages as it has room for. Where there is a single block, duals of two
-    passes take the place of the second.
+    passes take the place of the second, and what the budget has left.
     """
 
     memory: Count  # the budget: that of the settings, or less if the process may not use as much

@@ -243,6 +243,9 @@ def _store(array, vector):
 def item(typing, array, at):
     """Load ``array[at]``, where `at` is not negative: its sign is not looked at, unlike in Python."""
 
+    if array.layout != "C":
+        return None  # which Numba refuses
+
     def generate(context, builder, signature, args):
         pointee = context.get_data_type(array.dtype)
         value = builder.load(_address(context, builder, signature, args, pointee), align=_align(array))

@@ -330,6 +330,8 @@ class Model(Readable):
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probabilities of the classes for all rows of `X`: the softmax of scores / `temperature`.
 
+        Those of a model with the loss ``sparsemax`` that is not calibrated are the projections of the scores.
+
         Parameters and warnings are those of `decision_function`.
 
         Returns

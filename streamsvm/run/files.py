@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
@@ -43,7 +44,8 @@ class RunFiles:
     distinct_ids : bool
         True if no two duals of a row have the same id.
     held_bytes : int
-        Memory for the duals of two passes over a single block, which then are written by commits alone.
+        Memory for the duals of two passes over a single block, and for one of them as arrays; they then are
+        written by commits alone.
 
     Attributes
     ----------
@@ -114,7 +116,7 @@ class RunFiles:
         if end.length or not self.held_bytes:
             return DualWriter(self.run.duals(pass_number), end)
         bits = self._sizes[-1]
-        held = HeldDuals(*self._dtypes, bits, path=self.run.duals(pass_number), limit=self.held_bytes // 2)
+        held = HeldDuals(*self._dtypes, bits, path=self.run.duals(pass_number), limit=self.held_bytes // 3)
         return self._held.setdefault(pass_number, held)
 
     def commit(
@@ -157,6 +159,11 @@ class RunFiles:
         line = finite_json(self.run.path, record).encode() + b"\n"
         self._lines.append(line)
         return dataclasses.replace(position, metrics_length=position.metrics_length + len(line))
+
+    def write_metrics(self, position: RunPosition) -> None:
+        """Append the lines that are kept to the metrics, if that is possible."""
+        with contextlib.suppress(OSError):
+            self._write_metrics(position.metrics_length)
 
     def _write_metrics(self, length: int) -> None:
         """Append the lines that are kept to the metrics, which have `length` bytes then, and sync them."""
@@ -301,6 +308,9 @@ class MemoryRun:
         return position
 
     def prune(self, position: RunPosition) -> None:
+        pass
+
+    def write_metrics(self, position: RunPosition) -> None:
         pass
 
     def check_finite(self, numbers: Any) -> None:

@@ -93,11 +93,17 @@ def other_held_out(name: str, settings: Settings) -> RunError:
 
 
 def held_out_blocks(
-    held_out: Store, raw: Store, transforms: Sequence[Transform], settings: Settings, plan: Plan
+    held_out: Store,
+    raw: Store,
+    transforms: Sequence[Transform],
+    settings: Settings,
+    plan: Plan,
+    held_bytes: int = 0,
 ) -> Blocks:
     """Return the blocks of a held-out store, transformed like the training rows from the store `raw`.
 
-    Their memory is the part of the plan that weights, duals and blocks in memory do not use.
+    Their memory is the part of the plan that weights, duals and blocks in memory do not use; `held_bytes` of
+    it are for the duals of a single block.
     """
     kept = plan.largest_block if plan.largest_block <= plan.block_bytes else 0
     return blocks_to_score(
@@ -106,7 +112,7 @@ def held_out_blocks(
         n_features=raw.n_features,
         index_base=raw.index_base,
         dtype=np.dtype(settings.dtype),
-        memory=plan.memory - (plan.fixed - plan.decode_bytes) - plan.dual_bytes - kept,
+        memory=plan.memory - (plan.fixed - plan.decode_bytes) - plan.dual_bytes - kept - held_bytes,
         feature_names=raw.feature_names(),
         model="the training data",
         transformed=lambda matched: TransformedStore(matched, transforms),

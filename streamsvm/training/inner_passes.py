@@ -1,4 +1,4 @@
-"""Inner passes: further visits of a block's rows while they are in memory, each over few classes."""
+"""Inner passes: further visits of a block's rows that have duals, while they are in memory."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ _MAX_PASSES = 8  # more passes gain nothing before the other blocks have been vi
 
 
 class InnerPasses:
-    """Further visits of the rows in a buffer of new duals, each over the classes for which it has a dual.
+    """Further visits of the rows that have duals, each over the classes for which it has one.
 
     After a full visit a row has few duals: 2 of 1000, 11 of 105. A visit that scores only these classes is
-    cheap, and cheaper still without reading; and it makes further progress.
+    cheap, and cheaper still without reading; and it makes further progress. Where duals are dense, visits are
+    over all classes (see `streamsvm.kernels.few_classes`).
 
     Parameters
     ----------

@@ -276,7 +276,7 @@ class Learner:
         is_needed = self._settings.keep_duals or self._inner_passes is not None
         new, size = self._spare, rows.n_rows * found.n_columns * is_needed
         self._spare = found.old  # which nobody has when the next pass begins: fresh pages take time
-        return found._replace(new=new if len(new) == size else own_lines(size, self.dtype))
+        return found._replace(new=new if len(new) == size else own_lines(size, self.dtype), cost=rows.cost)
 
     def _dense(self, lists: OldDuals, rows: Rows) -> DenseDuals:
         columns = dense_columns(self.n_classes + self.loss.extra_columns)
@@ -346,7 +346,8 @@ class Learner:
             return
         found = np.empty(rows.n_rows, np.bool_)
         find_duals(duals.new, duals.n_columns, found)
-        visited, again = block.order, duals._replace(old=duals.new, scale=1.0)
+        counts = (rows.cost != 0) & (rows.norm2 != 0) & ((rows.labels >= 0) | self.loss.own_dual)
+        visited, again = block.order[counts[block.order]], duals._replace(old=duals.new, scale=1.0)
         self._inner_passes(
             lambda order: self._visit_few(rows, visited[order], 0, len(order), again, again=True), rows,
             self.storage.weights.current, visited, found[visited] * duals.n_columns,

@@ -222,11 +222,15 @@ class StoreRun:
         return DenseWeights(shape, self.dtype, time_unit, paths, average=plan.average)
 
     def _held_bytes(self) -> int:
-        """Return the memory for duals of two passes: what the plan leaves, if there is but one block."""
+        """Return the memory for duals of two passes: what the plan leaves, if there is but one block.
+
+        Blocks of other stores, which are held out, take half of it.
+        """
         if len(self.blocks) > 1 or not isinstance(self.workers, Threads):
             return 0
-        plan = self.plan
-        return max(plan.memory - plan.total, 0) + min(plan.largest_block, plan.block_bytes)
+        plan, settings = self.plan, self.settings
+        left = max(plan.memory - plan.total, 0) + min(plan.largest_block, plan.block_bytes)
+        return left if settings.valid is None and settings.calibrate is None else left // 2
 
     def _opens(self, name: str) -> Callable[[], Any] | None:
         """Return a function that opens the held-out blocks, as a context manager; None without any."""
@@ -239,6 +243,7 @@ class StoreRun:
             with open_held_out(path, self.settings) as store:
                 if store.fingerprint != self.record[f"{name}_fingerprint"]:
                     raise other_held_out(name, self.settings)
-                yield held_out_blocks(store, self.raw, self.transforms, self.settings, self.plan)
+                held = self._held_bytes()
+                yield held_out_blocks(store, self.raw, self.transforms, self.settings, self.plan, held)
 
         return None if path is None else opened

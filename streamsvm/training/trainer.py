@@ -157,9 +157,13 @@ class Trainer(abc.ABC):
         """Make the remaining passes."""
         self._compile()
         self.files.every.restart()
-        for this_pass in self.remaining_passes():
-            self._train_pass(this_pass)
-            self.end_pass(this_pass)
+        try:
+            for this_pass in self.remaining_passes():
+                self._train_pass(this_pass)
+                self.end_pass(this_pass)
+        except StreamsvmError:
+            self.files.write_metrics(self.position)  # what was reported since the last commit
+            raise
 
     def _compile(self) -> None:
         begin = time.perf_counter()

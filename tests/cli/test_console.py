@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from command_line import fails
 from helpers import make_problem, make_store, save_weights
 from streamsvm_cli import console
+from streamsvm_cli.wording import shell_value
 
 from streamsvm import fit, load_model
 from streamsvm.errors import InputError, ModelError, StoreError
@@ -190,3 +191,11 @@ def test_convert_and_fit_say_how_far_they_are(tmp_path: Path) -> None:
     }
     for stage, out in said.items():
         assert re.search(rf"^\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d  {stage}: ", out, re.MULTILINE), out
+
+
+def test_numbers_that_json_has_no_text_for_are_null() -> None:
+    """Such as the log loss where a label has the probability 0."""
+    assert shell_value({"log_loss": float("inf"), "rows": [float("nan"), 1.5]}) == {
+        "log_loss": None,
+        "rows": [None, 1.5],
+    }

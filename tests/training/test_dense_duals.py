@@ -13,14 +13,14 @@ from helpers import dense_duals, make_problem, make_store
 from run_files import model_bytes, stop_after
 from small_problem import of_loss
 
-from streamsvm import fit, load_model, resume
+from streamsvm import fit, load_model, open_store, resume
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import Interrupted
 from streamsvm.kernels.dual_lists import joined
 from streamsvm.kernels.duals import RowDuals
 from streamsvm.kernels.few_classes import DenseDuals, dense_columns
 from streamsvm.losses import ROW_LOSSES
-from streamsvm.training import store_training
+from streamsvm.training import inner_passes, store_training
 
 N, D, K = 90, 12, 11
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -88,3 +88,22 @@ def test_lists_have_the_same_duals(has_bits: bool) -> None:
         np.testing.assert_array_equal(dense_duals(lists, K, cost), duals[:, :K])
     empty = joined([RowDuals.none(ids, np.dtype(np.float32), n_bytes)], n, n_bytes)
     assert len(DenseDuals.of_lists(empty, columns, K, cost).old) == 0
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_rows_of_no_weight_do_not_count_as_visits(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch, dense: bool
+) -> None:
+    """Of which the number of inner passes is chosen: it would rise with rows that take no time."""
+    counted = []
+    number = inner_passes._number
+    monkeypatch.setattr(
+        inner_passes, "_number", lambda nnz, *others: counted.append(len(nnz)) or number(nnz, *others)
+    )
+    if not dense:
+        monkeypatch.setattr(store_training, "two_dense_arrays", lambda *given: 0)
+    options = {"class_weight": {"0": 0.0, "1": 0.0}, "passes": 2, "C": 0.3}
+    fit(store, out=tmp_path / "run", **options)
+    with open_store(store) as opened:
+        rows = opened.rows(0, N)
+    assert counted == [np.count_nonzero((rows.labels > 1) & (rows.norm2 > 0))] * 2
