@@ -272,7 +272,7 @@ def check_engine(side: str, everything: bool = False) -> None:
                         )
                     drop_zeros(new)
                     dense_size = n * dense_columns(k + loss.extra_columns)
-                    dense = [guarded(np.empty(dense_size, dtype), side) for _ in range(2)]
+                    dense = [guarded(np.zeros(dense_size, dtype), side) for _ in range(2)]
                     unpack(old, dense_size // n, k, visited.cost, dense[0])
                     for again in (False, True):
                         kernels.visit_few(

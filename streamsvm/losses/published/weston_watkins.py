@@ -54,13 +54,15 @@ def threshold_sorted(v, m, upper, slope, guess):
         breakpoint = max(next_enter, next_leave, 0.0)
         if (upper * n_upper + total) / (n_free + slope) >= breakpoint:
             break
-        if n_free > 0 and next_leave >= next_enter:
+        if n_free > 0 and (enter == n_positive or next_leave >= next_enter):
             total -= top[n_upper]
             n_upper += 1
             n_free -= 1
-        else:
+        elif enter < n_positive:
             total += top[enter]
             n_free += 1
+        else:
+            break  # only with numbers that are none
     # Large terms may have cancelled in the running sum: usually one Newton step removes the rounding error.
     gamma = (upper * n_upper + total) / (n_free + slope)
     return threshold_newton(v, m, upper, UNBOUNDED, slope, 0.0, 0.0, upper * m / slope, gamma)
