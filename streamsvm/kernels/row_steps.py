@@ -160,9 +160,8 @@ def make_row_steps(
                 new_terms = new_terms + (surplus * b + select(counts, terms(b, cost, problem), 0.0))
             has_dual = not_below(load_like(scratch.hidden, c, zero), 0.0)  # NaN is in all lanes
             if dense is not None and len(dense) > 0:
-                store(
-                    dense, at + c, select(has_dual & differing(new, 0.0), new, 0.0)
-                )  # not -0.0, as in lists
+                kept_lanes = has_dual & differing(new, 0.0)  # without -0.0, which lists do not have
+                store(dense, at + c, select(kept_lanes, new, 0.0))
             if buffer is not None and keep:
                 left = has_dual
                 if not in_place:

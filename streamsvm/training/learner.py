@@ -279,6 +279,7 @@ class Learner:
         return found._replace(new=new if len(new) == size else own_lines(size, self.dtype), cost=rows.cost)
 
     def _dense(self, lists: OldDuals, rows: Rows) -> DenseDuals:
+        """Return lists of the duals of a block's rows as dense ones."""
         columns = dense_columns(self.n_classes + self.loss.extra_columns)
         return DenseDuals.of_lists(lists, columns, self.n_classes, rows.cost)
 
@@ -346,8 +347,9 @@ class Learner:
             return
         found = np.empty(rows.n_rows, np.bool_)
         find_duals(duals.new, duals.n_columns, found)
-        counts = (rows.cost != 0) & (rows.norm2 != 0) & ((rows.labels >= 0) | self.loss.own_dual)
-        visited, again = block.order[counts[block.order]], duals._replace(old=duals.new, scale=1.0)
+        # Rows that enter the objective: others took no time, and say nothing of what a visit costs.
+        entered = (rows.cost != 0) & (rows.norm2 != 0) & ((rows.labels >= 0) | self.loss.own_dual)
+        visited, again = block.order[entered[block.order]], duals._replace(old=duals.new, scale=1.0)
         self._inner_passes(
             lambda order: self._visit_few(rows, visited[order], 0, len(order), again, again=True), rows,
             self.storage.weights.current, visited, found[visited] * duals.n_columns,
