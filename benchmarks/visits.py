@@ -20,18 +20,18 @@ import numpy as np
 from common import choose, data_folder, find_pairs, print_table
 from tasks import Stores, usual_C
 
-from streamsvm.data.memory_plan import dual_id_dtype
+from streamsvm.data.memory_plan import Placement
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.jit import compiler, kernel
 from streamsvm.kernels.random import permutation
 from streamsvm.kernels.score import score_row
-from streamsvm.kernels.weights import MOST_FEW, padded_classes
 from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.files import MemoryRun
-from streamsvm.run.weights import DenseWeights
 from streamsvm.settings.fit import Settings
-from streamsvm.training.learner import Learner, new_buffer
+from streamsvm.training.build import new_storage
+from streamsvm.training.learner import Learner
 from streamsvm.training.sources import TrainingBlock
+from streamsvm.training.spec import DataFacts, specify
 
 BUFFER = 2**24  # new duals that fit in one call
 STEADY = 3  # the first pass to be timed: before it most rows change many classes
@@ -57,12 +57,14 @@ def score_all(rows, weights, scores):
 
 def time_visits(rows: Rows, n_features: int, n_classes: int, C: float, *, passes: int = 7) -> VisitTimes:
     """Time passes over rows in memory, each followed by scoring all of them."""
-    n, K, ids = rows.n_rows, padded_classes(n_classes, DTYPE), dual_id_dtype(n_classes)
+    n = rows.n_rows
     settings = Settings(C=C, passes=passes, inner_passes=0, average=False, gap="none")
-    storage = DenseWeights((n_features, K), DTYPE, float(n), average=False)
-    buffer = new_buffer(max(n_classes, min(n * n_classes, BUFFER)), n, DTYPE, ids)
-    learner = Learner(settings, storage, buffer, n_classes, dense_duals=K <= MOST_FEW)
-    run, position = MemoryRun(DTYPE, ids), RunPosition()
+    spec = specify(settings, DataFacts(n, n_features, rows.class_counts(n_classes)))
+    entries = max(n_classes, min(n * n_classes, BUFFER))
+    placement = Placement(dual_entries=entries, weights_in_memory=True)
+    storage = new_storage(spec, placement, None)
+    learner = Learner(spec, storage, dual_entries=entries, block_rows=n, dense_duals=spec.dense_bytes > 0)
+    run, position = MemoryRun(spec.dual_format()), RunPosition()
     rows = storage.bind(rows._replace(cost=np.full(n, C)))
     learner.compile(rows, run.old_duals(position, 0).segment(0, 0))
     full, bare = [], []

@@ -119,7 +119,7 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
 
     def _shares(self) -> list[tuple[Any, tuple[int, int], int, str]]:
         shards = self._find_shards()
-        copies = sorted(set(self._places(self._settings.splits)))
+        copies = sorted(set(self._places(self.spec.settings.splits)))
         bounds = (self.storage.n_features * np.arange(len(copies) + 1) // len(copies)).tolist()
         return [
             (shards[n % len(shards)], features, 0, at)
@@ -138,7 +138,7 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
         keep: NewDuals | None,
         next_pause: Callable[[int], int],
     ) -> Iterator[int]:
-        splits, cluster = self._settings.splits, self._cluster
+        splits, cluster = self.spec.settings.splits, self._cluster
         lengths = np.diff(rows.n_rows * np.arange(splits + 1) // splits)
         self._find_slots()
         for number in range(ROUNDS):

@@ -31,7 +31,7 @@ from streamsvm.training.parallel.class_learner import DualList, divide_duals
 def write_duals(job: Job, round_: Round, duals: Sequence[RowDuals]) -> LogPosition | None:
     """Append new duals durably to the log of this process; None if there are none, or they are not kept."""
     parts = [part for part in duals if len(part.rows)]
-    if not job.settings.keep_duals or not parts:
+    if not job.spec.settings.keep_duals or not parts:
         return None
     path = job.folder / format.log_name(format.DUALS, round_.pass_number, uuid.uuid4().hex)
     with naming_this_worker(path):
@@ -63,13 +63,13 @@ def lists_of_old(
     keys : sequence of (int, int)
         Lists to return, by the groups of the rows and of the classes.
     """
-    assert job.groups is not None
-    reader, groups, n_rows, scale = job.reader(), job.groups.groups, len(columns), round_.dual_scale
+    assert job.spec.groups is not None
+    reader, groups, n_rows, scale = job.reader(), job.spec.groups.groups, len(columns), round_.dual_scale
     log = reader.dual_log(round_.old_duals)
     by_key = reader.once_per_block(log, round_.block, lambda: _by_groups(log, round_.block, columns, groups))
     if isinstance(by_key, OldDuals):
         old = by_key._replace(scale=scale)
-        places = np.full(len(job.groups.ranges), -1)
+        places = np.full(len(job.spec.groups.ranges), -1)
         places[list(pair)] = range(2)
         found = [divide_duals(old, each, places[groups], 2) for each in members]
         return {(g, h): found[pair.index(g)][pair.index(h)] for g, h in keys}
@@ -99,7 +99,7 @@ def _read_list(
 ) -> DualList:
     counts = np.zeros(len(members), np.int32)
     if duals is None:
-        return counts, np.zeros(0, log.files.ids_dtype), np.zeros(0, log.files.values_dtype)
+        return counts, np.zeros(0, log.files.format.ids_dtype), np.zeros(0, log.files.format.values_dtype)
     found = duals.read(n_rows)
     at = np.searchsorted(members, found.rows)
     log.check_rows(block, found, members[at.clip(max=len(members) - 1)])
@@ -125,7 +125,7 @@ def write_weights(
     """Write the weights of some features, all columns of a shard, durably to a log of their own."""
     some = slice(*features)
     current, average = shard.current[some], shard.average_delta[some]
-    if job.settings.average and not len(average):
+    if job.spec.settings.average and not len(average):
         average = map_array(None, current.shape, current.dtype)
     path = job.folder / format.log_name(format.WEIGHT_LOG, number, uuid.uuid4().hex)
     with naming_this_worker(path), AppendLog(path, LogEnd()) as log:
@@ -137,9 +137,9 @@ def write_weights(
 
 def read_weights(job: Job, logs: Sequence[tuple[str, int]], first_column: int, n_columns: int) -> WeightShard:
     """Read some columns of the weights, and their average, from logs of a commit: names and lengths."""
-    shape, dtype = (job.n_features, n_columns), np.dtype(job.settings.dtype)
+    shape, dtype = (job.spec.n_features, n_columns), job.spec.dtype
     current = map_array(None, shape, dtype)
-    average = map_array(None, shape if job.settings.average else (0, n_columns), dtype)
+    average = map_array(None, shape if job.spec.settings.average else (0, n_columns), dtype)
     weights = Weights.create(current, average, 1.0, np.zeros((0, 2), np.uint64))
     for name, length in logs:
         try:

@@ -65,7 +65,7 @@ def visit_pair(
         The groups' new weights, and the result.
     """
     begin = time.thread_time()
-    groups, settings = job.groups, job.settings
+    groups, settings = job.spec.groups, job.spec.settings
     assert groups is not None
     shards = [left, right]
     rows = job.rows(round_)
@@ -85,7 +85,7 @@ def visit_pair(
         # Columns of these groups side by side minus their columns of all weights, which are ids of duals too.
         shifts = [int(bounds[at] - groups.ranges[g, 0]) for at, g in enumerate(pair)]
         labels = columns[members] + np.array(shifts, columns.dtype)[at_pair]
-        features, few = renumbered(_rows_at(rows, members), job.n_features)
+        features, few = renumbered(_rows_at(rows, members), job.spec.n_features)
         few = few._replace(labels=labels.astype(columns.dtype))
         old = _side_by_side(lists, pair, shifts, of_each, len(members))
         weights = local_weights(features, shards, round_, job)
@@ -174,9 +174,9 @@ def _by_groups(
 
 def norm2_of_group(job: Job, g: int, shard: WeightShard, average_scale: float) -> float:
     """Compute ‖w‖² of the columns of a group, without padding, as `ClassSplitLearner` does."""
-    assert job.groups is not None
+    assert job.spec.groups is not None
     weights = job.weights_of(shard, averaged=average_scale > 0)
-    begin, end, _ = job.groups.ranges[g].tolist()
+    begin, end, _ = job.spec.groups.ranges[g].tolist()
     columns, sums = np.array([[0, end - begin]]), np.zeros(1)
     sums_of_squares(weights, average_scale, columns, sums)
     return float(sums[0])
@@ -184,7 +184,7 @@ def norm2_of_group(job: Job, g: int, shard: WeightShard, average_scale: float) -
 
 def sum_group(job: Job, round_: Round, shard: WeightShard) -> tuple[np.ndarray, np.ndarray]:
     """Sum up the columns of a group: of its weights and their average, for the features of a block."""
-    features = features_of(job.rows(round_).indices, job.n_features)
+    features = features_of(job.rows(round_).indices, job.spec.n_features)
     matrices = (shard.current, shard.average_delta)
     current, average = (
         sums_of_group(features, matrix, 0, matrix.shape[1]) if len(matrix) else np.zeros(len(features))
@@ -197,12 +197,12 @@ def centre_group(
     job: Job, round_: Round, g: int, shard: WeightShard, sums: Sequence[tuple[np.ndarray, np.ndarray]]
 ) -> WeightShard:
     """Subtract the mean over the classes of all groups from the weights of a group."""
-    assert job.groups is not None
-    features = features_of(job.rows(round_).indices, job.n_features)
-    n_columns = int(job.groups.ranges[g, 1] - job.groups.ranges[g, 0])
+    assert job.spec.groups is not None
+    features = features_of(job.rows(round_).indices, job.spec.n_features)
+    n_columns = int(job.spec.groups.ranges[g, 1] - job.spec.groups.ranges[g, 0])
     new = shard.copy(averaging=round_.averaging, begins_average=False)
     for at, matrix in enumerate((new.current, new.average_delta)):
         if len(matrix):
-            means = mean_of_groups([each[at] for each in sums], job.n_classes)
+            means = mean_of_groups([each[at] for each in sums], job.spec.n_classes)
             subtract_from_columns(features, means, 0, n_columns, matrix)
     return new

@@ -42,11 +42,11 @@ class WeightDelta(NamedTuple):
 def visit_part(job: Job, round_: Round, split: int, shard: WeightShard) -> tuple[WeightDelta, TaskResult]:
     """Visit one round's rows of a part of a block, as `RowSplitLearner` does, and write the new duals."""
     begin = time.thread_time()
-    settings = job.settings
+    settings = job.spec.settings
     splits = settings.splits
     block = job.rows(round_)
     first, end = (block.n_rows * s // splits for s in (split, split + 1))
-    features, rows = renumbered(row_span(block, first, end), job.n_features)
+    features, rows = renumbered(row_span(block, first, end), job.spec.n_features)
     order = round_.permute(end - first, settings.seed, round_.pass_number, round_.block * splits + split, 0)
     low, high = (rows_after(n, len(order)) for n in (round_.number, round_.number + 1))
     # The average of this part begins with zero: its change is returned.
@@ -54,9 +54,9 @@ def visit_part(job: Job, round_: Round, split: int, shard: WeightShard) -> tuple
     tally = np.zeros(N_TALLIES)
     tally[CLOCK] = round_.clock
     old = span_of_old(job, round_, block.n_rows, first, end)
-    new = new_visitor(job, job.columns, rows.n_rows).visit(
+    new = new_visitor(job, job.spec.columns, rows.n_rows).visit(
         rows._replace(norm2=rows.norm2 * splits), order[low:high], old,
-        problem_of(settings, job.n_classes)._replace(sigma=float(splits)), weights, tally,
+        problem_of(settings, job.spec.n_classes)._replace(sigma=float(splits)), weights, tally,
         (round_.pass_number, (round_.block * splits + split) * ROUNDS + round_.number), label_sets(rows),
         was_read=round_.was_read,
     )  # fmt: skip
@@ -90,11 +90,11 @@ def score_parts(
     weights = job.weights_of(shard, averaged=average_scale is not None)
     scratch = Scratch.create(shard.current.shape[1], shard.current.dtype)
     pairs = job.pairs and ClassPairs(*map(np.array, job.pairs))
-    problem = problem_of(job.settings, job.n_classes)
+    problem = problem_of(job.spec.settings, job.spec.n_classes)
     found = []
     for part in parts:
         some, tallies = scored_part(rows, part), np.zeros((1 if average_scale is None else 2, N_TALLIES))
-        job.settings.trained_loss.kernels.loss_rows(
+        job.spec.loss.kernels.loss_rows(
             some, problem, weights, average_scale or 0.0, scratch, tallies, None, pairs, label_sets(some)
         )
         found.append(tallies)
@@ -104,7 +104,7 @@ def score_parts(
 def norm2_of(job: Job, shard: WeightShard, average_scale: float, problem: Problem) -> float:
     """Compute ‖w‖² as `Learner.norm2` does."""
     weights = job.weights_of(shard, averaged=average_scale > 0)
-    return float(job.settings.trained_loss.kernels.norm2(weights, average_scale, None, problem.n_classes))
+    return float(job.spec.loss.kernels.norm2(weights, average_scale, None, problem.n_classes))
 
 
 def add_delta(job: Job, shard: WeightShard, delta: WeightDelta, round_: Round) -> WeightShard:
@@ -114,8 +114,8 @@ def add_delta(job: Job, shard: WeightShard, delta: WeightDelta, round_: Round) -
         for some in in_slices(len(step)):
             features = delta.features[some]
             few, rows = weights[features], np.arange(len(features))
-            add_rows(rows, step[some], 1.0 / job.settings.splits, few)
-            if job.settings.trained_loss.extra_columns:
-                centre_with_shared(rows, few, job.n_classes)
+            add_rows(rows, step[some], 1.0 / job.spec.settings.splits, few)
+            if job.spec.loss.extra_columns:
+                centre_with_shared(rows, few, job.spec.n_classes)
             weights[features] = few
     return new

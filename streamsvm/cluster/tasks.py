@@ -27,11 +27,11 @@ from streamsvm.kernels.weights import Weights
 from streamsvm.run.append_log import LogEnd
 from streamsvm.run.dual_log import DualFiles, DualLog
 from streamsvm.run.weights import map_array
-from streamsvm.settings.fit import Settings
-from streamsvm.training.learner import features_of, new_buffer
-from streamsvm.training.parallel.class_groups import ClassGroups
+from streamsvm.training.learner import features_of
 from streamsvm.training.parallel.class_learner import DualList
 from streamsvm.training.parallel.visitor import Visitor
+from streamsvm.training.sources import ShuffledSource
+from streamsvm.training.spec import Spec
 from streamsvm.training.training_data import TrainingData
 
 _T = TypeVar("_T")
@@ -50,7 +50,7 @@ class _BlockReader:
         forget_peak()
         self._store = data.open()
         self._blocks = data.blocks(self._store)
-        self._source = data.source(self._blocks)
+        self._source = ShuffledSource.of(self._blocks, data.settings)
         self._pool = ThreadPoolExecutor(1, "streamsvm-read")
         self._rows: collections.OrderedDict[tuple[int, int], Future[Rows]] = collections.OrderedDict()
         self._order: tuple[int, list[int]] = (0, [])
@@ -130,16 +130,9 @@ class Job(NamedTuple):
     attempt: str  # names the training in the command: one that goes on from a commit writes other logs
     folder: Path  # the run directory
     data: TrainingData
-    settings: Settings
-    n_features: int
-    n_classes: int
-    columns: int  # of the weights
+    spec: Spec
     entries: int  # room for new duals
-    time_unit: float  # of the average
-    groups: ClassGroups | None
     pairs: ClassPairs | None
-    ids_dtype: np.dtype
-    bytes_of_bits: int
 
     def reader(self) -> _BlockReader:
         """Return this process's reader of the run, opened when it is first needed."""
@@ -154,7 +147,7 @@ class Job(NamedTuple):
         average = shard.average_delta
         if averaged and not len(average):
             average = np.zeros_like(shard.current)
-        return Weights.create(shard.current, average, self.time_unit, np.zeros((0, 2), np.uint64))
+        return Weights.create(shard.current, average, self.spec.time_unit, np.zeros((0, 2), np.uint64))
 
     def result(
         self, shards: Sequence[WeightShard], begin: float, tally: np.ndarray, **more: Any
@@ -234,11 +227,9 @@ def take(results: Sequence[Any], at: int) -> Any:
 
 def new_visitor(job: Job, columns: int, n_rows: int) -> Visitor:
     """Make a visitor of weights with so many columns, which copies its new duals when threads would."""
-    dtype = np.dtype(job.settings.dtype)
-    entries = job.entries and job.entries - job.columns + columns
-    buffer = new_buffer(entries, n_rows, dtype, job.ids_dtype, job.bytes_of_bits)
+    entries = job.entries and job.entries - job.spec.columns + columns
     pairs = job.pairs and ClassPairs(*map(np.array, job.pairs))  # what is received cannot be written to
-    return Visitor(job.settings.trained_loss, job.settings, columns, buffer, pairs)
+    return Visitor(job.spec, columns, entries, n_rows, pairs)
 
 
 def local_weights(features: np.ndarray, shards: Sequence[WeightShard], round_: Round, job: Job) -> Weights:
@@ -254,7 +245,7 @@ def local_weights(features: np.ndarray, shards: Sequence[WeightShard], round_: R
             if len(each.average_delta):
                 columns[:] = each.average_delta[features]
     none = np.zeros((0, 2), np.uint64)
-    return Weights.create(current, average, job.time_unit if round_.averaging else np.inf, none)
+    return Weights.create(current, average, job.spec.time_unit if round_.averaging else np.inf, none)
 
 
 def in_slices(n: int) -> Iterator[slice]:

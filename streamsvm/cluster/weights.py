@@ -29,7 +29,6 @@ from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.append_log import LogEnd
 from streamsvm.run.dual_log import DualFiles
 from streamsvm.training.learner import Learner
-from streamsvm.training.parallel.class_groups import ClassGroups
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.training_data import TrainingData
 
@@ -59,16 +58,11 @@ class OnCluster(Learner):
     _old_duals: DualFiles
     entries: int  # room for new duals
 
-    def use(
-        self, cluster: Cluster, data: TrainingData, folder: Path, groups: ClassGroups | None, *dtypes: Any
-    ) -> Self:
-        """Let the workers of a cluster do the work; `dtypes` are those of the duals' ids and bits."""
-        weights = self.storage.weights
+    def use(self, cluster: Cluster, data: TrainingData, folder: Path) -> Self:
+        """Let the workers of a cluster do the work."""
         self._cluster, self._counted = cluster, dict(_ZERO_COUNTS)
         self._job_facts = Job(
-            cluster.token, uuid.uuid4().hex, folder, data, self._settings, self.storage.n_features,
-            self.n_classes, weights.current.shape[1], self.entries, weights.time_unit, groups, self.pairs,
-            *dtypes,
+            cluster.token, uuid.uuid4().hex, folder, data, self.spec, self.entries, self.pairs
         )  # fmt: skip
         return self
 
@@ -190,7 +184,7 @@ class OnCluster(Learner):
 
     def read_duals(self, log: Any, block: int, rows: Rows) -> OldDuals:
         self._old_duals = log.files
-        none = RowDuals.none(log.files.ids_dtype, log.files.values_dtype)
+        none = RowDuals.none(log.files.format.ids_dtype, log.files.format.values_dtype)
         return joined([none], 0, 0)  # the workers read them
 
     @property

@@ -8,9 +8,7 @@ import numpy as np
 
 from streamsvm.data.memory_plan import Plan
 from streamsvm.kernels.sum_rows import mark
-from streamsvm.settings.fit import ROWS, Settings
-from streamsvm.training.fit_plan import columns_of, pair_bytes, row_dual_bytes, weight_rows
-from streamsvm.training.parallel.splits import groups_of
+from streamsvm.training.spec import Spec
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
@@ -21,7 +19,7 @@ _PAIR_COPIES, _FURTHER_COPIES, _BLOCK_COPIES = 5, 3, 3
 _COUNTED_NONZEROS = 1 << 22  # whose features are counted; for more, the count is a bound
 
 
-def worker_bytes(store: Store, settings: Settings, plan: Plan, starts: np.ndarray) -> dict[str, int | None]:
+def worker_bytes(store: Store, spec: Spec, plan: Plan, starts: np.ndarray) -> dict[str, int | None]:
     """Estimate the memory of a worker, without the program itself. By rows, this reads rows of one block.
 
     By classes, a worker has the two groups of a split before and after a task, the task's copy of them, and
@@ -41,29 +39,25 @@ def worker_bytes(store: Store, settings: Settings, plan: Plan, starts: np.ndarra
         ``worker_bytes``, for a worker with one split, and ``worker_split_bytes``, for each further split;
         both None for a run of one split.
     """
-    if settings.splits == 1:
+    if spec.settings.splits == 1:
         return {"worker_bytes": None, "worker_split_bytes": None}
-    splits, itemsize = settings.splits, np.dtype(settings.dtype).itemsize
+    splits, itemsize, shape = spec.settings.splits, spec.dtype.itemsize, spec.shape
     largest = int(np.diff(starts).argmax())
     begin, end = int(starts[largest]), int(starts[largest + 1])
     rows, nnz = end - begin, store.nnz * (end - begin) // store.n_rows
     block_bytes = nnz * (itemsize + store.index_dtype.itemsize) + rows * plan.row_bytes
-    dual_bytes = min(plan.dual_bytes, rows * row_dual_bytes(store, settings))
-    table_bytes = pair_bytes(store.n_classes, settings, columns_of(store, settings))
+    dual_bytes = min(plan.dual_bytes, rows * spec.row_dual_bytes)
+    table_bytes = spec.pair_bytes()
     split_bytes = (block_bytes + dual_bytes) // splits + table_bytes
     shared_bytes = min(_BLOCK_COPIES, len(starts)) * block_bytes + plan.decode_bytes + table_bytes
     column_bytes = (1 + plan.average) * itemsize  # of one feature
-    if settings.split == ROWS:
-        feature_bytes = column_bytes * columns_of(store, settings)
+    if spec.groups is None:
+        feature_bytes = column_bytes * shape[1]
         split_bytes += feature_bytes * _count_features(store, begin, begin - (-rows // splits))
-        shared_bytes += feature_bytes * (
-            2 * weight_rows(store, settings) + _count_features(store, begin, end)
-        )
+        shared_bytes += feature_bytes * (2 * shape[0] + _count_features(store, begin, end))
     else:
-        groups = groups_of(settings, store.class_counts)
-        assert groups is not None
-        widths = np.sort(groups.ranges[:, 2] - groups.ranges[:, 0])
-        column_bytes *= weight_rows(store, settings)
+        widths = np.sort(spec.groups.ranges[:, 2] - spec.groups.ranges[:, 0])
+        column_bytes *= shape[0]
         pair = column_bytes * int(widths.sum()) // splits
         widest = column_bytes * int(widths[-2:].sum())
         split_bytes += _FURTHER_COPIES * pair

@@ -38,8 +38,20 @@ MANY_CLASSES = 1000
 COMMON_DUAL_CLASSES = 2000
 
 
-@dataclasses.dataclass(frozen=True)
-class Plan:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where a training has its weights and new duals."""
+
+    dual_entries: Count  # most new duals held before they are appended to the log
+    weights_in_memory: bool = False  # or in memory-mapped files
+    average: bool = False  # there is memory for the average of the iterates, and it is wanted
+    sparse: bool = False  # the weights are sparse rows
+    pool_bytes: Count = 0  # of these, what may be in memory: the rest is in a memory-mapped file
+    common_dual: bool = False  # most wrong classes of a row have one dual in common
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Plan(Placement):
     """Memory of each part of a fit in bytes, decided before the first row is read.
 
     Memory-mapped files (weights that do not fit, duals of the last pass) are not counted: the operating
@@ -50,8 +62,7 @@ class Plan:
     memory: Count  # the budget: that of the settings, or less if the process may not use as much
     fixed: Count  # all but duals and blocks: weights in memory, chunks being decoded, scratch of one row
     decode_bytes: Count  # the chunks being decoded, which `fixed` includes
-    dual_entries: Count  # most new duals held before they are appended to the log
-    least_duals: Count  # of them: room for those of any row, or of any group that is visited as one
+    least_duals: Count  # of the new duals: room for those of any row, or of any group that is visited as one
     dual_bytes: Count
     block_bytes: Count  # the most that one block may take
     row_bytes: Count  # of each row in a block, without its non-zeros
@@ -60,11 +71,6 @@ class Plan:
     max_block_nnz: Count
     label_bytes: Count = 0  # of each label in a block, if rows may have several
     max_block_labels: Count = 0
-    weights_in_memory: bool = False  # or in memory-mapped files
-    average: bool = False  # there is memory for the average of the iterates, and it is wanted
-    sparse: bool = False  # the weights are sparse rows
-    pool_bytes: Count = 0  # of these, what may be in memory: the rest is in a memory-mapped file
-    common_dual: bool = False  # most wrong classes of a row have one dual in common
     needs_cluster: bool = False  # whose workers hold the weights of each split, which are not counted
 
     @property

@@ -19,6 +19,7 @@ from streamsvm.base.format import DUALS_MAGIC
 from streamsvm.errors import RunError
 from streamsvm.kernels.dual_lists import joined, span_of
 from streamsvm.kernels.duals import DualBuffer, OldDuals, RowDuals, place_duals, repeats_class
+from streamsvm.kernels.memory import own_lines
 from streamsvm.run.append_log import AppendLog, LogEnd, Part, check_length, check_part, mapped, offsets, scan
 
 MAGICS: tuple[bytes, ...] = (DUALS_MAGIC,)
@@ -51,8 +52,49 @@ class DualWriter(AppendLog):
         self.append(DUALS_MAGIC, (block, n_rows, n_entries), arrays)
 
 
+class DualFormat(NamedTuple):
+    """How the duals of rows are stored.
+
+    Attributes
+    ----------
+    values_dtype, ids_dtype : dtype
+        Types of the duals and of their ids, which mostly are classes.
+    bytes_of_bits : int
+        Bytes of a row's bits (see `Loss`).
+    n_ids : int
+        Number of ids: one for each class, except with the loss ``chain``.
+    max_duals : int
+        Largest number of non-zero duals of a row (see `Loss`).
+    distinct_ids : bool
+        True if no two duals of a row have the same id.
+    """
+
+    values_dtype: np.dtype
+    ids_dtype: np.dtype
+    bytes_of_bits: int = 0
+    n_ids: int = 1
+    max_duals: int = 1
+    distinct_ids: bool = True
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes of a dual and its id."""
+        return self.values_dtype.itemsize + self.ids_dtype.itemsize
+
+    def new_buffer(self, entries: int, n_rows: int) -> DualBuffer:
+        """Return an empty buffer for `entries` new duals of up to `n_rows` rows."""
+        return DualBuffer(
+            np.empty(entries, self.ids_dtype),
+            np.empty(entries, self.values_dtype),
+            np.empty(n_rows, np.int32),
+            np.empty(n_rows, np.int32),
+            own_lines(2, np.int64),
+            np.empty((n_rows, self.bytes_of_bits), np.uint8),
+        )
+
+
 class DualFiles(NamedTuple):
-    """Picklable description of a pass's dual log: path, dtypes, limits.
+    """Picklable description of a pass's dual log.
 
     Attributes
     ----------
@@ -60,28 +102,14 @@ class DualFiles(NamedTuple):
         Path of the log.
     length : int
         Bytes of the log; 0 if there is none: then all duals are zero, or in the logs of workers.
-    values_dtype, ids_dtype : dtype
-        Types of the duals and of their ids.
-    n_ids : int
-        Number of ids: one for each class, except with the loss ``chain``.
-    max_duals : int
-        Largest number of non-zero duals of a row (see `Loss`).
-    bytes_of_bits : int
-        Bytes of a row's bits (see `Loss`).
-    distinct_ids : bool
-        True if no two duals of a row have the same id.
+    format : DualFormat
     worker_logs : tuple of (str, int)
         Names, in the same folder, and lengths of the logs that workers wrote.
     """
 
     path: Path
     length: int
-    values_dtype: np.dtype
-    ids_dtype: np.dtype
-    n_ids: int
-    max_duals: int
-    bytes_of_bits: int = 0
-    distinct_ids: bool = True
+    format: DualFormat
     worker_logs: tuple[tuple[str, int], ...] = ()
 
 
@@ -108,8 +136,8 @@ class WorkerDuals:
         self._files, self._log, self._part = files, log, part
         block, n, n_duals = part.numbers
         int32, uint8 = np.dtype(np.int32), np.dtype(np.uint8)
-        kinds: list[np.dtype] = [int32, int32, uint8, files.ids_dtype, files.values_dtype]
-        counts = [n, n, n * files.bytes_of_bits, n_duals, n_duals]
+        kinds: list[np.dtype] = [int32, int32, uint8, files.format.ids_dtype, files.format.values_dtype]
+        counts = [n, n, n * files.format.bytes_of_bits, n_duals, n_duals]
         sizes = [count * kind.itemsize for count, kind in zip(counts, kinds, strict=True)]
         if min(n, n_duals) < 0 or (places := offsets(part.at, *sizes))[-1] != part.at + part.size:
             raise _foreign(log.path, block)
@@ -117,7 +145,7 @@ class WorkerDuals:
             log.content[at : at + size].view(kind)
             for at, size, kind in zip(places, sizes, kinds, strict=False)
         )
-        self._duals = RowDuals(rows, counts_, ids, values, bits.reshape(n, files.bytes_of_bits))
+        self._duals = RowDuals(rows, counts_, ids, values, bits.reshape(n, files.format.bytes_of_bits))
         self.first_row, self.first_id = (int(array[0]) if len(array) else -1 for array in (rows, ids))
 
     def check(self) -> None:
@@ -132,9 +160,9 @@ class WorkerDuals:
         if not (
             len(found.rows) > 0
             and 0 <= found.rows.min() <= found.rows.max() < n_rows
-            and 0 <= found.counts.min() <= found.counts.max() <= files.max_duals
+            and 0 <= found.counts.min() <= found.counts.max() <= files.format.max_duals
             and found.counts.sum(dtype=np.int64) == len(found.ids)
-            and (len(found.ids) == 0 or found.ids.max() < files.n_ids)
+            and (len(found.ids) == 0 or found.ids.max() < files.format.n_ids)
         ):
             raise _foreign(self._log.path, self._part.numbers[0])
         return found
@@ -147,8 +175,8 @@ class DualLog:
         self.files = files
         self._log = _Log(files.path, files.length)
         self._counts = self._log.content.view(np.int32)
-        self._ids = self._log.content.view(files.ids_dtype)
-        self._values = self._log.content.view(files.values_dtype)
+        self._ids = self._log.content.view(files.format.ids_dtype)
+        self._values = self._log.content.view(files.format.values_dtype)
         self._parts: dict[int, list[Part]] = {}
         for part in self._log.parts:
             self._parts.setdefault(part.numbers[0], []).append(part)
@@ -191,7 +219,7 @@ class DualLog:
         """
         if block in self._of_workers:
             return self.span(block, n_rows, 0, n_rows)
-        files, content, n_bytes = self.files, self._log.content, self.files.bytes_of_bits
+        files, content, n_bytes = self.files, self._log.content, self.files.format.bytes_of_bits
         if files.length:
             check_length(files.path, files.length)
         duals = OldDuals(
@@ -208,11 +236,11 @@ class DualLog:
 
     def span(self, block: int, n_rows: int, begin: int, end: int) -> OldDuals:
         """Return a copy of the duals of successive rows of a block; no worker's part crosses their ends."""
-        files, n_bytes = self.files, self.files.bytes_of_bits
+        files, n_bytes = self.files, self.files.format.bytes_of_bits
         of_workers = self.of_workers(block, lambda duals: (duals.first_row, duals.first_id))
         if of_workers is None:
             return span_of(self.segment(block, n_rows), begin, end, n_bytes)
-        parts = [RowDuals.none(files.ids_dtype, files.values_dtype, n_bytes)]
+        parts = [RowDuals.none(files.format.ids_dtype, files.format.values_dtype, n_bytes)]
         for duals in sorted(of_workers.values(), key=lambda duals: duals.first_id):
             if not 0 <= duals.first_row < n_rows:
                 raise _foreign(files.path, block)
@@ -235,7 +263,9 @@ class DualLog:
         self._without_repeats(block, OldDuals.create(duals.ids, duals.values, at, at, np.array(duals.counts)))
 
     def _without_repeats(self, block: int, duals: OldDuals) -> OldDuals:
-        if self.files.distinct_ids and repeats_class(duals, np.zeros(self.files.n_ids, np.int64)):
+        if self.files.format.distinct_ids and repeats_class(
+            duals, np.zeros(self.files.format.n_ids, np.int64)
+        ):
             raise _foreign(self.files.path, block)
         return duals
 
@@ -244,7 +274,7 @@ class DualLog:
         _, n, n_entries = part.numbers
         if n < 0 or n_entries < 0:
             return False
-        files, n_bytes = self.files, self.files.bytes_of_bits
+        files, n_bytes = self.files, self.files.format.bytes_of_bits
         id_size, value_size = self._ids.itemsize, self._values.itemsize
         sizes = (4 * n, 4 * n, n * n_bytes, n_entries * id_size, n_entries * value_size)
         rows_at, counts_at, bits_at, ids_at, values_at, end = offsets(part.at, *sizes)
@@ -252,9 +282,11 @@ class DualLog:
             return False
         rows, counts = (self._counts[at // 4 : at // 4 + n] for at in (rows_at, counts_at))
         ids = self._ids[ids_at // id_size :][:n_entries]
-        if n_entries and ids.max() >= files.n_ids:
+        if n_entries and ids.max() >= files.format.n_ids:
             return False
-        placed = place_duals(rows, counts, ids_at // id_size, values_at // value_size, files.max_duals, duals)
+        placed = place_duals(
+            rows, counts, ids_at // id_size, values_at // value_size, files.format.max_duals, duals
+        )
         if placed != n_entries:
             return False
         if n_bytes:

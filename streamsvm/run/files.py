@@ -22,7 +22,7 @@ from streamsvm.model.serialization import save_model, saved_record, write_record
 from streamsvm.run.append_log import LogEnd
 from streamsvm.run.checkpoint import RunPosition, WriteWeights, commit, finite_json, prune, recover
 from streamsvm.run.directory import RunDir
-from streamsvm.run.dual_log import DualFiles, DualLog, DualWriter
+from streamsvm.run.dual_log import DualFiles, DualFormat, DualLog, DualWriter
 from streamsvm.run.weight_log import restore
 from streamsvm.run.weights import WeightStorage
 from streamsvm.settings.fit import Interval
@@ -35,14 +35,10 @@ class RunFiles:
     Parameters
     ----------
     run : RunDir
-    values_dtype, ids_dtype : dtype
-        Types of the duals and of their ids, which are mostly classes.
-    n_ids, max_duals, bytes_of_bits : int
-        Number of ids, largest number of duals of a row, and bytes of its bits (see `Loss`).
+    duals : DualFormat
+        How the duals are stored.
     every : Interval
         Interval between commits.
-    distinct_ids : bool
-        True if no two duals of a row have the same id.
     held_bytes : int
         Memory for the duals of two passes over a single block, and for one of them as arrays; they then are
         written by commits alone.
@@ -58,14 +54,9 @@ class RunFiles:
     def __init__(
         self,
         run: RunDir,
-        values_dtype: np.dtype,
-        ids_dtype: np.dtype,
-        n_ids: int,
-        max_duals: int,
-        bytes_of_bits: int,
+        duals: DualFormat,
         every: Interval,
         *,
-        distinct_ids: bool = True,
         held_bytes: int = 0,
     ) -> None:
         self.run = run
@@ -74,9 +65,7 @@ class RunFiles:
         self.checkpoint_seconds = 0.0
         self.checkpoint_bytes = 0
         self.warnings: list[str] = []
-        self._dtypes = values_dtype, ids_dtype
-        self._sizes = n_ids, max_duals, bytes_of_bits
-        self._distinct_ids = distinct_ids
+        self._format = duals
         self.held_bytes = held_bytes
         self._held: dict[int, HeldDuals] = {}  # by pass
         self._lines: list[bytes] = []  # of the metrics, which the next commit appends
@@ -106,7 +95,7 @@ class RunFiles:
         end = position.duals.get(pass_number, LogEnd())
         written = position.worker_logs_of(format.DUALS, pass_number)
         return DualLog(DualFiles(
-            self.run.duals(pass_number), end.length, *self._dtypes, *self._sizes, self._distinct_ids,
+            self.run.duals(pass_number), end.length, self._format,
             tuple((name, log.length) for name, log in written.items()),
         ))  # fmt: skip
 
@@ -115,8 +104,7 @@ class RunFiles:
         end = position.duals.get(pass_number, LogEnd())
         if end.length or not self.held_bytes:
             return DualWriter(self.run.duals(pass_number), end)
-        bits = self._sizes[-1]
-        held = HeldDuals(*self._dtypes, bits, path=self.run.duals(pass_number), limit=self.held_bytes // 3)
+        held = HeldDuals(self._format, path=self.run.duals(pass_number), limit=self.held_bytes // 3)
         return self._held.setdefault(pass_number, held)
 
     def commit(
@@ -220,9 +208,8 @@ class MemoryDuals:
     end = LogEnd()
     worker_logs: ClassVar[dict[str, LogEnd]] = {}
 
-    def __init__(self, values_dtype: np.dtype, ids_dtype: np.dtype, bytes_of_bits: int = 0) -> None:
-        self._dtypes = values_dtype, ids_dtype
-        self._bytes_of_bits = bytes_of_bits
+    def __init__(self, duals: DualFormat) -> None:
+        self._format = duals
         self._parts: dict[int, list[RowDuals]] = {}
         self._dense: dict[int, DenseDuals] = {}
 
@@ -241,9 +228,9 @@ class MemoryDuals:
         raise NotImplementedError
 
     def segment(self, block: int, n_rows: int) -> OldDuals:
-        values, ids = self._dtypes
-        none = RowDuals.none(ids, values, self._bytes_of_bits)
-        return joined(self._parts.get(block, [none]), n_rows, self._bytes_of_bits)
+        n_bytes = self._format.bytes_of_bits
+        none = RowDuals.none(self._format.ids_dtype, self._format.values_dtype, n_bytes)
+        return joined(self._parts.get(block, [none]), n_rows, n_bytes)
 
     def flush(self) -> None:
         pass
@@ -255,8 +242,8 @@ class MemoryDuals:
 class HeldDuals(MemoryDuals):
     """Duals of a pass over a single block: in memory, until they take more than `limit` bytes or `write`."""
 
-    def __init__(self, *kinds: Any, path: Path, limit: int) -> None:
-        super().__init__(*kinds)
+    def __init__(self, duals: DualFormat, *, path: Path, limit: int) -> None:
+        super().__init__(duals)
         self._path = path
         self._left = limit
 
@@ -274,7 +261,7 @@ class HeldDuals(MemoryDuals):
                     for part in parts:
                         log.append_duals(block, part.as_buffer())
                 for block, duals in self._dense.items():
-                    for buffer in duals.lists(self._dtypes[1], self._bytes_of_bits):
+                    for buffer in duals.lists(self._format.ids_dtype, self._format.bytes_of_bits):
                         log.append_duals(block, buffer)
             self.end = log.end
             self._parts.clear()
@@ -289,11 +276,11 @@ class MemoryRun:
     checkpoint_seconds = 0.0
     checkpoint_bytes = 0
 
-    def __init__(self, values_dtype: np.dtype, ids_dtype: np.dtype, bytes_of_bits: int = 0) -> None:
+    def __init__(self, duals: DualFormat) -> None:
         self.every = Interval(10**9)
         self.warnings: list[str] = []
         self.model: Model | None = None
-        self._kinds = values_dtype, ids_dtype, bytes_of_bits
+        self._format = duals
         self._duals: dict[int, MemoryDuals] = {}
 
     def old_duals(self, position: RunPosition, pass_number: int) -> MemoryDuals:
@@ -302,7 +289,7 @@ class MemoryRun:
         return self.new_duals(position, pass_number)
 
     def new_duals(self, position: RunPosition, pass_number: int) -> MemoryDuals:
-        return self._duals.setdefault(pass_number, MemoryDuals(*self._kinds))
+        return self._duals.setdefault(pass_number, MemoryDuals(self._format))
 
     def commit(self, position: RunPosition, *ignored: Any) -> RunPosition:
         return position

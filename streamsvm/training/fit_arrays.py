@@ -11,32 +11,27 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base.format import index_dtype
-from streamsvm.data import memory_plan
 from streamsvm.data.arrays import Matrix, labelled_rows, labels_of, row_groups, row_weights, with_layer
 from streamsvm.data.groups import group_starts
 from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
-from streamsvm.data.memory_plan import available_memory, dual_id_dtype
+from streamsvm.data.memory_plan import Placement, available_memory
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, SettingsError
-from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.model.model import Model
 from streamsvm.model.schema import reading_of
 from streamsvm.run.files import MemoryRun
-from streamsvm.run.sparse_weights import SparseWeights
-from streamsvm.run.weights import DenseWeights
 from streamsvm.settings.fit import AUTO, NONE, Settings
 from streamsvm.training.auto_c import c_for, norms_of_c, with_c
+from streamsvm.training.build import build
 from streamsvm.training.costs import check_multilabel, read_training_costs
 from streamsvm.training.fit_plan import (
     check_dense_duals,
     check_has_groups,
-    has_common_dual,
-    two_dense_arrays,
 )
-from streamsvm.training.parallel.splits import find_workers, groups_of, new_learner, settle_split
-from streamsvm.training.passes import Fit
-from streamsvm.training.sources import ArrayBlocks, ShuffledSource
+from streamsvm.training.parallel.splits import find_workers
+from streamsvm.training.sources import ArrayBlocks
+from streamsvm.training.spec import DataFacts, Spec, specify
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import apply, features_after, parse_transforms
 from streamsvm.transforms.defaults import MATRIX_DEFAULT, with_transform
@@ -162,7 +157,6 @@ def fit_rows(
     Model
         With the `FitResult` as its ``result``.
     """
-    dtype = np.dtype(settings.dtype)
     classes = labels["classes"]
     k = len(classes)
     multilabel = len(rows.label_indptr) > 0
@@ -185,44 +179,19 @@ def fit_rows(
         held_out = HeldOutBlocks(blocks, part)
         valid_blocks = functools.partial(contextlib.nullcontext, held_out)
         blocks = ArrayBlocks(rows._replace(cost=np.where(used, cost, 0.0)))
-    settings = settle_split(settings, class_counts, multilabel=multilabel)
-    loss = settings.trained_loss
-    check_dense_duals(settings, rows.n_rows, k, available_memory(), "the memory of this process")
-    groups = groups_of(settings, class_counts)
-    columns = padded_classes(k + loss.extra_columns, dtype) if groups is None else groups.n_columns
-    shape = (n_features + loss.extra_rows(k), columns)
-    is_large = k >= memory_plan.COMMON_DUAL_CLASSES
-    common_dual = is_large and has_common_dual(settings, multilabel=multilabel)
-    storage: DenseWeights | SparseWeights
-    if common_dual:
-        storage = SparseWeights(*shape, k, dtype, float(rows.n_rows), average=settings.average)
-    else:
-        storage = DenseWeights(shape, dtype, float(rows.n_rows), average=settings.average)
-    entries = 0
-    if settings.keep_duals or settings.inner_passes:
-        entries = max(k, min(rows.n_rows * loss.max_duals(k, settings.solver), _MAX_BUFFERED_DUALS))
-    if loss.sequences and entries:
-        longest = int(np.diff(group_starts(rows.qid)).max())
-        entries = max(entries, longest * loss.max_duals(k, settings.solver))
-    n_ids = columns if groups is not None else loss.dual_ids(k, settings.solver)
-    ids_dtype = dual_id_dtype(n_ids + common_dual)
-    bytes_of_bits = loss.bytes_of_bits(k)
-    files = MemoryRun(dtype, ids_dtype, bytes_of_bits)
-    dense, rows_bytes = two_dense_arrays(settings, rows.n_rows, columns), sum(each.nbytes for each in rows)
+    spec = specify(settings, DataFacts(rows.n_rows, n_features, class_counts, multilabel))
+    check_dense_duals(spec, available_memory(), "the memory of this process")
+    files = MemoryRun(spec.dual_format(common_dual=spec.has_common_dual))
     with find_workers(settings, workers) as threads:
-        learner = new_learner(
-            settings, storage, class_counts, workers=threads, dual_entries=entries, block_rows=rows.n_rows,
-            ids_dtype=ids_dtype, bytes_of_bits=bytes_of_bits, pairs=costs.pairs(settings, columns),
-            common_dual=common_dual,
-            dense_duals=not common_dual and 0 < dense <= max(_SMALL, 2 * rows_bytes),
-        )  # fmt: skip
-        trainer = Fit(
-            ShuffledSource(blocks, settings.seed, settings.share_of_C, by_group=loss.sequences),
-            settings,
+        trainer = build(
+            spec,
+            _placement(spec, rows),
+            blocks,
             files,
-            learner,
-            None,
+            costs,
+            threads,
             callbacks,
+            dense_bytes=max(_SMALL, 2 * sum(each.nbytes for each in rows)),
             record={
                 **labels,
                 "n_features": n_features,
@@ -232,7 +201,6 @@ def fit_rows(
                 **fitted.record,
             },
             names=names,
-            costs=costs,
             transforms=fitted.transforms,
             valid_blocks=valid_blocks,
         )
@@ -240,3 +208,18 @@ def fit_rows(
     assert files.model is not None
     files.model.result = result
     return files.model
+
+
+def _placement(spec: Spec, rows: Rows) -> Placement:
+    """Return the place of the weights, and room for the new duals of any row or group."""
+    entries = 0
+    if spec.settings.keep_duals or spec.settings.inner_passes:
+        most = spec.max_duals
+        entries = max(spec.n_classes, min(rows.n_rows * most, _MAX_BUFFERED_DUALS))
+        if spec.loss.sequences:
+            entries = max(entries, int(np.diff(group_starts(rows.qid)).max()) * most)
+    common = spec.has_common_dual
+    return Placement(
+        dual_entries=entries, weights_in_memory=True, average=spec.settings.average, sparse=common,
+        common_dual=common,
+    )  # fmt: skip

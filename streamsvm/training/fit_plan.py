@@ -11,7 +11,6 @@ import numpy as np
 
 from streamsvm.base.page_cache import memory_limit
 from streamsvm.base.text import format_size
-from streamsvm.data import memory_plan
 from streamsvm.data.groups import GIVE_GROUPS
 from streamsvm.data.memory_plan import (
     INTERPRETER,
@@ -19,31 +18,26 @@ from streamsvm.data.memory_plan import (
     Plan,
     available_memory,
     cut_blocks,
-    dual_id_dtype,
     least_budget,
     longest_group,
     make_plan,
 )
 from streamsvm.data.order import block_warning
 from streamsvm.errors import Message, Option, PlanError, Remedy, SettingsError, StoreError
-from streamsvm.kernels.weights import MOST_FEW, padded_classes
 from streamsvm.losses import get_loss
-from streamsvm.losses.base import FILLING, MOST_SEQUENCES, ROUNDS
 from streamsvm.run.checkpoint import MAX_LOG_RATIO
-from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weight_log import append_buffer_bytes
 from streamsvm.run.weights import LARGEST_FILE
-from streamsvm.settings.fit import AUTO, COSTS, MARGINS, ROWS, Settings
+from streamsvm.settings.fit import ROWS, Settings
 from streamsvm.store import Store
 from streamsvm.store.sliced import SlicedStore, choose_slice_rows
-from streamsvm.training.parallel.class_groups import ClassGroups
-from streamsvm.training.parallel.splits import groups_of, why_split
+from streamsvm.training.parallel.splits import why_split
+from streamsvm.training.spec import Spec
 
 _DIRTY_BYTES = 16  # size of a feature's dirty bits
-_TYPICAL_ROW_DUALS = 8  # bound, with few exceptions, of the mean number of a row's duals after the first pass
 
 
-def plan_fit(store: Store, settings: Settings, *, cluster: bool = False) -> tuple[Plan, np.ndarray]:
+def plan_fit(store: Store, spec: Spec, *, cluster: bool = False) -> tuple[Plan, np.ndarray]:
     """Return the memory plan of a fit, and the first row of each of its blocks.
 
     Weights are read and written at random, rows in sequence. So weights, their dirty bits and their average
@@ -63,7 +57,7 @@ def plan_fit(store: Store, settings: Settings, *, cluster: bool = False) -> tupl
         raise StoreError(f"{store.path} has no rows to train on")
     if store.n_classes < 2:
         raise StoreError(f"{store.path} has {store.n_classes} class; training needs two or more")
-    size = array_bytes(store, settings)
+    settings, size = spec.settings, spec.weights_bytes
     if size > LARGEST_FILE:
         raise PlanError(
             f"the weights of {store.n_features:,} features and {store.n_classes:,} classes take {size:.1e} "
@@ -71,7 +65,7 @@ def plan_fit(store: Store, settings: Settings, *, cluster: bool = False) -> tupl
             remedy=Remedy("number the features without gaps, and convert again"),
         )
     check_has_groups(settings, has_groups=store.grouped, where=str(store.path))
-    *better, last = choices(store, settings, find_budget(settings), cluster=cluster)
+    *better, last = choices(store, spec, find_budget(settings), cluster=cluster)
     for plan in better:
         is_enough = plan.total <= plan.memory and plan.block_bytes >= min(SMALL_BLOCK, plan.largest_block)
         if is_enough or last.needs_cluster:
@@ -99,14 +93,15 @@ def plan_fit(store: Store, settings: Settings, *, cluster: bool = False) -> tupl
         ) from None
 
 
-def in_slices(store: Store, settings: Settings, *, cluster: bool = False) -> Store:
+def in_slices(store: Store, spec: Spec, *, cluster: bool = False) -> Store:
     """Return the store to train on: in random slices if it is not shuffled and has several blocks.
 
     It keeps its own order if its labels are spread evenly and slices would be shorter than chunks.
     """
+    settings = spec.settings
     if store.shuffled or store.grouped or settings.slice_rows == 0:
         return store
-    _, starts = plan_fit(store, settings, cluster=cluster)
+    _, starts = plan_fit(store, spec, cluster=cluster)
     n_blocks = len(starts) - 1
     if n_blocks < 2:
         return store
@@ -118,109 +113,40 @@ def in_slices(store: Store, settings: Settings, *, cluster: bool = False) -> Sto
     return SlicedStore(store, slice_rows, settings.seed)
 
 
-def choices(store: Store, settings: Settings, budget: int, *, cluster: bool = False) -> list[Plan]:
+def choices(store: Store, spec: Spec, budget: int, *, cluster: bool = False) -> list[Plan]:
     """Return the plans for a budget: the fastest first, the one that needs the least memory last."""
-    size, dirty = array_bytes(store, settings), _DIRTY_BYTES * weight_rows(store, settings)
-    sequences = get_loss(settings.loss).sequences
-    plan = functools.partial(_plan, store, settings, budget, longest=longest_group(store) if sequences else 1)
+    settings, size, dirty = spec.settings, spec.weights_bytes, _DIRTY_BYTES * spec.shape[0]
+    longest = longest_group(store) if spec.loss.sequences else 1
+    plan = functools.partial(_plan, store, spec, budget, longest=longest)
     plans = []
-    if settings.splits > 1 and settings.split == ROWS:  # each split has weights of its own
+    if settings.splits > 1 and spec.groups is None:  # each split has weights of its own
         held = (1 + settings.average) * size
         by_rows = functools.partial(plan, weights_in_memory=True, average=settings.average)
         plans = [by_rows((1 + settings.splits) * held + dirty)]
         if cluster:  # whose weights come to the command beside those that are saved
             plans.append(by_rows(2 * held + dirty, needs_cluster=True))
         return plans
-    common = has_common_dual(settings, multilabel=store.multilabel)
-    if not (common and store.n_classes >= memory_plan.COMMON_DUAL_CLASSES):
+    if not spec.has_common_dual:
         for average in sorted({settings.average, False}, reverse=True):
             plans.append(plan((1 + average) * size + dirty, weights_in_memory=True, average=average))
-    touches_all = settings.trained_loss.extra_columns > 0  # each visit moves the weights of all classes
-    can_be_sparse = not (sequences or touches_all or settings.splits > 1)
-    if store.n_classes >= memory_plan.MANY_CLASSES and can_be_sparse:
-        held = SparseWeights.size(store.n_features, columns_of(store, settings))
+    if spec.sparse_bytes is not None:
+        common = spec.can_have_common_dual
         # At most half of the budget, and of small weights no more than lists and rows in full can ever take.
         for pool in (min(budget // 2, 2**24 + 16 * size), 0):
-            plans.append(
-                plan(held + pool, sparse=True, average=settings.average, pool_bytes=pool, common_dual=common)
-            )
+            plans.append(plan(
+                spec.sparse_bytes + pool, sparse=True, average=settings.average, pool_bytes=pool,
+                common_dual=common,
+            ))  # fmt: skip
     else:
         plans.append(plan(0, most_block_bytes=max(SMALL_BLOCK, budget // 8)))
         plans.append(plan(0))
     return plans
 
 
-def has_common_dual(settings: Settings, *, multilabel: bool) -> bool:
-    """Return True if the loss and the costs allow a common dual (see `streamsvm.losses.common_dual`)."""
-    plain = settings.costs is None and settings.tree is None and not multilabel and settings.splits == 1
-    exact = settings.solver == "newton" and settings.inner_passes in (0, AUTO)
-    return plain and exact and get_loss(settings.loss).common_dual
-
-
 def find_budget(settings: Settings) -> int:
     """Return the bytes that a plan may use: `settings.memory`, or less if the process may have less."""
     limit = memory_limit()
     return min(settings.memory, max(limit - INTERPRETER, limit // 4))
-
-
-def array_bytes(store: Store, settings: Settings) -> int:
-    """Return the size of the weights as a matrix, in bytes; their average takes as much again."""
-    rows, columns = weight_rows(store, settings), columns_of(store, settings)
-    return rows * columns * np.dtype(settings.dtype).itemsize
-
-
-def weight_rows(store: Store, settings: Settings) -> int:
-    """Return the number of rows of the weights: one for each feature, and those that the loss adds."""
-    return store.n_features + get_loss(settings.loss).extra_rows(store.n_classes)
-
-
-def columns_of(store: Store, settings: Settings) -> int:
-    """Return the number of columns of the weights."""
-    groups = _groups(store, settings)
-    if groups is not None:
-        return groups.n_columns
-    extra = settings.trained_loss.extra_columns
-    return padded_classes(store.n_classes + extra, np.dtype(settings.dtype))
-
-
-def _groups(store: Store, settings: Settings) -> ClassGroups | None:
-    return groups_of(settings, store.class_counts) if settings.splits > 1 else None
-
-
-def row_dual_bytes(store: Store, settings: Settings) -> int:
-    """Return the bytes that the duals of a row take: the most, or a mean if the loss has few duals."""
-    loss = settings.trained_loss
-    most = _TYPICAL_ROW_DUALS if loss.duals == "sparse" else loss.max_duals(store.n_classes, settings.solver)
-    return most * (np.dtype(settings.dtype).itemsize + dual_id_dtype(dual_ids(store, settings)).itemsize)
-
-
-def dual_ids(store: Store, settings: Settings) -> int:
-    """Return the number of ids of duals: mostly one for each class; for each column if classes are split."""
-    groups = _groups(store, settings)
-    if groups is not None:
-        return groups.n_columns
-    return get_loss(settings.loss).dual_ids(store.n_classes, settings.solver)
-
-
-def pair_bytes(n_classes: int, settings: Settings, columns: int) -> int:
-    """Return the bytes of margins and costs of pairs of classes, and of the matrix they are made from."""
-    if settings.costs is None:
-        return 0
-    margins = settings.costs_as != COSTS
-    costs = settings.costs_as != MARGINS
-    return n_classes * (columns * (margins * np.dtype(settings.dtype).itemsize + costs * 8) + 8 * n_classes)
-
-
-def chain_bytes(settings: Settings, longest: int, k: int) -> int:
-    """Return the bytes of a visit's scratch arrays, at most, for the longest chain and `k` classes."""
-    # Scores, steps and the best labels before each token; of pairs, transitions and steps; inner products.
-    common = 3 * longest * k + 2 * k**2 + longest**2
-    if settings.solver == "cached":
-        most = MOST_SEQUENCES + 1 + ROUNDS  # their labels, weights and inner products
-        return 8 * (common + most * (longest + most + 8) + (longest + k) * k)
-    if settings.solver in FILLING:  # marginals, ids, old duals, those to go towards; and forward-backward
-        return 8 * (common + 4 * longest * k**2 + 3 * longest * k)
-    return 8 * (common + 3 * longest * min(k**2, settings.passes))  # a pass adds a pair to each token
 
 
 def check_has_groups(settings: Settings, *, has_groups: bool, where: str) -> None:
@@ -233,40 +159,14 @@ def check_has_groups(settings: Settings, *, has_groups: bool, where: str) -> Non
         )
 
 
-def two_dense_arrays(settings: Settings, n_rows: int, columns: int) -> int:
-    """Return the most bytes of two passes' duals if rows have places for all classes; 0 if they may not.
-
-    See `streamsvm.kernels.few_classes`.
-    """
-    if columns > MOST_FEW or settings.splits > 1 or get_loss(settings.loss).sequences:
-        return 0
-    return 2 * n_rows * columns * np.dtype(settings.dtype).itemsize
-
-
-def dense_duals_bytes(settings: Settings, n_rows: int, n_classes: int) -> int:
-    """Return the least bytes of two passes' duals if rows have duals of nearly all classes; else 0.
-
-    Of duals that are kept as bits, those that are not at C take more; their number is not known beforehand.
-    """
-    loss = settings.trained_loss
-    is_dense = loss.duals != "sparse" or settings.solver in FILLING
-    if not (is_dense and settings.keep_duals):
-        return 0
-    row = loss.bytes_of_bits(n_classes)
-    if loss.duals != "bits":
-        ids = dual_id_dtype(loss.dual_ids(n_classes, settings.solver))
-        row = loss.max_duals(n_classes, settings.solver) * (np.dtype(settings.dtype).itemsize + ids.itemsize)
-    return 2 * n_rows * (row + 8)  # with the row's number and count
-
-
-def check_dense_duals(settings: Settings, n_rows: int, n_classes: int, free: int, where: str) -> None:
+def check_dense_duals(spec: Spec, free: int, where: str) -> None:
     """Raise `PlanError` if the place called `where`, with `free` bytes left, cannot hold dense duals."""
-    needed = dense_duals_bytes(settings, n_rows, n_classes)
+    settings, needed = spec.settings, spec.least_log_bytes
     if needed > free:
         raise PlanError(
             f"the loss {settings.loss} with the solver {settings.solver} has duals of nearly all classes: "
-            f"those of {n_rows:,} rows and {n_classes:,} classes take {format_size(needed)} or more, and "
-            f"{where} has {format_size(free)} left",
+            f"those of {spec.n_rows:,} rows and {spec.n_classes:,} classes take {format_size(needed)} or "
+            f"more, and {where} has {format_size(free)} left",
             remedy=Remedy("train with a loss of few duals, such as {}, or with {}",
                           Option("loss", "ww"), Option("passes", 1)),
         )  # fmt: skip
@@ -274,7 +174,7 @@ def check_dense_duals(settings: Settings, n_rows: int, n_classes: int, free: int
 
 def _plan(
     store: Store,
-    settings: Settings,
+    spec: Spec,
     budget: int,
     held: int,
     *,
@@ -288,28 +188,22 @@ def _plan(
 
     `longest` is the largest number of rows that are visited as one; `recorded` goes to `make_plan`.
     """
-    dtype, loss, k = np.dtype(settings.dtype), settings.trained_loss, store.n_classes
-    columns = columns_of(store, settings)
-    row_duals = None
-    if loss.sequences:
-        held += chain_bytes(settings, longest, k)
-        row_duals = loss.max_duals(k, settings.solver)
-    held += pair_bytes(store.n_classes, settings, columns)
+    settings, (n_rows, columns) = spec.settings, spec.shape
+    held += spec.pair_bytes() + spec.chain_bytes(longest) * spec.loss.sequences
     held_row_bytes = 0
-    if _groups(store, settings) is not None:  # duals of a block: counts by group, and lists, with copies
-        held_row_bytes = 2 * settings.splits * 4 + 3 * row_dual_bytes(store, settings)
-    held += append_buffer_bytes(
-        weight_rows(store, settings), columns, dtype.itemsize, average=average, sparse=sparse
-    )
+    if spec.groups is not None:  # duals of a block: counts by group, and lists, with copies
+        held_row_bytes = 2 * settings.splits * 4 + 3 * spec.row_dual_bytes
+    held += append_buffer_bytes(n_rows, columns, spec.dtype.itemsize, average=average, sparse=sparse)
+    duals = spec.dual_format(common_dual=common_dual)
     return make_plan(
         store,
-        dtype=dtype,
+        dtype=spec.dtype,
         columns=columns,
         memory=budget,
         keeps_duals=settings.keep_duals or settings.inner_passes != 0,
-        bytes_of_bits=loss.bytes_of_bits(k),
-        dual_ids=dual_ids(store, settings) + common_dual,
-        row_duals=row_duals,
+        bytes_of_bits=duals.bytes_of_bits,
+        dual_ids=duals.n_ids,
+        row_duals=duals.max_duals if spec.loss.sequences else None,
         rows_at_once=longest,
         shared=held,
         block_rows=settings.block_rows,
@@ -321,9 +215,9 @@ def _plan(
     )
 
 
-def describe_fit(store: Store, settings: Settings, plan: Plan, starts: np.ndarray) -> dict[str, Any]:
+def describe_fit(store: Store, spec: Spec, plan: Plan, starts: np.ndarray) -> dict[str, Any]:
     """Return the description of a plan that `streamsvm.plan` returns and a fit reports."""
-    size = (1 + plan.average) * array_bytes(store, settings)
+    settings, size = spec.settings, (1 + plan.average) * spec.weights_bytes
     in_files = 0 if plan.weights_in_memory else size
     return {
         "event": "plan",
@@ -342,19 +236,19 @@ def describe_fit(store: Store, settings: Settings, plan: Plan, starts: np.ndarra
         "sparse": plan.sparse,
         "sparse_bytes": plan.pool_bytes,
         "common_dual": plan.common_dual,
-        "dense_duals_bytes": dense_duals_bytes(settings, store.n_rows, store.n_classes),
+        "dense_duals_bytes": spec.least_log_bytes,
         "log_bytes": int(MAX_LOG_RATIO * size) + in_files,
-        "warning": _warning(store, settings, plan, in_files),
-        "average_warning": _average_warning(store, settings, plan),
+        "warning": _warning(store, spec, plan, in_files),
+        "average_warning": _average_warning(store, spec, plan),
         "split_reason": None
         if settings.splits == 1
-        else why_split(settings, store.class_counts, multilabel=store.multilabel),
+        else why_split(settings, spec.class_counts, multilabel=spec.multilabel),
         "order_warning": block_warning(store, len(starts) - 1),
         **dataclasses.asdict(settings),
     }
 
 
-def _warning(store: Store, settings: Settings, plan: Plan, in_files: int) -> str | None:
+def _warning(store: Store, spec: Spec, plan: Plan, in_files: int) -> str | None:
     """Return a warning about a plan that is slow or too large, with remedies; None if there is none."""
     limit, needed = memory_limit(), plan.total + INTERPRETER
     if needed > limit:  # of a run that was begun where there was more
@@ -367,14 +261,14 @@ def _warning(store: Store, settings: Settings, plan: Plan, in_files: int) -> str
     if plan.sparse or not in_files:
         return None
     remedies = []
-    resident = choices(store, settings, plan.memory)[0]
+    resident = choices(store, spec, plan.memory)[0]
     enough = _enough(resident, store.n_classes)
     if limit > enough + INTERPRETER:
         remedies.append(Remedy("{}, which holds them in memory", Option("memory", enough)))
     if in_files <= free:
         slow = f"weights of {format_size(in_files)} are in files, slower than in memory"
         return Message(slow, _what_helps(remedies)) if remedies else slow
-    if settings.dtype == "float64":
+    if spec.settings.dtype == "float64":
         remedies.append(Remedy("{} (half)", Option("dtype", "float32")))
     remedies.append(Remedy("a machine or a limit with more memory"))
     return Message(
@@ -384,11 +278,11 @@ def _warning(store: Store, settings: Settings, plan: Plan, in_files: int) -> str
     )
 
 
-def _average_warning(store: Store, settings: Settings, plan: Plan) -> str | None:
+def _average_warning(store: Store, spec: Spec, plan: Plan) -> str | None:
     """Return a warning, with the memory that is needed, if a plan leaves out the average that is wanted."""
-    if plan.average or not settings.average:
+    if plan.average or not spec.settings.average:
         return None
-    enough = _enough(choices(store, settings, plan.memory)[0], store.n_classes)
+    enough = _enough(choices(store, spec, plan.memory)[0], store.n_classes)
     needs = f"the average needs {{}}, in a process that may have {format_size(enough + INTERPRETER)}"
     left_out = "there is no memory for the average of the weights: the model is the last iterate"
     return Message(left_out, Remedy(needs, Option("memory", enough)))

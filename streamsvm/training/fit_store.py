@@ -31,9 +31,10 @@ from streamsvm.training.auto_c import choose_c
 from streamsvm.training.costs import read_training_costs
 from streamsvm.training.fit_plan import check_dense_duals, describe_fit, in_slices, plan_fit
 from streamsvm.training.held_out import HELD_OUT, check_held_out
-from streamsvm.training.parallel.splits import find_workers, settle_split
+from streamsvm.training.parallel.splits import find_workers
 from streamsvm.training.resume import resume_run
 from streamsvm.training.same_run import check_same
+from streamsvm.training.spec import specify
 from streamsvm.training.store_training import StoreRun
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training_data import open_to_train
@@ -90,10 +91,10 @@ def fit_store(
         store: Store = TransformedStore(raw, transforms)
         costs = read_training_costs(settings, store.classes, class_counts(store, settings), given)
         settings, chosen = choose_c(store, fitted.transforms, settings)
-        settings = settle_split(settings, store.class_counts, multilabel=store.multilabel)
-        on_cluster = cluster is not None
-        store = in_slices(store, settings, cluster=on_cluster)
-        plan, starts = plan_fit(store, settings, cluster=on_cluster)
+        spec = specify(settings, store)
+        settings, on_cluster = spec.settings, cluster is not None
+        store = in_slices(store, spec, cluster=on_cluster)
+        plan, starts = plan_fit(store, spec, cluster=on_cluster)
         record = {
             "version": format.RUN_VERSION,
             "settings": dataclasses.asdict(settings),
@@ -127,8 +128,8 @@ def fit_store(
             trained = StoreRun(run, raw, transforms, store, record, costs, starts, every, callbacks, found)
             with claimed(run, force=force, by_tune=tuned):
                 free = durable.free_bytes(run.path)
-                check_dense_duals(settings, store.n_rows, store.n_classes, free, f"the disk of {run.path}")
-                check_room(run.path, store.n_features, store.n_classes, np.dtype(settings.dtype).itemsize)
+                check_dense_duals(spec, free, f"the disk of {run.path}")
+                check_room(run.path, spec.n_features, spec.n_classes, spec.dtype.itemsize)
                 costs.save(run.costs)
                 save_transforms(run.path, transforms)
                 durable.sync_tree(run.path)
@@ -157,11 +158,11 @@ def plan_store(
         store: Store = TransformedStore(raw, fitted.transforms)
         read_training_costs(settings, store.classes, store.class_counts, given)
         settings, chosen = choose_c(store, fitted.transforms, settings)
-        settings = settle_split(settings, store.class_counts, multilabel=store.multilabel)
-        store = in_slices(store, settings, cluster=cluster)
-        plan, starts = plan_fit(store, settings, cluster=cluster)
-        described = describe_fit(store, settings, plan, starts)
-        return {**described, **worker_bytes(store, settings, plan, starts), "C_auto": chosen}
+        spec = specify(settings, store)
+        store = in_slices(store, spec, cluster=cluster)
+        plan, starts = plan_fit(store, spec, cluster=cluster)
+        described = describe_fit(store, spec, plan, starts)
+        return {**described, **worker_bytes(store, spec, plan, starts), "C_auto": chosen}
 
 
 def class_counts(store: Store, settings: Settings) -> np.ndarray:

@@ -18,13 +18,12 @@ from streamsvm.run.directory import RunDir, claimed
 from streamsvm.run.files import RunFiles
 from streamsvm.run.growing_weights import GrowingWeights
 from streamsvm.settings.fit import LOSS_SETTINGS, Interval, OnlineSettings, Settings
-from streamsvm.training.learner import Learner, new_buffer
+from streamsvm.training.learner import Learner
 from streamsvm.training.online import Online, new_position
 from streamsvm.training.sources import Stream, StreamSource
+from streamsvm.training.spec import DataFacts, specify
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import Transform
-
-_NO_IDS = np.dtype(np.uint8)  # type of dual ids, which a stream does not keep
 
 
 def learn_stream(
@@ -84,9 +83,10 @@ def _stream_trainer(
     """Return the trainer of a stream at its last commit, and True if there is a commit."""
     callbacks.report({"event": "plan", **dataclasses.asdict(online_settings), **stream.record()})
     settings = _one_pass(online_settings)
-    dtype = np.dtype(settings.dtype)
+    spec = specify(settings, DataFacts(0, 0, np.zeros(len(stream.classes or ()), np.int64)))
+    dtype = spec.dtype
     source = StreamSource(stream, dtype, online_settings.C, _transforms(online_settings))
-    files = RunFiles(run, dtype, _NO_IDS, 1, 1, 0, every)
+    files = RunFiles(run, spec.dual_format(), every)
     position = files.recover(None)
     has_commit = position is not None
     if position is None:
@@ -99,7 +99,7 @@ def _stream_trainer(
     files.restore(position, storage)
     if source.n_features is not None:
         storage.grow(source.n_features, len(state.classes))
-    learner = Learner(settings, storage, new_buffer(0, 0, dtype, _NO_IDS), len(state.classes))
+    learner = Learner(spec.grown(storage.n_features, len(state.classes)), storage)
     return Online(source, online_settings, settings, files, learner, position, callbacks), has_commit
 
 

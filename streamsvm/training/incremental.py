@@ -9,23 +9,21 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base.format import index_dtype
+from streamsvm.data.memory_plan import Placement
 from streamsvm.data.rows import Rows
 from streamsvm.errors import SettingsError
-from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.model.model import Model
-from streamsvm.run.checkpoint import RunPosition, finite_json
-from streamsvm.run.files import MemoryRun
-from streamsvm.run.growing_weights import TIME_UNIT
-from streamsvm.run.weights import DenseWeights
+from streamsvm.run.checkpoint import finite_json
+from streamsvm.run.files import MemoryDuals
 from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.training.auto_c import c_for, norms_of_c, running_costs
-from streamsvm.training.learner import Learner, new_buffer
+from streamsvm.training.build import new_storage
+from streamsvm.training.learner import Learner
 from streamsvm.training.sources import TrainingBlock
+from streamsvm.training.spec import DataFacts, specify
 from streamsvm.transforms import apply, features_after, parse_transforms, records_of
 from streamsvm.transforms.base import FittingData
-
-_NO_IDS = np.dtype(np.uint8)  # type of dual ids, which are not kept
 
 
 class IncrementalLearner:
@@ -82,10 +80,10 @@ class IncrementalLearner:
         self._learner.begin_average()
 
     def _make(self) -> None:
-        n_classes = len(self._labels["classes"])
-        dtype = np.dtype(self._settings.dtype)
-        storage = DenseWeights((self._n_features, padded_classes(n_classes, dtype)), dtype, TIME_UNIT)
-        self._learner = Learner(self._settings, storage, new_buffer(0, 0, dtype, _NO_IDS), n_classes)
+        counts = np.zeros(len(self._labels["classes"]), np.int64)
+        spec = specify(self._settings, DataFacts(0, self._n_features, counts))
+        placement = Placement(dual_entries=0, weights_in_memory=True, average=True)
+        self._learner = Learner(spec, new_storage(spec, placement, None))
 
     def learn(self, rows: Rows) -> None:
         """Visit rows in their order; their costs are weights, 1 if there are none.
@@ -104,7 +102,7 @@ class IncrementalLearner:
         rows = rows._replace(cost=cost * rows.cost if len(rows.cost) else cost)
         learner, n = self._learner, rows.n_rows
         bound = learner.storage.bind(rows)
-        nothing = MemoryRun(learner.dtype, _NO_IDS).old_duals(RunPosition(), 0).segment(0, n)
+        nothing = MemoryDuals(learner.spec.dual_format()).segment(0, n)
         for _ in learner.learn(
             TrainingBlock(1, 0, rows, np.arange(n)), bound, nothing, None, lambda seen: seen + n + 1
         ):

@@ -16,7 +16,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import Option, PlanError, Remedy
 from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.class_pairs import ClassPairs
-from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals, drop_zeros
+from streamsvm.kernels.duals import Duals, OldDuals, drop_zeros
 from streamsvm.kernels.few_classes import DenseDuals, dense_columns, find_duals
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.jit import is_compiled
@@ -27,7 +27,7 @@ from streamsvm.kernels.scratch import Scratch
 from streamsvm.kernels.sum_rows import mark
 from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, N_TALLIES, VISITED
 from streamsvm.kernels.update import mark_rows_dirty
-from streamsvm.kernels.weights import AVERAGE_POWER, Weights, padded_classes
+from streamsvm.kernels.weights import AVERAGE_POWER, Weights
 from streamsvm.losses import get_loss
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.append_log import LogEnd
@@ -36,6 +36,7 @@ from streamsvm.run.weights import WeightStorage
 from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.training.inner_passes import InnerPasses
 from streamsvm.training.sources import TrainingBlock
+from streamsvm.training.spec import Spec
 
 # Largest difference of scores that count as equal in the first pass, if there is a common dual.
 _TIE_TOLERANCE = 1e-3
@@ -50,13 +51,11 @@ class Learner:
 
     Parameters
     ----------
-    settings : Settings
-        Loss, margin, solver, dtype, seed and inner passes.
+    spec : Spec
+        With the classes known so far; `learn` adds those that appear in a block.
     storage : WeightStorage
-    dual_buffer : DualBuffer
-        New duals on their way to where they are kept; of size 0 if nobody needs them.
-    n_classes : int
-        Classes known so far; `learn` adds those that appear in a block.
+    dual_entries, block_rows : int
+        New duals, and their rows, that are held on their way to where they are kept; 0 if nobody needs them.
     pairs : ClassPairs, optional
         Margins and costs of pairs of classes, if they are not all 1.
     common_dual : bool
@@ -80,37 +79,42 @@ class Learner:
 
     def __init__(
         self,
-        settings: Settings,
+        spec: Spec,
         storage: WeightStorage,
-        dual_buffer: DualBuffer,
-        n_classes: int,
         pairs: ClassPairs | None = None,
         *,
+        dual_entries: int = 0,
+        block_rows: int = 0,
         common_dual: bool = False,
         dense_duals: bool = False,
     ) -> None:
         self.pairs = pairs
         self._dense_duals = dense_duals
-        self._spare = np.empty(0, settings.dtype)  # for new dense duals
-        self.loss = settings.trained_loss
+        settings = spec.settings
+        self._spare = np.empty(0, spec.dtype)  # for new dense duals
+        self.spec = spec
+        self.loss = spec.loss
         self._kernels = self.loss.common_kernels if common_dual else self.loss.kernels_of(settings.solver)
         self._tie_tolerance = _TIE_TOLERANCE if common_dual else 0.0
         self.storage = storage
-        self.dual_buffer = dual_buffer
-        self.dtype = np.dtype(settings.dtype)
+        self.dual_buffer = spec.dual_format(common_dual=common_dual).new_buffer(dual_entries, block_rows)
+        self.dtype = spec.dtype
         self.tally = own_lines(N_TALLIES)
         self.can_average = settings.average
         self.averaging = False
-        self._settings = settings
         self._inner_passes = None
         wanted = settings.inner_passes
         if storage.sparse_rows is not None and wanted == AUTO:
             wanted = 0  # a visit of few classes goes through the same lists
         if wanted != 0 and self._kernels.revisit is not None:
             self._inner_passes = InnerPasses(wanted, settings.seed)
-        self.n_classes = n_classes
         self.scratch = Scratch.create(0, self.dtype)
         self._fit_classes()
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes known so far."""
+        return self.spec.n_classes
 
     @property
     def visited(self) -> int:
@@ -198,7 +202,7 @@ class Learner:
             is_first = bool(first_rows) and first_rows[0] == at
             if is_first:
                 end = at + 1
-                self.n_classes += 1
+                self.spec = self.spec.grown(self.storage.n_features, self.n_classes + 1)
                 self._fit_classes()
                 del first_rows[0]
             elif first_rows:
@@ -273,7 +277,7 @@ class Learner:
         found = log.dense(block) if isinstance(log, MemoryDuals) else None
         if found is None:
             found = self._dense(log.segment(block, rows.n_rows), rows)
-        is_needed = self._settings.keep_duals or self._inner_passes is not None
+        is_needed = self.spec.settings.keep_duals or self._inner_passes is not None
         new, size = self._spare, rows.n_rows * found.n_columns * is_needed
         self._spare = found.old  # which nobody has when the next pass begins: fresh pages take time
         return found._replace(new=new if len(new) == size else own_lines(size, self.dtype), cost=rows.cost)
@@ -373,7 +377,7 @@ class Learner:
         length = int(np.count_nonzero(rows.qid == rows.qid[first]))
         return PlanError(
             f"the memory budget cannot hold the new duals of a group of {length:,} rows, up to "
-            f"{length * self.loss.max_duals(self.n_classes, self._settings.solver):,}",
+            f"{length * self.loss.max_duals(self.n_classes, self.spec.settings.solver):,}",
             remedy=Remedy("give more with {}, or cut the sequence", Option("memory")),
         )
 
@@ -387,10 +391,9 @@ class Learner:
     def _fit_classes(self) -> None:
         """Make room for the weights and scores of the classes known so far, and score for these alone."""
         self.storage.grow(self.storage.n_features, self.n_classes + self.loss.extra_columns)
-        self.problem = problem_of(self._settings, self.n_classes)
-        columns = padded_classes(max(self.n_classes, 1) + self.loss.extra_columns, self.dtype)
-        if len(self.scratch.scores) != columns:
-            self.scratch = Scratch.create(columns, self.dtype)
+        self.problem = problem_of(self.spec.settings, self.n_classes)
+        if len(self.scratch.scores) != self.spec.columns:
+            self.scratch = Scratch.create(self.spec.columns, self.dtype)
 
 
 def features_of(indices: np.ndarray, n_features: int) -> np.ndarray:
@@ -415,18 +418,4 @@ def problem_of(settings: Settings, n_classes: int) -> Problem:
         temperature=settings.temperature or 1.0,
         solver_tol=settings.solver_tol or 0.0,
         solver=get_loss(settings.loss).solvers.index(settings.solver),
-    )
-
-
-def new_buffer(
-    entries: int, n_rows: int, values_dtype: np.dtype, ids_dtype: np.dtype, bytes_of_bits: int = 0
-) -> DualBuffer:
-    """Return an empty buffer for `entries` new duals of up to `n_rows` rows, with `bytes_of_bits` a row."""
-    return DualBuffer(
-        np.empty(entries, ids_dtype),
-        np.empty(entries, values_dtype),
-        np.empty(n_rows, np.int32),
-        np.empty(n_rows, np.int32),
-        own_lines(2, np.int64),
-        np.empty((n_rows, bytes_of_bits), np.uint8),
     )

@@ -24,6 +24,7 @@ from streamsvm.training.fit_stream import resume_stream
 from streamsvm.training.held_out import check_held_out, other_held_out
 from streamsvm.training.parallel.splits import find_workers
 from streamsvm.training.sources import Stream
+from streamsvm.training.spec import specify
 from streamsvm.training.store_training import StoreRun
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training_data import open_to_train
@@ -101,7 +102,7 @@ def _resume_store(
         if record["store"]["slice_rows"]:
             opened = SlicedStore(opened, record["store"]["slice_rows"], settings.seed)
         plan = Plan(**record["plan"])
-        if plan not in choices(opened, settings, plan.memory, cluster=True):
+        if plan not in choices(opened, specify(settings, opened), plan.memory, cluster=True):
             raise RunError(
                 f"{run.settings} holds another memory plan than this program makes",
                 remedy=Remedy("use the version of streamsvm that made it, or fit again"),

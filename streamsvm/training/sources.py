@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from streamsvm.data.groups import group_starts, in_group_order
 from streamsvm.data.rows import Rows, row_span, unread_rows
 from streamsvm.errors import InputError
 from streamsvm.kernels.random import local_permutation, permutation
-from streamsvm.settings.fit import AUTO
+from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.training.auto_c import c_for, running_costs
 from streamsvm.transforms import Transform, apply, features_after
 
@@ -122,6 +122,12 @@ class ShuffledSource:
         self._by_group = by_group
         self._unread = unread
         self._permutation = local_permutation if blocks.shuffled else permutation
+
+    @classmethod
+    def of(cls, blocks: Blocks | ArrayBlocks, settings: Settings, *, unread: bool = False) -> Self:
+        """Return the source of the blocks of a training."""
+        by_group = settings.trained_loss.sequences
+        return cls(blocks, settings.seed, settings.share_of_C, by_group=by_group, unread=unread)
 
     @property
     def n_rows(self) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,28 +12,21 @@ from streamsvm.base.threads import Threads, WorkersLost
 from streamsvm.cluster import worker
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
-from streamsvm.data.memory_plan import Plan, dual_id_dtype
+from streamsvm.data.memory_plan import Plan
 from streamsvm.errors import ClusterError, Interrupted, Remedy
 from streamsvm.model.results import FitResult
 from streamsvm.model.schema import reading_of
 from streamsvm.run.directory import RunDir
 from streamsvm.run.files import RunFiles
 from streamsvm.run.shared_folder import sample_file, why_out_of_reach
-from streamsvm.run.sparse_weights import SparseWeights
-from streamsvm.run.weights import DenseWeights
 from streamsvm.settings.fit import Interval, Settings
 from streamsvm.store import Store
+from streamsvm.training.build import build
 from streamsvm.training.costs import TrainingCosts
-from streamsvm.training.fit_plan import (
-    columns_of,
-    describe_fit,
-    dual_ids,
-    two_dense_arrays,
-    weight_rows,
-)
+from streamsvm.training.fit_plan import describe_fit
 from streamsvm.training.held_out import held_out_blocks, open_held_out, other_held_out
-from streamsvm.training.parallel.splits import new_learner
 from streamsvm.training.passes import Fit
+from streamsvm.training.spec import specify
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training_data import TrainingData
 from streamsvm.transforms import Transform
@@ -70,11 +62,11 @@ class StoreRun:
         self.transforms = transforms
         self.store = store
         self.record = record
-        self.settings = Settings.from_record(record["settings"])
+        self.spec = specify(Settings.from_record(record["settings"]), store)
+        self.settings = self.spec.settings
         self.plan = Plan(**record["plan"])
         self.callbacks = callbacks
         self.workers = workers
-        self.dtype = np.dtype(self.settings.dtype)
         self.costs = costs
         self.data = TrainingData(
             tuple(record["store"]["path"]),
@@ -87,7 +79,7 @@ class StoreRun:
         )
         self.blocks = self.data.blocks(store)
         self.every = every
-        self.described = describe_fit(store, self.settings, self.plan, starts)
+        self.described = describe_fit(store, self.spec, self.plan, starts)
         self._warnings: list[str] = []
         self._check_workers()
 
@@ -144,46 +136,28 @@ class StoreRun:
 
     def trainer(self) -> Fit:
         """Return the trainer, at the position of the last commit."""
-        settings, store = self.settings, self.store
-        loss = settings.trained_loss
+        spec, plan, settings, store = self.spec, self.plan, self.settings, self.store
         self.callbacks.report({**self.described, "C_auto": self.record["C_auto"]})
+        held_bytes = self._held_bytes()
+        duals = spec.dual_format(common_dual=plan.common_dual)
+        files = RunFiles(self.run, duals, self.every, held_bytes=held_bytes)
         # The matrix of the weights has no rows if the weights are sparse rows.
-        shape = (0 if self.plan.sparse else weight_rows(store, settings), columns_of(store, settings))
-        n_ids = dual_ids(store, settings) + self.plan.common_dual
-        ids_dtype = dual_id_dtype(n_ids)
-        bytes_of_bits = loss.bytes_of_bits(store.n_classes)
-        files = RunFiles(
-            self.run, self.dtype, ids_dtype, n_ids, loss.max_duals(store.n_classes, settings.solver),
-            bytes_of_bits, self.every, distinct_ids=loss.has_distinct_ids(settings.solver),
-            held_bytes=self._held_bytes(),
-        )  # fmt: skip
-        position = files.recover(shape)
+        position = files.recover((0 if plan.sparse else spec.shape[0], spec.columns))
         files.warnings += self._warnings
         if self.described["average_warning"]:
             files.warnings.append(self.described["average_warning"])
-        storage = self._storage(shape)
-        dense = two_dense_arrays(settings, store.n_rows, shape[1])
-        trainer = Fit(
-            self.data.source(self.blocks, unread=not isinstance(self.workers, Threads)),
-            settings,
+        return build(
+            spec,
+            plan,
+            self.blocks,
             files,
-            new_learner(
-                dataclasses.replace(settings, average=self.plan.average),
-                storage,
-                store.class_counts,
-                workers=self.workers,
-                dual_entries=self.plan.dual_entries,
-                block_rows=int(np.diff(self.blocks.starts).max()),
-                ids_dtype=ids_dtype,
-                bytes_of_bits=bytes_of_bits,
-                pairs=self.costs.pairs(settings, shape[1]),
-                common_dual=self.plan.common_dual,
-                dense_duals=not self.plan.sparse and 0 < dense <= files.held_bytes,
-                data=self.data,
-                folder=self.run.path.absolute(),
-            ),
-            position,
+            self.costs,
+            self.workers,
             self.callbacks,
+            dense_bytes=held_bytes,
+            position=position,
+            run=self.run,
+            data=self.data,
             record={
                 "memory": settings.memory,
                 "block_rows": settings.block_rows,
@@ -197,29 +171,12 @@ class StoreRun:
                 **reading_of(store.meta),
             },
             names=self.raw.feature_names(),
-            costs=self.costs,
             transforms=self.transforms,
             valid_blocks=self._opens("valid"),
             calibration_blocks=self._opens("calibrate"),
             order_warning=self.described["order_warning"],
             bytes_read=lambda: store.bytes_read,
         )
-        if position is not None:
-            trainer.learner.restore(files, position)
-        return trainer
-
-    def _storage(self, shape: tuple[int, int]) -> DenseWeights | SparseWeights:
-        """Make the storage of the weights that the plan has: in memory, in files, or as sparse rows."""
-        plan, run = self.plan, self.run
-        time_unit = float(self.store.n_rows)
-        if plan.sparse:
-            n_columns = self.store.n_classes + self.settings.trained_loss.extra_columns
-            return SparseWeights(
-                weight_rows(self.store, self.settings), shape[1], n_columns, self.dtype, time_unit,
-                run.sparse_weights, plan.pool_bytes, average=plan.average,
-            )  # fmt: skip
-        paths = () if plan.weights_in_memory else (run.weights, run.dirty)
-        return DenseWeights(shape, self.dtype, time_unit, paths, average=plan.average)
 
     def _held_bytes(self) -> int:
         """Return the memory for duals of two passes: what the plan leaves, if there is but one block.

@@ -11,12 +11,10 @@ import numpy as np
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.hold_out import held_out_part
 from streamsvm.errors import Remedy, StoreError
-from streamsvm.losses import get_loss
 from streamsvm.settings.fit import NONE, Settings
 from streamsvm.store import Store, open_stores
 from streamsvm.store.sliced import SlicedStore
 from streamsvm.training.costs import check_multilabel
-from streamsvm.training.sources import ShuffledSource
 from streamsvm.transforms import Transform
 from streamsvm.transforms.store import TransformedStore
 
@@ -91,9 +89,3 @@ class TrainingData:
             weighted=settings.sample_weight != NONE,
             held_out=held_out_part(settings),
         )
-
-    def source(self, blocks: Blocks, *, unread: bool = False) -> ShuffledSource:
-        """Return the source of the blocks; if `unread`, these have only the number of their rows."""
-        settings = self.settings
-        by_group = get_loss(settings.loss).sequences
-        return ShuffledSource(blocks, settings.seed, settings.share_of_C, by_group=by_group, unread=unread)

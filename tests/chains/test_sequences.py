@@ -30,10 +30,11 @@ from streamsvm.kernels.duals import OldDuals
 from streamsvm.kernels.jit import kernel
 from streamsvm.losses import LOSSES
 from streamsvm.losses.base import MOST_SEQUENCES
+from streamsvm.run.dual_log import DualFormat
 from streamsvm.settings.fit import Settings
 from streamsvm.store import StoreWriter
-from streamsvm.training.fit_plan import chain_bytes, plan_fit
-from streamsvm.training.learner import new_buffer
+from streamsvm.training.fit_plan import plan_fit
+from streamsvm.training.spec import DataFacts, specify
 
 SOLVERS = LOSSES["chain"].solvers
 N, D, K = 60, 9, 3
@@ -209,7 +210,7 @@ def test_the_buffer_of_duals_is_no_larger_than_the_duals_that_rows_may_have(stor
     for solver in SOLVERS:
         settings = Settings(**of_solver(solver), passes=2, keep_duals=True)
         with open_store(store) as opened:
-            buffer = plan_fit(opened, settings)[0].dual_entries
+            buffer = plan_fit(opened, specify(settings, opened))[0].dual_entries
         assert 4 <= buffer <= N * LOSSES["chain"].max_duals(K, solver)
 
 
@@ -223,7 +224,15 @@ def test_the_memory_plan_has_room_for_the_sequences_of_a_long_chain(monkeypatch)
     old = OldDuals.create(ids, values, at, at, np.full(n, most, np.int32))
     chain = new_chain(n, k)
     chain.own[:] = labels
-    arguments = (rows, 0, n, 1.0, old, new_buffer(1, n, np.dtype(float), np.dtype(np.uint8)), chain)
+    arguments = (
+        rows,
+        0,
+        n,
+        1.0,
+        old,
+        DualFormat(np.dtype(float), np.dtype(np.uint8)).new_buffer(1, n),
+        chain,
+    )
     for name in ("kept_sequences", "most_sequences"):  # Python cannot call what is inlined
         function = getattr(chain_sequences, name)
         monkeypatch.setattr(chain_sequences, name, kernel(function.py_func))
@@ -234,7 +243,11 @@ def test_the_memory_plan_has_room_for_the_sequences_of_a_long_chain(monkeypatch)
         held = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert 0.4 < held / chain_bytes(Settings(loss="chain", C=1.0), n, k) <= 1
+    assert (
+        0.4
+        < held / specify(Settings(loss="chain", C=1.0), DataFacts(n, 0, np.zeros(k, np.int64))).chain_bytes(n)
+        <= 1
+    )
 
 
 def test_a_damaged_log_of_duals_is_found(tmp_path: Path, store: Path) -> None:

@@ -31,7 +31,7 @@ from streamsvm.kernels.duals import RowDuals
 from streamsvm.run import shared_folder
 from streamsvm.run.append_log import LogEnd
 from streamsvm.run.directory import RunDir
-from streamsvm.run.dual_log import DualFiles, DualLog, DualWriter
+from streamsvm.run.dual_log import DualFiles, DualFormat, DualLog, DualWriter
 from streamsvm.run.files import RunFiles
 from streamsvm.run.shared_folder import sample_file, why_out_of_reach
 
@@ -111,7 +111,7 @@ def test_duals_that_look_like_those_of_other_groups(tmp_path: Path, damaged_firs
     content[LOG_HEADER.size + (0 if damaged_first else len(content) // 2)] = 2  # row 0 becomes 2
     log.path.write_bytes(content)
     found = DualLog(DualFiles(
-        tmp_path / "duals-1.bin", 0, np.dtype("f4"), np.dtype("u1"), 4, 3,
+        tmp_path / "duals-1.bin", 0, DualFormat(np.dtype("f4"), np.dtype("u1"), 0, 4, 3),
         worker_logs=((log.path.name, log.end.length),),
     ))  # fmt: skip
     labels, groups = np.array([0, 1, 2, 3, 0, 1, 2, 3]), np.array([0, 0, 1, 1])

@@ -313,9 +313,9 @@ def warm(folder: Path) -> None:
     # Without an average, as if too large for memory: in files, which a crash may leave in any state.
     choices = fit_plan.choices
 
-    def in_files_first(store: Any, settings: Any, *args: Any, **options: Any) -> list[Any]:
-        plans = choices(store, settings, *args, **options)
-        in_files = [plan for plan in plans if not (plan.weights_in_memory or settings.average)]
+    def in_files_first(store: Any, spec: Any, *args: Any, **options: Any) -> list[Any]:
+        plans = choices(store, spec, *args, **options)
+        in_files = [plan for plan in plans if not (plan.weights_in_memory or spec.settings.average)]
         return [*in_files, *plans, *in_files[-1:]]  # the last one is taken whatever the budget
 
     fit_plan.choices = in_files_first

@@ -24,7 +24,7 @@ from streamsvm.kernels.scratch import Scratch
 from streamsvm.kernels.tally import N_TALLIES
 from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.losses import LOSSES
-from streamsvm.training.learner import new_buffer
+from streamsvm.run.dual_log import DualFormat
 
 F64 = np.dtype(float)
 SLACKS = ("mixed", "ties", "equal", "all at U", "far below 0", "around U", "huge and tiny", "equal scores")
@@ -160,7 +160,7 @@ def visit(loss: str, block: Block, solver: str, *, lists: bool = False) -> np.nd
     old = OldDuals.create(
         ids.astype(dual_id_dtype(k)), block.old[ids], zero, zero.copy(), np.array([len(ids)], np.int32)
     )
-    new = new_buffer(k, 1, F64, dual_id_dtype(k), known.bytes_of_bits(k))
+    new = DualFormat(F64, dual_id_dtype(k), known.bytes_of_bits(k)).new_buffer(k, 1)
     kernels.visit(rows, zero, 0, 1, problem, weights, Duals(old, new), scratch, tally, None, pairs, sets)
     b = np.zeros(k)
     b[new.ids[: new.used[0]]] = new.values[: new.used[0]]

@@ -27,7 +27,7 @@ from streamsvm.kernels.tally import (
 )
 from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.losses import ROW_LOSSES as LOSSES
-from streamsvm.training.learner import new_buffer
+from streamsvm.run.dual_log import DualFormat
 
 F64 = np.dtype(float)
 QUICK = [case for case in DEFAULTS if case[0] in ("ww", "cs", "ovr2")]
@@ -46,7 +46,7 @@ def test_every_loss_has_a_plain_reference() -> None:
 def as_old(duals: DualBuffer | None, n: int, k: int) -> OldDuals:
     """What the next pass reads of a buffer."""
     if duals is None:
-        duals = new_buffer(0, 0, F64, dual_id_dtype(k))
+        duals = DualFormat(F64, dual_id_dtype(k)).new_buffer(0, 0)
     size, visited = duals.used
     ids, values = duals.ids[:size].copy(), duals.values[:size].copy()
     begins, counts = np.zeros(n, np.int64), np.zeros(n, np.int32)
@@ -98,7 +98,8 @@ class Fixture:
 
     def buffer(self, entries: int | None = None) -> DualBuffer:
         entries = self.n * self.k if entries is None else entries
-        return new_buffer(entries, self.n, F64, dual_id_dtype(self.k), self.loss.bytes_of_bits(self.k))
+        duals = DualFormat(F64, dual_id_dtype(self.k), self.loss.bytes_of_bits(self.k))
+        return duals.new_buffer(entries, self.n)
 
 
 @pytest.mark.parametrize("keep", [True, False])

@@ -12,21 +12,20 @@ from streamsvm.base.format import DUALS_MAGIC, LOG_HEADER
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import RunError
 from streamsvm.run.append_log import LogEnd
-from streamsvm.run.dual_log import DualFiles, DualLog, DualWriter
-from streamsvm.training.learner import new_buffer
+from streamsvm.run.dual_log import DualFiles, DualFormat, DualLog, DualWriter
 
 K = 300
 VALUES, IDS = np.dtype(np.float32), dual_id_dtype(K)
 
 
 def open_log(path: Path, end: LogEnd, max_duals: int = K - 1) -> DualLog:
-    return DualLog(DualFiles(path, end.length, VALUES, IDS, K, max_duals))
+    return DualLog(DualFiles(path, end.length, DualFormat(VALUES, IDS, 0, K, max_duals)))
 
 
 def open_of_workers(path: Path, end: LogEnd, max_duals: int = K - 1) -> DualLog:
     """A log, as one that a worker of a cluster wrote."""
     none, logs = path.parent / "none", ((path.name, end.length),)
-    return DualLog(DualFiles(none, 0, VALUES, IDS, K, max_duals, worker_logs=logs))
+    return DualLog(DualFiles(none, 0, DualFormat(VALUES, IDS, 0, K, max_duals), worker_logs=logs))
 
 
 BOTH = pytest.mark.parametrize("opened", [open_log, open_of_workers])
@@ -47,7 +46,7 @@ def write_log(path: Path, blocks: int = 3, n_rows: int = 20) -> tuple[list[np.nd
     """A log with blocks in random order, each in two parts; returns the duals of each block, and its end."""
     rng = np.random.default_rng(0)
     log = DualWriter(path, LogEnd())
-    buffer = new_buffer(n_rows * K, n_rows, VALUES, IDS)
+    buffer = DualFormat(VALUES, IDS).new_buffer(n_rows * K, n_rows)
     duals = [
         (rng.random((n_rows, K)) * (rng.random((n_rows, K)) < 0.02)).astype(VALUES) for _ in range(blocks)
     ]
@@ -83,12 +82,12 @@ def test_bits_of_duals_at_their_bound_come_back(tmp_path: Path) -> None:
     """Some rows have bits and duals, and rows that no part has, have neither."""
     path, rng, n_bytes = tmp_path / "duals-1.bin", np.random.default_rng(1), -(-K // 8)
     free, at_bound = rng.random((2, 20, K)) < [[[0.02]], [[0.5]]]
-    buffer = new_buffer(20 * K, 20, VALUES, IDS, n_bytes)
+    buffer = DualFormat(VALUES, IDS, n_bytes).new_buffer(20 * K, 20)
     fill(buffer, np.arange(5, 20), free.astype(VALUES))
     buffer.bits[:15] = np.packbits(at_bound[5:], axis=1, bitorder="little")
     with DualWriter(path, LogEnd()) as writer:
         writer.append_duals(0, buffer)
-    log = DualLog(DualFiles(path, writer.end.length, VALUES, IDS, K, K - 1, n_bytes))
+    log = DualLog(DualFiles(path, writer.end.length, DualFormat(VALUES, IDS, n_bytes, K, K - 1)))
     np.testing.assert_array_equal(read_block(log, 0)[5:], free[5:])
     old = log.segment(0, 20)
     assert (old.bits_at[:5] == -1).all()
@@ -96,13 +95,15 @@ def test_bits_of_duals_at_their_bound_come_back(tmp_path: Path) -> None:
         bits = np.unpackbits(old.bits[old.bits_at[row] :][:n_bytes], bitorder="little")[:K]
         np.testing.assert_array_equal(bits, at_bound[row])
     with pytest.raises(RunError, match="does not belong to this run"):
-        DualLog(DualFiles(path, writer.end.length, VALUES, IDS, K, K - 1, n_bytes + 8)).segment(0, 20)
+        DualLog(DualFiles(path, writer.end.length, DualFormat(VALUES, IDS, n_bytes + 8, K, K - 1))).segment(
+            0, 20
+        )
 
 
 def test_a_log_that_goes_on_holds_the_duals_of_before(tmp_path: Path) -> None:
     path = tmp_path / "duals-1.bin"
     duals, end = write_log(path)
-    buffer = new_buffer(20 * K, 20, VALUES, IDS)
+    buffer = DualFormat(VALUES, IDS).new_buffer(20 * K, 20)
     fill(buffer, np.arange(20), duals[0])
     with DualWriter(path, end) as log:
         log.append_duals(3, buffer)
@@ -125,7 +126,7 @@ def test_damage_is_found_when_a_block_is_read(tmp_path: Path, opened: Callable[.
 
 def write_part(path: Path, rows: list[int], counts: list[int], ids: list[int], block: int = 0) -> LogEnd:
     """A log of one part with these numbers, sealed."""
-    buffer = new_buffer(len(ids), len(rows), VALUES, IDS)
+    buffer = DualFormat(VALUES, IDS).new_buffer(len(ids), len(rows))
     buffer.rows[:], buffer.counts[:], buffer.ids[:], buffer.values[:] = rows, counts, ids, 0.5
     buffer.used[:] = len(ids), len(rows)
     with DualWriter(path, LogEnd()) as log:
@@ -187,13 +188,15 @@ def write_worker_logs(folder: Path, parts: list[list[tuple[int, np.ndarray, np.n
     """Logs with parts of a block of duals each: (block, rows, their dense duals)."""
     logs = []
     for n, of_worker in enumerate(parts):
-        buffer = new_buffer(20 * K, 20, VALUES, IDS)
+        buffer = DualFormat(VALUES, IDS).new_buffer(20 * K, 20)
         with DualWriter(folder / f"duals-1-{n:032x}.bin", LogEnd()) as log:
             for block, rows, duals in of_worker:
                 fill(buffer, rows, duals)
                 log.append_duals(block, buffer)
         logs.append((log.path.name, log.end.length))
-    return DualLog(DualFiles(folder / "duals-1.bin", 0, VALUES, IDS, K, K - 1, worker_logs=tuple(logs)))
+    return DualLog(
+        DualFiles(folder / "duals-1.bin", 0, DualFormat(VALUES, IDS, 0, K, K - 1), worker_logs=tuple(logs))
+    )
 
 
 def test_workers_divide_rows_or_classes_of_a_block(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from streamsvm.kernels.dual_lists import joined
 from streamsvm.kernels.duals import RowDuals
 from streamsvm.kernels.few_classes import DenseDuals, dense_columns
 from streamsvm.losses import ROW_LOSSES
-from streamsvm.training import inner_passes, store_training
+from streamsvm.training import inner_passes
+from streamsvm.training.spec import Spec
 
 N, D, K = 90, 12, 11
 CASES: list[tuple[str, dict[str, Any]]] = [
@@ -45,7 +46,7 @@ def test_trainings_do_not_differ(
 ) -> None:
     options = {"C": 0.3, "dtype": "float64", "passes": 3, "inner_passes": 0, **of_loss(loss), **options}
     found = [fit(store, out=tmp_path / "dense", **options)]
-    monkeypatch.setattr(store_training, "two_dense_arrays", lambda *given: 0)
+    monkeypatch.setattr(Spec, "dense_bytes", 0)
     found.append(fit(store, out=tmp_path / "lists", **options))
     dense, lists = (load_model(tmp_path / name).coef_ for name in ("dense", "lists"))
     np.testing.assert_allclose(dense, lists, rtol=1e-9, atol=1e-12)
@@ -101,7 +102,7 @@ def test_rows_of_no_weight_do_not_count_as_visits(
         inner_passes, "_number", lambda nnz, *others: counted.append(len(nnz)) or number(nnz, *others)
     )
     if not dense:
-        monkeypatch.setattr(store_training, "two_dense_arrays", lambda *given: 0)
+        monkeypatch.setattr(Spec, "dense_bytes", 0)
     options = {"class_weight": {"0": 0.0, "1": 0.0}, "passes": 2, "C": 0.3}
     fit(store, out=tmp_path / "run", **options)
     with open_store(store) as opened:

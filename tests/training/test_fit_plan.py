@@ -17,6 +17,7 @@ from streamsvm.data.memory_plan import INTERPRETER, SMALL_BLOCK
 from streamsvm.errors import PlanError, RunError
 from streamsvm.settings.fit import Settings
 from streamsvm.training.fit_plan import describe_fit, find_budget, plan_fit
+from streamsvm.training.spec import specify
 
 MB = 2**20
 ARRAY = 200_000 * 128 * 4  # bytes of the weights of `wide`, in whole vectors
@@ -28,6 +29,7 @@ def wide() -> Any:
     n = 400_000
     return SimpleNamespace(
         path="rows", n_rows=n, n_features=200_000, n_classes=120, nnz=200 * n, chunk_nnz=2**18,
+        class_counts=np.ones(120, np.int64),
         dtype=np.dtype("f4"), index_dtype=np.dtype("i4"), shuffled=True, native=True,
         indptr=lambda begin, end: 200 * np.arange(begin, end + 1, dtype=np.int64),
         weighted=False, grouped=False, multilabel=False, n_labels=0, units=None, unlabelled=0,
@@ -47,7 +49,7 @@ def test_weights_come_before_their_average_and_blocks_last(
     wide: Any, monkeypatch: pytest.MonkeyPatch, memory: int, in_memory: tuple[bool, bool]
 ) -> None:
     limit_to(monkeypatch, 2**34)
-    plan, starts = plan_fit(wide, Settings(C=1, memory=memory * MB))
+    plan, starts = plan_fit(wide, specify(Settings(C=1, memory=memory * MB), wide))
     assert (plan.weights_in_memory, plan.average) == in_memory
     assert plan.total <= memory * MB
     assert plan.fixed >= sum(in_memory) * ARRAY
@@ -63,7 +65,7 @@ def test_the_budget_is_limited_by_what_the_process_may_use(
     settings = Settings(C=1, memory=300 * MB)
     limit_to(monkeypatch, 400 * 10**6)
     assert find_budget(settings) == 400 * 10**6 - INTERPRETER
-    plan, _ = plan_fit(wide, settings)
+    plan, _ = plan_fit(wide, specify(settings, wide))
     assert plan.weights_in_memory
     assert plan.average
     assert plan.total + INTERPRETER <= 400 * 10**6
@@ -76,7 +78,7 @@ def test_a_limit_of_the_process_that_is_too_small_is_named(
 ) -> None:
     limit_to(monkeypatch, 40 * MB)
     with pytest.raises(PlanError, match=r"may have 41\.9 MB of memory.* raise the limit of the process"):
-        plan_fit(wide, Settings(C=1))
+        plan_fit(wide, specify(Settings(C=1), wide))
 
 
 @pytest.mark.parametrize("average", [True, False])
@@ -86,11 +88,11 @@ def test_the_advised_memory_holds_the_weights(
     limit_to(monkeypatch, 2**34)
     monkeypatch.setattr("streamsvm.training.fit_plan.block_warning", lambda store, blocks: None)
     settings = Settings(C=1, memory=90 * MB, average=average)
-    described = describe_fit(wide, settings, *plan_fit(wide, settings))
+    described = describe_fit(wide, specify(settings, wide), *plan_fit(wide, specify(settings, wide)))
     assert described["mapped_bytes"] == described["weights_bytes"] == ARRAY
     advised = described["warning"].remedy.options["memory"]
     assert advised > 90 * MB
-    plan, _ = plan_fit(wide, Settings(C=1, memory=advised, average=average))
+    plan, _ = plan_fit(wide, specify(Settings(C=1, memory=advised, average=average), wide))
     assert plan.weights_in_memory
     assert plan.average == average
 
@@ -104,7 +106,7 @@ def test_an_average_without_memory_is_left_out_with_a_warning(
 
     def described(memory: int, *, average: bool = True) -> dict[str, Any]:
         settings = Settings(C=1, memory=memory, average=average)
-        return describe_fit(wide, settings, *plan_fit(wide, settings))
+        return describe_fit(wide, specify(settings, wide), *plan_fit(wide, specify(settings, wide)))
 
     left_out, never_wanted = described(memory * MB), described(memory * MB, average=False)
     warning = left_out.pop("average_warning")

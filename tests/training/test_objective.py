@@ -15,15 +15,15 @@ from small_problem import PARAMETERS, of_loss
 
 from streamsvm import fit, load_model, open_store
 from streamsvm.data.blocks import Blocks
-from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import ROW_LOSSES as REGISTRY
 from streamsvm.run.dual_log import DualFiles, DualLog
 from streamsvm.run.weights import DenseWeights
 from streamsvm.settings.fit import Settings
 from streamsvm.training import passes as trainings
-from streamsvm.training.learner import Learner, new_buffer
+from streamsvm.training.learner import Learner
 from streamsvm.training.objective import Scoring, gap_record, score_blocks
+from streamsvm.training.spec import DataFacts, specify
 
 LOSSES = [(loss.name, margin) for loss in REGISTRY.values() for margin in loss.margins]
 N, D, K, C = 90, 14, 6, 0.4
@@ -36,10 +36,8 @@ def parameters_of(loss: str) -> dict[str, Any]:
 def duals_of(run: Path, loss: str, pass_number: int, block_rows: int) -> np.ndarray:
     """The duals that a run left of a pass, dense."""
     path = run / f"duals-{pass_number}.bin"
-    log = DualLog(DualFiles(
-        path, path.stat().st_size, np.dtype(float), dual_id_dtype(K), K, REGISTRY[loss].max_duals(K),
-        REGISTRY[loss].bytes_of_bits(K),
-    ))  # fmt: skip
+    spec = specify(Settings(**of_loss(loss), dtype="float64"), DataFacts(N, D, np.zeros(K, np.int64)))
+    log = DualLog(DualFiles(path, path.stat().st_size, spec.dual_format()))
     found = np.zeros((N, K))
     for block, begin in enumerate(range(0, N, block_rows)):
         n_rows = min(block_rows, N - begin)
@@ -149,7 +147,7 @@ def test_scoring_equals_numpy_whatever_the_blocks(tmp_path: Path, loss: str, mar
     W, delta = np.random.default_rng(0).normal(size=(2, D, K))
     storage.weights.current[:, :K], storage.weights.average_delta[:, :K] = W, delta
     settings = Settings(**of_loss(loss), margin=margin, dtype="float64", C=C)
-    learner = Learner(settings, storage, new_buffer(0, 0, F64, dual_id_dtype(K)), K)
+    learner = Learner(specify(settings, DataFacts(N, D, np.zeros(K, np.int64))), storage)
     dense, known = X.toarray().astype(float), labels >= 0
 
     def check(scoring: Scoring, W: np.ndarray) -> None:

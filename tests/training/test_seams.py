@@ -26,9 +26,10 @@ from streamsvm.run.directory import RunDir, claimed
 from streamsvm.run.files import RunFiles
 from streamsvm.run.growing_weights import GrowingWeights
 from streamsvm.settings.fit import Interval, OnlineSettings, Settings
-from streamsvm.training.learner import Learner, new_buffer
+from streamsvm.training.learner import Learner
 from streamsvm.training.online import Online, new_position
 from streamsvm.training.sources import StreamSource
+from streamsvm.training.spec import DataFacts, specify
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import TRANSFORMS, Transform, records_of, transforms_from
 from streamsvm.transforms.hashing import Hashing
@@ -76,9 +77,9 @@ def learn(stream: RowStream, out: Path, transforms: Sequence[Transform]) -> None
     with claimed(run, force=False):
         storage = GrowingWeights((0, 0), F64, (run.weights, run.dirty, run.average_delta))
         storage.grow(source.n_features or 0, 0)
-        ids = np.dtype(np.uint8)
-        files = RunFiles(run, F64, ids, 1, 1, 0, Interval("1h"))
-        learner = Learner(settings, storage, new_buffer(0, 0, F64, ids), 0)
+        spec = specify(settings, DataFacts(0, storage.n_features, np.zeros(0, np.int64)))
+        files = RunFiles(run, spec.dual_format(), Interval("1h"))
+        learner = Learner(spec, storage)
         Online(source, asked, settings, files, learner, new_position(None), Callbacks()).run()
 
 

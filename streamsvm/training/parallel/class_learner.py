@@ -17,6 +17,7 @@ import numpy as np
 from streamsvm.base.threads import Threads
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.centre import centre
+from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.dual_lists import by_group, by_row, of_rows
 from streamsvm.kernels.duals import NewDuals, OldDuals, RowDuals
 from streamsvm.kernels.frame import Problem
@@ -27,12 +28,11 @@ from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import sums_of_squares
 from streamsvm.losses.base import Loss
 from streamsvm.model.coefficients import Coefficients
-from streamsvm.settings.fit import Settings
-from streamsvm.training.learner import features_of, new_buffer, problem_of
+from streamsvm.training.learner import features_of, problem_of
 from streamsvm.training.parallel.class_groups import ClassGroups, tournament_rounds
 from streamsvm.training.parallel.split_learner import SplitLearner
-from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.training.sources import TrainingBlock
+from streamsvm.training.spec import Spec
 
 _CENTRED_PARTS = 8  # parts of the features that workers centre
 _NO_BITS = np.zeros((0, 0), np.uint8)
@@ -47,40 +47,29 @@ class ClassSplitLearner(SplitLearner):
 
     Parameters
     ----------
-    settings, storage, n_classes
-        As for `Learner`.
-    groups : ClassGroups
-    workers : Threads
-    dual_entries : int
-        New duals that each worker may hold before they are copied.
+    spec, storage, pairs, workers, dual_entries
+        As for `SplitLearner`; there are no costs of pairs.
     block_rows : int
         Rows of the largest block.
     """
 
     def __init__(
         self,
-        settings: Settings,
+        spec: Spec,
         storage: Any,
-        n_classes: int,
-        groups: ClassGroups,
+        pairs: ClassPairs | None,
         workers: Threads,
         dual_entries: int,
         block_rows: int,
     ) -> None:
-        self._groups = groups
-        dtype, ids = np.dtype(settings.dtype), np.min_scalar_type(groups.n_columns - 1)
-        self.entries = entries = max(dual_entries, groups.n_columns)
-
-        def new_visitor() -> Visitor:
-            buffer = new_buffer(entries, block_rows, dtype, ids)
-            return Visitor(self.loss, settings, groups.n_columns, buffer)
-
-        super().__init__(settings, storage, n_classes, None, workers, new_visitor, ids)
-        self._rounds = tournament_rounds(len(groups.ranges))
+        assert spec.groups is not None
+        self._groups = spec.groups
+        super().__init__(spec, storage, pairs, workers, dual_entries, block_rows)
+        self._rounds = tournament_rounds(len(self._groups.ranges))
 
     def _fit_classes(self) -> None:
         columns = self._groups.n_columns
-        self.problem = problem_of(self._settings, columns)._replace(ranges=self._groups.ranges)
+        self.problem = problem_of(self.spec.settings, columns)._replace(ranges=self._groups.ranges)
         self.scratch = Scratch.create(columns, self.dtype)
 
     def _in_columns(self, rows: Rows) -> Rows:
@@ -185,7 +174,7 @@ class ClassSplitLearner(SplitLearner):
         tally[CLOCK] = self.tally[CLOCK]
         members = np.sort(np.concatenate([duals.members[g] for g in pair]))
         number = block.number * len(self._rounds) + round_
-        order = members[block.permute(len(members), self._settings.seed, block.pass_number, number, 0)]
+        order = members[block.permute(len(members), self.spec.settings.seed, block.pass_number, number, 0)]
         problem = self.problem._replace(ranges=self._groups.ranges[list(pair)])
         weights = self.moved_weights()
         with self._visitors.lent() as visitor:

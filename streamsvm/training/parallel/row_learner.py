@@ -24,11 +24,10 @@ from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.weights import map_array
-from streamsvm.settings.fit import Settings
-from streamsvm.training.learner import features_of, label_sets, new_buffer
+from streamsvm.training.learner import features_of, label_sets
 from streamsvm.training.parallel.split_learner import SplitLearner
-from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.training.sources import TrainingBlock
+from streamsvm.training.spec import Spec
 
 ROUNDS = 2  # rounds of a block, between which the average can begin
 _MAX_SUMS = 8  # largest number of parts of the features that are added up in parallel
@@ -72,39 +71,25 @@ class RowSplitLearner(SplitLearner):
 
     Parameters
     ----------
-    settings, storage, n_classes, pairs
-        As for `Learner`.
-    workers : Threads
+    spec, storage, pairs, workers
+        As for `SplitLearner`.
     dual_entries : int
         New duals that each worker may hold before they are copied.
     block_rows : int
         Rows of the largest block.
-    ids_dtype, bytes_of_bits
-        Type of the duals' ids, and bytes of a row's bits.
     """
 
     def __init__(
         self,
-        settings: Settings,
+        spec: Spec,
         storage: Any,
-        n_classes: int,
         pairs: ClassPairs | None,
         workers: Threads,
         dual_entries: int,
         block_rows: int,
-        ids_dtype: np.dtype,
-        bytes_of_bits: int = 0,
     ) -> None:
-        dtype = np.dtype(settings.dtype)
-        rows_of_part = -(-block_rows // settings.splits)
-        self.entries = entries = max(dual_entries, n_classes) if dual_entries else 0
-        columns = storage.weights.current.shape[1]
-
-        def new_visitor() -> Visitor:
-            buffer = new_buffer(entries, rows_of_part, dtype, ids_dtype, bytes_of_bits)
-            return Visitor(self.loss, settings, columns, buffer, pairs)
-
-        super().__init__(settings, storage, n_classes, pairs, workers, new_visitor, ids_dtype, bytes_of_bits)
+        rows_of_part = -(-block_rows // spec.settings.splits)
+        super().__init__(spec, storage, pairs, workers, dual_entries, rows_of_part)
         self._own: list[list[np.ndarray]] = []  # the weights of each split, and their average
 
     def compile(self, rows: Rows, old: OldDuals) -> None:
@@ -125,10 +110,10 @@ class RowSplitLearner(SplitLearner):
         keep: NewDuals | None,
         next_pause: Callable[[int], int],
     ) -> Iterator[int]:
-        splits = self._settings.splits
+        splits = self.spec.settings.splits
         if not self._own:
             shape, dtype = self.storage.weights.current.shape, self.storage.weights.current.dtype
-            copies = range(1 + self._settings.average)
+            copies = range(1 + self.spec.settings.average)
             self._own = [[map_array(None, shape, dtype) for _ in copies] for _ in range(splits)]
         parts = self._workers.map(functools.partial(self._part, block, rows), range(splits))
         damped = rows._replace(norm2=rows.norm2 * splits)
@@ -154,10 +139,10 @@ class RowSplitLearner(SplitLearner):
                     keep.append_duals(block.number, part.as_buffer())
 
     def _part(self, block: TrainingBlock, rows: Rows, split: int) -> _Part:
-        splits = self._settings.splits
+        splits = self.spec.settings.splits
         begin, end = (rows.n_rows * s // splits for s in (split, split + 1))
         number = block.number * splits + split
-        order = begin + block.permute(end - begin, self._settings.seed, block.pass_number, number, 0)
+        order = begin + block.permute(end - begin, self.spec.settings.seed, block.pass_number, number, 0)
         features = features_of(rows.indices[rows.indptr[begin] : rows.indptr[end]], self.storage.n_features)
         current, *delta = self._own[split]
         average_delta = delta[0] if delta else current[:0]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,9 +9,9 @@ import numpy as np
 from streamsvm.base.threads import Spares, Threads
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
-from streamsvm.settings.fit import Settings
-from streamsvm.training.learner import Learner, label_sets, new_buffer
+from streamsvm.training.learner import Learner, label_sets
 from streamsvm.training.parallel.visitor import Visitor
+from streamsvm.training.spec import Spec
 
 SCORED_PARTS = 16  # parts of a block that are scored; sums are added up in their order, whatever the workers
 
@@ -22,30 +21,36 @@ class SplitLearner(Learner):
 
     Parameters
     ----------
-    settings, storage, n_classes, pairs
+    spec, storage, pairs
         As for `Learner`.
     workers : Threads
-    new_visitor : callable
-        Returns a new `Visitor` for a worker.
+    dual_entries, visited_rows : int
+        New duals, and their rows, that each worker may hold before they are copied.
+
+    Attributes
+    ----------
+    entries : int
+        New duals that each worker has room for; if there are any, those of one row at least.
     """
 
     progressive = False
 
     def __init__(
         self,
-        settings: Settings,
+        spec: Spec,
         storage: Any,
-        n_classes: int,
         pairs: ClassPairs | None,
         workers: Threads,
-        new_visitor: Callable[[], Visitor],
-        ids_dtype: np.dtype,
-        bytes_of_bits: int = 0,
+        dual_entries: int,
+        visited_rows: int,
     ) -> None:
-        no_buffer = new_buffer(0, 0, np.dtype(settings.dtype), ids_dtype, bytes_of_bits)
-        super().__init__(settings, storage, no_buffer, n_classes, pairs)
+        super().__init__(spec, storage, pairs)
+        if spec.groups is not None:  # duals pass from round to round, whoever keeps them after the block
+            self.entries = max(dual_entries, spec.columns)
+        else:
+            self.entries = max(dual_entries, spec.n_classes) if dual_entries else 0
         self._workers = workers
-        self._visitors = Spares(new_visitor)
+        self._visitors = Spares(lambda: Visitor(spec, spec.columns, self.entries, visited_rows, pairs))
 
     def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
         def work(part: int) -> np.ndarray:

@@ -6,14 +6,13 @@ import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
-from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals, RowDuals
+from streamsvm.kernels.duals import Duals, OldDuals, RowDuals
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.label_sets import LabelSets
 from streamsvm.kernels.scratch import Scratch
 from streamsvm.kernels.weights import Weights
-from streamsvm.losses.base import Loss
-from streamsvm.settings.fit import Settings
 from streamsvm.training.inner_passes import InnerPasses
+from streamsvm.training.spec import Spec
 
 
 class Visitor:
@@ -21,27 +20,27 @@ class Visitor:
 
     Parameters
     ----------
-    loss : Loss
-    settings : Settings
+    spec : Spec
     columns : int
-        Columns of the weights.
-    buffer : DualBuffer
+        Columns of the weights that are visited.
+    dual_entries, n_rows : int
+        New duals, and rows that have any, that are held before they are copied.
     pairs : ClassPairs, optional
         Margins and costs of pairs of classes.
     """
 
     def __init__(
         self,
-        loss: Loss,
-        settings: Settings,
+        spec: Spec,
         columns: int,
-        buffer: DualBuffer,
+        dual_entries: int,
+        n_rows: int,
         pairs: ClassPairs | None = None,
     ) -> None:
-        kernels = loss.kernels_of(settings.solver)
+        settings, kernels = spec.settings, spec.loss.kernels_of(spec.settings.solver)
         self._visit, self._revisit = kernels.visit, kernels.revisit
-        self.scratch = Scratch.create(columns, np.dtype(settings.dtype))
-        self._buffer = buffer
+        self.scratch = Scratch.create(columns, spec.dtype)
+        self._buffer = spec.dual_format().new_buffer(dual_entries, n_rows)
         self.pairs = pairs
         self._inner_passes = None
         if settings.inner_passes != 0 and kernels.revisit is not None:

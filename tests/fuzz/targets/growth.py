@@ -18,10 +18,10 @@ from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.run.checkpoint import RunPosition, commit
 from streamsvm.run.directory import RunDir
+from streamsvm.run.dual_log import DualFormat
 from streamsvm.run.files import MemoryDuals
 from streamsvm.run.growing_weights import TIME_UNIT, GrowingWeights
 from streamsvm.run.weight_log import restore
-from streamsvm.training.learner import new_buffer
 
 FEATURES, CLASSES = 8, 1  # of each unit in a step
 MAX_BYTES = 400
@@ -95,10 +95,10 @@ def _visit(visit: tuple[list[int], int, int, float], weights: Weights, tally: np
         np.ones(1),
     )
     scratch = Scratch.create(padded_classes(n_classes, dtype), dtype)
-    buffer = new_buffer(0, 0, dtype, NO_IDS)
+    buffer = DualFormat(dtype, NO_IDS).new_buffer(0, 0)
     get_loss("ww").kernels.visit(
         rows, np.arange(1), 0, 1, Problem(n_classes, 1.0), weights,
-        Duals(MemoryDuals(buffer.values.dtype, buffer.ids.dtype).segment(0, 1), buffer), scratch, tally, None,
+        Duals(MemoryDuals(DualFormat(dtype, NO_IDS)).segment(0, 1), buffer), scratch, tally, None,
         None, None,
     )  # fmt: skip
 

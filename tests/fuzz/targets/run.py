@@ -22,6 +22,7 @@ from streamsvm.info import inspect
 from streamsvm.run.directory import identity
 from streamsvm.store import open_store
 from streamsvm.training.fit_plan import plan_fit
+from streamsvm.training.spec import specify
 
 SEAL, CRC, PLAN, RESUME = 1, 2, 4, 8  # flags: checksums of records, and of logs; a plan that fits
 MAX_BYTES = 12_000
@@ -91,7 +92,7 @@ def seal_commits(files: dict[str, bytes]) -> None:
 def _fitting_plan(settings: dict[str, Any]) -> dict[str, Any] | None:
     """The plan of whatever settings are accepted."""
     with contextlib.suppress(Exception), open_store(small_store()) as store:
-        return dataclasses.asdict(plan_fit(store, Settings(**settings))[0])
+        return dataclasses.asdict(plan_fit(store, specify(Settings(**settings), store))[0])
     return None
 
 

@@ -1,0 +1,226 @@
+"""Specification of a training: its settings, resolved for the data, and what follows from both."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from streamsvm.data import memory_plan
+from streamsvm.data.memory_plan import dual_id_dtype
+from streamsvm.kernels.weights import MOST_FEW, padded_classes
+from streamsvm.losses.base import FILLING, MOST_SEQUENCES, ROUNDS, Loss
+from streamsvm.run.dual_log import DualFormat
+from streamsvm.run.growing_weights import TIME_UNIT
+from streamsvm.run.sparse_weights import SparseWeights
+from streamsvm.settings.fit import AUTO, CLASSES, COSTS, MARGINS, Settings
+from streamsvm.training.parallel.class_groups import ClassGroups, group_classes
+from streamsvm.training.parallel.splits import settle_split
+
+if TYPE_CHECKING:
+    from streamsvm.store import Store
+
+_TYPICAL_ROW_DUALS = 8  # bound, with few exceptions, of the mean number of a row's duals after the first pass
+
+
+class DataFacts(NamedTuple):
+    """What a specification needs to know of data that is not a store: see `Spec`."""
+
+    n_rows: int
+    n_features: int
+    class_counts: np.ndarray
+    multilabel: bool = False
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Spec:
+    """What is trained: the plan, the storage of weights and duals, the learner and tasks are made from it.
+
+    It is picklable. `specify` makes it.
+
+    Attributes
+    ----------
+    settings : Settings
+        With C as a number, if the rows are known beforehand, and a split that is not "auto".
+    n_rows : int
+        Number of rows; 0 if they are visited as they come, and once: then no duals are kept.
+    n_features : int
+        After the transforms.
+    class_counts : ndarray of int64, shape (n_classes,)
+        Rows of each class; only of interest if classes are split.
+    multilabel : bool
+        True if rows may have several labels.
+    """
+
+    settings: Settings
+    n_rows: int
+    n_features: int
+    class_counts: np.ndarray
+    multilabel: bool = False
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.class_counts)
+
+    @property
+    def loss(self) -> Loss:
+        """Loss in the form that is trained."""
+        return self.settings.trained_loss
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Type of the weights and duals."""
+        return np.dtype(self.settings.dtype)
+
+    @property
+    def time_unit(self) -> float:
+        """Unit of the average's time (see `streamsvm.kernels.weights.Weights`)."""
+        return float(self.n_rows or TIME_UNIT)
+
+    def changed(self, **settings: Any) -> Self:
+        """Return the specification with other values of some settings."""
+        return dataclasses.replace(self, settings=dataclasses.replace(self.settings, **settings))
+
+    def grown(self, n_features: int, n_classes: int) -> Self:
+        """Return the specification with other numbers of features and classes."""
+        counts = np.broadcast_to(np.int64(0), n_classes)
+        return dataclasses.replace(self, n_features=n_features, class_counts=counts)
+
+    # -- weights -----------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def groups(self) -> ClassGroups | None:
+        """Groups of the classes, each with its own columns of the weights; None if they are not split."""
+        settings = self.settings
+        if settings.splits == 1 or settings.split != CLASSES:
+            return None
+        return group_classes(self.class_counts, 2 * settings.splits, self.dtype)
+
+    @property
+    def columns(self) -> int:
+        """Number of columns of the weights: one for each class, those of the loss, and padding."""
+        if self.groups is not None:
+            return self.groups.n_columns
+        return padded_classes(max(self.n_classes, 1) + self.loss.extra_columns, self.dtype)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows of the weights, one for each feature and those of the loss, and their columns."""
+        return self.n_features + self.loss.extra_rows(self.n_classes), self.columns
+
+    @property
+    def weights_bytes(self) -> int:
+        """Size of the weights as a matrix; their average takes as much again."""
+        rows, columns = self.shape
+        return rows * columns * self.dtype.itemsize
+
+    @property
+    def sparse_bytes(self) -> int | None:
+        """Size of an index of sparse weights; None with few classes, or a loss that cannot have them."""
+        touches_all = self.loss.extra_columns > 0  # each visit moves the weights of all classes
+        if (
+            self.n_classes < memory_plan.MANY_CLASSES
+            or self.loss.sequences
+            or touches_all
+            or self.settings.splits > 1
+        ):
+            return None
+        return SparseWeights.size(self.n_features, self.columns)
+
+    def pair_bytes(self) -> int:
+        """Return the bytes of margins and costs of pairs of classes, and of the matrix they are made from."""
+        settings, k = self.settings, self.n_classes
+        if settings.costs is None:
+            return 0
+        margins, costs = settings.costs_as != COSTS, settings.costs_as != MARGINS
+        return k * (self.columns * (margins * self.dtype.itemsize + costs * 8) + 8 * k)
+
+    def chain_bytes(self, longest: int) -> int:
+        """Return the bytes of a visit's scratch arrays, at most, for chains of up to `longest` rows."""
+        settings, k = self.settings, self.n_classes
+        # Scores, steps, the best labels before each token; of pairs, transitions and steps; inner products.
+        common = 3 * longest * k + 2 * k**2 + longest**2
+        if settings.solver == "cached":
+            most = MOST_SEQUENCES + 1 + ROUNDS  # their labels, weights and inner products
+            return 8 * (common + most * (longest + most + 8) + (longest + k) * k)
+        if settings.solver in FILLING:  # marginals, ids, old duals, those to go towards; and forward-backward
+            return 8 * (common + 4 * longest * k**2 + 3 * longest * k)
+        # A pass adds a pair to each token.
+        return 8 * (common + 3 * longest * min(k**2, settings.passes))
+
+    # -- duals -------------------------------------------------------------------------------------
+
+    @property
+    def can_have_common_dual(self) -> bool:
+        """True if the loss and the costs allow a common dual (see `streamsvm.losses.common_dual`)."""
+        settings = self.settings
+        plain = settings.costs is None and settings.tree is None and not self.multilabel
+        exact = settings.solver == "newton" and settings.inner_passes in (0, AUTO)
+        return plain and settings.splits == 1 and exact and self.loss.common_dual
+
+    @property
+    def has_common_dual(self) -> bool:
+        """True if there is a common dual whatever the memory."""
+        return self.can_have_common_dual and self.n_classes >= memory_plan.COMMON_DUAL_CLASSES
+
+    @property
+    def max_duals(self) -> int:
+        """Largest number of duals of a row."""
+        return self.loss.max_duals(self.n_classes, self.settings.solver)
+
+    def dual_format(self, *, common_dual: bool = False) -> DualFormat:
+        """Return how duals are stored; their ids are classes, or columns if the classes are split."""
+        if not self.n_rows:
+            return DualFormat(self.dtype, np.dtype(np.uint8))
+        loss, solver = self.loss, self.settings.solver
+        n_ids = self.columns if self.groups is not None else loss.dual_ids(self.n_classes, solver)
+        n_ids += common_dual
+        return DualFormat(
+            self.dtype, dual_id_dtype(n_ids), loss.bytes_of_bits(self.n_classes), n_ids, self.max_duals,
+            loss.has_distinct_ids(solver),
+        )  # fmt: skip
+
+    @property
+    def row_dual_bytes(self) -> int:
+        """Bytes that the duals of a row take: the most, or a mean if the loss has few duals."""
+        most = _TYPICAL_ROW_DUALS if self.loss.duals == "sparse" else self.max_duals
+        return most * self.dual_format().entry_bytes
+
+    @property
+    def least_log_bytes(self) -> int:
+        """Least bytes of two passes' duals if rows have duals of nearly all classes; else 0.
+
+        Of duals that are kept as bits, those that are not at C take more; how many is not known beforehand.
+        """
+        loss, settings = self.loss, self.settings
+        if (loss.duals == "sparse" and settings.solver not in FILLING) or not settings.keep_duals:
+            return 0
+        row = loss.bytes_of_bits(self.n_classes)
+        if loss.duals != "bits":
+            row = self.max_duals * self.dual_format().entry_bytes
+        return 2 * self.n_rows * (row + 8)  # with the row's number and count
+
+    @property
+    def dense_bytes(self) -> int:
+        """Most bytes of two passes' duals if rows have places for all classes; 0 if they may not.
+
+        See `streamsvm.kernels.few_classes`.
+        """
+        if self.columns > MOST_FEW or self.settings.splits > 1 or self.loss.sequences:
+            return 0
+        return 2 * self.n_rows * self.columns * self.dtype.itemsize
+
+
+def specify(settings: Settings, data: Store | DataFacts) -> Spec:
+    """Return the specification of a training of some data, after its transforms.
+
+    Raises
+    ------
+    SettingsError
+        If the data cannot be split as asked for.
+    """
+    counts = data.class_counts
+    settings = settle_split(settings, counts, multilabel=data.multilabel)
+    return Spec(settings, data.n_rows, data.n_features, counts, data.multilabel)
