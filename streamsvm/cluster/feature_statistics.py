@@ -7,14 +7,12 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
-
 from streamsvm.cluster import worker
 from streamsvm.data.rows import kept_rows
 from streamsvm.data.statistics import SpanStatistics, Statistics, join_spans, spans
 from streamsvm.settings.fit import Settings
 from streamsvm.store import Store
-from streamsvm.training.training_data import TrainingData
+from streamsvm.training.training import DataRef
 from streamsvm.transforms import apply
 from streamsvm.transforms.fitting import Gather, Kind, StatisticsRequest, nnz_per_piece, store_pieces
 from streamsvm.transforms.store import TransformedStore
@@ -26,7 +24,7 @@ class _StatisticsJob(NamedTuple):
     Attributes
     ----------
     token : str
-    data : TrainingData
+    data : DataRef
         Without transforms.
     wanted : tuple of StatisticsRequest
     shift : int
@@ -37,7 +35,7 @@ class _StatisticsJob(NamedTuple):
     """
 
     token: str
-    data: TrainingData
+    data: DataRef
     wanted: tuple[StatisticsRequest, ...]
     shift: int
     kind: Kind
@@ -70,8 +68,7 @@ def gather_on_cluster(
         Called with the rows read and all rows.
     """
     assert isinstance(store, TransformedStore)
-    no_blocks = np.zeros(1, np.int64)
-    data = TrainingData(tuple(paths), store.inner.fingerprint, settings, (), 0, no_blocks, None)
+    data = DataRef(tuple(paths), store.inner.fingerprint, settings)
 
     def gather(wanted: Sequence[StatisticsRequest], kind: Kind) -> list[Statistics]:
         from streamsvm.cluster.client import Cluster

@@ -32,7 +32,7 @@ from streamsvm.training.parallel.class_learner import DualList
 from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.training.sources import ShuffledSource
 from streamsvm.training.spec import Spec
-from streamsvm.training.training_data import TrainingData
+from streamsvm.training.training import Training
 
 _T = TypeVar("_T")
 
@@ -46,11 +46,11 @@ _BLOCKS_IN_MEMORY = 2  # of a worker
 class _BlockReader:
     """Reader of a run's blocks, which keeps the last ones and reads the next one of the pass ahead."""
 
-    def __init__(self, data: TrainingData) -> None:
+    def __init__(self, training: Training) -> None:
         forget_peak()
-        self._store = data.open()
-        self._blocks = data.blocks(self._store)
-        self._source = ShuffledSource.of(self._blocks, data.settings)
+        self._store = training.data.open()
+        self._blocks = training.blocks(self._store)
+        self._source = ShuffledSource.of(self._blocks, training.spec.settings)
         self._pool = ThreadPoolExecutor(1, "streamsvm-read")
         self._rows: collections.OrderedDict[tuple[int, int], Future[Rows]] = collections.OrderedDict()
         self._order: tuple[int, list[int]] = (0, [])
@@ -129,14 +129,14 @@ class Job(NamedTuple):
     token: str  # names the run
     attempt: str  # names the training in the command: one that goes on from a commit writes other logs
     folder: Path  # the run directory
-    data: TrainingData
-    spec: Spec
+    training: Training
+    spec: Spec  # of the learner: with an average if there is memory for it
     entries: int  # room for new duals
     pairs: ClassPairs | None
 
     def reader(self) -> _BlockReader:
         """Return this process's reader of the run, opened when it is first needed."""
-        return worker.open_once(self.token, lambda: _BlockReader(self.data))
+        return worker.open_once(self.token, lambda: _BlockReader(self.training))
 
     def rows(self, round_: Round) -> Rows:
         """Read the rows of a block."""

@@ -30,7 +30,7 @@ from streamsvm.run.append_log import LogEnd
 from streamsvm.run.dual_log import DualFiles
 from streamsvm.training.learner import Learner
 from streamsvm.training.sources import TrainingBlock
-from streamsvm.training.training_data import TrainingData
+from streamsvm.training.training import Training
 
 # Tasks after which weights are committed, if that was not done before: the scheduler keeps all that their
 # futures depend on, to run it again.
@@ -58,11 +58,11 @@ class OnCluster(Learner):
     _old_duals: DualFiles
     entries: int  # room for new duals
 
-    def use(self, cluster: Cluster, data: TrainingData, folder: Path) -> Self:
+    def use(self, cluster: Cluster, training: Training, folder: Path) -> Self:
         """Let the workers of a cluster do the work."""
         self._cluster, self._counted = cluster, dict(_ZERO_COUNTS)
         self._job_facts = Job(
-            cluster.token, uuid.uuid4().hex, folder, data, self.spec, self.entries, self.pairs
+            cluster.token, uuid.uuid4().hex, folder, training, self.spec, self.entries, self.pairs
         )  # fmt: skip
         return self
 

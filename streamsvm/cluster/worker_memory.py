@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamsvm.data.memory_plan import Plan
 from streamsvm.kernels.sum_rows import mark
-from streamsvm.training.spec import Spec
+from streamsvm.training.training import Training
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
@@ -19,7 +18,7 @@ _PAIR_COPIES, _FURTHER_COPIES, _BLOCK_COPIES = 5, 3, 3
 _COUNTED_NONZEROS = 1 << 22  # whose features are counted; for more, the count is a bound
 
 
-def worker_bytes(store: Store, spec: Spec, plan: Plan, starts: np.ndarray) -> dict[str, int | None]:
+def worker_bytes(store: Store, training: Training) -> dict[str, int | None]:
     """Estimate the memory of a worker, without the program itself. By rows, this reads rows of one block.
 
     By classes, a worker has the two groups of a split before and after a task, the task's copy of them, and
@@ -28,17 +27,13 @@ def worker_bytes(store: Store, spec: Spec, plan: Plan, starts: np.ndarray) -> di
     features of its rows and their changes; and the sum of these. All splits of a worker share two blocks: one
     to learn from and the next one. Costs of pairs of classes are held once for the run and once by each task.
 
-    Parameters
-    ----------
-    starts : ndarray of int64
-        The first row of each block, and the number of rows.
-
     Returns
     -------
     dict
         ``worker_bytes``, for a worker with one split, and ``worker_split_bytes``, for each further split;
         both None for a run of one split.
     """
+    spec, plan, starts = training.spec, training.plan, training.starts
     if spec.settings.splits == 1:
         return {"worker_bytes": None, "worker_split_bytes": None}
     splits, itemsize, shape = spec.settings.splits, spec.dtype.itemsize, spec.shape

@@ -26,7 +26,7 @@ from streamsvm.training.trainer import Callbacks
 
 if TYPE_CHECKING:
     from streamsvm.cluster.client import Cluster
-    from streamsvm.training.training_data import TrainingData
+    from streamsvm.training.training import Training
 
 
 def build(
@@ -41,7 +41,7 @@ def build(
     dense_bytes: int,
     position: RunPosition | None = None,
     run: RunDir | None = None,
-    data: TrainingData | None = None,
+    training: Training | None = None,
     **of_fit: Any,
 ) -> Fit:
     """Return the trainer of several passes, at a position.
@@ -63,8 +63,8 @@ def build(
         Position of the last commit.
     run : RunDir, optional
         Place of weights that are not in memory, and of what workers of a cluster write.
-    data : TrainingData, optional
-        Description of the data, for the workers of a cluster.
+    training : Training, optional
+        The training as a value, for the workers of a cluster.
     **of_fit
         Further parameters of `Fit`.
     """
@@ -79,7 +79,7 @@ def build(
         block_rows=int(np.diff(blocks.starts).max()),
         dense_duals=not placement.sparse and 0 < spec.dense_bytes <= dense_bytes,
         run=run,
-        data=data,
+        training=training,
     )
     source = ShuffledSource.of(blocks, settings, unread=not is_local)
     trainer = Fit(source, settings, files, learner, position, callbacks, costs=costs, **of_fit)
@@ -110,7 +110,7 @@ def new_learner(
     block_rows: int,
     dense_duals: bool = False,
     run: RunDir | None = None,
-    data: TrainingData | None = None,
+    training: Training | None = None,
 ) -> Learner:
     """Make the learner of a training: of one thread, or of several workers if it is split."""
     entries, pairs = placement.dual_entries, costs.pairs(spec.settings, spec.columns)
@@ -127,6 +127,6 @@ def new_learner(
     from streamsvm.cluster.learners import ClusterClassLearner, ClusterRowLearner
 
     assert run is not None
-    assert data is not None
+    assert training is not None
     learner = ClusterRowLearner(*of_split) if spec.groups is None else ClusterClassLearner(*of_split)
-    return learner.use(workers, data, run.path.absolute())
+    return learner.use(workers, training, run.path.absolute())

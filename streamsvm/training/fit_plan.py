@@ -30,9 +30,10 @@ from streamsvm.run.weight_log import append_buffer_bytes
 from streamsvm.run.weights import LARGEST_FILE
 from streamsvm.settings.fit import ROWS, Settings
 from streamsvm.store import Store
-from streamsvm.store.sliced import SlicedStore, choose_slice_rows
+from streamsvm.store.sliced import choose_slice_rows
 from streamsvm.training.parallel.splits import why_split
 from streamsvm.training.spec import Spec
+from streamsvm.training.training import Training
 
 _DIRTY_BYTES = 16  # size of a feature's dirty bits
 
@@ -93,24 +94,24 @@ def plan_fit(store: Store, spec: Spec, *, cluster: bool = False) -> tuple[Plan, 
         ) from None
 
 
-def in_slices(store: Store, spec: Spec, *, cluster: bool = False) -> Store:
-    """Return the store to train on: in random slices if it is not shuffled and has several blocks.
+def find_slice_rows(store: Store, spec: Spec, *, cluster: bool = False) -> int:
+    """Return the rows of the random slices in which to read a store that is not shuffled; 0 without slices.
 
-    It keeps its own order if its labels are spread evenly and slices would be shorter than chunks.
+    A single block needs none. A store keeps its own order if its labels are spread evenly and slices would
+    be shorter than chunks.
     """
     settings = spec.settings
     if store.shuffled or store.grouped or settings.slice_rows == 0:
-        return store
-    _, starts = plan_fit(store, spec, cluster=cluster)
-    n_blocks = len(starts) - 1
+        return 0
+    n_blocks = len(plan_fit(store, spec, cluster=cluster)[1]) - 1
     if n_blocks < 2:
-        return store
-    slice_rows = settings.slice_rows
-    if slice_rows is None:
-        slice_rows = choose_slice_rows(store, store.n_rows // n_blocks)
-        if slice_rows < store.chunk_rows and block_warning(store, n_blocks) is None:
-            return store  # labels are even as they are, and each slice would decode a whole chunk
-    return SlicedStore(store, slice_rows, settings.seed)
+        return 0
+    if settings.slice_rows is not None:
+        return settings.slice_rows
+    slice_rows = choose_slice_rows(store, store.n_rows // n_blocks)
+    if slice_rows < store.chunk_rows and block_warning(store, n_blocks) is None:
+        return 0  # labels are even as they are, and each slice would decode a whole chunk
+    return slice_rows
 
 
 def choices(store: Store, spec: Spec, budget: int, *, cluster: bool = False) -> list[Plan]:
@@ -215,8 +216,9 @@ def _plan(
     )
 
 
-def describe_fit(store: Store, spec: Spec, plan: Plan, starts: np.ndarray) -> dict[str, Any]:
+def describe_fit(store: Store, training: Training) -> dict[str, Any]:
     """Return the description of a plan that `streamsvm.plan` returns and a fit reports."""
+    spec, plan, n_blocks = training.spec, training.plan, len(training.starts) - 1
     settings, size = spec.settings, (1 + plan.average) * spec.weights_bytes
     in_files = 0 if plan.weights_in_memory else size
     return {
@@ -226,8 +228,8 @@ def describe_fit(store: Store, spec: Spec, plan: Plan, starts: np.ndarray) -> di
         "classes": store.n_classes,
         "nnz": store.nnz,
         "unlabelled_rows": store.unlabelled,
-        "slice_rows": store.slice_rows if isinstance(store, SlicedStore) else 0,
-        "blocks": len(starts) - 1,
+        "slice_rows": training.data.slice_rows,
+        "blocks": n_blocks,
         "budget": plan.memory,
         "planned_bytes": plan.total,
         "weights_bytes": size,
@@ -243,7 +245,7 @@ def describe_fit(store: Store, spec: Spec, plan: Plan, starts: np.ndarray) -> di
         "split_reason": None
         if settings.splits == 1
         else why_split(settings, spec.class_counts, multilabel=spec.multilabel),
-        "order_warning": block_warning(store, len(starts) - 1),
+        "order_warning": block_warning(store, n_blocks),
         **dataclasses.asdict(settings),
     }
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,10 +26,9 @@ from streamsvm.model.transform_files import save_transforms, saved_records
 from streamsvm.run.directory import RunDir, check_place, claimed
 from streamsvm.settings.fit import BALANCED, NONE, Interval, Settings
 from streamsvm.store import Store
-from streamsvm.store.sliced import SlicedStore
 from streamsvm.training.auto_c import choose_c
-from streamsvm.training.costs import read_training_costs
-from streamsvm.training.fit_plan import check_dense_duals, describe_fit, in_slices, plan_fit
+from streamsvm.training.costs import TrainingCosts, read_training_costs
+from streamsvm.training.fit_plan import check_dense_duals, describe_fit, find_slice_rows, plan_fit
 from streamsvm.training.held_out import HELD_OUT, check_held_out
 from streamsvm.training.parallel.splits import find_workers
 from streamsvm.training.resume import resume_run
@@ -37,7 +36,7 @@ from streamsvm.training.same_run import check_same
 from streamsvm.training.spec import specify
 from streamsvm.training.store_training import StoreRun
 from streamsvm.training.trainer import Callbacks
-from streamsvm.training.training_data import open_to_train
+from streamsvm.training.training import DataRef, Training, open_to_train
 from streamsvm.transforms import Transform, parse_transforms
 from streamsvm.transforms.defaults import with_transform
 from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_store
@@ -75,45 +74,35 @@ def fit_store(
     paths = as_paths(path) or []
     with contextlib.ExitStack() as stack:
         raw = stack.enter_context(open_to_train(paths, settings))
-        settings = with_transform(settings, raw.meta.get("encoding"))
         if cluster is not None:
             from streamsvm.cluster.client import check_splits
             from streamsvm.cluster.local_workers import running_cluster
 
             check_splits(settings.splits)
             cluster, workers = stack.enter_context(running_cluster(cluster, workers, settings.splits))
-        if fitted is None:
-            asked = parse_transforms(settings.transform)
-            [fitted] = fit_to_store(
-                paths, raw, asked, settings, callbacks, workers, cluster, [settings.hold_out]
-            )
-        transforms = fitted.transforms
-        store: Store = TransformedStore(raw, transforms)
-        costs = read_training_costs(settings, store.classes, class_counts(store, settings), given)
-        settings, chosen = choose_c(store, fitted.transforms, settings)
-        spec = specify(settings, store)
-        settings, on_cluster = spec.settings, cluster is not None
-        store = in_slices(store, spec, cluster=on_cluster)
-        plan, starts = plan_fit(store, spec, cluster=on_cluster)
+        prepared = _prepare(
+            paths, raw, settings, given, callbacks, workers, cluster, fitted, on_cluster=cluster is not None
+        )
+        training, store, costs, fitted, chosen = prepared
+        spec, settings = training.spec, training.spec.settings
         record = {
             "version": format.RUN_VERSION,
             "settings": dataclasses.asdict(settings),
             "store": {
-                "path": [absolute(each) for each in paths],
-                "slice_rows": store.slice_rows if isinstance(store, SlicedStore) else 0,
-                "fingerprint": raw.fingerprint,
+                "path": list(training.data.paths),
+                "slice_rows": training.data.slice_rows,
+                "fingerprint": training.data.fingerprint,
                 "n_features": store.n_features,
                 "n_classes": store.n_classes,
             },
-            "plan": dataclasses.asdict(plan),
+            "plan": dataclasses.asdict(training.plan),
             "C_auto": chosen or tuned,
             **fitted.record,
-            "transforms": saved_records(transforms),
+            "transforms": saved_records(fitted.transforms),
             "error_weights": costs.record(),
             **reading_of(store.meta),
             **{
-                f"{name}_fingerprint": check_held_out(name, raw, transforms, settings, plan, fitted.record)
-                for name in HELD_OUT
+                f"{name}_fingerprint": check_held_out(name, raw, training, fitted.record) for name in HELD_OUT
             },
         }
         if resume and run.settings.exists():
@@ -125,13 +114,13 @@ def fit_store(
             assert isinstance(result, FitResult)
             return result
         with find_workers(settings, workers, cluster) as found:
-            trained = StoreRun(run, raw, transforms, store, record, costs, starts, every, callbacks, found)
+            trained = StoreRun(run, training, raw, store, record, costs, every, callbacks, found)
             with claimed(run, force=force, by_tune=tuned):
                 free = durable.free_bytes(run.path)
                 check_dense_duals(spec, free, f"the disk of {run.path}")
                 check_room(run.path, spec.n_features, spec.n_classes, spec.dtype.itemsize)
                 costs.save(run.costs)
-                save_transforms(run.path, transforms)
+                save_transforms(run.path, fitted.transforms)
                 durable.sync_tree(run.path)
                 run.write_settings(record)
                 return trained.train()
@@ -149,20 +138,66 @@ def plan_store(
 
     `workers` threads read the statistics of transforms, on a cluster too.
     """
-    with open_to_train(as_paths(path) or [], settings) as raw:
-        settings = with_transform(settings, raw.meta.get("encoding"))
+    paths = as_paths(path) or []
+    with open_to_train(paths, settings) as raw:
+        prepared = _prepare(paths, raw, settings, given, Callbacks(), workers, None, None, on_cluster=cluster)
+        training, store = prepared.training, prepared.store
+        return {
+            **describe_fit(store, training),
+            **worker_bytes(store, training),
+            "C_auto": prepared.chosen,
+        }
+
+
+class _Prepared(NamedTuple):
+    """What a fit trains, with what it opened and read to find that out.
+
+    Attributes
+    ----------
+    training : Training
+    store : Store
+        The rows to train on.
+    costs : TrainingCosts
+    fitted : FittedTransforms
+    chosen : bool
+        True if C was chosen from the data.
+    """
+
+    training: Training
+    store: Store
+    costs: TrainingCosts
+    fitted: FittedTransforms
+    chosen: bool
+
+
+def _prepare(
+    paths: Sequence[str | os.PathLike[str]],
+    raw: Store,
+    settings: Settings,
+    given: Mapping[str, Any],
+    callbacks: Callbacks,
+    workers: int | None,
+    cluster: str | os.PathLike[str] | None,
+    fitted: FittedTransforms | None,
+    *,
+    on_cluster: bool,
+) -> _Prepared:
+    """Resolve settings for the opened store `raw`, fit its transforms, and plan the memory."""
+    settings = with_transform(settings, raw.meta.get("encoding"))
+    if fitted is None:
         asked = parse_transforms(settings.transform)
-        [fitted] = fit_to_store(
-            as_paths(path) or [], raw, asked, settings, Callbacks(), workers, None, [settings.hold_out]
-        )
-        store: Store = TransformedStore(raw, fitted.transforms)
-        read_training_costs(settings, store.classes, store.class_counts, given)
-        settings, chosen = choose_c(store, fitted.transforms, settings)
-        spec = specify(settings, store)
-        store = in_slices(store, spec, cluster=cluster)
-        plan, starts = plan_fit(store, spec, cluster=cluster)
-        described = describe_fit(store, spec, plan, starts)
-        return {**described, **worker_bytes(store, spec, plan, starts), "C_auto": chosen}
+        [fitted] = fit_to_store(paths, raw, asked, settings, callbacks, workers, cluster, [settings.hold_out])
+    store = TransformedStore(raw, fitted.transforms)
+    costs = read_training_costs(settings, store.classes, class_counts(store, settings), given)
+    settings, chosen = choose_c(store, fitted.transforms, settings)
+    spec = specify(settings, store)
+    slice_rows = find_slice_rows(store, spec, cluster=on_cluster)
+    where = tuple(absolute(each) for each in paths)
+    data = DataRef(where, raw.fingerprint, spec.settings, tuple(fitted.transforms), slice_rows)
+    view = data.view(raw)
+    plan, starts = plan_fit(view, spec, cluster=on_cluster)
+    training = Training(data, spec, plan, starts, costs.row_factors(settings))
+    return _Prepared(training, view, costs, fitted, chosen)
 
 
 def class_counts(store: Store, settings: Settings) -> np.ndarray:

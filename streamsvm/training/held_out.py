@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from streamsvm.data.blocks import Blocks
-from streamsvm.data.memory_plan import Plan
 from streamsvm.data.value_kinds import SAMPLE_VALUES, trained_values, warn_of_difference
 from streamsvm.errors import Option, Remedy, RunError, SettingsError, StoreError
 from streamsvm.settings.fit import CLASSES, Settings
 from streamsvm.store import Store, open_validation_store
 from streamsvm.store.blocks_to_score import blocks_to_score
 from streamsvm.training.fit_plan import check_has_groups
-from streamsvm.transforms import Transform
+from streamsvm.training.training import Training
 from streamsvm.transforms.fitting import first_rows
 from streamsvm.transforms.store import TransformedStore
 
@@ -26,21 +25,20 @@ HELD_OUT = {"valid": "validation", "calibrate": "hold-out"}  # settings that nam
 def check_held_out(
     name: str,
     raw: Store,
-    transforms: Sequence[Transform],
-    settings: Settings,
-    plan: Plan,
+    training: Training,
     record: Mapping[str, Any],
 ) -> str | None:
     """Check a held-out store before the training begins, and return its fingerprint; None without a store.
 
     `record` is the record of the training data that `fit_transforms` returns.
     """
+    settings, transforms = training.spec.settings, training.data.transforms
     path = getattr(settings, name)
     if path is None:
         return None
     with open_held_out(path, settings) as held_out:
         check_has_groups(settings, has_groups=held_out.grouped, where=str(path))
-        blocks = held_out_blocks(held_out, raw, transforms, settings, plan)
+        blocks = held_out_blocks(held_out, raw, training)
         blocks.match.warn()
         sample = first_rows(held_out, 0, held_out.n_rows, SAMPLE_VALUES)
         warn_of_difference([sample.data], trained_values(record, transforms), str(held_out.path))
@@ -95,9 +93,7 @@ def other_held_out(name: str, settings: Settings) -> RunError:
 def held_out_blocks(
     held_out: Store,
     raw: Store,
-    transforms: Sequence[Transform],
-    settings: Settings,
-    plan: Plan,
+    training: Training,
     held_bytes: int = 0,
 ) -> Blocks:
     """Return the blocks of a held-out store, transformed like the training rows from the store `raw`.
@@ -105,15 +101,16 @@ def held_out_blocks(
     Their memory is the part of the plan that weights, duals and blocks in memory do not use; `held_bytes` of
     it are for the duals of a single block.
     """
+    plan = training.plan
     kept = plan.largest_block if plan.largest_block <= plan.block_bytes else 0
     return blocks_to_score(
         held_out,
         classes=raw.classes,
         n_features=raw.n_features,
         index_base=raw.index_base,
-        dtype=np.dtype(settings.dtype),
+        dtype=training.spec.dtype,
         memory=plan.memory - (plan.fixed - plan.decode_bytes) - plan.dual_bytes - kept - held_bytes,
         feature_names=raw.feature_names(),
         model="the training data",
-        transformed=lambda matched: TransformedStore(matched, transforms),
+        transformed=lambda matched: TransformedStore(matched, training.data.transforms),
     )

@@ -17,7 +17,6 @@ from streamsvm.model.transform_files import load_transforms
 from streamsvm.run.directory import RunDir, locked
 from streamsvm.settings.fit import Interval, Settings
 from streamsvm.store import Store
-from streamsvm.store.sliced import SlicedStore
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.fit_plan import choices
 from streamsvm.training.fit_stream import resume_stream
@@ -27,9 +26,8 @@ from streamsvm.training.sources import Stream
 from streamsvm.training.spec import specify
 from streamsvm.training.store_training import StoreRun
 from streamsvm.training.trainer import Callbacks
-from streamsvm.training.training_data import open_to_train
+from streamsvm.training.training import DataRef, Training, open_to_train
 from streamsvm.transforms import Transform
-from streamsvm.transforms.store import TransformedStore
 
 
 def resume_run(
@@ -97,12 +95,11 @@ def _resume_store(
                 "fingerprint differs)",
                 remedy=Remedy("bring the old store back, or fit again"),
             )
-        transforms = _transforms_of(run, record, raw)
-        opened: Store = TransformedStore(raw, transforms)
-        if record["store"]["slice_rows"]:
-            opened = SlicedStore(opened, record["store"]["slice_rows"], settings.seed)
-        plan = Plan(**record["plan"])
-        if plan not in choices(opened, specify(settings, opened), plan.memory, cluster=True):
+        transforms = tuple(_transforms_of(run, record, raw))
+        data = DataRef(tuple(paths), raw.fingerprint, settings, transforms, record["store"]["slice_rows"])
+        opened, plan = data.view(raw), Plan(**record["plan"])
+        spec = specify(settings, opened)
+        if plan not in choices(opened, spec, plan.memory, cluster=True):
             raise RunError(
                 f"{run.settings} holds another memory plan than this program makes",
                 remedy=Remedy("use the version of streamsvm that made it, or fit again"),
@@ -120,20 +117,22 @@ def _resume_store(
         if tol is not None:
             changes |= {"tol": tol, "gap": "pass"}
         changes |= {name: absolute(new) for name, new in held_out.items() if new is not None}
-        settings = dataclasses.replace(settings, **changes)
+        spec = spec.changed(**changes)
+        settings = spec.settings
+        costs = TrainingCosts.load(record["error_weights"], run.costs, opened.classes)
+        data = dataclasses.replace(data, settings=settings)
+        training = Training(data, spec, plan, cut_blocks(opened, plan), costs.row_factors(settings))
         for name, new in held_out.items():
             if getattr(settings, name) is not None:
                 _check_exists(getattr(settings, name), name)
-            fingerprint = check_held_out(name, raw, transforms, settings, plan, record)
+            fingerprint = check_held_out(name, raw, training, record)
             if new is None and fingerprint != record.get(f"{name}_fingerprint"):
                 raise other_held_out(name, settings)
             record[f"{name}_fingerprint"] = fingerprint
         record["settings"] = dataclasses.asdict(settings)
         record["store"]["path"] = paths
-        starts = cut_blocks(opened, plan)
-        costs = TrainingCosts.load(record["error_weights"], run.costs, opened.classes)
         with find_workers(settings, workers, cluster) as found:
-            resumed = StoreRun(run, raw, transforms, opened, record, costs, starts, every, callbacks, found)
+            resumed = StoreRun(run, training, raw, opened, record, costs, every, callbacks, found)
             trainer = resumed.trainer()
             run.write_settings(record)  # only now: a refusal changes nothing
             return resumed.train(trainer)

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from streamsvm.base.threads import Threads, WorkersLost
 from streamsvm.cluster import worker
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
-from streamsvm.data.memory_plan import Plan
 from streamsvm.errors import ClusterError, Interrupted, Remedy
 from streamsvm.model.results import FitResult
 from streamsvm.model.schema import reading_of
 from streamsvm.run.directory import RunDir
 from streamsvm.run.files import RunFiles
 from streamsvm.run.shared_folder import sample_file, why_out_of_reach
-from streamsvm.settings.fit import Interval, Settings
+from streamsvm.settings.fit import Interval
 from streamsvm.store import Store
 from streamsvm.training.build import build
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.fit_plan import describe_fit
 from streamsvm.training.held_out import held_out_blocks, open_held_out, other_held_out
 from streamsvm.training.passes import Fit
-from streamsvm.training.spec import specify
 from streamsvm.training.trainer import Callbacks
-from streamsvm.training.training_data import TrainingData
-from streamsvm.transforms import Transform
+from streamsvm.training.training import Training
 from streamsvm.transforms.fitting import DATA_ENTRIES
 
 if TYPE_CHECKING:
@@ -41,45 +36,34 @@ _MAX_LOSSES = 4  # losses of workers, one after the other without a commit betwe
 class StoreRun:
     """Run on a store, from its record to its trainer.
 
-    `raw` is the store on the disk, and `store` has the rows to train on, after `transforms`.
+    `raw` is the store on the disk, and `store` has the rows to train on: what `training` opens.
     """
 
     def __init__(
         self,
         run: RunDir,
+        training: Training,
         raw: Store,
-        transforms: Sequence[Transform],
         store: Store,
         record: dict[str, Any],
         costs: TrainingCosts,
-        starts: np.ndarray,
         every: Interval,
         callbacks: Callbacks,
         workers: Threads | Cluster,
     ) -> None:
         self.run = run
+        self.training = training
         self.raw = raw
-        self.transforms = transforms
         self.store = store
         self.record = record
-        self.spec = specify(Settings.from_record(record["settings"]), store)
-        self.settings = self.spec.settings
-        self.plan = Plan(**record["plan"])
+        self.settings = training.spec.settings
+        self.plan = training.plan
+        self.costs = costs
+        self.every = every
         self.callbacks = callbacks
         self.workers = workers
-        self.costs = costs
-        self.data = TrainingData(
-            tuple(record["store"]["path"]),
-            raw.fingerprint,
-            self.settings,
-            tuple(transforms),
-            record["store"]["slice_rows"],
-            starts,
-            costs.row_factors(self.settings),
-        )
-        self.blocks = self.data.blocks(store)
-        self.every = every
-        self.described = describe_fit(store, self.spec, self.plan, starts)
+        self.blocks = training.blocks(store)
+        self.described = describe_fit(store, training)
         self._warnings: list[str] = []
         self._check_workers()
 
@@ -87,7 +71,7 @@ class StoreRun:
         """Raise `ClusterError` unless the workers read the store and write to the run directory."""
         if isinstance(self.workers, Threads):
             return
-        self._warnings = self.workers.check(self.data)
+        self._warnings = self.workers.check(self.training.data)
         folder = self.run.path.absolute()
         with sample_file(folder if folder.exists() else folder.parent) as sample:
             for address, problem in self.workers.on_each(why_out_of_reach, sample).items():
@@ -136,7 +120,7 @@ class StoreRun:
 
     def trainer(self) -> Fit:
         """Return the trainer, at the position of the last commit."""
-        spec, plan, settings, store = self.spec, self.plan, self.settings, self.store
+        spec, plan, settings, store = self.training.spec, self.plan, self.settings, self.store
         self.callbacks.report({**self.described, "C_auto": self.record["C_auto"]})
         held_bytes = self._held_bytes()
         duals = spec.dual_format(common_dual=plan.common_dual)
@@ -157,7 +141,7 @@ class StoreRun:
             dense_bytes=held_bytes,
             position=position,
             run=self.run,
-            data=self.data,
+            training=self.training,
             record={
                 "memory": settings.memory,
                 "block_rows": settings.block_rows,
@@ -171,7 +155,7 @@ class StoreRun:
                 **reading_of(store.meta),
             },
             names=self.raw.feature_names(),
-            transforms=self.transforms,
+            transforms=self.training.data.transforms,
             valid_blocks=self._opens("valid"),
             calibration_blocks=self._opens("calibrate"),
             order_warning=self.described["order_warning"],
@@ -201,6 +185,6 @@ class StoreRun:
                 if store.fingerprint != self.record[f"{name}_fingerprint"]:
                     raise other_held_out(name, self.settings)
                 held = self._held_bytes()
-                yield held_out_blocks(store, self.raw, self.transforms, self.settings, self.plan, held)
+                yield held_out_blocks(store, self.raw, self.training, held)
 
         return None if path is None else opened

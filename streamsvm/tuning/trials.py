@@ -23,7 +23,7 @@ from streamsvm.training.costs import read_training_costs
 from streamsvm.training.fit_store import class_counts, fit_store, fit_to_store
 from streamsvm.training.held_out import open_held_out
 from streamsvm.training.trainer import Callbacks
-from streamsvm.training.training_data import open_to_train
+from streamsvm.training.training import open_to_train
 from streamsvm.transforms import parse_transforms
 from streamsvm.transforms.defaults import with_transform
 from streamsvm.transforms.fitting import FittedTransforms

@@ -224,15 +224,8 @@ def test_the_memory_plan_has_room_for_the_sequences_of_a_long_chain(monkeypatch)
     old = OldDuals.create(ids, values, at, at, np.full(n, most, np.int32))
     chain = new_chain(n, k)
     chain.own[:] = labels
-    arguments = (
-        rows,
-        0,
-        n,
-        1.0,
-        old,
-        DualFormat(np.dtype(float), np.dtype(np.uint8)).new_buffer(1, n),
-        chain,
-    )
+    new = DualFormat(np.dtype(float), np.dtype(np.uint8)).new_buffer(1, n)
+    arguments = (rows, 0, n, 1.0, old, new, chain)
     for name in ("kept_sequences", "most_sequences"):  # Python cannot call what is inlined
         function = getattr(chain_sequences, name)
         monkeypatch.setattr(chain_sequences, name, kernel(function.py_func))

@@ -449,10 +449,10 @@ def test_workers_see_another_store_or_none(store: Path, tmp_path: Path) -> None:
     for seen, problem in ((other, "fingerprint"), (none, none)):
 
         def change(seen: str = seen) -> None:
-            from streamsvm.training import training_data
+            from streamsvm.training import training
 
-            opened = training_data.open_stores
-            training_data.open_stores = lambda paths, **given: opened([seen], **given)
+            opened = training.open_stores
+            training.open_stores = lambda paths, **given: opened([seen], **given)
 
         with start(2) as cluster:
             _on_one_worker(cluster, change)

@@ -18,6 +18,7 @@ from streamsvm.errors import PlanError, RunError
 from streamsvm.settings.fit import Settings
 from streamsvm.training.fit_plan import describe_fit, find_budget, plan_fit
 from streamsvm.training.spec import specify
+from streamsvm.training.training import DataRef, Training
 
 MB = 2**20
 ARRAY = 200_000 * 128 * 4  # bytes of the weights of `wide`, in whole vectors
@@ -35,6 +36,12 @@ def wide() -> Any:
         weighted=False, grouped=False, multilabel=False, n_labels=0, units=None, unlabelled=0,
         held_bytes=0, extra_nnz_bytes=0,
     )  # fmt: skip
+
+
+def described_fit(wide: Any, settings: Settings) -> dict[str, Any]:
+    spec = specify(settings, wide)
+    data = DataRef(("rows",), "", settings)
+    return describe_fit(wide, Training(data, spec, *plan_fit(wide, spec), None))
 
 
 def limit_to(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
@@ -88,7 +95,7 @@ def test_the_advised_memory_holds_the_weights(
     limit_to(monkeypatch, 2**34)
     monkeypatch.setattr("streamsvm.training.fit_plan.block_warning", lambda store, blocks: None)
     settings = Settings(C=1, memory=90 * MB, average=average)
-    described = describe_fit(wide, specify(settings, wide), *plan_fit(wide, specify(settings, wide)))
+    described = described_fit(wide, settings)
     assert described["mapped_bytes"] == described["weights_bytes"] == ARRAY
     advised = described["warning"].remedy.options["memory"]
     assert advised > 90 * MB
@@ -106,7 +113,7 @@ def test_an_average_without_memory_is_left_out_with_a_warning(
 
     def described(memory: int, *, average: bool = True) -> dict[str, Any]:
         settings = Settings(C=1, memory=memory, average=average)
-        return describe_fit(wide, specify(settings, wide), *plan_fit(wide, specify(settings, wide)))
+        return described_fit(wide, settings)
 
     left_out, never_wanted = described(memory * MB), described(memory * MB, average=False)
     warning = left_out.pop("average_warning")

@@ -1,4 +1,4 @@
-"""Picklable description of the training data of a run, with which other processes read the same blocks."""
+"""A training as a value, with which other processes open the same blocks."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import numpy as np
 
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.hold_out import held_out_part
+from streamsvm.data.memory_plan import Plan
 from streamsvm.errors import Remedy, StoreError
 from streamsvm.settings.fit import NONE, Settings
 from streamsvm.store import Store, open_stores
 from streamsvm.store.sliced import SlicedStore
 from streamsvm.training.costs import check_multilabel
+from streamsvm.training.spec import Spec
 from streamsvm.transforms import Transform
 from streamsvm.transforms.store import TransformedStore
 
@@ -35,31 +37,26 @@ def open_to_train(paths: Sequence[str | os.PathLike[str]], settings: Settings) -
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainingData:
-    """Description of a run's blocks: the store, and how its rows are transformed, weighted and cut.
+class DataRef:
+    """Picklable reference to the data of a run: the stores, and how their rows are transformed and sliced.
 
     Attributes
     ----------
     paths : tuple of str
     fingerprint : str
-        Content fingerprint of the store.
+        Content fingerprint of the stores.
     settings : Settings
+        They say which columns and layers of the stores are read.
     transforms : tuple of Transform
     slice_rows : int
-        Rows of a slice, if the blocks are made of slices; else 0.
-    starts : ndarray of int64
-        The first row of each block, and the number of rows.
-    class_weights : ndarray of float64, shape (k,), or None
-        Factor of the cost of a row of each class.
+        Rows of a slice, if rows are read in random slices; else 0.
     """
 
     paths: tuple[str, ...]
     fingerprint: str
     settings: Settings
-    transforms: tuple[Transform, ...]
-    slice_rows: int
-    starts: np.ndarray
-    class_weights: np.ndarray | None
+    transforms: tuple[Transform, ...] = ()
+    slice_rows: int = 0
 
     def open(self) -> Store:
         """Open the store, with transforms and slices; raises `StoreError` if its content is another."""
@@ -72,18 +69,44 @@ class TrainingData:
                 f"{self.fingerprint[:12]}",
                 remedy=Remedy("let all machines read the same store"),
             )
+        return self.view(raw)
+
+    def view(self, raw: Store) -> Store:
+        """Return the rows to train on of the opened stores."""
         store: Store = TransformedStore(raw, self.transforms)
         if self.slice_rows:
             store = SlicedStore(store, self.slice_rows, self.settings.seed)
         return store
 
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Training:
+    """What a run trains, as a value: any process opens the same blocks with it.
+
+    Attributes
+    ----------
+    data : DataRef
+    spec : Spec
+    plan : Plan
+    starts : ndarray of int64
+        The first row of each block, and the number of rows.
+    class_weights : ndarray of float64, shape (k,), or None
+        Factor of the cost of a row of each class.
+    """
+
+    data: DataRef
+    spec: Spec
+    plan: Plan
+    starts: np.ndarray
+    class_weights: np.ndarray | None
+
     def blocks(self, store: Store) -> Blocks:
-        """Return the blocks of the opened store."""
-        settings = self.settings
+        """Return the blocks of the opened data."""
+        settings = self.spec.settings
         return Blocks(
             store,
             self.starts,
-            np.dtype(settings.dtype),
+            self.spec.dtype,
             cost=settings.C,
             class_weights=self.class_weights,
             weighted=settings.sample_weight != NONE,
