@@ -17,7 +17,8 @@ from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.directory import RunDir, claimed
 from streamsvm.run.files import RunFiles
 from streamsvm.run.growing_weights import GrowingWeights
-from streamsvm.settings.fit import LOSS_SETTINGS, Interval, OnlineSettings, Settings
+from streamsvm.settings.fit import Interval
+from streamsvm.settings.online import OnlineSettings
 from streamsvm.training.learner import Learner, new_buffer
 from streamsvm.training.online import Online, new_position
 from streamsvm.training.sources import Stream, StreamSource
@@ -83,7 +84,7 @@ def _stream_trainer(
 ) -> tuple[Online, bool]:
     """Return the trainer of a stream at its last commit, and True if there is a commit."""
     callbacks.report({"event": "plan", **dataclasses.asdict(online_settings), **stream.record()})
-    settings = _one_pass(online_settings)
+    settings = online_settings.one_pass()
     dtype = np.dtype(settings.dtype)
     source = StreamSource(stream, dtype, online_settings.C, _transforms(online_settings))
     files = RunFiles(run, dtype, _NO_IDS, 1, 1, 0, every)
@@ -101,12 +102,6 @@ def _stream_trainer(
         storage.grow(source.n_features, len(state.classes))
     learner = Learner(settings, storage, new_buffer(0, 0, dtype, _NO_IDS), len(state.classes))
     return Online(source, online_settings, settings, files, learner, position, callbacks), has_commit
-
-
-def _one_pass(online_settings: OnlineSettings) -> Settings:
-    """Return the settings of a single pass that keeps no duals."""
-    shared = {name: getattr(online_settings, name) for name in ("C", "loss", *LOSS_SETTINGS, "dtype")}
-    return Settings(passes=1, keep_duals=False, inner_passes=0, gap="none", **shared)
 
 
 def _transforms(online_settings: OnlineSettings) -> list[Transform]:

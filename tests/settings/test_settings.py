@@ -17,7 +17,8 @@ from streamsvm_converters import TextSource, convert, read_rows
 from streamsvm import evaluate, fit, online, predict
 from streamsvm.base.text import check_classes, format_size, parse_size, printable
 from streamsvm.errors import SettingsError
-from streamsvm.settings.fit import OnlineSettings, Settings
+from streamsvm.settings.fit import Settings
+from streamsvm.settings.online import OnlineSettings
 
 
 @pytest.fixture
