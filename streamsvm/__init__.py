@@ -6,9 +6,8 @@
     print(evaluate("run", "test.zarr").accuracy)
     labels = load_model("run").predict(X)
 
-Everything is loaded on first use, so importing the package is fast. Type checkers read `__init__.pyi`, which
-`python tests/make_stubs.py` writes.
-"""
+Everything is loaded on first use, so importing the package is fast.
+"""  # Type checkers read `__init__.pyi`, which `python tests/make_stubs.py` writes
 
 from __future__ import annotations
 

@@ -110,12 +110,11 @@ class Setting:
         """Type of an argument, as Python writes it."""
         if self.given:
             return "Any"
-        fixed = () if callable(self.choices) else self.choices or self.words
-        types = (
-            [f"Literal[{', '.join(map(_quoted, fixed))}]"] if fixed and self.kind is not os.PathLike else []
-        )
-        if not (fixed and self.choices):
-            types = ["str | Path" if self.kind is os.PathLike else self.kind.__name__, *types]
+        types = ["str | Path" if self.kind is os.PathLike else self.kind.__name__]
+        if self.choices is not None and not callable(self.choices):
+            types = [f"Literal[{', '.join(map(_quoted, self.choices))}]"]
+        elif self.kind is not os.PathLike:
+            types += [f"Literal[{_quoted(word)}]" for word in self.words]
         types += ["str"] * self.size + ["Sequence[str]"] * self.listed
         types += ["Mapping[str, float]"] * bool(self.mapping) + ["None"] * (self.default is None)
         return " | ".join(types)

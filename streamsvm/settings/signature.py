@@ -45,10 +45,10 @@ def takes(settings: Mapping[str, Setting], *, after: str) -> Callable[[Function]
         @functools.wraps(function)
         def call(*args: Any, **given: Any) -> Any:
             for name in given.keys() - {each.name for each in parameters}:
-                place = function.__qualname__.removesuffix(".__init__")
+                called = function.__qualname__.removesuffix(".__init__")
                 if name in declared(Settings):
-                    raise SettingsError(f"{name} does not apply to {place}", setting=name)
-                raise TypeError(f"{place}() got an unexpected keyword argument {name!r}")
+                    raise SettingsError(f"{name} does not apply to {called}", setting=name)
+                raise TypeError(f"{called}() got an unexpected keyword argument {name!r}")
             return function(*args, **given)
 
         call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]

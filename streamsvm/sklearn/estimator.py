@@ -132,10 +132,8 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         random_state: Any = 0,
         **settings: Any,
     ) -> None:
-        self.loss = loss
-        for name, each in _SETTINGS.items():
-            if name != "loss":
-                setattr(self, name, settings.get(name, each.default))
+        defaults = {name: each.default for name, each in _SETTINGS.items()}
+        self.__dict__.update(defaults | settings, loss=loss)
         self.fit_intercept = fit_intercept
         self.intercept_scaling = intercept_scaling
         self.class_weight = class_weight
