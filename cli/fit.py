@@ -13,12 +13,13 @@ from streamsvm_cli.options import Cluster, Every, Force, Json, Quiet, Workers, w
 from streamsvm_cli.wording import count, fraction, size_of_data, wrong_usage
 
 from streamsvm.base.text import format_size
+from streamsvm.settings.field import declared
 from streamsvm.settings.fit import Settings
 
 _SLOW_READING_FRACTION = 0.5  # of the time
 
 
-@with_settings(Settings)
+@with_settings(declared(Settings))
 def fit(
     data: Annotated[
         list[Path],

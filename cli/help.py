@@ -11,28 +11,30 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-# Names of parameters by the heading they stand under, in the order of the help; all others stand under the
-# last one.
+from streamsvm.settings.field import declared
+from streamsvm.settings.fit import Settings
+from streamsvm.settings.online import OnlineSettings
+
+# Headings in the order of the help, and the names of parameters under each beside settings, which name their
+# heading themselves. All others stand under the last one.
 _GROUPS: dict[str, tuple[str, ...]] = {
     "Run": ("out", "into", "key", "resume_or_start", "force", "checkpoint_every", "dry_run"),
-    "Model": ("loss", "C", "margin", "smooth", "top", "average", "transform", "hash_bits"),
-    "Training": ("passes", "passes_each", "tol", "gap", "valid", "hold_out", "folds", "calibrate"),
-    "Weights and costs": ("class_weight", "sample_weight", "weights", "costs", "costs_as", "tree"),
-    "Labels": ("label", "labels", "multilabel", "groups", "like", "classes", "unseen_label",
-               "labels_as"),
-    "Features": ("layer", "raw", "join", "index_base", "n_features", "drop", "categorical",
-                 "missing"),
+    "Model": (),
+    "Training": ("passes_each", "folds"),
+    "Weights and costs": ("weights",),
+    "Labels": ("labels", "multilabel", "groups", "like", "classes", "unseen_label", "labels_as"),
+    "Features": ("index_base", "n_features", "drop", "categorical", "missing"),
     "Text columns": ("text", "analyzer", "ngrams", "bits"),
     "What is predicted": ("top_k", "threshold", "n_labels", "scores", "proba"),
     "Rows": ("shuffle", "on_error", "format"),
     "Store": ("codec", "chunk_nnz"),
-    "Computing": ("memory", "threads", "dtype", "seed"),
-    "Several cores": ("split", "splits", "workers", "cluster"),
-    "Fine tuning": ("first_C", "C_path", "inner_passes", "solver", "temperature", "solver_tol", "keep_duals",
-                    "block_rows", "slice_rows"),
+    "Computing": ("threads",),
+    "Several cores": ("workers", "cluster"),
+    "Fine tuning": (),
     "Other options": (),
-}  # fmt: skip
-_GROUP_OF = {name: heading for heading, names in _GROUPS.items() for name in names}
+}
+_GROUP_OF = {name: each.group for name, each in (declared(Settings) | declared(OnlineSettings)).items()}
+_GROUP_OF |= {name: heading for heading, names in _GROUPS.items() for name in names}
 _MAX_UNGROUPED = 9  # options that need no groups
 # What Typer calls types, in its versions, at the end of the name of a parameter.
 _TYPE_NAMES = (

@@ -25,10 +25,13 @@ from streamsvm_cli.options import (
 from streamsvm_cli.wording import count, fraction, wrong_usage
 
 from streamsvm.base.text import format_size
-from streamsvm.settings.fit import OnlineSettings
+from streamsvm.settings.field import declared
+from streamsvm.settings.online import OnlineSettings
+
+_SETTINGS = declared(OnlineSettings)
 
 
-@with_settings(OnlineSettings, seed=None)
+@with_settings({**_SETTINGS, "seed": dataclasses.replace(_SETTINGS["seed"], default=None)})
 def online(
     inputs: Inputs,
     out: Annotated[Path, typer.Option("--out", "-o", help="Run directory to create.")],

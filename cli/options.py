@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -14,8 +13,8 @@ from streamsvm_cli.wording import wrong_usage
 
 from streamsvm.base.text import parse_size
 from streamsvm.errors import SettingsError
-from streamsvm.settings.field import Setting, setting_of
-from streamsvm.settings.fit import OnlineSettings, Settings
+from streamsvm.settings.field import Setting, declared
+from streamsvm.settings.fit import Settings
 
 _MAX_CHOICES_WIDTH = 45  # characters of a list of choices beside an option
 
@@ -106,29 +105,18 @@ Layer = Annotated[str | None, typer.Option(help="Layer of AnnData to score inste
 Raw = Annotated[bool, typer.Option("--raw", help="Score raw.X of AnnData.")]
 
 
-def with_settings(
-    settings: type[Settings] | type[OnlineSettings], *, without: Collection[str] = (), **changed: Any
-) -> Callable[[Command], Command]:
-    """Give a command an option for each setting; they arrive in its ``**settings``.
-
-    Settings named in `without` have none. `changed` gives other defaults, such as None if the command must
-    know that a setting was left out.
-    """
+def with_settings(settings: Mapping[str, Setting]) -> Callable[[Command], Command]:
+    """Give a command an option for each setting that it has no parameter for, in its ``**settings``."""
 
     def decorate(command: Command) -> Command:
         own = inspect.signature(command, eval_str=True)
         parameters = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
-        taken = {each.name for each in parameters} | set(without)
-        generated = [
-            _parameter(field, changed.get(field.name, field.default))
-            for field in dataclasses.fields(settings)
-            if field.name not in taken
-        ]
+        taken = {each.name for each in parameters}
+        generated = [_parameter(name, each) for name, each in settings.items() if name not in taken]
         first = [each for each in parameters if each.kind is not each.KEYWORD_ONLY]
         last = [each for each in parameters if each.kind is each.KEYWORD_ONLY]
-        fields = settings.__dataclass_fields__
-        own_settings = [each for each in last if each.name in fields]
-        others = [each for each in last if each.name not in fields]
+        own_settings = [each for each in last if each.name in declared(Settings)]
+        others = [each for each in last if each not in own_settings]
         ordered = [
             each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
             for each in (*first, *own_settings, *generated, *others)
@@ -139,21 +127,21 @@ def with_settings(
     return decorate
 
 
-def _parameter(field: dataclasses.Field[Any], default: Any) -> inspect.Parameter:
-    setting = setting_of(field)
-    name = field.name if field.name == "C" else field.name.replace("_", "-")
-    names = [f"--{name}/--no-{name}"] if setting.kind is bool else [f"--{name}"]
+def _parameter(name: str, setting: Setting) -> inspect.Parameter:
+    default, values = setting.default, setting.values
+    option = name.replace("_", "-")
+    names = [f"--{option}/--no-{option}"] if setting.kind is bool else [f"--{option}"]
     facts: dict[str, Any] = {"help": setting.help}
-    if setting.choices is not None and setting.titles is not None:
-        pairs = zip(setting.choices(), setting.titles(), strict=True)
+    if values is not None and setting.titles is not None:
+        pairs = zip(values, setting.titles(), strict=True)
         facts["help"] += " " + "; ".join(f"{choice}: {title}" for choice, title in pairs) + "."
     kind: Any = setting.kind
-    if setting.choices is not None:
-        kind = Literal[tuple(setting.choices())]  # type: ignore[misc]
+    if values is not None:
+        kind = Literal[tuple(values)]  # type: ignore[misc]
         if setting.titles is not None:
             facts["metavar"] = "NAME"
-        elif len("|".join(setting.choices())) > _MAX_CHOICES_WIDTH:
-            facts |= {"metavar": "NAME", "help": f"{setting.help} One of: {', '.join(setting.choices())}."}
+        elif len("|".join(values)) > _MAX_CHOICES_WIDTH:
+            facts |= {"metavar": "NAME", "help": f"{setting.help} One of: {', '.join(values)}."}
     elif setting.size:
         facts |= {"parser": _size, "metavar": "SIZE"}
         default = f"{default // 2**30}G"
@@ -168,9 +156,7 @@ def _parameter(field: dataclasses.Field[Any], default: Any) -> inspect.Parameter
     if default is None:
         kind = kind | None
     annotation = Annotated[kind, typer.Option(*names, **facts)]
-    return inspect.Parameter(
-        field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-    )
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _number_or_word(setting: Setting) -> Callable[[str], Any]:

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from streamsvm_cli import fit, online
 from streamsvm_cli.console import Console, stop_on_signals
-from streamsvm_cli.options import Cluster, Every, Json, Quiet, Workers
+from streamsvm_cli.options import Cluster, Every, Json, Quiet, Workers, with_settings
+
+from streamsvm.settings.field import changes_of
+from streamsvm.settings.fit import Settings
 
 
+@with_settings(changes_of(Settings))
 def resume(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")],
-    passes: Annotated[int | None, typer.Option(min=1, help="New total number of passes.")] = None,
-    tol: Annotated[float | None, typer.Option(help="New relative duality gap to stop at.")] = None,
+    *,
     store: Annotated[
         list[Path] | None,
         typer.Option(help="Where the store is now, if it was moved; once for each of several."),
-    ] = None,
-    valid: Annotated[
-        Path | None, typer.Option(help="Where the validation store is now, or another one.")
-    ] = None,
-    calibrate: Annotated[
-        Path | None,
-        typer.Option(help="Hold-out store to fit the temperature of the model's probabilities to."),
     ] = None,
     workers: Workers = None,
     cluster: Cluster = None,
     checkpoint_every: Every = "60s",
     quiet: Quiet = False,
     json: Json = False,
+    **settings: Any,
 ) -> None:
     """Continue an interrupted run, or extend a finished one.
 
@@ -47,9 +44,9 @@ def resume(
     report = (online.OnlineReporter if streams else fit.FitReporter)(console)
     with stop_on_signals() as stop:
         result = streamsvm.resume(
-            run, passes=passes, tol=tol, store=store, valid=valid, calibrate=calibrate, workers=workers,
-            cluster=cluster, open_stream=TextSource.from_record, checkpoint_every=checkpoint_every,
-            report=report, progress=console.progress, stop=stop,
+            run, **settings, store=store, workers=workers, cluster=cluster,
+            open_stream=TextSource.from_record, checkpoint_every=checkpoint_every, report=report,
+            progress=console.progress, stop=stop,
         )  # fmt: skip
     if streams:
         if result.checkpoints == 0 and result.status == "done":

@@ -12,12 +12,13 @@ from streamsvm_cli.fit import finish
 from streamsvm_cli.options import Cluster, Every, Force, Json, Quiet, Workers, with_settings
 from streamsvm_cli.wording import count
 
-from streamsvm.settings.fit import TUNED_SETTINGS, Settings
+from streamsvm.settings.field import declared
+from streamsvm.settings.fit import Settings
 
 _BAR_WIDTH = 24  # characters of the longest bar
 
 
-@with_settings(Settings, without=TUNED_SETTINGS)
+@with_settings({name: each for name, each in declared(Settings).items() if not each.searched})
 def tune(
     data: Annotated[
         list[Path],

@@ -7,32 +7,12 @@
     labels = load_model("run").predict(X)
 
 Everything is loaded on first use, so importing the package is fast.
-"""
+"""  # Type checkers read `__init__.pyi`, which `python tests/make_stubs.py` writes
 
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from streamsvm_converters.convert import convert
-
-    from streamsvm import plot
-    from streamsvm.api import FitResult, OnlineResult, fit, online
-    from streamsvm.api_runs import plan, resume
-    from streamsvm.data.rows import Rows
-    from streamsvm.exporting import Exported, export_model
-    from streamsvm.model.model import Model, load_model
-    from streamsvm.model.results import TuneResult
-    from streamsvm.prediction.calibration import Calibration, calibrate
-    from streamsvm.prediction.label_metrics import Evaluation
-    from streamsvm.prediction.label_set_metrics import LabelSetEvaluation
-    from streamsvm.prediction.metrics import evaluate
-    from streamsvm.prediction.predictions import Predictions, predict
-    from streamsvm.reporting.page import report
-    from streamsvm.settings.fit import OnlineSettings, Settings
-    from streamsvm.store import Store, open_store
-    from streamsvm.tuning.tune import tune
+from typing import Any
 
 __version__ = "0.1.0"
 
@@ -40,11 +20,11 @@ _MODULES = {
     "Calibration": "streamsvm.prediction.calibration",
     "Evaluation": "streamsvm.prediction.label_metrics",
     "Exported": "streamsvm.exporting",
-    "FitResult": "streamsvm.api",
+    "FitResult": "streamsvm.model.results",
     "LabelSetEvaluation": "streamsvm.prediction.label_set_metrics",
     "Model": "streamsvm.model.model",
-    "OnlineResult": "streamsvm.api",
-    "OnlineSettings": "streamsvm.settings.fit",
+    "OnlineResult": "streamsvm.model.results",
+    "OnlineSettings": "streamsvm.settings.online",
     "Predictions": "streamsvm.prediction.predictions",
     "Rows": "streamsvm.data.rows",
     "Settings": "streamsvm.settings.fit",
@@ -58,41 +38,13 @@ _MODULES = {
     "load_model": "streamsvm.model.model",
     "online": "streamsvm.api",
     "open_store": "streamsvm.store",
-    "plan": "streamsvm.api_runs",
+    "plan": "streamsvm.api",
     "predict": "streamsvm.prediction.predictions",
     "report": "streamsvm.reporting.page",
-    "resume": "streamsvm.api_runs",
+    "resume": "streamsvm.api",
     "tune": "streamsvm.tuning.tune",
 }
-__all__ = [
-    "Calibration",
-    "Evaluation",
-    "Exported",
-    "FitResult",
-    "LabelSetEvaluation",
-    "Model",
-    "OnlineResult",
-    "OnlineSettings",
-    "Predictions",
-    "Rows",
-    "Settings",
-    "Store",
-    "TuneResult",
-    "calibrate",
-    "convert",
-    "evaluate",
-    "export_model",
-    "fit",
-    "load_model",
-    "online",
-    "open_store",
-    "plan",
-    "plot",
-    "predict",
-    "report",
-    "resume",
-    "tune",
-]
+__all__ = sorted([*_MODULES, "plot"])
 
 
 def __getattr__(name: str) -> Any:

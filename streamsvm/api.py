@@ -1,12 +1,11 @@
-"""Functions that train: `fit` and `online`, with all options that `Settings` defines."""
+"""Functions that train: `fit`, `plan`, `resume` and `online`, with the options that settings declare."""
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from streamsvm.base.progress import Progress, Report, shown
 from streamsvm.base.text import as_paths
@@ -14,71 +13,25 @@ from streamsvm.data.arrays import check_is_matrix, label_column
 from streamsvm.errors import Interrupted, Option, Remedy, SettingsError
 from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult, OnlineResult
-from streamsvm.settings.field import GIVEN
-from streamsvm.settings.fit import Interval, OnlineSettings, Settings
+from streamsvm.settings.field import GIVEN, MATRIX, changes_of, declared
+from streamsvm.settings.fit import Interval, Settings
+from streamsvm.settings.online import OnlineSettings
+from streamsvm.settings.signature import takes
 from streamsvm.training import fit_arrays, fit_store, fit_stream
+from streamsvm.training.resume import resume_run
 from streamsvm.training.sources import Stream
 from streamsvm.training.trainer import Callbacks
 
-TABLES = ("costs", "tree", "sample_weight")  # settings for which arrays may be given
-_NO_RUN = Remedy("leave it out: `Model.save` keeps the model, and a run that resumes needs a store")
-# Parameters of `fit` that a matrix does not take, and what to do instead. Those of sizes and checkpoints are
-# taken, and change nothing.
-_STORE_ONLY = {
-    "out": _NO_RUN,
-    "resume_or_start": _NO_RUN,
-    "force": _NO_RUN,
-    "valid": Remedy("give hold_out, or call streamsvm.evaluate on its model"),
-    "calibrate": Remedy("call streamsvm.calibrate on its model"),
-    "join": Remedy("concatenate before"),
-    "cluster": Remedy("write it to a file and convert that: a cluster reads stores"),
-}
-
-__all__ = ["FitResult", "OnlineResult", "fit", "online"]
+__all__ = ["FitResult", "OnlineResult", "fit", "online", "plan", "resume"]
 
 
+@takes(declared(Settings), after="out")
 def fit(
     data: Any,
     y: Any = None,
     *,
     groups: Any = None,
     out: str | os.PathLike[str] | None = None,
-    passes: int = 3,
-    C: float | Literal["auto"] = "auto",
-    first_C: float | Literal["auto"] = "auto",
-    C_path: str | None = None,
-    loss: str = "ww",
-    margin: float | None = None,
-    solver: str | None = None,
-    smooth: float | None = None,
-    top: int | None = None,
-    temperature: float | None = None,
-    solver_tol: float | None = None,
-    dtype: Literal["float32", "float64"] = "float32",
-    seed: int = 0,
-    memory: int | str = 2**31,
-    tol: float | None = None,
-    inner_passes: int | Literal["auto"] = "auto",
-    average: bool = True,
-    gap: Literal["pass", "end", "none"] | None = None,
-    valid: str | Path | None = None,
-    hold_out: str | None = None,
-    calibrate: str | Path | None = None,
-    class_weight: str | Path | Mapping[str, float] | None = None,
-    sample_weight: Any = None,
-    costs: Any = None,
-    costs_as: Literal["margins", "costs", "both"] | None = None,
-    tree: Any = None,
-    transform: str | Sequence[str] | None = None,
-    label: str | None = None,
-    layer: str | None = None,
-    raw: bool = False,
-    join: Literal["inner", "outer"] = "inner",
-    keep_duals: bool | None = None,
-    block_rows: int | None = None,
-    slice_rows: int | None = None,
-    split: Literal["auto", "classes", "rows"] = "auto",
-    splits: int = 1,
     workers: int | None = None,
     cluster: str | os.PathLike[str] | None = None,
     checkpoint_every: str | float = "60s",
@@ -87,6 +40,7 @@ def fit(
     report: Report | None = None,
     progress: bool | Progress | None = None,
     stop: Callable[[], bool] | None = None,
+    **settings: Any,
 ) -> FitResult | Model:
     """Train a linear multi-class SVM by exact dual block-coordinate descent (Wang & Scott 2021, Algorithm 1).
 
@@ -99,9 +53,8 @@ def fit(
     data : path, list of paths, or matrix of shape (n, n_features)
         A store made by convert, or AnnData, or several of them, whose features are found by name; or a
         matrix in memory, as `Model.predict` takes it; columns of text of a DataFrame become features as
-        `convert` makes them of a table, one for each value. `out`, `valid`, `calibrate`, `join`, `force`,
-        `resume_or_start` and `cluster` do not apply to a matrix; `memory`, `block_rows`, `slice_rows` and
-        `checkpoint_every` change nothing.
+        `convert` makes them of a table, one for each value. What is for a store alone is refused for a
+        matrix; `memory`, `block_rows`, `slice_rows` and `checkpoint_every` change nothing.
     y : array_like, shape (n,), or str, optional
         Labels of a matrix; a store has its own. Or, for AnnData, what `label` is. For several labels a row: a
         list with a list of labels for each row; or an indicator matrix (array, sparse or DataFrame) of zeros
@@ -112,116 +65,8 @@ def fit(
         a column of ``obs``. A store has its own.
     out : path, optional
         Run directory to create; needed for a store. A matrix has none: `Model.save` saves its model.
-    passes : int
-        Maximum number of passes over the data.
-    C : float or "auto"
-        Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the
-        rows.
-    first_C : float or "auto"
-        C of the first pass: it is doubled in each pass until it is C, and the duals grow with it, which
-        is often faster to a tolerance if C is large. auto: with a tolerance, what auto would be for C,
-        but enough to reach C by half of the passes; otherwise C. At most C.
-    C_path : str, optional
-        Factors of C, ascending, such as 0.25,0.5,1,2: each has its share of the passes, one after the
-        other, and begins with the weights and duals of the one before. They are scaled by
-        min(C' / C, Σb / ‖w‖²), the best point of the dual along their ray. `streamsvm.tune` uses it.
-    loss : str
-        Formulation of the multi-class SVM. `streamsvm.losses` lists them: "ww" is Weston-Watkins.
-    margin : float, optional
-        Margin scale M of Weston-Watkins: 1 (default) or 0.5.
-    solver : str, optional
-        Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, or
-        another.
-    smooth : float, optional
-        ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
-    top : int, optional
-        m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
-    temperature : float, optional
-        τ of the block solvers bcpl and oeg; 1 by default.
-    solver_tol : float, optional
-        Tolerance of the block solvers bisection (relative), smo and shark (slacks); 0.001 by default.
-    dtype : {"float32", "float64"}
-        Precision of weights, duals and scores; sums and objectives are always float64.
-    seed : int
-        Seed of the order of blocks and rows.
-    memory : int or str
-        Memory budget in bytes, or as text such as 500M or 2G.
-    tol : float, optional
-        Stop when the exact relative gap (primal - dual) / primal is at most this. A negative gap,
-        which rounding can give, counts by its size; the gap of the average is measured in passes
-        that may reach the tolerance, and the model is the last iterate or the average, whichever
-        reaches it.
-    inner_passes : int or "auto"
-        How often to revisit the rows of a block while they are in memory: a number, or auto,
-        chosen by a cost model.
-    average : bool
-        Make the model the average of the iterates in the second half of the last pass, instead of
-        the last iterate. The t-th iterate has weight t. If `memory` has no room for the average, it is left
-        out with a warning.
-    gap : {"pass", "end", "none"}, optional
-        When to measure the exact gap, which reads the data once more: after each pass (default
-        with a tolerance), at the end (default without), or never (none).
-    valid : path, optional
-        Store to measure the accuracy on after each pass.
-    hold_out : str, optional
-        Measure the accuracy on a part of the rows that is not trained on, such as 1/10: the first of 10
-        parts, by a hash of the rows' numbers in the data as given. Groups of rows stay whole. These rows
-        count neither for C auto nor for the statistics of transforms, nor for balanced weights of classes.
-    calibrate : path, optional
-        Hold-out store to fit the temperature of the model's probabilities to. That is done after the last
-        pass, as `streamsvm.calibrate` does it, which serves for the model of a matrix.
-    class_weight : "balanced", path or mapping of class to float, optional
-        Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of
-        lines with a class and its weight (others: 1). Balanced is the number of labels / (number of classes
-        × rows of the class). The cost of a row is C times the weights of its class and of itself; of ``ovr``
-        and ``ovr2`` the weight of a class is that of its own machine's positive rows, as in LIBLINEAR.
-    sample_weight : str or array_like of shape (n,), optional
-        Numeric column of obs with the weights of the rows. A store that was converted with weights has
-        them in the column weight, and uses them unless this is none. Of a matrix it may be an array. A row
-        of weight 0 is left out; of the rows of a group, with the loss ``chain``, the mean counts.
-    costs : path, DataFrame or array_like of shape (k, k), optional
-        Table of what it costs to predict one class (column) for another (row): CSV or .npy. It is in the
-        order of the classes, or has their names in a header and in the first column.
-    costs_as : {"margins", "costs", "both"}, optional
-        What costs are: margins by which the own class must win (default), factors of the loss, or both.
-    tree : path or mapping of child to parent, optional
-        Tree of the classes, a child and its parent a line: the path between two classes is the margin.
-    transform : str or sequence of str, optional
-        What is done with each row first, in this order, in training and by the model: normalize[=sum], log1p,
-        binarize, idf, df=power, scale=std|maxabs, clip=v, select=FILE|top:N, hash=bits, l2, bias[=value];
-        such as normalize=1e4,log1p,scale=std; or none. By default a table with columns of numbers has
-        scale=std,bias. Or a list of such texts. A DataFrame is a table; another matrix has ``bias``. What
-        they must know of all rows takes one more reading of the data. ``normalize`` scales each row to a sum,
-        1e4 by default; ``binarize`` gives 1 for values above 0; ``df`` multiplies each feature by a power of
-        the share of rows that have it; ``scale`` divides it by its standard deviation or largest absolute
-        value, and zeros stay zeros; ``clip`` limits values to [-v, v]; ``select`` takes the features that a
-        file lists, one a line, or the N that vary most for their means; ``l2`` scales rows to norm 1;
-        ``bias``, the last one, is a constant feature, with the coefficients `Model.intercept_`.
-        ``docs/transforms.md`` says more.
-    label : str, optional
-        Column of obs with the labels, for AnnData that was not written by convert. It can be in memory, and
-        then also the name of an indicator matrix in obsm.
-    layer : str, optional
-        Layer of such AnnData to train on instead of X.
-    raw : bool
-        Train on raw.X of such AnnData, with its features.
-    join : {"inner", "outer"}
-        Features of several files: those that all have (inner), or all that any has (outer).
-    keep_duals : bool, optional
-        Keep the duals so that passes can be added later; the default unless passes is 1.
-    block_rows : int, optional
-        Maximum number of rows in a block; by default memory decides.
-    slice_rows : int, optional
-        Data that is not shuffled is read in slices of so many rows, each block from anywhere in it, or in
-        its own order (0); by default chosen by chunks and memory.
-    split : {"auto", "classes", "rows"}
-        How training is split, if it has several splits: by classes, whose groups are solved in pairs; by
-        rows, whose steps are added up; or auto: by classes if each worker then has less work than one
-        core would have. By classes it is the scheme of Alber et al. (2017) with exact blocks; by rows CoCoA+
-        (Ma et al. 2015).
-    splits : int
-        Parts of each block that are trained on at the same time. The model depends on them, but not on how
-        many workers there are.
+    **settings
+        As `Settings` declares them.
     workers : int, optional
         Threads that train, never more than splits, and that share the reading for the statistics of
         transforms: by default as many as processors. With a cluster the workers to wait for or, with a local
@@ -274,14 +119,29 @@ def fit(
     Interrupted
         If `stop` returned True.
     """
-    y, label = label_column(y, label)
-    given, tables = without_tables(dict(locals()))
-    settings = Settings.from_arguments(given)
+    y, settings["label"] = label_column(y, settings.get("label"))
+    tables = without_tables(settings)
+    asked = Settings(**settings)
     every = Interval(checkpoint_every)
     paths = as_paths(data)
     if paths is None:
-        with shown(progress) as progress:
-            return _fit_matrix(data, y, given, tables, settings, Callbacks.of(report, progress, stop))
+        check_is_matrix(data)
+        no_run = "leave it out: `Model.save` keeps the model, and a run that resumes needs a store"
+        for name, value in {"out": out, "resume_or_start": resume_or_start, "force": force}.items():
+            if value:
+                raise _not_of_matrix(name, no_run)
+        if cluster is not None:
+            raise _not_of_matrix("cluster", "write it to a file and convert that: a cluster reads stores")
+        check_of_matrix(settings)
+        try:
+            with shown(progress) as progress:
+                return fit_arrays.fit_matrix(
+                    data, y, groups, asked, callbacks=Callbacks.of(report, progress, stop), given=tables,
+                    workers=workers,
+                )  # fmt: skip
+        except Interrupted as error:
+            problem = f"{error.message.problem}; nothing is kept of a training on a matrix"
+            raise Interrupted(problem) from None
     name_it = Remedy("name the run directory to create with {}", Option("out"))
     if y is not None:
         raise SettingsError(
@@ -309,62 +169,150 @@ def fit(
         )
     with shown(progress) as progress:
         return fit_store.fit_store(
-            paths, Path(out), settings, every=every, force=force, resume=resume_or_start,
+            paths, Path(out), asked, every=every, force=force, resume=resume_or_start,
             callbacks=Callbacks.of(report, progress, stop), given=tables, workers=workers,
             cluster=cluster,
         )  # fmt: skip
 
 
-def without_tables(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Replace arrays and mappings in arguments by a placeholder; return the arguments and the replaced."""
+def check_of_matrix(settings: Mapping[str, Any]) -> None:
+    """Raise `SettingsError` if one of the settings that are given is for stores alone."""
+    for name, each in declared(Settings).items():
+        if each.scope < MATRIX and settings.get(name, each.default) != each.default:
+            raise _not_of_matrix(name, each.instead)
+
+
+def _not_of_matrix(name: str, instead: str) -> SettingsError:
+    return SettingsError(f"{name} does not apply to a matrix in memory", remedy=Remedy(instead), setting=name)
+
+
+def without_tables(settings: dict[str, Any]) -> dict[str, Any]:
+    """Replace the Python objects among settings by a placeholder, in place; return those replaced."""
     tables = {}
-    for name in TABLES:
-        if given[name] is not None and not isinstance(given[name], str | os.PathLike):
-            tables[name], given[name] = given[name], GIVEN
-    return given, tables
+    for name, each in declared(Settings).items():
+        value = settings.get(name)
+        if each.given and value is not None and not isinstance(value, str | os.PathLike):
+            tables[name], settings[name] = value, GIVEN
+    return tables
 
 
-def _fit_matrix(
-    X: Any,
-    y: Any,
-    given: Mapping[str, Any],
-    tables: Mapping[str, Any],
-    settings: Settings,
-    callbacks: Callbacks,
-) -> Model:
-    check_is_matrix(X)
-    parameters = inspect.signature(fit).parameters
-    for name, instead in _STORE_ONLY.items():
-        if given[name] != parameters[name].default:
-            raise SettingsError(f"{name} does not apply to a matrix in memory", remedy=instead, setting=name)
-    try:
-        return fit_arrays.fit_matrix(
-            X, y, given["groups"], settings, callbacks=callbacks, given=tables, workers=given["workers"]
-        )
-    except Interrupted as error:
-        raise Interrupted(f"{error.message.problem}; nothing is kept of a training on a matrix") from None
+@takes(declared(Settings), after="data")
+def plan(
+    data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    workers: int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Plan what `fit` would hold in memory and on disk, without training.
+
+    Parameters
+    ----------
+    data : path or list of paths
+        The store, as for `fit`.
+    **settings
+        As in `fit`.
+    workers, cluster
+        As in `fit`. No cluster is asked: with `cluster`, splits by rows need no memory here for weights of
+        their own.
+
+    Returns
+    -------
+    dict
+        ``rows, features, classes, nnz, blocks``; ``budget``, which is `memory` or the limit of the process,
+        if that is less, and ``planned_bytes``; ``weights_bytes`` (as a dense matrix, with the average if
+        there is one), ``mapped_bytes`` of them in files, and ``weights_in_memory``; ``sparse``, whether
+        weights are stored sparsely, and ``sparse_bytes``, how much of them may be in memory; ``common_dual``,
+        whether most wrong classes of a row have one dual; ``log_bytes``, the disk space for weights and their
+        log at most; ``warning``, None or what is slow about the plan; ``average_warning``, None or the memory
+        that the average needs, for want of which the model is the last iterate; ``order_warning``, None or
+        what is wrong with the order of the labels; ``C_auto``, whether C was chosen from the data; and the
+        settings, in which ``split`` is settled, for the reason in ``split_reason``; and ``worker_bytes``,
+        what a worker of a cluster holds beside the program for one split, and ``worker_split_bytes``, what
+        each further one adds at most: None without splits.
+
+    Raises
+    ------
+    SettingsError, PlanError, StoreError
+        As in `fit`.
+    """
+    tables = without_tables(settings)
+    return fit_store.plan_store(
+        as_paths(data) or [], Settings(**settings), given=tables, workers=workers, cluster=cluster is not None
+    )
 
 
+@takes(changes_of(Settings), after="run")
+def resume(
+    run: str | Path,
+    *,
+    store: str | Path | Sequence[str | Path] | None = None,
+    open_stream: Callable[[dict[str, Any]], Stream] | None = None,
+    workers: int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
+    checkpoint_every: str | float = "60s",
+    report: Report | None = None,
+    progress: bool | Progress | None = None,
+    stop: Callable[[], bool] | None = None,
+    **settings: Any,
+) -> FitResult | OnlineResult:
+    """Continue an interrupted run from its last commit, or extend a finished one.
+
+    The result is byte for byte that of a run never interrupted, on the same machine and versions. A run
+    that has made all its passes, or has reached its tolerance, returns the result it has. A finished run
+    of `online` learns from the rows that were added since; one whose stream cannot be read again, such as
+    a pipe, ends at the last commit.
+
+    Parameters
+    ----------
+    run : path
+        Run directory made by `fit` or `online`.
+    **settings
+        As `Settings` declares what a new value is.
+    store : path or list of paths, optional
+        Where the store of a fit is now, if it was moved; all of them if there were several.
+    open_stream : callable, optional
+        Makes the stream of an online run from its record, such as
+        ``streamsvm_converters.TextSource.from_record``; needed for online runs.
+    workers, cluster, checkpoint_every, report, progress, stop
+        As in `fit`.
+
+    Returns
+    -------
+    FitResult or OnlineResult
+        Depending on what made the run.
+
+    Raises
+    ------
+    RunError
+        If there is no run, its format is another, its store has changed, all commits are damaged, or
+        passes cannot be added because no duals were kept.
+    InputError
+        If the text that an online run has learned from has changed.
+    SettingsError
+        If a setting is not valid, or does not apply to the kind of the run.
+    Interrupted
+        If `stop` returned True.
+    """
+    every = Interval(checkpoint_every)
+    with shown(progress) as progress:
+        return resume_run(
+            run, open_stream, store=None if store is None else as_paths(store), every=every,
+            callbacks=Callbacks.of(report, progress, stop), workers=workers, cluster=cluster, **settings,
+        )  # fmt: skip
+
+
+@takes(declared(OnlineSettings), after="out")
 def online(
     stream: Stream,
     *,
     out: str | Path,
-    C: float | Literal["auto"] = "auto",
-    loss: str = "ww",
-    margin: float | None = None,
-    solver: str | None = None,
-    smooth: float | None = None,
-    top: int | None = None,
-    temperature: float | None = None,
-    solver_tol: float | None = None,
-    dtype: Literal["float32", "float64"] = "float32",
-    hash_bits: int | None = None,
-    seed: int = 0,
     checkpoint_every: str | float = "60s",
     force: bool = False,
     report: Report | None = None,
     progress: bool | Progress | None = None,
     stop: Callable[[], bool] | None = None,
+    **settings: Any,
 ) -> OnlineResult:
     """Train on a stream in one pass: each row is predicted, then learned from, in the order of the stream.
 
@@ -377,30 +325,8 @@ def online(
         Such as ``streamsvm_converters.TextSource``, with values in `dtype`.
     out : path
         Run directory to create.
-    C : float or "auto"
-        Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the
-        first 1,000 rows.
-    loss : str
-        Formulation of the multi-class SVM. `streamsvm.losses` lists them: "ww" is Weston-Watkins.
-    margin : float, optional
-        Margin scale M of Weston-Watkins: 1 (default) or 0.5.
-    solver : str, optional
-        Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, or
-        another.
-    smooth : float, optional
-        ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
-    top : int, optional
-        m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
-    temperature : float, optional
-        τ of the block solvers bcpl and oeg; 1 by default.
-    solver_tol : float, optional
-        Tolerance of the block solvers bisection (relative), smo and shark (slacks); 0.001 by default.
-    dtype : {"float32", "float64"}
-        Precision of weights, duals and scores; sums and objectives are always float64.
-    hash_bits : int, optional
-        Hash the features to 2**hash_bits columns.
-    seed : int
-        Seed of the feature hash.
+    **settings
+        As `OnlineSettings` declares them.
     checkpoint_every : str or float
         How often to commit: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of batches as
         text ("8 blocks").
@@ -426,10 +352,9 @@ def online(
     Interrupted
         If `stop` returned True.
     """
-    given = dict(locals())
-    settings = OnlineSettings.from_arguments(given)
+    asked = OnlineSettings(**settings)
     every = Interval(checkpoint_every)
     with shown(progress) as progress:
         return fit_stream.learn_stream(
-            stream, out, settings, every=every, force=force, callbacks=Callbacks.of(report, progress, stop)
+            stream, out, asked, every=every, force=force, callbacks=Callbacks.of(report, progress, stop)
         )

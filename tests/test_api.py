@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import inspect
 import io
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, get_type_hints
 
+import make_stubs
 import pytest
 from streamsvm_cli.commands import app
 from typer.main import get_command
 
 import streamsvm
-from streamsvm.settings.field import setting_of
-from streamsvm.settings.fit import OnlineSettings, Settings
+from streamsvm.errors import SettingsError
+from streamsvm.settings.field import Setting, changes_of, declared
+from streamsvm.settings.fit import Settings
+from streamsvm.settings.online import OnlineSettings
 
-PAIRS = [("fit", Settings), ("plan", Settings), ("online", OnlineSettings)]
-FIELDS = [(name, field) for name, settings in PAIRS for field in dataclasses.fields(settings)]  # type: ignore[arg-type]
+SETTINGS = {
+    "fit": declared(Settings),
+    "resume": changes_of(Settings),
+    "online": declared(OnlineSettings),
+}  # of functions and commands
 DOCUMENTED = [
     streamsvm.fit, streamsvm.online, streamsvm.resume, streamsvm.predict, streamsvm.evaluate,
-    streamsvm.calibrate,
+    streamsvm.calibrate, streamsvm.plan, streamsvm.tune,
 ]  # fmt: skip
 
 
@@ -57,52 +63,63 @@ def test_every_parameter_is_documented_and_none_is_hidden(function: Callable) ->
     assert all(parameter.annotation is not parameter.empty for parameter in parameters.values())
 
 
-def test_signatures_and_docstrings_agree_with_the_settings() -> None:
-    wrong = []
-    for name, field in FIELDS:
-        function = getattr(streamsvm, name)
-        if inspect.signature(function).parameters[field.name].default != field.default:
-            wrong.append(f"{name}: the default of {field.name} is not {field.default!r}")
-        described = " ".join(setting_of(field).help.split())
-        # `plan` refers to `fit`.
-        if name != "plan" and not documented(name)[field.name].startswith(described):
-            wrong.append(f"{name}: the description of {field.name} is not its help")
-    assert not wrong, "\n".join(wrong)
+@pytest.mark.parametrize("path", make_stubs.STUBS, ids=lambda path: path.parent.name)
+def test_stubs_have_the_signatures(path: Path) -> None:
+    assert path.read_text() == make_stubs.STUBS[path](), "run python tests/make_stubs.py"
+
+
+@pytest.mark.parametrize("name", make_stubs.FUNCTIONS)
+def test_annotations_are_types(name: str) -> None:
+    function = getattr(streamsvm, name)
+    hints = get_type_hints(function)
+    assert hints.keys() == {*inspect.signature(function).parameters, "return"}
+    assert hints.get("dtype", Literal["float32", "float64"]) == Literal["float32", "float64"]
 
 
 def test_options_of_commands_agree_with_the_settings() -> None:
     commands = get_command(app).commands
     options = {(name, each.name): each for name, command in commands.items() for each in command.params}
     wrong = [
-        f"{name} {field.name}: {what}"
-        for name, field in FIELDS
-        if name != "plan"
-        for what in differences(name, field, options[name, field.name])
+        f"{command} {name}: {what}"
+        for command, settings in SETTINGS.items()
+        for name, setting in settings.items()
+        for what in differences(command, name, setting, options[command, name])
     ]
     assert not wrong, "\n".join(wrong)
 
 
-def differences(name: str, field: dataclasses.Field, option: Any) -> Iterator[str]:
+def differences(command: str, name: str, setting: Setting, option: Any) -> Iterator[str]:
     """Yield where an option differs from the setting of its name."""
-    setting = setting_of(field)
     if not option.help.startswith(setting.help):
         yield f"another help: {option.help}"
     for title in () if setting.titles is None else setting.titles():
         if title not in option.help:
             yield f"no {title!r} in its help"
-    for choice in () if setting.choices is None else setting.choices():
-        if choice not in printed_help(name):
+    for choice in setting.values or ():
+        if choice not in printed_help(command):
             yield f"the choice {choice!r} is not shown"
     default: Any = option.default
     if default is not None and setting.size:
         default = streamsvm.base.text.parse_size(default)
-    if default != (None if (name, field.name) == ("online", "seed") else field.default):
+    if default != (None if (command, name) == ("online", "seed") else setting.default):
         yield f"another default: {default!r}"
+
+
+def test_the_contract_names_what_resume_may_change() -> None:
+    text = (Path(__file__).parents[1] / "docs" / "formats.md").read_text()
+    named = re.search(r"settings that\s+`resume` may change \((.*?)\)", text, re.DOTALL)[1]
+    assert set(re.findall(r"`(\w+)`", named)) == {*changes_of(Settings), "gap"}
 
 
 def test_a_misspelt_setting_is_an_error_of_python() -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'n_passes'"):
         streamsvm.fit("s.zarr", out="run", n_passes=3)
+
+
+def test_a_setting_of_another_function_is_refused() -> None:
+    with pytest.raises(SettingsError, match="loss does not apply to resume") as caught:
+        streamsvm.resume("run", loss="cs")
+    assert caught.value.setting == "loss"
 
 
 def test_every_public_name_exists_and_is_listed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import scipy.sparse as sp
 import streamsvm
 from streamsvm import Model, calibrate, evaluate, fit, load_model, predict, tune
 from streamsvm.errors import InputError, ModelError, SettingsError, StreamsvmWarning
+from streamsvm.settings.field import STORE, changes_of, declared, setting
+from streamsvm.settings.fit import Settings
 
 N, D = 80, 9
 NAMES = [f"gene{j}" for j in range(D)]
@@ -45,9 +48,10 @@ def test_sizes_and_checkpoints_change_nothing(atlas: anndata.AnnData) -> None:
             fit(atlas.X, y, **wrong)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    "option", ["out", "resume_or_start", "force", "valid", "calibrate", "join", "cluster"]
-)
+OF_STORES = [name for name, each in declared(Settings).items() if each.scope == STORE]
+
+
+@pytest.mark.parametrize("option", ["out", "resume_or_start", "force", "cluster", *OF_STORES])
 def test_what_only_a_store_has_says_what_to_do(option: str, atlas: anndata.AnnData) -> None:
     given: dict[str, Any] = {
         option: {"join": "outer", "force": True, "resume_or_start": True}.get(option, "x")
@@ -56,6 +60,13 @@ def test_what_only_a_store_has_says_what_to_do(option: str, atlas: anndata.AnnDa
         fit(atlas.X, atlas.obs["cell_type"], **given)
     assert caught.value.setting == option
     assert ("Model.save" in str(caught.value)) == (option in ("out", "resume_or_start", "force"))
+
+
+def test_a_setting_is_for_stores_unless_it_says_otherwise() -> None:
+    new = dataclasses.make_dataclass("New", [("sample", float, setting(float, 1.0, "Share of the rows."))])
+    assert declared(new)["sample"].scope == STORE
+    assert not changes_of(new)
+    assert {"valid", "calibrate", "join"} <= set(OF_STORES)
 
 
 def test_labels_may_be_the_name_of_a_column(atlas: anndata.AnnData, tmp_path: Path) -> None:

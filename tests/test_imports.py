@@ -131,7 +131,6 @@ LAYERS = (
     ("prediction",),
     ("training", "cluster"),  # a fit starts tasks, and tasks train
     ("api", "info"),
-    ("api_runs",),  # plan and resume, with the parameters of fit
     ("prediction.outcomes", "plot"),  # pictures of a run, and of predictions for the data that it held out
     ("reporting", "exporting", "tuning", "sklearn"),
     ("__init__",),
@@ -234,8 +233,6 @@ def test_the_library_knows_neither_commands_nor_converters() -> None:
         names = imports_of(path)
         if path.name == "__main__.py":  # which is the command line
             names.remove("streamsvm_cli.main.run")
-        if path == ROOT / "streamsvm/__init__.py":  # the one place, and only when `convert` is used
-            names.remove("streamsvm_converters.convert.convert")
         assert not {name for name in names if within(name, {"streamsvm_cli", "streamsvm_converters"})}, path
 
 

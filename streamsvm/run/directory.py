@@ -16,10 +16,12 @@ from streamsvm.base.text import check_local
 from streamsvm.data.memory_plan import Plan
 from streamsvm.data.value_kinds import ValuesIn
 from streamsvm.errors import Call, Option, PlanError, Remedy, RunError
-from streamsvm.settings.fit import AUTO, OnlineSettings, Settings
+from streamsvm.settings.field import changes_of
+from streamsvm.settings.fit import AUTO, Settings
+from streamsvm.settings.online import OnlineSettings
 
 # Entries of run.json that `resume` may change: commits made before the change still belong to the run.
-_CHANGEABLE = {"settings": {"passes", "tol", "gap", "valid", "calibrate"}, "store": {"path"}}
+_CHANGEABLE = {"settings": {*changes_of(Settings), "gap"}, "store": {"path"}}  # the gap with `tol`
 
 
 class RunDir:

@@ -1,4 +1,8 @@
-"""Declarations of settings, and the base of dataclasses that check their settings by them."""
+"""Declarations of settings, and the base of dataclasses that check their settings by them.
+
+A declaration has all facts of a setting. Signatures, documentation, the options of commands and refusals are
+made from them, so that a setting is in no list of names.
+"""
 
 from __future__ import annotations
 
@@ -17,33 +21,56 @@ from streamsvm.base.text import absolute, check_local, parse_size
 from streamsvm.errors import SettingsError
 
 GIVEN = "given"  # for a Python object in the place of a file, of which the settings have no copy
+STORE, MATRIX, ESTIMATOR = range(3)  # scopes of a setting
 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """Declaration of a setting: everything but its name and default.
+    """Declaration of a setting: everything but its name.
+
+    Where a new setting says nothing, it is refused: for a matrix, by the estimator and by `resume`.
 
     Attributes
     ----------
     kind : type
         int, float, bool, str or os.PathLike.
+    default : object
+        None if another value is put in its place, or if there is none.
     help : str
-    choices : callable, optional
-        Returns the valid values, if they are few.
+        What the setting is, for the command line and for Python.
+    details : str
+        What the documentation of Python says beside.
+    group : str
+        Heading that the option stands under in the help of a command.
+    scope : {STORE, MATRIX, ESTIMATOR}
+        What takes the setting: training on a store; on a matrix in memory, too; and as a parameter of
+        `StreamSVMClassifier`, too.
+    instead : str
+        What to do with a matrix, if it does not take the setting.
+    of_loss : bool
+        Whether the setting is a parameter of the loss or of its solver.
+    loss_default : object
+        Value of a parameter that few losses and solvers have, with those.
+    searched : bool
+        Whether `streamsvm.tune` decides the setting, or gives it a meaning of its own.
+    changeable : str
+        What a new value is, for `resume`; without it a run keeps the setting.
+    choices : sequence of str or callable, optional
+        The valid values, if they are few; or a function that lists them, if they are known later.
     titles : callable, optional
         Returns what each of `choices` stands for.
     words : tuple of str
-        Words that may stand for a number.
+        Words that may stand for a number or a path.
     least, most : int
         Bounds of a number, inclusive.
     positive : bool
         Whether a number must be finite and above 0.
     size : bool
         Whether a number is one of bytes, which may be given as text ("2G").
-    mapping : bool
-        Whether a mapping of names to numbers may stand for a file.
-    may_be_given : bool
-        Whether `GIVEN` may stand for a file.
+    mapping : str
+        The mapping of names to numbers that may stand for a file, if one may.
+    given : str
+        The Python object that may be given in the place of a file or column; `GIVEN` then stands for it.
     address : bool
         Whether a path may be an address such as s3://bucket/name.
     listed : bool
@@ -51,24 +78,64 @@ class Setting:
     """
 
     kind: type
+    default: Any
     help: str
-    choices: Callable[[], Sequence[str]] | None = None
+    details: str = ""
+    group: str = ""
+    scope: int = STORE
+    instead: str = "leave it out, or give a store"
+    of_loss: bool = False
+    loss_default: Any = None
+    searched: bool = False
+    changeable: str = ""
+    choices: Sequence[str] | Callable[[], Sequence[str]] | None = None
     titles: Callable[[], Sequence[str]] | None = None
     words: tuple[str, ...] = ()
     least: int = 0
     most: int = 2**63 - 1  # compiled code takes no more
     positive: bool = False
     size: bool = False
-    mapping: bool = False
-    may_be_given: bool = False
+    mapping: str = ""
+    given: str = ""
     address: bool = False
     listed: bool = False
 
     @property
+    def values(self) -> Sequence[str] | None:
+        """Valid values, if they are few."""
+        return self.choices() if callable(self.choices) else self.choices
+
+    @property
+    def annotation(self) -> str:
+        """Type of an argument, as Python writes it."""
+        if self.given:
+            return "Any"
+        types = ["str | Path" if self.kind is os.PathLike else self.kind.__name__]
+        if self.choices is not None and not callable(self.choices):
+            types = [f"Literal[{', '.join(map(_quoted, self.choices))}]"]
+        elif self.kind is not os.PathLike:
+            types += [f"Literal[{_quoted(word)}]" for word in self.words]
+        types += ["str"] * self.size + ["Sequence[str]"] * self.listed
+        types += ["Mapping[str, float]"] * bool(self.mapping) + ["None"] * (self.default is None)
+        return " | ".join(types)
+
+    @property
+    def described(self) -> str:
+        """Type of an argument, as numpydoc writes it."""
+        if self.choices is not None and not callable(self.choices):
+            parts = [f"{{{', '.join(map(_quoted, self.choices))}}}"]
+        else:
+            parts = ["path" if self.kind is os.PathLike else self.kind.__name__, *map(_quoted, self.words)]
+        parts += ["str"] * self.size + ["sequence of str"] * self.listed
+        parts += [self.mapping] * bool(self.mapping) + self.given.split(" or ") * bool(self.given)
+        text = " or ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+        return text + ", optional" * (self.default is None)
+
+    @property
     def wanted(self) -> str:
         """Valid values, as text that completes "it must be ..."."""
-        if self.choices is not None:
-            return f"one of {', '.join(self.choices())}"
+        if self.values is not None:
+            return f"one of {', '.join(self.values)}"
         if self.kind is bool:
             return "True or False"
         if self.kind in (str, os.PathLike):
@@ -87,7 +154,7 @@ class Setting:
         """Return the value as Python's own int, float, bool or str; raise `ValueError` if it is not valid."""
         if isinstance(value, str):
             value = str(value)  # of NumPy's texts too
-        if isinstance(value, str) and (value in self.words or (self.may_be_given and value == GIVEN)):
+        if isinstance(value, str) and (value in self.words or (self.given and value == GIVEN)):
             return value
         if self.mapping and isinstance(value, Mapping):
             return {class_name(name): _as_python(number, float) for name, number in value.items()}
@@ -108,13 +175,17 @@ class Setting:
         kind: Any = type(value)
         if kind is not self.kind:
             return False
-        if self.choices is not None:
-            return value in self.choices()
+        if self.values is not None:
+            return value in self.values
         if self.kind is int:
             return bool(self.least <= value <= self.most)
         if self.kind is float:
             return bool(0 < value < math.inf) if self.positive else bool(value >= self.least)
         return True
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"'
 
 
 def _as_python(value: Any, kind: type) -> Any:
@@ -133,27 +204,37 @@ def _as_python(value: Any, kind: type) -> Any:
     return value
 
 
-def setting(kind: type, default: Any, help: str, **facts: Any) -> Any:
-    return dataclasses.field(default=default, metadata={"setting": Setting(kind, help, **facts)})
+def setting(kind: type, default: Any, help: str, details: str = "", **facts: Any) -> Any:
+    declared = Setting(kind, default, help, details, **facts)
+    return dataclasses.field(default=default, metadata={"setting": declared})
 
 
-def setting_of(field: dataclasses.Field[Any]) -> Setting:
-    """Return the declaration of a field of `Settings` or `OnlineSettings`."""
-    return field.metadata["setting"]  # type: ignore[no-any-return]
+def declared(settings: Any) -> dict[str, Setting]:
+    """Return the declarations of the settings of a class, or of an object of it, by name."""
+    return {field.name: field.metadata["setting"] for field in dataclasses.fields(settings)}
+
+
+def changes_of(settings: Any) -> dict[str, Setting]:
+    """Return the declarations of new values for a run, by the names of the settings that may change."""
+    return {
+        name: dataclasses.replace(each, default=None, help=each.changeable, details="")
+        for name, each in declared(settings).items()
+        if each.changeable
+    }
 
 
 class CheckedSettings:
     """Base of both classes of settings: checks each setting by itself, and reads settings from a record."""
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            value = getattr(self, field.name)
-            if value is None and field.default is None:
+        for name, each in declared(self).items():
+            value = getattr(self, name)
+            if value is None and each.default is None:
                 continue
             try:
-                self._set(field.name, setting_of(field).checked(value))
+                self._set(name, each.checked(value))
             except ValueError as error:
-                self.refuse(field.name, str(error))
+                self.refuse(name, str(error))
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
@@ -164,7 +245,7 @@ class CheckedSettings:
         SettingsError
             If a name or a value is not valid.
         """
-        known = {field.name.lower(): field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        known = {name.lower(): name for name in declared(cls)}
         if not isinstance(record, Mapping):
             raise SettingsError(f"settings must be an object, not {record!r:.40}")
         for name in record:
@@ -173,11 +254,6 @@ class CheckedSettings:
                 hint = f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(known.values())}"
                 raise SettingsError(f"there is no setting {name}; {hint}")
         return cls(**record)
-
-    @classmethod
-    def from_arguments(cls, arguments: Mapping[str, Any]) -> Self:
-        """Make settings from the arguments of a function, such as its ``locals()``."""
-        return cls(**{field.name: arguments[field.name] for field in dataclasses.fields(cls)})  # type: ignore[arg-type]
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)

@@ -1,12 +1,9 @@
-"""Settings of `fit` and `online`: name, type, default, help and valid values of each, in one place.
-
-The command line generates its options from them; a test compares the signatures of `streamsvm.fit` and
-`streamsvm.online` with them.
-"""
+"""Settings of `fit`: all facts of each in one place."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import numbers
 import os
@@ -19,7 +16,7 @@ from streamsvm.base.text import parse_ascending
 from streamsvm.errors import SettingsError
 from streamsvm.losses import LOSSES, SOLVER_PARAMETERS, get_loss
 from streamsvm.losses.base import Loss
-from streamsvm.settings.field import CheckedSettings, setting
+from streamsvm.settings.field import ESTIMATOR, MATRIX, CheckedSettings, declared, setting
 from streamsvm.settings.rules import check_combinations
 
 AUTO = "auto"
@@ -27,20 +24,16 @@ BALANCED = "balanced"  # of class_weight
 NONE = "none"  # of sample_weight and transform
 CLASSES, ROWS = "classes", "rows"  # of split
 MARGINS, COSTS, BOTH = "margins", "costs", "both"  # of costs_as
-# Parameters of losses and their solvers.
-LOSS_SETTINGS = ("margin", "solver", "smooth", "top", "temperature", "solver_tol")
-# Settings that `streamsvm.tune` decides, or gives a meaning of its own.
-TUNED_SETTINGS = (
-    "C", "C_path", "first_C", "tol", "passes", "hold_out", "gap", "keep_duals", "average", "calibrate",
+
+_model, _training, _weights, _features, _computing, _cores, _fine = (
+    functools.partial(setting, group=heading)
+    for heading in (
+        "Model", "Training", "Weights and costs", "Features", "Computing", "Several cores", "Fine tuning",
+    )
 )  # fmt: skip
-MAX_HASH_BITS = 31  # of a hash: a column, and a position in a row, then fit one number to sort by
 
 
-# Defaults of settings that few losses and solvers have.
-_LOSS_DEFAULTS = {"smooth": 0.5, "top": 5, "temperature": 1.0, "solver_tol": 1e-3}
-
-
-class _LossSettings(CheckedSettings):
+class LossSettings(CheckedSettings):
     """Base of settings that include the parameters of a loss."""
 
     loss: str
@@ -53,12 +46,12 @@ class _LossSettings(CheckedSettings):
     @property
     def of_loss(self) -> dict[str, Any]:
         """Parameters of the loss, without those that do not apply to it."""
-        values = {name: getattr(self, name) for name in LOSS_SETTINGS}
-        return {name: value for name, value in values.items() if value is not None}
+        names = [name for name, each in declared(self).items() if each.of_loss]
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings(_LossSettings):
+class Settings(LossSettings):
     """Settings of `streamsvm.fit`, documented there; None is replaced by the default it stands for.
 
     Numbers may be of any library; they are kept as int and float.
@@ -69,194 +62,211 @@ class Settings(_LossSettings):
         If a setting is not valid; says which, and what is.
     """
 
-    passes: int = setting(int, 3, "Maximum number of passes over the data.", least=1)
-    C: float = setting(
-        float,
-        AUTO,  # a number once data is at hand
+    passes: int = _training(
+        int, 3, "Maximum number of passes over the data.",
+        least=1, scope=ESTIMATOR, searched=True, changeable="New total number of passes of a fit.",
+    )  # fmt: skip
+    C: float = _model(
+        float, AUTO,  # a number once data is at hand
         "Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the rows.",
-        words=(AUTO,),
-        positive=True,
-    )
-    first_C: float | str = setting(
-        float,
-        AUTO,
+        words=(AUTO,), positive=True, scope=ESTIMATOR, searched=True,
+    )  # fmt: skip
+    first_C: float | str = _fine(
+        float, AUTO,
         "C of the first pass: it is doubled in each pass until it is C, and the duals grow with it, which is "
         "often faster to a tolerance if C is large. auto: with a tolerance, what auto would be for C, but "
         "enough to reach C by half of the passes; otherwise C.",
-        words=(AUTO,),
-        positive=True,
-    )
-    C_path: str | None = setting(
-        str,
-        None,
+        "At most C.",
+        words=(AUTO,), positive=True, scope=ESTIMATOR, searched=True,
+    )  # fmt: skip
+    C_path: str | None = _fine(
+        str, None,
         "Factors of C, ascending, such as 0.25,0.5,1,2: each has its share of the passes, one after the "
         "other, and begins with the weights and duals of the one before.",
-    )
-    loss: str = setting(
-        str,
-        "ww",
-        "Formulation of the multi-class SVM.",
-        choices=lambda: tuple(LOSSES),
-        titles=lambda: [loss.title for loss in LOSSES.values()],
-    )
-    margin: float = setting(float, None, "Margin scale M of Weston-Watkins: 1 (default) or 0.5.")
-    solver: str = setting(
-        str,
-        None,
+        "They are scaled by min(C' / C, Σb / ‖w‖²), the best point of the dual along their ray. "
+        "`streamsvm.tune` uses it.",
+        scope=MATRIX, searched=True,
+    )  # fmt: skip
+    loss: str = _model(
+        str, "ww", "Formulation of the multi-class SVM.",
+        '`streamsvm.losses` lists them: "ww" is Weston-Watkins.',
+        choices=lambda: tuple(LOSSES), titles=lambda: [loss.title for loss in LOSSES.values()],
+        scope=ESTIMATOR,
+    )  # fmt: skip
+    margin: float = _model(
+        float, None, "Margin scale M of Weston-Watkins: 1 (default) or 0.5.",
+        scope=ESTIMATOR, of_loss=True,
+    )  # fmt: skip
+    solver: str = _fine(
+        str, None,
         "Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, "
         "or another.",
         choices=lambda: tuple(dict.fromkeys(each for loss in LOSSES.values() for each in loss.solvers)),
-    )
-    smooth: float | None = setting(
-        float,
-        None,
-        "ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.",
-        positive=True,
-    )
-    top: int | None = setting(
-        int,
-        None,
-        "m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.",
-        least=1,
-    )
-    temperature: float | None = setting(
-        float, None, "τ of the block solvers bcpl and oeg; 1 by default.", positive=True
-    )
-    solver_tol: float | None = setting(
-        float,
-        None,
+        scope=ESTIMATOR, of_loss=True,
+    )  # fmt: skip
+    smooth: float | None = _model(
+        float, None, "ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.",
+        positive=True, scope=ESTIMATOR, of_loss=True, loss_default=0.5,
+    )  # fmt: skip
+    top: int | None = _model(
+        int, None, "m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.",
+        least=1, scope=ESTIMATOR, of_loss=True, loss_default=5,
+    )  # fmt: skip
+    temperature: float | None = _fine(
+        float, None, "τ of the block solvers bcpl and oeg; 1 by default.",
+        positive=True, scope=ESTIMATOR, of_loss=True, loss_default=1.0,
+    )  # fmt: skip
+    solver_tol: float | None = _fine(
+        float, None,
         "Tolerance of the block solvers bisection (relative), smo and shark (slacks); 0.001 by default.",
-        positive=True,
-    )
-    dtype: str = setting(
-        str,
-        "float32",
-        "Precision of weights, duals and scores; sums and objectives are always float64.",
-        choices=lambda: ("float32", "float64"),
-    )
-    seed: int = setting(int, 0, "Seed of the order of blocks and rows.")
-    memory: int = setting(
-        int, 2**31, "Memory budget in bytes, or as text such as 500M or 2G.", least=1, size=True
-    )
-    tol: float | None = setting(
-        float, None, "Stop when the exact relative gap (primal - dual) / primal is at most this."
-    )
-    inner_passes: int | str = setting(
-        int,
-        AUTO,
+        positive=True, scope=ESTIMATOR, of_loss=True, loss_default=1e-3,
+    )  # fmt: skip
+    dtype: str = _computing(
+        str, "float32", "Precision of weights, duals and scores; sums and objectives are always float64.",
+        choices=("float32", "float64"), scope=ESTIMATOR,
+    )  # fmt: skip
+    seed: int = _computing(int, 0, "Seed of the order of blocks and rows.", scope=MATRIX)
+    memory: int = _computing(
+        int, 2**31, "Memory budget in bytes, or as text such as 500M or 2G.",
+        least=1, size=True, scope=MATRIX,
+    )  # fmt: skip
+    tol: float | None = _training(
+        float, None, "Stop when the exact relative gap (primal - dual) / primal is at most this.",
+        "A negative gap, which rounding can give, counts by its size; the gap of the average is measured in "
+        "passes that may reach the tolerance, and the model is the last iterate or the average, whichever "
+        "reaches it.",
+        scope=ESTIMATOR, searched=True,
+        changeable="New tolerance of a fit, whose exact gap is then measured after each pass.",
+    )  # fmt: skip
+    inner_passes: int | str = _fine(
+        int, AUTO,
         "How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a "
         "cost model.",
-        words=(AUTO,),
-    )
-    average: bool = setting(
-        bool,
-        True,
-        "Make the model the average of the iterates in the second half of the last pass, instead of the "
-        "last iterate.",
-    )
-    gap: str = setting(
-        str,
-        None,
+        words=(AUTO,), scope=ESTIMATOR,
+    )  # fmt: skip
+    average: bool = _model(
+        bool, True,
+        "Make the model the average of the iterates in the second half of the last pass, instead of the last "
+        "iterate.",
+        "The t-th iterate has weight t. If `memory` has no room for the average, it is left out with a "
+        "warning.",
+        scope=ESTIMATOR, searched=True,
+    )  # fmt: skip
+    gap: str = _training(
+        str, None,
         "When to measure the exact gap, which reads the data once more: after each pass (default with a "
         "tolerance), at the end (default without), or never (none).",
-        choices=lambda: ("pass", "end", "none"),
-    )
-    valid: str | None = setting(
-        os.PathLike, None, "Store to measure the accuracy on after each pass.", address=True
-    )
-    hold_out: str | None = setting(
-        str,
-        None,
+        choices=("pass", "end", "none"), scope=ESTIMATOR, searched=True,
+    )  # fmt: skip
+    valid: str | None = _training(
+        os.PathLike, None, "Store to measure the accuracy on after each pass.",
+        address=True, instead="give hold_out, or call streamsvm.evaluate on its model",
+        changeable="Where the validation store of a fit is now, or another one.",
+    )  # fmt: skip
+    hold_out: str | None = _training(
+        str, None,
         "Measure the accuracy on a part of the rows that is not trained on, such as 1/10: the first of 10 "
         "parts, by a hash of the rows' numbers in the data as given.",
-    )
-    calibrate: str | None = setting(
-        os.PathLike,
-        None,
-        "Hold-out store to fit the temperature of the model's probabilities to.",
-        address=True,
-    )
-    class_weight: str | Mapping[str, float] | None = setting(
-        os.PathLike,
-        None,
+        "Groups of rows stay whole. These rows count neither for C auto nor for the statistics of "
+        "transforms, nor for balanced weights of classes.",
+        scope=MATRIX, searched=True,
+    )  # fmt: skip
+    calibrate: str | None = _training(
+        os.PathLike, None, "Hold-out store to fit the temperature of the model's probabilities to.",
+        "That is done after the last pass, as `streamsvm.calibrate` does it, which serves for the model of a "
+        "matrix.",
+        address=True, searched=True, instead="call streamsvm.calibrate on its model",
+        changeable="Where the hold-out store of a fit is now, another one, or the first of a finished run.",
+    )  # fmt: skip
+    class_weight: str | Mapping[str, float] | None = _weights(
+        os.PathLike, None,
         "Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of "
         "lines with a class and its weight (others: 1).",
-        words=(BALANCED,),
-        mapping=True,
-    )
-    sample_weight: str | None = setting(
-        str,
-        None,
+        "Balanced is the number of labels / (number of classes × rows of the class). The cost of a row is C "
+        "times the weights of its class and of itself; of ``ovr`` and ``ovr2`` the weight of a class is that "
+        "of its own machine's positive rows, as in LIBLINEAR.",
+        words=(BALANCED,), mapping="mapping of class to float", scope=MATRIX,
+    )  # fmt: skip
+    sample_weight: str | None = _weights(
+        str, None,
         "Numeric column of obs with the weights of the rows. A store that was converted with weights has "
         "them in the column weight, and uses them unless this is none.",
-    )
-    costs: str | None = setting(
-        os.PathLike,
-        None,
+        "Of a matrix it may be an array. A row of weight 0 is left out; of the rows of a group, with the "
+        "loss ``chain``, the mean counts.",
+        given="array_like of shape (n,)", scope=MATRIX,
+    )  # fmt: skip
+    costs: str | None = _weights(
+        os.PathLike, None,
         "Table of what it costs to predict one class (column) for another (row): CSV or .npy.",
-        may_be_given=True,
-    )
-    costs_as: str | None = setting(
-        str,
-        None,
+        "It is in the order of the classes, or has their names in a header and in the first column.",
+        given="DataFrame or array_like of shape (k, k)", scope=ESTIMATOR,
+    )  # fmt: skip
+    costs_as: str | None = _weights(
+        str, None,
         "What costs are: margins by which the own class must win (default), factors of the loss, or both.",
-        choices=lambda: (MARGINS, COSTS, BOTH),
-    )
-    tree: str | None = setting(
-        os.PathLike,
-        None,
+        choices=(MARGINS, COSTS, BOTH), scope=ESTIMATOR,
+    )  # fmt: skip
+    tree: str | None = _weights(
+        os.PathLike, None,
         "Tree of the classes, a child and its parent a line: the path between two classes is the margin.",
-        may_be_given=True,
-    )
-    transform: str | None = setting(
-        str,
-        None,
+        given="mapping of child to parent", scope=ESTIMATOR,
+    )  # fmt: skip
+    transform: str | None = _model(
+        str, None,
         "What is done with each row first, in this order, in training and by the model: normalize[=sum], "
         "log1p, binarize, idf, df=power, scale=std|maxabs, clip=v, select=FILE|top:N, hash=bits, l2, "
         "bias[=value]; such as normalize=1e4,log1p,scale=std; or none. By default a table with columns of "
         "numbers has scale=std,bias.",
-        listed=True,
-    )
+        "Or a list of such texts. A DataFrame is a table; another matrix has ``bias``. What they must know "
+        "of all rows takes one more reading of the data. ``normalize`` scales each row to a sum, 1e4 by "
+        "default; ``binarize`` gives 1 for values above 0; ``df`` multiplies each feature by a power of the "
+        "share of rows that have it; ``scale`` divides it by its standard deviation or largest absolute "
+        "value, and zeros stay zeros; ``clip`` limits values to [-v, v]; ``select`` takes the features that "
+        "a file lists, one a line, or the N that vary most for their means; ``l2`` scales rows to norm 1; "
+        "``bias``, the last one, is a constant feature, with the coefficients `Model.intercept_`. "
+        "``docs/transforms.md`` says more.",
+        listed=True, scope=MATRIX,
+    )  # fmt: skip
     label: str | None = setting(
-        str, None, "Column of obs with the labels, for AnnData that was not written by convert."
-    )
-    layer: str | None = setting(str, None, "Layer of such AnnData to train on instead of X.")
-    raw: bool = setting(bool, False, "Train on raw.X of such AnnData, with its features.")
-    join: str = setting(
-        str,
-        "inner",
-        "Features of several files: those that all have (inner), or all that any has (outer).",
-        choices=lambda: ("inner", "outer"),
-    )
-    keep_duals: bool = setting(
-        bool, None, "Keep the duals so that passes can be added later; the default unless passes is 1."
-    )
-    block_rows: int | None = setting(
-        int, None, "Maximum number of rows in a block; by default memory decides.", least=1
-    )
-    slice_rows: int | None = setting(
-        int,
-        None,
+        str, None, "Column of obs with the labels, for AnnData that was not written by convert.",
+        "It can be in memory, and then also the name of an indicator matrix in obsm.",
+        group="Labels", scope=MATRIX,
+    )  # fmt: skip
+    layer: str | None = _features(str, None, "Layer of such AnnData to train on instead of X.", scope=MATRIX)
+    raw: bool = _features(bool, False, "Train on raw.X of such AnnData, with its features.", scope=MATRIX)
+    join: str = _features(
+        str, "inner", "Features of several files: those that all have (inner), or all that any has (outer).",
+        choices=("inner", "outer"), instead="concatenate before",
+    )  # fmt: skip
+    keep_duals: bool = _fine(
+        bool, None, "Keep the duals so that passes can be added later; the default unless passes is 1.",
+        scope=MATRIX, searched=True,
+    )  # fmt: skip
+    block_rows: int | None = _fine(
+        int, None, "Maximum number of rows in a block; by default memory decides.",
+        least=1, scope=MATRIX,
+    )  # fmt: skip
+    slice_rows: int | None = _fine(
+        int, None,
         "Data that is not shuffled is read in slices of so many rows, each block from anywhere in it, or in "
         "its own order (0); by default chosen by chunks and memory.",
-        least=0,
-    )
-    split: str = setting(
-        str,
-        AUTO,
+        least=0, scope=MATRIX,
+    )  # fmt: skip
+    split: str = _cores(
+        str, AUTO,
         "How training is split, if it has several splits: by classes, whose groups are solved in pairs; by "
         "rows, whose steps are added up; or auto: by classes if each worker then has less work than one core "
         "would have.",
-        choices=lambda: (AUTO, CLASSES, ROWS),
-    )
-    splits: int = setting(
-        int,
-        1,
+        "By classes it is the scheme of Alber et al. (2017) with exact blocks; by rows CoCoA+ (Ma et al. "
+        "2015).",
+        choices=(AUTO, CLASSES, ROWS), scope=ESTIMATOR,
+    )  # fmt: skip
+    splits: int = _cores(
+        int, 1,
         "Parts of each block that are trained on at the same time. The model depends on them, but not on how "
         "many workers there are.",
-        least=1,
-        most=512,
-    )
+        least=1, most=512, scope=ESTIMATOR,
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -282,11 +292,13 @@ class Settings(_LossSettings):
             if getattr(self, name) not in values:
                 self.refuse(name, f"{' or '.join(map(str, values))} for the loss {self.loss}")
         takes = (*loss.parameters, *SOLVER_PARAMETERS.get(self.solver, ()))
-        for name, default in _LOSS_DEFAULTS.items():
+        for name, each in declared(self).items():
+            if each.loss_default is None:
+                continue
             if name not in takes and getattr(self, name) is not None:
                 self.refuse(name, f"left out with the loss {self.loss} and the solver {self.solver}")
             if name in takes and getattr(self, name) is None:
-                self._set(name, default)
+                self._set(name, each.loss_default)
         if self.costs is not None and self.costs_as is None:
             self._set("costs_as", MARGINS)
         check_combinations(self)
@@ -318,60 +330,6 @@ class Settings(_LossSettings):
         """Return True if held-out rows are scored after pass `number`; of a path, the last pass of each C."""
         ends = self.share_of_C(number) != self.share_of_C(number + 1)
         return self.C_path is None or number == self.passes or ends
-
-
-def _as_in_fit(name: str) -> Any:
-    field = Settings.__dataclass_fields__[name]
-    return dataclasses.field(default=field.default, metadata=field.metadata)
-
-
-@dataclasses.dataclass(frozen=True)
-class OnlineSettings(_LossSettings):
-    """Settings of `streamsvm.online`, documented there; None is replaced by the default it stands for.
-
-    Raises
-    ------
-    SettingsError
-        If a setting is not valid; says which, and what is.
-    """
-
-    C: float = setting(
-        float,
-        AUTO,  # a number once data is at hand
-        "Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the first "
-        "1,000 rows.",
-        words=(AUTO,),
-        positive=True,
-    )
-    loss: str = _as_in_fit("loss")
-    margin: float = _as_in_fit("margin")
-    solver: str = _as_in_fit("solver")
-    smooth: float | None = _as_in_fit("smooth")
-    top: int | None = _as_in_fit("top")
-    temperature: float | None = _as_in_fit("temperature")
-    solver_tol: float | None = _as_in_fit("solver_tol")
-    dtype: str = _as_in_fit("dtype")
-    hash_bits: int | None = setting(
-        int, None, "Hash the features to 2**hash_bits columns.", least=1, most=MAX_HASH_BITS
-    )
-    seed: int = setting(int, 0, "Seed of the feature hash.")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if get_loss(self.loss).extra_columns:
-            raise SettingsError(
-                f"the loss {self.loss} binds all classes together, and a stream brings them one by one; "
-                "train with fit, or with another loss",
-                setting="loss",
-            )
-        if get_loss(self.loss).sequences:
-            raise SettingsError(
-                f"the loss {self.loss} needs whole sequences, not a stream of rows; train with fit",
-                setting="loss",
-            )
-        of_fit = Settings(passes=1, loss=self.loss, **self.of_loss)
-        for name in LOSS_SETTINGS:
-            self._set(name, getattr(of_fit, name))
 
 
 class Interval:

@@ -33,7 +33,10 @@ from streamsvm.data.rows import Rows
 from streamsvm.losses import get_loss
 from streamsvm.model.model import Model, load_model
 from streamsvm.prediction import calibration, predictions
+from streamsvm.settings.field import ESTIMATOR, declared
 from streamsvm.settings.fit import NONE, Settings
+from streamsvm.settings.online import ONE_PASS, OnlineSettings
+from streamsvm.settings.signature import documented, takes
 from streamsvm.sklearn.estimator_data import (
     NamedMatrix,
     part_of_rows,
@@ -46,14 +49,7 @@ from streamsvm.transforms.defaults import TABLE_DEFAULT
 
 __all__ = ["StreamSVMClassifier"]
 
-_SETTINGS = (
-    "passes", "C", "first_C", "loss", "margin", "solver", "smooth", "top", "temperature", "solver_tol",
-    "dtype", "tol", "inner_passes", "average", "gap", "costs", "costs_as", "tree", "split", "splits",
-)  # fmt: skip
-_ONE_PASS = {
-    "passes": 1, "tol": None, "keep_duals": False, "inner_passes": 0, "gap": "none", "first_C": "auto",
-    "splits": 1,
-}  # fmt: skip
+_SETTINGS = {name: each for name, each in declared(Settings).items() if each.scope == ESTIMATOR}
 _LARGEST_SEED = 2**31 - 1
 _NO_LABELS: Any = object()  # no y to check
 
@@ -79,14 +75,8 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
 
     Parameters
     ----------
-    loss : str
-        Formulation of the multi-class SVM: ``ww`` is Weston-Watkins. `streamsvm.losses` lists them.
-    C : float or "auto"
-        Weight of the loss against ½‖w‖²; auto is one over the mean squared norm of the rows.
-    passes : int
-        Most passes over the data.
-    tol : float, optional
-        Stop when the relative duality gap is at most this.
+    **settings
+        As `Settings` declares them.
     fit_intercept : bool, optional
         Whether to have an intercept, which is part of ‖w‖², as that of scikit-learn's LinearSVC is. By
         default as in `streamsvm.fit`: unless `transforms` are given, which may end with ``bias``.
@@ -105,9 +95,6 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         Seed of the order of the rows, and of what `calibrate` holds out.
     n_jobs : int, optional
         Threads that train, as joblib counts them; never more than `splits`.
-    margin, solver, smooth, top, temperature, solver_tol, dtype, first_C, inner_passes, average, gap, costs, \
-costs_as, tree, split, splits
-        As in `streamsvm.fit`.
 
     Attributes
     ----------
@@ -128,62 +115,30 @@ costs_as, tree, split, splits
         What is saved, exported and evaluated.
     """
 
+    loss: str
+    dtype: str
+
+    @takes(_SETTINGS, after="loss")
     def __init__(
         self,
         loss: str = "ww",
         *,
-        C: float | str = "auto",
-        passes: int = 3,
-        tol: float | None = None,
         fit_intercept: bool | None = None,
         intercept_scaling: float = 1.0,
         class_weight: Mapping[Any, float] | str | None = None,
         transforms: str | list[str] | None = None,
         calibrate: float | None = None,
-        margin: float | None = None,
-        solver: str | None = None,
-        smooth: float | None = None,
-        top: int | None = None,
-        temperature: float | None = None,
-        solver_tol: float | None = None,
-        dtype: str = "float32",
-        first_C: float | str = "auto",
-        inner_passes: int | str = "auto",
-        average: bool = True,
-        gap: str | None = None,
-        costs: Any = None,
-        costs_as: str | None = None,
-        tree: Any = None,
-        split: str = "auto",
-        splits: int = 1,
         n_jobs: int | None = None,
         random_state: Any = 0,
+        **settings: Any,
     ) -> None:
-        self.loss = loss
-        self.C = C
-        self.passes = passes
-        self.tol = tol
+        defaults = {name: each.default for name, each in _SETTINGS.items()}
+        self.__dict__.update(defaults | settings, loss=loss)
         self.fit_intercept = fit_intercept
         self.intercept_scaling = intercept_scaling
         self.class_weight = class_weight
         self.transforms = transforms
         self.calibrate = calibrate
-        self.margin = margin
-        self.solver = solver
-        self.smooth = smooth
-        self.top = top
-        self.temperature = temperature
-        self.solver_tol = solver_tol
-        self.dtype = dtype
-        self.first_C = first_C
-        self.inner_passes = inner_passes
-        self.average = average
-        self.gap = gap
-        self.costs = costs
-        self.costs_as = costs_as
-        self.tree = tree
-        self.split = split
-        self.splits = splits
         self.n_jobs = n_jobs
         self.random_state = random_state
 
@@ -268,16 +223,18 @@ costs_as, tree, split, splits
             raise ValueError(f"y has the label {unknown!r}, which is not in classes")
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, without_names(X), ensure_non_negative=True)
-        if self.class_weight is not None:
-            raise ValueError(
-                "class_weight is for fit, which knows all rows; give partial_fit a sample_weight"
-            )
+        for name, each in declared(Settings).items():
+            if each.group == "Weights and costs" and getattr(self, name, None) is not None:
+                instead = "give partial_fit a sample_weight" if name == "class_weight" else "leave it out"
+                raise ValueError(f"{name} is for fit, which knows all rows; {instead}")
         matrix = as_matrix(X, np.dtype(self.dtype))
         if not hasattr(self, "_learner"):
             fitted = None if begins else self.model_
             with value_errors():
                 labels = class_record(self.classes_)
-                settings = Settings(**{**self._options(self.classes_), **_ONE_PASS})
+                of_pass = declared(OnlineSettings).keys() | {"transform"}
+                options = self._options(self.classes_).items()
+                settings = Settings(**{n: value for n, value in options if n in of_pass}, **ONE_PASS)
                 self._learner = IncrementalLearner(settings, labels, matrix.n_features, matrix.names, fitted)
         norm2 = row_norms(matrix.data, matrix.indptr)
         indices = matrix.indices.astype(index_dtype(matrix.n_features), copy=False)
@@ -437,3 +394,6 @@ costs_as, tree, split, splits
         if names is not None:
             checked = NamedMatrix(checked, names)
         return checked if y is _NO_LABELS else (checked, y)
+
+
+StreamSVMClassifier.__doc__ = documented(StreamSVMClassifier.__doc__, _SETTINGS)

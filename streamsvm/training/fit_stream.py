@@ -17,7 +17,8 @@ from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.directory import RunDir, claimed
 from streamsvm.run.files import RunFiles
 from streamsvm.run.growing_weights import GrowingWeights
-from streamsvm.settings.fit import LOSS_SETTINGS, Interval, OnlineSettings, Settings
+from streamsvm.settings.fit import Interval
+from streamsvm.settings.online import OnlineSettings
 from streamsvm.training.learner import Learner
 from streamsvm.training.online import Online, new_position
 from streamsvm.training.sources import Stream, StreamSource
@@ -82,7 +83,7 @@ def _stream_trainer(
 ) -> tuple[Online, bool]:
     """Return the trainer of a stream at its last commit, and True if there is a commit."""
     callbacks.report({"event": "plan", **dataclasses.asdict(online_settings), **stream.record()})
-    settings = _one_pass(online_settings)
+    settings = online_settings.one_pass()
     spec = specify(settings, DataFacts(0, 0, np.zeros(len(stream.classes or ()), np.int64)))
     dtype = spec.dtype
     source = StreamSource(stream, dtype, online_settings.C, _transforms(online_settings))
@@ -101,12 +102,6 @@ def _stream_trainer(
         storage.grow(source.n_features, len(state.classes))
     learner = Learner(spec.grown(storage.n_features, len(state.classes)), storage)
     return Online(source, online_settings, settings, files, learner, position, callbacks), has_commit
-
-
-def _one_pass(online_settings: OnlineSettings) -> Settings:
-    """Return the settings of a single pass that keeps no duals."""
-    shared = {name: getattr(online_settings, name) for name in ("C", "loss", *LOSS_SETTINGS, "dtype")}
-    return Settings(passes=1, keep_duals=False, inner_passes=0, gap="none", **shared)
 
 
 def _transforms(online_settings: OnlineSettings) -> list[Transform]:

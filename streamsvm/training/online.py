@@ -29,7 +29,8 @@ from streamsvm.model.results import OnlineResult
 from streamsvm.model.schema import reading_of
 from streamsvm.run.checkpoint import RunPosition, StreamPosition
 from streamsvm.run.files import RunFiles
-from streamsvm.settings.fit import AUTO, OnlineSettings, Settings
+from streamsvm.settings.fit import AUTO, Settings
+from streamsvm.settings.online import OnlineSettings
 from streamsvm.training.learner import Learner
 from streamsvm.training.sources import StreamPlace, StreamSource, TrainingBlock
 from streamsvm.training.trainer import Callbacks, Trainer

@@ -20,7 +20,7 @@ from streamsvm.store import Store
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.fit_plan import choices
 from streamsvm.training.fit_stream import resume_stream
-from streamsvm.training.held_out import check_held_out, other_held_out
+from streamsvm.training.held_out import HELD_OUT, check_held_out, other_held_out
 from streamsvm.training.parallel.splits import find_workers
 from streamsvm.training.sources import Stream
 from streamsvm.training.spec import specify
@@ -34,27 +34,21 @@ def resume_run(
     path: str | Path,
     open_stream: Callable[[dict[str, Any]], Stream] | None = None,
     *,
-    passes: int | None = None,
-    tol: float | None = None,
     store: Sequence[str | os.PathLike[str]] | None = None,
-    valid: str | Path | None = None,
-    calibrate: str | Path | None = None,
     every: Interval,
     callbacks: Callbacks = Callbacks(),  # noqa: B008
     workers: int | None = None,
     cluster: str | os.PathLike[str] | None = None,
+    **changes: Any,
 ) -> FitResult | OnlineResult:
-    """Continue a run of either kind, as `streamsvm.resume` describes it."""
+    """Continue a run of either kind, as `streamsvm.resume` describes it; a change may be None."""
     run = RunDir(path)
     run.read_settings()  # before the lock file is made, so that a wrong path stays clean
     with locked(run):
         record = run.read_settings()
         if record.get("kind") == format.ONLINE:
-            given = {
-                "passes": passes, "tol": tol, "store": store, "valid": valid, "calibrate": calibrate,
-                "workers": workers, "cluster": cluster,
-            }  # fmt: skip
-            for name, value in given.items():
+            given = {"store": store, "workers": workers, "cluster": cluster}
+            for name, value in {**changes, **given}.items():
                 if value is not None:
                     raise SettingsError(f"{name} does not apply: {path} learns from a stream", setting=name)
             if open_stream is None:
@@ -65,9 +59,8 @@ def resume_run(
                 )
             return resume_stream(run, record, open_stream, every, callbacks)
         return _resume_store(
-            run, record, every, callbacks,
-            passes=passes, tol=tol, store=store, held_out={"valid": valid, "calibrate": calibrate},
-            workers=workers, cluster=cluster,
+            run, record, every, callbacks, store, workers, cluster,
+            {name: value for name, value in changes.items() if value is not None},
         )  # fmt: skip
 
 
@@ -76,13 +69,10 @@ def _resume_store(
     record: dict[str, Any],
     every: Interval,
     callbacks: Callbacks,
-    *,
-    passes: int | None,
-    tol: float | None,
     store: Sequence[str | os.PathLike[str]] | None,
-    held_out: dict[str, str | Path | None],
     workers: int | None,
     cluster: str | os.PathLike[str] | None,
+    changes: dict[str, Any],
 ) -> FitResult:
     paths = record["store"]["path"] if store is None else [absolute(each) for each in store]
     for path in paths:
@@ -110,23 +100,20 @@ def _resume_store(
                 f"into {format_size(plan.memory)}",
                 remedy=Remedy("go on with {}", Option("cluster")),
             )
-        changes: dict[str, Any] = {}
-        if passes is not None and passes != settings.passes:
-            _check_extends(run, settings, passes)
-            changes["passes"] = passes
-        if tol is not None:
-            changes |= {"tol": tol, "gap": "pass"}
-        changes |= {name: absolute(new) for name, new in held_out.items() if new is not None}
+        if changes.get("passes", settings.passes) != settings.passes:
+            _check_extends(run, settings, changes["passes"])
+        if "tol" in changes:
+            changes["gap"] = "pass"
         spec = spec.changed(**changes)
         settings = spec.settings
         costs = TrainingCosts.load(record["error_weights"], run.costs, opened.classes)
         data = dataclasses.replace(data, settings=settings)
         training = Training(data, spec, plan, cut_blocks(opened, plan), costs.row_factors(settings))
-        for name, new in held_out.items():
+        for name in HELD_OUT:
             if getattr(settings, name) is not None:
                 _check_exists(getattr(settings, name), name)
             fingerprint = check_held_out(name, raw, training, record)
-            if new is None and fingerprint != record.get(f"{name}_fingerprint"):
+            if name not in changes and fingerprint != record.get(f"{name}_fingerprint"):
                 raise other_held_out(name, settings)
             record[f"{name}_fingerprint"] = fingerprint
         record["settings"] = dataclasses.asdict(settings)

@@ -8,6 +8,8 @@ from typing import Any
 from streamsvm.base import format
 from streamsvm.errors import Call, Option, Remedy, RunError
 from streamsvm.run.directory import RunDir
+from streamsvm.settings.field import changes_of
+from streamsvm.settings.fit import Settings
 
 _COMPARED_SEPARATELY = (
     "version",
@@ -44,7 +46,7 @@ def check_same(run: RunDir, record: dict[str, Any]) -> None:
     for name, value in new["settings"].items():
         was = old["settings"].get(name)
         if was != value:
-            if name in ("passes", "tol") and value is not None:
+            if name in changes_of(Settings) and value is not None:
                 remedy = Remedy("to change it, use {}", Call("resume", run.path, (Option(name, value),)))
             else:
                 remedy = Remedy("give {}, or another {}", Option(name, was), Option("out"))

@@ -19,7 +19,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import SettingsError
 from streamsvm.kernels.jit import allocating
 from streamsvm.kernels.random import GAMMA, mix
-from streamsvm.settings.fit import MAX_HASH_BITS
+from streamsvm.settings.online import MAX_HASH_BITS
 from streamsvm.transforms.base import FittingData, Transform
 
 

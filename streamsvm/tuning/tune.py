@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.api import TABLES, without_tables
+from streamsvm.api import check_of_matrix, without_tables
 from streamsvm.base.progress import Progress, Report, shown
 from streamsvm.base.text import as_paths
 from streamsvm.base.threads import count_workers
@@ -28,7 +28,9 @@ from streamsvm.errors import Call, Option, Remedy, SettingsError, StreamsvmWarni
 from streamsvm.losses import get_loss
 from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult, TuneResult
-from streamsvm.settings.fit import AUTO, TUNED_SETTINGS, Interval, Settings
+from streamsvm.settings.field import declared
+from streamsvm.settings.fit import AUTO, Interval, Settings
+from streamsvm.settings.signature import takes
 from streamsvm.training import fit_arrays
 from streamsvm.training.trainer import Callbacks
 from streamsvm.tuning.trials import StoreSearch, Trial
@@ -36,12 +38,15 @@ from streamsvm.tuning.trials import StoreSearch, Trial
 _AUTO_FACTORS = tuple(2.0**power for power in range(-4, 6))
 _HOLD_OUT = "1/10"
 _SUGGESTED_VALUES = 4  # of C, to go on with
+_OTHERS = {name: each for name, each in declared(Settings).items() if not each.searched}
 
 
+@takes(_OTHERS, after="force")
 def tune(
     data: Any,
     y: Any = None,
     *,
+    groups: Any = None,
     out: str | os.PathLike[str] | None = None,
     C: Any = AUTO,
     loss: str | Sequence[str] = "ww",
@@ -52,14 +57,13 @@ def tune(
     valid: str | os.PathLike[str] | None = None,
     passes_each: int = 2,
     passes: int = 3,
-    groups: Any = None,
     workers: int | None = None,
     cluster: str | os.PathLike[str] | None = None,
     checkpoint_every: str | float = "60s",
-    force: bool = False,
     report: Report | None = None,
     progress: bool | Progress | None = None,
     stop: Any = None,
+    force: bool = False,
     **settings: Any,
 ) -> TuneResult:
     """Choose C, and a loss, margin and transforms if several are given, and train with the best.
@@ -97,7 +101,7 @@ def tune(
     force : bool
         Replace an existing run.
     **settings
-        Other settings of `streamsvm.fit`, the same for all.
+        As `Settings` declares them, the same for all.
 
     Returns
     -------
@@ -121,10 +125,9 @@ def tune(
         raise SettingsError(
             "valid is for a store; of a matrix a part of the rows is held out", setting="valid"
         )
-    known = {field.name for field in dataclasses.fields(Settings)} - set(TUNED_SETTINGS)
-    if unknown := sorted(settings.keys() - known):
-        raise SettingsError(f"{unknown[0]} does not apply to tune", setting=unknown[0])
-    settings, tables = without_tables({**dict.fromkeys(TABLES), **settings})
+    if paths is None:
+        check_of_matrix(settings)
+    tables = without_tables(settings)
     settings = {name: value for name, value in settings.items() if value is not None}
     grid = parse_grid(C)
     if not isinstance(passes_each, numbers.Integral) or passes_each < 1:

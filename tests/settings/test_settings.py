@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import fractions
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from streamsvm_converters import TextSource, convert, read_rows
 from streamsvm import evaluate, fit, online, predict
 from streamsvm.base.text import check_classes, format_size, parse_size, printable
 from streamsvm.errors import SettingsError
-from streamsvm.settings.fit import OnlineSettings, Settings
+from streamsvm.settings.field import declared
+from streamsvm.settings.fit import Settings
+from streamsvm.settings.online import OnlineSettings
 
 
 @pytest.fixture
@@ -53,12 +56,14 @@ def test_every_setting_takes_the_types_of_numpy(settings: type) -> None:
               "slice_rows": 5, "keep_duals": True, "tree": "t", "hash_bits": 9}  # fmt: skip
     names = {field.name for field in dataclasses.fields(settings)}
     given = dataclasses.asdict(settings(**{name: each for name, each in values.items() if name in names}))
-    left_out = {name for name, value in given.items() if value is None}
-    assert left_out <= {"smooth", "top", "temperature", "solver_tol", "costs", "costs_as",
-                        "C_path", "hold_out"}  # fmt: skip
     numpy = {name: _as_numpy(value) for name, value in given.items()}
     assert dataclasses.asdict(settings(**numpy)) == given
     assert json.loads(json.dumps(vars(settings(**numpy)))) == given
+    for name, each in declared(settings).items():
+        plain = {bool: True, int: max(each.least, 1), float: 0.5, str: "x", os.PathLike: "/x"}[each.kind]
+        value = each.values[0] if each.values else plain
+        found = each.checked(_as_numpy(value))
+        assert (found, type(found)) == (value, type(value)), name
 
 
 @pytest.mark.parametrize(

@@ -223,6 +223,7 @@ def test_what_batches_cannot_have_is_refused(blobs: tuple[np.ndarray, np.ndarray
         ({"transforms": "scale=std"}, "statistics of all rows"),
         ({"loss": "llw"}, "one by one"),
         ({"class_weight": "balanced"}, "sample_weight"),
+        ({"tree": "tree.txt"}, "tree is for fit"),
     ]:
         with pytest.raises(ValueError, match=words):
             StreamSVMClassifier(**options).partial_fit(X, y, classes=[0, 1, 2, 3])

@@ -25,7 +25,8 @@ from streamsvm.losses import get_loss
 from streamsvm.run.directory import RunDir, claimed
 from streamsvm.run.files import RunFiles
 from streamsvm.run.growing_weights import GrowingWeights
-from streamsvm.settings.fit import Interval, OnlineSettings, Settings
+from streamsvm.settings.fit import Interval, Settings
+from streamsvm.settings.online import OnlineSettings
 from streamsvm.training.learner import Learner
 from streamsvm.training.online import Online, new_position
 from streamsvm.training.sources import StreamSource

@@ -190,7 +190,9 @@ def test_weights_of_rows_and_numpy_integers() -> None:
     np.testing.assert_array_equal(found.model.coef_, expected.coef_)
     with pytest.raises(SettingsError, match="valid is for a store"):
         tune(X, Y, valid="a.zarr")
-    with pytest.raises(SettingsError, match="penalty does not apply"):
+    with pytest.raises(SettingsError, match="join does not apply to a matrix in memory; concatenate before"):
+        tune(X, Y, join="outer")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'penalty'"):
         tune(X, Y, penalty="l1")
 
 

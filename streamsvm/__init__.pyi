@@ -1,0 +1,741 @@
+"""All names of `streamsvm`, for type checkers and editors: written by tests/make_stubs.py."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from streamsvm import errors as errors, plot as plot
+from streamsvm.base.progress import Progress, Report
+from streamsvm.training.sources import Stream
+from streamsvm.model.results import Calibration as Calibration
+from streamsvm.prediction.label_metrics import Evaluation as Evaluation
+from streamsvm.exporting.export import Exported as Exported
+from streamsvm.model.results import FitResult as FitResult
+from streamsvm.prediction.label_set_metrics import LabelSetEvaluation as LabelSetEvaluation
+from streamsvm.model.model import Model as Model
+from streamsvm.model.results import OnlineResult as OnlineResult
+from streamsvm.settings.online import OnlineSettings as OnlineSettings
+from streamsvm.prediction.predictions import Predictions as Predictions
+from streamsvm.data.rows import Rows as Rows
+from streamsvm.settings.fit import Settings as Settings
+from streamsvm.store.reader import Store as Store
+from streamsvm.model.results import TuneResult as TuneResult
+from streamsvm.prediction.calibration import calibrate as calibrate
+from streamsvm_converters.convert import convert as convert
+from streamsvm.prediction.metrics import evaluate as evaluate
+from streamsvm.exporting.export import export_model as export_model
+from streamsvm.model.model import load_model as load_model
+from streamsvm.store.open import open_store as open_store
+from streamsvm.prediction.predictions import predict as predict
+from streamsvm.reporting.page import report as report
+
+__version__: str
+__all__ = ['Calibration', 'Evaluation', 'Exported', 'FitResult', 'LabelSetEvaluation', 'Model', 'OnlineResult', 'OnlineSettings', 'Predictions', 'Rows', 'Settings', 'Store', 'TuneResult', 'calibrate', 'convert', 'evaluate', 'export_model', 'fit', 'load_model', 'online', 'open_store', 'plan', 'plot', 'predict', 'report', 'resume', 'tune']
+
+def fit(
+    data: Any,
+    y: Any = None,
+    *,
+    groups: Any = None,
+    out: str | os.PathLike[str] | None = None,
+    passes: int = 3,
+    C: float | Literal["auto"] = 'auto',
+    first_C: float | Literal["auto"] = 'auto',
+    C_path: str | None = None,
+    loss: str = 'ww',
+    margin: float | None = None,
+    solver: str | None = None,
+    smooth: float | None = None,
+    top: int | None = None,
+    temperature: float | None = None,
+    solver_tol: float | None = None,
+    dtype: Literal["float32", "float64"] = 'float32',
+    seed: int = 0,
+    memory: int | str = 2147483648,
+    tol: float | None = None,
+    inner_passes: int | Literal["auto"] = 'auto',
+    average: bool = True,
+    gap: Literal["pass", "end", "none"] | None = None,
+    valid: str | Path | None = None,
+    hold_out: str | None = None,
+    calibrate: str | Path | None = None,
+    class_weight: str | Path | Mapping[str, float] | None = None,
+    sample_weight: Any = None,
+    costs: Any = None,
+    costs_as: Literal["margins", "costs", "both"] | None = None,
+    tree: Any = None,
+    transform: str | Sequence[str] | None = None,
+    label: str | None = None,
+    layer: str | None = None,
+    raw: bool = False,
+    join: Literal["inner", "outer"] = 'inner',
+    keep_duals: bool | None = None,
+    block_rows: int | None = None,
+    slice_rows: int | None = None,
+    split: Literal["auto", "classes", "rows"] = 'auto',
+    splits: int = 1,
+    workers: int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
+    checkpoint_every: str | float = '60s',
+    force: bool = False,
+    resume_or_start: bool = False,
+    report: Report | None = None,
+    progress: bool | Progress | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> FitResult | Model:
+    r"""Train a linear multi-class SVM by exact dual block-coordinate descent (Wang & Scott 2021, Algorithm 1).
+
+    Each pass reads the data once, block by block in a seeded random order, and solves the dual block of
+    every row exactly. The state is kept in the run directory `out`, from which `resume` continues after any
+    interruption to the same bits.
+
+    Parameters
+    ----------
+    data : path, list of paths, or matrix of shape (n, n_features)
+        A store made by convert, or AnnData, or several of them, whose features are found by name; or a
+        matrix in memory, as `Model.predict` takes it; columns of text of a DataFrame become features as
+        `convert` makes them of a table, one for each value. What is for a store alone is refused for a
+        matrix; `memory`, `block_rows`, `slice_rows` and `checkpoint_every` change nothing.
+    y : array_like, shape (n,), or str, optional
+        Labels of a matrix; a store has its own. Or, for AnnData, what `label` is. For several labels a row: a
+        list with a list of labels for each row; or an indicator matrix (array, sparse or DataFrame) of zeros
+        and ones, whose classes are the numbers of its columns, or their names in a DataFrame.
+    groups : array_like, shape (n,), or str, optional
+        The group that each row of a matrix belongs to, such as the sequence of a token, for the loss
+        ``chain``: the rows of a group stand together, in their order. For AnnData in memory also the name of
+        a column of ``obs``. A store has its own.
+    out : path, optional
+        Run directory to create; needed for a store. A matrix has none: `Model.save` saves its model.
+    passes : int
+        Maximum number of passes over the data.
+    C : float or "auto"
+        Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the rows.
+    first_C : float or "auto"
+        C of the first pass: it is doubled in each pass until it is C, and the duals grow with it, which is
+        often faster to a tolerance if C is large. auto: with a tolerance, what auto would be for C, but
+        enough to reach C by half of the passes; otherwise C. At most C.
+    C_path : str, optional
+        Factors of C, ascending, such as 0.25,0.5,1,2: each has its share of the passes, one after the other,
+        and begins with the weights and duals of the one before. They are scaled by min(C' / C, Σb / ‖w‖²),
+        the best point of the dual along their ray. `streamsvm.tune` uses it.
+    loss : str
+        Formulation of the multi-class SVM. `streamsvm.losses` lists them: "ww" is Weston-Watkins.
+    margin : float, optional
+        Margin scale M of Weston-Watkins: 1 (default) or 0.5.
+    solver : str, optional
+        Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, or
+        another.
+    smooth : float, optional
+        ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
+    top : int, optional
+        m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
+    temperature : float, optional
+        τ of the block solvers bcpl and oeg; 1 by default.
+    solver_tol : float, optional
+        Tolerance of the block solvers bisection (relative), smo and shark (slacks); 0.001 by default.
+    dtype : {"float32", "float64"}
+        Precision of weights, duals and scores; sums and objectives are always float64.
+    seed : int
+        Seed of the order of blocks and rows.
+    memory : int or str
+        Memory budget in bytes, or as text such as 500M or 2G.
+    tol : float, optional
+        Stop when the exact relative gap (primal - dual) / primal is at most this. A negative gap, which
+        rounding can give, counts by its size; the gap of the average is measured in passes that may reach the
+        tolerance, and the model is the last iterate or the average, whichever reaches it.
+    inner_passes : int or "auto"
+        How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a cost
+        model.
+    average : bool
+        Make the model the average of the iterates in the second half of the last pass, instead of the last
+        iterate. The t-th iterate has weight t. If `memory` has no room for the average, it is left out with a
+        warning.
+    gap : {"pass", "end", "none"}, optional
+        When to measure the exact gap, which reads the data once more: after each pass (default with a
+        tolerance), at the end (default without), or never (none).
+    valid : path, optional
+        Store to measure the accuracy on after each pass.
+    hold_out : str, optional
+        Measure the accuracy on a part of the rows that is not trained on, such as 1/10: the first of 10
+        parts, by a hash of the rows' numbers in the data as given. Groups of rows stay whole. These rows
+        count neither for C auto nor for the statistics of transforms, nor for balanced weights of classes.
+    calibrate : path, optional
+        Hold-out store to fit the temperature of the model's probabilities to. That is done after the last
+        pass, as `streamsvm.calibrate` does it, which serves for the model of a matrix.
+    class_weight : path, "balanced" or mapping of class to float, optional
+        Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of lines
+        with a class and its weight (others: 1). Balanced is the number of labels / (number of classes × rows
+        of the class). The cost of a row is C times the weights of its class and of itself; of ``ovr`` and
+        ``ovr2`` the weight of a class is that of its own machine's positive rows, as in LIBLINEAR.
+    sample_weight : str or array_like of shape (n,), optional
+        Numeric column of obs with the weights of the rows. A store that was converted with weights has them
+        in the column weight, and uses them unless this is none. Of a matrix it may be an array. A row of
+        weight 0 is left out; of the rows of a group, with the loss ``chain``, the mean counts.
+    costs : path, DataFrame or array_like of shape (k, k), optional
+        Table of what it costs to predict one class (column) for another (row): CSV or .npy. It is in the
+        order of the classes, or has their names in a header and in the first column.
+    costs_as : {"margins", "costs", "both"}, optional
+        What costs are: margins by which the own class must win (default), factors of the loss, or both.
+    tree : path or mapping of child to parent, optional
+        Tree of the classes, a child and its parent a line: the path between two classes is the margin.
+    transform : str or sequence of str, optional
+        What is done with each row first, in this order, in training and by the model: normalize[=sum], log1p,
+        binarize, idf, df=power, scale=std|maxabs, clip=v, select=FILE|top:N, hash=bits, l2, bias[=value];
+        such as normalize=1e4,log1p,scale=std; or none. By default a table with columns of numbers has
+        scale=std,bias. Or a list of such texts. A DataFrame is a table; another matrix has ``bias``. What
+        they must know of all rows takes one more reading of the data. ``normalize`` scales each row to a sum,
+        1e4 by default; ``binarize`` gives 1 for values above 0; ``df`` multiplies each feature by a power of
+        the share of rows that have it; ``scale`` divides it by its standard deviation or largest absolute
+        value, and zeros stay zeros; ``clip`` limits values to [-v, v]; ``select`` takes the features that a
+        file lists, one a line, or the N that vary most for their means; ``l2`` scales rows to norm 1;
+        ``bias``, the last one, is a constant feature, with the coefficients `Model.intercept_`.
+        ``docs/transforms.md`` says more.
+    label : str, optional
+        Column of obs with the labels, for AnnData that was not written by convert. It can be in memory, and
+        then also the name of an indicator matrix in obsm.
+    layer : str, optional
+        Layer of such AnnData to train on instead of X.
+    raw : bool
+        Train on raw.X of such AnnData, with its features.
+    join : {"inner", "outer"}
+        Features of several files: those that all have (inner), or all that any has (outer).
+    keep_duals : bool, optional
+        Keep the duals so that passes can be added later; the default unless passes is 1.
+    block_rows : int, optional
+        Maximum number of rows in a block; by default memory decides.
+    slice_rows : int, optional
+        Data that is not shuffled is read in slices of so many rows, each block from anywhere in it, or in its
+        own order (0); by default chosen by chunks and memory.
+    split : {"auto", "classes", "rows"}
+        How training is split, if it has several splits: by classes, whose groups are solved in pairs; by
+        rows, whose steps are added up; or auto: by classes if each worker then has less work than one core
+        would have. By classes it is the scheme of Alber et al. (2017) with exact blocks; by rows CoCoA+ (Ma
+        et al. 2015).
+    splits : int
+        Parts of each block that are trained on at the same time. The model depends on them, but not on how
+        many workers there are.
+    workers : int, optional
+        Threads that train, never more than splits, and that share the reading for the statistics of
+        transforms: by default as many as processors. With a cluster the workers to wait for or, with a local
+        one, the processes to start.
+    cluster : str or path, optional
+        Train on a Dask cluster (extra ``cluster``): the address of its scheduler or its scheduler file, or
+        "local" for processes on this machine. Several splits are its work, and the model is the same. The
+        workers read the store themselves, so `data` must name it on all machines, and write to `out`, which
+        must be on a file system that they share.
+    checkpoint_every : str or float
+        How often to commit: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of blocks as
+        text ("8 blocks").
+    force : bool
+        Replace an existing run.
+    resume_or_start : bool
+        Go on with the run in `out` if there is one, with the same settings and data; start it otherwise. A
+        run that is finished gives its result again. So a scheduler can repeat one call.
+    report : callable, optional
+        Called with a dict for each line of ``metrics.jsonl``; before the first one with the plan, with
+        ``{"event": "compile"}`` if kernels must be compiled, and with "ready" when they are loaded.
+    progress : bool or callable, optional
+        Whether there are bars of tqdm; by default on a terminal and in a notebook, for stages that take more
+        than a second. Or a function, called with a stage ("pass 1", "gap 1", "valid 1"), the number of rows
+        done, and of all rows. Each pass is also a line of `logging` at the level INFO, under the name
+        ``streamsvm``.
+    stop : callable, optional
+        Called after each block; if it returns True, the run commits and raises `Interrupted`. Of a
+        training on a matrix nothing is kept.
+
+    Returns
+    -------
+    FitResult or Model
+        For a store, how training ended. For a matrix the model; its ``result`` says how training ended.
+
+    Raises
+    ------
+    SettingsError
+        If a setting is not valid, or does not apply to the data.
+    PlanError
+        If the memory budget is too small; `PlanError.needed_memory` is enough.
+    StoreError
+        If the store cannot be read, is damaged, or is not fit to train on.
+    InputError
+        If a matrix has values that are not finite, or not one label for each row.
+    RunError
+        If `out` exists, cannot be written, or is in use by another process; with `resume_or_start` if it was
+        begun with other settings or data.
+    ClusterError
+        If the cluster cannot be reached, its workers differ, or they were lost again and again.
+    Interrupted
+        If `stop` returned True.
+    """
+
+def plan(
+    data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    passes: int = 3,
+    C: float | Literal["auto"] = 'auto',
+    first_C: float | Literal["auto"] = 'auto',
+    C_path: str | None = None,
+    loss: str = 'ww',
+    margin: float | None = None,
+    solver: str | None = None,
+    smooth: float | None = None,
+    top: int | None = None,
+    temperature: float | None = None,
+    solver_tol: float | None = None,
+    dtype: Literal["float32", "float64"] = 'float32',
+    seed: int = 0,
+    memory: int | str = 2147483648,
+    tol: float | None = None,
+    inner_passes: int | Literal["auto"] = 'auto',
+    average: bool = True,
+    gap: Literal["pass", "end", "none"] | None = None,
+    valid: str | Path | None = None,
+    hold_out: str | None = None,
+    calibrate: str | Path | None = None,
+    class_weight: str | Path | Mapping[str, float] | None = None,
+    sample_weight: Any = None,
+    costs: Any = None,
+    costs_as: Literal["margins", "costs", "both"] | None = None,
+    tree: Any = None,
+    transform: str | Sequence[str] | None = None,
+    label: str | None = None,
+    layer: str | None = None,
+    raw: bool = False,
+    join: Literal["inner", "outer"] = 'inner',
+    keep_duals: bool | None = None,
+    block_rows: int | None = None,
+    slice_rows: int | None = None,
+    split: Literal["auto", "classes", "rows"] = 'auto',
+    splits: int = 1,
+    workers: int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
+) -> dict[str, Any]:
+    r"""Plan what `fit` would hold in memory and on disk, without training.
+
+    Parameters
+    ----------
+    data : path or list of paths
+        The store, as for `fit`.
+    passes : int
+        Maximum number of passes over the data.
+    C : float or "auto"
+        Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the rows.
+    first_C : float or "auto"
+        C of the first pass: it is doubled in each pass until it is C, and the duals grow with it, which is
+        often faster to a tolerance if C is large. auto: with a tolerance, what auto would be for C, but
+        enough to reach C by half of the passes; otherwise C. At most C.
+    C_path : str, optional
+        Factors of C, ascending, such as 0.25,0.5,1,2: each has its share of the passes, one after the other,
+        and begins with the weights and duals of the one before. They are scaled by min(C' / C, Σb / ‖w‖²),
+        the best point of the dual along their ray. `streamsvm.tune` uses it.
+    loss : str
+        Formulation of the multi-class SVM. `streamsvm.losses` lists them: "ww" is Weston-Watkins.
+    margin : float, optional
+        Margin scale M of Weston-Watkins: 1 (default) or 0.5.
+    solver : str, optional
+        Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, or
+        another.
+    smooth : float, optional
+        ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
+    top : int, optional
+        m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
+    temperature : float, optional
+        τ of the block solvers bcpl and oeg; 1 by default.
+    solver_tol : float, optional
+        Tolerance of the block solvers bisection (relative), smo and shark (slacks); 0.001 by default.
+    dtype : {"float32", "float64"}
+        Precision of weights, duals and scores; sums and objectives are always float64.
+    seed : int
+        Seed of the order of blocks and rows.
+    memory : int or str
+        Memory budget in bytes, or as text such as 500M or 2G.
+    tol : float, optional
+        Stop when the exact relative gap (primal - dual) / primal is at most this. A negative gap, which
+        rounding can give, counts by its size; the gap of the average is measured in passes that may reach the
+        tolerance, and the model is the last iterate or the average, whichever reaches it.
+    inner_passes : int or "auto"
+        How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a cost
+        model.
+    average : bool
+        Make the model the average of the iterates in the second half of the last pass, instead of the last
+        iterate. The t-th iterate has weight t. If `memory` has no room for the average, it is left out with a
+        warning.
+    gap : {"pass", "end", "none"}, optional
+        When to measure the exact gap, which reads the data once more: after each pass (default with a
+        tolerance), at the end (default without), or never (none).
+    valid : path, optional
+        Store to measure the accuracy on after each pass.
+    hold_out : str, optional
+        Measure the accuracy on a part of the rows that is not trained on, such as 1/10: the first of 10
+        parts, by a hash of the rows' numbers in the data as given. Groups of rows stay whole. These rows
+        count neither for C auto nor for the statistics of transforms, nor for balanced weights of classes.
+    calibrate : path, optional
+        Hold-out store to fit the temperature of the model's probabilities to. That is done after the last
+        pass, as `streamsvm.calibrate` does it, which serves for the model of a matrix.
+    class_weight : path, "balanced" or mapping of class to float, optional
+        Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of lines
+        with a class and its weight (others: 1). Balanced is the number of labels / (number of classes × rows
+        of the class). The cost of a row is C times the weights of its class and of itself; of ``ovr`` and
+        ``ovr2`` the weight of a class is that of its own machine's positive rows, as in LIBLINEAR.
+    sample_weight : str or array_like of shape (n,), optional
+        Numeric column of obs with the weights of the rows. A store that was converted with weights has them
+        in the column weight, and uses them unless this is none. Of a matrix it may be an array. A row of
+        weight 0 is left out; of the rows of a group, with the loss ``chain``, the mean counts.
+    costs : path, DataFrame or array_like of shape (k, k), optional
+        Table of what it costs to predict one class (column) for another (row): CSV or .npy. It is in the
+        order of the classes, or has their names in a header and in the first column.
+    costs_as : {"margins", "costs", "both"}, optional
+        What costs are: margins by which the own class must win (default), factors of the loss, or both.
+    tree : path or mapping of child to parent, optional
+        Tree of the classes, a child and its parent a line: the path between two classes is the margin.
+    transform : str or sequence of str, optional
+        What is done with each row first, in this order, in training and by the model: normalize[=sum], log1p,
+        binarize, idf, df=power, scale=std|maxabs, clip=v, select=FILE|top:N, hash=bits, l2, bias[=value];
+        such as normalize=1e4,log1p,scale=std; or none. By default a table with columns of numbers has
+        scale=std,bias. Or a list of such texts. A DataFrame is a table; another matrix has ``bias``. What
+        they must know of all rows takes one more reading of the data. ``normalize`` scales each row to a sum,
+        1e4 by default; ``binarize`` gives 1 for values above 0; ``df`` multiplies each feature by a power of
+        the share of rows that have it; ``scale`` divides it by its standard deviation or largest absolute
+        value, and zeros stay zeros; ``clip`` limits values to [-v, v]; ``select`` takes the features that a
+        file lists, one a line, or the N that vary most for their means; ``l2`` scales rows to norm 1;
+        ``bias``, the last one, is a constant feature, with the coefficients `Model.intercept_`.
+        ``docs/transforms.md`` says more.
+    label : str, optional
+        Column of obs with the labels, for AnnData that was not written by convert. It can be in memory, and
+        then also the name of an indicator matrix in obsm.
+    layer : str, optional
+        Layer of such AnnData to train on instead of X.
+    raw : bool
+        Train on raw.X of such AnnData, with its features.
+    join : {"inner", "outer"}
+        Features of several files: those that all have (inner), or all that any has (outer).
+    keep_duals : bool, optional
+        Keep the duals so that passes can be added later; the default unless passes is 1.
+    block_rows : int, optional
+        Maximum number of rows in a block; by default memory decides.
+    slice_rows : int, optional
+        Data that is not shuffled is read in slices of so many rows, each block from anywhere in it, or in its
+        own order (0); by default chosen by chunks and memory.
+    split : {"auto", "classes", "rows"}
+        How training is split, if it has several splits: by classes, whose groups are solved in pairs; by
+        rows, whose steps are added up; or auto: by classes if each worker then has less work than one core
+        would have. By classes it is the scheme of Alber et al. (2017) with exact blocks; by rows CoCoA+ (Ma
+        et al. 2015).
+    splits : int
+        Parts of each block that are trained on at the same time. The model depends on them, but not on how
+        many workers there are.
+    workers, cluster
+        As in `fit`. No cluster is asked: with `cluster`, splits by rows need no memory here for weights of
+        their own.
+
+    Returns
+    -------
+    dict
+        ``rows, features, classes, nnz, blocks``; ``budget``, which is `memory` or the limit of the process,
+        if that is less, and ``planned_bytes``; ``weights_bytes`` (as a dense matrix, with the average if
+        there is one), ``mapped_bytes`` of them in files, and ``weights_in_memory``; ``sparse``, whether
+        weights are stored sparsely, and ``sparse_bytes``, how much of them may be in memory; ``common_dual``,
+        whether most wrong classes of a row have one dual; ``log_bytes``, the disk space for weights and their
+        log at most; ``warning``, None or what is slow about the plan; ``average_warning``, None or the memory
+        that the average needs, for want of which the model is the last iterate; ``order_warning``, None or
+        what is wrong with the order of the labels; ``C_auto``, whether C was chosen from the data; and the
+        settings, in which ``split`` is settled, for the reason in ``split_reason``; and ``worker_bytes``,
+        what a worker of a cluster holds beside the program for one split, and ``worker_split_bytes``, what
+        each further one adds at most: None without splits.
+
+    Raises
+    ------
+    SettingsError, PlanError, StoreError
+        As in `fit`.
+    """
+
+def resume(
+    run: str | Path,
+    *,
+    passes: int | None = None,
+    tol: float | None = None,
+    valid: str | Path | None = None,
+    calibrate: str | Path | None = None,
+    store: str | Path | Sequence[str | Path] | None = None,
+    open_stream: Callable[[dict[str, Any]], Stream] | None = None,
+    workers: int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
+    checkpoint_every: str | float = '60s',
+    report: Report | None = None,
+    progress: bool | Progress | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> FitResult | OnlineResult:
+    r"""Continue an interrupted run from its last commit, or extend a finished one.
+
+    The result is byte for byte that of a run never interrupted, on the same machine and versions. A run
+    that has made all its passes, or has reached its tolerance, returns the result it has. A finished run
+    of `online` learns from the rows that were added since; one whose stream cannot be read again, such as
+    a pipe, ends at the last commit.
+
+    Parameters
+    ----------
+    run : path
+        Run directory made by `fit` or `online`.
+    passes : int, optional
+        New total number of passes of a fit.
+    tol : float, optional
+        New tolerance of a fit, whose exact gap is then measured after each pass.
+    valid : path, optional
+        Where the validation store of a fit is now, or another one.
+    calibrate : path, optional
+        Where the hold-out store of a fit is now, another one, or the first of a finished run.
+    store : path or list of paths, optional
+        Where the store of a fit is now, if it was moved; all of them if there were several.
+    open_stream : callable, optional
+        Makes the stream of an online run from its record, such as
+        ``streamsvm_converters.TextSource.from_record``; needed for online runs.
+    workers, cluster, checkpoint_every, report, progress, stop
+        As in `fit`.
+
+    Returns
+    -------
+    FitResult or OnlineResult
+        Depending on what made the run.
+
+    Raises
+    ------
+    RunError
+        If there is no run, its format is another, its store has changed, all commits are damaged, or
+        passes cannot be added because no duals were kept.
+    InputError
+        If the text that an online run has learned from has changed.
+    SettingsError
+        If a setting is not valid, or does not apply to the kind of the run.
+    Interrupted
+        If `stop` returned True.
+    """
+
+def online(
+    stream: Stream,
+    *,
+    out: str | Path,
+    C: float | Literal["auto"] = 'auto',
+    loss: str = 'ww',
+    margin: float | None = None,
+    solver: str | None = None,
+    smooth: float | None = None,
+    top: int | None = None,
+    temperature: float | None = None,
+    solver_tol: float | None = None,
+    dtype: Literal["float32", "float64"] = 'float32',
+    hash_bits: int | None = None,
+    seed: int = 0,
+    checkpoint_every: str | float = '60s',
+    force: bool = False,
+    report: Report | None = None,
+    progress: bool | Progress | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> OnlineResult:
+    r"""Train on a stream in one pass: each row is predicted, then learned from, in the order of the stream.
+
+    Nothing is kept of a row, so memory does not depend on the length of the stream. The model is the
+    average of the iterates, the t-th of them with weight t.
+
+    Parameters
+    ----------
+    stream : Stream
+        Such as ``streamsvm_converters.TextSource``, with values in `dtype`.
+    out : path
+        Run directory to create.
+    C : float or "auto"
+        Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the first 1,000
+        rows.
+    loss : str
+        Formulation of the multi-class SVM. `streamsvm.losses` lists them: "ww" is Weston-Watkins.
+    margin : float, optional
+        Margin scale M of Weston-Watkins: 1 (default) or 0.5.
+    solver : str, optional
+        Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, or
+        another.
+    smooth : float, optional
+        ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
+    top : int, optional
+        m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
+    temperature : float, optional
+        τ of the block solvers bcpl and oeg; 1 by default.
+    solver_tol : float, optional
+        Tolerance of the block solvers bisection (relative), smo and shark (slacks); 0.001 by default.
+    dtype : {"float32", "float64"}
+        Precision of weights, duals and scores; sums and objectives are always float64.
+    hash_bits : int, optional
+        Hash the features to 2**hash_bits columns.
+    seed : int
+        Seed of the feature hash.
+    checkpoint_every : str or float
+        How often to commit: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of batches as
+        text ("8 blocks").
+    force : bool
+        Replace an existing run.
+    report, progress, stop
+        As in `fit`; the number of all rows is None.
+
+    Returns
+    -------
+    OnlineResult
+
+    Raises
+    ------
+    SettingsError
+        If a setting is not valid.
+    PlanError
+        If the weights would be larger than a file can be.
+    InputError
+        If the stream has no rows, or only one class, or raises it; rows before it are committed.
+    RunError
+        If `out` exists, cannot be written, or is in use by another process.
+    Interrupted
+        If `stop` returned True.
+    """
+
+def tune(
+    data: Any,
+    y: Any = None,
+    *,
+    groups: Any = None,
+    out: str | os.PathLike[str] | None = None,
+    C: Any = 'auto',
+    loss: str | Sequence[str] = 'ww',
+    margin: float | Sequence[float] | None = None,
+    transform: str | Sequence[str | None] | None = None,
+    folds: int | None = None,
+    hold_out: str | None = None,
+    valid: str | os.PathLike[str] | None = None,
+    passes_each: int = 2,
+    passes: int = 3,
+    workers: int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
+    checkpoint_every: str | float = '60s',
+    report: Report | None = None,
+    progress: bool | Progress | None = None,
+    stop: Any = None,
+    force: bool = False,
+    solver: str | None = None,
+    smooth: float | None = None,
+    top: int | None = None,
+    temperature: float | None = None,
+    solver_tol: float | None = None,
+    dtype: Literal["float32", "float64"] = 'float32',
+    seed: int = 0,
+    memory: int | str = 2147483648,
+    inner_passes: int | Literal["auto"] = 'auto',
+    class_weight: str | Path | Mapping[str, float] | None = None,
+    sample_weight: Any = None,
+    costs: Any = None,
+    costs_as: Literal["margins", "costs", "both"] | None = None,
+    tree: Any = None,
+    label: str | None = None,
+    layer: str | None = None,
+    raw: bool = False,
+    join: Literal["inner", "outer"] = 'inner',
+    block_rows: int | None = None,
+    slice_rows: int | None = None,
+    split: Literal["auto", "classes", "rows"] = 'auto',
+    splits: int = 1,
+) -> TuneResult:
+    r"""Choose C, and a loss, margin and transforms if several are given, and train with the best.
+
+    Trainings on a store have run directories in the folder ``tune`` of `out`, which is deleted before the
+    best model is trained in `out`. After an interruption, the same call goes on.
+
+    Parameters
+    ----------
+    data, y, groups
+        As for `streamsvm.fit`.
+    out : path, optional
+        Run directory to create; needed for a store.
+    C : "auto", str or sequence of float
+        Values to try: numbers, or a range such as "2^-6:2^3", by factors of its base; "0.01:10" goes by
+        factors of 2. auto: 10 values by factors of 2 around 1 / mean ‖x‖², of the rows that are trained on;
+        the table and the best training have that of all rows.
+    loss, margin, transform
+        As in `streamsvm.fit`, or a list of them, all combinations of which are tried. A list of transforms
+        has texts such as ``"df=-0.25,l2"``, and ``"none"``; None stands for the default of the data.
+    folds : int, optional
+        Measure on each of so many parts, with as many trainings on the others; the mean counts.
+    hold_out : str, optional
+        Part of the rows to hold out, such as "1/10", the default.
+    valid : path, optional
+        Store to measure on instead of rows that are held out.
+    passes_each : int
+        Passes for each value of C.
+    passes : int
+        Passes of the training with the best, on all rows.
+    workers, cluster, checkpoint_every, report, progress, stop
+        As in `streamsvm.fit`. `report` gets each setting that was tried, as ``{"event": "tried", ...}``, and
+        of a store how many trainings there are, before them, as ``{"event": "search", ...}``; events of these
+        have the name of their training as ``trial``.
+    force : bool
+        Replace an existing run.
+    solver : str, optional
+        Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, or
+        another.
+    smooth : float, optional
+        ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
+    top : int, optional
+        m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
+    temperature : float, optional
+        τ of the block solvers bcpl and oeg; 1 by default.
+    solver_tol : float, optional
+        Tolerance of the block solvers bisection (relative), smo and shark (slacks); 0.001 by default.
+    dtype : {"float32", "float64"}
+        Precision of weights, duals and scores; sums and objectives are always float64.
+    seed : int
+        Seed of the order of blocks and rows.
+    memory : int or str
+        Memory budget in bytes, or as text such as 500M or 2G.
+    inner_passes : int or "auto"
+        How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a cost
+        model.
+    class_weight : path, "balanced" or mapping of class to float, optional
+        Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of lines
+        with a class and its weight (others: 1). Balanced is the number of labels / (number of classes × rows
+        of the class). The cost of a row is C times the weights of its class and of itself; of ``ovr`` and
+        ``ovr2`` the weight of a class is that of its own machine's positive rows, as in LIBLINEAR.
+    sample_weight : str or array_like of shape (n,), optional
+        Numeric column of obs with the weights of the rows. A store that was converted with weights has them
+        in the column weight, and uses them unless this is none. Of a matrix it may be an array. A row of
+        weight 0 is left out; of the rows of a group, with the loss ``chain``, the mean counts.
+    costs : path, DataFrame or array_like of shape (k, k), optional
+        Table of what it costs to predict one class (column) for another (row): CSV or .npy. It is in the
+        order of the classes, or has their names in a header and in the first column.
+    costs_as : {"margins", "costs", "both"}, optional
+        What costs are: margins by which the own class must win (default), factors of the loss, or both.
+    tree : path or mapping of child to parent, optional
+        Tree of the classes, a child and its parent a line: the path between two classes is the margin.
+    label : str, optional
+        Column of obs with the labels, for AnnData that was not written by convert. It can be in memory, and
+        then also the name of an indicator matrix in obsm.
+    layer : str, optional
+        Layer of such AnnData to train on instead of X.
+    raw : bool
+        Train on raw.X of such AnnData, with its features.
+    join : {"inner", "outer"}
+        Features of several files: those that all have (inner), or all that any has (outer).
+    block_rows : int, optional
+        Maximum number of rows in a block; by default memory decides.
+    slice_rows : int, optional
+        Data that is not shuffled is read in slices of so many rows, each block from anywhere in it, or in its
+        own order (0); by default chosen by chunks and memory.
+    split : {"auto", "classes", "rows"}
+        How training is split, if it has several splits: by classes, whose groups are solved in pairs; by
+        rows, whose steps are added up; or auto: by classes if each worker then has less work than one core
+        would have. By classes it is the scheme of Alber et al. (2017) with exact blocks; by rows CoCoA+ (Ma
+        et al. 2015).
+    splits : int
+        Parts of each block that are trained on at the same time. The model depends on them, but not on how
+        many workers there are.
+
+    Returns
+    -------
+    TuneResult
+
+    Raises
+    ------
+    SettingsError, StoreError, PlanError, InputError, RunError, Interrupted
+        As in `streamsvm.fit`.
+    """

@@ -1,0 +1,75 @@
+"""Settings of `online`."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from streamsvm.errors import SettingsError
+from streamsvm.losses import get_loss
+from streamsvm.settings.field import declared, setting
+from streamsvm.settings.fit import LossSettings, Settings
+
+MAX_HASH_BITS = 31  # of a hash: a column, and a position in a row, then fit one number to sort by
+# Settings of a fit that visits each row once, in the order of the data, and keeps no duals.
+ONE_PASS: dict[str, Any] = {"passes": 1, "keep_duals": False, "inner_passes": 0, "gap": "none"}
+
+
+def _as_in_fit(name: str, **facts: Any) -> Any:
+    each = dataclasses.replace(declared(Settings)[name], **facts)
+    return dataclasses.field(default=each.default, metadata={"setting": each})
+
+
+@dataclasses.dataclass(frozen=True)
+class OnlineSettings(LossSettings):
+    """Settings of `streamsvm.online`, documented there; None is replaced by the default it stands for.
+
+    Raises
+    ------
+    SettingsError
+        If a setting is not valid; says which, and what is.
+    """
+
+    C: float = _as_in_fit(
+        "C",
+        help="Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the "
+        "first 1,000 rows.",
+    )
+    loss: str = _as_in_fit("loss")
+    margin: float = _as_in_fit("margin")
+    solver: str = _as_in_fit("solver")
+    smooth: float | None = _as_in_fit("smooth")
+    top: int | None = _as_in_fit("top")
+    temperature: float | None = _as_in_fit("temperature")
+    solver_tol: float | None = _as_in_fit("solver_tol")
+    dtype: str = _as_in_fit("dtype")
+    hash_bits: int | None = setting(
+        int,
+        None,
+        "Hash the features to 2**hash_bits columns.",
+        group="Model",
+        least=1,
+        most=MAX_HASH_BITS,
+    )
+    seed: int = _as_in_fit("seed", help="Seed of the feature hash.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if get_loss(self.loss).extra_columns:
+            raise SettingsError(
+                f"the loss {self.loss} binds all classes together, and a stream brings them one by one; "
+                "train with fit, or with another loss",
+                setting="loss",
+            )
+        if get_loss(self.loss).sequences:
+            raise SettingsError(
+                f"the loss {self.loss} needs whole sequences, not a stream of rows; train with fit",
+                setting="loss",
+            )
+        of_fit = Settings(passes=1, loss=self.loss, **self.of_loss)
+        for name, value in of_fit.of_loss.items():
+            self._set(name, value)
+
+    def one_pass(self) -> Settings:
+        """Return the settings of the pass over the stream."""
+        return Settings(C=self.C, loss=self.loss, dtype=self.dtype, **self.of_loss, **ONE_PASS)

@@ -1,0 +1,75 @@
+"""Signatures and documentation of functions that take settings as keywords, made from the declarations."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from streamsvm.errors import SettingsError
+from streamsvm.settings.field import Setting, declared
+from streamsvm.settings.fit import Settings
+
+_WIDTH = 106  # columns of the documentation
+_TYPES = {"Any": Any, "Literal": Literal, "Mapping": Mapping, "Path": Path, "Sequence": Sequence}
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def takes(settings: Mapping[str, Setting], *, after: str) -> Callable[[Function], Function]:
+    """Give a function, or the initializer of a class, a keyword for each setting that it has none for.
+
+    Those that a caller gives arrive in its ``**settings``. They stand behind the parameter `after` in the
+    signature, and in the docstring as `documented` has them. Other keywords are errors: `TypeError`, or
+    `SettingsError` if `streamsvm.fit` has such a setting.
+    """
+
+    def decorate(function: Function) -> Function:
+        own = inspect.signature(function)
+        parameters = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
+        names = [each.name for each in parameters]
+        taken = {name: each for name, each in settings.items() if name not in names}
+        types = {name: eval(each.annotation, _TYPES) for name, each in taken.items()}
+        place = names.index(after) + 1
+        parameters[place:place] = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=types[name]
+            )
+            for name, each in taken.items()
+        ]
+
+        @functools.wraps(function)
+        def call(*args: Any, **given: Any) -> Any:
+            for name in given.keys() - {each.name for each in parameters}:
+                called = function.__qualname__.removesuffix(".__init__")
+                if name in declared(Settings):
+                    raise SettingsError(f"{name} does not apply to {called}", setting=name)
+                raise TypeError(f"{called}() got an unexpected keyword argument {name!r}")
+            return function(*args, **given)
+
+        call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        call.__annotations__ = {**function.__annotations__, **types}
+        del call.__annotations__["settings"]
+        call.__doc__ = documented(function.__doc__, taken)
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def documented(docstring: str | None, settings: Mapping[str, Setting]) -> str | None:
+    """Return a docstring with an entry for each setting in the place of the one of ``**settings``."""
+    if not docstring:  # of an initializer, or with python -OO
+        return docstring
+    before, after = re.split(r"^\*\*settings\n(?: {4}.*\n)+", inspect.cleandoc(docstring), flags=re.M)
+    fill = functools.partial(
+        textwrap.fill, width=_WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False
+    )
+    entries = [
+        f"{name} : {each.described}\n{fill(f'{each.help} {each.details}')}\n"
+        for name, each in settings.items()
+    ]
+    return f"{before}{''.join(entries)}{after}"

@@ -1,0 +1,167 @@
+"""The estimator for scikit-learn, for type checkers and editors: written by tests/make_stubs.py."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from streamsvm.sklearn import estimator
+
+class StreamSVMClassifier(estimator.StreamSVMClassifier):
+    r"""A linear multi-class SVM, trained in a few passes by exact dual block-coordinate descent.
+
+    `streamsvm.fit` explains all settings, and trains on data larger than memory; this class is for data in
+    memory, and writes no file. It takes stores and files as well, and then works in a temporary directory.
+
+    Parameters
+    ----------
+    passes : int
+        Maximum number of passes over the data.
+    C : float or "auto"
+        Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the rows.
+    first_C : float or "auto"
+        C of the first pass: it is doubled in each pass until it is C, and the duals grow with it, which is
+        often faster to a tolerance if C is large. auto: with a tolerance, what auto would be for C, but
+        enough to reach C by half of the passes; otherwise C. At most C.
+    loss : str
+        Formulation of the multi-class SVM. `streamsvm.losses` lists them: "ww" is Weston-Watkins.
+    margin : float, optional
+        Margin scale M of Weston-Watkins: 1 (default) or 0.5.
+    solver : str, optional
+        Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, or
+        another.
+    smooth : float, optional
+        ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
+    top : int, optional
+        m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
+    temperature : float, optional
+        τ of the block solvers bcpl and oeg; 1 by default.
+    solver_tol : float, optional
+        Tolerance of the block solvers bisection (relative), smo and shark (slacks); 0.001 by default.
+    dtype : {"float32", "float64"}
+        Precision of weights, duals and scores; sums and objectives are always float64.
+    tol : float, optional
+        Stop when the exact relative gap (primal - dual) / primal is at most this. A negative gap, which
+        rounding can give, counts by its size; the gap of the average is measured in passes that may reach the
+        tolerance, and the model is the last iterate or the average, whichever reaches it.
+    inner_passes : int or "auto"
+        How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a cost
+        model.
+    average : bool
+        Make the model the average of the iterates in the second half of the last pass, instead of the last
+        iterate. The t-th iterate has weight t. If `memory` has no room for the average, it is left out with a
+        warning.
+    gap : {"pass", "end", "none"}, optional
+        When to measure the exact gap, which reads the data once more: after each pass (default with a
+        tolerance), at the end (default without), or never (none).
+    costs : path, DataFrame or array_like of shape (k, k), optional
+        Table of what it costs to predict one class (column) for another (row): CSV or .npy. It is in the
+        order of the classes, or has their names in a header and in the first column.
+    costs_as : {"margins", "costs", "both"}, optional
+        What costs are: margins by which the own class must win (default), factors of the loss, or both.
+    tree : path or mapping of child to parent, optional
+        Tree of the classes, a child and its parent a line: the path between two classes is the margin.
+    split : {"auto", "classes", "rows"}
+        How training is split, if it has several splits: by classes, whose groups are solved in pairs; by
+        rows, whose steps are added up; or auto: by classes if each worker then has less work than one core
+        would have. By classes it is the scheme of Alber et al. (2017) with exact blocks; by rows CoCoA+ (Ma
+        et al. 2015).
+    splits : int
+        Parts of each block that are trained on at the same time. The model depends on them, but not on how
+        many workers there are.
+    fit_intercept : bool, optional
+        Whether to have an intercept, which is part of ‖w‖², as that of scikit-learn's LinearSVC is. By
+        default as in `streamsvm.fit`: unless `transforms` are given, which may end with ``bias``.
+    intercept_scaling : float
+        Value of the constant feature whose coefficients are the intercepts: the larger, the less they count
+        in ‖w‖².
+    class_weight : dict or "balanced", optional
+        Factors of C for the rows of the classes.
+    transforms : str or list of str, optional
+        The setting ``transform`` of `streamsvm.fit`: what is done with each row first, such as
+        ``"normalize=1e4,log1p"``. (scikit-learn takes what has an attribute ``transform`` for a transformer.)
+    calibrate : float, optional
+        Share of the rows, drawn at random, that is held out of the training to fit the temperature of
+        probabilities to, for `predict_proba`.
+    random_state : int, RandomState or None
+        Seed of the order of the rows, and of what `calibrate` holds out.
+    n_jobs : int, optional
+        Threads that train, as joblib counts them; never more than `splits`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        In the type of `y`.
+    coef_ : ndarray, or sparse array if the model is, shape (n_classes, n_features), or (1, n_features)
+        Coefficients as in scikit-learn's linear classifiers: for two classes, those of the second minus those
+        of the first. With `transforms` the features are those behind the transforms.
+    intercept_ : ndarray of shape (n_classes,) or (1,)
+    n_features_in_ : int
+    feature_names_in_ : ndarray of str objects, shape (n_features_in_,)
+        Only if the columns of `X` had names.
+    n_iter_ : int
+        Passes over the data that were made.
+    duality_gap_ : float or None
+        Primal less dual objective of the model; None if it was not measured.
+    model_ : streamsvm.Model
+        What is saved, exported and evaluated.
+    """
+    loss: str
+    passes: int
+    C: float | Literal["auto"]
+    first_C: float | Literal["auto"]
+    margin: float | None
+    solver: str | None
+    smooth: float | None
+    top: int | None
+    temperature: float | None
+    solver_tol: float | None
+    dtype: Literal["float32", "float64"]
+    tol: float | None
+    inner_passes: int | Literal["auto"]
+    average: bool
+    gap: Literal["pass", "end", "none"] | None
+    costs: Any
+    costs_as: Literal["margins", "costs", "both"] | None
+    tree: Any
+    split: Literal["auto", "classes", "rows"]
+    splits: int
+    fit_intercept: bool | None
+    intercept_scaling: float
+    class_weight: Mapping[Any, float] | str | None
+    transforms: str | list[str] | None
+    calibrate: float | None
+    n_jobs: int | None
+    random_state: Any
+    def __init__(
+        self,
+        loss: str = 'ww',
+        *,
+        passes: int = 3,
+        C: float | Literal["auto"] = 'auto',
+        first_C: float | Literal["auto"] = 'auto',
+        margin: float | None = None,
+        solver: str | None = None,
+        smooth: float | None = None,
+        top: int | None = None,
+        temperature: float | None = None,
+        solver_tol: float | None = None,
+        dtype: Literal["float32", "float64"] = 'float32',
+        tol: float | None = None,
+        inner_passes: int | Literal["auto"] = 'auto',
+        average: bool = True,
+        gap: Literal["pass", "end", "none"] | None = None,
+        costs: Any = None,
+        costs_as: Literal["margins", "costs", "both"] | None = None,
+        tree: Any = None,
+        split: Literal["auto", "classes", "rows"] = 'auto',
+        splits: int = 1,
+        fit_intercept: bool | None = None,
+        intercept_scaling: float = 1.0,
+        class_weight: Mapping[Any, float] | str | None = None,
+        transforms: str | list[str] | None = None,
+        calibrate: float | None = None,
+        n_jobs: int | None = None,
+        random_state: Any = 0,
+    ) -> None:
+        ...
