@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from streamsvm.base.threads import Spares, Threads
+from streamsvm.base.threads import Threads
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.settings.fit import Settings
@@ -45,16 +46,24 @@ class SplitLearner(Learner):
         no_buffer = new_buffer(0, 0, np.dtype(settings.dtype), ids_dtype, bytes_of_bits)
         super().__init__(settings, storage, no_buffer, n_classes, pairs)
         self._workers = workers
-        self._visitors = Spares(new_visitor)
+        self._new_visitor, self._local = new_visitor, threading.local()
+
+    @property
+    def _visitor(self) -> Visitor:
+        """Visitor of this thread."""
+        if not hasattr(self._local, "visitor"):
+            self._local.visitor = self._new_visitor()
+        found: Visitor = self._local.visitor
+        return found
 
     def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
         def work(part: int) -> np.ndarray:
             some, found = scored_part(rows, part), np.zeros_like(tallies)
-            with self._visitors.lent() as visitor:
-                self._kernels.loss_rows(
-                    some, self.problem, self.storage.weights, average_scale or 0.0, visitor.scratch, found,
-                    None, visitor.pairs, label_sets(some),
-                )  # fmt: skip
+            visitor = self._visitor
+            self._kernels.loss_rows(
+                some, self.problem, self.storage.weights, average_scale or 0.0, visitor.scratch, found,
+                None, visitor.pairs, label_sets(some),
+            )  # fmt: skip
             return found
 
         for found in self._workers.map(work, range(SCORED_PARTS)):
