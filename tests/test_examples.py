@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,6 +36,15 @@ def run_readme(section: str, folder: Path) -> None:
         rf"\n## {section}\n.*?```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
     )
     run(["bash", "-ec", commands], folder)
+
+
+def load_example(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def number(pattern: str, text: str) -> float:
@@ -78,10 +89,48 @@ def test_texts(tmp_path: Path) -> None:
     assert (again == predicted["label"].to_numpy()).mean() > 0.95  # of three passes instead of one
 
 
+@pytest.mark.parametrize("block_rows", [None, 17])
+def test_walrus(tmp_path: Path, block_rows: int | None) -> None:
+    import numpy as np
+    from helpers import make_problem
+    from sklearn.datasets import dump_svmlight_file
+
+    import streamsvm
+
+    X, labels = make_problem(70, 11, 5, noise=1.5, empty=1)
+    dump_svmlight_file(X, labels, str(tmp_path / "train.libsvm"))
+    streamsvm.convert([tmp_path / "train.libsvm"], tmp_path / "train.zarr")
+    walrus, lines = load_example("walrus"), []
+    W, average, *objectives = walrus.train(
+        tmp_path / "train.zarr", C=0.3, passes=4, block_rows=block_rows, report=lines.append
+    )
+    assert np.abs(W - average).max() > 1e-3
+    for averaged, expected in (False, W), (True, average):
+        result = streamsvm.fit(
+            tmp_path / "train.zarr", out=tmp_path / "run", C=0.3, passes=4, block_rows=block_rows,
+            inner_passes=0, dtype="float64", average=averaged, force=True,
+        )  # fmt: skip
+        np.testing.assert_allclose(streamsvm.load_model(tmp_path / "run").coef_.T, expected, atol=1e-9)
+    assert result.average is not None
+    for measured, (primal, dual) in zip((vars(result), result.average), objectives, strict=True):
+        assert [measured["primal"], measured["dual"]] == pytest.approx([primal, dual], rel=1e-9)
+        assert measured["gap"] == pytest.approx(primal - dual, rel=1e-7)
+    estimates = [number(r"primal about (\S+)", line) for line in lines]
+    history = [record["primal_estimate"] for record in result.history]
+    assert estimates == pytest.approx(history, rel=1e-6)
+
+
+def test_the_command_line_of_walrus(tmp_path: Path) -> None:
+    from helpers import make_problem, make_store
+
+    store = make_store(tmp_path / "a.zarr", *make_problem(30, 6, 3))
+    out, _ = run([sys.executable, str(ROOT / "examples/walrus.py"), str(store), "--passes", "200"], tmp_path)
+    assert number(r"last iterate: .* relative gap (\S+)", out) < 1e-6
+
+
 def test_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fastapi = pytest.importorskip("fastapi")
     import asyncio
-    import importlib.util
 
     import numpy as np
     from helpers import make_problem
@@ -92,11 +141,7 @@ def test_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = streamsvm.fit(X, np.array(list("abcd"))[codes], transform="none")
     model.save(tmp_path / "model")
     monkeypatch.setenv("STREAMSVM_MODEL", str(tmp_path / "model"))
-    spec = importlib.util.spec_from_file_location("service", ROOT / "examples/service.py")
-    assert spec is not None
-    assert spec.loader is not None
-    service = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(service)
+    service = load_example("service")
     assert {route.path for route in service.app.routes} >= {"/predict", "/model"}
     for i in range(5):
         part = slice(*X.indptr[i : i + 2])

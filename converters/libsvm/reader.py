@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import replace
+from itertools import chain, starmap
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +20,7 @@ from streamsvm_converters.libsvm.position import MAX_FIRST_ERRORS, InputFile, Li
 from streamsvm_converters.libsvm.rows import compact, repair
 
 from streamsvm.base.format import index_dtype
+from streamsvm.base.threads import Threads
 from streamsvm.data.checks import first_labels
 from streamsvm.data.label_sets import distinct_sets
 from streamsvm.data.rows import Rows
@@ -216,35 +215,35 @@ class LibsvmReader:
         return whole_groups(batches, self._memory) if self._groups == "whole" else batches
 
     def _all_batches(self) -> Iterator[tuple[Rows, np.ndarray]]:
-        with ExitStack() as stack:
-            pool = stack.enter_context(ThreadPoolExecutor(self._threads)) if self._threads > 1 else None
-            waiting: deque[tuple[TextBlock, Future[_ParsedRows]]] = deque()
-            blocks = iter(self._blocks)
-            failure: InputError | LineTooLong | None = None
-            while True:
-                try:
-                    block = next(blocks, None)
-                except (InputError, LineTooLong) as error:  # raised after the rows before it
-                    block, failure = None, error
-                if block and pool and not self._blocks.is_long(block):
-                    waiting.append((block, pool.submit(self._parse, block)))
-                    if len(waiting) > self._threads:
-                        yield from self._batches(*waiting.popleft())
-                    continue
-                while waiting:  # a long line is parsed alone, for it takes the memory of all blocks
-                    yield from self._batches(*waiting.popleft())
-                if block is None:
-                    break
-                yield from self._batches(block)
-            if isinstance(failure, LineTooLong):
-                number, name, length = failure.args
+        blocks = iter(self._blocks)
+        long: list[TextBlock] = []
+
+        def blocks_before_long() -> Iterator[TextBlock]:
+            for block in blocks:
+                if self._blocks.is_long(block):
+                    long.append(block)
+                    return
+                yield block
+
+        def parse_one(block: TextBlock) -> tuple[TextBlock, _ParsedRows]:
+            return block, self._parse(block)
+
+        with Threads(self._threads, "streamsvm-parse") as threads:
+            try:
+                while True:
+                    parsed = threads.map_ahead(parse_one, blocks_before_long(), self._threads + 1)
+                    yield from chain.from_iterable(starmap(self._batches, parsed))
+                    if not long:
+                        return
+                    # A long line is parsed alone, for it takes the memory of all blocks.
+                    yield from self._batches(long.pop())
+            except LineTooLong as error:  # after the rows before it
+                number, name, length = error.args
                 before = self._line if number == self._input else 0
                 raise PlanError(
                     f"{name}, line {before + 1} has {length} bytes, too many for the memory limit",
                     needed_memory=_LINE_FACTOR * (length + 1),
-                )
-            if failure:
-                raise failure
+                ) from None
 
     def _parse(self, block: TextBlock) -> _ParsedRows:
         """Parse as many rows of a block as its buffers have room for; run in the thread pool."""
@@ -286,15 +285,14 @@ class LibsvmReader:
                 parsed.fault[row], parsed.fault_at[row] = VALUE_LARGE, at
 
     def _batches(
-        self, block: TextBlock, future: Future[_ParsedRows] | None = None
+        self, block: TextBlock, first: _ParsedRows | None = None
     ) -> Iterator[tuple[Rows, np.ndarray]]:
-        """Yield the rows of a block, parsed in several calls if they are many; `future` is the first."""
+        """Yield the rows of a block, parsed in several calls if they are many; `first` is the first one's."""
         if block.input != self._input:
             self._input, self._line = block.input, 0
         hashed = 0
         while block.at < block.cut:
-            done = self._parse(block) if future is None else future.result()
-            future = None
+            done, first = first or self._parse(block), None
             batch = self._batch(block, done) if done.n_rows else None
             self._line += done.lines
             if self._keeps_position:

@@ -1,20 +1,23 @@
-"""Thread pools: map in order, map ahead of use, and buffers that threads borrow."""
+"""Threads: a pool that lasts as long as its work, and results in order of which some are begun ahead.
+
+`streamsvm.data.prefetch` runs an iterator ahead of its use; other modules start no threads of their own.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import numbers
 import os
-import queue
-import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Generic, Self, TypeVar
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any, Self, TypeVar
 
 from streamsvm.errors import ClusterError, SettingsError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Begun = TypeVar("Begun")
 
 
 def count_workers(wanted: int | None) -> int:
@@ -38,108 +41,93 @@ class WorkersLost(ClusterError):
 class Threads:
     """Pool of up to `number` threads; kernels release the global interpreter lock, so they run in parallel.
 
+    Threads start when they are needed, and end with the pool. An error of the work, or an interruption of the
+    caller that waits for it, ends what has begun and drops the rest.
+
     Parameters
     ----------
     number : int
-        With one, the caller's thread does the work.
+        With one, the caller's thread does the work, unless `background`.
+    name : str
+        Of the threads.
+    background : bool
+        True if a single thread does the work while the caller goes on.
     """
 
-    def __init__(self, number: int = 1) -> None:
+    def __init__(self, number: int = 1, name: str = "streamsvm", *, background: bool = False) -> None:
         self.number = number
-        self._pool = ThreadPoolExecutor(number, "streamsvm") if number > 1 else None
+        self._pool = ThreadPoolExecutor(number, name) if number > 1 or background else None
+
+    def submit(self, work: Callable[..., Result], *args: Any) -> Future[Result]:
+        """Begin ``work(*args)`` in a thread, or do it now if the caller does the work; return its result."""
+        if self._pool is not None:
+            return self._pool.submit(work, *args)
+        done: Future[Result] = Future()
+        try:
+            done.set_result(work(*args))
+        except Exception as error:
+            done.set_exception(error)
+        return done
 
     def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """Return the results in the order of the items; raise the first error after all threads are idle."""
         if self._pool is None:
             return [work(item) for item in items]
         futures = [self._pool.submit(work, item) for item in items]
-        errors = [future.exception() for future in futures]
-        for error in errors:
-            if error is not None:
-                raise error
-        return [future.result() for future in futures]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            wait(futures)
+            raise
+
+    def map_ahead(
+        self, work: Callable[[Item], Result], items: Iterable[Item], ahead: int | None = None
+    ) -> Generator[Result, None, None]:
+        """Yield the results in the order of the items, as `in_order` does; the caller's thread takes these.
+
+        `ahead` is by default the number of threads; if the caller does the work, nothing runs ahead.
+        """
+        ahead = 1 if self._pool is None else ahead or self.number
+        return in_order(map(functools.partial(self.submit, work), items), Future.result, lambda: ahead)
+
+    def close(self) -> None:
+        """Wait for what threads are doing, and drop what they have not begun."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
+        self.close()
 
 
-def map_ahead(
-    work: Callable[[Item], Result], items: Iterable[Item], number: int
+def in_order(
+    begun: Iterable[Begun], result: Callable[[Begun], Result], ahead: Callable[[], int]
 ) -> Generator[Result, None, None]:
-    """Yield the results of `work` in the order of the items; `number` threads compute them ahead of use.
+    """Yield the results of tasks in their order.
 
-    One thread at a time takes an item, so that their iterator may read a store. An item or its result has a
-    place until the caller asks for the next one, and there are `number` places; the caller may still hold one
-    result more. With one thread the caller does all, and nothing runs ahead.
-
-    An error of the iterator or of `work` is raised in place of its item. The threads end with the generator,
-    after the item that they have: close it.
+    Parameters
+    ----------
+    begun : iterable
+        Begins a task whenever it is asked for one. An error of it is raised in the place of that task.
+    result : callable
+        Waits for the result of a task.
+    ahead : callable
+        Returns how many tasks to have begun before the first of them is awaited. The caller of the generator
+        may still hold one result more.
     """
-    if number == 1:
-        yield from map(work, items)
-        return
-    source = iter(items)
-    taking, ended = threading.Lock(), threading.Event()
-    room = threading.Semaphore(number)
-    results: queue.SimpleQueue[Future[Result] | None] = queue.SimpleQueue()  # in the order of the items
-
-    def work_on_next() -> None:
-        with taking:
-            if ended.is_set():
-                return
-            result: Future[Result] = Future()
+    tasks, source = deque[Begun](), iter(begun)
+    end: Exception | None = None
+    while tasks or end is None:
+        while end is None and len(tasks) < ahead():
             try:
-                item = next(source)
-            except BaseException as error:
-                ended.set()
-                if isinstance(error, StopIteration):
-                    results.put(None)
-                else:
-                    result.set_exception(error)
-                    results.put(result)
-                return
-            results.put(result)
-        try:
-            result.set_result(work(item))
-        except BaseException as error:
-            result.set_exception(error)
-
-    def run() -> None:
-        while not ended.is_set():
-            room.acquire()
-            work_on_next()
-
-    with ThreadPoolExecutor(number, "streamsvm-ahead") as pool:
-        try:
-            for _ in range(number):
-                pool.submit(run)
-            while (result := results.get()) is not None:
-                yield result.result()
-                room.release()
-        finally:
-            ended.set()
-            room.release(number)  # for those that wait
-
-
-class Spares(Generic[Item]):
-    """Pool of buffers, each used by one thread at a time; one is created whenever none is free."""
-
-    def __init__(self, create: Callable[[], Item]) -> None:
-        self._create = create
-        self._free: queue.SimpleQueue[Item] = queue.SimpleQueue()
-
-    @contextlib.contextmanager
-    def lent(self) -> Iterator[Item]:
-        """Yield a free buffer."""
-        try:
-            item = self._free.get_nowait()
-        except queue.Empty:
-            item = self._create()
-        try:
-            yield item
-        finally:
-            self._free.put(item)
+                tasks.append(next(source))
+            except Exception as error:  # StopIteration, too
+                end = error
+        if tasks:
+            yield result(tasks.popleft())
+    if not isinstance(end, StopIteration):
+        raise end

@@ -8,7 +8,6 @@ the run then goes on from its last commit.
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
 import json
 import logging
@@ -24,7 +23,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from streamsvm.base.threads import Threads, WorkersLost, count_workers
+from streamsvm.base.threads import Threads, WorkersLost, count_workers, in_order
 from streamsvm.cluster import worker
 from streamsvm.cluster.local_workers import (
     CLOSE_SECONDS,
@@ -308,14 +307,9 @@ class Cluster:
         ClusterError
             If workers are lost faster than others do their work, or are not heard of. A task may take long.
         """
-        awaited: collections.deque[Any] = collections.deque()
+        begun = (self.start([self.task(name, function, *item)])[0] for item in items)
         try:
-            for item in items:
-                awaited += self.start([self.task(name, function, *item)])
-                while len(awaited) >= _TASKS_PER_THREAD * max(len(self.slots), 1):
-                    yield self._long_result(awaited.popleft())
-            while awaited:
-                yield self._long_result(awaited.popleft())
+            yield from in_order(begun, self._long_result, lambda: _TASKS_PER_THREAD * max(len(self.slots), 1))
         except ClusterError as error:  # there is no commit to go on from
             again = error.message.remedy or Remedy("run the command again")
             raise ClusterError(error.message.problem, remedy=again) from None

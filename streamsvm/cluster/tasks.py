@@ -12,12 +12,13 @@ import collections
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from streamsvm.base.threads import Threads
 from streamsvm.cluster import worker
 from streamsvm.cluster.worker_duals import DualLogs
 from streamsvm.data.memory_plan import forget_peak, peak_private_memory
@@ -51,7 +52,7 @@ class _BlockReader:
         self._store = training.data.open()
         self._blocks = training.blocks(self._store)
         self._source = ShuffledSource.of(self._blocks, training.spec.settings)
-        self._pool = ThreadPoolExecutor(1, "streamsvm-read")
+        self._threads = Threads(1, "streamsvm-read", background=True)
         self._rows: collections.OrderedDict[tuple[int, int], Future[Rows]] = collections.OrderedDict()
         self._order: tuple[int, list[int]] = (0, [])
         self._scored: tuple[int, Rows] | None = None
@@ -86,7 +87,7 @@ class _BlockReader:
             for key in wanted:
                 if key not in self._rows:
                     try:
-                        self._rows[key] = self._pool.submit(self._source.read, *key)
+                        self._rows[key] = self._threads.submit(self._source.read, *key)
                     except RuntimeError as error:  # no thread can be started
                         raise MemoryError(str(error)) from None
             for key in [key for key in self._rows if key not in wanted]:
@@ -116,7 +117,7 @@ class _BlockReader:
 
     def close(self) -> None:
         self.new_duals.close()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._threads.close()
         self._store.close()
 
 

@@ -13,10 +13,11 @@ import threading
 import zlib
 from collections import defaultdict
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, Protocol
 
 import numpy as np
+
+from streamsvm.base.threads import Threads
 
 # One thread waits for the disk while another decodes; more gain little, and take cores from training.
 THREADS = min(4, os.cpu_count() or 1)
@@ -59,16 +60,10 @@ class Chunks(Protocol):
 
 
 class ChunkReader:
-    """Pool of threads that read chunks; they start when they are first needed.
-
-    Parameters
-    ----------
-    threads : int
-    """
+    """Reader of chunks by `threads` threads."""
 
     def __init__(self, threads: int = THREADS) -> None:
-        self._threads = threads
-        self._pool: ThreadPoolExecutor | None = None
+        self._threads = Threads(threads, "streamsvm-chunk")
         self._local = threading.local()
 
     def read(self, chunks: Chunks, ranges: Ranges) -> np.ndarray:
@@ -112,29 +107,17 @@ class ChunkReader:
 
         for number in numbers[:READ_AHEAD]:
             chunks.expect(number)
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="streamsvm-chunk")
 
         def read_chunks(first: int) -> None:
             for at in range(first, min(first + step, len(numbers))):
                 read_chunk(at)
 
         step = max(1, _JOB_ELEMENTS // size)
-        jobs = [self._pool.submit(read_chunks, first) for first in range(0, len(numbers), step)]
-        try:
-            for job in jobs:
-                job.result()
-        except BaseException:
-            for job in jobs:
-                job.cancel()
-            wait(jobs)
-            raise
+        self._threads.map(read_chunks, range(0, len(numbers), step))
         return out
 
     def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
+        self._threads.close()
 
 
 @functools.cache

@@ -13,11 +13,12 @@ import numpy as np
 from streamsvm.base import format
 from streamsvm.base.label_values import TEXT
 from streamsvm.base.text import check_classes
+from streamsvm.base.threads import Threads
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import StatisticsBuilder
 from streamsvm.errors import StoreError
 from streamsvm.store import layout
-from streamsvm.store.array_writer import ArrayWriter, WriteTasks
+from streamsvm.store.array_writer import ArrayWriter
 from streamsvm.store.container import Container, array_metadata
 from streamsvm.store.open import open_container
 from streamsvm.store.rows_writer import RowsWriter, Sizes
@@ -170,7 +171,7 @@ class StoreWriter:
         self._record.update(extra)
 
         self._sizes = Sizes(self.n_rows, self.nnz, self.n_labels)  # as announced
-        self._tasks = WriteTasks(0 if threads == 1 else 1 if kind == "hdf5" else threads)
+        self._threads = Threads(1 if kind == "hdf5" else threads, "streamsvm-write", background=threads > 1)
         self._container: Container | None = open_container(self.path, kind, write=True)
         try:
             self._arrays = self._create(self._container)
@@ -216,7 +217,7 @@ class StoreWriter:
             used = "small" if name == layout.FEATURES else codec
             attrs = {} if name.startswith(("X/", "obsm/")) else layout.ARRAY_ATTRS
             container.create_array(name, spec, chunk=chunk, codec=used, attrs=attrs)
-            arrays[name] = ArrayWriter(container, name, spec, chunk, self._tasks)
+            arrays[name] = ArrayWriter(container, name, spec, chunk, self._threads)
         return arrays
 
     def append(self, rows: Rows, names: np.ndarray) -> None:
@@ -284,7 +285,6 @@ class StoreWriter:
             for name, value in zip(layout.STATISTICS, values, strict=True):
                 self._arrays[f"var/{name}"].append(value)
         digests = {name: array.finish() for name, array in self._arrays.items()}
-        self._tasks.finish()
         digests[layout.CATEGORIES] = layout.text_digest(self.classes)
         if self.feature_names is not None:
             digests[layout.FEATURES] = layout.text_digest(self.feature_names)
@@ -312,7 +312,7 @@ class StoreWriter:
 
     def close(self) -> None:
         """Close the container; unless `finish` was called, the store stays marked as incomplete."""
-        self._tasks.close()
+        self._threads.close()
         container, self._container = self._container, None
         if container is not None:
             container.close()

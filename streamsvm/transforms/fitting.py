@@ -11,8 +11,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from streamsvm.base import format
-from streamsvm.base.threads import map_ahead
+from streamsvm.base.threads import Threads
 from streamsvm.data.hold_out import HeldOutPart
+from streamsvm.data.prefetch import Prefetcher
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics, StatisticsBuilder, bytes_needed
 from streamsvm.data.value_kinds import VALUES_IN, ValuesIn, describe_values
@@ -63,7 +64,7 @@ class RawData(NamedTuple):
     multilabel : bool
         Whether a row may have several labels, or none.
     workers : int
-        Threads that read and transform pieces.
+        Threads that transform pieces; with more than one, another thread reads them ahead.
     progress : callable
         Called with the number of rows that a reading is through with.
     gather : callable, optional
@@ -215,8 +216,12 @@ def _gather(data: RawData, wanted: Sequence[StatisticsRequest], kind: Kind) -> l
         first, rows = piece
         return first, apply(wanted[0].transforms, rows, where=data.where, first=first) if alike else rows
 
-    with contextlib.closing(map_ahead(transformed, data.pieces(), data.workers)) as pieces:
-        for first, rows in pieces:  # in their order, which statistics depend on
+    with contextlib.ExitStack() as stack:
+        pieces = data.pieces()
+        if data.workers > 1:
+            pieces = stack.enter_context(Prefetcher(pieces))
+        threads = stack.enter_context(Threads(data.workers))
+        for first, rows in threads.map_ahead(transformed, pieces):  # statistics depend on their order
             for each, builder in zip(wanted, builders, strict=True):
                 # Transforms that differ are applied here, so that there is one copy of the rows at a time.
                 own = rows if alike else apply(each.transforms, rows, where=data.where, first=first)
@@ -277,8 +282,8 @@ def _workers_and_piece(store: Store, memory: int, workers: int) -> tuple[int, in
     room = memory // (_PIECE_SHARE * _NNZ_BYTES)
     chunk = int(store.chunk_rows * store.nnz / max(store.n_rows, 1))
     least = max(_MIN_PIECE_NNZ, min(_MIN_PIECE_CHUNKS * chunk, _MAX_PIECE_NNZ))
-    workers = max(1, min(workers, room // least - 1))  # besides theirs, a piece is being added
-    pieces = 1 if workers == 1 else workers + 1
+    workers = max(1, min(workers, room // least - 2))  # besides theirs, a piece is read, and one is added
+    pieces = 1 if workers == 1 else workers + 2
     return workers, max(_MIN_PIECE_NNZ, min(_MAX_PIECE_NNZ, room // pieces))
 
 

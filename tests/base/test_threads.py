@@ -7,11 +7,11 @@ import os
 import signal
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
-from streamsvm.base.threads import Spares, Threads, map_ahead
+from streamsvm.base.threads import Threads, in_order
 
 
 @pytest.mark.parametrize("number", [1, 2, 5])
@@ -37,29 +37,72 @@ def test_the_first_error_is_raised_when_nobody_works_any_more(number: int) -> No
 
     with Threads(number) as threads, pytest.raises(ValueError, match="1"):
         threads.map(work, range(5))
-    assert set(done) >= {0}
-    if number > 1:
-        assert sorted(done) == [0, 2, 4]
+    found = list(done)
+    assert 0 in found
+    assert done == found
 
 
-def test_what_is_lent_is_used_by_one_at_a_time() -> None:
-    made = []
-    spares = Spares(lambda: made.append(None) or len(made))
-    with spares.lent() as first, spares.lent() as second:
-        assert first != second
-    with spares.lent() as third:
-        assert third in (first, second)
-    assert len(made) == 2
+def test_one_thread_in_the_background_works_while_the_caller_goes_on() -> None:
+    both = threading.Barrier(2, timeout=60)
+    with Threads(1, background=True) as threads:
+        begun = threads.submit(both.wait)
+        assert both.wait() + begun.result() == 1
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_error_of_what_was_submitted_is_that_of_its_result(number: int) -> None:
+    with Threads(number) as threads:
+        begun = threads.submit(int, "x")
+        with pytest.raises(ValueError, match="invalid literal"):
+            begun.result()
+
+
+def test_work_that_has_not_begun_is_dropped_when_the_pool_closes() -> None:
+    began, may_end = threading.Event(), threading.Event()
+
+    def work() -> None:
+        began.set()
+        assert may_end.wait(timeout=60)
+
+    with Threads(1, background=True) as threads:
+        first, second = threads.submit(work), threads.submit(work)
+        assert began.wait(timeout=60)
+        closing = threading.Thread(target=threads.close)
+        closing.start()
+        while not second.cancelled():
+            assert not first.done()
+        may_end.set()
+        closing.join()
+    assert first.done()
+
+
+def test_the_number_of_tasks_ahead_may_change() -> None:
+    ahead, begun = [1], []
+
+    def begin() -> Iterator[int]:
+        for item in range(10):
+            begun.append(item)
+            yield item
+
+    results = in_order(begin(), lambda item: item**2, lambda: ahead[0])
+    assert [next(results), next(results)] == [0, 1]
+    assert begun == [0, 1]
+    ahead[0] = 5
+    assert next(results) == 4
+    assert begun == [0, 1, 2, 3, 4, 5, 6]
+    assert list(results) == [item**2 for item in range(3, 10)]
+
+
+def map_ahead(work, items, number: int) -> Generator:
+    with Threads(number) as threads:
+        yield from threads.map_ahead(work, items)
 
 
 @pytest.mark.parametrize("number", [1, 2, 3, 7])
-def test_what_is_made_ahead_is_in_the_order_of_the_items_and_one_thread_takes_them(number: int) -> None:
-    taking = threading.Lock()
-
+def test_what_is_made_ahead_is_in_the_order_of_the_items_and_the_caller_takes_them(number: int) -> None:
     def items() -> Iterator[int]:
         for item in range(200):
-            assert taking.acquire(blocking=False)
-            taking.release()
+            assert threading.current_thread() is threading.main_thread()
             yield item
 
     before = set(threading.enumerate())

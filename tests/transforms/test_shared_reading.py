@@ -15,6 +15,7 @@ from run_files import model_bytes
 from small_anndata import write_anndata
 
 from streamsvm import fit
+from streamsvm.base.threads import Threads
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Interrupted, StoreError
 from streamsvm.store import Store, open_store
@@ -116,13 +117,13 @@ def test_one_thread_at_a_time_reads_a_store_and_no_more_than_the_budget_is_in_me
                 with monkeypatch.context() as patch:
                     patch.setattr(Store, "rows", rows)
                     fit_transforms(parse_transforms(LOGS), raw._replace(sample=[]))
-                held = 1 if raw.workers == 1 else raw.workers + 1
+                held = 1 if raw.workers == 1 else raw.workers + 2
                 assert 1 <= raw.workers <= workers
                 longest = max(max(pieces), 1)
                 assert longest == D or held * longest <= max(room, D)  # a row is read as a whole
                 assert raw.workers == 1 or longest > 50  # no piece is much shorter than a chunk
                 pieces.clear()
-    assert any("ahead" in name for name in threads)
+    assert any("prefetch" in name for name in threads)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -136,7 +137,7 @@ def test_the_first_row_that_cannot_be_transformed_is_named(
         assert raw.workers == workers
         with pytest.raises(InputError, match=r"native\.zarr: row 211 has the value 0\.5"):
             fit_transforms(parse_transforms("counts,idf"), raw)
-    assert not [each for each in threading.enumerate() if "ahead" in each.name]
+    assert not [each for each in threading.enumerate() if "streamsvm" in each.name]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -179,7 +180,7 @@ def test_progress_and_interruptions_are_those_of_the_caller_s_thread(
         raw = raw_store(store, 1500 * PLACE, progress, workers)
         with pytest.raises(Interrupted):
             fit_transforms(parse_transforms(LOGS), raw)
-        assert not [each for each in threading.enumerate() if "ahead" in each.name]
+        assert not [each for each in threading.enumerate() if "prefetch" in each.name]
     assert seen == sorted(set(seen))
     assert seen[-2] <= N // 2 < seen[-1]
 
@@ -188,13 +189,13 @@ def test_workers_of_a_fit_share_the_reading_and_leave_the_same_run(
     tmp_path: Path, counts: sp.csr_array, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, used = write_anndata(tmp_path / "a.gzip.h5ad", counts), []
-    inner = fitting.map_ahead
+    inner = Threads.map_ahead
 
-    def map_ahead(work, items, number):
-        used.append(number)
-        return inner(work, items, number)
+    def map_ahead(threads, *args):
+        used.append(threads.number)
+        return inner(threads, *args)
 
-    monkeypatch.setattr(fitting, "map_ahead", map_ahead)
+    monkeypatch.setattr(Threads, "map_ahead", map_ahead)
     for workers in (1, 2, 3):
         fit(path, out=tmp_path / str(workers), label="type", passes=1, transform=LOGS, workers=workers)
     assert used == [1, 2, 3]

@@ -177,11 +177,10 @@ class ClassSplitLearner(SplitLearner):
         order = members[block.permute(len(members), self.spec.settings.seed, block.pass_number, number, 0)]
         problem = self.problem._replace(ranges=self._groups.ranges[list(pair)])
         weights = self.moved_weights()
-        with self._visitors.lent() as visitor:
-            new = visitor.visit(
-                rows, order, duals.of_pair(pair), problem, weights._replace(dirty=weights.dirty[:0]), tally,
-                (block.pass_number, number), was_read=block.was_read and round_ == 0,
-            )  # fmt: skip
+        new = self._visitor.visit(
+            rows, order, duals.of_pair(pair), problem, weights._replace(dirty=weights.dirty[:0]), tally,
+            (block.pass_number, number), was_read=block.was_read and round_ == 0,
+        )  # fmt: skip
         duals.replace(pair, new)
         return tally
 

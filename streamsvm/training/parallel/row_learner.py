@@ -164,11 +164,10 @@ class RowSplitLearner(SplitLearner):
         tally[CLOCK] = self.tally[CLOCK]
         begin, end = (rows_after(n, len(part.order)) for n in (number, number + 1))
         place = block.pass_number, (block.number * len(parts) + split) * ROUNDS + number
-        with self._visitors.lent() as visitor:
-            new = visitor.visit(
-                rows, part.order[begin:end], old, self.problem._replace(sigma=float(len(parts))), own, tally,
-                place, label_sets(rows), was_read=block.was_read,
-            )  # fmt: skip
+        new = self._visitor.visit(
+            rows, part.order[begin:end], old, self.problem._replace(sigma=float(len(parts))), own, tally,
+            place, label_sets(rows), was_read=block.was_read,
+        )  # fmt: skip
         subtract_rows(part.features, shared.current, own.current)
         return tally, new
 

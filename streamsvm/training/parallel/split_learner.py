@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
 
-from streamsvm.base.threads import Spares, Threads
+from streamsvm.base.threads import Threads
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.training.learner import Learner, label_sets
@@ -50,16 +51,26 @@ class SplitLearner(Learner):
         else:
             self.entries = max(dual_entries, spec.n_classes) if dual_entries else 0
         self._workers = workers
-        self._visitors = Spares(lambda: Visitor(spec, spec.columns, self.entries, visited_rows, pairs))
+        self._local, self._visited_rows = threading.local(), visited_rows
+
+    @property
+    def _visitor(self) -> Visitor:
+        """Visitor of this thread."""
+        if not hasattr(self._local, "visitor"):
+            self._local.visitor = Visitor(
+                self.spec, self.spec.columns, self.entries, self._visited_rows, self.pairs
+            )
+        found: Visitor = self._local.visitor
+        return found
 
     def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
         def work(part: int) -> np.ndarray:
             some, found = scored_part(rows, part), np.zeros_like(tallies)
-            with self._visitors.lent() as visitor:
-                self._kernels.loss_rows(
-                    some, self.problem, self.storage.weights, average_scale or 0.0, visitor.scratch, found,
-                    None, visitor.pairs, label_sets(some),
-                )  # fmt: skip
+            visitor = self._visitor
+            self._kernels.loss_rows(
+                some, self.problem, self.storage.weights, average_scale or 0.0, visitor.scratch, found,
+                None, visitor.pairs, label_sets(some),
+            )  # fmt: skip
             return found
 
         for found in self._workers.map(work, range(SCORED_PARTS)):
