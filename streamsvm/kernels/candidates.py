@@ -13,16 +13,16 @@ from streamsvm.kernels.scratch import mark_class
 from streamsvm.kernels.simd import (
     LANES,
     LOG_LANES,
+    cast,
     lanes,
     load,
     load_like,
     lowest_bit,
     max_lanes,
     maximum,
-    narrow,
     not_below,
-    splat,
     zeros,
+    zeros_like,
 )
 
 
@@ -42,7 +42,7 @@ def add_candidates_above(threshold, problem, scratch, m, n_vectors):
     candidates and the number of vectors.
     """
     scores, marks = scratch.scores, scratch.lanes
-    thin, limit = narrow(zeros(), scores), scores.dtype.type(threshold)
+    thin, limit = cast(zeros(), scores), scores.dtype.type(threshold)
     for r in range(len(problem.ranges)):
         first, end = problem.ranges[r, 0], min(problem.ranges[r, 1], problem.n_classes)
         while first < end:
@@ -74,7 +74,7 @@ def best_wrong_class(y, n_classes, scores):
     own, lowest = scores[y], scores.dtype.type(-np.inf)
     scores[y] = lowest
     n_whole = n_classes // L * L
-    best = splat(lowest)
+    best = zeros_like(scores) - np.inf
     first = 0
     while first < n_whole:
         best = maximum(load(scores, first), best)
@@ -82,9 +82,9 @@ def best_wrong_class(y, n_classes, scores):
     top = max_lanes(best)
     for c in range(n_whole, n_classes):  # without the padding
         top = max(top, scores[c])
-    limit, found, first = splat(top), np.int64(y == 0), 0
+    found, first = np.int64(y == 0), 0
     while first < n_classes:
-        hits = not_below(load(scores, first), limit)
+        hits = not_below(load(scores, first), top)
         if hits != 0:
             found = min(first + lowest_bit(hits), n_classes - 1)
             break

@@ -13,16 +13,15 @@ from streamsvm.kernels.scratch import clear_own, mark_class, mark_own, own_bits
 from streamsvm.kernels.simd import (
     LANES,
     above,
+    cast,
     differing,
     load_like,
     lowest_bit,
     maximum,
-    narrow,
     not_below,
     select,
     store,
     sum_lanes,
-    widen,
     zeros,
 )
 from streamsvm.kernels.tally import CLOCK, CORRECT, EMPTY, UNWEIGHTED, VISITED
@@ -145,8 +144,8 @@ def make_row_steps(
             c = scratch.vectors[r]
             old = load_like(scratch.old, c, zero)
             store(scratch.old, c, zero)
-            new = narrow(load_like(scratch.v, r * LANES, zero), delta)
-            b = widen(new)
+            new = cast(load_like(scratch.v, r * LANES, zero), delta)
+            b = cast(new, scratch.v)
             step = b - old
             differs = differing(step, 0.0)
             if pairs is None and not has_linear_terms:
@@ -223,7 +222,7 @@ def hide_scores(top, first, vectors, n, scratch):
     Returns whether no other class has a larger score than `top`, or the same and comes before class `first`.
     """
     scores = scratch.scores
-    best = narrow(zeros() - np.inf, scores)
+    best = cast(zeros() - np.inf, scores)
     for r in range(n):
         s = load_like(scores, vectors[r], best) + load_like(scratch.hidden, vectors[r], best)
         store(scores, vectors[r], s)

@@ -13,7 +13,7 @@ import numpy as np
 
 from streamsvm.kernels.jit import inlined
 from streamsvm.kernels.memory import own_lines
-from streamsvm.kernels.simd import LANES, LOG_LANES, load_like, narrow, not_below, store, zeros
+from streamsvm.kernels.simd import LANES, LOG_LANES, cast, load_like, not_below, store, zeros
 
 
 class Scratch(NamedTuple):
@@ -70,7 +70,7 @@ def mark_classes(ids, at, m, scratch):
 @inlined
 def mark_vectors_above(limit, n_all, scratch, n_vectors):
     """Append the vectors in which a score is `limit` or more, or NaN; return the number of vectors."""
-    scores, thin = scratch.scores, narrow(zeros(), scratch.scores)
+    scores, thin = scratch.scores, cast(zeros(), scratch.scores)
     for r in range(n_all):
         c = scratch.all_vectors[r]
         hits = not_below(load_like(scores, c, thin), limit)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.kernels.jit import inlined, kernel
-from streamsvm.kernels.simd import LANES, lanes, load, multiply_add, prefetch, splat, store
+from streamsvm.kernels.simd import LANES, lanes, load, multiply_add, prefetch, store
 
 WEIGHT, AVERAGE_DELTA = 1, 2  # which of the arrays of a list; the first holds the classes
 _FULL = 4  # a row with entries for more than one in so many classes is stored in full
@@ -108,7 +108,7 @@ def has_sparse_room(sparse_rows, i, columns):
 def fetch_extents(sparse_rows, i):
     """Begin to load where the rows of the features of row `i` are."""
     for p in range(sparse_rows.indptr[i], sparse_rows.indptr[i + 1]):
-        prefetch(sparse_rows.extents[sparse_rows.indices[p]], 0)
+        prefetch(sparse_rows.extents, (sparse_rows.indices[p], 0))
 
 
 @inlined
@@ -129,10 +129,9 @@ def add_sparse_scores(scores, sparse_rows, i, array):
         f, x = sparse_rows.indices[p], sparse_rows.data[p]
         begin, size, capacity = extents[f, 0], extents[f, 1], extents[f, 2]
         if size == K:
-            at, factor, c = begin + (array - 1) * K, splat(x), 0
-            while c < K:
-                store(scores, c, multiply_add(factor, load(pool, at + c), load(scores, c)))
-                c += lanes(scores)
+            at = begin + (array - 1) * K
+            for c in range(0, K, lanes(scores)):
+                store(scores, c, multiply_add(x, load(pool, at + c), load(scores, c)))
         else:
             at = begin + array * capacity
             for e in range(size):

@@ -45,16 +45,16 @@ from streamsvm.kernels.simd import (
     LANES,
     LOG_LANES,
     above,
+    cast,
     lanes,
     load,
     load_like,
     lowest_bit,
     multiply_add,
-    narrow,
-    splat,
     store,
     sum_lanes,
     zeros,
+    zeros_like,
 )
 from streamsvm.kernels.sparse_rows import (
     AVERAGE_DELTA,
@@ -79,10 +79,8 @@ _TINY = 1e-37  # above 0 in float32, too
 @inlined
 def _score(scores, sparse_rows, i, array):
     """Write the scores of row `i` less what all classes share."""
-    zero, c = splat(scores.dtype.type(0)), 0
-    while c < len(scores):
-        store(scores, c, zero)
-        c += lanes(scores)
+    for c in range(0, len(scores), lanes(scores)):
+        store(scores, c, zeros_like(scores))
     add_sparse_scores(scores, sparse_rows, i, array)
 
 
@@ -106,7 +104,7 @@ def _load(old, i, k, scratch, n_vectors):
 def add_others(near, n_classes, scratch, m, n_vectors):
     """Append all classes without a bit whose score is not within `near` of 0."""
     scores, marks = scratch.scores, scratch.lanes
-    thin = narrow(zeros(), scores)
+    thin = cast(zeros(), scores)
     first = 0
     while first < n_classes:
         values = load_like(scores, first, thin)
@@ -159,9 +157,9 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         loss, c = 0.0, 0
         if not 1.0 - problem.margin * (own - scores[best]) <= 0.0:
             L, kind = lanes(scores), scores.dtype.type
-            margin, shift = splat(kind(problem.margin)), splat(kind(1.0 - problem.margin * own))
+            margin, shift = kind(problem.margin), kind(1.0 - problem.margin * own)
             while c + L <= problem.n_classes:
-                stop, part = min(c + _AT_ONCE * L, problem.n_classes - L + 1), splat(kind(0))
+                stop, part = min(c + _AT_ONCE * L, problem.n_classes - L + 1), zeros_like(scores)
                 while c < stop:
                     part = part + value(multiply_add(margin, load(scores, c), shift), problem)
                     c += L
