@@ -22,10 +22,11 @@ from tasks import Stores, usual_C
 
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.data.rows import Rows
+from streamsvm.kernels.dual_matrix import MOST_COLUMNS
 from streamsvm.kernels.jit import compiler, kernel
 from streamsvm.kernels.random import permutation
 from streamsvm.kernels.score import score_row
-from streamsvm.kernels.weights import MOST_FEW, padded_classes
+from streamsvm.kernels.weights import padded_classes
 from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.files import MemoryRun
 from streamsvm.run.weights import DenseWeights
@@ -61,7 +62,7 @@ def time_visits(rows: Rows, n_features: int, n_classes: int, C: float, *, passes
     settings = Settings(C=C, passes=passes, inner_passes=0, average=False, gap="none")
     storage = DenseWeights((n_features, K), DTYPE, float(n), average=False)
     buffer = new_buffer(max(n_classes, min(n * n_classes, BUFFER)), n, DTYPE, ids)
-    learner = Learner(settings, storage, buffer, n_classes, dense_duals=K <= MOST_FEW)
+    learner = Learner(settings, storage, buffer, n_classes, dual_matrix=K <= MOST_COLUMNS)
     run, position = MemoryRun(DTYPE, ids), RunPosition()
     rows = storage.bind(rows._replace(cost=np.full(n, C)))
     learner.compile(rows, run.old_duals(position, 0).segment(0, 0))

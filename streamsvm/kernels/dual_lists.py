@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamsvm.kernels.duals import OldDuals, RowDuals, place_duals
+from streamsvm.kernels.duals import DualBuffer, OldDuals, RowDuals, place_duals
 from streamsvm.kernels.jit import allocating
 
 
@@ -79,6 +79,12 @@ def of_rows(
     at[rows] = np.cumsum(counts, dtype=np.int64) - counts
     all_counts[rows] = counts
     return OldDuals.create(ids, values, at, at, all_counts)
+
+
+def in_buffer(buffer: DualBuffer, n_rows: int) -> OldDuals:
+    """Return where a buffer has the duals of a block of `n_rows` rows."""
+    n = buffer.used[1]
+    return of_rows(n_rows, buffer.rows[:n], buffer.counts[:n], buffer.ids, buffer.values)
 
 
 def joined(parts: Sequence[RowDuals], n_rows: int, n_bytes: int) -> OldDuals:

@@ -12,6 +12,7 @@ from streamsvm.kernels.simd import (
     lanes,
     load,
     load_like,
+    lowest_bit,
     maximum,
     minimum,
     not_below,
@@ -127,13 +128,13 @@ def has_room(dual_buffer, n_classes):
 
 
 @inlined
-def load_duals(ids, ids_at, values, values_at, m, scale, scratch):
-    """Write `m` duals, which are `scale` times the values, into ``scratch.old``; return their sum."""
+def load_duals(old, i, scratch):
+    """Write the listed duals of row `i` into ``scratch.old``; return their sum."""
     total = 0.0
-    for r in range(m):
-        value = scale * np.float64(values[values_at + r])
+    for r in range(old.counts[i]):
+        value = old.scale * np.float64(old.values[old.values_at[i] + r])
         total += value
-        scratch.old[ids[ids_at + r]] = value
+        scratch.old[old.ids[old.ids_at[i] + r]] = value
     return total
 
 
@@ -159,6 +160,21 @@ def set_bits(full, c, dual_buffer):
     """Record which duals are at C of the row that is written next, in the vector of columns at `c`."""
     if c >> 3 < dual_buffer.bits.shape[1]:
         dual_buffer.bits[dual_buffer.used[1], c >> 3] = np.uint8(full)
+
+
+@inlined
+def write_lanes(kept, c, values, p, at, dual_buffer):
+    """Write duals to the buffer from `at` on; return the place after them.
+
+    They are those of the lanes `kept` of the vector of columns at `c`, whose values are ``values[p:]``.
+    """
+    while kept != 0:
+        lane = lowest_bit(kept)
+        dual_buffer.ids[at] = c + lane
+        dual_buffer.values[at] = values[p + lane]
+        kept &= kept - 1
+        at += 1
+    return at
 
 
 @inlined

@@ -59,11 +59,11 @@ def mark_class(c, scratch, n_vectors):
 
 
 @inlined
-def mark_classes(ids, at, m, scratch):
-    """List the vectors of the classes ``ids[at:at + m]``, and return their number."""
+def mark_classes(old, i, scratch):
+    """List the vectors of the classes that have an old dual of row `i`, and return their number."""
     n_vectors = 0
-    for r in range(m):
-        n_vectors = mark_class(np.int64(ids[at + r]), scratch, n_vectors)
+    for r in range(old.counts[i]):
+        n_vectors = mark_class(np.int64(old.ids[old.ids_at[i] + r]), scratch, n_vectors)
     return n_vectors
 
 
@@ -116,12 +116,12 @@ def list_all(n_all, scratch):
 
 
 @inlined
-def show_classes(ids, at, m, scratch, n_vectors):
-    """Hide the lanes of the vectors that are listed, but for the classes ``ids[at:at + m]``."""
+def show_classes(old, i, scratch, n_vectors):
+    """Hide the lanes of the vectors that are listed, but for the classes that have an old dual of row `i`."""
     for r in range(n_vectors):
         store(scratch.hidden, scratch.vectors[r], zeros() - np.inf)
-    for r in range(m):
-        scratch.hidden[ids[at + r]] = 0.0
+    for r in range(old.counts[i]):
+        scratch.hidden[old.ids[old.ids_at[i] + r]] = 0.0
 
 
 @inlined

@@ -182,8 +182,8 @@ def _address(context, builder, signature, args, pointee):
     array = context.make_array(array_type)(context, builder, args[0])
     start, at = array.data, args[1]
     if isinstance(kind, types.BaseTuple):
-        places: Any = zip(cgutils.unpack_tuple(builder, at), kind, strict=True)
-        row, at = (context.cast(builder, place, type_, types.int64) for place, type_ in places)
+        given = cgutils.unpack_tuple(builder, at), signature.args[1]
+        row, at = (context.cast(builder, *each, types.int64) for each in zip(*given, strict=True))
         offset = builder.mul(row, builder.extract_value(array.strides, 0))
         start = builder.gep(builder.bitcast(start, ir.IntType(8).as_pointer()), [offset])
         start = builder.bitcast(start, array.data.type)

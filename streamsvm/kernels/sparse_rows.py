@@ -99,7 +99,9 @@ def most_places(sparse_rows, sizes, columns):
 
 @inlined
 def has_sparse_room(sparse_rows, i, columns):
-    """Return True if the pool has room for whatever a visit of row `i` may add."""
+    """Return True if the pool has room for whatever a visit of row `i` may add, or there is none."""
+    if sparse_rows is None:
+        return True
     n_features = sparse_rows.indptr[i + 1] - sparse_rows.indptr[i]
     return sparse_rows.used[0] + most_growth(sparse_rows, n_features, columns) <= len(sparse_rows.pool)
 
@@ -123,7 +125,9 @@ def fetch_lists(sparse_rows, i):
 
 @inlined
 def add_sparse_scores(scores, sparse_rows, i, array):
-    """Add the scores of row `i` to `scores`, shape (K,), by the weights or by the average deltas."""
+    """Add the scores of row `i` to `scores`, shape (K,), by the weights or by the average deltas, if any."""
+    if sparse_rows is None:
+        return
     pool, classes, extents, K = sparse_rows.pool, sparse_rows.classes, sparse_rows.extents, len(scores)
     for p in range(sparse_rows.indptr[i], sparse_rows.indptr[i + 1]):
         f, x = sparse_rows.indices[p], sparse_rows.data[p]

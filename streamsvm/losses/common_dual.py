@@ -35,7 +35,7 @@ from streamsvm.kernels.candidates import (
     is_candidate,
 )
 from streamsvm.kernels.duals import clip_duals, close_row, has_room
-from streamsvm.kernels.fetch import fetch_ahead
+from streamsvm.kernels.fetch import fetch_duals, fetch_rows
 from streamsvm.kernels.frame import Kernels
 from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.row_steps import is_idle
@@ -293,7 +293,8 @@ def _make(name: str, hinge: Hinge) -> Kernels:
             i = order[t]
             if not has_room(new, k) or not has_sparse_room(sparse_rows, i, len(scratch.scores)):
                 return t
-            fetch_ahead(rows, old, order, t, end)
+            fetch_rows(rows, order, t, end)
+            fetch_duals(old, order, t, end)
             if t + 3 < end:
                 fetch_extents(sparse_rows, order[t + 3])
             if t + 1 < end:

@@ -32,7 +32,7 @@ from streamsvm.training.fit_plan import (
     check_dense_duals,
     check_has_groups,
     has_common_dual,
-    two_dense_arrays,
+    two_dual_matrices,
 )
 from streamsvm.training.parallel.splits import find_workers, groups_of, new_learner, settle_split
 from streamsvm.training.passes import Fit
@@ -43,7 +43,7 @@ from streamsvm.transforms.defaults import MATRIX_DEFAULT, with_transform
 from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_rows
 
 _MAX_BUFFERED_DUALS = 2**22  # entries of the buffer of new duals
-_SMALL = 2**28  # bytes that dense duals may take; or twice those of the rows
+_SMALL = 2**28  # bytes that matrices of duals may take; or twice those of the rows
 
 
 def fit_matrix(
@@ -208,13 +208,14 @@ def fit_rows(
     ids_dtype = dual_id_dtype(n_ids + common_dual)
     bytes_of_bits = loss.bytes_of_bits(k)
     files = MemoryRun(dtype, ids_dtype, bytes_of_bits)
-    dense, rows_bytes = two_dense_arrays(settings, rows.n_rows, columns), sum(each.nbytes for each in rows)
+    matrices = two_dual_matrices(settings, rows.n_rows, columns)
+    rows_bytes = sum(each.nbytes for each in rows)
     with find_workers(settings, workers) as threads:
         learner = new_learner(
             settings, storage, class_counts, workers=threads, dual_entries=entries, block_rows=rows.n_rows,
             ids_dtype=ids_dtype, bytes_of_bits=bytes_of_bits, pairs=costs.pairs(settings, columns),
             common_dual=common_dual,
-            dense_duals=not common_dual and 0 < dense <= max(_SMALL, 2 * rows_bytes),
+            dual_matrix=not common_dual and 0 < matrices <= max(_SMALL, 2 * rows_bytes),
         )  # fmt: skip
         trainer = Fit(
             ShuffledSource(blocks, settings.seed, settings.share_of_C, by_group=loss.sequences),

@@ -26,7 +26,8 @@ from streamsvm.data.memory_plan import (
 )
 from streamsvm.data.order import block_warning
 from streamsvm.errors import Message, Option, PlanError, Remedy, SettingsError, StoreError
-from streamsvm.kernels.weights import MOST_FEW, padded_classes
+from streamsvm.kernels.dual_matrix import MOST_COLUMNS
+from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.losses.base import FILLING, MOST_SEQUENCES, ROUNDS
 from streamsvm.run.checkpoint import MAX_LOG_RATIO
@@ -233,12 +234,12 @@ def check_has_groups(settings: Settings, *, has_groups: bool, where: str) -> Non
         )
 
 
-def two_dense_arrays(settings: Settings, n_rows: int, columns: int) -> int:
-    """Return the most bytes of two passes' duals if rows have places for all classes; 0 if they may not.
+def two_dual_matrices(settings: Settings, n_rows: int, columns: int) -> int:
+    """Return the most bytes of two passes' duals as matrices; 0 if they may not be.
 
-    See `streamsvm.kernels.few_classes`.
+    See `streamsvm.kernels.dual_matrix`.
     """
-    if columns > MOST_FEW or settings.splits > 1 or get_loss(settings.loss).sequences:
+    if columns > MOST_COLUMNS or settings.splits > 1 or get_loss(settings.loss).sequences:
         return 0
     return 2 * n_rows * columns * np.dtype(settings.dtype).itemsize
 

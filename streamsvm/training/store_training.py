@@ -29,7 +29,7 @@ from streamsvm.training.fit_plan import (
     columns_of,
     describe_fit,
     dual_ids,
-    two_dense_arrays,
+    two_dual_matrices,
     weight_rows,
 )
 from streamsvm.training.held_out import held_out_blocks, open_held_out, other_held_out
@@ -162,7 +162,7 @@ class StoreRun:
         if self.described["average_warning"]:
             files.warnings.append(self.described["average_warning"])
         storage = self._storage(shape)
-        dense = two_dense_arrays(settings, store.n_rows, shape[1])
+        matrices = two_dual_matrices(settings, store.n_rows, shape[1])
         trainer = Fit(
             self.data.source(self.blocks, unread=not isinstance(self.workers, Threads)),
             settings,
@@ -178,7 +178,7 @@ class StoreRun:
                 bytes_of_bits=bytes_of_bits,
                 pairs=self.costs.pairs(settings, shape[1]),
                 common_dual=self.plan.common_dual,
-                dense_duals=not self.plan.sparse and 0 < dense <= files.held_bytes,
+                dual_matrix=not self.plan.sparse and 0 < matrices <= files.held_bytes,
                 data=self.data,
                 folder=self.run.path.absolute(),
             ),

@@ -112,7 +112,7 @@ def new_learner(
     bytes_of_bits: int,
     pairs: ClassPairs | None,
     common_dual: bool,
-    dense_duals: bool = False,
+    dual_matrix: bool = False,
     data: TrainingData | None = None,
     folder: Path | None = None,
 ) -> Learner:
@@ -133,8 +133,8 @@ def new_learner(
         Rows of the largest block.
     ids_dtype, bytes_of_bits
         Type of the duals' ids, and bytes of a row's bits.
-    pairs, common_dual, dense_duals
-        As for `Learner`; only a training that is not split has dense duals.
+    pairs, common_dual, dual_matrix
+        As for `Learner`; only a training that is not split has a matrix of duals.
     data : TrainingData, optional
         Description of the data, for the workers of a cluster.
     folder : Path, optional
@@ -161,4 +161,4 @@ def new_learner(
     if settings.splits > 1:
         return RowSplitLearner(*for_rows)
     buffer = new_buffer(dual_entries, block_rows, np.dtype(settings.dtype), ids_dtype, bytes_of_bits)
-    return Learner(settings, storage, buffer, k, pairs, common_dual=common_dual, dense_duals=dense_duals)
+    return Learner(settings, storage, buffer, k, pairs, common_dual=common_dual, dual_matrix=dual_matrix)
