@@ -249,21 +249,21 @@ def _add_others(sparse_rows, f, x, delta, m, n_found, rate):
     """Add to a full row, or append to a list, what `_add_to_list` did not find; there is room for it."""
     pool, classes, changed = sparse_rows.pool, sparse_rows.classes, sparse_rows.changed
     at, size, capacity = entries(sparse_rows, f)
-    is_full, averaged = size == len(delta), sparse_rows.width > 2 and rate != 0
+    is_full, averaged = size == len(delta), sparse_rows.width > 2
     for r in range(m):
         c = changed[r]
         if n_found > 0 and sparse_rows.marks[c] == _FOUND:
             continue
-        step, e = x * delta[c], at + c
-        if not is_full:
-            e = at + size
-            classes[e - capacity], pool[e] = c, 0
-            if sparse_rows.width > 2:
-                pool[e + capacity] = 0
+        step, e = x * delta[c], at + size
+        if is_full:
+            pool[at + c] += step
+            if averaged:
+                pool[at + c + capacity] += rate * step
+        else:
+            classes[e - capacity], pool[e] = c, step
+            if averaged:
+                pool[e + capacity] = rate * step
             size += 1
-        pool[e] += step
-        if averaged:
-            pool[e + capacity] += rate * step
     sparse_rows.extents[f, 1] = size
 
 
