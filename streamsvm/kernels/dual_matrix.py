@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.kernels.duals import DualBuffer, OldDuals, close_row, has_room, set_bits, write_lanes
+from streamsvm.kernels.duals import DualBuffer, OldDuals, RowDuals, close_row, has_room, set_bits, write_lanes
 from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.simd import LANES, differing, load_like, store, sum_lanes, zeros
@@ -51,7 +51,7 @@ class DualMatrix(NamedTuple):
             unpack(old, n_columns, n_classes, cost, matrix)
         return cls(matrix, none, n_columns, cost)
 
-    def lists(self, ids_dtype: np.dtype, bytes_of_bits: int) -> Iterator[DualBuffer]:
+    def lists(self, ids_dtype: np.dtype, bytes_of_bits: int) -> Iterator[RowDuals]:
         """Pack the old duals, as a log takes them."""
         size, n_rows = _BUFFER, min(len(self.cost), _BUFFER)
         buffer = DualBuffer(
@@ -62,7 +62,7 @@ class DualMatrix(NamedTuple):
         while at < len(self.cost):
             buffer.used[:] = 0
             at = pack(self.old, at, self.n_columns, self.cost, buffer)
-            yield buffer
+            yield RowDuals.of_buffer(buffer)  # until the next one
 
 
 @inlined

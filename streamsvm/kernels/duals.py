@@ -42,23 +42,12 @@ class OldDuals(NamedTuple):
     bits_at: np.ndarray = np.zeros(0, np.int64)  # (n_rows,), -1 for rows without bits; or (0,)
     scale: float = 1.0  # by which the values, but not what bits stand for, have been multiplied since
 
-    @classmethod
-    def create(
-        cls,
-        ids: np.ndarray,
-        values: np.ndarray,
-        ids_at: np.ndarray,
-        values_at: np.ndarray,
-        counts: np.ndarray,
-        bits: np.ndarray = _NO_BITS,
-        bits_at: np.ndarray | None = None,
-    ) -> OldDuals:
-        """Make duals of read-only views, as of a mapped log: kernels are compiled for one type of array."""
-        ids, values, bits = ids.view(), values.view(), bits.view()
-        ids.flags.writeable = values.flags.writeable = bits.flags.writeable = False
-        if bits_at is None:
-            bits_at = np.zeros(0, np.int64)
-        return cls(ids, values, ids_at, values_at, counts, bits, bits_at)
+    def read_only(self) -> OldDuals:
+        """Return views that are read-only, as of a mapped log: kernels are compiled for one type of array."""
+        views = {name: getattr(self, name).view() for name in ("ids", "values", "bits")}
+        for view in views.values():
+            view.flags.writeable = False
+        return self._replace(**views)
 
 
 class DualBuffer(NamedTuple):
@@ -91,24 +80,21 @@ class RowDuals(NamedTuple):
 
     @classmethod
     def of_buffer(cls, buffer: DualBuffer) -> RowDuals:
-        """Copy what a buffer holds."""
+        """Return views of what a buffer holds."""
         n_duals, n_rows = (int(n) for n in buffer.used)
-        arrays = (
+        return cls(
             buffer.rows[:n_rows], buffer.counts[:n_rows], buffer.ids[:n_duals], buffer.values[:n_duals],
             buffer.bits[:n_rows],
         )  # fmt: skip
-        return cls(*(array.copy() for array in arrays))
 
-    def as_buffer(self) -> DualBuffer:
-        """Return the duals as a log takes them."""
-        used = np.array([len(self.ids), len(self.rows)])
-        return DualBuffer(self.ids, self.values, self.rows, self.counts, used, self.bits)
+    def copy(self) -> RowDuals:
+        return RowDuals(*map(np.copy, self))
 
 
 class NewDuals(Protocol):
     """Where the new duals are kept until the next pass: a log, or arrays in memory."""
 
-    def append_duals(self, block: int, buffer: DualBuffer) -> None: ...
+    def append_duals(self, block: int, duals: RowDuals) -> None: ...
 
     def add_worker_log(self, name: str, end: Any) -> None:
         """Count what a worker of a cluster has written itself (see `streamsvm.run.dual_log`)."""

@@ -9,9 +9,10 @@ import numpy as np
 from streamsvm.kernels.class_pairs import add_margins, cost_lanes
 from streamsvm.kernels.duals import set_bits, write_lanes
 from streamsvm.kernels.jit import inlined
-from streamsvm.kernels.scratch import clear_own, mark_class, mark_own, own_bits
+from streamsvm.kernels.scratch import mark_class, own_bits
 from streamsvm.kernels.simd import (
     LANES,
+    LOG_LANES,
     above,
     cast,
     differing,
@@ -95,7 +96,7 @@ def take_own(i, y, own_dual, sets, scratch, n):
     for p in range(sets.indptr[i], sets.indptr[i + 1]):
         c = np.int64(sets.codes[p])
         n = mark_class(c, scratch, n)
-        mark_own(c, scratch)
+        scratch.own[c >> LOG_LANES] |= 1 << (c & (LANES - 1))
         scratch.hidden[c] = hidden
     return n
 
@@ -107,7 +108,7 @@ def leave_own(i, y, sets, scratch):
         scratch.hidden[y] = 0.0
     else:
         for p in range(sets.indptr[i], sets.indptr[i + 1]):
-            clear_own(np.int64(sets.codes[p]), scratch)
+            scratch.own[sets.codes[p] >> LOG_LANES] = 0
             scratch.hidden[sets.codes[p]] = 0.0
 
 

@@ -133,15 +133,3 @@ def own_bits(y, c, own):
     if own is None:
         return 1 << (y - c) if 0 <= y - c < LANES else 0
     return own[c >> LOG_LANES]
-
-
-@inlined
-def mark_own(c, scratch):
-    """Set the bit of class `c` in ``own``."""
-    scratch.own[c >> LOG_LANES] |= 1 << (c & (LANES - 1))
-
-
-@inlined
-def clear_own(c, scratch):
-    """Clear the bits of the vector of class `c` in ``own``."""
-    scratch.own[c >> LOG_LANES] = 0

@@ -171,15 +171,6 @@ def _is_right(y, best, scores):
 # -- weights ---------------------------------------------------------------------------------------
 
 
-@inlined
-def _update(i, n_vectors, sparse_rows, scratch, time_factor):
-    """Add row `i` times ``delta`` to the weights; set ``delta`` to zero."""
-    delta, vectors = scratch.delta, scratch.vectors
-    update_sparse_rows(sparse_rows, i, delta, vectors, n_vectors, delta.dtype.type(time_factor))
-    for q in range(n_vectors):
-        store(delta, vectors[q], zeros())
-
-
 @kernel
 def norm2_of_centred(weights, average_scale, sparse_rows, n_classes):
     """As `streamsvm.kernels.weights.sum_of_squares`, of W = V less its mean over the classes."""
@@ -370,7 +361,10 @@ def _make(name: str, hinge: Hinge) -> Kernels:
             )
             time_factor = (tally[CLOCK] / weights.time_unit) ** AVERAGE_POWER
             if changed:
-                _update(i, n_vectors, sparse_rows, scratch, time_factor)
+                rate = scratch.delta.dtype.type(time_factor)
+                update_sparse_rows(sparse_rows, i, scratch.delta, scratch.vectors, n_vectors, rate)
+                for q in range(n_vectors):
+                    store(scratch.delta, scratch.vectors[q], zeros())
             clear_lanes(scratch, n_vectors)
             tally[DUAL_SUM] += old_terms + term_change
             tally[DUAL_DELTA] += time_factor * term_change

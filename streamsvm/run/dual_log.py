@@ -18,7 +18,7 @@ import numpy as np
 from streamsvm.base.format import DUALS_MAGIC
 from streamsvm.errors import RunError
 from streamsvm.kernels.dual_lists import joined, span_of
-from streamsvm.kernels.duals import DualBuffer, OldDuals, RowDuals, place_duals, repeats_class
+from streamsvm.kernels.duals import OldDuals, RowDuals, place_duals, repeats_class
 from streamsvm.run.append_log import AppendLog, LogEnd, Part, check_length, check_part, mapped, offsets, scan
 
 MAGICS: tuple[bytes, ...] = (DUALS_MAGIC,)
@@ -41,14 +41,10 @@ class DualWriter(AppendLog):
         """Record the end of a worker's log, unless a later end is recorded already."""
         self.worker_logs[name] = max(self.worker_logs.get(name, end), end)
 
-    def append_duals(self, block: int, buffer: DualBuffer) -> None:
+    def append_duals(self, block: int, duals: RowDuals) -> None:
         """Append the new duals of rows of a block."""
-        n_entries, n_rows = int(buffer.used[0]), int(buffer.used[1])
-        arrays = (
-            buffer.rows[:n_rows], buffer.counts[:n_rows], buffer.bits[:n_rows].reshape(-1),
-            buffer.ids[:n_entries], buffer.values[:n_entries],
-        )  # fmt: skip
-        self.append(DUALS_MAGIC, (block, n_rows, n_entries), arrays)
+        rows, counts, ids, values, bits = duals
+        self.append(DUALS_MAGIC, (block, len(rows), len(ids)), (rows, counts, bits.reshape(-1), ids, values))
 
 
 class DualFiles(NamedTuple):
@@ -232,7 +228,9 @@ class DualLog:
         at = np.cumsum(duals.counts, dtype=np.int64) - duals.counts
         if not np.array_equal(duals.rows, rows):
             raise _foreign(self.files.path, block)
-        self._without_repeats(block, OldDuals.create(duals.ids, duals.values, at, at, np.array(duals.counts)))
+        self._without_repeats(
+            block, OldDuals(duals.ids, duals.values, at, at, np.array(duals.counts)).read_only()
+        )
 
     def _without_repeats(self, block: int, duals: OldDuals) -> OldDuals:
         if self.files.distinct_ids and repeats_class(duals, np.zeros(self.files.n_ids, np.int64)):

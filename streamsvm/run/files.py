@@ -15,7 +15,7 @@ from streamsvm.base import durable, format
 from streamsvm.data.class_costs import ClassTree
 from streamsvm.kernels.dual_lists import joined
 from streamsvm.kernels.dual_matrix import DualMatrix
-from streamsvm.kernels.duals import DualBuffer, OldDuals, RowDuals
+from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.model.model import Model
 from streamsvm.model.serialization import save_model, saved_record, write_record
@@ -226,8 +226,8 @@ class MemoryDuals:
         self._parts: dict[int, list[RowDuals]] = {}
         self._matrices: dict[int, DualMatrix] = {}
 
-    def append_duals(self, block: int, buffer: DualBuffer) -> None:
-        self._parts.setdefault(block, []).append(RowDuals.of_buffer(buffer))
+    def append_duals(self, block: int, duals: RowDuals) -> None:
+        self._parts.setdefault(block, []).append(duals.copy())
 
     def append_matrix(self, block: int, duals: DualMatrix) -> None:
         """Keep the new duals of a block."""
@@ -260,8 +260,8 @@ class HeldDuals(MemoryDuals):
         self._path = path
         self._left = limit
 
-    def append_duals(self, block: int, buffer: DualBuffer) -> None:
-        super().append_duals(block, buffer)
+    def append_duals(self, block: int, duals: RowDuals) -> None:
+        super().append_duals(block, duals)
         self._left -= sum(array.nbytes for array in self._parts[block][-1])
         if self._left < 0:
             self.write()
@@ -272,10 +272,10 @@ class HeldDuals(MemoryDuals):
             with DualWriter(self._path, self.end) as log:
                 for block, parts in self._parts.items():
                     for part in parts:
-                        log.append_duals(block, part.as_buffer())
-                for block, duals in self._matrices.items():
-                    for buffer in duals.lists(self._dtypes[1], self._bytes_of_bits):
-                        log.append_duals(block, buffer)
+                        log.append_duals(block, part)
+                for block, matrix in self._matrices.items():
+                    for part in matrix.lists(self._dtypes[1], self._bytes_of_bits):
+                        log.append_duals(block, part)
             self.end = log.end
             self._parts.clear()
             self._matrices.clear()

@@ -18,7 +18,7 @@ from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.dual_lists import in_buffer
 from streamsvm.kernels.dual_matrix import DualMatrix, find_duals, matrix_columns
-from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals, drop_zeros
+from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals, RowDuals, drop_zeros
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.jit import is_compiled
 from streamsvm.kernels.label_sets import LabelSets
@@ -222,7 +222,7 @@ class Learner:
                         self.dual_buffer, (block.pass_number, block.number), was_read=block.was_read,
                     )  # fmt: skip
                 if keep is not None:
-                    keep.append_duals(block.number, self.dual_buffer)
+                    keep.append_duals(block.number, RowDuals.of_buffer(self.dual_buffer))
                 self.dual_buffer.used[:] = 0
             at = reached
             if at % centre_rows == 0 or at == rows.n_rows:

@@ -156,9 +156,9 @@ def visit(loss: str, block: Block, solver: str, *, lists: bool = False) -> np.nd
         assert not matrix[k:].any()
         return matrix[:k]
     ids = np.flatnonzero(block.old)
-    old = OldDuals.create(
+    old = OldDuals(
         ids.astype(dual_id_dtype(k)), block.old[ids], zero, zero.copy(), np.array([len(ids)], np.int32)
-    )
+    ).read_only()
     new = new_buffer(k, 1, F64, dual_id_dtype(k), known.bytes_of_bits(k))
     kernels.visit(rows, zero, 0, 1, problem, weights, Duals(old, new), scratch, tally, None, pairs, sets)
     b = np.zeros(k)

@@ -56,9 +56,9 @@ def as_old(duals: DualBuffer | None, n: int, k: int) -> OldDuals:
     bits_at, n_bytes = np.full(n if duals.bits.shape[1] else 0, -1, np.int64), duals.bits.shape[1]
     if n_bytes:
         bits_at[duals.rows[:visited]] = n_bytes * np.arange(visited)
-    return OldDuals.create(
+    return OldDuals(
         ids, values, begins, begins.copy(), counts, duals.bits[:visited].reshape(-1).copy(), bits_at
-    )
+    ).read_only()
 
 
 class Fixture:

@@ -75,10 +75,7 @@ def test_lists_have_the_same_duals(has_bits: bool) -> None:
     at_cost[:, K:] = at_cost[::3] = False
     duals = np.where(at_cost, cost.astype(np.float32)[:, None], duals)
     none = np.zeros(0, np.float32)
-    packed = [
-        RowDuals.of_buffer(buffer)
-        for buffer in DualMatrix(duals.reshape(-1), none, columns, cost).lists(ids, n_bytes)
-    ]
+    packed = [part.copy() for part in DualMatrix(duals.reshape(-1), none, columns, cost).lists(ids, n_bytes)]
     assert len(packed) > 1
     lists = joined(packed, n, n_bytes)
     assert np.isin(lists.values, cost.astype(np.float32)).any() != has_bits

@@ -82,6 +82,6 @@ class Visitor:
                     weights.current[:, :width], buffer, place, was_read=was_read,
                 )  # fmt: skip
             if len(buffer.ids):
-                found.append(RowDuals.of_buffer(buffer))
+                found.append(RowDuals.of_buffer(buffer).copy())
             buffer.used[:] = 0
         return found
