@@ -63,7 +63,9 @@ def time_visits(rows: Rows, n_features: int, n_classes: int, C: float, *, passes
     entries = max(n_classes, min(n * n_classes, BUFFER))
     placement = Placement(dual_entries=entries, weights_in_memory=True)
     storage = new_storage(spec, placement, None)
-    learner = Learner(spec, storage, dual_entries=entries, block_rows=n, dense_duals=spec.dense_bytes > 0)
+    learner = Learner(
+        spec, storage, dual_entries=entries, block_rows=n, dual_matrix=spec.dual_matrix_bytes > 0
+    )
     run, position = MemoryRun(spec.dual_format()), RunPosition()
     rows = storage.bind(rows._replace(cost=np.full(n, C)))
     learner.compile(rows, run.old_duals(position, 0).segment(0, 0))

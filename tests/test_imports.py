@@ -267,7 +267,7 @@ from streamsvm.losses import get_loss
 loss = get_loss("ww")
 events = []
 result = fit(sys.argv[1], out=sys.argv[2], passes=1, report=events.append)
-kernels = loss.kernels.visit_few, loss.kernels.loss_rows
+kernels = loss.kernels.visit_matrix, loss.kernels.loss_rows
 count = lambda which: sum(sum(getattr(k.stats, which).values()) for k in kernels)
 said = any(event["event"] == "compile" for event in events)
 can_compile = "numba.np.arraymath" in sys.modules

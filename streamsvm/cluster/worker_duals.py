@@ -40,7 +40,7 @@ class DualLogs:
                     self._logs.popitem(last=False)[1].close()
             try:
                 for part in parts:
-                    log.append_duals(block, part.as_buffer())
+                    log.append_duals(block, part)
             except BaseException:  # it may end within a part: nothing is appended to it any more
                 self._logs.pop(key).close()
                 raise

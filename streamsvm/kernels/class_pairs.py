@@ -14,7 +14,7 @@ import numpy as np
 
 from streamsvm.kernels.jit import inlined
 from streamsvm.kernels.scratch import own_bits
-from streamsvm.kernels.simd import load2_like, load_like, narrow, select, store, zeros
+from streamsvm.kernels.simd import cast, load_like, select, store, zeros
 
 
 class ClassPairs(NamedTuple):
@@ -39,7 +39,7 @@ def cost_lanes(row, c, pairs, scratch, zero):
     """Return the factors of the losses of the classes of a vector."""
     cost = zero + 1.0
     if len(pairs.costs) > 0:
-        cost = load2_like(pairs.costs, row.y, c, zero)
+        cost = load_like(pairs.costs, (row.y, c), zero)
     if len(pairs.own_costs) > 0:
         own = own_bits(row.y, c, row.own)
         cost = select(own, load_like(pairs.own_costs, c, zero), cost)
@@ -78,9 +78,9 @@ def add_margins(y, vectors, n, problem, pairs, scratch):
         _write_paths(y, problem, pairs, scratch.shift)
     elif len(pairs.shifts) == 0:
         return
-    thin = narrow(zeros(), scratch.scores)
+    thin = cast(zeros(), scratch.scores)
     for r in range(n):
         c = vectors[r]
         if len(pairs.shifts) > 0:
-            store(scratch.shift, c, load2_like(pairs.shifts, y, c, thin))
+            store(scratch.shift, c, load_like(pairs.shifts, (y, c), thin))
         store(scratch.scores, c, load_like(scratch.scores, c, thin) + load_like(scratch.shift, c, thin))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamsvm.kernels.duals import OldDuals, RowDuals, place_duals
+from streamsvm.kernels.duals import DualBuffer, OldDuals, RowDuals, place_duals
 from streamsvm.kernels.jit import allocating
 
 
@@ -78,7 +78,13 @@ def of_rows(
     at, all_counts = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int32)
     at[rows] = np.cumsum(counts, dtype=np.int64) - counts
     all_counts[rows] = counts
-    return OldDuals.create(ids, values, at, at, all_counts)
+    return OldDuals(ids, values, at, at, all_counts).read_only()
+
+
+def in_buffer(buffer: DualBuffer, n_rows: int) -> OldDuals:
+    """Return where a buffer has the duals of a block of `n_rows` rows."""
+    n = buffer.used[1]
+    return of_rows(n_rows, buffer.rows[:n], buffer.counts[:n], buffer.ids, buffer.values)
 
 
 def joined(parts: Sequence[RowDuals], n_rows: int, n_bytes: int) -> OldDuals:
@@ -100,7 +106,8 @@ def joined(parts: Sequence[RowDuals], n_rows: int, n_bytes: int) -> OldDuals:
     if n_bytes:
         bits_at[rows] = n_bytes * np.arange(len(rows))
     at = np.zeros(n_rows, np.int64)
-    duals = OldDuals.create(ids, values, at, at, np.zeros(n_rows, np.int32), bits.reshape(-1), bits_at)
+    of_each = np.zeros(n_rows, np.int32)
+    duals = OldDuals(ids, values, at, at, of_each, bits.reshape(-1), bits_at).read_only()
     rows, counts = rows.view(), counts.view()
     rows.flags.writeable = counts.flags.writeable = False  # as of a log
     place_duals(rows, counts, 0, 0, len(ids), duals)
@@ -118,4 +125,4 @@ def span_of(old: OldDuals, begin: int, end: int, n_bytes: int) -> OldDuals:
     there = bits_at >= 0
     bits = old.bits[(bits_at[there][:, None] + np.arange(n_bytes)).reshape(-1)]
     bits_at[there] = n_bytes * np.arange(np.count_nonzero(there))
-    return OldDuals.create(ids, values, at, at, counts.copy(), bits, bits_at)._replace(scale=old.scale)
+    return OldDuals(ids, values, at, at, counts.copy(), bits, bits_at, old.scale).read_only()

@@ -12,6 +12,7 @@ from streamsvm.kernels.simd import (
     lanes,
     load,
     load_like,
+    lowest_bit,
     maximum,
     minimum,
     not_below,
@@ -41,23 +42,12 @@ class OldDuals(NamedTuple):
     bits_at: np.ndarray = np.zeros(0, np.int64)  # (n_rows,), -1 for rows without bits; or (0,)
     scale: float = 1.0  # by which the values, but not what bits stand for, have been multiplied since
 
-    @classmethod
-    def create(
-        cls,
-        ids: np.ndarray,
-        values: np.ndarray,
-        ids_at: np.ndarray,
-        values_at: np.ndarray,
-        counts: np.ndarray,
-        bits: np.ndarray = _NO_BITS,
-        bits_at: np.ndarray | None = None,
-    ) -> OldDuals:
-        """Make duals of read-only views, as of a mapped log: kernels are compiled for one type of array."""
-        ids, values, bits = ids.view(), values.view(), bits.view()
-        ids.flags.writeable = values.flags.writeable = bits.flags.writeable = False
-        if bits_at is None:
-            bits_at = np.zeros(0, np.int64)
-        return cls(ids, values, ids_at, values_at, counts, bits, bits_at)
+    def read_only(self) -> OldDuals:
+        """Return views that are read-only, as of a mapped log: kernels are compiled for one type of array."""
+        views = {name: getattr(self, name).view() for name in ("ids", "values", "bits")}
+        for view in views.values():
+            view.flags.writeable = False
+        return self._replace(**views)
 
 
 class DualBuffer(NamedTuple):
@@ -90,24 +80,21 @@ class RowDuals(NamedTuple):
 
     @classmethod
     def of_buffer(cls, buffer: DualBuffer) -> RowDuals:
-        """Copy what a buffer holds."""
+        """Return views of what a buffer holds."""
         n_duals, n_rows = (int(n) for n in buffer.used)
-        arrays = (
+        return cls(
             buffer.rows[:n_rows], buffer.counts[:n_rows], buffer.ids[:n_duals], buffer.values[:n_duals],
             buffer.bits[:n_rows],
         )  # fmt: skip
-        return cls(*(array.copy() for array in arrays))
 
-    def as_buffer(self) -> DualBuffer:
-        """Return the duals as a log takes them."""
-        used = np.array([len(self.ids), len(self.rows)])
-        return DualBuffer(self.ids, self.values, self.rows, self.counts, used, self.bits)
+    def copy(self) -> RowDuals:
+        return RowDuals(*map(np.copy, self))
 
 
 class NewDuals(Protocol):
     """Where the new duals are kept until the next pass: a log, or arrays in memory."""
 
-    def append_duals(self, block: int, buffer: DualBuffer) -> None: ...
+    def append_duals(self, block: int, duals: RowDuals) -> None: ...
 
     def add_worker_log(self, name: str, end: Any) -> None:
         """Count what a worker of a cluster has written itself (see `streamsvm.run.dual_log`)."""
@@ -127,13 +114,13 @@ def has_room(dual_buffer, n_classes):
 
 
 @inlined
-def load_duals(ids, ids_at, values, values_at, m, scale, scratch):
-    """Write `m` duals, which are `scale` times the values, into ``scratch.old``; return their sum."""
+def load_duals(old, i, scratch):
+    """Write the listed duals of row `i` into ``scratch.old``; return their sum."""
     total = 0.0
-    for r in range(m):
-        value = scale * np.float64(values[values_at + r])
+    for r in range(old.counts[i]):
+        value = old.scale * np.float64(old.values[old.values_at[i] + r])
         total += value
-        scratch.old[ids[ids_at + r]] = value
+        scratch.old[old.ids[old.ids_at[i] + r]] = value
     return total
 
 
@@ -159,6 +146,21 @@ def set_bits(full, c, dual_buffer):
     """Record which duals are at C of the row that is written next, in the vector of columns at `c`."""
     if c >> 3 < dual_buffer.bits.shape[1]:
         dual_buffer.bits[dual_buffer.used[1], c >> 3] = np.uint8(full)
+
+
+@inlined
+def write_lanes(kept, c, values, p, at, dual_buffer):
+    """Write duals to the buffer from `at` on; return the place after them.
+
+    They are those of the lanes `kept` of the vector of columns at `c`, whose values are ``values[p:]``.
+    """
+    while kept != 0:
+        lane = lowest_bit(kept)
+        dual_buffer.ids[at] = c + lane
+        dual_buffer.values[at] = values[p + lane]
+        kept &= kept - 1
+        at += 1
+    return at
 
 
 @inlined

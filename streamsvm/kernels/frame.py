@@ -13,17 +13,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm.kernels.dual_matrix import clear_matrix_row, load_matrix_row
 from streamsvm.kernels.duals import close_row, has_room, load_bits, load_duals
-from streamsvm.kernels.fetch import fetch_ahead, fetch_ahead_of_revisit
-from streamsvm.kernels.few_classes import make_visit_of_few
+from streamsvm.kernels.fetch import fetch_duals, fetch_matrix, fetch_rows
 from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.row_steps import (
     COLUMN_BEYOND,
+    LISTED,
+    LISTS,
+    MATRIX,
     OWN_CLASSES,
+    begin_row,
     is_idle,
+    leave_own,
     linear_terms,
-    make_row_steps,
+    make_step,
     no_sum_term,
+    take_own,
 )
 from streamsvm.kernels.score import score_ranges, score_vectors, subtract_scores
 from streamsvm.kernels.scratch import (
@@ -40,8 +46,7 @@ from streamsvm.kernels.tally import CORRECT, DUAL_DELTA, DUAL_SUM, LOSS_SUM
 from streamsvm.kernels.weights import sum_of_squares
 
 _ALL = np.array([[0, 2**62, 2**62]])
-FEW = 2  # vectors, among which to look for those that can have duals takes longer than to solve for all
-ALL = 2**62
+_FEW = 2  # vectors, among which to look for those that can have duals takes longer than to solve for all
 
 
 class Problem(NamedTuple):
@@ -69,7 +74,7 @@ class Kernels(NamedTuple):
     norm2: Any = sum_of_squares  # (weights, average_scale, sparse_rows, n_classes) -> ‖W‖²
     visits: Mapping[str, Any] = MappingProxyType({})  # by block solver, if they have kernels of their own
     sum_duals: Any = None  # (rows, duals, problem) -> the duals' terms in the dual objective
-    visit_few: Any = None
+    visit_matrix: Any = None
 
 
 def make_kernels(
@@ -83,7 +88,7 @@ def make_kernels(
     opposite: int = OWN_CLASSES,
     norm2: Any = sum_of_squares,
     bits: bool = False,
-    few: int = FEW,
+    needs_all: bool = False,
     inner_passes: bool = True,
 ) -> Kernels:
     """Make the kernels of one loss, from the functions in which it states its mathematics.
@@ -116,8 +121,8 @@ def make_kernels(
         average.
     bits : bool
         Whether duals that are at C are kept as one bit each.
-    few : int
-        The number of vectors up to which all are listed for `solve`; `ALL` if it needs them.
+    needs_all : bool
+        Whether `solve` needs all classes, not only those that have a dual or a score above its threshold.
     inner_passes : bool
         Whether there is a `revisit`: where nearly all classes have duals, it would not be cheaper.
 
@@ -129,14 +134,11 @@ def make_kernels(
         tally and sparse rows, and returns the position reached, which is less than `end` if the buffer of
         duals or the sparse rows have no room for another row.
 
-        ``revisit(rows, order, starts, problem, weights, dual_buffer, scratch, tally, sparse_rows, pairs,
-        sets)`` makes a block step for each of the buffer's rows ``order``, over the classes of their duals
-        alone. The duals of the buffer's row r begin at ``starts[r]`` and are replaced there.
+        ``revisit``, with the same arguments, makes a block step over the classes of each row's duals alone,
+        and counts neither rows nor losses. ``duals.old`` are those in the buffer ``duals.new`` (see
+        `streamsvm.kernels.dual_lists.in_buffer`), and are replaced there.
 
-        ``visit_few(rows, order, begin, end, problem, weights, old, scale, new, again, scratch, tally, pairs,
-        sets)`` does as `visit` where there are few classes (see `streamsvm.kernels.few_classes`). The duals
-        are `scale` times `old`, dense or empty, and become `new`, which may be the same array. It makes an
-        inner pass, which counts neither rows nor losses, if `again`.
+        ``visit_matrix``, with the same arguments, does as `visit` with a `DualMatrix`.
 
         ``loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows, pairs, sets)`` adds
         the rows' losses and correct predictions to `tallies`, shape (1 or 2, N_TALLIES): by the current
@@ -146,100 +148,97 @@ def make_kernels(
         of rows with several labels.
     """
 
-    steps = make_row_steps(
-        name, terms=terms, sum_term=sum_term, own_dual=own_dual, opposite=opposite, bits=bits
-    )
-    begin_row, take_own, leave_own, set_duals, move = steps
+    beyond = int(opposite == COLUMN_BEYOND)
 
     def loss_of_solve(row, n, problem, pairs, scratch):
         return solve(row, n, problem, pairs, scratch)[0]
 
     measure = measure or inlined(loss_of_solve, name=f"{name}_loss_of_solve")
 
-    def visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
-        old, new = duals.old, duals.new
-        n_all, reached = show_all_classes(problem, opposite == COLUMN_BEYOND, scratch), end
-        lists_all = n_all <= few
-        if lists_all:
-            list_all(n_all, scratch)
-        for t in range(begin, end):
-            i = order[t]
-            if not has_room(new, problem.n_classes) or (
-                sparse_rows is not None and not has_sparse_room(sparse_rows, i, len(scratch.scores))
-            ):
-                reached = t
-                break
-            fetch_ahead(rows, old, order, t, end)
-            y = np.int64(rows.labels[i])
-            if is_idle(rows, i, y, sets is not None and own_dual, tally):
-                continue
-            n = n_all
-            if not lists_all:
-                n = mark_classes(old.ids, old.ids_at[i], old.counts[i], scratch)
-            n = take_own(i, y, sets, scratch, n)
-            old_sum = load_duals(
-                old.ids, old.ids_at[i], old.values, old.values_at[i], old.counts[i], old.scale, scratch
-            )
-            if bits:
-                old_sum += load_bits(old, i, rows.cost[i], n, problem, scratch)
-            score_ranges(scratch.scores, rows, i, weights.current, problem)
-            if sparse_rows is not None:
-                add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)
-            row, right = begin_row(
-                rows, i, y, old_sum, scratch.all_vectors, n_all, problem, pairs, sets, scratch
-            )
-            loss, limit = solve(row, n, problem, pairs, scratch)
-            if not lists_all:
-                listed, n = n, mark_vectors_above(limit, n_all, scratch, n)
-                if n > listed:
-                    loss, _ = solve(row, n, problem, pairs, scratch)
-                clear_lanes(scratch, n)
-            tally[LOSS_SUM] += row.C * loss
-            tally[CORRECT] += right
-            n_duals, old_terms, change, n_moved, total = set_duals(
-                row, n, problem, pairs, scratch, None, new, new.used[0], False
-            )
-            time_factor = move(
-                rows, i, row, total, n_moved, problem, weights, scratch, tally, sparse_rows, sets
-            )
-            tally[DUAL_SUM] += old_terms + change  # of this pass, which counts all duals anew
-            tally[DUAL_DELTA] += time_factor * change
-            close_row(i, n_duals, new)
-            leave_own(i, y, sets, scratch)
-        if lists_all:
-            clear_lanes(scratch, n_all)
-        return reached
+    def make_visit(name: str, kind: int) -> Any:
+        step = make_step(
+            name, kind, terms=terms, sum_term=sum_term, own_dual=own_dual, opposite=opposite, bits=bits
+        )
 
-    def revisit(rows, order, starts, problem, weights, dual_buffer, scratch, tally, sparse_rows, pairs, sets):
-        for t in range(len(order)):
-            fetch_ahead_of_revisit(rows, dual_buffer, starts, order, t)
-            i = np.int64(dual_buffer.rows[order[t]])
-            y = np.int64(rows.labels[i])
-            m, at = dual_buffer.counts[order[t]], starts[order[t]]
-            n = mark_classes(dual_buffer.ids, at, m, scratch)
-            n = take_own(i, y, sets, scratch, n)
-            show_classes(dual_buffer.ids, at, m, scratch, n)
-            old_sum = load_duals(dual_buffer.ids, at, dual_buffer.values, at, m, 1.0, scratch)
-            score_vectors(scratch.scores, rows, i, weights.current, scratch.vectors, n)
-            if sparse_rows is not None:
+        def visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
+            old, new = duals.old, duals.new
+            n_all = show_all_classes(problem, beyond, scratch)
+            K = n_all * LANES
+            lists_all = kind == MATRIX or (kind == LISTS and (needs_all or n_all <= _FEW))
+            is_first = kind == LISTS or (kind == MATRIX and not duals.again)
+            if lists_all:
+                list_all(n_all, scratch)
+            for t in range(begin, end):
+                i = order[t]
+                if kind == LISTS and not (
+                    has_room(new, problem.n_classes) and has_sparse_room(sparse_rows, i, len(scratch.scores))
+                ):
+                    end = t
+                    break
+                fetch_rows(rows, order, t, end)
+                if kind == MATRIX:
+                    fetch_matrix(duals, K, order, t, end)
+                else:
+                    fetch_duals(old, order, t, end)
+                y = np.int64(rows.labels[i])
+                if is_first and is_idle(rows, i, y, sets is not None and own_dual, tally):
+                    if kind == MATRIX:
+                        clear_matrix_row(new, i * K, K)
+                    continue
+                n = n_all
+                if kind != MATRIX and not lists_all:
+                    n = mark_classes(old, i, scratch)
+                n = take_own(i, y, own_dual, sets, scratch, n)
+                if kind == MATRIX:
+                    old_sum = load_matrix_row(duals, i * K, n, scratch)
+                else:
+                    old_sum = load_duals(old, i, scratch)
+                if kind == LISTS and bits:
+                    old_sum += load_bits(old, i, rows.cost[i], n, problem, scratch)
+                if kind == LISTED:
+                    show_classes(old, i, scratch, n)
+                    score_vectors(scratch.scores, rows, i, weights.current, scratch.vectors, n)
+                else:
+                    score_ranges(scratch.scores, rows, i, weights.current, problem)
                 add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)
-            row, _ = begin_row(rows, i, y, old_sum, scratch.vectors, n, problem, pairs, sets, scratch)
-            solve(row, n, problem, pairs, scratch)
-            _, _, change, n_moved, total = set_duals(
-                row, n, problem, pairs, scratch, None, dual_buffer, at, True
-            )
-            time_factor = move(
-                rows, i, row, total, n_moved, problem, weights, scratch, tally, sparse_rows, sets
-            )
-            tally[DUAL_SUM] += change
-            tally[DUAL_DELTA] += time_factor * change
-            leave_own(i, y, sets, scratch)
-            clear_lanes(scratch, n)
+                vectors, n_scored = scratch.all_vectors, n_all
+                if kind == LISTED:
+                    vectors, n_scored = scratch.vectors, n
+                row, right = begin_row(
+                    rows, i, y, old_sum, vectors, n_scored, beyond, problem, pairs, sets, scratch
+                )
+                loss, limit = solve(row, n, problem, pairs, scratch)
+                if kind == LISTS and not lists_all:
+                    listed, n = n, mark_vectors_above(limit, n_all, scratch, n)
+                    if n > listed:
+                        loss, _ = solve(row, n, problem, pairs, scratch)
+                at = i * K
+                if kind == LISTS:
+                    at = new.used[0]
+                elif kind == LISTED:
+                    at = old.values_at[i]
+                end_of_duals, old_terms, rise, time_factor = step(
+                    rows, i, row, n, problem, weights, new, at, scratch, tally, sparse_rows, pairs, sets
+                )
+                if is_first:
+                    tally[LOSS_SUM] += row.C * loss
+                    tally[CORRECT] += right
+                    tally[DUAL_SUM] += old_terms  # of this pass, which counts all duals anew
+                tally[DUAL_SUM] += rise
+                tally[DUAL_DELTA] += time_factor * rise
+                if kind == LISTS:
+                    close_row(i, end_of_duals - at, new)
+                leave_own(i, y, sets, scratch)
+                if not lists_all:
+                    clear_lanes(scratch, n)
+            if lists_all:
+                clear_lanes(scratch, n_all)
+            return end
 
-    visit_few = make_visit_of_few(name, steps, solve, own_dual=own_dual, opposite=opposite)
+        return kernel(visit, name=name)
 
     def loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows, pairs, sets):
-        n = show_all_classes(problem, opposite == COLUMN_BEYOND, scratch)
+        n = show_all_classes(problem, beyond, scratch)
         list_all(n, scratch)
         for i in range(len(rows.labels)):
             y = np.int64(rows.labels[i])
@@ -249,21 +248,21 @@ def make_kernels(
                     continue
                 if kind == 0 or pairs is not None or sets is not None:  # which change more scores
                     score_ranges(scratch.scores, rows, i, weights.current, problem)
-                    if sparse_rows is not None:
-                        add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)
+                    add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)
                 if kind == 1:
                     score_ranges(scratch.delta, rows, i, weights.average_delta, problem)
-                    if sparse_rows is not None:
-                        add_sparse_scores(scratch.delta, sparse_rows, i, AVERAGE_DELTA)
+                    add_sparse_scores(scratch.delta, sparse_rows, i, AVERAGE_DELTA)
                     subtract_scores(scratch.scores, scratch.delta, average_scale)
-                take_own(i, y, sets, scratch, n)
-                row, right = begin_row(rows, i, y, 0.0, scratch.vectors, n, problem, pairs, sets, scratch)
+                take_own(i, y, own_dual, sets, scratch, n)
+                row, right = begin_row(
+                    rows, i, y, 0.0, scratch.vectors, n, beyond, problem, pairs, sets, scratch
+                )
                 tally[LOSS_SUM] += row.C * measure(row, n, problem, pairs, scratch)
                 tally[CORRECT] += right
                 leave_own(i, y, sets, scratch)
                 if sets is None:  # it was hidden
                     scratch.scores[y] = row.own_score
-                if opposite == COLUMN_BEYOND:
+                if beyond:
                     scratch.scores[problem.n_classes] = row.shared
         clear_lanes(scratch, n)
 
@@ -281,10 +280,10 @@ def make_kernels(
         return total
 
     return Kernels(
-        kernel(visit, name=f"{name}_visit"),
-        kernel(revisit, name=f"{name}_revisit") if inner_passes else None,
+        make_visit(f"{name}_visit", LISTS),
+        make_visit(f"{name}_revisit", LISTED) if inner_passes else None,
         kernel(loss_rows, name=f"{name}_loss_rows"),
         norm2,
         sum_duals=kernel(sum_duals, name=f"{name}_sum_duals"),
-        visit_few=visit_few,
+        visit_matrix=make_visit(f"{name}_visit_matrix", MATRIX),
     )

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.simd import (
+    cast,
     item,
     lanes,
     load,
-    load2,
-    load2_first,
-    load2_like,
+    load_first,
+    load_like,
     multiply_add,
-    narrow,
-    splat,
     store,
     store_first,
     zeros,
+    zeros_like,
 )
 
 
@@ -26,82 +25,74 @@ def score_row(scores, rows, i, weights, first, K):
     Four sums at a time stay in registers while the row's non-zeros go by; four hide the latency of
     an addition. A partial last vector occurs only in saved models, which are not padded.
     """
-    indices, data = rows.indices, rows.data
-    begin, end = rows.indptr[i], rows.indptr[i + 1]
-    L = lanes(weights)
-    zero = splat(weights.dtype.type(0))
-    c = first
+    L, zero, c = lanes(weights), zeros_like(weights), first
     while c + 4 * L <= K:
         s0 = s1 = s2 = s3 = zero
-        for p in range(begin, end):
-            f, x = item(indices, p), splat(item(data, p))
-            s0 = multiply_add(x, load2(weights, f, c), s0)
-            s1 = multiply_add(x, load2(weights, f, c + L), s1)
-            s2 = multiply_add(x, load2(weights, f, c + 2 * L), s2)
-            s3 = multiply_add(x, load2(weights, f, c + 3 * L), s3)
+        for p in range(rows.indptr[i], rows.indptr[i + 1]):
+            f, x = item(rows.indices, p), item(rows.data, p)
+            s0 = multiply_add(x, load(weights, (f, c)), s0)
+            s1 = multiply_add(x, load(weights, (f, c + L)), s1)
+            s2 = multiply_add(x, load(weights, (f, c + 2 * L)), s2)
+            s3 = multiply_add(x, load(weights, (f, c + 3 * L)), s3)
         store(scores, c, s0)
         store(scores, c + L, s1)
         store(scores, c + 2 * L, s2)
         store(scores, c + 3 * L, s3)
         c += 4 * L
     if c + 2 * L <= K:
-        s0 = s1 = s2 = s3 = zero
-        p = begin
-        while p + 2 <= end:
-            f, x = item(indices, p), splat(item(data, p))
-            s0 = multiply_add(x, load2(weights, f, c), s0)
-            s1 = multiply_add(x, load2(weights, f, c + L), s1)
-            f, x = item(indices, p + 1), splat(item(data, p + 1))
-            s2 = multiply_add(x, load2(weights, f, c), s2)
-            s3 = multiply_add(x, load2(weights, f, c + L), s3)
-            p += 2
-        if p < end:
-            f, x = item(indices, p), splat(item(data, p))
-            s0 = multiply_add(x, load2(weights, f, c), s0)
-            s1 = multiply_add(x, load2(weights, f, c + L), s1)
-        store(scores, c, s0 + s2)
-        store(scores, c + L, s1 + s3)
+        _score_two(scores, rows, i, weights, c, c + L, zero)
         c += 2 * L
     if c + L <= K:
-        store(scores, c, _score_vector(rows, i, weights, c))
+        store(scores, c, _score_one(rows, i, weights, c, None))
         c += L
     if c < K:
-        s0 = s1 = s2 = s3 = zero
-        p = begin
-        while p + 4 <= end:
-            s0 = multiply_add(splat(item(data, p)), load2_first(weights, item(indices, p), c, K - c), s0)
-            s1 = multiply_add(
-                splat(item(data, p + 1)), load2_first(weights, item(indices, p + 1), c, K - c), s1
-            )
-            s2 = multiply_add(
-                splat(item(data, p + 2)), load2_first(weights, item(indices, p + 2), c, K - c), s2
-            )
-            s3 = multiply_add(
-                splat(item(data, p + 3)), load2_first(weights, item(indices, p + 3), c, K - c), s3
-            )
-            p += 4
-        while p < end:
-            s0 = multiply_add(splat(item(data, p)), load2_first(weights, item(indices, p), c, K - c), s0)
-            p += 1
-        store_first(scores, c, (s0 + s1) + (s2 + s3), K - c)
+        store_first(scores, c, K - c, _score_one(rows, i, weights, c, K - c))
 
 
 @inlined
-def _score_vector(rows, i, weights, c):
-    """Return the scores of row `i` for the vector of classes that begins at `c`."""
-    indices, data = rows.indices, rows.data
-    p, end = rows.indptr[i], rows.indptr[i + 1]
-    s0 = s1 = s2 = s3 = splat(weights.dtype.type(0))
+def _score_two(scores, rows, i, weights, c0, c1, zero):
+    """Write the scores of row `i` for two vectors of classes, as long as `zero`, that begin at c0 and c1."""
+    indices, data, p, end = rows.indices, rows.data, rows.indptr[i], rows.indptr[i + 1]
+    s0 = s1 = s2 = s3 = zero
+    while p + 2 <= end:
+        f, x = item(indices, p), item(data, p)
+        s0 = multiply_add(x, load_like(weights, (f, c0), zero), s0)
+        s1 = multiply_add(x, load_like(weights, (f, c1), zero), s1)
+        f, x = item(indices, p + 1), item(data, p + 1)
+        s2 = multiply_add(x, load_like(weights, (f, c0), zero), s2)
+        s3 = multiply_add(x, load_like(weights, (f, c1), zero), s3)
+        p += 2
+    if p < end:
+        f, x = item(indices, p), item(data, p)
+        s0 = multiply_add(x, load_like(weights, (f, c0), zero), s0)
+        s1 = multiply_add(x, load_like(weights, (f, c1), zero), s1)
+    store(scores, c0, s0 + s2)
+    store(scores, c1, s1 + s3)
+
+
+@inlined
+def _score_one(rows, i, weights, c, count):
+    """Return the scores of row `i` for the vector of classes at `c`: of all, or of the first `count`."""
+    data, p, end = rows.data, rows.indptr[i], rows.indptr[i + 1]
+    s0 = s1 = s2 = s3 = zeros_like(weights)
     while p + 4 <= end:
-        s0 = multiply_add(splat(item(data, p)), load2(weights, item(indices, p), c), s0)
-        s1 = multiply_add(splat(item(data, p + 1)), load2(weights, item(indices, p + 1), c), s1)
-        s2 = multiply_add(splat(item(data, p + 2)), load2(weights, item(indices, p + 2), c), s2)
-        s3 = multiply_add(splat(item(data, p + 3)), load2(weights, item(indices, p + 3), c), s3)
+        s0 = multiply_add(item(data, p), _weights_of(rows, p, weights, c, count), s0)
+        s1 = multiply_add(item(data, p + 1), _weights_of(rows, p + 1, weights, c, count), s1)
+        s2 = multiply_add(item(data, p + 2), _weights_of(rows, p + 2, weights, c, count), s2)
+        s3 = multiply_add(item(data, p + 3), _weights_of(rows, p + 3, weights, c, count), s3)
         p += 4
     while p < end:
-        s0 = multiply_add(splat(item(data, p)), load2(weights, item(indices, p), c), s0)
+        s0 = multiply_add(item(data, p), _weights_of(rows, p, weights, c, count), s0)
         p += 1
     return (s0 + s1) + (s2 + s3)
+
+
+@inlined
+def _weights_of(rows, p, weights, c, count):
+    """Load the vector of weights from column `c` on that belong to value `p` of the rows."""
+    if count is None:
+        return load(weights, (item(rows.indices, p), c))
+    return load_first(weights, (item(rows.indices, p), c), count)
 
 
 @inlined
@@ -114,37 +105,18 @@ def score_ranges(scores, rows, i, weights, problem):
 @inlined
 def score_vectors(scores, rows, i, weights, vectors, n_vectors):
     """As `score_row`, but only for the `LANES` classes from each of ``vectors[:n_vectors]`` on."""
-    indices, data, zero = rows.indices, rows.data, narrow(zeros(), weights)
-    end = rows.indptr[i + 1]
     for q in range(0, n_vectors, 2):
         c0, c1 = vectors[q], vectors[min(q + 1, n_vectors - 1)]
-        s0 = s1 = s2 = s3 = zero
-        p = rows.indptr[i]
-        while p + 2 <= end:
-            f, x = item(indices, p), item(data, p)
-            s0 = multiply_add(x, load2_like(weights, f, c0, zero), s0)
-            s1 = multiply_add(x, load2_like(weights, f, c1, zero), s1)
-            f, x = item(indices, p + 1), item(data, p + 1)
-            s2 = multiply_add(x, load2_like(weights, f, c0, zero), s2)
-            s3 = multiply_add(x, load2_like(weights, f, c1, zero), s3)
-            p += 2
-        if p < end:
-            f, x = item(indices, p), item(data, p)
-            s0 = multiply_add(x, load2_like(weights, f, c0, zero), s0)
-            s1 = multiply_add(x, load2_like(weights, f, c1, zero), s1)
-        store(scores, c0, s0 + s2)
-        store(scores, c1, s1 + s3)
+        _score_two(scores, rows, i, weights, c0, c1, cast(zeros(), weights))
 
 
 @inlined
 def subtract_scores(scores, other, factor):
     """Subtract `factor` times `other` from `scores`, both of shape (K,), and set `other` to zero."""
-    minus, zero = splat(other.dtype.type(-factor)), splat(other.dtype.type(0))
-    c = 0
-    while c < len(scores):
+    minus = other.dtype.type(-factor)
+    for c in range(0, len(scores), lanes(scores)):
         store(scores, c, multiply_add(minus, load(other, c), load(scores, c)))
-        store(other, c, zero)
-        c += lanes(scores)
+        store(other, c, zeros_like(other))
 
 
 @kernel

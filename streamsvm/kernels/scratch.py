@@ -13,7 +13,7 @@ import numpy as np
 
 from streamsvm.kernels.jit import inlined
 from streamsvm.kernels.memory import own_lines
-from streamsvm.kernels.simd import LANES, LOG_LANES, load_like, narrow, not_below, store, zeros
+from streamsvm.kernels.simd import LANES, LOG_LANES, cast, load_like, not_below, store, zeros
 
 
 class Scratch(NamedTuple):
@@ -59,18 +59,18 @@ def mark_class(c, scratch, n_vectors):
 
 
 @inlined
-def mark_classes(ids, at, m, scratch):
-    """List the vectors of the classes ``ids[at:at + m]``, and return their number."""
+def mark_classes(old, i, scratch):
+    """List the vectors of the classes that have an old dual of row `i`, and return their number."""
     n_vectors = 0
-    for r in range(m):
-        n_vectors = mark_class(np.int64(ids[at + r]), scratch, n_vectors)
+    for r in range(old.counts[i]):
+        n_vectors = mark_class(np.int64(old.ids[old.ids_at[i] + r]), scratch, n_vectors)
     return n_vectors
 
 
 @inlined
 def mark_vectors_above(limit, n_all, scratch, n_vectors):
     """Append the vectors in which a score is `limit` or more, or NaN; return the number of vectors."""
-    scores, thin = scratch.scores, narrow(zeros(), scratch.scores)
+    scores, thin = scratch.scores, cast(zeros(), scratch.scores)
     for r in range(n_all):
         c = scratch.all_vectors[r]
         hits = not_below(load_like(scores, c, thin), limit)
@@ -116,12 +116,12 @@ def list_all(n_all, scratch):
 
 
 @inlined
-def show_classes(ids, at, m, scratch, n_vectors):
-    """Hide the lanes of the vectors that are listed, but for the classes ``ids[at:at + m]``."""
+def show_classes(old, i, scratch, n_vectors):
+    """Hide the lanes of the vectors that are listed, but for the classes that have an old dual of row `i`."""
     for r in range(n_vectors):
         store(scratch.hidden, scratch.vectors[r], zeros() - np.inf)
-    for r in range(m):
-        scratch.hidden[ids[at + r]] = 0.0
+    for r in range(old.counts[i]):
+        scratch.hidden[old.ids[old.ids_at[i] + r]] = 0.0
 
 
 @inlined
@@ -133,15 +133,3 @@ def own_bits(y, c, own):
     if own is None:
         return 1 << (y - c) if 0 <= y - c < LANES else 0
     return own[c >> LOG_LANES]
-
-
-@inlined
-def mark_own(c, scratch):
-    """Set the bit of class `c` in ``own``."""
-    scratch.own[c >> LOG_LANES] |= 1 << (c & (LANES - 1))
-
-
-@inlined
-def clear_own(c, scratch):
-    """Clear the bits of the vector of class `c` in ``own``."""
-    scratch.own[c >> LOG_LANES] = 0

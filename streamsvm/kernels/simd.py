@@ -15,7 +15,7 @@ from typing import Any
 
 import numba.extending
 from llvmlite import ir
-from numba.core import types
+from numba.core import cgutils, types
 from numba.extending import lower_builtin, models, register_model, type_callable
 
 intrinsic: Any = numba.extending.intrinsic  # Any: its functions have other signatures in compiled code
@@ -128,13 +128,12 @@ minimum, maximum = _pick("<"), _pick(">")  # of NaN and another, the second
 
 @intrinsic
 def multiply_add(typing, a, b, c):
-    """Return a b + c, where a may be a number, in one instruction where the processor has it."""
+    """Return a b + c, where a and c may be numbers, in one instruction where the processor has it."""
 
     def generate(context, builder, signature, args):
-        kind = _llvm(b)
-        name = f"llvm.fmuladd.v{b.lanes}f{b.element.bitwidth}"
-        factor = _cast(context, builder, args[0], a, b)
-        return builder.call(_declared(builder, name, kind, [kind] * 3), [factor, *args[1:]])
+        name, kind = f"llvm.fmuladd.v{b.lanes}f{b.element.bitwidth}", _llvm(b)
+        values = _cast_all(context, builder, args, signature.args, b)
+        return builder.call(_declared(builder, name, kind, [kind] * 3), values)
 
     return b(a, b, c), generate
 
@@ -151,24 +150,10 @@ def log(typing, a):
 
 
 @intrinsic
-def widen(typing, a):
-    """Return the same numbers in float64."""
-    kind = Vector(types.float64, a.lanes)
-    return kind(a), lambda context, builder, signature, args: _cast(context, builder, args[0], a, kind)
-
-
-@intrinsic
-def narrow(typing, a, array):
-    """Round numbers to the dtype of an array."""
+def cast(typing, a, array):
+    """Return numbers in the dtype of an array: rounded to it, or widened."""
     kind = Vector(array.dtype, a.lanes)
     return kind(a, array), lambda context, builder, signature, args: _cast(context, builder, args[0], a, kind)
-
-
-@intrinsic
-def splat(typing, value):
-    """Return a vector of elements that equal `value`, as many as an array of its type has in one."""
-    vector = Vector(value, 8 * VECTOR_BYTES // value.bitwidth)
-    return vector(value), lambda context, builder, signature, args: _splat(builder, args[0], vector.lanes)
 
 
 @intrinsic
@@ -178,24 +163,33 @@ def zeros(typing):
     return vector(), lambda context, builder, signature, args: ir.Constant(_llvm(vector), [0.0] * LANES)
 
 
+@intrinsic
+def zeros_like(typing, array):
+    """Return a vector of `VECTOR_BYTES` of zeros in the dtype of an array."""
+    vector = _of_array(array)
+    zero = ir.Constant(_llvm(vector), [0.0] * vector.lanes)
+    return vector(array), lambda context, builder, signature, args: zero
+
+
 # -- arrays ----------------------------------------------------------------------------------------
+
+# An element's place is a number, or a row and a column.
 
 
 def _address(context, builder, signature, args, pointee):
-    """Return a pointer to ``array[at]`` or ``array[row, at]``, the leading arguments of a call."""
-    array_type = signature.args[0]
+    """Return a pointer to ``array[at]``; the array and `at` are the leading arguments of a call."""
+    array_type, kind = signature.args[:2]
     array = context.make_array(array_type)(context, builder, args[0])
-    index = [
-        context.cast(builder, arg, type_, types.int64)
-        for arg, type_ in zip(args[1:], signature.args[1:], strict=False)
-    ]
-    start = array.data
-    if array_type.ndim == 2:
-        offset = builder.mul(index[0], builder.extract_value(array.strides, 0))
+    start, at = array.data, args[1]
+    if isinstance(kind, types.BaseTuple):
+        given = cgutils.unpack_tuple(builder, at), signature.args[1]
+        row, at = (context.cast(builder, *each, types.int64) for each in zip(*given, strict=True))
+        offset = builder.mul(row, builder.extract_value(array.strides, 0))
         start = builder.gep(builder.bitcast(start, ir.IntType(8).as_pointer()), [offset])
         start = builder.bitcast(start, array.data.type)
-    at = builder.gep(start, [index[array_type.ndim - 1]])
-    return builder.bitcast(at, pointee.as_pointer())
+    else:
+        at = context.cast(builder, at, kind, types.int64)
+    return builder.bitcast(builder.gep(start, [at]), pointee.as_pointer())
 
 
 def _align(array: Any) -> int:
@@ -218,27 +212,6 @@ def lanes(typing, array):
     return types.int64(array), generate
 
 
-def _load(array, vector):
-    stored = Vector(array.dtype, vector.lanes)
-
-    def generate(context, builder, signature, args):
-        at = _address(context, builder, signature, args[: array.ndim + 1], _llvm(stored))
-        return _cast(context, builder, builder.load(at, align=_align(array)), stored, vector)
-
-    return generate
-
-
-def _store(array, vector):
-    stored = Vector(array.dtype, vector.lanes)
-
-    def generate(context, builder, signature, args):
-        at = _address(context, builder, signature, args[:-1], _llvm(stored))
-        builder.store(_cast(context, builder, args[-1], vector, stored), at, align=_align(array))
-        return context.get_dummy_value()
-
-    return generate
-
-
 @intrinsic
 def item(typing, array, at):
     """Load ``array[at]``, where `at` is not negative: its sign is not looked at, unlike in Python."""
@@ -254,18 +227,21 @@ def item(typing, array, at):
     return array.dtype(array, at), generate
 
 
+def _load(array, vector):
+    stored = Vector(array.dtype, vector.lanes)
+
+    def generate(context, builder, signature, args):
+        at = _address(context, builder, signature, args, _llvm(stored))
+        return _cast(context, builder, builder.load(at, align=_align(array)), stored, vector)
+
+    return generate
+
+
 @intrinsic
 def load(typing, array, at):
     """Load the vector that begins at ``array[at]``."""
     vector = _of_array(array)
     return vector(array, at), _load(array, vector)
-
-
-@intrinsic
-def load2(typing, array, row, at):
-    """Load the vector that begins at ``array[row, at]``."""
-    vector = _of_array(array)
-    return vector(array, row, at), _load(array, vector)
 
 
 @intrinsic
@@ -275,26 +251,22 @@ def load_like(typing, array, at, like):
 
 
 @intrinsic
-def load2_like(typing, array, row, at, like):
-    """Load as many elements from ``array[row, at]`` on as `like` has, in its precision."""
-    return like(array, row, at, like), _load(array, like)
-
-
-@intrinsic
 def store(typing, array, at, vector):
-    """Write `vector`, rounded to the array's dtype, to ``array[at:]``."""
-    return types.none(array, at, vector), _store(array, vector)
+    """Write `vector`, rounded to the array's dtype, from ``array[at]`` on."""
+    stored = Vector(array.dtype, vector.lanes)
+
+    def generate(context, builder, signature, args):
+        pointer = _address(context, builder, signature, args, _llvm(stored))
+        builder.store(_cast(context, builder, args[2], vector, stored), pointer, align=_align(array))
+        return context.get_dummy_value()
+
+    return types.none(array, at, vector), generate
 
 
-@intrinsic
-def store2(typing, array, row, at, vector):
-    """Write `vector` to ``array[row, at:]``."""
-    return types.none(array, row, at, vector), _store(array, vector)
-
-
-def _below(builder, count, lanes):
+def _below(context, builder, count, given, lanes):
     """Return the mask of lanes below `count`."""
     lane = ir.Constant(ir.VectorType(_I64, lanes), list(range(lanes)))
+    count = context.cast(builder, count, given, types.int64)
     return builder.icmp_signed("<", lane, _splat(builder, count, lanes))
 
 
@@ -302,10 +274,9 @@ def _load_first(array, vector):
     stored = Vector(array.dtype, vector.lanes)
 
     def generate(context, builder, signature, args):
-        kind, n = _llvm(stored), array.ndim
-        pointer = _address(context, builder, signature, args[: n + 1], kind)
-        count = context.cast(builder, args[n + 1], signature.args[n + 1], types.int64)
-        mask = _below(builder, count, stored.lanes)
+        kind = _llvm(stored)
+        pointer = _address(context, builder, signature, args, kind)
+        mask = _below(context, builder, args[2], signature.args[2], stored.lanes)
         name = f"llvm.masked.load.v{stored.lanes}f{array.dtype.bitwidth}.p0"
         function = _declared(builder, name, kind, [pointer.type, _I32, mask.type, kind])
         none = ir.Constant(kind, [0.0] * stored.lanes)
@@ -316,10 +287,10 @@ def _load_first(array, vector):
 
 
 @intrinsic
-def load2_first(typing, array, row, at, count):
-    """As `load2`, but only the first `count` elements are read; the others are 0."""
+def load_first(typing, array, at, count):
+    """As `load`, but only the first `count` elements are read; the others are 0."""
     vector = _of_array(array)
-    return vector(array, row, at, count), _load_first(array, vector)
+    return vector(array, at, count), _load_first(array, vector)
 
 
 @intrinsic
@@ -329,19 +300,19 @@ def load_first_like(typing, array, at, count, like):
 
 
 @intrinsic
-def store_first(typing, array, at, vector, count):
-    """Write the first `count` elements of `vector` to ``array[at:]``."""
+def store_first(typing, array, at, count, vector):
+    """Write the first `count` elements of `vector`, of the array's dtype, from ``array[at]`` on."""
 
     def generate(context, builder, signature, args):
         kind = _llvm(vector)
-        pointer = _address(context, builder, signature, args[:2], kind)
-        mask = _below(builder, context.cast(builder, args[-1], signature.args[-1], types.int64), vector.lanes)
+        pointer = _address(context, builder, signature, args, kind)
+        mask = _below(context, builder, args[2], signature.args[2], vector.lanes)
         name = f"llvm.masked.store.v{vector.lanes}f{array.dtype.bitwidth}.p0"
         function = _declared(builder, name, ir.VoidType(), [kind, pointer.type, _I32, mask.type])
-        builder.call(function, [args[2], pointer, ir.Constant(_I32, _align(array)), mask])
+        builder.call(function, [args[3], pointer, ir.Constant(_I32, _align(array)), mask])
         return context.get_dummy_value()
 
-    return types.none(array, at, vector, count), generate
+    return types.none(array, at, count, vector), generate
 
 
 # -- lanes -----------------------------------------------------------------------------------------

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.simd import (
-    above,
     count_bits,
+    differing,
     lanes,
     load,
-    load2,
-    load2_first,
+    load_first,
     lowest_bit,
     multiply_add,
-    splat,
-    store2,
+    store,
 )
 
 # A row is stored with its zeros if more than one in _FULL of its coefficients is not zero: it takes at most
@@ -47,9 +45,8 @@ def gather_rows(current, average_delta, average_scale, columns, dirty, piece):
 @inlined
 def _bits(piece, r, c):
     """Return bits of the elements that are not 0 in the vector of row `r` that begins in column `c`."""
-    zero, left = splat(piece.dtype.type(0)), piece.shape[1] - c
-    values = load2(piece, r, c) if left >= lanes(piece) else load2_first(piece, r, c, left)
-    return above(values, zero) | above(zero, values)
+    left = piece.shape[1] - c
+    return differing(load(piece, (r, c)) if left >= lanes(piece) else load_first(piece, (r, c), left), 0.0)
 
 
 @kernel
@@ -114,7 +111,7 @@ def score_sparse_rows(rows, begin, end, data, indices, indptr, scores):
                 continue
             c = 0
             while c + lanes(data) <= k:
-                store2(scores, r, c, multiply_add(splat(x), load(data, first + c), load2(scores, r, c)))
+                store(scores, (r, c), multiply_add(x, load(data, first + c), load(scores, (r, c))))
                 c += lanes(data)
             while c < k:
                 scores[r, c] += x * data[first + c]

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.kernels.jit import inlined, kernel
-from streamsvm.kernels.simd import LANES, lanes, load, multiply_add, prefetch, splat, store
+from streamsvm.kernels.simd import LANES, lanes, load, multiply_add, prefetch, store
 
-WEIGHT, AVERAGE_DELTA = 1, 2  # which of the arrays of a list; the first holds the classes
+WEIGHT, AVERAGE_DELTA = 0, 1  # which of the arrays of numbers of a row
 _FULL = 4  # a row with entries for more than one in so many classes is stored in full
 _CHANGED, _FOUND = 1, 2  # marks of a class that changes: before and after its entry of a list was found
 _STEP = 8  # entries that are looked at together
@@ -32,9 +32,9 @@ _LISTS = 40  # kinds of lists: each has room for twice as many entries as the on
 class SparseRows(NamedTuple):
     """The sparse rows of the weights, and the rows of the block that is being visited.
 
-    The row of feature f begins at ``begin`` of the pool, with ``begin, size, capacity = extents[f]``. If
-    `size` is the number of columns it is full: its weights, then its average deltas. Else it is a list:
-    `capacity` classes, as many weights, and as many average deltas, of which the first `size` are in use.
+    The row of feature f has `size` weights from ``at`` of the pool on, and its average deltas `capacity`
+    behind them, with ``at, size, capacity = extents[f]``. If `size` is the number of columns it is full.
+    Else it is a list, and its classes are `capacity` before its weights.
     """
 
     indptr: np.ndarray  # (n_rows + 1,) int64: CSR
@@ -99,7 +99,9 @@ def most_places(sparse_rows, sizes, columns):
 
 @inlined
 def has_sparse_room(sparse_rows, i, columns):
-    """Return True if the pool has room for whatever a visit of row `i` may add."""
+    """Return True if the pool has room for whatever a visit of row `i` may add, or there is none."""
+    if sparse_rows is None:
+        return True
     n_features = sparse_rows.indptr[i + 1] - sparse_rows.indptr[i]
     return sparse_rows.used[0] + most_growth(sparse_rows, n_features, columns) <= len(sparse_rows.pool)
 
@@ -108,7 +110,7 @@ def has_sparse_room(sparse_rows, i, columns):
 def fetch_extents(sparse_rows, i):
     """Begin to load where the rows of the features of row `i` are."""
     for p in range(sparse_rows.indptr[i], sparse_rows.indptr[i + 1]):
-        prefetch(sparse_rows.extents[sparse_rows.indices[p]], 0)
+        prefetch(sparse_rows.extents, (sparse_rows.indices[p], 0))
 
 
 @inlined
@@ -117,26 +119,26 @@ def fetch_lists(sparse_rows, i):
     extents, pool = sparse_rows.extents, sparse_rows.pool
     for p in range(sparse_rows.indptr[i], sparse_rows.indptr[i + 1]):
         f = sparse_rows.indices[p]
+        prefetch(pool, extents[f, 0] - extents[f, 2])
         prefetch(pool, extents[f, 0])
-        prefetch(pool, extents[f, 0] + extents[f, 2])
 
 
 @inlined
 def add_sparse_scores(scores, sparse_rows, i, array):
-    """Add the scores of row `i` to `scores`, shape (K,), by the weights or by the average deltas."""
-    pool, classes, extents, K = sparse_rows.pool, sparse_rows.classes, sparse_rows.extents, len(scores)
+    """Add the scores of row `i` to `scores`, shape (K,), by the weights or by the average deltas, if any."""
+    if sparse_rows is None:
+        return
+    pool, classes, K = sparse_rows.pool, sparse_rows.classes, len(scores)
     for p in range(sparse_rows.indptr[i], sparse_rows.indptr[i + 1]):
         f, x = sparse_rows.indices[p], sparse_rows.data[p]
-        begin, size, capacity = extents[f, 0], extents[f, 1], extents[f, 2]
+        at, size, capacity = entries(sparse_rows, f)
+        first = at + array * capacity
         if size == K:
-            at, factor, c = begin + (array - 1) * K, splat(x), 0
-            while c < K:
-                store(scores, c, multiply_add(factor, load(pool, at + c), load(scores, c)))
-                c += lanes(scores)
+            for c in range(0, K, lanes(scores)):
+                store(scores, c, multiply_add(x, load(pool, first + c), load(scores, c)))
         else:
-            at = begin + array * capacity
             for e in range(size):
-                scores[classes[begin + e]] += x * pool[at + e]
+                scores[classes[at - capacity + e]] += x * pool[first + e]
 
 
 @inlined
@@ -163,30 +165,29 @@ def _leave(sparse_rows, kind, begin):
 @inlined
 def reserve_entries(sparse_rows, f, n, columns):
     """Let the row of feature `f` hold `n` entries in all: it may move, and it may be stored in full."""
-    pool, classes, extents = sparse_rows.pool, sparse_rows.classes, sparse_rows.extents
-    begin, size, capacity = extents[f, 0], extents[f, 1], extents[f, 2]
+    pool, classes, n_arrays = sparse_rows.pool, sparse_rows.classes, sparse_rows.width - 1
+    at, size, capacity = entries(sparse_rows, f)
     if size == columns or n <= min(capacity, columns // _FULL):
         return
-    width = sparse_rows.width
     if n > columns // _FULL:
-        moved, new_capacity = _take(sparse_rows, _LISTS - 1, (width - 1) * columns), columns
-        for e in range(moved, moved + (width - 1) * columns):
+        moved, new_capacity = _take(sparse_rows, _LISTS - 1, n_arrays * columns), columns
+        for e in range(moved, moved + n_arrays * columns):
             pool[e] = 0
         for e in range(size):
-            for array in range(1, width):
-                pool[moved + (array - 1) * columns + classes[begin + e]] = pool[begin + array * capacity + e]
-        extents[f, 1] = columns
+            for array in range(n_arrays):
+                pool[moved + array * columns + classes[at - capacity + e]] = pool[at + array * capacity + e]
+        sparse_rows.extents[f, 1] = columns
     else:
         kind = kind_of(n, pool)
         new_capacity = lanes(pool) << kind
-        moved = _take(sparse_rows, kind, width * new_capacity)
+        moved = _take(sparse_rows, kind, sparse_rows.width * new_capacity) + new_capacity
         for e in range(size):
-            classes[moved + e] = classes[begin + e]
-            for array in range(1, width):
-                pool[moved + array * new_capacity + e] = pool[begin + array * capacity + e]
+            classes[moved - new_capacity + e] = classes[at - capacity + e]
+            for array in range(n_arrays):
+                pool[moved + array * new_capacity + e] = pool[at + array * capacity + e]
     if capacity > 0:
-        _leave(sparse_rows, kind_of(capacity, pool), begin)
-    extents[f, 0], extents[f, 2] = moved, new_capacity
+        _leave(sparse_rows, kind_of(capacity, pool), at - capacity)
+    sparse_rows.extents[f, 0], sparse_rows.extents[f, 2] = moved, new_capacity
 
 
 @inlined
@@ -208,15 +209,9 @@ def update_sparse_rows(sparse_rows, i, delta, vectors, n_vectors, rate):
         n_found = 0
         if sparse_rows.extents[f, 1] < len(delta):
             n_found = _add_to_list(sparse_rows, f, x, delta, rate)
-            if n_found == m:
-                for r in range(m):
-                    marks[changed[r]] = _CHANGED
-                continue
+        if n_found < m:
             reserve_entries(sparse_rows, f, sparse_rows.extents[f, 1] + m - n_found, len(delta))
-        if sparse_rows.extents[f, 1] < len(delta):
-            _append_to_list(sparse_rows, f, x, delta, m, rate)
-        else:
-            _add_to_full_row(sparse_rows, f, x, delta, m, n_found, rate)
+            _add_others(sparse_rows, f, x, delta, m, n_found, rate)
         if n_found > 0:
             for r in range(m):
                 marks[changed[r]] = _CHANGED
@@ -228,83 +223,67 @@ def update_sparse_rows(sparse_rows, i, delta, vectors, n_vectors, rate):
 def _add_to_list(sparse_rows, f, x, delta, rate):
     """Add to the entries that the list of feature `f` has; mark their classes as found, and count them."""
     pool, classes, marks = sparse_rows.pool, sparse_rows.classes, sparse_rows.marks
-    begin, size, capacity = sparse_rows.extents[f, 0], sparse_rows.extents[f, 1], sparse_rows.extents[f, 2]
+    at, size, capacity = entries(sparse_rows, f)
     averaged, n_found = sparse_rows.width > 2 and rate != 0, 0
-    for first in range(begin, begin + size, _STEP):
-        last = min(first + _STEP, begin + size)
+    for first in range(at, at + size, _STEP):
+        last = min(first + _STEP, at + size)
         any_changed = np.uint8(0)
         for e in range(first, last):
-            any_changed |= marks[classes[e]]
+            any_changed |= marks[classes[e - capacity]]
         if any_changed == 0:  # nearly always
             continue
         for e in range(first, last):
-            c = classes[e]
+            c = classes[e - capacity]
             if marks[c] != 0:
                 step = x * delta[c]
-                pool[e + capacity] += step
+                pool[e] += step
                 if averaged:
-                    pool[e + 2 * capacity] += rate * step
+                    pool[e + capacity] += rate * step
                 marks[c] = _FOUND
                 n_found += 1
     return n_found
 
 
 @inlined
-def _append_to_list(sparse_rows, f, x, delta, m, rate):
-    """Append the changed classes that were not found; there is room for them."""
-    pool, classes, marks, changed = (
-        sparse_rows.pool,
-        sparse_rows.classes,
-        sparse_rows.marks,
-        sparse_rows.changed,
-    )
-    begin, size, capacity = sparse_rows.extents[f, 0], sparse_rows.extents[f, 1], sparse_rows.extents[f, 2]
+def _add_others(sparse_rows, f, x, delta, m, n_found, rate):
+    """Add to a full row, or append to a list, what `_add_to_list` did not find; there is room for it."""
+    pool, classes, changed = sparse_rows.pool, sparse_rows.classes, sparse_rows.changed
+    at, size, capacity = entries(sparse_rows, f)
+    is_full, averaged = size == len(delta), sparse_rows.width > 2
     for r in range(m):
         c = changed[r]
-        if marks[c] != _FOUND:
-            step, e = x * delta[c], begin + size
-            classes[e], pool[e + capacity] = c, step
-            if sparse_rows.width > 2:
-                pool[e + 2 * capacity] = rate * step
+        if n_found > 0 and sparse_rows.marks[c] == _FOUND:
+            continue
+        step, e = x * delta[c], at + size
+        if is_full:
+            pool[at + c] += step
+            if averaged:
+                pool[at + c + capacity] += rate * step
+        else:
+            classes[e - capacity], pool[e] = c, step
+            if averaged:
+                pool[e + capacity] = rate * step
             size += 1
     sparse_rows.extents[f, 1] = size
 
 
-@inlined
-def _add_to_full_row(sparse_rows, f, x, delta, m, n_found, rate):
-    """Add to a full row; if it was a list until now, `n_found` of the classes are done."""
-    pool, marks, changed, K = sparse_rows.pool, sparse_rows.marks, sparse_rows.changed, len(delta)
-    begin, averaged = sparse_rows.extents[f, 0], sparse_rows.width > 2 and rate != 0
-    for r in range(m):
-        c = changed[r]
-        if n_found == 0 or marks[c] != _FOUND:
-            step = x * delta[c]
-            pool[begin + c] += step
-            if averaged:
-                pool[begin + K + c] += rate * step
-
-
 @kernel
-def scale_sparse_rows(sparse_rows, factor, columns):
+def scale_sparse_rows(sparse_rows, factor):
     """Multiply the weights of the sparse rows by `factor`; all that have entries become dirty."""
-    extents, pool = sparse_rows.extents, sparse_rows.pool
-    for f in range(len(extents)):
-        begin, size, capacity = extents[f, 0], extents[f, 1], extents[f, 2]
-        at = begin if size == columns else begin + capacity
+    for f in range(len(sparse_rows.extents)):
+        at, size, _ = entries(sparse_rows, f)
         for e in range(at, at + size):
-            pool[e] *= pool.dtype.type(factor)
+            sparse_rows.pool[e] *= sparse_rows.pool.dtype.type(factor)
         if size > 0:
             sparse_rows.dirty[f] = 1
 
 
 @kernel
-def restart_sparse_average(sparse_rows, columns):
+def restart_sparse_average(sparse_rows):
     """Let the average of the sparse rows begin anew; all that have entries become dirty."""
-    extents = sparse_rows.extents
-    for f in range(len(extents)):
-        begin, size, capacity = extents[f, 0], extents[f, 1], extents[f, 2]
-        at = begin + columns if size == columns else begin + 2 * capacity
-        for e in range(at, at + size):
+    for f in range(len(sparse_rows.extents)):
+        at, size, capacity = entries(sparse_rows, f)
+        for e in range(at + capacity, at + capacity + size):
             sparse_rows.pool[e] = 0
         sparse_rows.dirty[f] = size > 0
 
@@ -315,46 +294,42 @@ def drop_negligible(sparse_rows, columns):
 
     Where a dual that was positive in an early pass is zero again, the sum of what it added and took remains.
     """
-    pool, classes, extents = sparse_rows.pool, sparse_rows.classes, sparse_rows.extents
-    width, dropped = sparse_rows.width, 0
-    for f in range(len(extents)):
-        begin, size, capacity = extents[f, 0], extents[f, 1], extents[f, 2]
+    pool, classes, n_arrays, dropped = sparse_rows.pool, sparse_rows.classes, sparse_rows.width - 1, 0
+    for f in range(len(sparse_rows.extents)):
+        at, size, capacity = entries(sparse_rows, f)
         if size == columns:
             continue
         largest = 0.0
-        for e in range(begin + capacity, begin + capacity + size):
+        for e in range(at, at + size):
             largest = max(largest, abs(pool[e]))
-        least, kept = _NEGLIGIBLE * largest, begin
-        for e in range(begin, begin + size):
-            keep = not abs(pool[e + capacity]) <= least
-            if width > 2:
-                keep |= not abs(pool[e + 2 * capacity]) <= least
+        least, kept = _NEGLIGIBLE * largest, at
+        for e in range(at, at + size):
+            keep = not abs(pool[e]) <= least
+            if n_arrays > 1:
+                keep |= not abs(pool[e + capacity]) <= least
             if keep:
-                classes[kept] = classes[e]
-                for array in range(1, width):
+                classes[kept - capacity] = classes[e - capacity]
+                for array in range(n_arrays):
                     pool[kept + array * capacity] = pool[e + array * capacity]
                 kept += 1
-        if kept - begin < size:
-            dropped += size - (kept - begin)
-            extents[f, 1] = kept - begin
+        if kept - at < size:
+            dropped += size - (kept - at)
+            sparse_rows.extents[f, 1] = kept - at
             sparse_rows.dirty[f] = 1
     return dropped
 
 
 @inlined
-def entry_places(sparse_rows, f, columns):
-    """Find where the weights of a row begin, their number, and how far behind each its average delta is."""
-    begin, size, capacity = sparse_rows.extents[f, 0], sparse_rows.extents[f, 1], sparse_rows.extents[f, 2]
-    if size == columns:
-        return begin, size, columns
-    return begin + capacity, size, capacity
+def entries(sparse_rows, f):
+    """Return where the weights of a row begin, their number, and how far behind each its average delta is."""
+    return sparse_rows.extents[f, 0], sparse_rows.extents[f, 1], sparse_rows.extents[f, 2]
 
 
 @inlined
 def class_at(sparse_rows, f, e, columns):
     """Return the class of entry `e` of the row of feature `f`."""
-    begin, size = sparse_rows.extents[f, 0], sparse_rows.extents[f, 1]
-    return np.int64(e) if size == columns else np.int64(sparse_rows.classes[begin + e])
+    at, size, capacity = entries(sparse_rows, f)
+    return np.int64(e) if size == columns else np.int64(sparse_rows.classes[at - capacity + e])
 
 
 @inlined
@@ -369,9 +344,9 @@ def value_at(sparse_rows, e, distance, average_scale):
 @inlined
 def sparse_sum_of_squares(sparse_rows, average_scale):
     """Return the sparse rows' part of `streamsvm.kernels.weights.sum_of_squares`."""
-    total, columns = 0.0, len(sparse_rows.marks)
+    total = 0.0
     for f in range(len(sparse_rows.extents)):
-        begin, size, distance = entry_places(sparse_rows, f, columns)
+        begin, size, distance = entries(sparse_rows, f)
         part = 0.0
         for e in range(begin, begin + size):
             w = value_at(sparse_rows, e, distance, average_scale)

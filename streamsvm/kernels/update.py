@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.kernels.jit import inlined, kernel
-from streamsvm.kernels.simd import item, load2_like, load_like, multiply_add, narrow, store, store2, zeros
+from streamsvm.kernels.simd import cast, item, load_like, multiply_add, store, zeros
 from streamsvm.kernels.sparse_rows import update_sparse_rows
 
 
@@ -15,22 +15,22 @@ def add_vector(weights, rows, i, c, step):
     indices, data = rows.indices, rows.data
     for p in range(rows.indptr[i], rows.indptr[i + 1]):
         f = item(indices, p)
-        store2(weights, f, c, multiply_add(item(data, p), step, load2_like(weights, f, c, step)))
+        store(weights, (f, c), multiply_add(item(data, p), step, load_like(weights, (f, c), step)))
 
 
 @inlined
 def add_vectors(weights, rows, i, delta, vectors, n_vectors):
     """Add x_i deltaᵀ to the weights, in the vectors of `delta` that begin at ``vectors[:n_vectors]``."""
     indices, data = rows.indices, rows.data
-    begin, end, thin = rows.indptr[i], rows.indptr[i + 1], narrow(zeros(), weights)
+    begin, end, thin = rows.indptr[i], rows.indptr[i + 1], cast(zeros(), weights)
     q = 0
     while q + 2 <= n_vectors:
         c0, c1 = vectors[q], vectors[q + 1]
         step0, step1 = load_like(delta, c0, thin), load_like(delta, c1, thin)
         for p in range(begin, end):
             f, x = item(indices, p), item(data, p)
-            store2(weights, f, c0, multiply_add(x, step0, load2_like(weights, f, c0, thin)))
-            store2(weights, f, c1, multiply_add(x, step1, load2_like(weights, f, c1, thin)))
+            store(weights, (f, c0), multiply_add(x, step0, load_like(weights, (f, c0), thin)))
+            store(weights, (f, c1), multiply_add(x, step1, load_like(weights, (f, c1), thin)))
         q += 2
     if q < n_vectors:
         add_vector(weights, rows, i, vectors[q], load_like(delta, vectors[q], thin))
@@ -70,7 +70,7 @@ def update_weights(rows, i, weights, delta, vectors, n_vectors, time_factor, spa
     add_vectors(weights.current, rows, i, delta, vectors, n_vectors)
     if len(weights.average_delta) > 0:
         for q in range(n_vectors):
-            store(delta, vectors[q], time_factor * load_like(delta, vectors[q], narrow(zeros(), delta)))
+            store(delta, vectors[q], time_factor * load_like(delta, vectors[q], cast(zeros(), delta)))
         add_vectors(weights.average_delta, rows, i, delta, vectors, n_vectors)
     for q in range(n_vectors):
         store(delta, vectors[q], zeros())

@@ -16,7 +16,6 @@ from streamsvm.kernels.sparse_rows import sparse_sum_of_squares
 
 AVERAGE_POWER = 2  # p: iterate t has the weight 2t + 1, because rare features are learned late
 
-MOST_FEW = 64  # columns with which rows may have dense duals (see `streamsvm.kernels.few_classes`)
 _MOST_GROUPS = 64  # of columns: a bit of a uint64 each
 
 

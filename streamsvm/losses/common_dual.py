@@ -27,15 +27,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.kernels.candidates import (
-    add_candidate,
-    add_candidates_above,
-    beats,
-    best_wrong_class,
-    is_candidate,
-)
 from streamsvm.kernels.duals import clip_duals, close_row, has_room
-from streamsvm.kernels.fetch import fetch_ahead
+from streamsvm.kernels.fetch import fetch_duals, fetch_rows
 from streamsvm.kernels.frame import Kernels
 from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.row_steps import is_idle
@@ -44,23 +37,25 @@ from streamsvm.kernels.scratch import clear_lanes, mark_class
 from streamsvm.kernels.simd import (
     LANES,
     LOG_LANES,
-    above,
+    cast,
     lanes,
     load,
     load_like,
     lowest_bit,
+    max_lanes,
+    maximum,
     multiply_add,
-    narrow,
-    splat,
+    not_below,
     store,
     sum_lanes,
     zeros,
+    zeros_like,
 )
 from streamsvm.kernels.sparse_rows import (
     AVERAGE_DELTA,
     WEIGHT,
     add_sparse_scores,
-    entry_places,
+    entries,
     fetch_extents,
     fetch_lists,
     has_sparse_room,
@@ -79,16 +74,28 @@ _TINY = 1e-37  # above 0 in float32, too
 @inlined
 def _score(scores, sparse_rows, i, array):
     """Write the scores of row `i` less what all classes share."""
-    zero, c = splat(scores.dtype.type(0)), 0
-    while c < len(scores):
-        store(scores, c, zero)
-        c += lanes(scores)
+    for c in range(0, len(scores), lanes(scores)):
+        store(scores, c, zeros_like(scores))
     add_sparse_scores(scores, sparse_rows, i, array)
 
 
+# -- candidates ------------------------------------------------------------------------------------
+
+# Classes that may have a dual of their own after the visit: the first `m` entries of ``scratch.ids``,
+# ``scratch.before`` and ``scratch.v``. They have a bit in ``scratch.lanes``.
+
+
 @inlined
-def _load(old, i, k, scratch, n_vectors):
-    """Make candidates of the listed classes; return their number, that of vectors, their sum, and b_0."""
+def _add(c, dual, scratch, m, n_vectors):
+    """Append class `c`, whose old dual is `dual`, to the `m` candidates; return the number of vectors."""
+    scratch.ids[m] = c
+    scratch.before[m] = dual
+    return mark_class(c, scratch, n_vectors)
+
+
+@inlined
+def _add_listed(old, i, k, scratch, n_vectors):
+    """Append the listed classes; return their number, that of vectors, their sum, and b_0."""
     m, total, common = 0, 0.0, 0.0
     for r in range(np.int64(old.counts[i])):
         c = np.int64(old.ids[old.ids_at[i] + r])
@@ -96,47 +103,81 @@ def _load(old, i, k, scratch, n_vectors):
         if c == k:
             common = value
         else:
-            n_vectors = add_candidate(c, value, scratch, m, n_vectors)
+            n_vectors = _add(c, value, scratch, m, n_vectors)
             total += value
             m += 1
     return m, n_vectors, total, common
 
 
 @inlined
-def add_others(near, n_classes, scratch, m, n_vectors):
-    """Append all classes without a bit whose score is not within `near` of 0."""
-    scores, marks = scratch.scores, scratch.lanes
-    thin = narrow(zeros(), scores)
-    first = 0
-    while first < n_classes:
-        values = load_like(scores, first, thin)
-        hits = (above(values, near) | above(thin - near, values)) & ~marks[first >> LOG_LANES]
-        while hits != 0:  # the padding has no weights
-            c = first + lowest_bit(hits)
+def _add_others(least, either_sign, common, n_classes, scratch, m, n_vectors):
+    """Append the other classes with a score, or if `either_sign` a size of it, of at least `least` > 0.
+
+    NaN counts as more, so that damaged numbers are not overlooked. `common` is the old dual of the classes.
+    Returns the number of candidates and the number of vectors.
+    """
+    thin = cast(zeros(), scratch.scores)
+    for first in range(0, n_classes, LANES):  # the padding has no weights
+        scores = load_like(scratch.scores, first, thin)
+        hits = not_below(scores, least)
+        if either_sign:
+            hits |= not_below(thin - scores, least)
+        hits &= ~scratch.lanes[first >> LOG_LANES]
+        while hits != 0:
+            n_vectors = _add(first + lowest_bit(hits), common, scratch, m, n_vectors)
             hits &= hits - 1
-            n_vectors = add_candidate(c, 0.0, scratch, m, n_vectors)
             m += 1
-        first += LANES
     return m, n_vectors
 
 
 @inlined
-def _update(i, n_vectors, sparse_rows, scratch, time_factor):
-    """Add row `i` times ``delta`` to the weights; set ``delta`` to zero."""
-    delta, vectors = scratch.delta, scratch.vectors
-    update_sparse_rows(sparse_rows, i, delta, vectors, n_vectors, delta.dtype.type(time_factor))
-    for q in range(n_vectors):
-        store(delta, vectors[q], zeros())
+def _is_candidate(c, scratch):
+    """Return True if the bit of class `c` is set."""
+    return (scratch.lanes[c >> LOG_LANES] >> (c & (LANES - 1))) & 1 != 0
+
+
+@inlined
+def _best_wrong_class(y, n_classes, scores):
+    """Return the class other than `y` with the largest score, the first of equals; `y` if there is no other.
+
+    A class whose score is NaN may be returned instead, so that damage stays visible.
+    """
+    L = lanes(scores)
+    own, lowest = scores[y], scores.dtype.type(-np.inf)
+    scores[y] = lowest
+    n_whole = n_classes // L * L
+    best = zeros_like(scores) - np.inf
+    for first in range(0, n_whole, L):
+        best = maximum(load(scores, first), best)
+    top = max_lanes(best)
+    for c in range(n_whole, n_classes):  # without the padding
+        top = max(top, scores[c])
+    found = np.int64(y == 0)
+    for first in range(0, n_classes, L):
+        hits = not_below(load(scores, first), top)
+        if hits != 0:
+            found = min(first + lowest_bit(hits), n_classes - 1)
+            break
+    scores[y] = own
+    return found
+
+
+@inlined
+def _is_right(y, best, scores):
+    """Return True if class `y` is predicted, not `best`: of equal scores, the first class wins."""
+    return best == y or not ((scores[best] > scores[y]) | ((scores[best] == scores[y]) & (best < y)))
+
+
+# -- weights ---------------------------------------------------------------------------------------
 
 
 @kernel
 def norm2_of_centred(weights, average_scale, sparse_rows, n_classes):
     """As `streamsvm.kernels.weights.sum_of_squares`, of W = V less its mean over the classes."""
-    total, columns = 0.0, len(sparse_rows.marks)
+    total = 0.0
     for f in range(len(sparse_rows.extents)):
-        begin, size, distance = entry_places(sparse_rows, f, columns)
-        if size == columns:
-            size = n_classes
+        begin, size, distance = entries(sparse_rows, f)
+        size = min(size, n_classes)  # without the padding
         mean = 0.0
         for e in range(begin, begin + size):
             mean += value_at(sparse_rows, e, distance, average_scale)
@@ -154,14 +195,14 @@ def _make(name: str, hinge: Hinge) -> Kernels:
 
     def losses(y, problem, scores):
         """Return the loss of a row with these scores, and its wrong class with the largest score."""
-        best = best_wrong_class(y, problem.n_classes, scores)
+        best = _best_wrong_class(y, problem.n_classes, scores)
         own = np.float64(scores[y])
         loss, c = 0.0, 0
         if not 1.0 - problem.margin * (own - scores[best]) <= 0.0:
             L, kind = lanes(scores), scores.dtype.type
-            margin, shift = splat(kind(problem.margin)), splat(kind(1.0 - problem.margin * own))
+            margin, shift = kind(problem.margin), kind(1.0 - problem.margin * own)
             while c + L <= problem.n_classes:
-                stop, part = min(c + _AT_ONCE * L, problem.n_classes - L + 1), splat(kind(0))
+                stop, part = min(c + _AT_ONCE * L, problem.n_classes - L + 1), zeros_like(scores)
                 while c < stop:
                     part = part + value(multiply_add(margin, load(scores, c), shift), problem)
                     c += L
@@ -199,8 +240,8 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         slope = 1.0 + curvature(C, problem) * inverse
         shrink, upper = 1.0 / slope, upper_of(C)
         m = n_old
-        if best != y and not scores[best] <= problem.near and not is_candidate(best, scratch):
-            n_vectors = add_candidate(best, common, scratch, m, n_vectors)
+        if best != y and not scores[best] <= problem.near and not _is_candidate(best, scratch):
+            n_vectors = _add(best, common, scratch, m, n_vectors)
             m += 1
         add_terms(y, inverse, shrink, problem, old_sum, scratch, 0, m)
         gamma = threshold_newton(
@@ -209,14 +250,15 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         # Where v is γ, for a class that is not listed.
         limit = np.float64(scores[y]) + ((slope * gamma - (old_sum + common)) / inverse - 1.0) / margin
         n = m
-        m, n_vectors = add_candidates_above(max(limit, problem.near, _TINY), problem, scratch, n, n_vectors)
-        gamma = solve_more(y, inverse, slope, C, problem, old_sum, common, n, m, gamma, scratch)
+        near = max(problem.near, _TINY)
+        m, n_vectors = _add_others(max(limit, near), False, common, k, scratch, n, n_vectors)
+        gamma = solve_more(y, inverse, slope, C, problem, old_sum, n, m, gamma, scratch)
         top = ((1.0 - margin * np.float64(scores[y])) * inverse + (common + old_sum)) * shrink
         new_common = 0.0
         if not top <= gamma:  # the dual of classes with a score of 0 is not 0
             n = m
-            m, n_vectors = add_others(problem.near, k, scratch, n, n_vectors)
-            gamma = solve_more(y, inverse, slope, C, problem, old_sum, common, n, m, gamma, scratch)
+            m, n_vectors = _add_others(near, True, common, k, scratch, n, n_vectors)
+            gamma = solve_more(y, inverse, slope, C, problem, old_sum, n, m, gamma, scratch)
             n_same = k - 1 - m
             if n_same > 0 and top > gamma:
                 # Between 0 and U the common dual is linear in γ: it changes the right side.
@@ -234,10 +276,8 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         clip_duals(v, m, gamma, upper)
         return m, n_vectors, new_common
 
-    def solve_more(y, inverse, slope, C, problem, old_sum, common, n, m, gamma, scratch):
-        """Find γ of `m` candidates, from `gamma`, that of the first `n`; others' old dual is `common`."""
-        for r in range(n, m):
-            scratch.before[r] = common
+    def solve_more(y, inverse, slope, C, problem, old_sum, n, m, gamma, scratch):
+        """Find γ of `m` candidates, from `gamma`, that of the first `n`."""
         add_terms(y, inverse, 1.0 / slope, problem, old_sum, scratch, n, m)
         if m > n:
             upper = upper_of(C)
@@ -295,7 +335,8 @@ def _make(name: str, hinge: Hinge) -> Kernels:
             i = order[t]
             if not has_room(new, k) or not has_sparse_room(sparse_rows, i, len(scratch.scores)):
                 return t
-            fetch_ahead(rows, old, order, t, end)
+            fetch_rows(rows, order, t, end)
+            fetch_duals(old, order, t, end)
             if t + 3 < end:
                 fetch_extents(sparse_rows, order[t + 3])
             if t + 1 < end:
@@ -305,7 +346,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
                 continue
             C = rows.cost[i]
             n_vectors = mark_class(y, scratch, 0)
-            n_old, n_vectors, old_sum, common = _load(old, i, k, scratch, n_vectors)
+            n_old, n_vectors, old_sum, common = _add_listed(old, i, k, scratch, n_vectors)
             old_sum += (k - 1 - n_old) * common
             _score(scratch.scores, sparse_rows, i, WEIGHT)
             loss, best = losses(y, problem, scratch.scores)
@@ -313,14 +354,17 @@ def _make(name: str, hinge: Hinge) -> Kernels:
                 y, best, rows.norm2[i], C, problem, n_old, old_sum, common, n_vectors, scratch
             )
             tally[LOSS_SUM] += C * loss
-            tally[CORRECT] += best == y or not beats(best, y, scratch.scores)
+            tally[CORRECT] += _is_right(y, best, scratch.scores)
             tally[CLOCK] += 1
             n_duals, old_terms, term_change, changed = set_duals(
                 y, C, problem, n_old, m, common, new_common, scratch, new, new.used[0]
             )
             time_factor = (tally[CLOCK] / weights.time_unit) ** AVERAGE_POWER
             if changed:
-                _update(i, n_vectors, sparse_rows, scratch, time_factor)
+                rate = scratch.delta.dtype.type(time_factor)
+                update_sparse_rows(sparse_rows, i, scratch.delta, scratch.vectors, n_vectors, rate)
+                for q in range(n_vectors):
+                    store(scratch.delta, scratch.vectors[q], zeros())
             clear_lanes(scratch, n_vectors)
             tally[DUAL_SUM] += old_terms + term_change
             tally[DUAL_DELTA] += time_factor * term_change
@@ -341,7 +385,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
                     subtract_scores(scratch.scores, scratch.delta, average_scale)
                 loss, best = losses(y, problem, scratch.scores)
                 tally[LOSS_SUM] += rows.cost[i] * loss
-                tally[CORRECT] += best == y or not beats(best, y, scratch.scores)
+                tally[CORRECT] += _is_right(y, best, scratch.scores)
 
     return Kernels(
         kernel(visit, name=f"{name}_common_visit"),

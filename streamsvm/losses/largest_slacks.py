@@ -38,7 +38,6 @@ from streamsvm.kernels.simd import (
     maximum,
     minimum,
     not_below,
-    splat,
     store,
     zeros,
 )
@@ -80,7 +79,7 @@ def _position(v, m, value):
     """Find the first of `m` entries that is at least `value`, or NaN; 0 if there is none."""
     j = 0
     while j < m:
-        hits = not_below(load(v, j), splat(value))
+        hits = not_below(load(v, j), value)
         if hits != 0:
             return j + lowest_bit(hits)
         j += lanes(v)

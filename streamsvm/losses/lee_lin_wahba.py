@@ -29,7 +29,7 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.kernels.duals import clip_duals
-from streamsvm.kernels.frame import ALL, Kernels, make_kernels
+from streamsvm.kernels.frame import Kernels, make_kernels
 from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.row_steps import COLUMN_BEYOND
 from streamsvm.kernels.simd import LANES, load_like, store, sum_lanes, zeros
@@ -93,7 +93,7 @@ def _make(name: str, hinge: Hinge, *, bits: bool) -> Kernels:
         opposite=COLUMN_BEYOND,
         norm2=norm2_of_centred,
         bits=bits,
-        few=ALL,
+        needs_all=True,
         inner_passes=False,
     )
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.kernels.frame import ALL, make_kernels
+from streamsvm.kernels.frame import make_kernels
 from streamsvm.kernels.jit import allocating, inlined
 from streamsvm.kernels.simd import LANES, above, log, select
 
@@ -126,7 +126,7 @@ KERNELS = {
         measure=_measure,
         terms=_entropy_terms,
         sum_term=_own_entropy_term,
-        few=ALL,
+        needs_all=True,
         inner_passes=False,
     )
 }

@@ -31,9 +31,9 @@ from streamsvm.kernels.simd import (
     minimum,
     not_below,
     select,
-    splat,
     store,
     sum_lanes,
+    zeros,
 )
 
 UNBOUNDED = 1e300  # for U and Z: finite, so that products with 0 are 0
@@ -50,20 +50,18 @@ def threshold_newton(v, m, upper, most, slope, shift, low, high, guess):
     already evaluated is replaced by bisection: otherwise two kinks could send γ back and forth between the
     same two points.
     """
-    store(v, m, splat(-np.inf))
-    zero, bound = splat(0.0), splat(np.float64(upper))
+    store(v, m, zeros() - np.inf)
     floor, ceiling = -np.inf, np.inf  # the nearest points evaluated on either side of the solution
     gamma = min(max(guess, low), high)
     last_upper, last_free, last_capped = -1, -1, False
     for _ in range(200):  # bisection alone needs fewer, if the bracket is not of many orders of magnitude
         n_over, n_upper = 0, 0
-        sums, threshold = zero, splat(gamma)
-        j = 0
+        sums, j = zeros(), 0
         while j < m:
-            excess = load(v, j) - threshold
-            n_over += count_bits(above(excess, zero))
-            n_upper += count_bits(not_below(excess, bound))
-            sums = sums + minimum(maximum(excess, zero), bound)
+            excess = load(v, j) - gamma
+            n_over += count_bits(above(excess, 0.0))
+            n_upper += count_bits(not_below(excess, upper))
+            sums = sums + minimum(maximum(excess, 0.0), upper)
             j += lanes(v)
         total = sum_lanes(sums)
         n_free = n_over - n_upper
@@ -109,7 +107,7 @@ def threshold_of_each(u, curvatures, uppers, m, guess):
     As `threshold_newton`, where each of the `m` entries, whole vectors of them, has a curvature, at least 1,
     and an upper bound of its own: none of them negative.
     """
-    zero = splat(0.0)
+    zero = zeros()
     low, top, j = 0.0, zero, 0
     while j < m:
         top = maximum(load(u, j), top)

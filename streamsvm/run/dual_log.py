@@ -42,14 +42,10 @@ class DualWriter(AppendLog):
         """Record the end of a worker's log, unless a later end is recorded already."""
         self.worker_logs[name] = max(self.worker_logs.get(name, end), end)
 
-    def append_duals(self, block: int, buffer: DualBuffer) -> None:
+    def append_duals(self, block: int, duals: RowDuals) -> None:
         """Append the new duals of rows of a block."""
-        n_entries, n_rows = int(buffer.used[0]), int(buffer.used[1])
-        arrays = (
-            buffer.rows[:n_rows], buffer.counts[:n_rows], buffer.bits[:n_rows].reshape(-1),
-            buffer.ids[:n_entries], buffer.values[:n_entries],
-        )  # fmt: skip
-        self.append(DUALS_MAGIC, (block, n_rows, n_entries), arrays)
+        rows, counts, ids, values, bits = duals
+        self.append(DUALS_MAGIC, (block, len(rows), len(ids)), (rows, counts, bits.reshape(-1), ids, values))
 
 
 class DualFormat(NamedTuple):
@@ -260,7 +256,9 @@ class DualLog:
         at = np.cumsum(duals.counts, dtype=np.int64) - duals.counts
         if not np.array_equal(duals.rows, rows):
             raise _foreign(self.files.path, block)
-        self._without_repeats(block, OldDuals.create(duals.ids, duals.values, at, at, np.array(duals.counts)))
+        self._without_repeats(
+            block, OldDuals(duals.ids, duals.values, at, at, np.array(duals.counts)).read_only()
+        )
 
     def _without_repeats(self, block: int, duals: OldDuals) -> OldDuals:
         if self.files.format.distinct_ids and repeats_class(

@@ -14,8 +14,8 @@ import numpy as np
 from streamsvm.base import durable, format
 from streamsvm.data.class_costs import ClassTree
 from streamsvm.kernels.dual_lists import joined
-from streamsvm.kernels.duals import DualBuffer, OldDuals, RowDuals
-from streamsvm.kernels.few_classes import DenseDuals
+from streamsvm.kernels.dual_matrix import DualMatrix
+from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.model.model import Model
 from streamsvm.model.serialization import save_model, saved_record, write_record
@@ -211,18 +211,18 @@ class MemoryDuals:
     def __init__(self, duals: DualFormat) -> None:
         self._format = duals
         self._parts: dict[int, list[RowDuals]] = {}
-        self._dense: dict[int, DenseDuals] = {}
+        self._matrices: dict[int, DualMatrix] = {}
 
-    def append_duals(self, block: int, buffer: DualBuffer) -> None:
-        self._parts.setdefault(block, []).append(RowDuals.of_buffer(buffer))
+    def append_duals(self, block: int, duals: RowDuals) -> None:
+        self._parts.setdefault(block, []).append(duals.copy())
 
-    def append_dense(self, block: int, duals: DenseDuals) -> None:
+    def append_matrix(self, block: int, duals: DualMatrix) -> None:
         """Keep the new duals of a block."""
-        self._dense[block] = duals._replace(old=duals.new, new=duals.new[:0], scale=1.0)
+        self._matrices[block] = duals._replace(old=duals.new, new=duals.new[:0], scale=1.0)
 
-    def dense(self, block: int) -> DenseDuals | None:
-        """Return what `append_dense` kept of a block, as the old duals; None if that is nothing."""
-        return self._dense.get(block)
+    def matrix(self, block: int) -> DualMatrix | None:
+        """Return what `append_matrix` kept of a block, as the old duals; None if that is nothing."""
+        return self._matrices.get(block)
 
     def add_worker_log(self, name: str, end: LogEnd) -> None:
         raise NotImplementedError
@@ -247,25 +247,25 @@ class HeldDuals(MemoryDuals):
         self._path = path
         self._left = limit
 
-    def append_duals(self, block: int, buffer: DualBuffer) -> None:
-        super().append_duals(block, buffer)
+    def append_duals(self, block: int, duals: RowDuals) -> None:
+        super().append_duals(block, duals)
         self._left -= sum(array.nbytes for array in self._parts[block][-1])
         if self._left < 0:
             self.write()
 
     def write(self) -> LogEnd:
         """Move them to their log, and return its end."""
-        if self._parts or self._dense:
+        if self._parts or self._matrices:
             with DualWriter(self._path, self.end) as log:
                 for block, parts in self._parts.items():
                     for part in parts:
-                        log.append_duals(block, part.as_buffer())
-                for block, duals in self._dense.items():
-                    for buffer in duals.lists(self._format.ids_dtype, self._format.bytes_of_bits):
-                        log.append_duals(block, buffer)
+                        log.append_duals(block, part)
+                for block, matrix in self._matrices.items():
+                    for part in matrix.lists(self._format.ids_dtype, self._format.bytes_of_bits):
+                        log.append_duals(block, part)
             self.end = log.end
             self._parts.clear()
-            self._dense.clear()
+            self._matrices.clear()
         return self.end
 
 

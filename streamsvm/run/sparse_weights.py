@@ -18,7 +18,7 @@ from streamsvm.kernels.sparse_rows import (
     SparseRows,
     class_at,
     drop_negligible,
-    entry_places,
+    entries,
     restart_sparse_average,
     scale_sparse_rows,
 )
@@ -129,10 +129,10 @@ class SparseWeights:
         pass
 
     def begin_average(self) -> None:
-        restart_sparse_average(self.sparse_rows, self._columns)
+        restart_sparse_average(self.sparse_rows)
 
     def scale(self, factor: float) -> None:
-        scale_sparse_rows(self.sparse_rows, factor, self._columns)
+        scale_sparse_rows(self.sparse_rows, factor)
 
     def end_pass(self) -> None:
         drop_negligible(self.sparse_rows, self._columns)
@@ -168,7 +168,7 @@ def spread_rows(sparse_rows, first, average_scale, spread):
     for r in range(len(spread)):
         for c in range(columns):
             spread[r, c] = 0
-        begin, size, distance = entry_places(sparse_rows, first + r, columns)
+        begin, size, distance = entries(sparse_rows, first + r)
         for e in range(size):
             c = class_at(sparse_rows, first + r, e, columns)
             spread[r, c] = sparse_rows.pool[begin + e]

@@ -27,7 +27,7 @@ from streamsvm.errors import Remedy, RunError
 from streamsvm.kernels.duals import OldDuals, repeats_class
 from streamsvm.kernels.jit import kernel
 from streamsvm.kernels.simd import VECTOR_BYTES
-from streamsvm.kernels.sparse_rows import SparseRows, class_at, entry_places, most_places, reserve_entries
+from streamsvm.kernels.sparse_rows import SparseRows, class_at, entries, most_places, reserve_entries
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.append_log import AppendLog, Part, check_length, check_part, mapped, offsets, scan
 
@@ -405,7 +405,7 @@ def gather_entries(sparse_rows, numbers, gathered):
     """Copy the entries of the sparse rows `numbers` to `gathered`, one row after another."""
     at, columns = 0, len(sparse_rows.marks)
     for k in range(len(numbers)):
-        begin, size, distance = entry_places(sparse_rows, numbers[k], columns)
+        begin, size, distance = entries(sparse_rows, numbers[k])
         for e in range(size):
             gathered[at, 0] = class_at(sparse_rows, numbers[k], e, columns)
             for column in range(1, gathered.shape[1]):
@@ -425,14 +425,14 @@ def scatter_entries(sparse_rows, numbers, sizes, gathered):
         is_full = sparse_rows.extents[f, 1] == columns
         if not is_full:
             sparse_rows.extents[f, 1] = size
-        begin, n, distance = entry_places(sparse_rows, f, columns)
+        begin, n, distance = entries(sparse_rows, f)
         for e in range(n if is_full else 0):
             for column in range(1, gathered.shape[1]):
                 sparse_rows.pool[begin + (column - 1) * distance + e] = 0
         for e in range(size):
             c = np.int64(gathered[at + e, 0])
             if not is_full:
-                sparse_rows.classes[sparse_rows.extents[f, 0] + e] = c
+                sparse_rows.classes[begin - distance + e] = c
             for column in range(1, gathered.shape[1]):
                 place = begin + (column - 1) * distance + (c if is_full else e)
                 sparse_rows.pool[place] = gathered[at + e, column]

@@ -38,7 +38,7 @@ def build(
     workers: Threads | Cluster,
     callbacks: Callbacks,
     *,
-    dense_bytes: int,
+    matrix_bytes: int,
     position: RunPosition | None = None,
     run: RunDir | None = None,
     training: Training | None = None,
@@ -57,8 +57,8 @@ def build(
     costs : TrainingCosts
     workers : Threads or Cluster
     callbacks : Callbacks
-    dense_bytes : int
-        Memory for the duals of two passes, if rows have places for all classes.
+    matrix_bytes : int
+        Memory for matrices of the duals of two passes.
     position : RunPosition, optional
         Position of the last commit.
     run : RunDir, optional
@@ -77,7 +77,7 @@ def build(
         costs,
         workers,
         block_rows=int(np.diff(blocks.starts).max()),
-        dense_duals=not placement.sparse and 0 < spec.dense_bytes <= dense_bytes,
+        dual_matrix=not placement.sparse and 0 < spec.dual_matrix_bytes <= matrix_bytes,
         run=run,
         training=training,
     )
@@ -108,7 +108,7 @@ def new_learner(
     workers: Threads | Cluster,
     *,
     block_rows: int,
-    dense_duals: bool = False,
+    dual_matrix: bool = False,
     run: RunDir | None = None,
     training: Training | None = None,
 ) -> Learner:
@@ -118,7 +118,7 @@ def new_learner(
     if splits == 1 and isinstance(workers, Threads):
         return Learner(
             spec, storage, pairs, dual_entries=entries, block_rows=block_rows,
-            common_dual=placement.common_dual, dense_duals=dense_duals,
+            common_dual=placement.common_dual, dual_matrix=dual_matrix,
         )  # fmt: skip
     threads = workers if isinstance(workers, Threads) else workers.threads
     of_split = spec, storage, pairs, threads, -(-entries // splits), block_rows  # not 0: duals would be lost

@@ -38,7 +38,7 @@ from streamsvm.transforms.defaults import MATRIX_DEFAULT, with_transform
 from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_rows
 
 _MAX_BUFFERED_DUALS = 2**22  # entries of the buffer of new duals
-_SMALL = 2**28  # bytes that dense duals may take; or twice those of the rows
+_SMALL = 2**28  # bytes that matrices of duals may take; or twice those of the rows
 
 
 def fit_matrix(
@@ -191,7 +191,7 @@ def fit_rows(
             costs,
             threads,
             callbacks,
-            dense_bytes=max(_SMALL, 2 * sum(each.nbytes for each in rows)),
+            matrix_bytes=max(_SMALL, 2 * sum(each.nbytes for each in rows)),
             record={
                 **labels,
                 "n_features": n_features,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.duals import DualBuffer, drop_zeros
+from streamsvm.kernels.dual_lists import in_buffer
+from streamsvm.kernels.duals import DualBuffer, Duals, drop_zeros
 from streamsvm.kernels.random import local_permutation
 from streamsvm.kernels.simd import VECTOR_BYTES
 
@@ -24,8 +26,8 @@ class InnerPasses:
     """Further visits of the rows that have duals, each over the classes for which it has one.
 
     After a full visit a row has few duals: 2 of 1000, 11 of 105. A visit that scores only these classes is
-    cheap, and cheaper still without reading; and it makes further progress. Where duals are dense, visits are
-    over all classes (see `streamsvm.kernels.few_classes`).
+    cheap, and cheaper still without reading; and it makes further progress. Where duals are a matrix, visits
+    are over all classes (see `streamsvm.kernels.dual_matrix`).
 
     Parameters
     ----------
@@ -41,7 +43,7 @@ class InnerPasses:
 
     def __call__(
         self,
-        revisit: Callable[[np.ndarray], None],
+        revisit: Callable[[np.ndarray], Any],
         rows: Rows,
         weights: np.ndarray,
         visited: np.ndarray,
@@ -55,7 +57,7 @@ class InnerPasses:
         Parameters
         ----------
         revisit : callable
-            ``revisit(order)`` makes one pass over the rows ``visited[order]``.
+            ``revisit(order)`` makes one pass over the rows ``order``.
         rows : Rows
         weights : ndarray, shape (n_features, K)
         visited : ndarray of int, shape (n,)
@@ -73,11 +75,12 @@ class InnerPasses:
         else:
             n_passes = _number(np.diff(rows.indptr)[visited], counts, weights, was_read)
         for inner in range(1, n_passes + 1):
-            revisit(active[local_permutation(len(active), self._seed, *place, inner)])
+            order = active[local_permutation(len(active), self._seed, *place, inner)]
+            revisit(visited[order].astype(np.int64, copy=False))
 
     def over_lists(
         self,
-        revisit: Callable[[np.ndarray, np.ndarray], None],
+        revisit: Callable[[np.ndarray, Duals], Any],
         rows: Rows,
         weights: np.ndarray,
         buffer: DualBuffer,
@@ -87,13 +90,12 @@ class InnerPasses:
     ) -> None:
         """Make the passes over the rows in a buffer, and drop the duals that became zero.
 
-        ``revisit(order, starts)`` makes one pass over the buffer's rows ``order``; the duals of the buffer's
-        row r begin at ``starts[r]``.
+        ``revisit(order, duals)`` makes one pass over the rows ``order``, whose duals are in the buffer.
         """
         n_rows = buffer.used[1]
         visited, counts = buffer.rows[:n_rows], buffer.counts[:n_rows]
-        starts = np.cumsum(counts, dtype=np.int64) - counts
-        self(lambda order: revisit(order, starts), rows, weights, visited, counts, place, was_read=was_read)
+        duals = Duals(in_buffer(buffer, rows.n_rows), buffer)
+        self(lambda order: revisit(order, duals), rows, weights, visited, counts, place, was_read=was_read)
         drop_zeros(buffer)
 
 

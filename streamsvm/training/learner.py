@@ -16,8 +16,9 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import Option, PlanError, Remedy
 from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.class_pairs import ClassPairs
-from streamsvm.kernels.duals import Duals, OldDuals, drop_zeros
-from streamsvm.kernels.few_classes import DenseDuals, dense_columns, find_duals
+from streamsvm.kernels.dual_lists import in_buffer
+from streamsvm.kernels.dual_matrix import DualMatrix, find_duals, matrix_columns
+from streamsvm.kernels.duals import Duals, OldDuals, RowDuals, drop_zeros
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.jit import is_compiled
 from streamsvm.kernels.label_sets import LabelSets
@@ -61,9 +62,9 @@ class Learner:
     common_dual : bool
         True if most wrong classes of a row have one dual in common (see `streamsvm.losses.common_dual`); the
         weights are then sparse rows.
-    dense_duals : bool
+    dual_matrix : bool
         True if the data are one block that stays in memory, and each row has a place for a dual of every
-        class (see `streamsvm.kernels.few_classes`); the buffer is not used then.
+        class (see `streamsvm.kernels.dual_matrix`); the buffer is not used then.
 
     Attributes
     ----------
@@ -86,12 +87,12 @@ class Learner:
         dual_entries: int = 0,
         block_rows: int = 0,
         common_dual: bool = False,
-        dense_duals: bool = False,
+        dual_matrix: bool = False,
     ) -> None:
         self.pairs = pairs
-        self._dense_duals = dense_duals
+        self._dual_matrix = dual_matrix
         settings = spec.settings
-        self._spare = np.empty(0, spec.dtype)  # for new dense duals
+        self._spare = np.empty(0, spec.dtype)  # for a new matrix of duals
         self.spec = spec
         self.loss = spec.loss
         self._kernels = self.loss.common_kernels if common_dual else self.loss.kernels_of(settings.solver)
@@ -144,20 +145,20 @@ class Learner:
         tally = self.tally
         self.tally = own_lines(N_TALLIES)
         permutation(0, 0, 0, 0, 0)
-        dense = self._dense(old, rows)
-        self._visit(rows, nothing, 0, 0, dense if self._dense_duals else old)
+        matrix = self._matrix(old, rows)
+        self._visit(rows, nothing, 0, 0, matrix if self._dual_matrix else old)
         self.score(rows, None, np.zeros((1, N_TALLIES)))
-        if self._inner_passes is not None and self._dense_duals:
-            find_duals(dense.new, dense.n_columns, np.zeros(0, np.bool_))
+        if self._inner_passes is not None and self._dual_matrix:
+            find_duals(matrix.new, matrix.n_columns, np.zeros(0, np.bool_))
         elif self._inner_passes is not None:
-            self._revisit(rows, nothing, nothing)
+            self._revisit(rows, nothing, Duals(in_buffer(self.dual_buffer, rows.n_rows), self.dual_buffer))
             drop_zeros(self.dual_buffer)
         self.centre(nothing)
         self.tally = tally
 
     @property
     def is_compiled(self) -> bool:
-        return is_compiled(self._kernels.visit_few if self._dense_duals else self._kernels.visit)
+        return is_compiled(self._kernels.visit_matrix if self._dual_matrix else self._kernels.visit)
 
     def learn(
         self,
@@ -174,7 +175,7 @@ class Learner:
         block : TrainingBlock
         rows : Rows
             Its rows, bound to the storage.
-        old : OldDuals or DenseDuals
+        old : OldDuals or DualMatrix
             The rows' duals as the last pass left them: what `read_duals` returned.
         keep : NewDuals, optional
             Log to which new duals are appended as the buffer fills.
@@ -214,10 +215,10 @@ class Learner:
             if is_full and self.dual_buffer.used[1] == 0:
                 raise self._too_long(rows, int(block.order[reached]))
             self.storage.make_room()  # a visit also ends where sparse rows have no room
-            if self._dense_duals and reached == rows.n_rows:
-                self._revisit_dense(block, rows, old)
+            if self._dual_matrix and reached == rows.n_rows:
+                self._revisit_matrix(block, rows, old)
                 if keep is not None:
-                    keep.append_dense(block.number, old)
+                    keep.append_matrix(block.number, old)
             elif is_full or reached == rows.n_rows:
                 if self._inner_passes is not None:
                     self._inner_passes.over_lists(
@@ -225,7 +226,7 @@ class Learner:
                         self.dual_buffer, (block.pass_number, block.number), was_read=block.was_read,
                     )  # fmt: skip
                 if keep is not None:
-                    keep.append_duals(block.number, self.dual_buffer)
+                    keep.append_duals(block.number, RowDuals.of_buffer(self.dual_buffer))
                 self.dual_buffer.used[:] = 0
             at = reached
             if at % centre_rows == 0 or at == rows.n_rows:
@@ -272,20 +273,20 @@ class Learner:
 
     def read_duals(self, log: Any, block: int, rows: Rows) -> Any:
         """Read the duals of a block that the last pass left, for `learn`."""
-        if not self._dense_duals:
+        if not self._dual_matrix:
             return log.segment(block, rows.n_rows)
-        found = log.dense(block) if isinstance(log, MemoryDuals) else None
+        found = log.matrix(block) if isinstance(log, MemoryDuals) else None
         if found is None:
-            found = self._dense(log.segment(block, rows.n_rows), rows)
+            found = self._matrix(log.segment(block, rows.n_rows), rows)
         is_needed = self.spec.settings.keep_duals or self._inner_passes is not None
         new, size = self._spare, rows.n_rows * found.n_columns * is_needed
         self._spare = found.old  # which nobody has when the next pass begins: fresh pages take time
         return found._replace(new=new if len(new) == size else own_lines(size, self.dtype), cost=rows.cost)
 
-    def _dense(self, lists: OldDuals, rows: Rows) -> DenseDuals:
-        """Return lists of the duals of a block's rows as dense ones."""
-        columns = dense_columns(self.n_classes + self.loss.extra_columns)
-        return DenseDuals.of_lists(lists, columns, self.n_classes, rows.cost)
+    def _matrix(self, lists: OldDuals, rows: Rows) -> DualMatrix:
+        """Return lists of the duals of a block's rows as a matrix."""
+        columns = matrix_columns(self.n_classes + self.loss.extra_columns)
+        return DualMatrix.of_lists(lists, columns, self.n_classes, rows.cost)
 
     def restore(self, files: Any, position: Any) -> None:
         """Read the weights of a `RunPosition` from the files of the run."""
@@ -329,23 +330,14 @@ class Learner:
         return weights._replace(average_delta=weights.average_delta[:0], time_unit=np.inf)
 
     def _visit(self, rows: Rows, order: np.ndarray, begin: int, end: int, old: Any) -> int:
-        if self._dense_duals:
-            self._visit_few(rows, order, begin, end, old)
-            return end
-        return self._kernels.visit(
-            rows, order, begin, end, self.problem, self.moved_weights(), Duals(old, self.dual_buffer),
-            self.scratch, self.tally, self.storage.sparse_rows, self.pairs, label_sets(rows),
-        )  # fmt: skip
+        if self._dual_matrix:
+            return self._call(self._kernels.visit_matrix, rows, order, begin, end, old)
+        return self._call(self._kernels.visit, rows, order, begin, end, Duals(old, self.dual_buffer))
 
-    def _visit_few(
-        self, rows: Rows, order: np.ndarray, begin: int, end: int, duals: DenseDuals, *, again: bool = False
-    ) -> None:
-        self._kernels.visit_few(
-            rows, order, begin, end, self.problem, self.moved_weights(), duals.old, duals.scale, duals.new,
-            again, self.scratch, self.tally, self.pairs, label_sets(rows),
-        )  # fmt: skip
+    def _revisit(self, rows: Rows, order: np.ndarray, duals: Duals) -> None:
+        self._call(self._kernels.revisit, rows, order, 0, len(order), duals)
 
-    def _revisit_dense(self, block: TrainingBlock, rows: Rows, duals: DenseDuals) -> None:
+    def _revisit_matrix(self, block: TrainingBlock, rows: Rows, duals: DualMatrix) -> None:
         """Make inner passes over the rows of a block that have duals."""
         if self._inner_passes is None:
             return
@@ -353,18 +345,18 @@ class Learner:
         find_duals(duals.new, duals.n_columns, found)
         # Rows that enter the objective: others took no time, and say nothing of what a visit costs.
         entered = (rows.cost != 0) & (rows.norm2 != 0) & ((rows.labels >= 0) | self.loss.own_dual)
-        visited, again = block.order[entered[block.order]], duals._replace(old=duals.new, scale=1.0)
+        visited = block.order[entered[block.order]]
+        again = duals._replace(old=duals.new, scale=1.0, again=True)
         self._inner_passes(
-            lambda order: self._visit_few(rows, visited[order], 0, len(order), again, again=True), rows,
+            lambda order: self._visit(rows, order, 0, len(order), again), rows,
             self.storage.weights.current, visited, found[visited] * duals.n_columns,
             (block.pass_number, block.number), was_read=block.was_read,
         )  # fmt: skip
 
-    def _revisit(self, rows: Rows, order: np.ndarray, starts: np.ndarray) -> None:
-        assert self._kernels.revisit is not None
-        self._kernels.revisit(
-            rows, order, starts, self.problem, self.moved_weights(), self.dual_buffer, self.scratch,
-            self.tally, self.storage.sparse_rows, self.pairs, label_sets(rows),
+    def _call(self, kernel: Any, rows: Rows, order: np.ndarray, begin: int, end: int, duals: Any) -> int:
+        return kernel(
+            rows, order, begin, end, self.problem, self.moved_weights(), duals, self.scratch, self.tally,
+            self.storage.sparse_rows, self.pairs, label_sets(rows),
         )  # fmt: skip
 
     def _buffer_is_full(self) -> bool:

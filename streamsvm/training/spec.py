@@ -10,7 +10,8 @@ import numpy as np
 
 from streamsvm.data import memory_plan
 from streamsvm.data.memory_plan import dual_id_dtype
-from streamsvm.kernels.weights import MOST_FEW, padded_classes
+from streamsvm.kernels.dual_matrix import MOST_COLUMNS
+from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses.base import FILLING, MOST_SEQUENCES, ROUNDS, Loss
 from streamsvm.run.dual_log import DualFormat
 from streamsvm.run.growing_weights import TIME_UNIT
@@ -203,12 +204,12 @@ class Spec:
         return 2 * self.n_rows * (row + 8)  # with the row's number and count
 
     @property
-    def dense_bytes(self) -> int:
-        """Most bytes of two passes' duals if rows have places for all classes; 0 if they may not.
+    def dual_matrix_bytes(self) -> int:
+        """Most bytes of two passes' duals as matrices; 0 if they may not be.
 
-        See `streamsvm.kernels.few_classes`.
+        See `streamsvm.kernels.dual_matrix`.
         """
-        if self.columns > MOST_FEW or self.settings.splits > 1 or self.loss.sequences:
+        if self.columns > MOST_COLUMNS or self.settings.splits > 1 or self.loss.sequences:
             return 0
         return 2 * self.n_rows * self.columns * self.dtype.itemsize
 

@@ -138,7 +138,7 @@ class StoreRun:
             self.costs,
             self.workers,
             self.callbacks,
-            dense_bytes=held_bytes,
+            matrix_bytes=held_bytes,
             position=position,
             run=self.run,
             training=self.training,

@@ -221,7 +221,7 @@ def test_the_memory_plan_has_room_for_the_sequences_of_a_long_chain(monkeypatch)
     rows = as_rows(sp.csr_array(np.eye(n)), labels)
     at = np.arange(n) * most
     ids, values = rng.integers(k, size=n * most).astype(np.uint8), np.full(n * most, 1 / n / most)
-    old = OldDuals.create(ids, values, at, at, np.full(n, most, np.int32))
+    old = OldDuals(ids, values, at, at, np.full(n, most, np.int32)).read_only()
     chain = new_chain(n, k)
     chain.own[:] = labels
     new = DualFormat(np.dtype(float), np.dtype(np.uint8)).new_buffer(1, n)

@@ -105,7 +105,7 @@ def test_duals_that_look_like_those_of_other_groups(tmp_path: Path, damaged_firs
     parts = [duals([0, 1], [2, 3]), duals([3, 6], [2, 3])]
     with DualWriter(tmp_path / f"duals-1-{1:032x}.bin", LogEnd()) as log:
         for part in parts if damaged_first else reversed(parts):
-            log.append_duals(0, part.as_buffer())
+            log.append_duals(0, part)
         log.sync()
     content = bytearray(log.path.read_bytes())
     content[LOG_HEADER.size + (0 if damaged_first else len(content) // 2)] = 2  # row 0 becomes 2

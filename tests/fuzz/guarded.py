@@ -179,8 +179,9 @@ def check_engine(side: str, everything: bool = False) -> None:
     """
     from streamsvm.data.memory_plan import dual_id_dtype
     from streamsvm.data.rows import Rows
+    from streamsvm.kernels.dual_lists import in_buffer
+    from streamsvm.kernels.dual_matrix import DualMatrix, find_duals, matrix_columns, pack, unpack
     from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals, drop_zeros, repeats_class
-    from streamsvm.kernels.few_classes import dense_columns, find_duals, pack, unpack
     from streamsvm.kernels.frame import Problem
     from streamsvm.kernels.score import score_rows
     from streamsvm.kernels.scratch import Scratch
@@ -264,24 +265,28 @@ def check_engine(side: str, everything: bool = False) -> None:
                         == n
                     )
                     used = new.counts[: new.used[1]]
-                    active = guarded(np.flatnonzero(used), side)
-                    begins = guarded(np.cumsum(used, dtype=np.int64) - used, side)
+                    active = guarded(new.rows[: new.used[1]][used > 0].astype(np.int64), side)
                     if kernels.revisit is not None:
+                        listed = in_buffer(new, n)
+                        places = (guarded(array, side) for array in (listed.ids_at, listed.counts))
+                        places = dict(zip(("ids_at", "counts"), places, strict=True))
+                        listed = listed._replace(**places, values_at=places["ids_at"])
                         kernels.revisit(
-                            visited, active, begins, problem, weights, new, scratch, tally, None, pairs, sets
-                        )
-                    drop_zeros(new)
-                    dense_size = n * dense_columns(k + loss.extra_columns)
-                    dense = [guarded(np.zeros(dense_size, dtype), side) for _ in range(2)]
-                    unpack(old, dense_size // n, k, visited.cost, dense[0])
-                    for again in (False, True):
-                        kernels.visit_few(
-                            visited, order, 0, n, problem, weights, dense[again], 1.0, dense[1], again,
-                            scratch, tally, pairs, sets,
+                            visited, active, 0, len(active), problem, weights, Duals(listed, new), scratch,
+                            tally, None, pairs, sets,
                         )  # fmt: skip
-                    find_duals(dense[1], dense_size // n, guarded(np.empty(n, np.bool_), side))
+                    drop_zeros(new)
+                    size = n * matrix_columns(k + loss.extra_columns)
+                    matrices = [guarded(np.zeros(size, dtype), side) for _ in range(2)]
+                    unpack(old, size // n, k, visited.cost, matrices[0])
+                    for again in (False, True):
+                        duals = DualMatrix(matrices[again], matrices[1], size // n, visited.cost, again=again)
+                        kernels.visit_matrix(
+                            visited, order, 0, n, problem, weights, duals, scratch, tally, None, pairs, sets
+                        )
+                    find_duals(matrices[1], size // n, guarded(np.empty(n, np.bool_), side))
                     new.used[:] = 0
-                    pack(dense[1], 0, dense_size // n, visited.cost, new)
+                    pack(matrices[1], 0, size // n, visited.cost, new)
                     kernels.loss_rows(
                         visited, problem, weights, 0.5, scratch, np.zeros((2, N_TALLIES)), None, pairs, sets
                     )

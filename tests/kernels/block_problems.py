@@ -16,8 +16,8 @@ from reference_blocks import by_breakpoints, logistic_block
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
+from streamsvm.kernels.dual_matrix import DualMatrix, matrix_columns
 from streamsvm.kernels.duals import Duals, OldDuals
-from streamsvm.kernels.few_classes import dense_columns
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.label_sets import LabelSets
 from streamsvm.kernels.scratch import Scratch
@@ -125,7 +125,7 @@ def exact_duals(loss: str, block: Block) -> Any:
 def visit(loss: str, block: Block, solver: str, *, lists: bool = False) -> np.ndarray:
     """The new duals after a visit of a row whose only value is 1, so that its scores are the weights.
 
-    Duals are dense or `lists`. What the kernel takes for ‖x‖² is a number of its own.
+    Duals are a matrix or `lists`. What the kernel takes for ‖x‖² is a number of its own.
     """
     known, k = LOSSES[loss], len(block.own)
     y = int(np.argmax(block.own)) if block.own.any() else -1
@@ -149,17 +149,16 @@ def visit(loss: str, block: Block, solver: str, *, lists: bool = False) -> np.nd
     weights, scratch = Weights.create(current, current[:0], 1.0), Scratch.create(current.shape[1], F64)
     tally = np.zeros(N_TALLIES)
     if not lists:
-        dense = np.zeros(dense_columns(k + known.extra_columns))
-        dense[:k] = block.old
-        kernels.visit_few(
-            rows, zero, 0, 1, problem, weights, dense, 1.0, dense, False, scratch, tally, pairs, sets
-        )
-        assert not dense[k:].any()
-        return dense[:k]
+        matrix = np.zeros(matrix_columns(k + known.extra_columns))
+        matrix[:k] = block.old
+        duals = DualMatrix(matrix, matrix, len(matrix), rows.cost)
+        kernels.visit_matrix(rows, zero, 0, 1, problem, weights, duals, scratch, tally, None, pairs, sets)
+        assert not matrix[k:].any()
+        return matrix[:k]
     ids = np.flatnonzero(block.old)
-    old = OldDuals.create(
+    old = OldDuals(
         ids.astype(dual_id_dtype(k)), block.old[ids], zero, zero.copy(), np.array([len(ids)], np.int32)
-    )
+    ).read_only()
     new = DualFormat(F64, dual_id_dtype(k), known.bytes_of_bits(k)).new_buffer(k, 1)
     kernels.visit(rows, zero, 0, 1, problem, weights, Duals(old, new), scratch, tally, None, pairs, sets)
     b = np.zeros(k)

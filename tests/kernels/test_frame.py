@@ -11,6 +11,7 @@ from small_problem import DEFAULTS, EXACT, FORMULATIONS, PARAMETERS
 
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.data.rows import Rows
+from streamsvm.kernels.dual_lists import in_buffer
 from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals, drop_zeros
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.random import permutation
@@ -55,9 +56,9 @@ def as_old(duals: DualBuffer | None, n: int, k: int) -> OldDuals:
     bits_at, n_bytes = np.full(n if duals.bits.shape[1] else 0, -1, np.int64), duals.bits.shape[1]
     if n_bytes:
         bits_at[duals.rows[:visited]] = n_bytes * np.arange(visited)
-    return OldDuals.create(
+    return OldDuals(
         ids, values, begins, begins.copy(), counts, duals.bits[:visited].reshape(-1).copy(), bits_at
-    )
+    ).read_only()
 
 
 class Fixture:
@@ -91,6 +92,12 @@ class Fixture:
         return self.kernels.visit(
             self.rows, order, begin, self.n, self.problem, self.weights, Duals(old, new), self.scratch, tally,
             None, None, None,
+        )  # fmt: skip
+
+    def revisit(self, order: np.ndarray, buffer: DualBuffer, tally: np.ndarray) -> None:
+        self.kernels.revisit(
+            self.rows, order, 0, len(order), self.problem, self.weights,
+            Duals(in_buffer(buffer, self.n), buffer), self.scratch, tally, None, None, None,
         )  # fmt: skip
 
     def dual_terms(self, B: np.ndarray) -> float:
@@ -162,10 +169,7 @@ def test_visits_that_are_not_exact_leave_feasible_duals_and_their_weights(
         assert_duals_of_weights(fixture, dense_duals(old, k, fixture.cost), tally)
     counts = buffer.counts[: buffer.used[1]]
     for _ in range(2):
-        fixture.kernels.revisit(
-            fixture.rows, np.flatnonzero(counts), np.cumsum(counts, dtype=np.int64) - counts, fixture.problem,
-            fixture.weights, buffer, fixture.scratch, tally, None, None, None,
-        )  # fmt: skip
+        fixture.revisit(np.asarray(buffer.rows[: len(counts)][counts > 0], np.int64), buffer, tally)
         assert_duals_of_weights(fixture, dense_duals(as_old(buffer, n, k), k, fixture.cost), tally)
 
 
@@ -192,10 +196,7 @@ def test_revisits_equal_plain_numpy(loss: str, margin: float, solver: str) -> No
     counts = buffer.counts[: buffer.used[1]]
     starts, active = np.cumsum(counts, dtype=np.int64) - counts, np.flatnonzero(counts)
     for _ in range(2):
-        fixture.kernels.revisit(
-            fixture.rows, active, starts, fixture.problem, fixture.weights, buffer, fixture.scratch, tally,
-            None, None, None,
-        )  # fmt: skip
+        fixture.revisit(np.asarray(buffer.rows[active], np.int64), buffer, tally)
         for at in active:
             i = buffer.rows[at]
             among = np.isin(np.arange(k), buffer.ids[starts[at] : starts[at] + counts[at]])

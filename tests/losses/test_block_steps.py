@@ -16,7 +16,7 @@ from scipy.special import log_softmax
 from small_problem import EXACT
 
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.few_classes import dense_columns
+from streamsvm.kernels.dual_matrix import DualMatrix, matrix_columns
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.scratch import Scratch
 from streamsvm.kernels.tally import DUAL_SUM, N_TALLIES
@@ -99,18 +99,19 @@ def visit(
         current[:, :k] -= current[:, [k]] / k
     before = scores_of(value, current, name, k)  # after rounding
 
-    dense = np.zeros((n, dense_columns(k + LOSSES[name].extra_columns)))
-    dense[:, :k] = blocks.b
+    matrix = np.zeros((n, matrix_columns(k + LOSSES[name].extra_columns)))
+    matrix[:, :k] = blocks.b
     rows = Rows(
         value, np.arange(n, dtype=np.int32), np.arange(n + 1), blocks.y.astype(np.int32), blocks.q, blocks.C
     )
     problem = Problem(k, loss.margin, loss.smooth, loss.top)
     tally = np.zeros(N_TALLIES)
-    LOSSES[name].kernels_of(solver).visit_few(
-        rows, np.arange(n), 0, n, problem, Weights.create(current, current[:0], 1.0), dense.reshape(-1), 1.0,
-        dense.reshape(-1), False, Scratch.create(current.shape[1], F64), tally, None, None,
+    LOSSES[name].kernels_of(solver).visit_matrix(
+        rows, np.arange(n), 0, n, problem, Weights.create(current, current[:0], 1.0),
+        DualMatrix(matrix.reshape(-1), matrix.reshape(-1), matrix.shape[1], blocks.C),
+        Scratch.create(current.shape[1], F64), tally, None, None, None,
     )  # fmt: skip
-    b = dense[:, :k]
+    b = matrix[:, :k]
     terms = loss.dual_term(b, blocks.C).sum()
     assert tally[DUAL_SUM] == pytest.approx(terms, rel=1e-9, abs=1e-12 * blocks.C.sum())
     return before, scores_of(value, current, name, k), b

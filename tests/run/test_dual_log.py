@@ -11,6 +11,7 @@ import pytest
 from streamsvm.base.format import DUALS_MAGIC, LOG_HEADER
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import RunError
+from streamsvm.kernels.duals import RowDuals
 from streamsvm.run.append_log import LogEnd
 from streamsvm.run.dual_log import DualFiles, DualFormat, DualLog, DualWriter
 
@@ -54,7 +55,7 @@ def write_log(path: Path, blocks: int = 3, n_rows: int = 20) -> tuple[list[np.nd
         order = rng.permutation(n_rows)
         for part in (order[: n_rows // 3], order[n_rows // 3 :]):
             fill(buffer, part, duals[block])
-            log.append_duals(int(block), buffer)
+            log.append_duals(int(block), RowDuals.of_buffer(buffer))
     log.close()
     return duals, log.end
 
@@ -86,7 +87,7 @@ def test_bits_of_duals_at_their_bound_come_back(tmp_path: Path) -> None:
     fill(buffer, np.arange(5, 20), free.astype(VALUES))
     buffer.bits[:15] = np.packbits(at_bound[5:], axis=1, bitorder="little")
     with DualWriter(path, LogEnd()) as writer:
-        writer.append_duals(0, buffer)
+        writer.append_duals(0, RowDuals.of_buffer(buffer))
     log = DualLog(DualFiles(path, writer.end.length, DualFormat(VALUES, IDS, n_bytes, K, K - 1)))
     np.testing.assert_array_equal(read_block(log, 0)[5:], free[5:])
     old = log.segment(0, 20)
@@ -106,7 +107,7 @@ def test_a_log_that_goes_on_holds_the_duals_of_before(tmp_path: Path) -> None:
     buffer = DualFormat(VALUES, IDS).new_buffer(20 * K, 20)
     fill(buffer, np.arange(20), duals[0])
     with DualWriter(path, end) as log:
-        log.append_duals(3, buffer)
+        log.append_duals(3, RowDuals.of_buffer(buffer))
     again = open_log(path, log.end)
     np.testing.assert_array_equal(read_block(again, 3), duals[0])
     np.testing.assert_array_equal(read_block(again, 2), duals[2])
@@ -130,7 +131,7 @@ def write_part(path: Path, rows: list[int], counts: list[int], ids: list[int], b
     buffer.rows[:], buffer.counts[:], buffer.ids[:], buffer.values[:] = rows, counts, ids, 0.5
     buffer.used[:] = len(ids), len(rows)
     with DualWriter(path, LogEnd()) as log:
-        log.append_duals(block, buffer)
+        log.append_duals(block, RowDuals.of_buffer(buffer))
     return log.end
 
 
@@ -192,7 +193,7 @@ def write_worker_logs(folder: Path, parts: list[list[tuple[int, np.ndarray, np.n
         with DualWriter(folder / f"duals-1-{n:032x}.bin", LogEnd()) as log:
             for block, rows, duals in of_worker:
                 fill(buffer, rows, duals)
-                log.append_duals(block, buffer)
+                log.append_duals(block, RowDuals.of_buffer(buffer))
         logs.append((log.path.name, log.end.length))
     return DualLog(
         DualFiles(folder / "duals-1.bin", 0, DualFormat(VALUES, IDS, 0, K, K - 1), worker_logs=tuple(logs))

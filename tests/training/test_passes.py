@@ -64,7 +64,7 @@ def test_a_run_has_the_same_bytes_wherever_its_duals_are_between_commits(
     """In memory, or in memory until they are too many, instead of in a file: stopped at each block or not."""
     options: dict[str, Any] = {"passes": 3, "gap": "pass"}
     if not dense:
-        monkeypatch.setattr(Spec, "dense_bytes", 0)
+        monkeypatch.setattr(Spec, "dual_matrix_bytes", 0)
     monkeypatch.setattr(StoreRun, "_held_bytes", lambda self: 10**6 * dense)
     fit(store, out=tmp_path / "whole", **options)
     monkeypatch.setattr(StoreRun, "_held_bytes", lambda self: held)

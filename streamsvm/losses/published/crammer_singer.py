@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.kernels.frame import ALL, Kernels, make_kernels
+from streamsvm.kernels.frame import Kernels, make_kernels
 from streamsvm.kernels.jit import allocating, inlined, kernel
 from streamsvm.kernels.simd import LANES, LOG_LANES
 from streamsvm.kernels.sorting import sorted_falling
@@ -140,7 +140,7 @@ def _make(name: str, step: Any) -> Kernels:
         improve(row, n, problem, scratch)
         return largest_hinge(row, n, problem, scratch), -np.inf
 
-    return make_kernels(name, solve=inlined(solve, name=f"{name}_solve"), few=ALL)
+    return make_kernels(name, solve=inlined(solve, name=f"{name}_solve"), needs_all=True)
 
 
 @kernel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.kernels.frame import ALL, make_kernels
+from streamsvm.kernels.frame import make_kernels
 from streamsvm.kernels.jit import allocating, inlined
 from streamsvm.kernels.simd import LANES, LOG_LANES
 from streamsvm.kernels.sorting import sorted_falling
@@ -116,5 +116,5 @@ KERNELS = {
     ("ww", "sorted"): make("ww_sorted", HINGE, threshold_sorted),
     ("ww2", "sorted"): make("ww2_sorted", SQUARED_HINGE, threshold_sorted),
     ("wws", "sorted"): make("wws_sorted", SMOOTH_HINGE, threshold_sorted),
-    ("ww", "shark"): make_kernels("ww_shark", solve=_solve, few=ALL),
+    ("ww", "shark"): make_kernels("ww_shark", solve=_solve, needs_all=True),
 }

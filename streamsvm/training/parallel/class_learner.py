@@ -143,7 +143,7 @@ class ClassSplitLearner(SplitLearner):
                 self.tally[DUAL_SUM] += sum_list(self.loss, self.problem, rows, members, each)
         if keep is not None:
             for part in duals.parts():
-                keep.append_duals(block.number, part.as_buffer())
+                keep.append_duals(block.number, part)
 
     def _visit_rounds(
         self, block: TrainingBlock, rows: Rows, duals: Any, rounds: range

@@ -136,7 +136,7 @@ class RowSplitLearner(SplitLearner):
             self.tally[CLOCK] = clock
             if keep is not None:
                 for part in duals:
-                    keep.append_duals(block.number, part.as_buffer())
+                    keep.append_duals(block.number, part)
 
     def _part(self, block: TrainingBlock, rows: Rows, split: int) -> _Part:
         splits = self.spec.settings.splits

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from streamsvm.data.rows import Rows
@@ -37,13 +39,12 @@ class Visitor:
         n_rows: int,
         pairs: ClassPairs | None = None,
     ) -> None:
-        settings, kernels = spec.settings, spec.loss.kernels_of(spec.settings.solver)
-        self._visit, self._revisit = kernels.visit, kernels.revisit
+        settings, self._kernels = spec.settings, spec.loss.kernels_of(spec.settings.solver)
         self.scratch = Scratch.create(columns, spec.dtype)
         self._buffer = spec.dual_format().new_buffer(dual_entries, n_rows)
         self.pairs = pairs
         self._inner_passes = None
-        if settings.inner_passes != 0 and kernels.revisit is not None:
+        if settings.inner_passes != 0 and self._kernels.revisit is not None:
             self._inner_passes = InnerPasses(settings.inner_passes, settings.seed)
 
     def visit(
@@ -62,26 +63,24 @@ class Visitor:
         """Visit the rows of ``order``, make inner passes, and return the new duals; none if not kept."""
         buffer, at, found = self._buffer, 0, []
 
-        def revisit(order: np.ndarray, starts: np.ndarray) -> None:
-            assert self._revisit is not None
-            self._revisit(
-                rows, order, starts, problem, weights, buffer, self.scratch, tally, None, self.pairs, sets
-            )
+        def visit(kernel: Any, order: np.ndarray, begin: int, duals: Duals) -> int:
+            return kernel(
+                rows, order, begin, len(order), problem, weights, duals, self.scratch, tally, None,
+                self.pairs, sets,
+            )  # fmt: skip
 
         buffer.used[:] = 0
         while at < len(order):
-            at = self._visit(
-                rows, order, at, len(order), problem, weights, Duals(old, buffer), self.scratch, tally, None,
-                self.pairs, sets,
-            )  # fmt: skip
+            at = visit(self._kernels.visit, order, at, Duals(old, buffer))
             if self._inner_passes is not None:
                 width = int(
                     (problem.ranges[:, 2] - problem.ranges[:, 0]).clip(max=len(self.scratch.scores)).sum()
                 )
                 self._inner_passes.over_lists(
-                    revisit, rows, weights.current[:, :width], buffer, place, was_read=was_read
-                )
+                    lambda order, duals: visit(self._kernels.revisit, order, 0, duals), rows,
+                    weights.current[:, :width], buffer, place, was_read=was_read,
+                )  # fmt: skip
             if len(buffer.ids):
-                found.append(RowDuals.of_buffer(buffer))
+                found.append(RowDuals.of_buffer(buffer).copy())
             buffer.used[:] = 0
         return found

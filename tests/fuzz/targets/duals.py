@@ -13,7 +13,7 @@ from fuzz.workplace import allowed, folder
 
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import RunError
-from streamsvm.kernels.duals import DualBuffer
+from streamsvm.kernels.duals import RowDuals
 from streamsvm.run.append_log import LogEnd, check
 from streamsvm.run.dual_log import MAGICS, DualFiles, DualFormat, DualLog, DualWriter
 
@@ -70,7 +70,9 @@ def seeds() -> list[bytes]:
                 rows = np.arange(5, 5 - len(counts), -1, np.int32)
                 values = np.full(n, 0.5, dtype)
                 counted = np.array(counts, np.int32)
-                log.append_duals(block, DualBuffer(ids, values, rows, counted, np.array([n, len(rows)])))
+                log.append_duals(
+                    block, RowDuals(rows, counted, ids, values, np.zeros((len(rows), 0), np.uint8))
+                )
             log.close()
             found.append(bytes([flags, choice]) + path.read_bytes())
     return found

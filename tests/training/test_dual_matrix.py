@@ -1,4 +1,4 @@
-"""Dense duals, which have a place for each class, against lists of those that are not zero."""
+"""A matrix of duals, with a place for each class, against lists of those that are not zero."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from streamsvm import fit, load_model, open_store, resume
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import Interrupted
 from streamsvm.kernels.dual_lists import joined
+from streamsvm.kernels.dual_matrix import DualMatrix, matrix_columns
 from streamsvm.kernels.duals import RowDuals
-from streamsvm.kernels.few_classes import DenseDuals, dense_columns
 from streamsvm.losses import ROW_LOSSES
 from streamsvm.training import inner_passes
 from streamsvm.training.spec import Spec
@@ -46,7 +46,7 @@ def test_trainings_do_not_differ(
 ) -> None:
     options = {"C": 0.3, "dtype": "float64", "passes": 3, "inner_passes": 0, **of_loss(loss), **options}
     found = [fit(store, out=tmp_path / "dense", **options)]
-    monkeypatch.setattr(Spec, "dense_bytes", 0)
+    monkeypatch.setattr(Spec, "dual_matrix_bytes", 0)
     found.append(fit(store, out=tmp_path / "lists", **options))
     dense, lists = (load_model(tmp_path / name).coef_ for name in ("dense", "lists"))
     np.testing.assert_allclose(dense, lists, rtol=1e-9, atol=1e-12)
@@ -67,7 +67,7 @@ def test_a_resumed_training_reads_lists(tmp_path: Path, store: Path, loss: str, 
 @pytest.mark.parametrize("has_bits", [False, True])
 def test_lists_have_the_same_duals(has_bits: bool) -> None:
     rng = np.random.default_rng(0)
-    n, columns, n_bytes, ids = 40_000, dense_columns(K), 2 * has_bits, dual_id_dtype(K)
+    n, columns, n_bytes, ids = 40_000, matrix_columns(K), 2 * has_bits, dual_id_dtype(K)
     cost = rng.uniform(0.5, 1.0, n)
     duals = np.zeros((n, columns), np.float32)
     duals[:, :K] = rng.choice([0.0, 0.25, np.nan], (n, K), p=[0.6, 0.39, 0.01])
@@ -76,19 +76,16 @@ def test_lists_have_the_same_duals(has_bits: bool) -> None:
     at_cost[:, K:] = at_cost[::3] = False
     duals = np.where(at_cost, cost.astype(np.float32)[:, None], duals)
     none = np.zeros(0, np.float32)
-    packed = [
-        RowDuals.of_buffer(buffer)
-        for buffer in DenseDuals(duals.reshape(-1), none, columns, cost).lists(ids, n_bytes)
-    ]
+    packed = [part.copy() for part in DualMatrix(duals.reshape(-1), none, columns, cost).lists(ids, n_bytes)]
     assert len(packed) > 1
     lists = joined(packed, n, n_bytes)
     assert np.isin(lists.values, cost.astype(np.float32)).any() != has_bits
-    again = DenseDuals.of_lists(lists, columns, K, cost)
+    again = DualMatrix.of_lists(lists, columns, K, cost)
     np.testing.assert_array_equal(again.old.reshape(n, columns), duals)
     if not has_bits:
         np.testing.assert_array_equal(dense_duals(lists, K, cost), duals[:, :K])
     empty = joined([RowDuals.none(ids, np.dtype(np.float32), n_bytes)], n, n_bytes)
-    assert len(DenseDuals.of_lists(empty, columns, K, cost).old) == 0
+    assert len(DualMatrix.of_lists(empty, columns, K, cost).old) == 0
 
 
 @pytest.mark.parametrize("dense", [True, False])
@@ -102,7 +99,7 @@ def test_rows_of_no_weight_do_not_count_as_visits(
         inner_passes, "_number", lambda nnz, *others: counted.append(len(nnz)) or number(nnz, *others)
     )
     if not dense:
-        monkeypatch.setattr(Spec, "dense_bytes", 0)
+        monkeypatch.setattr(Spec, "dual_matrix_bytes", 0)
     options = {"class_weight": {"0": 0.0, "1": 0.0}, "passes": 2, "C": 0.3}
     fit(store, out=tmp_path / "run", **options)
     with open_store(store) as opened:
