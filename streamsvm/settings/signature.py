@@ -53,7 +53,7 @@ def takes(settings: Mapping[str, Setting], *, after: str) -> Callable[[Function]
 
         call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
         call.__annotations__ = {**function.__annotations__, **types}
-        del call.__annotations__["settings"]
+        call.__annotations__.pop("settings", None)
         call.__doc__ = documented(function.__doc__, taken)
         return call  # type: ignore[return-value]
 
