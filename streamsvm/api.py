@@ -142,6 +142,23 @@ def fit(
         except Interrupted as error:
             problem = f"{error.message.problem}; nothing is kept of a training on a matrix"
             raise Interrupted(problem) from None
+    check_of_store(out, y, groups, tables)
+    assert out is not None
+    if force and resume_or_start:
+        raise SettingsError(
+            "force replaces a run, and resume_or_start goes on with it; leave one of them out",
+            setting="force",
+        )
+    with shown(progress) as progress:
+        return fit_store.fit_store(
+            paths, Path(out), asked, every=every, force=force, resume=resume_or_start,
+            callbacks=Callbacks.of(report, progress, stop), given=tables, workers=workers,
+            cluster=cluster,
+        )  # fmt: skip
+
+
+def check_of_store(out: Any, y: Any, groups: Any, tables: Mapping[str, Any]) -> None:
+    """Raise `SettingsError` if `out` is missing, or if something is given that a store has."""
     name_it = Remedy("name the run directory to create with {}", Option("out"))
     if y is not None:
         raise SettingsError(
@@ -157,22 +174,11 @@ def fit(
         )
     if out is None:
         raise SettingsError("out is missing", remedy=name_it, setting="out")
-    if force and resume_or_start:
-        raise SettingsError(
-            "force replaces a run, and resume_or_start goes on with it; leave one of them out",
-            setting="force",
-        )
     if "sample_weight" in tables:
         raise SettingsError(
             "sample_weight must be the name of a column: a store has the weights of its rows",
             setting="sample_weight",
         )
-    with shown(progress) as progress:
-        return fit_store.fit_store(
-            paths, Path(out), asked, every=every, force=force, resume=resume_or_start,
-            callbacks=Callbacks.of(report, progress, stop), given=tables, workers=workers,
-            cluster=cluster,
-        )  # fmt: skip
 
 
 def check_of_matrix(settings: Mapping[str, Any]) -> None:

@@ -53,7 +53,7 @@ def takes(settings: Mapping[str, Setting], *, after: str) -> Callable[[Function]
 
         call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
         call.__annotations__ = {**function.__annotations__, **types}
-        del call.__annotations__["settings"]
+        call.__annotations__.pop("settings", None)
         call.__doc__ = documented(function.__doc__, taken)
         return call  # type: ignore[return-value]
 
@@ -64,7 +64,7 @@ def documented(docstring: str | None, settings: Mapping[str, Setting]) -> str | 
     """Return a docstring with an entry for each setting in the place of the one of ``**settings``."""
     if not docstring:  # of an initializer, or with python -OO
         return docstring
-    before, after = re.split(r"^\*\*settings\n(?: {4}.*\n)+", inspect.cleandoc(docstring), flags=re.M)
+    before, after = re.split(r"^\*\*settings\n(?: {4}.*\n?)+", inspect.cleandoc(docstring), flags=re.M)
     fill = functools.partial(
         textwrap.fill, width=_WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False
     )

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.api import check_of_matrix, without_tables
+from streamsvm.api import check_of_matrix, check_of_store, without_tables
 from streamsvm.base.progress import Progress, Report, shown
 from streamsvm.base.text import as_paths
 from streamsvm.base.threads import count_workers
@@ -114,9 +114,6 @@ def tune(
     """
     y, settings["label"] = label_column(y, settings.get("label"))
     paths = as_paths(data)
-    if paths is not None and out is None:
-        name_it = Remedy("name the run directory to create with {}", Option("out"))
-        raise SettingsError("out is missing", remedy=name_it, setting="out")
     if paths is None and out is not None:
         raise SettingsError("out is for a store; a matrix is trained on in memory", setting="out")
     if paths is None and cluster is not None:
@@ -125,9 +122,11 @@ def tune(
         raise SettingsError(
             "valid is for a store; of a matrix a part of the rows is held out", setting="valid"
         )
+    tables = without_tables(settings)
     if paths is None:
         check_of_matrix(settings)
-    tables = without_tables(settings)
+    else:
+        check_of_store(out, y, groups, tables)
     settings = {name: value for name, value in settings.items() if value is not None}
     grid = parse_grid(C)
     if not isinstance(passes_each, numbers.Integral) or passes_each < 1:
