@@ -15,7 +15,7 @@ from typing import Any
 
 import numba.extending
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import lower_builtin, models, register_model, type_callable
 
 intrinsic: Any = numba.extending.intrinsic  # Any: its functions have other signatures in compiled code
@@ -182,8 +182,10 @@ def _address(context, builder, signature, args, pointee):
     array = context.make_array(array_type)(context, builder, args[0])
     start, at = array.data, args[1]
     if isinstance(kind, types.BaseTuple):
-        given = cgutils.unpack_tuple(builder, at), signature.args[1]
-        row, at = (context.cast(builder, *each, types.int64) for each in zip(*given, strict=True))
+        row, at = (
+            context.cast(builder, builder.extract_value(args[1], i), each, types.int64)
+            for i, each in enumerate(kind)
+        )
         offset = builder.mul(row, builder.extract_value(array.strides, 0))
         start = builder.gep(builder.bitcast(start, ir.IntType(8).as_pointer()), [offset])
         start = builder.bitcast(start, array.data.type)
