@@ -278,7 +278,7 @@ def convert(
     from streamsvm_converters.staging import os_errors_about, publish, staging_folder
     from streamsvm_converters.waiting_rows import NumberedRows, WaitingRows
 
-    from streamsvm.data.prefetch import Prefetcher
+    from streamsvm.base.prefetch import Prefetcher
     from streamsvm.model.schema import read_schema
     from streamsvm.store import StoreWriter, store_kind
 

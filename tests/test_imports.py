@@ -238,9 +238,7 @@ def test_the_library_knows_neither_commands_nor_converters() -> None:
 
 def test_converters_use_only_what_writes_a_store() -> None:
     names = ("base", "errors", "store", "model.schema", "kernels.jit", "kernels.random", "kernels.simd")
-    names += tuple(
-        f"data.{name}" for name in ("checks", "label_sets", "names", "prefetch", "rows", "statistics")
-    )
+    names += tuple(f"data.{name}" for name in ("checks", "label_sets", "names", "rows", "statistics"))
     allowed = {f"streamsvm.{name}" for name in names}
     for path in files_of("converters"):
         names = {name for name in imports_of(path) if within(name, {"streamsvm"})}

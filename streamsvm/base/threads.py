@@ -1,6 +1,6 @@
 """Threads: a pool that lasts as long as its work, and results in order of which some are begun ahead.
 
-`streamsvm.data.prefetch` runs an iterator ahead of its use; other modules start no threads of their own.
+`streamsvm.base.prefetch` has the third mechanism, an iterator that runs ahead of its use.
 """
 
 from __future__ import annotations

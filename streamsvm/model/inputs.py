@@ -9,10 +9,10 @@ import numpy as np
 
 from streamsvm.base import format
 from streamsvm.base.label_values import codes_among
+from streamsvm.base.prefetch import read_ahead
 from streamsvm.data.arrays import as_matrix, one_row, row_groups
 from streamsvm.data.label_sets import known_codes, with_label_sets
 from streamsvm.data.names import match_features, move_columns
-from streamsvm.data.prefetch import read_ahead
 from streamsvm.data.rows import Rows
 from streamsvm.data.value_kinds import SAMPLE_VALUES, trained_values, warn_of_difference
 from streamsvm.errors import ModelError

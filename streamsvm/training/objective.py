@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.data.prefetch import read_ahead
+from streamsvm.base.prefetch import read_ahead
 from streamsvm.errors import Message, Option, Remedy
 from streamsvm.kernels.tally import CORRECT, LOSS_SUM, N_TALLIES, UNWEIGHTED, VISITED
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from streamsvm.data.prefetch import read_ahead
+from streamsvm.base.prefetch import read_ahead
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, InputError, Interrupted, Remedy, RunError
 from streamsvm.kernels.tally import DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, UNWEIGHTED

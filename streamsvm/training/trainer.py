@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from streamsvm.base.prefetch import Prefetcher, Stopped
 from streamsvm.base.progress import Progress, Report, logged
 from streamsvm.data.memory_plan import private_memory
-from streamsvm.data.prefetch import Prefetcher, Stopped
 from streamsvm.errors import StreamsvmError
 from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.files import MemoryRun, RunFiles

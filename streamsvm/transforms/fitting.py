@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from streamsvm.base import format
+from streamsvm.base.prefetch import Prefetcher
 from streamsvm.base.threads import Threads
 from streamsvm.data.hold_out import HeldOutPart
-from streamsvm.data.prefetch import Prefetcher
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics, StatisticsBuilder, bytes_needed
 from streamsvm.data.value_kinds import VALUES_IN, ValuesIn, describe_values

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamsvm.data.prefetch import Prefetcher, Stopped, read_ahead
+from streamsvm.base.prefetch import Prefetcher, Stopped, read_ahead
 
 
 def test_all_items_come_in_order_from_another_thread_one_ahead() -> None:
