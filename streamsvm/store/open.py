@@ -21,7 +21,8 @@ from streamsvm.store.anndata import open_anndata
 from streamsvm.store.container import DAMAGED, Container, StoredArray, array_metadata
 from streamsvm.store.joined import join_stores
 from streamsvm.store.journal import warn_and_recover
-from streamsvm.store.reader import Store
+from streamsvm.store.reader import ContainerStore
+from streamsvm.store.store import Store
 from streamsvm.store.views import with_labels
 
 
@@ -271,7 +272,7 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
     if content_digest != record.fingerprint:
         raise StoreError(f"{path}: the recorded fingerprint is not that of the recorded arrays ({DAMAGED})")
     internal = ("arrays", "chunk_checksums", "checksum")
-    store = Store(
+    store = ContainerStore(
         container,
         arrays,
         n_rows=record.n,

@@ -17,7 +17,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics, StatisticsBuilder, bytes_needed
 from streamsvm.data.value_kinds import VALUES_IN, ValuesIn, describe_values
 from streamsvm.errors import PlanError
-from streamsvm.store.reader import Store
+from streamsvm.store.store import Store
 from streamsvm.transforms import Transform, apply
 from streamsvm.transforms.base import FittingData
 from streamsvm.transforms.counts import Counts
@@ -272,7 +272,7 @@ def nnz_per_piece(store: Store, memory: int) -> int:
 
 def _workers_and_piece(store: Store, memory: int, workers: int) -> tuple[int, int]:
     """Return how many threads can transform pieces within `memory`, and the non-zeros of a piece."""
-    if any("X/values" in member.arrays for member in store.members):
+    if store.dense:
         workers = 1  # reading a dense matrix takes most of the time: docs/measurements/parallel.md
     room = memory // (_PIECE_SHARE * _NNZ_BYTES)
     chunk = int(store.chunk_rows * store.nnz / max(store.n_rows, 1))
