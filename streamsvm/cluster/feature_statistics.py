@@ -14,7 +14,7 @@ from streamsvm.settings.fit import Settings
 from streamsvm.store import Store
 from streamsvm.training.training import DataRef
 from streamsvm.transforms import apply
-from streamsvm.transforms.fitting import Gather, Kind, StatisticsRequest, nnz_per_piece, store_pieces
+from streamsvm.transforms.fitting import Gather, Kind, StatisticsRequest, nnz_per_piece
 from streamsvm.transforms.store import transformed
 
 
@@ -100,7 +100,7 @@ def _span_statistics(job: _StatisticsJob, start: int, stop: int) -> list[Statist
     store = worker.open_once(job.token, job.open)
     found = [SpanStatistics(each.n_features, job.kind) for each in job.wanted]
     takes = nnz_per_piece(store, job.memory)
-    for first, rows in store_pieces(store, takes, start, stop):
+    for first, rows in store.pieces(takes, start, stop):
         for each, span in zip(job.wanted, found, strict=True):
             own = apply(each.transforms, rows, where=str(store.path), first=first)
             if each.held_out is not None:

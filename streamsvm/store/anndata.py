@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
-from collections.abc import Set
 from typing import Any
 
 import numpy as np
@@ -21,12 +19,14 @@ from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.indicator import Indicator, open_indicator
 from streamsvm.store.matrices import StoredMatrix, open_matrix
 from streamsvm.store.obs_columns import DataFrameColumn, LabelColumn, column_names, index_column, listed
-from streamsvm.store.ranges import Ranges, as_ranges, lengths, number_at
+from streamsvm.store.ranges import Ranges, lengths, number_at, span, spans
 from streamsvm.store.reader import ContainerStore
-from streamsvm.store.store import Columns, Progress, Sizes, Whole
+from streamsvm.store.store import Columns, Facts, Progress, Sizes, Whole
 
 # Arrays whose missing chunks are errors, or have a warning of their own.
 _REQUIRED_CHUNKS = {layout.DATA, layout.INDPTR, layout.CODES}
+# The columns that enter the fingerprint, in this order.
+_FINGERPRINTED = {"label_indptr": "<i8", "label_codes": "<i4", "labels": "<i4", "cost": "<f8"}
 PIECE_ROWS = 2**18  # elements of a per-row array processed at a time
 
 
@@ -132,28 +132,28 @@ class AnnDataStore(ContainerStore):
             arrays[layout.CODES] = self._labels.column.values
         if weights is not None:
             arrays[layout.WEIGHT] = weights
-        super().__init__(
-            container,
-            arrays,
-            n_rows=matrix.shape[0],
-            n_features=matrix.shape[1],
-            nnz=matrix.nnz,
-            classes=[] if labels is None else labels.classes,
-            dtype=matrix.dtype,
-            meta={"chunk_nnz": matrix.chunk_nnz, "label_dtype": getattr(labels, "label_dtype", TEXT)},
-        )
+        columns = {"labels", "numbers", "names"}
+        columns |= set() if weights is None else {"cost"}
+        columns |= set() if self._indicator is None else {"label_codes"}
+        n_rows, n_features = matrix.shape
         values = matrix.arrays.get("values")  # of a dense matrix
-        self.facts = dataclasses.replace(
-            self.facts,
-            native=False,
-            meta={"label": label},
-            dense=values is not None,
-            chunk_rows=self.chunk_rows if values is None else values.chunk,
+        facts = Facts(
+            path=container.path,
+            kind=container.kind,
+            n_rows=n_rows,
+            n_features=n_features,
+            nnz=matrix.nnz,
             n_labels=0 if self._indicator is None else self._indicator.most_labels,
-            columns=self.facts.columns.union(
-                ["labels", "names"], ["label_codes"] * (self._indicator is not None)
-            ),
+            classes=() if labels is None else tuple(labels.classes),
+            label_dtype=TEXT if labels is None else labels.label_dtype,
+            dtype=matrix.dtype,
+            chunk_nnz=matrix.chunk_nnz,
+            chunk_rows=matrix.chunk_nnz * n_rows / max(matrix.nnz, 1) if values is None else values.chunk,
+            stored=frozenset(columns),
+            dense=values is not None,
+            meta={"label": label},
         )
+        super().__init__(container, arrays, facts, {})
         sparing = [array for name, array in arrays.items() if name not in _REQUIRED_CHUNKS]
         if self._indicator is not None:
             sparing += self._indicator.arrays
@@ -181,46 +181,30 @@ class AnnDataStore(ContainerStore):
         texts |= {} if self.label_dtype == TEXT else {"label_dtype": [self.label_dtype]}
         sha.update(format.json_digest({"header": header, **texts}).encode())
         counts = np.zeros(self.n_classes, np.int64)
-        for start in range(0, self.n_rows, PIECE_ROWS):
-            stop = min(start + PIECE_ROWS, self.n_rows)
-            ranges = as_ranges([(start, stop)])
-            spans, indptr = self.matrix.pointers(ranges)
-            sha.update((spans[0, 0] + indptr).astype("<i8").tobytes())
-            codes, starts = self._own_labels(ranges)
-            if starts is not None:
-                sha.update(starts.astype("<i8").tobytes())
+        for ranges in spans(self.n_rows, PIECE_ROWS):
+            where, indptr = self.matrix.pointers(ranges)
+            sha.update((where[0, 0] + indptr).astype("<i8").tobytes())
+            kind = "label_codes" if self.multilabel else "labels"
+            columns = self.columns(ranges, {kind, "cost"})
+            codes = columns[kind]
             counts += np.bincount(codes[codes >= 0], minlength=self.n_classes)
-            sha.update(codes.astype("<i4").tobytes())
-            if self.weighted:
-                sha.update(self.weights(start, stop).astype("<f8").tobytes())
+            for name, dtype in _FINGERPRINTED.items():
+                if name in columns:
+                    sha.update(columns[name].astype(dtype).tobytes())
         for sample in self.matrix.samples():
             sha.update(sample)
         return sha.hexdigest(), counts
 
-    def columns(self, ranges: Ranges, wanted: Set[str]) -> Columns:
-        found = super().columns(ranges, wanted - {"labels", "label_codes"})
-        if wanted & {"labels", "label_codes"}:
-            codes, starts = self._own_labels(ranges)
-            if starts is None:
-                found["labels"] = codes
-                return found
-            if "labels" in wanted:
-                found["labels"] = first_labels(codes, starts)
-            if "label_codes" in wanted:
-                found |= {"label_codes": codes, "label_indptr": starts}
-        return found
-
-    def _own_labels(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return label codes, and where those of each row begin if rows may have several."""
-        if self._indicator is not None:
-            return self._indicator.read(ranges)
-        if self._labels is None:
-            return np.full(int(lengths(ranges).sum()), format.UNSEEN_LABEL, format.LABEL_DTYPE), None
-        return self._labels.codes(ranges), None
-
     def _read_column(self, name: str, ranges: Ranges) -> Columns:
         if name == "names":
             return {name: self._names.texts(ranges)}
+        if self._indicator is not None and name in ("labels", "label_codes"):
+            codes, starts = self._indicator.read(ranges)
+            return {"labels": first_labels(codes, starts), "label_codes": codes, "label_indptr": starts}
+        if name == "labels" and self._labels is not None:
+            return {name: self._labels.codes(ranges)}
+        if name == "labels":
+            return {name: np.full(int(lengths(ranges).sum()), format.UNSEEN_LABEL, format.LABEL_DTYPE)}
         if name != "cost":
             return super()._read_column(name, ranges)
         weights = self._read(layout.WEIGHT, ranges).astype(np.float64)
@@ -240,25 +224,18 @@ class AnnDataStore(ContainerStore):
         Names that occur again are numbered, with a warning.
         """
         index = index_column(self._container, self._var, self.n_features)
-        return feature_names(index.texts(as_ranges([(0, self.n_features)])).tolist(), str(self.path))
+        return feature_names(index.texts(span(0, self.n_features)).tolist(), str(self.path))
 
     def verify(self, progress: Progress | None = None) -> None:
         """Read and check all rows; without checksums, a wrong value that is plausible is not noticed."""
-        start, done = 0, 0
-        while start < self.n_rows:
-            offsets = self.indptr(start, min(start + PIECE_ROWS, self.n_rows))
-            n = max(1, int(np.searchsorted(offsets, 2**22, "right")) - 1)
-            self.rows(start, start + n)
-            done += int(offsets[n])
-            start += n
+        for start, rows in self.pieces(2**22, 0, self.n_rows):
             if progress is not None:
-                progress(done, self.nnz)
-
+                progress(start + rows.n_rows, self.n_rows)
         for column in column_names(self._container, "obs"):
             if self._container.attr(f"obs/{column}", "encoding-type") == "categorical":
                 found = DataFrameColumn(self._container, "obs", column, self.n_rows)
-                for start in range(0, self.n_rows, PIECE_ROWS):
-                    found.read(as_ranges([(start, min(start + PIECE_ROWS, self.n_rows))]))
+                for ranges in spans(self.n_rows, PIECE_ROWS):
+                    found.read(ranges)
                 found.check_chunks()
 
     def check_label_chunks(self) -> None:
@@ -295,7 +272,7 @@ class AnnDataStore(ContainerStore):
         return Sizes(np.diff(indptr), np.diff(labels))
 
     def read(self, ranges: Ranges) -> Rows:
-        rows = Rows(**self._read_matrix(ranges), **self.columns(ranges, self.facts.columns - {"names"}))
+        rows = Rows(**self._read_matrix(ranges), **self.columns(ranges, self.facts.stored - {"names"}))
         self._warn_of_chunks()
         return rows
 
@@ -340,7 +317,7 @@ class AnnDataStore(ContainerStore):
     def _check_chunks_of(self, row: int) -> None:
         """Raise StoreError if a row was read from chunks of a sparse matrix that are not there."""
         if self.matrix.encoding == "csr":
-            begin, end = self.matrix.pointers(as_ranges([(row, row + 1)]))[0][0].tolist()
+            begin, end = self.matrix.pointers(span(row, row + 1))[0][0].tolist()
             for name, start, stop in (layout.INDPTR, row, row + 2), (layout.INDICES, begin, end):
                 for missing, _ in self.arrays[name].absent_in(start, stop):
                     raise self.arrays[name].missing(missing)

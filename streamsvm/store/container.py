@@ -18,7 +18,7 @@ from streamsvm.base.page_cache import memory_limit
 from streamsvm.errors import Remedy, StoreError, StreamsvmWarning, warn
 from streamsvm.store.chunk_presence import ChangedChunk, ChunkPresence, MissingChunk
 from streamsvm.store.layout import ArraySpec
-from streamsvm.store.ranges import Ranges, as_ranges, copy_ranges, lengths
+from streamsvm.store.ranges import Ranges, copy_ranges, lengths, span
 
 DAMAGED = "damaged: convert again"
 UNREAD = "damaged, or the server does not send it: copy it to a local disk, or convert again"
@@ -100,7 +100,7 @@ class StoredArray(ABC):
             If the container cannot deliver them (the message names array and chunk), or if it is no longer
             the one that was opened.
         """
-        return self.read_ranges(as_ranges([(start, stop)]))
+        return self.read_ranges(span(start, stop))
 
     def read_ranges(self, ranges: Ranges) -> np.ndarray:
         """Return the elements of ranges, one after the other, in a new array; errors are those of `read`."""
@@ -139,7 +139,7 @@ class StoredArray(ABC):
         return values
 
     def _read_part(self, start: int, stop: int, first: int, end: int) -> np.ndarray:
-        return self._read(start, stop)[:, first:end]
+        return self._read_ranges(span(start, stop))[:, first:end]
 
     def _read_ranges(self, ranges: Ranges) -> np.ndarray:
         if len(ranges) == 1:
@@ -167,7 +167,7 @@ class StoredArray(ABC):
         """
         for chunk in range(start // self.chunk, -(-stop // self.chunk)):
             try:
-                self._read(chunk * self.chunk, min((chunk + 1) * self.chunk, self.length))
+                self._read_ranges(span(chunk * self.chunk, min((chunk + 1) * self.chunk, self.length)))
             except Exception as cause:
                 raise self._read_error(chunk, cause) from cause
         if error is None:
@@ -226,7 +226,8 @@ class StoredArray(ABC):
             )
 
     @abstractmethod
-    def _read(self, start: int, stop: int) -> np.ndarray: ...
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        """Return the elements ``start:stop`` of an array whose `_read_ranges` is the one of this class."""
 
     @abstractmethod
     def stored_bytes(self) -> int:

@@ -15,7 +15,7 @@ from streamsvm.base.label_values import INTEGER, TEXT
 from streamsvm.data.names import examples, match_features
 from streamsvm.data.rows import Rows, joined_rows
 from streamsvm.errors import Option, Remedy, SettingsError, StoreError, StreamsvmWarning, warn
-from streamsvm.store.ranges import Ranges, as_ranges, split_ranges
+from streamsvm.store.ranges import Ranges, span, split_ranges
 from streamsvm.store.store import Columns, Sizes, Store, Whole
 from streamsvm.store.views import matched, recoded
 
@@ -48,7 +48,7 @@ class JoinedStore(Store):
             dtype=np.result_type(*(facts.dtype for facts in every)),
             chunk_nnz=max(facts.chunk_nnz for facts in every),
             chunk_rows=max(facts.chunk_rows for facts in every),
-            columns=frozenset.intersection(*(facts.columns for facts in every)),
+            stored=frozenset.intersection(*(facts.stored for facts in every)),
         )
 
     @property
@@ -67,7 +67,7 @@ class JoinedStore(Store):
         """Yield the number of the first row of a store, and what is read of it, for successive ranges."""
         parts, divided = split_ranges(ranges, self._starts)
         if not len(parts):
-            parts, divided = np.zeros(1, np.int64), as_ranges([(0, 0)])
+            parts, divided = np.zeros(1, np.int64), span(0, 0)
         for part, places in groupby(range(len(parts)), lambda at: int(parts[at])):
             own = divided[list(places)] - self._starts[part]
             yield int(self._starts[part]), read(self.stores[part], own)
@@ -77,7 +77,7 @@ class JoinedStore(Store):
         return Sizes(*(np.concatenate(each) for each in zip(*found, strict=True)))
 
     def columns(self, ranges: Ranges, wanted: Set[str]) -> Columns:
-        wanted = wanted & self.facts.columns
+        wanted = wanted & self.facts.stored
         found = []
         for start, columns in self._each(ranges, lambda store, own: store.columns(own, wanted)):
             if "numbers" in columns:
@@ -119,13 +119,9 @@ def join_stores(stores: list[Store], join: str = "inner") -> Store:
         [store.path for store in stores], names, [store.n_features for store in stores], join
     )
     if joined is not None:
-        matches = [
-            match_features(own, joined, str(store.path), model="the joined data")
-            for store, own in zip(stores, names, strict=True)
-        ]
         stores = [
-            store if match.columns is None else matched(store, match, joined)
-            for store, match in zip(stores, matches, strict=True)
+            matched(store, match_features(own, joined, str(store.path), model="the joined data"), joined)
+            for store, own in zip(stores, names, strict=True)
         ]
     label_dtype = _label_dtype(stores)
     classes = list(first.classes)

@@ -11,7 +11,7 @@ import numpy as np
 from streamsvm.base import format
 from streamsvm.errors import Call, Remedy, StoreError
 from streamsvm.store.container import Container, StoredArray
-from streamsvm.store.ranges import Ranges, as_ranges, lengths, number_at, numbers_in
+from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in, span
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -198,13 +198,13 @@ class CscMatrix(StoredMatrix):
 
     def pieces(self, most: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield rows, columns and values of at most `most` stored values at a time, column after column."""
-        pointers = read_pointers(self.arrays["indptr"], as_ranges([(0, self.shape[1])]), self.nnz)[1]
+        pointers = read_pointers(self.arrays["indptr"], span(0, self.shape[1]), self.nnz)[1]
         for start, rows in enumerate(self.row_pieces(most)):
             low = start * most
             places = np.arange(low, low + len(rows))
             columns = np.searchsorted(pointers, places, "right") - 1
-            span = as_ranges([(low, low + len(rows))])
-            values = self._convert(self.arrays["data"].read_ranges(span), span)
+            ranges = span(low, low + len(rows))
+            values = self._convert(self.arrays["data"].read_ranges(ranges), ranges)
             yield rows, columns.astype(self.index_dtype, copy=False), values
 
     def row_pieces(self, most: int) -> Iterator[np.ndarray]:

@@ -11,7 +11,7 @@ from streamsvm.base import format
 from streamsvm.base.label_values import TEXT, dtype_of_names
 from streamsvm.errors import StoreError
 from streamsvm.store.container import Container, StoredArray
-from streamsvm.store.ranges import Ranges, as_ranges, number_at
+from streamsvm.store.ranges import Ranges, number_at, ranges_of, span, spans
 
 _PIECE_ROWS = 2**18  # elements read at a time
 _MAX_CLASSES = 2**24  # distinct values of a column
@@ -126,9 +126,9 @@ class DataFrameColumn:
         """
         rows, taken, length = 0, "", self.values.length
         for start, stop in self.values.absent_in(0, length):
-            values, missing = self.read(as_ranges([(start, stop)]))
+            values, missing = self.read(span(start, stop))
             beside = [row for row in (start - 1, stop) if 0 <= row < length]
-            others, unknown = self.read(as_ranges([(row, row + 1) for row in beside]))
+            others, unknown = self.read(ranges_of(np.array(beside, np.int64)))
             different = (others != values[0]) & ~unknown
             taken = _text(values[0]) if self.categories is None else self.categories[values[0]]
             if different.any() and not missing.all():
@@ -179,8 +179,8 @@ class LabelColumn:
 
     def _distinct(self, n_rows: int) -> np.ndarray:
         found: np.ndarray | None = None
-        for start in range(0, n_rows, _PIECE_ROWS):
-            values, missing = self.column.read(as_ranges([(start, min(start + _PIECE_ROWS, n_rows))]))
+        for ranges in spans(n_rows, _PIECE_ROWS):
+            values, missing = self.column.read(ranges)
             more = np.unique(values[~missing])
             found = more if found is None else np.union1d(found, more)
             if len(found) > _MAX_CLASSES:

@@ -5,7 +5,7 @@ There may be hundreds of thousands of them, so they are arrays.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -14,9 +14,14 @@ _SHORT = 32  # mean length of ranges below which elements are copied by their nu
 Ranges = np.ndarray  # int64, shape (m, 2): begins and ends
 
 
-def as_ranges(ranges: Sequence[tuple[int, int]] | Ranges) -> Ranges:
-    """Return ranges, such as pairs of a begin and an end, as an array of int64, shape (m, 2)."""
-    return np.asarray(ranges, np.int64).reshape(-1, 2)
+def span(start: int, stop: int) -> Ranges:
+    """Return one range."""
+    return np.array([[start, stop]], np.int64)
+
+
+def spans(n: int, size: int) -> Iterator[Ranges]:
+    """Yield the ranges of `size` numbers, the last one of fewer, that make up those from 0 to `n`."""
+    return (span(start, min(start + size, n)) for start in range(0, n, size))
 
 
 def lengths(ranges: Ranges) -> np.ndarray:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence, Set
-from typing import Any, NamedTuple
+from collections.abc import Set
+from typing import Any
 
 import numpy as np
 
 from streamsvm.base import format
-from streamsvm.base.label_values import TEXT
 from streamsvm.base.text import check_classes
 from streamsvm.data.checks import find_label_violation, find_violation, first_labels
 from streamsvm.data.names import feature_names
@@ -20,80 +19,48 @@ from streamsvm.store import layout
 from streamsvm.store.container import DAMAGED, Container, StoredArray
 from streamsvm.store.matrices import check_ends, read_pointers
 from streamsvm.store.ranges import Ranges, number_at, numbers_in
-from streamsvm.store.store import COLUMNS, Columns, Facts, Progress, Sizes, Store, Whole
+from streamsvm.store.store import COLUMNS, Columns, Facts, Progress, Sizes, Store, Whole, only
 
 
-class _Column(NamedTuple):
-    """Where a column is stored, which of its values are valid, and what to say of one that is not."""
-
-    array: str
-    valid: Callable[[np.ndarray, int], np.ndarray]  # of the values and the number of classes
-    reason: str
+def _is_amount(values: np.ndarray, n_classes: int) -> np.ndarray:
+    return np.isfinite(values) & (values >= 0)
 
 
-_STORED = {
-    "labels": _Column(
-        layout.CODES,
-        lambda codes, k: (codes >= format.UNSEEN_LABEL) & (codes < k),
-        "label code {value} is out of range",
-    ),
-    "norm2": _Column(
-        layout.NORM2, lambda norms, k: np.isfinite(norms) & (norms >= 0), "a norm is not finite or negative"
-    ),
-    "cost": _Column(
-        layout.WEIGHT,
-        lambda weights, k: np.isfinite(weights) & (weights >= 0),
-        "the weight of row {row} is not finite or negative",
-    ),
-    "qid": _Column(layout.QID, lambda groups, k: groups >= 0, "the group of row {row} is negative"),
-    "names": _Column(layout.NAMES, lambda names, k: names >= 0, "a row number is negative"),
+def _is_code(values: np.ndarray, n_classes: int) -> np.ndarray:
+    return (values >= format.UNSEEN_LABEL) & (values < n_classes)
+
+
+# Where a column is stored, which of its values are valid, and what to say of one that is not.
+STORED = {
+    "labels": (layout.CODES, _is_code, "label code {value} is out of range"),
+    "norm2": (layout.NORM2, _is_amount, "a norm is not finite or negative"),
+    "cost": (layout.WEIGHT, _is_amount, "the weight of row {row} is not finite or negative"),
+    "qid": (layout.QID, _is_amount, "the group of row {row} is negative"),
+    "names": (layout.NAMES, _is_amount, "a row number is negative"),
 }
 
 
 class ContainerStore(Store):
-    """Store in one container, as streamsvm writes it."""
+    """Store in one container, as streamsvm writes it.
+
+    Parameters
+    ----------
+    container : Container
+    arrays : dict of str to StoredArray
+    facts : Facts
+    digests : dict of str to str
+        SHA-256 of each array on record.
+    """
 
     def __init__(
-        self,
-        container: Container,
-        arrays: dict[str, StoredArray],
-        *,
-        n_rows: int,
-        n_features: int,
-        nnz: int,
-        classes: Sequence[str],
-        dtype: np.dtype,
-        meta: dict[str, Any],
-        digests: dict[str, str] | None = None,
+        self, container: Container, arrays: dict[str, StoredArray], facts: Facts, digests: dict[str, str]
     ) -> None:
-        check_classes(classes, container.path, StoreError)
-        several = layout.LABELS_CODES in arrays
-        chunk_nnz = int(meta["chunk_nnz"])
-        self.facts = Facts(
-            path=container.path,
-            kind=container.kind,
-            native=True,
-            n_rows=n_rows,
-            n_features=n_features,
-            nnz=nnz,
-            n_labels=arrays[layout.LABELS_CODES].length if several else 0,
-            classes=tuple(classes),
-            label_dtype=meta.get("label_dtype", TEXT),
-            dtype=dtype,
-            index_base=meta.get("index_base"),
-            shuffled=meta.get("shuffle_seed") is not None,
-            chunk_nnz=chunk_nnz,
-            chunk_rows=chunk_nnz * n_rows / max(nnz, 1),
-            columns=frozenset(
-                ["numbers", *(name for name, column in _STORED.items() if column.array in arrays)]
-                + ["label_codes"] * several
-            ),
-            meta=meta,
-        )
+        check_classes(facts.classes, container.path, StoreError)
+        self.facts = facts
         self._arrays = arrays
         self._bytes_read = 0
         self._container = container
-        self._digests = digests or {}
+        self._digests = digests
 
     @property
     def members(self) -> list[Store]:
@@ -115,25 +82,26 @@ class ContainerStore(Store):
         return Sizes(np.diff(indptr), np.diff(labels))
 
     def columns(self, ranges: Ranges, wanted: Set[str]) -> Columns:
+        wanted = wanted & self.facts.stored
         found: Columns = {}
         for name in COLUMNS:  # in this order whatever the order of the set
-            if name in wanted and name in self.facts.columns:
+            if name in wanted and name not in found:
                 found |= self._read_column(name, ranges)
-        return found
+        return only(found, wanted)
 
     def _read_column(self, name: str, ranges: Ranges) -> Columns:
-        """Read and check a column; of the labels of rows that may have several, codes and row pointers."""
+        """Read and check a column, with others that are read with it: `label_indptr` with `label_codes`."""
         if name == "numbers":
             return {name: numbers_in(ranges)}
         if name == "label_codes":
             return self._label_sets(ranges)
-        column = _STORED[name]
-        values = self._read(column.array, ranges)
-        good = column.valid(values, self.n_classes)
+        array, is_valid, reason = STORED[name]
+        values = self._read(array, ranges)
+        good = is_valid(values, self.n_classes)
         if not good.all():
             at = int(np.argmin(good))
             row = number_at(ranges, at)
-            raise self.arrays[column.array].damage(row, column.reason.format(value=values[at], row=row))
+            raise self.arrays[array].damage(row, reason.format(value=values[at], row=row))
         return {name: values.astype(format.LABEL_DTYPE, copy=False) if name == "labels" else values}
 
     def _label_sets(self, ranges: Ranges) -> Columns:
@@ -147,7 +115,7 @@ class ContainerStore(Store):
 
     def read(self, ranges: Ranges) -> Rows:
         matrix = self._read_matrix(ranges)
-        rows = Rows(**matrix, **self.columns(ranges, self.facts.columns - {"names"}))
+        rows = Rows(**matrix, **self.columns(ranges, self.facts.stored - {"names"}))
         if self.multilabel:
             first = first_labels(rows.label_codes, rows.label_indptr)
             if not np.array_equal(rows.labels, first):
@@ -233,6 +201,7 @@ class ContainerStore(Store):
             raise StoreError(f"{self.path}: the content does not match the recorded fingerprint ({DAMAGED})")
 
     def check_row_pointer_ends(self) -> None:
+        """Raise StoreError unless row pointers begin with 0 and end with the number of what they point to."""
         for name, end in [(layout.INDPTR, self.nnz), (layout.LABELS_INDPTR, self.n_labels)]:
             if name in self.arrays:
                 check_ends(self.arrays[name], self.n_rows, end)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
@@ -13,10 +13,12 @@ from streamsvm.base import format
 from streamsvm.base.repr import Readable
 from streamsvm.data.rows import OF_EACH_ROW, Rows
 from streamsvm.data.statistics import Statistics
-from streamsvm.store.ranges import Ranges, as_ranges
+from streamsvm.store.ranges import Ranges, span
 
 if TYPE_CHECKING:
     from streamsvm.store.container import StoredArray
+
+_POINTERS_AT_A_TIME = 2**16
 
 Progress = Callable[[int, int], None]
 Columns = dict[str, np.ndarray]
@@ -24,6 +26,12 @@ Whole = Literal["fingerprint", "class_counts", "feature_names", "statistics"]
 
 # What each row has beside its values, by the names in `Rows`; `label_codes` stands for `label_indptr`, too.
 COLUMNS = (*OF_EACH_ROW, "label_codes", "names")
+
+
+def only(columns: Columns, wanted: Set[str]) -> Columns:
+    """Return the wanted columns of some; `label_indptr` comes with `label_codes`."""
+    wanted = wanted | {"label_indptr"} if "label_codes" in wanted else wanted
+    return {name: column for name, column in columns.items() if name in wanted}
 
 
 class Units(NamedTuple):
@@ -62,7 +70,7 @@ class Facts:
 
     Attributes
     ----------
-    columns : frozenset of str
+    stored : frozenset of str
         The `COLUMNS` that can be read without values.
     dense : bool
         Whether a matrix that holds rows is dense.
@@ -72,19 +80,19 @@ class Facts:
 
     path: Path
     kind: str
-    native: bool
     n_rows: int
     n_features: int
     nnz: int
-    n_labels: int
     classes: tuple[str, ...]
     label_dtype: str
     dtype: np.dtype
-    index_base: int | None
-    shuffled: bool
     chunk_nnz: int
     chunk_rows: float
-    columns: frozenset[str]
+    stored: frozenset[str]
+    n_labels: int = 0
+    native: bool = False
+    shuffled: bool = False
+    index_base: int | None = None
     dense: bool = False
     unlabelled: int = 0
     units: Units | None = dataclasses.field(default=None, compare=False)
@@ -103,18 +111,26 @@ class Facts:
 
     @property
     def weighted(self) -> bool:
-        return "cost" in self.columns
+        return "cost" in self.stored
 
     @property
     def multilabel(self) -> bool:
-        return "label_codes" in self.columns
+        return "label_codes" in self.stored
 
     @property
     def grouped(self) -> bool:
-        return "qid" in self.columns
+        return "qid" in self.stored
 
 
-class Store(Readable):
+_FACTS = {name for name in [*Facts.__annotations__, *vars(Facts)] if not name.startswith("_")}
+
+if TYPE_CHECKING:
+    HasFacts = Facts  # a store has the attributes of its facts
+else:
+    HasFacts = object
+
+
+class Store(Readable, HasFacts):
     """CSR matrix with labels on disk, read in ranges of rows.
 
     `open_store` returns it; it is a context manager. Reading needs memory for the requested rows and one
@@ -168,42 +184,12 @@ class Store(Readable):
 
     facts: Facts
 
-    if TYPE_CHECKING:
-        path: Path
-        kind: str
-        native: bool
-        n_rows: int
-        n_features: int
-        n_classes: int
-        nnz: int
-        n_labels: int
-        classes: tuple[str, ...]
-        label_dtype: str
-        dtype: np.dtype
-        index_dtype: np.dtype
-        index_base: int | None
-        shuffled: bool
-        weighted: bool
-        multilabel: bool
-        grouped: bool
-        chunk_nnz: int
-        chunk_rows: float
-        dense: bool
-        unlabelled: int
-        units: Units | None
-        slice_rows: int
-        held_bytes: int
-        extra_nnz_bytes: int
-        meta: Mapping[str, Any]
-    else:
+    if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            if name == "facts":
-                raise AttributeError(name)
-            try:
-                return getattr(self.facts, name)
-            except AttributeError:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}") from None
+            if name not in _FACTS:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            return getattr(self.facts, name)
 
     # -- what each kind of store defines -----------------------------------------------------------
 
@@ -222,7 +208,7 @@ class Store(Readable):
         ----------
         ranges : Ranges
         wanted : set of str
-            Of `COLUMNS`; what is not in ``facts.columns`` is left out.
+            Of `COLUMNS`; what is not in ``facts.stored`` is left out.
 
         Raises
         ------
@@ -324,9 +310,21 @@ class Store(Readable):
 
     def norms(self, start: int, stop: int) -> np.ndarray:
         """Return the squared norms of the rows ``start:stop``, float64; reads the rows if none are stored."""
-        if "norm2" in self.facts.columns:
+        if "norm2" in self.facts.stored:
             return self._column("norm2", start, stop)
         return self.rows(start, stop).norm2
+
+    def pieces(self, most: int, start: int, stop: int) -> Iterator[tuple[int, Rows]]:
+        """Yield the rows ``start:stop`` in pieces of about `most` non-zeros, each with its first row."""
+        while start < stop:
+            end = min(start + _POINTERS_AT_A_TIME, stop)
+            offsets = self.indptr(start, end)
+            while start < end:
+                at = len(offsets) - 1 - (end - start)
+                n = int(np.searchsorted(offsets, offsets[at] + most, "right")) - 1 - at
+                next_ = start + max(n, 1)
+                yield start, self.rows(start, next_)
+                start = next_
 
     # -- all rows ----------------------------------------------------------------------------------
 
@@ -372,11 +370,6 @@ class Store(Readable):
         for member in self.members:
             member.verify(progress)
 
-    def check_row_pointer_ends(self) -> None:
-        """Raise StoreError unless row pointers begin with 0 and end with the number of what they point to."""
-        for member in self.members:
-            member.check_row_pointer_ends()
-
     def close(self) -> None:
         """Close the container; arrays that were returned stay valid."""
         for member in self.members:
@@ -389,16 +382,10 @@ class Store(Readable):
         self.close()
 
     def _facts(self) -> dict[str, Any]:
-        names = ("path", "n_rows", "n_features", "nnz", "n_classes", "dtype")
-        shown = {name: getattr(self.facts, name) for name in names}
-        return {
-            **shown,
-            "path": str(self.path),
-            "dtype": str(self.dtype),
-            **{name: True for name in ("weighted", "multilabel", "grouped") if getattr(self.facts, name)},
-            "shuffled": self.shuffled,
-            "classes": self.classes,
-        }
+        sizes = {name: getattr(self, name) for name in ("n_rows", "n_features", "nnz", "n_classes")}
+        kinds = {name: True for name in ("weighted", "multilabel", "grouped") if getattr(self, name)}
+        shown = {"path": str(self.path), **sizes, "dtype": str(self.dtype), **kinds}
+        return {**shown, "shuffled": self.shuffled, "classes": self.classes}
 
     def _column(self, name: str, start: int, stop: int) -> np.ndarray:
         return self.columns(self._range(start, stop), {name})[name]
@@ -406,4 +393,4 @@ class Store(Readable):
     def _range(self, start: int, stop: int) -> Ranges:
         if not 0 <= start <= stop <= self.n_rows:
             raise IndexError(f"rows {start}:{stop} of {self.n_rows}")
-        return as_ranges([(start, stop)])
+        return span(start, stop)

@@ -15,7 +15,7 @@ from streamsvm.data.label_sets import distinct_sets
 from streamsvm.data.names import FeatureMatch, move_columns
 from streamsvm.data.rows import Rows
 from streamsvm.store.ranges import Ranges, numbers_in, ranges_of
-from streamsvm.store.store import Columns, Facts, Sizes, Store, Whole
+from streamsvm.store.store import Columns, Facts, Sizes, Store, Whole, only
 
 _PIECE_ROWS = 2**16  # rows whose labels are read at a time
 
@@ -24,7 +24,7 @@ _PIECE_ROWS = 2**16  # rows whose labels are read at a time
 class View:
     """What a view does to the store within it; by default nothing. Views are picklable, and compose.
 
-    The contract of a view, which `tests/store/test_views.py` checks over all of them:
+    The contract of a view, which `tests/store/test_view_contract.py` checks over all of them:
 
     - `read` of some ranges, `columns`, `sizes` and what `whole` says of all rows tell of the same rows: each
       column equals that of the rows, classes are counted as the labels say, names of features are as many as
@@ -87,18 +87,14 @@ class ViewedStore(Store):
         return self.view.sizes(self.inner.sizes(self.view.ranges(ranges)))
 
     def columns(self, ranges: Ranges, wanted: Set[str]) -> Columns:
-        wanted = wanted & self.facts.columns
+        wanted = wanted & self.facts.stored
         columns = self.inner.columns(self.view.ranges(ranges), self.view.needs(wanted))
-        if "label_codes" in wanted:
-            wanted = wanted | {"label_indptr"}
-        return {name: each for name, each in self.view.columns(columns, ranges).items() if name in wanted}
+        return only(self.view.columns(columns, ranges), wanted)
 
     def read(self, ranges: Ranges) -> Rows:
         rows = self.inner.read(self.view.ranges(ranges))
-        columns = {name: each for name, each in rows._asdict().items() if name in self.inner.facts.columns}
-        if "label_codes" in columns:
-            columns["label_indptr"] = rows.label_indptr
-        return self.view.rows(rows._replace(**self.view.columns(columns, ranges)))
+        columns = self.view.columns(only(rows._asdict(), self.inner.facts.stored), ranges)
+        return self.view.rows(rows._replace(**columns))
 
     def whole(self, what: Whole) -> Any:
         return self.view.whole(what, self.inner)
@@ -124,7 +120,7 @@ class Matched(View):
             inner,
             n_features=len(self.names),
             held_bytes=inner.held_bytes + self.columns_of.nbytes,
-            columns=inner.columns - {"norm2"},
+            stored=inner.stored - {"norm2"},
         )
 
     def rows(self, rows: Rows) -> Rows:
@@ -138,9 +134,8 @@ class Matched(View):
 
 
 def matched(store: Store, match: FeatureMatch, names: list[str]) -> Store:
-    """Return a view of a store with the features `names` of a model; `match` has the columns."""
-    assert match.columns is not None
-    return ViewedStore(store, Matched(names, match.columns))
+    """Return a view of a store with the features `names` of a model; the store itself if it has these."""
+    return store if match.columns is None else ViewedStore(store, Matched(names, match.columns))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -29,7 +29,6 @@ _SAMPLE_SLICES, _SLICE_ROWS = 16, 1024  # sample of a store, by which the kind o
 _MIN_PIECE_NNZ, _MAX_PIECE_NNZ = 2**12, 2**20  # non-zeros that are read at a time
 _MIN_PIECE_CHUNKS = 2  # in a piece, if several threads read: the chunks at its ends are decoded twice
 _PIECE_SHARE, _NNZ_BYTES = 8, 64  # of the budget, and bytes of a non-zero while it is read and transformed
-_POINTERS_AT_A_TIME = 2**16
 
 
 class StatisticsRequest(NamedTuple):
@@ -247,22 +246,9 @@ def raw_store(
 
     return RawData(
         store.n_rows, store.n_features, store.feature_names(), store.index_base, str(store.path),
-        lambda: store_pieces(store, takes, 0, store.n_rows), sample(), store.statistics, store.multilabel,
+        lambda: store.pieces(takes, 0, store.n_rows), sample(), store.statistics, store.multilabel,
         workers, lambda done: progress(done, store.n_rows), gather,
     )  # fmt: skip
-
-
-def store_pieces(store: Store, takes: int, begin: int, end: int) -> Iterator[tuple[int, Rows]]:
-    """Yield the rows ``begin:end`` in pieces of about `takes` non-zeros, each with its first row."""
-    while begin < end:
-        stop = min(begin + _POINTERS_AT_A_TIME, end)
-        offsets = store.indptr(begin, stop)
-        while begin < stop:
-            at = len(offsets) - 1 - (stop - begin)
-            n = int(np.searchsorted(offsets, offsets[at] + takes, "right")) - 1 - at
-            next_ = begin + max(n, 1)
-            yield begin, store.rows(begin, next_)
-            begin = next_
 
 
 def nnz_per_piece(store: Store, memory: int) -> int:

@@ -28,25 +28,20 @@ class Transformed(View):
         Fitted.
     shift : int
         Added to the numbers of features before the transforms.
-    inner : Facts
-        Those of the store within.
+    n_features : int
+        After the transforms.
+    where : str
+        The path of the store, for errors.
     """
 
     transforms: tuple[Transform, ...]
     shift: int
-    inner: Facts
-
-    @property
-    def n_features(self) -> int:
-        return features_after(self.transforms, self.inner.n_features + self.shift) or 0
+    n_features: int
+    where: str
 
     @property
     def _adds(self) -> int:
         return sum(transform.adds for transform in self.transforms)
-
-    @property
-    def _changes(self) -> bool:
-        return bool(self.transforms or self.shift)
 
     def facts(self, inner: Facts) -> Facts:
         # A transform makes a copy while what it is given is in memory, as reading does: that is counted. The
@@ -54,12 +49,12 @@ class Transformed(View):
         wide = 8 if any(transform.takes_any_feature for transform in self.transforms) else 0
         return dataclasses.replace(
             inner,
-            native=inner.native and not self._changes,
+            native=inner.native and not self.transforms and not self.shift,
             n_features=self.n_features,
             nnz=inner.nnz + self._adds * inner.n_rows,
             held_bytes=inner.held_bytes + sum(transform.held_bytes for transform in self.transforms),
             extra_nnz_bytes=max(inner.extra_nnz_bytes, wide + inner.dtype.itemsize),
-            columns=inner.columns - {"norm2"} if self.transforms else inner.columns,
+            stored=inner.stored - {"norm2"} if self.transforms else inner.stored,
         )
 
     def sizes(self, sizes: Sizes) -> Sizes:
@@ -68,19 +63,18 @@ class Transformed(View):
     def rows(self, rows: Rows) -> Rows:
         if self.shift:
             rows = rows._replace(indices=rows.indices + self.shift)
-        rows = apply(self.transforms, rows, where=str(self.inner.path))
+        rows = apply(self.transforms, rows, where=self.where)
         return rows._replace(indices=rows.indices.astype(format.index_dtype(self.n_features), copy=False))
 
     def whole(self, what: Whole, inner: Store) -> Any:
         if what == "feature_names":
             names = names_after(self.transforms, inner.feature_names())
             return None if names is None else list(names)
-        if what == "fingerprint":
-            return self._fingerprint(inner.fingerprint)
-        return inner.whole(what) if what == "class_counts" or not self._changes else None
-
-    def _fingerprint(self, inner: str) -> str:
-        sha = hashlib.sha256(f"{inner} {self.shift} {records_of(self.transforms)}".encode())
+        if what != "fingerprint":
+            return (
+                inner.whole(what) if what == "class_counts" or not (self.transforms or self.shift) else None
+            )
+        sha = hashlib.sha256(f"{inner.fingerprint} {self.shift} {records_of(self.transforms)}".encode())
         for transform in self.transforms:
             if transform.array is not None:
                 sha.update(np.ascontiguousarray(transform.array).data)
@@ -94,7 +88,8 @@ def transformed(store: Store, transforms: Sequence[Transform], shift: int | None
     text, if a transform takes these.
     """
     shift = shift_to_text(store, transforms) if shift is None else shift
-    return ViewedStore(store, Transformed(tuple(transforms), shift, store.facts))
+    n_features = features_after(transforms, store.n_features + shift) or 0
+    return ViewedStore(store, Transformed(tuple(transforms), shift, n_features, str(store.path)))
 
 
 def shift_to_text(store: Store, transforms: Sequence[Transform]) -> int:

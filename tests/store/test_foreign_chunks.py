@@ -18,7 +18,6 @@ from streamsvm.errors import StoreError
 from streamsvm.kernels.lzf import decompress
 from streamsvm.store.container import Container
 from streamsvm.store.open import open_container
-from streamsvm.store.ranges import as_ranges
 
 N, CHUNK = 1000, 64
 FILTERS = {
@@ -47,7 +46,7 @@ def ranges() -> list[list[tuple[int, int]]]:
 def assert_reads(container: Container, name: str, values: np.ndarray) -> None:
     array = container.array(name)
     for some in ranges():
-        found = array.read_ranges(as_ranges(some))
+        found = array.read_ranges(np.array(some))
         np.testing.assert_array_equal(found, np.concatenate([values[start:stop] for start, stop in some]))
         assert found.dtype == values.dtype
 
