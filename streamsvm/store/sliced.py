@@ -30,21 +30,18 @@ class Sliced(View):
 
     Attributes
     ----------
-    slice_rows : int
-        Rows of a slice; the last one of the file has fewer, if they do not divide its rows.
     begins : ndarray of int64, shape (n_slices,)
         The first row in the store of each slice, in their order.
     units : Units
         The first row of each slice in the view, and its first non-zero.
     """
 
-    slice_rows: int
     begins: np.ndarray
     units: Units
 
     def facts(self, inner: Facts) -> Facts:
         held = inner.held_bytes + 3 * self.begins.nbytes
-        return dataclasses.replace(inner, units=self.units, slice_rows=self.slice_rows, held_bytes=held)
+        return dataclasses.replace(inner, units=self.units, held_bytes=held)
 
     def ranges(self, ranges: Ranges) -> Ranges:
         parts, divided = split_ranges(ranges, self.units.rows)
@@ -60,7 +57,7 @@ def sliced(store: Store, slice_rows: int, seed: int) -> Store:
     order = permutation(len(begins) - 1, seed, 0, _SLICE_ORDER, 0)
     rows = np.concatenate([[0], np.cumsum(np.diff(begins)[order])])
     units = Units(rows, np.concatenate([[0], np.cumsum(nnz[1:][order])]))
-    return ViewedStore(store, Sliced(slice_rows, begins[:-1][order], units))
+    return ViewedStore(store, Sliced(begins[:-1][order], units))
 
 
 def _nnz_of_slices(store: Store, begins: np.ndarray, slice_rows: int) -> Iterator[np.ndarray]:

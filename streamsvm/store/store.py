@@ -74,8 +74,6 @@ class Facts:
         The `COLUMNS` that can be read without values.
     dense : bool
         Whether a matrix that holds rows is dense.
-    slice_rows : int
-        Rows of a slice, if the rows are in slices; else 0.
     """
 
     path: Path
@@ -96,7 +94,6 @@ class Facts:
     dense: bool = False
     unlabelled: int = 0
     units: Units | None = dataclasses.field(default=None, compare=False)
-    slice_rows: int = 0
     held_bytes: int = 0
     extra_nnz_bytes: int = 0
     meta: Mapping[str, Any] = dataclasses.field(default_factory=dict)
