@@ -37,11 +37,11 @@ LABEL = "cell_type"
 
 def read_by_us(path: Path, slice_rows: int, block_rows: int) -> int:
     from streamsvm.store import open_store
-    from streamsvm.store.sliced import SlicedStore
+    from streamsvm.store.sliced import sliced
 
     read = 0
     with open_store(path, label=LABEL) as store:
-        view = SlicedStore(store, slice_rows, seed=0) if slice_rows else store
+        view = sliced(store, slice_rows, seed=0) if slice_rows else store
         for start in range(0, view.n_rows, block_rows):
             rows = view.rows(start, min(start + block_rows, view.n_rows))
             read += rows.data.nbytes + rows.indices.nbytes

@@ -150,13 +150,8 @@ class AnnDataReader(Reader):
                 data = part.data.astype(dtype, copy=False)
                 yield part.start, Rows(data, part.indices, part.indptr, labels, NO_NORMS)
             return
-        start = 0
-        while start < store.n_rows:
-            offsets = store.indptr(start, min(start + _VALUES_PER_READ, store.n_rows))
-            stop = start + max(1, int(np.searchsorted(offsets, offsets[0] + _VALUES_PER_READ, "right")) - 1)
-            rows = store.rows(start, stop)
+        for start, rows in store.pieces(_VALUES_PER_READ, 0, store.n_rows):
             yield start, rows._replace(data=rows.data.astype(dtype, copy=False), norm2=NO_NORMS)
-            start = stop
 
     def _batch(
         self, store: AnnDataStore, rows: Rows, start: int, columns: np.ndarray | None

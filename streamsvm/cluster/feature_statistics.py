@@ -14,8 +14,8 @@ from streamsvm.settings.fit import Settings
 from streamsvm.store import Store
 from streamsvm.training.training import DataRef
 from streamsvm.transforms import apply
-from streamsvm.transforms.fitting import Gather, Kind, StatisticsRequest, nnz_per_piece, store_pieces
-from streamsvm.transforms.store import TransformedStore
+from streamsvm.transforms.fitting import Gather, Kind, StatisticsRequest, nnz_per_piece
+from streamsvm.transforms.store import transformed
 
 
 class _StatisticsJob(NamedTuple):
@@ -28,7 +28,7 @@ class _StatisticsJob(NamedTuple):
         Without transforms.
     wanted : tuple of StatisticsRequest
     shift : int
-        As for `TransformedStore`.
+        As for `transformed`.
     kind : {"counts", "moments"}
     memory : int
         Bytes for what a thread reads at a time.
@@ -42,7 +42,7 @@ class _StatisticsJob(NamedTuple):
     memory: int
 
     def open(self) -> Store:
-        return TransformedStore(self.data.open(), (), self.shift)
+        return transformed(self.data.open(), (), self.shift)
 
 
 def gather_on_cluster(
@@ -50,6 +50,7 @@ def gather_on_cluster(
     workers: int | None,
     paths: Sequence[str],
     store: Store,
+    shift: int,
     settings: Settings,
     progress: Callable[[int, int], None],
 ) -> Gather:
@@ -61,14 +62,15 @@ def gather_on_cluster(
         As for `Cluster`.
     paths : sequence of str
         Absolute paths of the store.
-    store : TransformedStore
-        The features before any transform, with the numbers that the first one takes.
+    store : Store
+        As the paths give it.
+    shift : int
+        As for `transformed`.
     settings : Settings
     progress : callable
         Called with the rows read and all rows.
     """
-    assert isinstance(store, TransformedStore)
-    data = DataRef(tuple(paths), store.inner.fingerprint, settings)
+    data = DataRef(tuple(paths), store.fingerprint, settings)
 
     def gather(wanted: Sequence[StatisticsRequest], kind: Kind) -> list[Statistics]:
         from streamsvm.cluster.client import Cluster
@@ -86,7 +88,7 @@ def gather_on_cluster(
             cluster.check(data)
             token, memory = cluster.token + uuid.uuid4().hex, settings.memory // cluster.most_threads
             try:
-                job = _StatisticsJob(token, data, tuple(wanted), store.shift, kind, memory)
+                job = _StatisticsJob(token, data, tuple(wanted), shift, kind, memory)
                 return join_spans(parts(job))
             finally:
                 cluster.tell(worker.close, token)
@@ -98,7 +100,7 @@ def _span_statistics(job: _StatisticsJob, start: int, stop: int) -> list[Statist
     store = worker.open_once(job.token, job.open)
     found = [SpanStatistics(each.n_features, job.kind) for each in job.wanted]
     takes = nnz_per_piece(store, job.memory)
-    for first, rows in store_pieces(store, takes, start, stop):
+    for first, rows in store.pieces(takes, start, stop):
         for each, span in zip(job.wanted, found, strict=True):
             own = apply(each.transforms, rows, where=str(store.path), first=first)
             if each.held_out is not None:

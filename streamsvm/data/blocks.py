@@ -11,7 +11,7 @@ from streamsvm.base.format import LABEL_DTYPE, UNSEEN_LABEL
 from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.data.label_sets import recode
 from streamsvm.data.names import FeatureMatch
-from streamsvm.data.rows import Rows
+from streamsvm.data.rows import NO_NUMBERS, Rows
 from streamsvm.errors import Option, Remedy, StoreError
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class Blocks:
         if self._codes is not None:
             rows = recode(rows, self._codes)
         first = int(self.starts[block])
-        rows = rows._replace(data=self._cast(rows, first), cost=self._costs(rows))
+        rows = rows._replace(data=self._cast(rows, first), cost=self._costs(rows), numbers=NO_NUMBERS)
         if len(self) == 1:
             self._only = rows
         return rows

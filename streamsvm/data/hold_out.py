@@ -48,12 +48,12 @@ def held_out_part(settings: Settings) -> HeldOutPart | None:
 def is_trained_on(store: Store, settings: Settings, begin: int, end: int) -> np.ndarray:
     """Return a mask of the rows ``begin:end`` of a store that have a positive weight and are not held out."""
     used = np.ones(end - begin, bool)
+    columns = store.columns(np.array([[begin, end]]), {"cost", "qid", "numbers"})
     if store.weighted and settings.sample_weight != NONE:
-        used = store.weights(begin, end) > 0
+        used = columns["cost"] > 0
     part = held_out_part(settings)
     if part is not None:
-        qid = store.groups(begin, end) if store.grouped else _NO_GROUPS
-        used &= ~part.has(store.numbers(begin, end), qid)
+        used &= ~part.has(columns["numbers"], columns.get("qid", _NO_GROUPS))
     return used
 
 

@@ -232,14 +232,16 @@ def _units(store: Store, plan: Plan) -> Iterator[_Units]:
 
 
 def _at(indptr: Callable[[int, int], np.ndarray], rows: np.ndarray) -> np.ndarray:
-    """Read the row pointers of increasing `rows`, by ``indptr(start, stop)``, which reads a range."""
-    found = np.empty(len(rows), np.int64)
-    at = 0
-    while at < len(rows):
-        first = int(rows[at])
-        stop = int(np.searchsorted(rows, first + _SCAN_ROWS, "right"))
-        found[at:stop] = indptr(first, int(rows[stop - 1]))[rows[at:stop] - first]
-        at = stop
+    """Return the row pointers of `rows`, in order, from 0 on, by those of ranges: ``indptr(start, stop)``."""
+    found = np.zeros(len(rows), np.int64)
+    before = 0
+    for begin in range(int(rows[0]), int(rows[-1]), _SCAN_ROWS):
+        end = min(begin + _SCAN_ROWS, int(rows[-1]))
+        pointers = indptr(begin, end)
+        pointers = pointers + (before - pointers[0])
+        these = slice(*np.searchsorted(rows, (begin, end + 1)))
+        found[these] = pointers[rows[these] - begin]
+        before = int(pointers[-1])
     return found
 
 

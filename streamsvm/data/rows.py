@@ -9,7 +9,8 @@ import numpy as np
 
 _NO_COST = np.empty(0)
 _NO_CODES = np.empty(0, np.int32)
-_NO_NUMBERS = np.empty(0, np.int64)
+NO_NUMBERS = np.empty(0, np.int64)
+OF_EACH_ROW = ("labels", "norm2", "cost", "qid", "numbers")  # of which some may be empty
 
 
 class Rows(NamedTuple):
@@ -37,6 +38,9 @@ class Rows(NamedTuple):
     qid : ndarray of int64, shape (n_rows,)
         The group that each row belongs to, such as the sequence of a token: the rows of a group stand
         together, in their order. Empty if rows stand alone.
+    numbers : ndarray of int64, shape (n_rows,)
+        The number of each row in the data as given, which views keep: rows without a label are not counted,
+        and those of joined data are counted through. Empty where they are not known.
     """
 
     data: np.ndarray
@@ -46,8 +50,9 @@ class Rows(NamedTuple):
     norm2: np.ndarray
     cost: np.ndarray = _NO_COST
     label_codes: np.ndarray = _NO_CODES
-    label_indptr: np.ndarray = _NO_NUMBERS
-    qid: np.ndarray = _NO_NUMBERS
+    label_indptr: np.ndarray = NO_NUMBERS
+    qid: np.ndarray = NO_NUMBERS
+    numbers: np.ndarray = NO_NUMBERS
 
     @property
     def n_rows(self) -> int:
@@ -75,7 +80,7 @@ def row_span(rows: Rows, start: int, stop: int) -> Rows:
     low, high = rows.indptr[start], rows.indptr[stop]
     parts = {"data": rows.data[low:high], "indices": rows.indices[low:high]}
     parts["indptr"] = rows.indptr[start : stop + 1] - low
-    for name in ("labels", "norm2", "cost", "qid"):  # some may be empty
+    for name in OF_EACH_ROW:
         parts[name] = getattr(rows, name)[start:stop]
     if len(rows.label_indptr):
         low, high = rows.label_indptr[start], rows.label_indptr[stop]
@@ -90,7 +95,7 @@ def kept_rows(rows: Rows, kept: np.ndarray) -> Rows:
     of_value = np.repeat(kept, lengths)
     parts = {"data": rows.data[of_value], "indices": rows.indices[of_value]}
     parts["indptr"] = np.concatenate([[0], np.cumsum(lengths[kept])])
-    for name in ("labels", "norm2", "cost", "qid"):
+    for name in OF_EACH_ROW:
         each = getattr(rows, name)
         parts[name] = each[kept] if len(each) else each
     if len(rows.label_indptr):
@@ -104,7 +109,7 @@ def joined_rows(parts: Sequence[Rows]) -> Rows:
     """Return the rows of one or more parts, one after the other, in new arrays."""
     joined = {
         name: np.concatenate([getattr(part, name) for part in parts])
-        for name in ("data", "indices", "labels", "norm2", "cost", "label_codes", "qid")
+        for name in ("data", "indices", "label_codes", *OF_EACH_ROW)
     }
     for name in ("indptr", "label_indptr"):
         pointers = [getattr(part, name) for part in parts]

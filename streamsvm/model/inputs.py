@@ -60,7 +60,7 @@ def blocks_of_store(store: Store, model: Any, *, memory: int, labelled: bool, na
     """Divide the rows of a store into blocks that take `memory` bytes: see `Model.store_blocks`."""
     from streamsvm.store.blocks_to_score import blocks_to_score
     from streamsvm.transforms.fitting import first_rows
-    from streamsvm.transforms.store import TransformedStore
+    from streamsvm.transforms.store import transformed
 
     base, n_features, shift = model.record.get("index_base"), model.n_features_in_, 0
     if model.takes_any_feature:
@@ -81,7 +81,7 @@ def blocks_of_store(store: Store, model: Any, *, memory: int, labelled: bool, na
         memory=memory,
         labelled=labelled,
         feature_names=model.feature_names_in_,
-        transformed=lambda matched: TransformedStore(matched, model.transforms, shift),
+        transformed=lambda matched: transformed(matched, model.transforms, shift),
     )
     blocks.match.warn()
     sample = first_rows(store, 0, min(store.n_rows, SAMPLE_VALUES), SAMPLE_VALUES)

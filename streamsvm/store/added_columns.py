@@ -18,6 +18,7 @@ from streamsvm.store.container import one_line
 from streamsvm.store.journal import editing, locked, warn_and_recover
 from streamsvm.store.obs_columns import index_column, index_length
 from streamsvm.store.open import open_container
+from streamsvm.store.ranges import spans
 
 _PIECE_ROWS = 2**18  # names read at a time
 
@@ -146,8 +147,7 @@ class ObsColumns:
         """Return the number of the predicted row of each row of the file."""
         with closing(open_container(self.path, self._kind)) as container:
             names = index_column(container, "obs", self.n_rows)
-            pieces = range(0, self.n_rows, _PIECE_ROWS)
-            parts = [_hashes(names.texts(at, min(at + _PIECE_ROWS, self.n_rows))) for at in pieces]
+            parts = [_hashes(names.texts(ranges)) for ranges in spans(self.n_rows, _PIECE_ROWS)]
         wanted = np.concatenate([np.zeros(0, np.int64), *parts])
         if np.array_equal(found, wanted):
             return slice(None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from typing import Any
 
 import numpy as np
 
@@ -14,15 +15,18 @@ from streamsvm.data.names import feature_names, sort_rows
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Option, Remedy, SettingsError, StoreError
 from streamsvm.store import layout
-from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.indicator import Indicator, open_indicator
-from streamsvm.store.matrices import StoredMatrix, number_in, open_matrix
+from streamsvm.store.matrices import StoredMatrix, open_matrix
 from streamsvm.store.obs_columns import DataFrameColumn, LabelColumn, column_names, index_column, listed
-from streamsvm.store.reader import Progress, Store
+from streamsvm.store.ranges import Ranges, lengths, number_at, span, spans
+from streamsvm.store.reader import ContainerStore
+from streamsvm.store.store import Columns, Facts, Progress, Sizes, Whole
 
 # Arrays whose missing chunks are errors, or have a warning of their own.
 _REQUIRED_CHUNKS = {layout.DATA, layout.INDPTR, layout.CODES}
+# The columns that enter the fingerprint, in this order.
+_FINGERPRINTED = {"label_indptr": "<i8", "label_codes": "<i4", "labels": "<i4", "cost": "<f8"}
 PIECE_ROWS = 2**18  # elements of a per-row array processed at a time
 
 
@@ -43,13 +47,11 @@ def open_anndata(
     labels = _labels(container, label, n_rows) if labelled else None
     weights = None if sample_weight is None else _weights(container, sample_weight, n_rows)
     try:
-        store = AnnDataStore(container, matrix, "raw/var" if raw else "var", labels, weights)
+        return AnnDataStore(container, matrix, "raw/var" if raw else "var", labels, weights, label)
     except StoreError:
         raise
     except ValueError as error:
         raise StoreError(f"{path}: {error}") from None
-    store.meta = {"label": label}
-    return store
 
 
 def _matrix_name(container: Container, layer: str | None, raw: bool) -> str:
@@ -101,7 +103,7 @@ def _weights(container: Container, column: str, n_rows: int) -> StoredArray:
     return found.values
 
 
-class AnnDataStore(Store):
+class AnnDataStore(ContainerStore):
     """Store of AnnData that streamsvm did not write: without checksums; computes norms and sorts rows.
 
     Values are as `StoredMatrix` gives them. The first use of `fingerprint` or `class_counts` reads all row
@@ -112,8 +114,6 @@ class AnnDataStore(Store):
     matrix : StoredMatrix
     """
 
-    native = False
-
     def __init__(
         self,
         container: Container,
@@ -121,6 +121,7 @@ class AnnDataStore(Store):
         var: str,
         labels: LabelColumn | Indicator | None,
         weights: StoredArray | None,
+        label: str | None,
     ) -> None:
         self.matrix = matrix
         self._var = var
@@ -131,142 +132,110 @@ class AnnDataStore(Store):
             arrays[layout.CODES] = self._labels.column.values
         if weights is not None:
             arrays[layout.WEIGHT] = weights
-        super().__init__(
-            container,
-            arrays,
-            n_rows=matrix.shape[0],
-            n_features=matrix.shape[1],
+        columns = {"labels", "numbers", "names"}
+        columns |= set() if weights is None else {"cost"}
+        columns |= set() if self._indicator is None else {"label_codes"}
+        n_rows, n_features = matrix.shape
+        values = matrix.arrays.get("values")  # of a dense matrix
+        facts = Facts(
+            path=container.path,
+            kind=container.kind,
+            n_rows=n_rows,
+            n_features=n_features,
             nnz=matrix.nnz,
-            classes=[] if labels is None else labels.classes,
+            n_labels=0 if self._indicator is None else self._indicator.most_labels,
+            classes=() if labels is None else tuple(labels.classes),
+            label_dtype=TEXT if labels is None else labels.label_dtype,
             dtype=matrix.dtype,
-            meta={"chunk_nnz": matrix.chunk_nnz, "label_dtype": getattr(labels, "label_dtype", TEXT)},
+            chunk_nnz=matrix.chunk_nnz,
+            chunk_rows=matrix.chunk_nnz * n_rows / max(matrix.nnz, 1) if values is None else values.chunk,
+            stored=frozenset(columns),
+            dense=values is not None,
+            meta={"label": label},
         )
-        self.meta = {}
+        super().__init__(container, arrays, facts, {})
         sparing = [array for name, array in arrays.items() if name not in _REQUIRED_CHUNKS]
         if self._indicator is not None:
-            self.multilabel = True
-            self.n_labels = self._indicator.most_labels
             sparing += self._indicator.arrays
         self._sparing = sparing  # arrays whose chunks may be missing
 
-    @property
-    def chunk_rows(self) -> float:
-        values = self.matrix.arrays.get("values")  # of a dense matrix
-        return super().chunk_rows if values is None else values.chunk
-
-    @property
-    def fingerprint(self) -> str:
-        """Hash of shape, dtypes, names, classes, row pointers, labels, weights, first and last chunk of X.
-
-        It does not notice a change in the middle of `data` or `indices` alone: hashing all of X would cost
-        a pass over the disk before training.
-        """
-        return self._fingerprint_and_counts[0]
-
-    @property
-    def class_counts(self) -> np.ndarray:
-        return self._fingerprint_and_counts[1].copy()
+    def whole(self, what: Whole) -> Any:
+        if what == "fingerprint":
+            return self._fingerprint_and_counts[0]
+        if what == "class_counts":
+            return self._fingerprint_and_counts[1].copy()
+        return self._feature_names() if what == "feature_names" else None
 
     @functools.cached_property
     def _fingerprint_and_counts(self) -> tuple[str, np.ndarray]:
+        """Hash shape, dtypes, names, classes, row pointers, labels, weights, first and last chunk of X.
+
+        A change in the middle of `data` or `indices` alone is not noticed: hashing all of X would cost a pass
+        over the disk before training.
+        """
         sha = hashlib.sha256()
         values = self.matrix.arrays.get("data", self.matrix.arrays.get("values"))
         assert values is not None
         header = [self.n_rows, self.n_features, self.nnz, str(values.dtype)]
-        texts = {"classes": list(self.classes), "features": self.feature_names()}
+        texts = {"classes": list(self.classes), "features": self._feature_names()}
         texts |= {} if self.label_dtype == TEXT else {"label_dtype": [self.label_dtype]}
         sha.update(format.json_digest({"header": header, **texts}).encode())
         counts = np.zeros(self.n_classes, np.int64)
-        for start in range(0, self.n_rows, PIECE_ROWS):
-            stop = min(start + PIECE_ROWS, self.n_rows)
-            sha.update(self.indptr(start, stop).astype("<i8").tobytes())
-            if self.multilabel:
-                codes, starts = self.label_sets(start, stop)
-                sha.update(starts.astype("<i8").tobytes())
-            else:
-                codes = self.labels(start, stop)
+        for ranges in spans(self.n_rows, PIECE_ROWS):
+            where, indptr = self.matrix.pointers(ranges)
+            sha.update((where[0, 0] + indptr).astype("<i8").tobytes())
+            kind = "label_codes" if self.multilabel else "labels"
+            columns = self.columns(ranges, {kind, "cost"})
+            codes = columns[kind]
             counts += np.bincount(codes[codes >= 0], minlength=self.n_classes)
-            sha.update(codes.astype("<i4").tobytes())
-            if self.weighted:
-                sha.update(self.weights(start, stop).astype("<f8").tobytes())
+            for name, dtype in _FINGERPRINTED.items():
+                if name in columns:
+                    sha.update(columns[name].astype(dtype).tobytes())
         for sample in self.matrix.samples():
             sha.update(sample)
         return sha.hexdigest(), counts
 
-    def labels_of(self, ranges: Ranges) -> np.ndarray:
-        if self._labels is None:
-            n_rows = sum(stop - start for start, stop in ranges)
-            return np.full(n_rows, format.UNSEEN_LABEL, format.LABEL_DTYPE)
-        return self._labels.codes(ranges)
-
-    def labels(self, start: int, stop: int) -> np.ndarray:
-        if self.multilabel:
-            return first_labels(*self.label_sets(start, stop))
-        return super().labels(start, stop)
-
-    def label_indptr(self, start: int, stop: int) -> np.ndarray:
-        self._check_range(start, stop)
-        assert self._indicator is not None
-        return self._indicator.indptr(start, stop)
-
-    def label_sets(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        self._check_range(start, stop)
-        assert self._indicator is not None
-        return self._indicator.read(start, stop)
-
-    def _weights_of(self, ranges: Ranges) -> np.ndarray:
+    def _read_column(self, name: str, ranges: Ranges) -> Columns:
+        if name == "names":
+            return {name: self._names.texts(ranges)}
+        if self._indicator is not None and name in ("labels", "label_codes"):
+            codes, starts = self._indicator.read(ranges)
+            return {"labels": first_labels(codes, starts), "label_codes": codes, "label_indptr": starts}
+        if name == "labels" and self._labels is not None:
+            return {name: self._labels.codes(ranges)}
+        if name == "labels":
+            return {name: np.full(int(lengths(ranges).sum()), format.UNSEEN_LABEL, format.LABEL_DTYPE)}
+        if name != "cost":
+            return super()._read_column(name, ranges)
         weights = self._read(layout.WEIGHT, ranges).astype(np.float64)
         good = np.isfinite(weights) & (weights >= 0)
         if not good.all():
             at = int(np.argmin(good))
             column = self.arrays[layout.WEIGHT].name.split("/", 1)[1]
             raise StoreError(
-                f"{self.path}: row {number_in(ranges, at)} has the weight {weights[at]} in obs column "
+                f"{self.path}: row {number_at(ranges, at)} has the weight {weights[at]} in obs column "
                 f"{column!r}; weights are numbers from 0 on"
             )
-        return weights
+        return {name: weights}
 
-    def norms(self, start: int, stop: int) -> np.ndarray:
-        return self.rows(start, stop).norm2
+    def _feature_names(self) -> list[str] | None:
+        """Read the index of ``var``; None if it is the numbers from 0, which anndata gives if there is none.
 
-    def names(self, start: int, stop: int) -> np.ndarray:
-        self._check_range(start, stop)
-        return self._names.texts(start, stop)
-
-    def feature_names(self) -> list[str] | None:
-        """Read the names of the features: the index of ``var``.
-
-        Returns
-        -------
-        list of str or None
-            None if the names are the numbers from 0, which anndata gives to features without names. Those
-            that occur again are numbered, with a warning.
-
-        Raises
-        ------
-        StoreError
-            If the index cannot be read.
+        Names that occur again are numbered, with a warning.
         """
         index = index_column(self._container, self._var, self.n_features)
-        return feature_names(index.texts(0, self.n_features).tolist(), str(self.path))
+        return feature_names(index.texts(span(0, self.n_features)).tolist(), str(self.path))
 
     def verify(self, progress: Progress | None = None) -> None:
         """Read and check all rows; without checksums, a wrong value that is plausible is not noticed."""
-        start, done = 0, 0
-        while start < self.n_rows:
-            offsets = self.indptr(start, min(start + PIECE_ROWS, self.n_rows))
-            stop = start + max(1, int(np.searchsorted(offsets, offsets[0] + 2**22, "right")) - 1)
-            self.rows(start, stop)
-            done = int(offsets[stop - start])
-            start = stop
+        for start, rows in self.pieces(2**22, 0, self.n_rows):
             if progress is not None:
-                progress(done, self.nnz)
-
+                progress(start + rows.n_rows, self.n_rows)
         for column in column_names(self._container, "obs"):
             if self._container.attr(f"obs/{column}", "encoding-type") == "categorical":
                 found = DataFrameColumn(self._container, "obs", column, self.n_rows)
-                for start in range(0, self.n_rows, PIECE_ROWS):
-                    found.read([(start, min(start + PIECE_ROWS, self.n_rows))])
+                for ranges in spans(self.n_rows, PIECE_ROWS):
+                    found.read(ranges)
                 found.check_chunks()
 
     def check_label_chunks(self) -> None:
@@ -297,37 +266,31 @@ class AnnDataStore(Store):
     def _names(self) -> DataFrameColumn:
         return index_column(self._container, "obs", self.n_rows)
 
-    def indptr(self, start: int, stop: int) -> np.ndarray:
-        self._check_range(start, stop)
-        return self.matrix.indptr(start, stop)
+    def sizes(self, ranges: Ranges) -> Sizes:
+        _, indptr = self.matrix.pointers(ranges)
+        labels = np.zeros(1, np.int64) if self._indicator is None else self._indicator.pointers(ranges)[1]
+        return Sizes(np.diff(indptr), np.diff(labels))
 
-    def rows_of(self, ranges: Ranges) -> Rows:
+    def read(self, ranges: Ranges) -> Rows:
+        rows = Rows(**self._read_matrix(ranges), **self.columns(ranges, self.facts.stored - {"names"}))
+        self._warn_of_chunks()
+        return rows
+
+    def _read_matrix(self, ranges: Ranges) -> Columns:
         from streamsvm.kernels.csr import check_rows  # compiled
 
         data, indices, indptr = self.matrix.read(ranges)
-        self.bytes_read += data.nbytes + indices.nbytes + indptr.nbytes
+        self._bytes_read += data.nbytes + indices.nbytes + indptr.nbytes
         norm2 = np.empty(len(indptr) - 1)
         if check_rows(data, indices, indptr, self.n_features, norm2) >= 0:
             data, indices = self._sorted(ranges, data, indices, indptr)
             if (row := check_rows(data, indices, indptr, self.n_features, norm2)) >= 0:
                 raise StoreError(
-                    f"{self.path}: row {number_in(ranges, row)}: the squared norm overflows; "
+                    f"{self.path}: row {number_at(ranges, row)}: the squared norm overflows; "
                     "scale the values down"
                 )
         indices = indices.astype(self.index_dtype, copy=False)
-        rows = Rows(data, indices, indptr, np.empty(0, format.LABEL_DTYPE), norm2)
-        if self.multilabel:
-            found = [self.label_sets(*each) for each in ranges]
-            codes = np.concatenate([codes for codes, _ in found])
-            lengths = np.concatenate([np.diff(starts) for _, starts in found])
-            starts = np.concatenate([[0], np.cumsum(lengths)])
-            rows = rows._replace(labels=first_labels(codes, starts), label_codes=codes, label_indptr=starts)
-        else:
-            rows = rows._replace(labels=self.labels_of(ranges))
-        if self.weighted:
-            rows = rows._replace(cost=self._weights_of(ranges))
-        self._warn_of_chunks()
-        return rows
+        return {"data": data, "indices": indices, "indptr": indptr, "norm2": norm2}
 
     def _sorted(
         self, ranges: Ranges, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray
@@ -354,11 +317,11 @@ class AnnDataStore(Store):
     def _check_chunks_of(self, row: int) -> None:
         """Raise StoreError if a row was read from chunks of a sparse matrix that are not there."""
         if self.matrix.encoding == "csr":
-            begin, end = self.indptr(row, row + 1).tolist()
+            begin, end = self.matrix.pointers(span(row, row + 1))[0][0].tolist()
             for name, start, stop in (layout.INDPTR, row, row + 2), (layout.INDICES, begin, end):
                 for missing, _ in self.arrays[name].absent_in(start, stop):
                     raise self.arrays[name].missing(missing)
 
     @staticmethod
     def _row(ranges: Ranges, indptr: np.ndarray, element: int) -> int:
-        return number_in(ranges, int(np.searchsorted(indptr, element, "right")) - 1)
+        return number_at(ranges, int(np.searchsorted(indptr, element, "right")) - 1)

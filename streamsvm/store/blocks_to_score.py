@@ -10,8 +10,8 @@ from streamsvm.data.blocks import Blocks
 from streamsvm.data.memory_plan import cut_blocks, make_plan
 from streamsvm.data.names import match_features
 from streamsvm.errors import Call, Option, Remedy, StoreError
-from streamsvm.store.reader import Store
-from streamsvm.store.views import MatchedStore
+from streamsvm.store.store import Store
+from streamsvm.store.views import matched
 
 _CONVERT_LIKE = Remedy(
     "convert the data with {}, giving the model or the store it was trained on",
@@ -45,7 +45,7 @@ def blocks_to_score(
     shared = 0
     if match.columns is not None:
         assert feature_names is not None
-        store = MatchedStore(store, match, list(feature_names))
+        store = matched(store, match, list(feature_names))
         shared = match.columns.nbytes
     if not store.native and store.n_features != n_features:
         raise StoreError(

@@ -11,21 +11,18 @@ import importlib
 import os
 import threading
 import zlib
-from collections import defaultdict
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from streamsvm.base.threads import Threads
+from streamsvm.store.ranges import Ranges, copy_ranges, lengths, split_ranges
 
 # One thread waits for the disk while another decodes; more gain little, and take cores from training.
 THREADS = min(4, os.cpu_count() or 1)
 READ_AHEAD = 8  # chunks that the system is asked to load before they are read, so that the disk is never idle
 
 _JOB_ELEMENTS = 2**15  # elements that are worth handing to a thread
-
-Ranges = Sequence[tuple[int, int]]
 
 
 class Chunks(Protocol):
@@ -76,37 +73,34 @@ class ChunkReader:
         OSError, ValueError
             If a chunk is missing, truncated, too long or damaged.
         """
-        out = np.empty(sum(stop - start for start, stop in ranges), chunks.dtype)
+        out = np.empty(int(lengths(ranges).sum()), chunks.dtype)
         size = chunks.chunk
-        wanted: defaultdict[int, list[tuple[int, int, int]]] = defaultdict(list)  # begin, end; place in `out`
-        place = 0
-        for start, stop in ranges:
-            for number in range(start // size, -(-stop // size)):
-                begin, end = max(start - number * size, 0), min(stop - number * size, size)
-                wanted[number].append((begin, end, place))
-                place += end - begin
-        numbers = sorted(wanted)
+        chunk_of, parts = split_ranges(ranges, size)
+        ends = np.cumsum(lengths(parts))
+        order = np.argsort(chunk_of, kind="stable")  # as they lie on the disk
+        numbers, bounds = np.unique(chunk_of[order], return_index=True)
+        bounds = np.append(bounds, len(order))
 
         def read_chunk(at: int) -> None:
-            number = numbers[at]
+            number = int(numbers[at])
             if at + READ_AHEAD < len(numbers):
-                chunks.expect(numbers[at + READ_AHEAD])
+                chunks.expect(int(numbers[at + READ_AHEAD]))
             payload = chunks.fetch(number, self._local)
-            parts = wanted[number]
-            if payload is None:
-                for begin, end, place in parts:
-                    out[place : place + end - begin] = chunks.fill
+            mine = order[bounds[at] : bounds[at + 1]]
+            wanted, stops = parts[mine] - number * size, ends[mine]
+            if payload is not None and len(mine) == 1 and int(lengths(wanted)[0]) == size:
+                chunks.decode(payload, out[stops[0] - size : stops[0]])
                 return
-            if len(parts) == 1 and parts[0][:2] == (0, size):
-                chunks.decode(payload, out[parts[0][2] : parts[0][2] + size])
-                return
-            whole = np.empty(size, chunks.dtype)
-            chunks.decode(payload, whole)
-            for begin, end, place in parts:
-                out[place : place + end - begin] = whole[begin:end]
+            whole = (
+                np.full(size, chunks.fill, chunks.dtype) if payload is None else np.empty(size, chunks.dtype)
+            )
+            if payload is not None:
+                chunks.decode(payload, whole)
+            places = np.column_stack([stops - lengths(wanted), stops])
+            copy_ranges(out, places, whole, wanted)
 
         for number in numbers[:READ_AHEAD]:
-            chunks.expect(number)
+            chunks.expect(int(number))
 
         def read_chunks(first: int) -> None:
             for at in range(first, min(first + step, len(numbers))):

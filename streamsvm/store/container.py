@@ -17,11 +17,13 @@ from streamsvm.base import durable
 from streamsvm.base.page_cache import memory_limit
 from streamsvm.errors import Remedy, StoreError, StreamsvmWarning, warn
 from streamsvm.store.chunk_presence import ChangedChunk, ChunkPresence, MissingChunk
-from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.layout import ArraySpec
+from streamsvm.store.ranges import Ranges, copy_ranges, lengths, span
 
 DAMAGED = "damaged: convert again"
 UNREAD = "damaged, or the server does not send it: copy it to a local disk, or convert again"
+_MAX_GAP = 512  # elements between ranges that are read as one
+_MOST_AS_ONE = 2**18  # elements from where to where ranges begin that are read as one
 UNWRITTEN = "could not be written: remove it and try again"
 COPY_AGAIN = (
     "copy the whole store again, or write it with zarr.config.set({'array.write_empty_chunks': True})"
@@ -98,12 +100,12 @@ class StoredArray(ABC):
             If the container cannot deliver them (the message names array and chunk), or if it is no longer
             the one that was opened.
         """
-        return self.read_ranges([(start, stop)])
+        return self.read_ranges(span(start, stop))
 
     def read_ranges(self, ranges: Ranges) -> np.ndarray:
         """Return the elements of ranges, one after the other, in a new array; errors are those of `read`."""
-        filled = [(start, stop) for start, stop in ranges if start < stop]
-        if not filled:
+        filled = ranges[lengths(ranges) > 0]
+        if not len(filled):
             return np.empty(0 if self.columns is None else (0, self.columns), self.dtype or object)
         try:
             values = self._read_ranges(filled)
@@ -111,9 +113,10 @@ class StoredArray(ABC):
             self.container.check_unchanged()
             if isinstance(error, ServerError):  # was asked often enough
                 raise StoreError(f"{self.container.path}: array {self.name}: {error}") from error
-            for start, stop in filled[:-1]:
+            for start, stop in filled[:-1].tolist():
                 self._raise_for_chunk(start, stop)
-            self._raise_for_chunk(*filled[-1], error)
+            start, stop = filled[-1].tolist()
+            self._raise_for_chunk(start, stop, error)
             raise
         self.container.check_unchanged()
         return values
@@ -136,18 +139,24 @@ class StoredArray(ABC):
         return values
 
     def _read_part(self, start: int, stop: int, first: int, end: int) -> np.ndarray:
-        return self._read(start, stop)[:, first:end]
+        return self._read_ranges(span(start, stop))[:, first:end]
 
     def _read_ranges(self, ranges: Ranges) -> np.ndarray:
         if len(ranges) == 1:
-            return self._read(*ranges[0])
-        places = np.concatenate([[0], np.cumsum([stop - start for start, stop in ranges])])
+            return self._read(*ranges[0].tolist())
+        sizes = lengths(ranges)
+        places = np.cumsum(sizes) - sizes
+        order = np.argsort(ranges[:, 0], kind="stable")  # as they lie on the disk
+        begins, furthest = ranges[order, 0], np.maximum.accumulate(ranges[order, 1])
+        apart = (begins[1:] - furthest[:-1] > _MAX_GAP) | (np.diff(begins // _MOST_AS_ONE) > 0)
         out: np.ndarray | None = None
-        for at in sorted(range(len(ranges)), key=ranges.__getitem__):  # as they lie on the disk
-            values = self._read(*ranges[at])
+        for near in np.split(order, np.flatnonzero(apart) + 1):
+            first = int(ranges[near[0], 0])
+            values = self._read(first, int(ranges[near, 1].max()))
             if out is None:
-                out = np.empty((int(places[-1]), *values.shape[1:]), values.dtype)
-            out[places[at] : places[at + 1]] = values
+                out = np.empty((int(sizes.sum()), *values.shape[1:]), values.dtype)
+            to = np.column_stack([places[near], places[near] + sizes[near]])
+            copy_ranges(out, to, values, ranges[near] - first)
         assert out is not None
         return out
 
@@ -158,7 +167,7 @@ class StoredArray(ABC):
         """
         for chunk in range(start // self.chunk, -(-stop // self.chunk)):
             try:
-                self._read(chunk * self.chunk, min((chunk + 1) * self.chunk, self.length))
+                self._read_ranges(span(chunk * self.chunk, min((chunk + 1) * self.chunk, self.length)))
             except Exception as cause:
                 raise self._read_error(chunk, cause) from cause
         if error is None:
@@ -217,7 +226,8 @@ class StoredArray(ABC):
             )
 
     @abstractmethod
-    def _read(self, start: int, stop: int) -> np.ndarray: ...
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        """Return the elements ``start:stop`` of an array whose `_read_ranges` is the one of this class."""
 
     @abstractmethod
     def stored_bytes(self) -> int:

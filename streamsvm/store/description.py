@@ -14,6 +14,7 @@ from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.journal import warn_and_recover
 from streamsvm.store.obs_columns import DataFrameColumn, column_names, index_column, index_length
 from streamsvm.store.open import open_container
+from streamsvm.store.ranges import span
 from streamsvm.store.remote import Url, open_remote
 
 _SHOWN_NAMES = 5  # names
@@ -81,7 +82,7 @@ def _length(container: Container, table: str) -> int | None:
 def _first_names(container: Container, table: str) -> list[Any]:
     with contextlib.suppress(StoreError):
         length = index_length(container, table)
-        return index_column(container, table, length).texts(0, min(_SHOWN_NAMES, length)).tolist()
+        return index_column(container, table, length).texts(span(0, min(_SHOWN_NAMES, length))).tolist()
     return []
 
 

@@ -15,10 +15,11 @@ import numpy as np
 from streamsvm.base import durable
 from streamsvm.base.page_cache import dont_need
 from streamsvm.errors import StoreError
-from streamsvm.store.chunk_reader import ChunkReader, Ranges
+from streamsvm.store.chunk_reader import ChunkReader
 from streamsvm.store.container import DAMAGED, Container, StoredArray, changed_error, wrong_shape
 from streamsvm.store.hdf5_chunks import compressed_chunks
 from streamsvm.store.layout import ArraySpec
+from streamsvm.store.ranges import Ranges
 
 # From file format 1.10 on every structure has a checksum: superblock, object headers, chunk indexes (those
 # of 1.8 do not). It also allows attributes above 64 KB.
@@ -73,8 +74,6 @@ class Hdf5Array(StoredArray):
         return values
 
     def _read(self, start: int, stop: int) -> np.ndarray:
-        if self._compressed is not None:
-            return self._read_ranges([(start, stop)])
         values = np.asarray(self._source[start:stop])
         self._drop_cache()
         return values

@@ -13,6 +13,7 @@ from streamsvm.data.label_sets import distinct_sets, row_with_a_label_twice
 from streamsvm.errors import StoreError
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.matrices import check_ends, compressed_arrays, read_pointers
+from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in, ranges_of
 
 _MAX_CLASSES = 2**24  # a shape alone may claim any number, and each becomes a text
 _PIECE = 2**22  # entries of a dense matrix read at a time
@@ -45,12 +46,12 @@ class Indicator(ABC):
         self.most_labels = most_labels
 
     @abstractmethod
-    def indptr(self, start: int, stop: int) -> np.ndarray:
-        """Return where the entries of the rows ``start:stop`` begin, and where the last one ends."""
+    def pointers(self, ranges: Ranges) -> tuple[Ranges, np.ndarray]:
+        """Return where the entries of some ranges of rows stand, as `read_pointers` does."""
 
     @abstractmethod
-    def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return `label_codes` and `label_indptr` of the rows ``start:stop``, as `Rows` has them."""
+    def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray]:
+        """Return `label_codes` and `label_indptr` of some ranges of rows, as `Rows` has them."""
 
     def _check(self, values: np.ndarray, row_of: np.ndarray) -> None:
         """Raise StoreError unless all values are 0 or 1; `row_of` has the row of each."""
@@ -77,27 +78,24 @@ class _SparseIndicator(Indicator):
         super().__init__(container, name, [str(c) for c in range(n_classes)], self._data.length)
         check_ends(self._indptr, n_rows, self._data.length)
 
-    def indptr(self, start: int, stop: int) -> np.ndarray:
-        [(begin, _)], indptr = read_pointers(self._indptr, [(start, stop)], self._data.length)
-        return indptr + begin
+    def pointers(self, ranges: Ranges) -> tuple[Ranges, np.ndarray]:
+        return read_pointers(self._indptr, ranges, self._data.length)
 
-    def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        offsets = self.indptr(start, stop)
-        lo, hi = int(offsets[0]), int(offsets[-1])
-        codes = self._indices.read(lo, hi).astype(np.int64)
+    def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray]:
+        spans, indptr = self.pointers(ranges)
+        codes = self._indices.read_ranges(spans).astype(np.int64)
         k = len(self.classes)
         if len(codes) and not 0 <= int(codes.min()) <= int(codes.max()) < k:
             at = int(np.argmax((codes < 0) | (codes >= k)))
-            raise self._indices.damage(lo + at, f"label code {codes[at]} is out of range")
-        row_of = np.repeat(np.arange(stop - start), np.diff(offsets))
-        values = self._data.read(lo, hi)
-        self._check(values, start + row_of)
+            raise self._indices.damage(number_at(spans, at), f"label code {codes[at]} is out of range")
+        values = self._data.read_ranges(spans)
+        self._check(values, np.repeat(numbers_in(ranges), np.diff(indptr)))
         codes = np.where(values != 0, codes, format.UNSEEN_LABEL)
-        distinct, starts = distinct_sets(codes, offsets - lo)
-        row = row_with_a_label_twice(codes, offsets - lo, starts)
+        distinct, starts = distinct_sets(codes, indptr)
+        row = row_with_a_label_twice(codes, indptr, starts)
         if row is not None:
             raise StoreError(
-                f"{self.path}: {self.name}, row {start + row}: a label occurs twice; "
+                f"{self.path}: {self.name}, row {number_at(ranges, row)}: a label occurs twice; "
                 "in Python: the matrix's sum_duplicates(), with ones as its data"
             )
         return distinct, starts
@@ -120,23 +118,23 @@ class _DenseIndicator(Indicator):
                 raise StoreError(f"{container.path}: {array.name} has {array.length} rows, expected {n_rows}")
             array.check_claimed_size()
 
-    def indptr(self, start: int, stop: int) -> np.ndarray:
-        return np.arange(start, stop + 1, dtype=np.int64) * len(self.classes)
+    def pointers(self, ranges: Ranges) -> tuple[Ranges, np.ndarray]:
+        width = len(self.classes)
+        return ranges * width, np.arange(lengths(ranges).sum() + 1) * width
 
-    def read(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        rows, codes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray]:
+        counts, codes = [np.zeros(1, np.int64)], [np.empty(0, np.int64)]
+        numbers = numbers_in(ranges)
         step = max(1, _PIECE // max(1, len(self.classes)))
-        for begin in range(start, stop, step):
-            end = min(begin + step, stop)
-            parts = [array.read(begin, end) for array in self._arrays]
+        for begin in range(0, len(numbers), step):
+            rows = numbers[begin : begin + step]
+            parts = [array.read_ranges(ranges_of(rows)) for array in self._arrays]
             values = parts[0] if self._arrays[0].columns is not None else np.column_stack(parts)
-            self._check(values.ravel(), np.repeat(np.arange(begin, end), len(self.classes)))
+            self._check(values.ravel(), np.repeat(rows, len(self.classes)))
             row, code = np.nonzero(values)
-            rows.append(row + (begin - start))
+            counts.append(np.bincount(row, minlength=len(rows)))
             codes.append(code)
-        indptr = np.zeros(stop - start + 1, np.int64)
-        np.cumsum(np.bincount(np.concatenate(rows), minlength=stop - start), out=indptr[1:])
-        return np.concatenate(codes).astype(format.LABEL_DTYPE), indptr
+        return np.concatenate(codes).astype(format.LABEL_DTYPE), np.cumsum(np.concatenate(counts))
 
 
 def open_indicator(container: Container, key: str, n_rows: int) -> Indicator | None:

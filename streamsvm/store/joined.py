@@ -2,123 +2,97 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from itertools import groupby
-from operator import itemgetter
+from typing import Any, TypeVar
 
 import numpy as np
 
 from streamsvm.base import format
 from streamsvm.base.label_values import INTEGER, TEXT
-from streamsvm.data.label_sets import recode
 from streamsvm.data.names import examples, match_features
 from streamsvm.data.rows import Rows, joined_rows
 from streamsvm.errors import Option, Remedy, SettingsError, StoreError, StreamsvmWarning, warn
-from streamsvm.store.chunk_reader import Ranges
-from streamsvm.store.reader import Progress, Store
-from streamsvm.store.views import MatchedStore, RearrangedStore
+from streamsvm.store.ranges import Ranges, span, split_ranges
+from streamsvm.store.store import Columns, Sizes, Store, Whole
+from streamsvm.store.views import matched, recoded
+
+Found = TypeVar("Found")
 
 
-class JoinedStore(RearrangedStore):
-    """View of the rows of several stores with the same features.
+class JoinedStore(Store):
+    """The rows of several stores with the same features and classes, one store after the other.
 
     Parameters
     ----------
     stores : list of Store
-        Two or more, of the same features; they are closed with the view.
-    classes : list of str
-        All of their classes.
+        One or more; they are closed with this one.
     """
 
-    def __init__(self, stores: list[Store], classes: list[str]) -> None:
-        super().__init__(stores[0])
+    def __init__(self, stores: list[Store]) -> None:
         self.stores = stores
         self._starts = np.concatenate([[0], np.cumsum([store.n_rows for store in stores])])
-        self.n_rows = int(self._starts[-1])
-        self.nnz = sum(store.nnz for store in stores)
-        self.n_labels = sum(store.n_labels for store in stores)
-        self.unlabelled = sum(store.unlabelled for store in stores)
-        self.native = self.shuffled = False
-        self.held_bytes = sum(store.held_bytes for store in stores)
-        self.dtype = np.result_type(*(store.dtype for store in stores))
-        self.chunk_nnz = max(store.chunk_nnz for store in stores)
-        self.classes = tuple(classes)
-        self.n_classes = len(classes)
-        self.label_dtype = _label_dtype(stores)
-        code = {label: c for c, label in enumerate(classes)}
-        self._codes = [
-            np.array([*(code[label] for label in store.classes), format.UNSEEN_LABEL], format.LABEL_DTYPE)
-            for store in stores
-        ]
-
-    @property
-    def bytes_read(self) -> int:  # type: ignore[override]
-        return sum(store.bytes_read for store in self.stores)
-
-    @property
-    def fingerprint(self) -> str:
-        prints = [store.fingerprint for store in self.stores]
-        return format.json_digest({"joined": prints, "features": self.feature_names()})
-
-    @property
-    def class_counts(self) -> np.ndarray:
-        counts = np.zeros(self.n_classes, np.int64)
-        for store, codes in zip(self.stores, self._codes, strict=True):
-            counts[codes[:-1]] += store.class_counts
-        return counts
-
-    def _parts(self, start: int, stop: int) -> list[tuple[int, int, int]]:
-        """Return the parts of the rows ``start:stop``: number of the store, and its rows."""
-        self._check_range(start, stop)
-        parts = []
-        for number, (first, end) in enumerate(zip(self._starts[:-1], self._starts[1:], strict=True)):
-            low, high = max(start, int(first)), min(stop, int(end))
-            if low < high:
-                parts.append((number, low - int(first), high - int(first)))
-        return parts or [(0, 0, 0)]
-
-    def _each(self, read: Callable[[Store, int, int], np.ndarray], start: int, stop: int) -> np.ndarray:
-        return np.concatenate([read(self.stores[k], *ends) for k, *ends in self._parts(start, stop)])
-
-    def rows_of(self, ranges: Ranges) -> Rows:
-        found = []
-        for number, parts in groupby((part for each in ranges for part in self._parts(*each)), itemgetter(0)):
-            rows = self.stores[number].rows_of([(start, stop) for _, start, stop in parts])
-            found.append(recode(rows, self._codes[number]))
-        rows = joined_rows(found)
-        return rows._replace(data=rows.data.astype(self.dtype, copy=False))
-
-    @property
-    def chunk_rows(self) -> float:
-        return max(store.chunk_rows for store in self.stores)
+        every = [store.facts for store in stores]
+        self.facts = dataclasses.replace(
+            every[0],
+            n_rows=int(self._starts[-1]),
+            nnz=sum(facts.nnz for facts in every),
+            n_labels=sum(facts.n_labels for facts in every),
+            unlabelled=sum(facts.unlabelled for facts in every),
+            native=False,
+            shuffled=False,
+            dense=any(facts.dense for facts in every),
+            held_bytes=sum(facts.held_bytes for facts in every),
+            dtype=np.result_type(*(facts.dtype for facts in every)),
+            chunk_nnz=max(facts.chunk_nnz for facts in every),
+            chunk_rows=max(facts.chunk_rows for facts in every),
+            stored=frozenset.intersection(*(facts.stored for facts in every)),
+        )
 
     @property
     def members(self) -> list[Store]:
         return [member for store in self.stores for member in store.members]
 
-    def labels_of(self, ranges: Ranges) -> np.ndarray:
-        return np.concatenate([self.labels(*each) for each in ranges] or [self.labels(0, 0)])
+    def whole(self, what: Whole) -> Any:
+        if what == "fingerprint":
+            prints = [store.fingerprint for store in self.stores]
+            return format.json_digest({"joined": prints, "features": self.feature_names()})
+        if what == "class_counts":
+            return sum(store.class_counts for store in self.stores)
+        return None if what == "statistics" else self.stores[0].whole(what)
 
-    def labels(self, start: int, stop: int) -> np.ndarray:
-        parts = self._parts(start, stop)
-        return np.concatenate([self._codes[k][self.stores[k].labels(*ends)] for k, *ends in parts])
+    def _each(self, ranges: Ranges, read: Callable[[Store, Ranges], Found]) -> Iterator[tuple[int, Found]]:
+        """Yield the number of the first row of a store, and what is read of it, for successive ranges."""
+        parts, divided = split_ranges(ranges, self._starts)
+        if not len(parts):
+            parts, divided = np.zeros(1, np.int64), span(0, 0)
+        for part, places in groupby(range(len(parts)), lambda at: int(parts[at])):
+            own = divided[list(places)] - self._starts[part]
+            yield int(self._starts[part]), read(self.stores[part], own)
 
-    def label_sets(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        rows = self.rows(start, stop)
-        return rows.label_codes, rows.label_indptr
+    def sizes(self, ranges: Ranges) -> Sizes:
+        found = [sizes for _, sizes in self._each(ranges, lambda store, own: store.sizes(own))]
+        return Sizes(*(np.concatenate(each) for each in zip(*found, strict=True)))
 
-    def verify(self, progress: Progress | None = None) -> None:
-        for store in self.stores:
-            store.verify(progress)
+    def columns(self, ranges: Ranges, wanted: Set[str]) -> Columns:
+        wanted = wanted & self.facts.stored
+        found = []
+        for start, columns in self._each(ranges, lambda store, own: store.columns(own, wanted)):
+            if "numbers" in columns:
+                columns["numbers"] = columns["numbers"] + start
+            found.append(columns)
+        joined = {name: np.concatenate([each[name] for each in found]) for name in found[0]}
+        if "label_indptr" in joined:
+            counts = [np.diff(each["label_indptr"]) for each in found]
+            joined["label_indptr"] = np.concatenate([[0], np.cumsum(np.concatenate(counts))])
+        return joined
 
-    def check_row_pointer_ends(self) -> None:
-        for store in self.stores:
-            store.check_row_pointer_ends()
-
-    def close(self) -> None:
-        for store in self.stores:
-            store.close()
+    def read(self, ranges: Ranges) -> Rows:
+        found = self._each(ranges, lambda store, own: store.read(own))
+        rows = joined_rows([each._replace(numbers=each.numbers + start) for start, each in found])
+        return rows._replace(data=rows.data.astype(self.dtype, copy=False))
 
 
 def join_stores(stores: list[Store], join: str = "inner") -> Store:
@@ -145,16 +119,16 @@ def join_stores(stores: list[Store], join: str = "inner") -> Store:
         [store.path for store in stores], names, [store.n_features for store in stores], join
     )
     if joined is not None:
-        matched = []
-        for store, own in zip(stores, names, strict=True):
-            match = match_features(own, joined, str(store.path), model="the joined data")
-            matched.append(store if match.columns is None else MatchedStore(store, match, joined))
-        stores = matched
+        stores = [
+            matched(store, match_features(own, joined, str(store.path), model="the joined data"), joined)
+            for store, own in zip(stores, names, strict=True)
+        ]
+    label_dtype = _label_dtype(stores)
     classes = list(first.classes)
     if any(set(store.classes) - set(classes) for store in stores):
-        key = int if _label_dtype(stores) == INTEGER else None
+        key = int if label_dtype == INTEGER else None
         classes = sorted(set().union(*(store.classes for store in stores)), key=key)
-    return JoinedStore(stores, classes)
+    return JoinedStore([recoded(store, classes, label_dtype) for store in stores])
 
 
 def _label_dtype(stores: list[Store]) -> str:

@@ -10,8 +10,8 @@ import numpy as np
 
 from streamsvm.base import format
 from streamsvm.errors import Call, Remedy, StoreError
-from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.container import Container, StoredArray
+from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in, span
 
 if TYPE_CHECKING:
     import scipy.sparse
@@ -69,11 +69,8 @@ class StoredMatrix(ABC):
         self.index_dtype = format.index_dtype(shape[1])
 
     @abstractmethod
-    def indptr(self, start: int, stop: int) -> np.ndarray:
-        """Return where the values of the rows ``start:stop`` begin among all, and where the last one ends.
-
-        int64, monotonic, within ``0..nnz``.
-        """
+    def pointers(self, ranges: Ranges) -> tuple[Ranges, np.ndarray]:
+        """Return where the values of some ranges of rows stand, as `read_pointers` does."""
 
     @abstractmethod
     def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -104,7 +101,7 @@ class StoredMatrix(ABC):
             if lost.any():
                 at = np.unravel_index(int(np.argmax(lost)), values.shape)
                 raise StoreError(
-                    f"{self.path}: array {self._stored.name}, {what} {number_in(ranges, int(at[0]))}: "
+                    f"{self.path}: array {self._stored.name}, {what} {number_at(ranges, int(at[0]))}: "
                     f"{values[at]} cannot be represented as float32; store the matrix as float64, in Python: "
                     "adata.X = adata.X.astype('float64')"
                 )
@@ -122,12 +119,11 @@ class CsrMatrix(StoredMatrix):
         self.chunk_nnz = max(array.chunk for array in self.arrays.values())
         check_ends(self.arrays["indptr"], shape[0], self.nnz)
 
-    def indptr(self, start: int, stop: int) -> np.ndarray:
-        [(begin, _)], indptr = read_pointers(self.arrays["indptr"], [(start, stop)], self.nnz)
-        return indptr + begin
+    def pointers(self, ranges: Ranges) -> tuple[Ranges, np.ndarray]:
+        return read_pointers(self.arrays["indptr"], ranges, self.nnz)
 
     def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        spans, indptr = read_pointers(self.arrays["indptr"], ranges, self.nnz)
+        spans, indptr = self.pointers(ranges)
         data = self._convert(self.arrays["data"].read_ranges(spans), spans)
         indices = self.arrays["indices"].read_ranges(spans)
         if indices.dtype not in (np.int32, np.int64):
@@ -150,13 +146,13 @@ class DenseMatrix(StoredMatrix):
         self._width = max(values.column_chunk or 1, _PIECE // self._height)  # columns that are read as one
         self.chunk_nnz = min(self._height * self._width, max(1, self.nnz))
 
-    def indptr(self, start: int, stop: int) -> np.ndarray:
-        return np.arange(start, stop + 1, dtype=np.int64) * self.shape[1]
+    def pointers(self, ranges: Ranges) -> tuple[Ranges, np.ndarray]:
+        return ranges * self.shape[1], np.arange(lengths(ranges).sum() + 1) * self.shape[1]
 
     def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         import scipy.sparse
 
-        wanted = np.concatenate([np.arange(start, stop) for start, stop in ranges])
+        wanted = numbers_in(ranges)
         order = np.argsort(wanted, kind="stable")
         rows = wanted[order]
         if not len(rows):
@@ -172,7 +168,7 @@ class DenseMatrix(StoredMatrix):
         import scipy.sparse
 
         first, stop = int(rows[0]), int(rows[-1]) + 1
-        numbers = [(row, row + 1) for row in rows.tolist()]
+        numbers = np.column_stack([rows, rows + 1])
         parts = []
         for begin in range(0, self.shape[1], self._width):
             end = min(begin + self._width, self.shape[1])
@@ -194,7 +190,7 @@ class CscMatrix(StoredMatrix):
         self.chunk_nnz = self.arrays["data"].chunk
         check_ends(self.arrays["indptr"], shape[1], self.nnz)
 
-    def indptr(self, start: int, stop: int) -> np.ndarray:
+    def pointers(self, ranges: Ranges) -> tuple[Ranges, np.ndarray]:
         raise self._by_columns()
 
     def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -202,13 +198,13 @@ class CscMatrix(StoredMatrix):
 
     def pieces(self, most: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield rows, columns and values of at most `most` stored values at a time, column after column."""
-        pointers = read_pointers(self.arrays["indptr"], [(0, self.shape[1])], self.nnz)[1]
+        pointers = read_pointers(self.arrays["indptr"], span(0, self.shape[1]), self.nnz)[1]
         for start, rows in enumerate(self.row_pieces(most)):
             low = start * most
             places = np.arange(low, low + len(rows))
             columns = np.searchsorted(pointers, places, "right") - 1
-            span = (low, low + len(rows))
-            values = self._convert(self.arrays["data"].read(*span), [span])
+            ranges = span(low, low + len(rows))
+            values = self._convert(self.arrays["data"].read_ranges(ranges), ranges)
             yield rows, columns.astype(self.index_dtype, copy=False), values
 
     def row_pieces(self, most: int) -> Iterator[np.ndarray]:
@@ -253,40 +249,30 @@ def open_matrix(container: Container, name: str) -> StoredMatrix:
     return kinds[encoding](container, name, (shape[0], shape[1]))
 
 
-def read_pointers(array: StoredArray, ranges: Ranges, end: int) -> tuple[list[tuple[int, int]], np.ndarray]:
+def read_pointers(array: StoredArray, ranges: Ranges, end: int) -> tuple[Ranges, np.ndarray]:
     """Read row pointers of ranges of rows from an array of them that ends with `end`, and check them.
 
     Returns
     -------
-    spans : list of tuple of int
+    spans : Ranges
         Where the elements of each range of rows begin and end.
     indptr : ndarray of int64, shape (n_rows + 1,)
         Where each row begins among the elements of all ranges, one after the other.
     """
-    values = array.read_ranges([(start, stop + 1) for start, stop in ranges])
-    values = values.astype(format.INDPTR_DTYPE, copy=False)
-    counts = np.array([stop - start + 1 for start, stop in ranges])
+    with_ends = ranges + np.array([0, 1])
+    values = array.read_ranges(with_ends).astype(format.INDPTR_DTYPE, copy=False)
+    counts = lengths(with_ends)
     lasts = np.cumsum(counts) - 1
-    lengths = np.diff(values)
-    within = np.ones(len(lengths), bool)
+    sizes = np.diff(values)
+    within = np.ones(len(sizes), bool)
     within[lasts[:-1]] = False  # from one range to the next
-    bad = (lengths < 0) & within
+    bad = (sizes < 0) & within
     outside = (values < 0) | (values > end)
     if bad.any() or outside.any():
         at = int(np.argmax(np.append(outside[:1], outside[1:] | bad)))
-        number = number_in([(start, stop + 1) for start, stop in ranges], at)
-        raise array.damage(number, "the row pointers are not in order")
-    spans = list(zip(values[lasts - counts + 1].tolist(), values[lasts].tolist(), strict=True))
-    return spans, np.concatenate([[0], np.cumsum(lengths[within])])
-
-
-def number_in(ranges: Ranges, at: int) -> int:
-    """Return the number at position `at` in the concatenation of the ranges."""
-    for start, stop in ranges:
-        if at < stop - start:
-            return start + at
-        at -= stop - start
-    raise IndexError("no range has it")
+        raise array.damage(number_at(with_ends, at), "the row pointers are not in order")
+    spans = np.column_stack([values[lasts - counts + 1], values[lasts]])
+    return spans, np.concatenate([[0], np.cumsum(sizes[within])])
 
 
 def compressed_arrays(container: Container, name: str, n: int) -> dict[str, StoredArray]:

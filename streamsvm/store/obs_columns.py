@@ -10,9 +10,8 @@ import numpy as np
 from streamsvm.base import format
 from streamsvm.base.label_values import TEXT, dtype_of_names
 from streamsvm.errors import StoreError
-from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.container import Container, StoredArray
-from streamsvm.store.matrices import number_in
+from streamsvm.store.ranges import Ranges, number_at, ranges_of, span, spans
 
 _PIECE_ROWS = 2**18  # elements read at a time
 _MAX_CLASSES = 2**24  # distinct values of a column
@@ -103,15 +102,15 @@ class DataFrameColumn:
             bound = len(self.categories)
             if len(values) and not -1 <= int(values.min()) <= int(values.max()) < bound:
                 at = int(np.argmax((values < -1) | (values >= bound)))
-                raise self.values.damage(number_in(ranges, at), f"code {values[at]} is out of range")
+                raise self.values.damage(number_at(ranges, at), f"code {values[at]} is out of range")
             return values, values < 0
         if self.kind == "number":
             return values, np.isnan(values)
         return values, np.zeros(len(values), bool)
 
-    def texts(self, start: int, stop: int) -> np.ndarray:
-        """Return the values as str objects; those that are missing are empty."""
-        values, missing = self.read([(start, stop)])
+    def texts(self, ranges: Ranges) -> np.ndarray:
+        """Return the values of ranges of rows as str objects; those that are missing are empty."""
+        values, missing = self.read(ranges)
         if self.categories is not None:
             texts = np.array([*self.categories, ""], object)[values]
         else:
@@ -127,9 +126,9 @@ class DataFrameColumn:
         """
         rows, taken, length = 0, "", self.values.length
         for start, stop in self.values.absent_in(0, length):
-            values, missing = self.read([(start, stop)])
+            values, missing = self.read(span(start, stop))
             beside = [row for row in (start - 1, stop) if 0 <= row < length]
-            others, unknown = self.read([(row, row + 1) for row in beside])
+            others, unknown = self.read(ranges_of(np.array(beside, np.int64)))
             different = (others != values[0]) & ~unknown
             taken = _text(values[0]) if self.categories is None else self.categories[values[0]]
             if different.any() and not missing.all():
@@ -180,8 +179,8 @@ class LabelColumn:
 
     def _distinct(self, n_rows: int) -> np.ndarray:
         found: np.ndarray | None = None
-        for start in range(0, n_rows, _PIECE_ROWS):
-            values, missing = self.column.read([(start, min(start + _PIECE_ROWS, n_rows))])
+        for ranges in spans(n_rows, _PIECE_ROWS):
+            values, missing = self.column.read(ranges)
             more = np.unique(values[~missing])
             found = more if found is None else np.union1d(found, more)
             if len(found) > _MAX_CLASSES:

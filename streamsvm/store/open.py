@@ -21,7 +21,8 @@ from streamsvm.store.anndata import open_anndata
 from streamsvm.store.container import DAMAGED, Container, StoredArray, array_metadata
 from streamsvm.store.joined import join_stores
 from streamsvm.store.journal import warn_and_recover
-from streamsvm.store.reader import Store
+from streamsvm.store.reader import STORED, ContainerStore
+from streamsvm.store.store import Facts, Store
 from streamsvm.store.views import with_labels
 
 
@@ -271,17 +272,26 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
     if content_digest != record.fingerprint:
         raise StoreError(f"{path}: the recorded fingerprint is not that of the recorded arrays ({DAMAGED})")
     internal = ("arrays", "chunk_checksums", "checksum")
-    store = Store(
-        container,
-        arrays,
+    facts = Facts(
+        path=path,
+        kind=container.kind,
+        native=True,
         n_rows=record.n,
         n_features=record.d,
         nnz=record.nnz,
-        classes=classes,
+        n_labels=record.n_labels,
+        classes=tuple(classes),
+        label_dtype=record.label_dtype,
         dtype=dtype,
+        index_base=record.index_base,
+        shuffled=content.get("shuffle_seed") is not None,
+        chunk_nnz=record.chunk_nnz,
+        chunk_rows=record.chunk_nnz * record.n / max(record.nnz, 1),
+        stored=frozenset(["numbers", *(name for name, (array, *_) in STORED.items() if array in arrays)])
+        | ({"label_codes"} if layout.LABELS_CODES in arrays else set()),
         meta={key: value for key, value in content.items() if key not in internal},
-        digests=digests,
     )
+    store = ContainerStore(container, arrays, facts, digests)
     store.check_row_pointer_ends()
     return store
 

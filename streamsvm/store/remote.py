@@ -13,8 +13,9 @@ import numpy as np
 from streamsvm.base import format
 from streamsvm.errors import StoreError
 from streamsvm.store.chunk_presence import ChunkPresence
-from streamsvm.store.chunk_reader import ChunkReader, Ranges
+from streamsvm.store.chunk_reader import ChunkReader
 from streamsvm.store.container import DAMAGED, Container, ServerError, StoredArray, one_line, wrong_shape
+from streamsvm.store.ranges import Ranges
 from streamsvm.store.remote_files import ask, file_options, open_file
 from streamsvm.store.zarr_chunks import (
     CHECKSUM_FILE,
@@ -213,8 +214,6 @@ class NativeRemoteArray(_RemoteArray):
         self._chunks = None if decoder is None else _RemoteChunks(self, dtype, decoder)
 
     def _read(self, start: int, stop: int) -> np.ndarray:
-        if self._chunks is not None:
-            return self.container.reader.read(self._chunks, [(start, stop)])
         first, end = start // self.chunk, -(-stop // self.chunk)
         texts = np.concatenate([decode_text(self.fetch(chunk), self.chunk) for chunk in range(first, end)])
         return texts[start - first * self.chunk : stop - first * self.chunk]

@@ -8,14 +8,14 @@ that are long compared with the file's chunks are read nearly as fast as the who
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 
-from streamsvm.data.rows import Rows
-from streamsvm.store.chunk_reader import Ranges
-from streamsvm.store.reader import Store, Units
-from streamsvm.store.views import RearrangedStore
+from streamsvm.store.ranges import Ranges, split_ranges
+from streamsvm.store.store import Facts, Store, Units
+from streamsvm.store.views import View, ViewedStore
 
 _SLICE_ORDER = -2  # stands for a block's number where the order of the slices is drawn
 _CHUNKS_PER_SLICE = 4  # of values in a slice: it reads at most five
@@ -24,76 +24,49 @@ _MIN_SLICES = 512
 _PIECE_ROWS = 2**18  # row pointers read at a time
 
 
-class SlicedStore(RearrangedStore):
-    """View of the rows of a store, slice by slice in random order.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Sliced(View):
+    """View of the rows of a store, slice by slice in random order; takes 40 bytes for each slice.
 
-    Memory: 40 bytes for each slice.
-
-    Parameters
+    Attributes
     ----------
-    inner : Store
-    slice_rows : int
-        Rows of a slice; the last one of the file may have fewer.
-    seed : int
-        Of the order.
+    begins : ndarray of int64, shape (n_slices,)
+        The first row in the store of each slice, in their order.
+    units : Units
+        The first row of each slice in the view, and its first non-zero.
     """
 
-    def __init__(self, inner: Store, slice_rows: int, seed: int) -> None:
-        from streamsvm.kernels.random import permutation  # compiled
+    begins: np.ndarray
+    units: Units
 
-        super().__init__(inner)
-        self.slice_rows = slice_rows
-        begins = np.arange(0, inner.n_rows + slice_rows, slice_rows).clip(max=inner.n_rows)
-        nnz = np.concatenate([[0], *self._nnz_of_slices(begins)])
-        order = permutation(len(begins) - 1, seed, 0, _SLICE_ORDER, 0)
-        self._begins = begins[:-1][order]
-        self._starts = np.concatenate([[0], np.cumsum(np.diff(begins)[order])])
-        self.held_bytes += 3 * order.nbytes
-        self.units = Units(self._starts, np.concatenate([[0], np.cumsum(nnz[1:][order])]))
+    def facts(self, inner: Facts) -> Facts:
+        held = inner.held_bytes + 3 * self.begins.nbytes
+        return dataclasses.replace(inner, units=self.units, held_bytes=held)
 
-    def _nnz_of_slices(self, begins: np.ndarray) -> Iterator[np.ndarray]:
-        """Yield the non-zeros of the slices in the order of the file."""
-        step = max(1, _PIECE_ROWS // self.slice_rows)
-        for at in range(0, len(begins) - 1, step):
-            few = begins[at : at + step + 1]
-            indptr = self.inner.indptr(int(few[0]), int(few[-1]))
-            yield np.diff(indptr[few - few[0]])
+    def ranges(self, ranges: Ranges) -> Ranges:
+        parts, divided = split_ranges(ranges, self.units.rows)
+        return divided + (self.begins[parts] - self.units.rows[parts])[:, np.newaxis]
 
-    def _parts(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Return the ranges of rows of `inner` that make up the rows ``start:stop``."""
-        self._check_range(start, stop)
-        if start == stop:
-            return []
-        rows = self._starts
-        first, last = np.searchsorted(rows, (start, stop - 1), "right") - 1
-        begins = self._begins[first : last + 1].copy()
-        ends = begins + np.diff(rows[first : last + 2])
-        begins[0] += start - rows[first]
-        ends[-1] -= rows[last + 1] - stop
-        return list(zip(begins.tolist(), ends.tolist(), strict=True))
 
-    def _each(self, read: Callable[[Store, int, int], np.ndarray], start: int, stop: int) -> np.ndarray:
-        found = [read(self.inner, *part) for part in self._parts(start, stop)]
-        return np.concatenate(found) if found else read(self.inner, 0, 0)
+def sliced(store: Store, slice_rows: int, seed: int) -> Store:
+    """Return a view of a store in slices of `slice_rows` rows, whose random order is that of `seed`."""
+    from streamsvm.kernels.random import permutation  # compiled
 
-    def labels(self, start: int, stop: int) -> np.ndarray:
-        return self.inner.labels_of(self._parts(start, stop))
+    begins = np.arange(0, store.n_rows + slice_rows, slice_rows).clip(max=store.n_rows)
+    nnz = np.concatenate([[0], *_nnz_of_slices(store, begins, slice_rows)])
+    order = permutation(len(begins) - 1, seed, 0, _SLICE_ORDER, 0)
+    rows = np.concatenate([[0], np.cumsum(np.diff(begins)[order])])
+    units = Units(rows, np.concatenate([[0], np.cumsum(nnz[1:][order])]))
+    return ViewedStore(store, Sliced(begins[:-1][order], units))
 
-    def rows_of(self, ranges: Ranges) -> Rows:
-        return self.inner.rows_of([part for each in ranges for part in self._parts(*each)] or [(0, 0)])
 
-    def labels_of(self, ranges: Ranges) -> np.ndarray:
-        return self.inner.labels_of([part for each in ranges for part in self._parts(*each)])
-
-    def label_sets(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        found = [self.inner.label_sets(*part) for part in self._parts(start, stop)] or [
-            self.inner.label_sets(0, 0)
-        ]
-        lengths = np.concatenate([np.diff(indptr) for _, indptr in found])
-        return np.concatenate([codes for codes, _ in found]), np.concatenate([[0], np.cumsum(lengths)])
-
-    def numbers(self, start: int, stop: int) -> np.ndarray:
-        return self._each(lambda store, *ends: store.numbers(*ends), start, stop)
+def _nnz_of_slices(store: Store, begins: np.ndarray, slice_rows: int) -> Iterator[np.ndarray]:
+    """Yield the non-zeros of the slices in the order of the file."""
+    step = max(1, _PIECE_ROWS // slice_rows)
+    for at in range(0, len(begins) - 1, step):
+        few = begins[at : at + step + 1]
+        indptr = store.indptr(int(few[0]), int(few[-1]))
+        yield np.diff(indptr[few - few[0]])
 
 
 def choose_slice_rows(store: Store, block_rows: int) -> int:

@@ -1,251 +1,236 @@
-"""Views of stores: with a model's features, without unlabelled rows."""
+"""Views of stores: functions on facts, ranges, sizes, columns and rows, applied to another store."""
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Sequence, Set
+from typing import Any
 
 import numpy as np
 
 from streamsvm.base import format
-from streamsvm.data.checks import row_norms
+from streamsvm.data.checks import first_labels, row_norms
+from streamsvm.data.label_sets import distinct_sets
 from streamsvm.data.names import FeatureMatch, move_columns
-from streamsvm.data.rows import Rows, kept_rows
-from streamsvm.data.statistics import Statistics
-from streamsvm.store.chunk_reader import Ranges
-from streamsvm.store.reader import Progress, Store
+from streamsvm.data.rows import Rows
+from streamsvm.store.ranges import Ranges, numbers_in, ranges_of
+from streamsvm.store.store import Columns, Facts, Sizes, Store, Whole, only
 
 _PIECE_ROWS = 2**16  # rows whose labels are read at a time
-_MAX_GAP_ROWS = 64  # rows without a label that are not read
 
 
-class StoreView(Store):
-    """Base class of views: delegates to another store; subclasses override what they change.
+@dataclasses.dataclass(frozen=True, eq=False)
+class View:
+    """What a view does to the store within it; by default nothing. Views are picklable, and compose.
 
-    A subclass overrides the methods whose results it changes, and sets the attributes: `rows_of` and `rows`
-    must always agree with `indptr`, `labels`, `weights`, `groups`, `label_sets` and `names`. Row pointers may
-    count more non-zeros than the rows have, from any origin: they serve to plan memory.
+    The contract of a view, which `tests/store/test_view_contract.py` checks over all of them:
 
-    Attributes
-    ----------
-    inner : Store
+    - `read` of some ranges, `columns`, `sizes` and what `whole` says of all rows tell of the same rows: each
+      column equals that of the rows, classes are counted as the labels say, names of features are as many as
+      columns. Only sizes may be too large: they serve to plan memory.
+    - A range is read alike alone and among others.
+    - `ranges` has as many rows as it is given: no row is read that is not asked for. `columns` and `sizes`
+      read no values.
+    - Rows keep their numbers in the data as given; a view that leaves rows out of the data counts anew.
+    - `facts` says what is read: number of rows and features, classes, which columns there are. Statistics of
+      the features are those of other rows or features, so a view has none.
+    - `fingerprint` differs from that of the store within if the view has other rows or values, unless the run
+      records what makes the difference (slices, the features of a model).
     """
 
-    _COPIED_ATTRIBUTES = (
-        "path", "kind", "native", "n_rows", "n_features", "nnz", "classes", "n_classes", "label_dtype",
-        "dtype", "index_dtype", "index_base", "shuffled", "chunk_nnz", "meta", "weighted", "grouped",
-        "multilabel", "n_labels", "unlabelled", "arrays", "held_bytes", "extra_nnz_bytes",
-    )  # fmt: skip
+    def facts(self, inner: Facts) -> Facts:
+        return inner
 
-    def __init__(self, inner: Store) -> None:
+    def ranges(self, ranges: Ranges) -> Ranges:
+        """Return the rows of the store within that make up some ranges of rows of the view."""
+        return ranges
+
+    def sizes(self, sizes: Sizes) -> Sizes:
+        return sizes
+
+    def needs(self, wanted: Set[str]) -> Set[str]:
+        """Return the columns of the store within that `columns` makes the wanted ones of."""
+        return wanted
+
+    def columns(self, columns: Columns, ranges: Ranges) -> Columns:
+        """Return the columns of some ranges of rows of the view, which may be in `columns` already."""
+        return columns
+
+    def rows(self, rows: Rows) -> Rows:
+        """Return rows with other values; the columns have been changed by `columns`."""
+        return rows
+
+    def whole(self, what: Whole, inner: Store) -> Any:
+        return None if what == "statistics" else inner.whole(what)
+
+
+class ViewedStore(Store):
+    """Store with a view applied to another one, which it closes.
+
+    Parameters
+    ----------
+    inner : Store
+    view : View
+    """
+
+    def __init__(self, inner: Store, view: View) -> None:
         self.inner = inner
-        for name in self._COPIED_ATTRIBUTES:
-            setattr(self, name, getattr(inner, name))
-
-    @property
-    def bytes_read(self) -> int:  # type: ignore[override]
-        return self.inner.bytes_read
+        self.view = view
+        self.facts = view.facts(inner.facts)
 
     @property
     def members(self) -> list[Store]:
         return self.inner.members
 
-    @property
-    def chunk_rows(self) -> float:
-        return self.inner.chunk_rows
+    def sizes(self, ranges: Ranges) -> Sizes:
+        return self.view.sizes(self.inner.sizes(self.view.ranges(ranges)))
 
-    @property
-    def fingerprint(self) -> str:
-        return self.inner.fingerprint
+    def columns(self, ranges: Ranges, wanted: Set[str]) -> Columns:
+        wanted = wanted & self.facts.stored
+        columns = self.inner.columns(self.view.ranges(ranges), self.view.needs(wanted))
+        return only(self.view.columns(columns, ranges), wanted)
 
-    @property
-    def class_counts(self) -> np.ndarray:
-        return self.inner.class_counts
+    def read(self, ranges: Ranges) -> Rows:
+        rows = self.inner.read(self.view.ranges(ranges))
+        columns = self.view.columns(only(rows._asdict(), self.inner.facts.stored), ranges)
+        return self.view.rows(rows._replace(**columns))
 
-    def rows(self, start: int, stop: int) -> Rows:
-        return self.rows_of([(start, stop)])
-
-    def rows_of(self, ranges: Ranges) -> Rows:
-        return self.inner.rows_of(ranges)
-
-    def indptr(self, start: int, stop: int) -> np.ndarray:
-        return self.inner.indptr(start, stop)
-
-    def labels(self, start: int, stop: int) -> np.ndarray:
-        return self.inner.labels(start, stop)
-
-    def labels_of(self, ranges: Ranges) -> np.ndarray:
-        return self.inner.labels_of(ranges)
-
-    def label_indptr(self, start: int, stop: int) -> np.ndarray:
-        return self.inner.label_indptr(start, stop)
-
-    def label_sets(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
-        return self.inner.label_sets(start, stop)
-
-    def weights(self, start: int, stop: int) -> np.ndarray:
-        return self.inner.weights(start, stop)
-
-    def groups(self, start: int, stop: int) -> np.ndarray:
-        return self.inner.groups(start, stop)
-
-    def norms(self, start: int, stop: int) -> np.ndarray:
-        return self.inner.norms(start, stop)
-
-    def names(self, start: int, stop: int) -> np.ndarray:
-        return self.inner.names(start, stop)
-
-    def feature_names(self) -> list[str] | None:
-        return self.inner.feature_names()
-
-    def statistics(self) -> Statistics | None:
-        """Return None: the statistics of `inner` are those of other rows or features."""
-        return None
-
-    def verify(self, progress: Progress | None = None) -> None:
-        self.inner.verify(progress)
-
-    def check_row_pointer_ends(self) -> None:
-        self.inner.check_row_pointer_ends()
-
-    def close(self) -> None:
-        self.inner.close()
+    def whole(self, what: Whole) -> Any:
+        return self.view.whole(what, self.inner)
 
 
-class RearrangedStore(StoreView):
-    """Base class of views whose rows are some rows of one or more stores, in another order."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class Matched(View):
+    """View with the features of a model, matched by name.
 
-    def _each(self, read: Callable[[Store, int, int], np.ndarray], start: int, stop: int) -> np.ndarray:
-        """Return what ``read(store, first, end)`` returns for the rows ``start:stop``, in their order."""
-        raise NotImplementedError
-
-    def indptr(self, start: int, stop: int) -> np.ndarray:
-        """Return row pointers that begin with 0."""
-        lengths = self._each(lambda store, *ends: np.diff(store.indptr(*ends)), start, stop)
-        return np.concatenate([[0], np.cumsum(lengths)])
-
-    def label_indptr(self, start: int, stop: int) -> np.ndarray:
-        lengths = self._each(lambda store, *ends: np.diff(store.label_indptr(*ends)), start, stop)
-        return np.concatenate([[0], np.cumsum(lengths)])
-
-    def weights(self, start: int, stop: int) -> np.ndarray:
-        return self._each(lambda store, *ends: store.weights(*ends), start, stop)
-
-    def norms(self, start: int, stop: int) -> np.ndarray:
-        return self._each(lambda store, *ends: store.norms(*ends), start, stop)
-
-    def names(self, start: int, stop: int) -> np.ndarray:
-        return self._each(lambda store, *ends: store.names(*ends), start, stop)
-
-
-class MatchedStore(StoreView):
-    """View of a store with the features of a model, matched by name.
-
-    Parameters
+    Attributes
     ----------
-    inner : Store
-    match : FeatureMatch
-        With `columns`.
-    names : sequence of str
+    names : list of str
         The model's features.
+    columns_of : ndarray of int32 or int64, shape (n_features,)
+        The model's column of each column of the store; below 0 for those that it does not know.
     """
 
-    def __init__(self, inner: Store, match: FeatureMatch, names: list[str]) -> None:
-        super().__init__(inner)
-        assert match.columns is not None
-        self._columns = match.columns
-        self._names = names
-        self.n_features = len(names)
-        self.index_dtype = format.index_dtype(self.n_features)
-        self.held_bytes += match.columns.nbytes
+    names: list[str]
+    columns_of: np.ndarray
 
-    def rows_of(self, ranges: Ranges) -> Rows:
-        rows = self.inner.rows_of(ranges)
+    def facts(self, inner: Facts) -> Facts:
+        return dataclasses.replace(
+            inner,
+            n_features=len(self.names),
+            held_bytes=inner.held_bytes + self.columns_of.nbytes,
+            stored=inner.stored - {"norm2"},
+        )
+
+    def rows(self, rows: Rows) -> Rows:
         data, indices, indptr = move_columns(
-            rows.data, rows.indices, rows.indptr, self._columns, self.n_features
+            rows.data, rows.indices, rows.indptr, self.columns_of, len(self.names)
         )
         return rows._replace(data=data, indices=indices, indptr=indptr, norm2=row_norms(data, indptr))
 
-    def norms(self, start: int, stop: int) -> np.ndarray:
-        return self.rows(start, stop).norm2
+    def whole(self, what: Whole, inner: Store) -> Any:
+        return self.names if what == "feature_names" else super().whole(what, inner)
 
-    def feature_names(self) -> list[str] | None:
-        return self._names
+
+def matched(store: Store, match: FeatureMatch, names: list[str]) -> Store:
+    """Return a view of a store with the features `names` of a model; the store itself if it has these."""
+    return store if match.columns is None else ViewedStore(store, Matched(names, match.columns))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Recoded(View):
+    """View with other classes, among which are those of the store.
+
+    Attributes
+    ----------
+    classes : tuple of str
+    label_dtype : str
+    code_of : ndarray of int32, shape (n_classes + 1,)
+        The code of each class of the store among them; the last entry serves code -1.
+    """
+
+    classes: tuple[str, ...]
+    label_dtype: str
+    code_of: np.ndarray
+
+    def facts(self, inner: Facts) -> Facts:
+        return dataclasses.replace(inner, classes=self.classes, label_dtype=self.label_dtype)
+
+    def needs(self, wanted: Set[str]) -> Set[str]:
+        return wanted | {"label_codes"} if "labels" in wanted else wanted
+
+    def columns(self, columns: Columns, ranges: Ranges) -> Columns:
+        columns = dict(columns)
+        if "label_codes" in columns:
+            codes, indptr = distinct_sets(self.code_of[columns["label_codes"]], columns["label_indptr"])
+            columns |= {"label_codes": codes, "label_indptr": indptr, "labels": first_labels(codes, indptr)}
+        elif "labels" in columns:
+            columns["labels"] = self.code_of[columns["labels"]]
+        return columns
+
+    def whole(self, what: Whole, inner: Store) -> Any:
+        if what != "class_counts":
+            return super().whole(what, inner)
+        counts = np.zeros(len(self.classes), np.int64)
+        counts[self.code_of[:-1]] = inner.class_counts
+        return counts
+
+
+def recoded(store: Store, classes: Sequence[str], label_dtype: str) -> Store:
+    """Return a view of a store with the codes of `classes`, which are all of its own and perhaps others."""
+    code = {label: c for c, label in enumerate(classes)}
+    codes = [*(code[label] for label in store.classes), format.UNSEEN_LABEL]
+    return ViewedStore(store, Recoded(tuple(classes), label_dtype, np.array(codes, format.LABEL_DTYPE)))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Labelled(View):
+    """View of the rows that have a label; takes a bit for each row of the store.
+
+    Attributes
+    ----------
+    bits : list of ndarray of uint8
+        Which rows of each piece of 65,536 have a label, packed.
+    before : ndarray of int64, shape (n_pieces + 1,)
+        Rows with a label before each piece, and of all.
+    """
+
+    bits: list[np.ndarray]
+    before: np.ndarray
+
+    def facts(self, inner: Facts) -> Facts:
+        n_rows = int(self.before[-1])
+        held = inner.held_bytes + inner.n_rows // 8
+        return dataclasses.replace(inner, n_rows=n_rows, unlabelled=inner.n_rows - n_rows, held_bytes=held)
+
+    def ranges(self, ranges: Ranges) -> Ranges:
+        wanted = numbers_in(ranges)
+        piece_of = np.searchsorted(self.before, wanted, "right") - 1
+        found = np.empty(len(wanted), np.int64)
+        for piece in np.unique(piece_of).tolist():
+            mine = np.flatnonzero(piece_of == piece)
+            places = np.flatnonzero(np.unpackbits(self.bits[piece]))
+            found[mine] = piece * _PIECE_ROWS + places[wanted[mine] - self.before[piece]]
+        return ranges_of(found)
+
+    def columns(self, columns: Columns, ranges: Ranges) -> Columns:
+        return columns | {"numbers": numbers_in(ranges)}
+
+    def whole(self, what: Whole, inner: Store) -> Any:
+        if what == "fingerprint":
+            return hashlib.sha256(f"labelled {inner.fingerprint}".encode()).hexdigest()
+        return super().whole(what, inner)
 
 
 def with_labels(store: Store) -> Store:
     """Return a view of the rows that have a label; the store itself if all have one or more."""
     if store.multilabel:
         return store
-    view = LabelledStore(store)
-    return view if view.unlabelled else store
-
-
-class LabelledStore(RearrangedStore):
-    """View of the rows of a store that have a label; `unlabelled` counts the others.
-
-    Memory: a bit for each row of the other one.
-    """
-
-    def __init__(self, inner: Store) -> None:
-        super().__init__(inner)
-        counts, bits = [], []
-        for begin in range(0, inner.n_rows, _PIECE_ROWS):
-            labelled = inner.labels(begin, min(begin + _PIECE_ROWS, inner.n_rows)) >= 0
-            counts.append(int(np.count_nonzero(labelled)))
-            bits.append(np.packbits(labelled))
-        self._bits = bits
-        self._before = np.array([0, *np.cumsum(counts)], np.int64)  # labelled rows before each piece
-        self.n_rows = int(self._before[-1])
-        self.unlabelled = inner.n_rows - self.n_rows
-        self.held_bytes += inner.n_rows // 8
-
-    @functools.cached_property
-    def _fingerprint(self) -> str:
-        return hashlib.sha256(f"labelled {self.inner.fingerprint}".encode()).hexdigest()
-
-    @property
-    def fingerprint(self) -> str:
-        return self._fingerprint
-
-    def _runs(self, start: int, stop: int) -> Iterator[tuple[int, int, np.ndarray]]:
-        """Yield ranges of rows of `inner` with the labelled ones ``start:stop``, and which rows those are.
-
-        Long ranges of rows without a label are left out.
-        """
-        self._check_range(start, stop)
-        while start < stop:
-            piece = int(np.searchsorted(self._before, start, "right")) - 1
-            begin, before = piece * _PIECE_ROWS, int(self._before[piece])
-            places = np.flatnonzero(np.unpackbits(self._bits[piece]))
-            labelled = begin + places[start - before : stop - before]
-            for run in np.split(labelled, np.flatnonzero(np.diff(labelled) > _MAX_GAP_ROWS) + 1):
-                first, end = int(run[0]), int(run[-1]) + 1
-                kept = np.zeros(end - first, bool)
-                kept[run - first] = True
-                yield first, end, kept
-            start += len(labelled)
-
-    def _each(self, read: Callable[[Store, int, int], np.ndarray], start: int, stop: int) -> np.ndarray:
-        parts = [read(self.inner, first, end)[kept] for first, end, kept in self._runs(start, stop)]
-        return np.concatenate(parts) if parts else read(self.inner, 0, 0)
-
-    def rows_of(self, ranges: Ranges) -> Rows:
-        runs = [run for each in ranges for run in self._runs(*each)]
-        if not runs:
-            return self.inner.rows(0, 0)
-        rows = self.inner.rows_of([(first, end) for first, end, _ in runs])
-        kept = np.concatenate([kept for *_, kept in runs])
-        return rows if kept.all() else kept_rows(rows, kept)
-
-    def labels(self, start: int, stop: int) -> np.ndarray:
-        return self.labels_of([(start, stop)])
-
-    def labels_of(self, ranges: Ranges) -> np.ndarray:
-        runs = [run for each in ranges for run in self._runs(*each)]
-        labels = self.inner.labels_of([(first, end) for first, end, _ in runs])
-        return labels[np.concatenate([kept for *_, kept in runs])] if runs else labels
-
-    def norms(self, start: int, stop: int) -> np.ndarray:
-        return self.rows(start, stop).norm2
+    counts, bits = [], []
+    for begin in range(0, store.n_rows, _PIECE_ROWS):
+        labelled = store.labels(begin, min(begin + _PIECE_ROWS, store.n_rows)) >= 0
+        counts.append(int(np.count_nonzero(labelled)))
+        bits.append(np.packbits(labelled))
+    before = np.array([0, *np.cumsum(counts)], np.int64)
+    return store if before[-1] == store.n_rows else ViewedStore(store, Labelled(bits, before))

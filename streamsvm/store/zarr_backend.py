@@ -22,9 +22,10 @@ import zstandard
 from streamsvm.base import durable
 from streamsvm.errors import StoreError
 from streamsvm.store.chunk_presence import ChunkPresence
-from streamsvm.store.chunk_reader import ChunkReader, Ranges
+from streamsvm.store.chunk_reader import ChunkReader
 from streamsvm.store.container import DAMAGED, SLACK, Container, StoredArray, changed_error, wrong_shape
 from streamsvm.store.layout import ArraySpec
+from streamsvm.store.ranges import Ranges
 from streamsvm.store.zarr_chunks import (
     CHECKSUM_FILE,
     HEADER_BYTES,
@@ -140,8 +141,6 @@ class ZarrArray(StoredArray):
         return np.asarray(self._array[start:stop, first:end])
 
     def _read(self, start: int, stop: int) -> np.ndarray:
-        if self.direct is not None:
-            return self._read_ranges([(start, stop)])
         if self._is_known and self.dtype is None:
             first, end = start // self.chunk, -(-stop // self.chunk)
             texts = np.concatenate([self._read_text(chunk) for chunk in range(first, end)])

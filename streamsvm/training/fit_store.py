@@ -40,7 +40,7 @@ from streamsvm.training.training import DataRef, Training, open_to_train
 from streamsvm.transforms import Transform, parse_transforms
 from streamsvm.transforms.defaults import with_transform
 from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_store
-from streamsvm.transforms.store import TransformedStore, shift_to_text
+from streamsvm.transforms.store import shift_to_text, transformed
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -187,7 +187,7 @@ def _prepare(
     if fitted is None:
         asked = parse_transforms(settings.transform)
         [fitted] = fit_to_store(paths, raw, asked, settings, callbacks, workers, cluster, [settings.hold_out])
-    store = TransformedStore(raw, fitted.transforms)
+    store = transformed(raw, fitted.transforms)
     costs = read_training_costs(settings, store.classes, class_counts(store, settings), given)
     settings, chosen = choose_c(store, fitted.transforms, settings)
     spec = specify(settings, store)
@@ -238,11 +238,12 @@ def fit_to_store(
         if callbacks.stop():
             raise Interrupted("stopped before the training began")
 
-    numbered = TransformedStore(store, (), shift_to_text(store, transforms))
+    shift = shift_to_text(store, transforms)
+    numbered = transformed(store, (), shift)
     gather = None
     if cluster is not None:
         where = [absolute(path) for path in paths]
-        gather = gather_on_cluster(cluster, workers, where, numbered, settings, progress)
+        gather = gather_on_cluster(cluster, workers, where, store, shift, settings, progress)
     threads = count_workers(None if cluster is not None else workers)
     raw = raw_store(numbered, settings.memory, progress, threads, gather)
     held_out = [held_out_part(dataclasses.replace(settings, hold_out=part)) for part in parts]

@@ -16,7 +16,7 @@ from streamsvm.store.blocks_to_score import blocks_to_score
 from streamsvm.training.fit_plan import check_has_groups
 from streamsvm.training.training import Training
 from streamsvm.transforms.fitting import first_rows
-from streamsvm.transforms.store import TransformedStore
+from streamsvm.transforms.store import transformed
 
 _CHECKED_ROWS = 256  # held-out rows that are transformed before the training, to find refusals early
 HELD_OUT = {"valid": "validation", "calibrate": "hold-out"}  # settings that name a store
@@ -112,5 +112,5 @@ def held_out_blocks(
         memory=plan.memory - (plan.fixed - plan.decode_bytes) - plan.dual_bytes - kept - held_bytes,
         feature_names=raw.feature_names(),
         model="the training data",
-        transformed=lambda matched: TransformedStore(matched, training.data.transforms),
+        transformed=lambda matched: transformed(matched, training.data.transforms),
     )

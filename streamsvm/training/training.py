@@ -14,11 +14,11 @@ from streamsvm.data.memory_plan import Plan
 from streamsvm.errors import Remedy, StoreError
 from streamsvm.settings.fit import NONE, Settings
 from streamsvm.store import Store, open_stores
-from streamsvm.store.sliced import SlicedStore
+from streamsvm.store.sliced import sliced
 from streamsvm.training.costs import check_multilabel
 from streamsvm.training.spec import Spec
 from streamsvm.transforms import Transform
-from streamsvm.transforms.store import TransformedStore
+from streamsvm.transforms.store import transformed
 
 
 def open_to_train(paths: Sequence[str | os.PathLike[str]], settings: Settings) -> Store:
@@ -73,9 +73,9 @@ class DataRef:
 
     def view(self, raw: Store) -> Store:
         """Return the rows to train on of the opened stores."""
-        store: Store = TransformedStore(raw, self.transforms)
+        store = transformed(raw, self.transforms)
         if self.slice_rows:
-            store = SlicedStore(store, self.slice_rows, self.settings.seed)
+            store = sliced(store, self.slice_rows, self.settings.seed)
         return store
 
 

@@ -138,18 +138,19 @@ def names_after(transforms: Sequence[Transform], names: Sequence[str] | None) ->
 def apply(transforms: Sequence[Transform], rows: Rows, *, where: str = "the data", first: int = 0) -> Rows:
     """Return the rows after all transforms, with their squared norms; `rows` is not modified.
 
-    Raises `InputError`, which begins with `where` and calls the first row `first`, for rows that a transform
-    cannot take, and those that are too large afterwards.
+    Raises `InputError`, which begins with `where`, for rows that a transform cannot take, and those that are
+    too large afterwards. It calls rows by their numbers; if these are not known, the first row `first`.
     """
     if not transforms:
         return rows
+    numbers = rows.numbers if len(rows.numbers) else range(first, first + rows.n_rows)
     for transform in transforms:
         try:
             with np.errstate(over="ignore"):  # found below
                 rows = transform(rows)
         except RowFault as fault:
             raise InputError(
-                f"{where}: row {first + fault.row} {fault.problem}", remedy=fault.remedy
+                f"{where}: row {numbers[fault.row]} {fault.problem}", remedy=fault.remedy
             ) from None
     from streamsvm.transforms.row_scaling import squared_norms  # which loads the compiler
 
@@ -157,7 +158,7 @@ def apply(transforms: Sequence[Transform], rows: Rows, *, where: str = "the data
     finite = np.isfinite(rows.norm2)
     if not finite.all():
         raise InputError(
-            f"{where}: row {first + int(np.argmin(finite))} is not finite after "
+            f"{where}: row {numbers[int(np.argmin(finite))]} is not finite after "
             f"{', '.join(transform.name for transform in transforms)}",
             remedy=Remedy("limit the values with the transform clip, or scale them"),
         )

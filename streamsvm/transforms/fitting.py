@@ -18,7 +18,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics, StatisticsBuilder, bytes_needed
 from streamsvm.data.value_kinds import VALUES_IN, ValuesIn, describe_values
 from streamsvm.errors import PlanError
-from streamsvm.store.reader import Store
+from streamsvm.store.store import Store
 from streamsvm.transforms import Transform, apply
 from streamsvm.transforms.base import FittingData
 from streamsvm.transforms.counts import Counts
@@ -30,7 +30,6 @@ _SAMPLE_SLICES, _SLICE_ROWS = 16, 1024  # sample of a store, by which the kind o
 _MIN_PIECE_NNZ, _MAX_PIECE_NNZ = 2**12, 2**20  # non-zeros that are read at a time
 _MIN_PIECE_CHUNKS = 2  # in a piece, if several threads read: the chunks at its ends are decoded twice
 _PIECE_SHARE, _NNZ_BYTES = 8, 64  # of the budget, and bytes of a non-zero while it is read and transformed
-_POINTERS_AT_A_TIME = 2**16
 
 
 class StatisticsRequest(NamedTuple):
@@ -252,22 +251,9 @@ def raw_store(
 
     return RawData(
         store.n_rows, store.n_features, store.feature_names(), store.index_base, str(store.path),
-        lambda: store_pieces(store, takes, 0, store.n_rows), sample(), store.statistics, store.multilabel,
+        lambda: store.pieces(takes, 0, store.n_rows), sample(), store.statistics, store.multilabel,
         workers, lambda done: progress(done, store.n_rows), gather,
     )  # fmt: skip
-
-
-def store_pieces(store: Store, takes: int, begin: int, end: int) -> Iterator[tuple[int, Rows]]:
-    """Yield the rows ``begin:end`` in pieces of about `takes` non-zeros, each with its first row."""
-    while begin < end:
-        stop = min(begin + _POINTERS_AT_A_TIME, end)
-        offsets = store.indptr(begin, stop)
-        while begin < stop:
-            at = len(offsets) - 1 - (stop - begin)
-            n = int(np.searchsorted(offsets, offsets[at] + takes, "right")) - 1 - at
-            next_ = begin + max(n, 1)
-            yield begin, store.rows(begin, next_)
-            begin = next_
 
 
 def nnz_per_piece(store: Store, memory: int) -> int:
@@ -277,7 +263,7 @@ def nnz_per_piece(store: Store, memory: int) -> int:
 
 def _workers_and_piece(store: Store, memory: int, workers: int) -> tuple[int, int]:
     """Return how many threads can transform pieces within `memory`, and the non-zeros of a piece."""
-    if any("X/values" in member.arrays for member in store.members):
+    if store.dense:
         workers = 1  # reading a dense matrix takes most of the time: docs/measurements/parallel.md
     room = memory // (_PIECE_SHARE * _NNZ_BYTES)
     chunk = int(store.chunk_rows * store.nnz / max(store.n_rows, 1))

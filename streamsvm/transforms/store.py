@@ -2,98 +2,94 @@
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 import hashlib
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from streamsvm.base import format
 from streamsvm.data.rows import Rows
-from streamsvm.data.statistics import Statistics
-from streamsvm.errors import StreamsvmError
-from streamsvm.store.chunk_reader import Ranges
-from streamsvm.store.reader import Store
-from streamsvm.store.views import StoreView
+from streamsvm.store.store import Facts, Sizes, Store, Whole
+from streamsvm.store.views import View, ViewedStore
 from streamsvm.transforms import Transform, apply, features_after, names_after, records_of
 
 
-class TransformedStore(StoreView):
-    """View of a store with transformed rows.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Transformed(View):
+    """View with transformed rows; their norms are not stored.
 
-    `n_features`, `index_dtype`, norms, names of features and the fingerprint are those of the transformed
-    rows; `nnz` and row pointers count at least the values that these have. The norms are not stored: each
-    call of `norms` reads the rows.
-
-    Parameters
-    ----------
-    inner : Store
-    transforms : sequence of Transform
-        Fitted.
-    shift : int, optional
-        Added to the numbers of features before the transforms; by default what makes them those of the text,
-        if a transform takes these.
+    Number and names of features and the fingerprint are those of the transformed rows; sizes are at least.
 
     Attributes
     ----------
+    transforms : tuple of Transform
+        Fitted.
     shift : int
+        Added to the numbers of features before the transforms.
+    n_features : int
+        After the transforms.
+    where : str
+        The path of the store, for errors.
     """
 
-    def __init__(self, inner: Store, transforms: Sequence[Transform], shift: int | None = None) -> None:
-        super().__init__(inner)
-        self.transforms = list(transforms)
-        shift = shift_to_text(inner, transforms) if shift is None else shift
-        self.shift = shift
-        self._adds = sum(transform.adds for transform in transforms)
-        self.native = inner.native and not transforms and not shift
-        self.n_features = features_after(transforms, inner.n_features + shift) or 0
-        self.index_dtype = format.index_dtype(self.n_features)
-        self.nnz = inner.nnz + self._adds * inner.n_rows
-        self.held_bytes = inner.held_bytes + sum(transform.held_bytes for transform in transforms)
+    transforms: tuple[Transform, ...]
+    shift: int
+    n_features: int
+    where: str
+
+    @property
+    def _adds(self) -> int:
+        return sum(transform.adds for transform in self.transforms)
+
+    def facts(self, inner: Facts) -> Facts:
         # A transform makes a copy while what it is given is in memory, as reading does: that is counted. The
         # hash sorts and numbers its values in int64, and then cuts its arrays.
-        wide = 8 if any(transform.takes_any_feature for transform in transforms) else 0
-        self.extra_nnz_bytes = max(inner.extra_nnz_bytes, wide + self.dtype.itemsize)
+        wide = 8 if any(transform.takes_any_feature for transform in self.transforms) else 0
+        return dataclasses.replace(
+            inner,
+            native=inner.native and not self.transforms and not self.shift,
+            n_features=self.n_features,
+            nnz=inner.nnz + self._adds * inner.n_rows,
+            held_bytes=inner.held_bytes + sum(transform.held_bytes for transform in self.transforms),
+            extra_nnz_bytes=max(inner.extra_nnz_bytes, wide + inner.dtype.itemsize),
+            stored=inner.stored - {"norm2"} if self.transforms else inner.stored,
+        )
 
-    def statistics(self) -> Statistics | None:
-        return None if self.transforms or self.shift else self.inner.statistics()
+    def sizes(self, sizes: Sizes) -> Sizes:
+        return sizes._replace(nnz=sizes.nnz + self._adds)
 
-    @functools.cached_property
-    def fingerprint(self) -> str:  # type: ignore[override]
-        sha = hashlib.sha256(f"{self.inner.fingerprint} {self.shift} {records_of(self.transforms)}".encode())
+    def rows(self, rows: Rows) -> Rows:
+        if self.shift:
+            rows = rows._replace(indices=rows.indices + self.shift)
+        rows = apply(self.transforms, rows, where=self.where)
+        return rows._replace(indices=rows.indices.astype(format.index_dtype(self.n_features), copy=False))
+
+    def whole(self, what: Whole, inner: Store) -> Any:
+        if what == "feature_names":
+            names = names_after(self.transforms, inner.feature_names())
+            return None if names is None else list(names)
+        if what != "fingerprint":
+            return (
+                inner.whole(what) if what == "class_counts" or not (self.transforms or self.shift) else None
+            )
+        sha = hashlib.sha256(f"{inner.fingerprint} {self.shift} {records_of(self.transforms)}".encode())
         for transform in self.transforms:
             if transform.array is not None:
                 sha.update(np.ascontiguousarray(transform.array).data)
         return sha.hexdigest()
 
-    def rows_of(self, ranges: Ranges) -> Rows:
-        rows = self.inner.rows_of(ranges)
-        try:
-            return self._transformed(rows, ranges[0][0])
-        except StreamsvmError:
-            if len(ranges) == 1:
-                raise
-            for start, stop in ranges:  # to name the row
-                self.rows(start, stop)
-            raise
 
-    def _transformed(self, rows: Rows, start: int) -> Rows:
-        if self.shift:
-            rows = rows._replace(indices=rows.indices + self.shift)
-        rows = apply(self.transforms, rows, where=str(self.path), first=start)
-        return rows._replace(indices=rows.indices.astype(self.index_dtype, copy=False))
+def transformed(store: Store, transforms: Sequence[Transform], shift: int | None = None) -> Store:
+    """Return a view of a store with transformed rows.
 
-    def indptr(self, start: int, stop: int) -> np.ndarray:
-        return self.inner.indptr(start, stop) + self._adds * np.arange(start, stop + 1)
-
-    def norms(self, start: int, stop: int) -> np.ndarray:
-        if not self.transforms and not self.shift:
-            return self.inner.norms(start, stop)
-        return self.rows(start, stop).norm2
-
-    def feature_names(self) -> list[str] | None:
-        names = names_after(self.transforms, self.inner.feature_names())
-        return None if names is None else list(names)
+    `shift` is added to the numbers of features before the transforms; by default what makes them those of the
+    text, if a transform takes these.
+    """
+    shift = shift_to_text(store, transforms) if shift is None else shift
+    n_features = features_after(transforms, store.n_features + shift) or 0
+    return ViewedStore(store, Transformed(tuple(transforms), shift, n_features, str(store.path)))
 
 
 def shift_to_text(store: Store, transforms: Sequence[Transform]) -> int:

@@ -27,7 +27,7 @@ from streamsvm.training.training import open_to_train
 from streamsvm.transforms import parse_transforms
 from streamsvm.transforms.defaults import with_transform
 from streamsvm.transforms.fitting import FittedTransforms
-from streamsvm.transforms.store import TransformedStore
+from streamsvm.transforms.store import transformed
 
 
 class Trial(NamedTuple):
@@ -195,7 +195,7 @@ class StoreSearch:
         """Return the C that a training with the settings would choose."""
         with open_to_train(self._paths, settings) as raw:
             transforms = self._fitted(settings).transforms
-            return choose_c(TransformedStore(raw, transforms), transforms, settings)[0].C
+            return choose_c(transformed(raw, transforms), transforms, settings)[0].C
 
     def _fitted(self, settings: Settings) -> FittedTransforms:
         """Fit the transforms of the settings to the rows that are trained on.

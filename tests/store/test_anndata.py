@@ -276,7 +276,6 @@ def test_layers_and_raw_are_read_with_features_of_their_own(target):
 def test_labels_of_any_kind(target, values, classes, monkeypatch):
     """Rows without one are left out; the others are those that pandas has."""
     monkeypatch.setattr("streamsvm.store.views._PIECE_ROWS", 25)
-    monkeypatch.setattr("streamsvm.store.views._MAX_GAP_ROWS", 2)
     adata = cells()
     picked = np.random.default_rng(3).integers(3, size=120)
     column = pd.Series(values)[picked]

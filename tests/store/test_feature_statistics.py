@@ -18,7 +18,7 @@ from streamsvm.base.format import sealed
 from streamsvm.data.names import match_features
 from streamsvm.errors import StoreError
 from streamsvm.store import layout, open_store
-from streamsvm.store.views import MatchedStore
+from streamsvm.store.views import matched
 from streamsvm.transforms import fitting
 
 D = 40
@@ -75,7 +75,7 @@ def test_a_view_of_other_features_has_none(problem: Problem, tmp_path: Path) -> 
     problem.write(tmp_path / "a.h5", statistics=True, feature_names=names)
     with open_store(tmp_path / "a.h5") as store:
         match = match_features(names, names[::-1], "a.h5")
-        assert MatchedStore(store, match, names[::-1]).statistics() is None
+        assert matched(store, match, names[::-1]).statistics() is None
 
 
 @pytest.mark.parametrize("name", layout.STATISTICS)

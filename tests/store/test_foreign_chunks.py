@@ -46,7 +46,7 @@ def ranges() -> list[list[tuple[int, int]]]:
 def assert_reads(container: Container, name: str, values: np.ndarray) -> None:
     array = container.array(name)
     for some in ranges():
-        found = array.read_ranges(some)
+        found = array.read_ranges(np.array(some))
         np.testing.assert_array_equal(found, np.concatenate([values[start:stop] for start, stop in some]))
         assert found.dtype == values.dtype
 

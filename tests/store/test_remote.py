@@ -152,8 +152,8 @@ def test_a_store_at_an_address_reads_as_its_file_does(written: tuple[Path, str])
         assert remote.fingerprint == local.fingerprint
         for found, expected in zip(remote.rows(3, 290), local.rows(3, 290), strict=True):
             np.testing.assert_array_equal(found, expected)
-        several = [(200, 260), (0, 7), (7, 80)]
-        for found, expected in zip(remote.rows_of(several), local.rows_of(several), strict=True):
+        several = np.array([(200, 260), (0, 7), (7, 80)])
+        for found, expected in zip(remote.read(several), local.read(several), strict=True):
             np.testing.assert_array_equal(found, expected)
         assert remote.names(5, 99).tolist() == local.names(5, 99).tolist()
         remote.verify()

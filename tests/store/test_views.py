@@ -20,8 +20,8 @@ from streamsvm.data.rows import Rows, joined_rows, row_span
 from streamsvm.errors import SettingsError, StoreError, StreamsvmWarning
 from streamsvm.store import Store, open_store, open_stores
 from streamsvm.store.container import StoredArray
-from streamsvm.store.sliced import SlicedStore
-from streamsvm.store.views import MatchedStore
+from streamsvm.store.sliced import sliced
+from streamsvm.store.views import matched
 
 N, D = 300, 20
 NAMES = [f"g{j}" for j in range(D)]
@@ -49,7 +49,7 @@ def test_features_are_those_of_a_model_in_its_order(store: Store) -> None:
     rng = np.random.default_rng(0)
     whole = dense(store.rows(0, N), D)
     model = [*rng.permutation(NAMES[3:]).tolist(), "x", "y"]
-    view = MatchedStore(store, match_features(NAMES, model, "data"), model)
+    view = matched(store, match_features(NAMES, model, "data"), model)
     expected = np.zeros((N, len(model)), np.float32)
     for j, name in enumerate(model):
         if name in NAMES:
@@ -94,7 +94,7 @@ def assert_consistent(view: Store) -> None:
 
 @pytest.mark.parametrize("slice_rows", [1, 7, 100, 299, 300, 1000])
 def test_slices_are_all_rows_once_and_keep_together(store: Store, slice_rows: int) -> None:
-    view = SlicedStore(store, slice_rows, seed=3)
+    view = sliced(store, slice_rows, seed=3)
     assert_consistent(view)
     names = np.concatenate([store.names(0, N), [-1]])
     place = {name: at for at, name in enumerate(names.tolist())}
@@ -106,7 +106,7 @@ def test_slices_are_all_rows_once_and_keep_together(store: Store, slice_rows: in
     np.testing.assert_array_equal(view.units.offsets, whole(view).indptr[view.units.rows])
     if slice_rows < 50:
         assert order != sorted(order)
-        assert order != [place[name] for name in SlicedStore(store, slice_rows, seed=4).names(0, N).tolist()]
+        assert order != [place[name] for name in sliced(store, slice_rows, seed=4).names(0, N).tolist()]
 
 
 def cells(names: list[str], types: list[str], seed: int, path: Path) -> anndata.AnnData:
@@ -201,7 +201,7 @@ def test_rows_of_a_dense_matrix_in_any_order_decode_a_row_of_chunks_once(
         StoredArray, "read_part", lambda array, *part: read.append(part) or read_part(array, *part)
     )
     with open_store(path, label="type") as store:
-        view = SlicedStore(store, 3, seed=0)
+        view = sliced(store, 3, seed=0)
         assert_consistent(view)
         order = [int(name) for name in view.names(0, 100)]
         read.clear()

@@ -23,7 +23,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from streamsvm import fit, load_model, tune
 from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.store import open_store
-from streamsvm.store.sliced import SlicedStore
+from streamsvm.store.sliced import sliced
 from streamsvm.training import fit_arrays
 from streamsvm.transforms import fitting
 from streamsvm.tuning import trials as tuning_runs
@@ -211,10 +211,10 @@ def test_slices_know_the_numbers_of_the_data(tmp_path: Path) -> None:
     """Each row by its name, which is its number in the input."""
     path = make_store(tmp_path / "s.h5", *problem(1, changed=False))
     with open_store(path) as store:
-        sliced = SlicedStore(store, 7, seed=3)
+        view = sliced(store, 7, seed=3)
         for begin, end in [(0, N), (5, 5), (13, 301)]:
-            np.testing.assert_array_equal(sliced.numbers(begin, end), sliced.names(begin, end))
-        assert not np.array_equal(sliced.numbers(0, N), np.arange(N))
+            np.testing.assert_array_equal(view.numbers(begin, end), view.names(begin, end))
+        assert not np.array_equal(view.numbers(0, N), np.arange(N))
 
 
 def test_groups_are_held_out_whole() -> None:

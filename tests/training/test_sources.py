@@ -14,9 +14,9 @@ from small_problem import BLOCK
 from streamsvm import fit, open_store, plan
 from streamsvm.run.append_log import scan
 from streamsvm.run.dual_log import MAGICS
-from streamsvm.store.chunk_reader import Ranges
 from streamsvm.store.container import StoredArray
-from streamsvm.store.reader import Store
+from streamsvm.store.ranges import Ranges
+from streamsvm.store.reader import ContainerStore
 from streamsvm.transforms import fitting
 
 
@@ -26,25 +26,25 @@ class Reading:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ranges: list[tuple[int, int]] = []
         self.chunks: Counter[tuple[str, int]] = Counter()
-        rows_of, read_ranges = Store.rows_of, StoredArray.read_ranges
+        read, read_ranges = ContainerStore.read, StoredArray.read_ranges
 
-        def counted_rows_of(store: Store, ranges: Ranges):
-            self.ranges += ranges
-            return rows_of(store, ranges)
+        def counted_read(store: ContainerStore, ranges: Ranges):
+            self.ranges += map(tuple, ranges.tolist())
+            return read(store, ranges)
 
         def counted_read_ranges(array: StoredArray, ranges: Ranges):
             self.chunks.update(
                 (array.name, chunk)
                 for chunk in {
                     chunk
-                    for start, stop in ranges
+                    for start, stop in ranges.tolist()
                     if stop > start
                     for chunk in range(start // array.chunk, (stop - 1) // array.chunk + 1)
                 }
             )
             return read_ranges(array, ranges)
 
-        monkeypatch.setattr(Store, "rows_of", counted_rows_of)
+        monkeypatch.setattr(ContainerStore, "read", counted_read)
         monkeypatch.setattr(StoredArray, "read_ranges", counted_read_ranges)
 
 

@@ -18,7 +18,7 @@ from streamsvm import Model, calibrate, evaluate, load_model, open_store, plan, 
 from streamsvm.base import format
 from streamsvm.errors import InputError, Interrupted, ModelError, PlanError, RunError, SettingsError
 from streamsvm.transforms import fitting, parse_transforms
-from streamsvm.transforms.store import TransformedStore
+from streamsvm.transforms.store import transformed
 
 N, D, K = 240, 15, 3
 FULL = "normalize=50,log1p,select=top:11,scale=std,clip=4,bias=0.5"
@@ -229,9 +229,9 @@ def test_a_transformed_store_is_a_store(store: Path) -> None:
     with open_store(store) as inner:
         raw = fitting.raw_store(inner, 2**20)
         found = fitting.fit_transforms(parse_transforms(FULL), raw)[0].transforms
-        view = TransformedStore(inner, found)
+        view = transformed(inner, found)
         assert (view.n_rows, view.n_features, view.nnz) == (N, 12, X.nnz + N)
-        assert view.fingerprint not in (inner.fingerprint, TransformedStore(inner, found[:-1]).fingerprint)
+        assert view.fingerprint not in (inner.fingerprint, transformed(inner, found[:-1]).fingerprint)
         assert view.feature_names() is None
         dense = by_hand(X, X)
         for start, stop in [(0, N), (7, 7), (4, 19), (N - 1, N)]:

@@ -1,0 +1,94 @@
+"""Ranges of rows, or of elements: what is read together, one range after the other.
+
+There may be hundreds of thousands of them, so they are arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+_SHORT = 32  # mean length of ranges below which elements are copied by their numbers
+
+Ranges = np.ndarray  # int64, shape (m, 2): begins and ends
+
+
+def span(start: int, stop: int) -> Ranges:
+    """Return one range."""
+    return np.array([[start, stop]], np.int64)
+
+
+def spans(n: int, size: int) -> Iterator[Ranges]:
+    """Yield the ranges of `size` numbers, the last one of fewer, that make up those from 0 to `n`."""
+    return (span(start, min(start + size, n)) for start in range(0, n, size))
+
+
+def lengths(ranges: Ranges) -> np.ndarray:
+    """Return the length of each range, int64."""
+    return ranges[:, 1] - ranges[:, 0]
+
+
+def numbers_in(ranges: Ranges) -> np.ndarray:
+    """Return all numbers in the ranges, one range after the other, int64."""
+    sizes = lengths(ranges)
+    ends = np.cumsum(sizes)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(ranges[:, 0] - (ends - sizes), sizes)
+
+
+def number_at(ranges: Ranges, at: int) -> int:
+    """Return the number at position `at` of ``numbers_in(ranges)``."""
+    ends = np.cumsum(lengths(ranges))
+    place = int(np.searchsorted(ends, at, "right"))
+    return int(ranges[place, 1] + at - ends[place])
+
+
+def ranges_of(numbers: np.ndarray) -> Ranges:
+    """Return the fewest ranges whose ``numbers_in`` are `numbers`."""
+    last = np.flatnonzero(np.diff(numbers) != 1)
+    first = np.concatenate([[0], last + 1])[: len(numbers)]
+    return np.column_stack([numbers[first], numbers[np.append(last, len(numbers) - 1)[: len(numbers)]] + 1])
+
+
+def split_ranges(ranges: Ranges, borders: np.ndarray | int) -> tuple[np.ndarray, Ranges]:
+    """Divide ranges at borders.
+
+    Parameters
+    ----------
+    ranges : Ranges
+    borders : int, or ndarray of int64, shape (n_parts + 1,)
+        The multiples of a number; or increasing numbers, the ranges within the first and the last.
+
+    Returns
+    -------
+    parts : ndarray of int64, shape (m,)
+        The part in which each range of the result lies: i of ``borders[i]..borders[i + 1]``.
+    ranges : Ranges, shape (m, 2)
+        The ranges that have numbers, divided, in their order.
+    """
+    ranges = ranges[lengths(ranges) > 0]
+    if isinstance(borders, int):
+        first, last = ranges[:, 0] // borders, (ranges[:, 1] - 1) // borders
+    else:
+        first, last = (
+            np.searchsorted(borders, ends, "right") - 1 for ends in (ranges[:, 0], ranges[:, 1] - 1)
+        )
+    parts = numbers_in(np.column_stack([first, last + 1]))
+    begins, ends = (
+        (parts * borders, (parts + 1) * borders)
+        if isinstance(borders, int)
+        else (borders[parts], borders[parts + 1])
+    )
+    whole = np.repeat(ranges, last + 1 - first, axis=0)
+    divided = np.column_stack([np.maximum(whole[:, 0], begins), np.minimum(whole[:, 1], ends)])
+    filled = lengths(divided) > 0
+    return parts[filled], divided[filled]
+
+
+def copy_ranges(target: np.ndarray, to: Ranges, source: np.ndarray, ranges: Ranges) -> None:
+    """Copy the elements of some ranges of `source` to ranges of `target` that are as long."""
+    if lengths(ranges).sum() < _SHORT * len(ranges):
+        target[numbers_in(to)] = source[numbers_in(ranges)]
+        return
+    for (first, end), (start, stop) in zip(to.tolist(), ranges.tolist(), strict=True):
+        target[first:end] = source[start:stop]
