@@ -184,7 +184,7 @@ def _address(context, builder, signature, args, pointee):
     if isinstance(kind, types.BaseTuple):
         row, at = (
             context.cast(builder, builder.extract_value(args[1], i), each, types.int64)
-            for i, each in enumerate(kind.types)
+            for i, each in enumerate(kind.types)  # type: ignore[attr-defined]
         )
         offset = builder.mul(row, builder.extract_value(array.strides, 0))
         start = builder.gep(builder.bitcast(start, ir.IntType(8).as_pointer()), [offset])
