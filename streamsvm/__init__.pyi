@@ -19,7 +19,7 @@ from streamsvm.settings.online import OnlineSettings as OnlineSettings
 from streamsvm.prediction.predictions import Predictions as Predictions
 from streamsvm.data.rows import Rows as Rows
 from streamsvm.settings.fit import Settings as Settings
-from streamsvm.store.reader import Store as Store
+from streamsvm.store.store import Store as Store
 from streamsvm.model.results import TuneResult as TuneResult
 from streamsvm.prediction.calibration import calibrate as calibrate
 from streamsvm_converters.convert import convert as convert

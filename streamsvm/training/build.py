@@ -20,7 +20,7 @@ from streamsvm.training.learner import Learner
 from streamsvm.training.parallel.class_learner import ClassSplitLearner
 from streamsvm.training.parallel.row_learner import RowSplitLearner
 from streamsvm.training.passes import Fit
-from streamsvm.training.sources import ArrayBlocks, ShuffledSource
+from streamsvm.training.sources import ShuffledSource
 from streamsvm.training.spec import Spec
 from streamsvm.training.trainer import Callbacks
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def build(
     spec: Spec,
     placement: Placement,
-    blocks: Blocks | ArrayBlocks,
+    blocks: Blocks,
     files: RunFiles | MemoryRun,
     costs: TrainingCosts,
     workers: Threads | Cluster,
@@ -51,7 +51,7 @@ def build(
     spec : Spec
     placement : Placement
         Where the weights and the new duals are.
-    blocks : Blocks or ArrayBlocks
+    blocks : Blocks
         The rows to train on, with their costs.
     files : RunFiles or MemoryRun
     costs : TrainingCosts

@@ -35,7 +35,7 @@ def score_blocks(
 
     Parameters
     ----------
-    blocks : Blocks or ArrayBlocks
+    blocks : Blocks
     learner : Learner
     average_scale : float, optional
         Score by the average too, from the same reading.

@@ -10,8 +10,7 @@ import numpy as np
 
 from streamsvm.base.format import index_dtype
 from streamsvm.data.groups import group_starts, in_group_order
-from streamsvm.data.rows import Rows, row_span, unread_rows
-from streamsvm.errors import InputError
+from streamsvm.data.rows import Rows, unread_rows
 from streamsvm.kernels.random import local_permutation, permutation
 from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.training.auto_c import c_for, running_costs
@@ -97,7 +96,7 @@ class ShuffledSource:
 
     Parameters
     ----------
-    blocks : Blocks or ArrayBlocks
+    blocks : Blocks
     seed : int
     share_of_cost : callable
         Returns the factor of the costs of `blocks` in a pass.
@@ -109,7 +108,7 @@ class ShuffledSource:
 
     def __init__(
         self,
-        blocks: Blocks | ArrayBlocks,
+        blocks: Blocks,
         seed: int,
         share_of_cost: Callable[[int], float],
         *,
@@ -124,7 +123,7 @@ class ShuffledSource:
         self._permutation = local_permutation if blocks.shuffled else permutation
 
     @classmethod
-    def of(cls, blocks: Blocks | ArrayBlocks, settings: Settings, *, unread: bool = False) -> Self:
+    def of(cls, blocks: Blocks, settings: Settings, *, unread: bool = False) -> Self:
         """Return the source of the blocks of a training."""
         by_group = settings.trained_loss.sequences
         return cls(blocks, settings.seed, settings.share_of_C, by_group=by_group, unread=unread)
@@ -271,29 +270,3 @@ class StreamSource:
         return self._transformed(
             Rows(np.zeros(0, self._dtype), none, np.zeros(1, np.int64), none, np.zeros(0), np.zeros(0))
         )
-
-
-class ArrayBlocks:
-    """Rows in memory as the one block of a source (see `streamsvm.data.blocks.Blocks`)."""
-
-    shuffled = False  # not known
-
-    def __init__(self, rows: Rows) -> None:
-        if rows.n_rows and not len(rows.label_indptr) and rows.labels.min() < 0:
-            raise InputError(f"row {int(np.argmax(rows.labels < 0))} has no class")
-        self._rows = rows
-        self.starts = np.array([0, rows.n_rows])
-
-    def __len__(self) -> int:
-        return 1
-
-    def read(self, block: int) -> Rows:
-        return self._rows
-
-    read_to_train = read_all = read
-
-    def numbers(self, block: int) -> np.ndarray:
-        return np.arange(self._rows.n_rows)
-
-    def empty(self) -> Rows:
-        return row_span(self._rows, 0, 0)

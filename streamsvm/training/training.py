@@ -102,13 +102,18 @@ class Training:
 
     def blocks(self, store: Store) -> Blocks:
         """Return the blocks of the opened data."""
-        settings = self.spec.settings
-        return Blocks(
-            store,
-            self.starts,
-            self.spec.dtype,
-            cost=settings.C,
-            class_weights=self.class_weights,
-            weighted=settings.sample_weight != NONE,
-            held_out=held_out_part(settings),
-        )
+        return blocks_to_train(store, self.starts, self.spec, self.class_weights)
+
+
+def blocks_to_train(store: Store, starts: np.ndarray, spec: Spec, class_weights: np.ndarray | None) -> Blocks:
+    """Return the blocks of opened data, with the costs of their rows; held-out rows have the cost 0."""
+    settings = spec.settings
+    return Blocks(
+        store,
+        starts,
+        spec.dtype,
+        cost=settings.C,
+        class_weights=class_weights,
+        weighted=settings.sample_weight != NONE,
+        held_out=held_out_part(settings),
+    )

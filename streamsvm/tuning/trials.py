@@ -20,8 +20,9 @@ from streamsvm.run.directory import RunDir, check_place, claimed
 from streamsvm.settings.fit import Interval, Settings
 from streamsvm.training.auto_c import choose_c
 from streamsvm.training.costs import read_training_costs
-from streamsvm.training.fit_store import class_counts, fit_store, fit_to_store
+from streamsvm.training.fit_store import fit_store
 from streamsvm.training.held_out import open_held_out
+from streamsvm.training.prepare import class_counts, fit_to_store
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training import open_to_train
 from streamsvm.transforms import parse_transforms

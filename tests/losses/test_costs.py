@@ -22,6 +22,7 @@ from streamsvm.data.class_costs import ClassTree
 from streamsvm.losses import LOSSES, ROW_LOSSES
 from streamsvm.model.model import Model
 from streamsvm.settings.fit import Settings
+from streamsvm.store.arrays import ArrayStore
 from streamsvm.training.fit_arrays import fit_rows
 
 N_PROBLEMS, QUICK = 50, 6
@@ -179,9 +180,8 @@ def fit_sets(X: np.ndarray, Y: np.ndarray, C: float, loss: str, **settings: Any)
     indptr = np.concatenate([[0], np.cumsum(Y.sum(axis=1))]).astype(np.int64)
     rows = rows._replace(labels=first, label_codes=codes, label_indptr=indptr)
     labels = {"classes": [str(c) for c in range(Y.shape[1])]}
-    return fit_rows(
-        rows, labels, matrix.n_features, Settings(C=C, loss=loss, **{**exactly(loss), **settings})
-    )
+    raw = ArrayStore(rows, labels, matrix.n_features)
+    return fit_rows(raw, labels, Settings(C=C, loss=loss, **{**exactly(loss), **settings}))
 
 
 @quick_and_others

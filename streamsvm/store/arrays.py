@@ -1,0 +1,82 @@
+"""Rows in memory behind the interface of stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streamsvm.base import format
+from streamsvm.data.rows import Rows, joined_rows, row_span
+from streamsvm.store.ranges import Ranges
+from streamsvm.store.store import COLUMNS, Columns, Facts, Sizes, Store, Whole, only
+
+
+class ArrayStore(Store):
+    """Store of rows in memory.
+
+    Parameters
+    ----------
+    rows : Rows
+        Their costs are weights of the rows, if there are any.
+    labels : mapping
+        The classes by their codes, as `class_record` has them.
+    n_features : int
+    feature_names : sequence of str, optional
+    meta : mapping
+        Record of how the rows were read.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        labels: Mapping[str, Any],
+        n_features: int,
+        feature_names: Sequence[str] | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> None:
+        indices = rows.indices.astype(format.index_dtype(n_features), copy=False)
+        self._rows = rows = rows._replace(indices=indices, numbers=np.arange(rows.n_rows))
+        self._feature_names = feature_names
+        stored = {name for name in COLUMNS if len(getattr(rows, name, ())) and name != "label_codes"}
+        if len(rows.label_indptr):
+            stored.add("label_codes")
+        self.facts = Facts(
+            path=Path("X"),
+            kind="memory",
+            n_rows=rows.n_rows,
+            n_features=n_features,
+            nnz=len(rows.data),
+            classes=tuple(labels["classes"]),
+            label_dtype=labels.get("label_dtype", ""),
+            dtype=rows.data.dtype,
+            chunk_nnz=0,
+            chunk_rows=float(rows.n_rows),
+            stored=frozenset(stored),
+            n_labels=len(rows.label_codes),
+            native=True,
+            meta=dict(meta or {}),
+        )
+
+    @property
+    def members(self) -> list[Store]:
+        return []
+
+    def sizes(self, ranges: Ranges) -> Sizes:
+        found = self.read(ranges)
+        return Sizes(np.diff(found.indptr), np.diff(found.label_indptr))
+
+    def columns(self, ranges: Ranges, wanted: Set[str]) -> Columns:
+        return only(self.read(ranges)._asdict(), wanted & self.facts.stored)
+
+    def read(self, ranges: Ranges) -> Rows:
+        """Return the rows of some ranges: those of one range are views of the arrays."""
+        parts = [row_span(self._rows, start, stop) for start, stop in ranges.tolist()]
+        return parts[0] if len(parts) == 1 else joined_rows(parts)
+
+    def whole(self, what: Whole) -> Any:
+        if what == "class_counts":
+            return self._rows._replace(cost=np.empty(0)).class_counts(self.n_classes)
+        return self._feature_names if what == "feature_names" else None

@@ -1,0 +1,109 @@
+"""From opened data and settings to what is trained: transforms, costs, C and the specification."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from streamsvm.base.text import absolute
+from streamsvm.base.threads import count_workers
+from streamsvm.cluster.feature_statistics import gather_on_cluster
+from streamsvm.data.hold_out import held_out_part, is_trained_on
+from streamsvm.errors import Interrupted
+from streamsvm.settings.fit import BALANCED, NONE, Settings
+from streamsvm.store import Store
+from streamsvm.training.auto_c import choose_c
+from streamsvm.training.costs import TrainingCosts, read_training_costs
+from streamsvm.training.spec import Spec, specify
+from streamsvm.training.trainer import Callbacks
+from streamsvm.transforms import Transform
+from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_store
+from streamsvm.transforms.store import shift_to_text, transformed
+
+_ROWS_AT_ONCE = 2**18  # rows that are counted at a time
+
+
+class Prepared(NamedTuple):
+    """What is trained, with what was opened and read to find that out.
+
+    Attributes
+    ----------
+    store : Store
+        The transformed rows.
+    spec : Spec
+    costs : TrainingCosts
+    fitted : FittedTransforms
+    chosen : bool
+        True if C was chosen from the data.
+    """
+
+    store: Store
+    spec: Spec
+    costs: TrainingCosts
+    fitted: FittedTransforms
+    chosen: bool
+
+
+def prepare(raw: Store, fitted: FittedTransforms, settings: Settings, given: Mapping[str, Any]) -> Prepared:
+    """Resolve the settings of a training of the store `raw`, whose transforms are fitted.
+
+    `given` has ``costs`` and ``tree`` that are not files, by name.
+    """
+    store = transformed(raw, fitted.transforms)
+    costs = read_training_costs(settings, store.classes, class_counts(store, settings), given)
+    settings, chosen = choose_c(store, fitted.transforms, settings)
+    return Prepared(store, specify(settings, store), costs, fitted, chosen)
+
+
+def class_counts(store: Store, settings: Settings) -> np.ndarray:
+    """Count the rows of each class; for balanced weights, only rows of weight above 0 not held out."""
+    weighted = store.weighted and settings.sample_weight != NONE
+    if settings.class_weight != BALANCED or not (weighted or settings.hold_out):
+        return store.class_counts
+    counts = np.zeros(store.n_classes, np.int64)
+    for begin in range(0, store.n_rows, _ROWS_AT_ONCE):
+        end = min(begin + _ROWS_AT_ONCE, store.n_rows)
+        used = is_trained_on(store, settings, begin, end)
+        if store.multilabel:
+            codes, starts = store.label_sets(begin, end)
+            codes = codes[np.repeat(used, np.diff(starts))]
+        else:
+            codes = store.labels(begin, end)[used]
+        counts += np.bincount(codes[codes >= 0], minlength=store.n_classes)
+    return counts
+
+
+def fit_to_store(
+    paths: Sequence[str | os.PathLike[str]],
+    store: Store,
+    transforms: Sequence[Transform],
+    settings: Settings,
+    callbacks: Callbacks,
+    workers: int | None,
+    cluster: str | os.PathLike[str] | None,
+    parts: Sequence[str | None],
+) -> list[FittedTransforms]:
+    """Fit transforms to the rows of a store once for each of some held-out parts, without that part.
+
+    `workers` is the number of threads, or of workers of the `cluster`, that share the reading.
+    """
+
+    def progress(done: int, total: int) -> None:
+        callbacks.progress("statistics", done, total)
+        if callbacks.stop():
+            raise Interrupted("stopped before the training began")
+
+    shift = shift_to_text(store, transforms)
+    numbered = transformed(store, (), shift)
+    gather = None
+    if cluster is not None:
+        where = [absolute(path) for path in paths]
+        gather = gather_on_cluster(cluster, workers, where, store, shift, settings, progress)
+    threads = count_workers(None if cluster is not None else workers)
+    raw = raw_store(numbered, settings.memory, progress, threads, gather)
+    held_out = [held_out_part(dataclasses.replace(settings, hold_out=part)) for part in parts]
+    return fit_transforms(transforms, raw, held_out, memory=settings.memory)
