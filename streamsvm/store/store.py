@@ -47,7 +47,7 @@ class Units(NamedTuple):
     offsets: np.ndarray
 
 
-class Sizes(NamedTuple):
+class RowSizes(NamedTuple):
     """Sizes of rows, each int64 of shape (n_rows,).
 
     Attributes
@@ -194,7 +194,7 @@ class Store(Readable, HasFacts):
     def members(self) -> list[Store]:
         raise NotImplementedError
 
-    def sizes(self, ranges: Ranges) -> Sizes:
+    def sizes(self, ranges: Ranges) -> RowSizes:
         """Return the sizes of the rows of some ranges, one after the other; reads row pointers."""
         raise NotImplementedError
 
