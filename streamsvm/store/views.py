@@ -207,9 +207,10 @@ class Labelled(View):
     def ranges(self, ranges: Ranges) -> Ranges:
         wanted = numbers_in(ranges)
         piece_of = np.searchsorted(self.before, wanted, "right") - 1
+        order = np.argsort(piece_of, kind="stable")
+        pieces, firsts = np.unique(piece_of[order], return_index=True)
         found = np.empty(len(wanted), np.int64)
-        for piece in np.unique(piece_of).tolist():
-            mine = np.flatnonzero(piece_of == piece)
+        for piece, mine in zip(pieces.tolist(), np.split(order, firsts[1:]), strict=False):
             places = np.flatnonzero(np.unpackbits(self.bits[piece]))
             found[mine] = piece * _PIECE_ROWS + places[wanted[mine] - self.before[piece]]
         return ranges_of(found)
