@@ -188,6 +188,11 @@ class Store(Readable, HasFacts):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             return getattr(self.facts, name)
 
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name in _FACTS:  # which others have read from `facts`
+                raise AttributeError(f"{name!r} is one of the facts of a store, which do not change")
+            super().__setattr__(name, value)
+
     # -- what each kind of store defines -----------------------------------------------------------
 
     @property
