@@ -21,7 +21,7 @@ from streamsvm.store.matrices import StoredMatrix, open_matrix
 from streamsvm.store.obs_columns import DataFrameColumn, LabelColumn, column_names, index_column, listed
 from streamsvm.store.ranges import Ranges, lengths, number_at, span, spans
 from streamsvm.store.reader import ContainerStore
-from streamsvm.store.store import Columns, Facts, Progress, Sizes, Whole
+from streamsvm.store.store import Columns, Facts, Progress, RowSizes, Whole
 
 # Arrays whose missing chunks are errors, or have a warning of their own.
 _REQUIRED_CHUNKS = {layout.DATA, layout.INDPTR, layout.CODES}
@@ -266,10 +266,10 @@ class AnnDataStore(ContainerStore):
     def _names(self) -> DataFrameColumn:
         return index_column(self._container, "obs", self.n_rows)
 
-    def sizes(self, ranges: Ranges) -> Sizes:
+    def sizes(self, ranges: Ranges) -> RowSizes:
         _, indptr = self.matrix.pointers(ranges)
         labels = np.zeros(1, np.int64) if self._indicator is None else self._indicator.pointers(ranges)[1]
-        return Sizes(np.diff(indptr), np.diff(labels))
+        return RowSizes(np.diff(indptr), np.diff(labels))
 
     def read(self, ranges: Ranges) -> Rows:
         rows = Rows(**self._read_matrix(ranges), **self.columns(ranges, self.facts.stored - {"names"}))

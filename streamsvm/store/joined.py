@@ -16,7 +16,7 @@ from streamsvm.data.names import examples, match_features
 from streamsvm.data.rows import Rows, joined_rows
 from streamsvm.errors import Option, Remedy, SettingsError, StoreError, StreamsvmWarning, warn
 from streamsvm.store.ranges import Ranges, span, split_ranges
-from streamsvm.store.store import Columns, Sizes, Store, Whole
+from streamsvm.store.store import Columns, RowSizes, Store, Whole
 from streamsvm.store.views import matched, recoded
 
 Found = TypeVar("Found")
@@ -72,9 +72,9 @@ class JoinedStore(Store):
             own = divided[list(places)] - self._starts[part]
             yield int(self._starts[part]), read(self.stores[part], own)
 
-    def sizes(self, ranges: Ranges) -> Sizes:
+    def sizes(self, ranges: Ranges) -> RowSizes:
         found = [sizes for _, sizes in self._each(ranges, lambda store, own: store.sizes(own))]
-        return Sizes(*(np.concatenate(each) for each in zip(*found, strict=True)))
+        return RowSizes(*(np.concatenate(each) for each in zip(*found, strict=True)))
 
     def columns(self, ranges: Ranges, wanted: Set[str]) -> Columns:
         wanted = wanted & self.facts.stored

@@ -19,7 +19,7 @@ from streamsvm.store import layout
 from streamsvm.store.container import DAMAGED, Container, StoredArray
 from streamsvm.store.matrices import check_ends, read_pointers
 from streamsvm.store.ranges import Ranges, number_at, numbers_in
-from streamsvm.store.store import COLUMNS, Columns, Facts, Progress, Sizes, Store, Whole, only
+from streamsvm.store.store import COLUMNS, Columns, Facts, Progress, RowSizes, Store, Whole, only
 
 
 def _is_amount(values: np.ndarray, n_classes: int) -> np.ndarray:
@@ -74,12 +74,12 @@ class ContainerStore(Store):
     def bytes_read(self) -> int:
         return self._bytes_read
 
-    def sizes(self, ranges: Ranges) -> Sizes:
+    def sizes(self, ranges: Ranges) -> RowSizes:
         _, indptr = self._pointers(layout.INDPTR, ranges, self.nnz)
         labels = np.zeros(1, np.int64)
         if self.multilabel:
             _, labels = self._pointers(layout.LABELS_INDPTR, ranges, self.n_labels)
-        return Sizes(np.diff(indptr), np.diff(labels))
+        return RowSizes(np.diff(indptr), np.diff(labels))
 
     def columns(self, ranges: Ranges, wanted: Set[str]) -> Columns:
         wanted = wanted & self.facts.stored

@@ -47,7 +47,7 @@ class Units(NamedTuple):
     offsets: np.ndarray
 
 
-class Sizes(NamedTuple):
+class RowSizes(NamedTuple):
     """Sizes of rows, each int64 of shape (n_rows,).
 
     Attributes
@@ -188,13 +188,18 @@ class Store(Readable, HasFacts):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             return getattr(self.facts, name)
 
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name in _FACTS:  # which others have read from `facts`
+                raise AttributeError(f"{name!r} is one of the facts of a store, which do not change")
+            super().__setattr__(name, value)
+
     # -- what each kind of store defines -----------------------------------------------------------
 
     @property
     def members(self) -> list[Store]:
         raise NotImplementedError
 
-    def sizes(self, ranges: Ranges) -> Sizes:
+    def sizes(self, ranges: Ranges) -> RowSizes:
         """Return the sizes of the rows of some ranges, one after the other; reads row pointers."""
         raise NotImplementedError
 

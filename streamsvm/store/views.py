@@ -15,7 +15,7 @@ from streamsvm.data.label_sets import distinct_sets
 from streamsvm.data.names import FeatureMatch, move_columns
 from streamsvm.data.rows import Rows
 from streamsvm.store.ranges import Ranges, numbers_in, ranges_of
-from streamsvm.store.store import Columns, Facts, Sizes, Store, Whole, only
+from streamsvm.store.store import Columns, Facts, RowSizes, Store, Whole, only
 
 _PIECE_ROWS = 2**16  # rows whose labels are read at a time
 
@@ -46,7 +46,7 @@ class View:
         """Return the rows of the store within that make up some ranges of rows of the view."""
         return ranges
 
-    def sizes(self, sizes: Sizes) -> Sizes:
+    def sizes(self, sizes: RowSizes) -> RowSizes:
         return sizes
 
     def needs(self, wanted: Set[str]) -> Set[str]:
@@ -83,7 +83,7 @@ class ViewedStore(Store):
     def members(self) -> list[Store]:
         return self.inner.members
 
-    def sizes(self, ranges: Ranges) -> Sizes:
+    def sizes(self, ranges: Ranges) -> RowSizes:
         return self.view.sizes(self.inner.sizes(self.view.ranges(ranges)))
 
     def columns(self, ranges: Ranges, wanted: Set[str]) -> Columns:
@@ -207,9 +207,10 @@ class Labelled(View):
     def ranges(self, ranges: Ranges) -> Ranges:
         wanted = numbers_in(ranges)
         piece_of = np.searchsorted(self.before, wanted, "right") - 1
+        order = np.argsort(piece_of, kind="stable")
+        pieces, firsts = np.unique(piece_of[order], return_index=True)
         found = np.empty(len(wanted), np.int64)
-        for piece in np.unique(piece_of).tolist():
-            mine = np.flatnonzero(piece_of == piece)
+        for piece, mine in zip(pieces.tolist(), np.split(order, firsts[1:]), strict=False):
             places = np.flatnonzero(np.unpackbits(self.bits[piece]))
             found[mine] = piece * _PIECE_ROWS + places[wanted[mine] - self.before[piece]]
         return ranges_of(found)

@@ -11,7 +11,7 @@ import numpy as np
 
 from streamsvm.base import format
 from streamsvm.data.rows import Rows
-from streamsvm.store.store import Facts, Sizes, Store, Whole
+from streamsvm.store.store import Facts, RowSizes, Store, Whole
 from streamsvm.store.views import View, ViewedStore
 from streamsvm.transforms import Transform, apply, features_after, names_after, records_of
 
@@ -57,7 +57,7 @@ class Transformed(View):
             stored=inner.stored - {"norm2"} if self.transforms else inner.stored,
         )
 
-    def sizes(self, sizes: Sizes) -> Sizes:
+    def sizes(self, sizes: RowSizes) -> RowSizes:
         return sizes._replace(nnz=sizes.nnz + self._adds)
 
     def rows(self, rows: Rows) -> Rows:

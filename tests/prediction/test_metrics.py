@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,7 @@ def test_of_a_store_whose_classes_have_another_order(tmp_path: Path) -> None:
     texts = ["1", "extra", "0", "3", "2"]
     make_store(other, X, renamed[labels], n_classes=5)
     with open_store(other) as store:
-        store.classes = tuple(texts)
+        store.facts = dataclasses.replace(store.facts, classes=tuple(texts))
         found = evaluate(model, model.batches(store))
     predicted = (X.astype(float) @ model.coef_.T).argmax(axis=1)
     assert found.accuracy == pytest.approx(accuracy_score(labels, predicted))

@@ -215,6 +215,9 @@ def test_a_view_is_a_value_with_the_fingerprint_of_its_content(name: str, store:
     view = case.make(store)
     assert (view.fingerprint == store.fingerprint) == (case.same_fingerprint or view is store)
     assert view.fingerprint == case.make(store).fingerprint
+    assert pickle.loads(pickle.dumps(view.facts)) == view.facts
+    with pytest.raises(AttributeError, match="'classes' is one of the facts"):
+        view.classes = ("other",)
     if isinstance(view, ViewedStore):
         again = ViewedStore(view.inner, pickle.loads(pickle.dumps(view.view)))
         assert (again.fingerprint, again.facts) == (view.fingerprint, view.facts)
