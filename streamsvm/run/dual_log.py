@@ -256,9 +256,8 @@ class DualLog:
         at = np.cumsum(duals.counts, dtype=np.int64) - duals.counts
         if not np.array_equal(duals.rows, rows):
             raise _foreign(self.files.path, block)
-        self._without_repeats(
-            block, OldDuals(duals.ids, duals.values, at, at, np.array(duals.counts)).read_only()
-        )
+        old = OldDuals(duals.ids, duals.values, at, at, np.array(duals.counts))
+        self._without_repeats(block, old.read_only())
 
     def _without_repeats(self, block: int, duals: OldDuals) -> OldDuals:
         if self.files.format.distinct_ids and repeats_class(
