@@ -278,18 +278,6 @@ def _cache_class() -> Any:
     class Impl(caching.CompileResultCacheImpl):
         _locator_classes = [*(Home if each is in_home else each for each in places), Temporary]  # noqa: RUF012
 
-        def reduce(self, result: Any) -> Any:
-            """Return what is saved: without the environments of callees that have nothing in them.
-
-            Loading one imports the module of the callee, such as Numba's of sorting.
-            """
-            *others, environments = reduced = super().reduce(result)
-            if not (
-                isinstance(environments, tuple) and all(hasattr(each, "consts") for each in environments)
-            ):
-                return reduced  # of a version of Numba that ends with something else
-            return (*others, tuple(each for each in environments if each.consts))
-
     class Files(numba_files):
         """Entries that contain a checksum and their key: damaged or foreign ones are compiled again.
 
