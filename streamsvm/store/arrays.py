@@ -11,7 +11,7 @@ import numpy as np
 from streamsvm.base import format
 from streamsvm.data.rows import Rows, joined_rows, row_span
 from streamsvm.store.ranges import Ranges
-from streamsvm.store.store import COLUMNS, Columns, Facts, Sizes, Store, Whole, only
+from streamsvm.store.store import COLUMNS, Columns, Facts, RowSizes, Store, Whole, only
 
 
 class ArrayStore(Store):
@@ -64,9 +64,9 @@ class ArrayStore(Store):
     def members(self) -> list[Store]:
         return []
 
-    def sizes(self, ranges: Ranges) -> Sizes:
+    def sizes(self, ranges: Ranges) -> RowSizes:
         found = self.read(ranges)
-        return Sizes(np.diff(found.indptr), np.diff(found.label_indptr))
+        return RowSizes(np.diff(found.indptr), np.diff(found.label_indptr))
 
     def columns(self, ranges: Ranges, wanted: Set[str]) -> Columns:
         return only(self.read(ranges)._asdict(), wanted & self.facts.stored)
