@@ -111,4 +111,5 @@ class Training:
             class_weights=self.class_weights,
             weighted=settings.sample_weight != NONE,
             held_out=held_out_part(settings),
+            plan=self.plan,
         )

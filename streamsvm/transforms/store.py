@@ -53,7 +53,8 @@ class TransformedStore(StoreView):
         # A transform makes a copy while what it is given is in memory, as reading does: that is counted. The
         # hash sorts and numbers its values in int64, and then cuts its arrays.
         wide = 8 if any(transform.takes_any_feature for transform in transforms) else 0
-        self.extra_nnz_bytes = max(inner.extra_nnz_bytes, wide + self.dtype.itemsize)
+        if transforms:
+            self.extra_nnz_bytes = max(inner.extra_nnz_bytes, wide + self.dtype.itemsize)
 
     def statistics(self) -> Statistics | None:
         return None if self.transforms or self.shift else self.inner.statistics()
