@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,6 +28,7 @@ from streamsvm_converters import TextSource, convert
 from tqdm import tqdm
 
 import streamsvm
+from streamsvm.data import memory_plan
 from streamsvm.losses import LOSSES, ROW_LOSSES
 
 Trained = Callable[[Path], Any]  # trains into a folder that does not exist yet; returns a result or a model
@@ -151,6 +153,16 @@ def resumed(data: Path, **options: Any) -> Trained:
     return train
 
 
+def in_pieces(train: Trained) -> Trained:
+    """A training whose blocks are read, and mostly visited, in pieces of a few rows."""
+
+    def trained(out: Path) -> Any:
+        with mock.patch.multiple(memory_plan, PIECE_BYTES=2**12, PIECES_OF_ROOM=2**62):
+            return train(out)
+
+    return trained
+
+
 def online(data: Data, **options: Any) -> Trained:
     """One pass over the text as a stream."""
     return lambda out: streamsvm.online(TextSource([data.text]), out=out, **options)
@@ -224,6 +236,23 @@ def trainings(data: Data) -> Iterator[tuple[str, Trained]]:
     for loss in ("ww", "cs", "llw", "logistic"):
         yield f"blocks {loss}", fit(data.few, loss=loss, block_rows=90, passes=3)
         yield f"resumed {loss}", resumed(data.few, loss=loss)
+    for loss in ("ww", "cs", "llw", "logistic"):
+        yield f"pieces {loss}", in_pieces(fit(data.few, loss=loss, passes=3))
+        yield f"blocks in pieces {loss}", in_pieces(fit(data.few, loss=loss, block_rows=150, passes=3))
+        yield f"resumed in pieces {loss}", in_pieces(resumed(data.few, loss=loss))
+    for name, more in {
+        "several labels": {"data": data.sets},
+        "weighted": {"data": data.weighted, "first_C": 0.1},
+        "groups": {"data": data.chains, "loss": "chain"},
+        "transformed": {"data": data.few, "transform": "idf,l2", "hold_out": "1/5"},
+        "many": {"data": data.many},
+        "very many": {"data": data.very_many, "block_rows": 2000},
+        "slices": {"data": data.sorted, "slice_rows": 20},
+        "hdf5": {"data": data.h5, "dtype": "float64"},
+        "splits": {"data": data.many, "splits": 3, "split": "classes"},
+        "little memory": {"data": data.many, "memory": "3M"},
+    }.items():
+        yield f"pieces {name}", in_pieces(fit(**{"block_rows": 250, **more}))
     for loss in ("ww", "cs", "ovr", "logistic"):
         yield f"online {loss}", online(data, loss=loss)
         yield f"partial_fit {loss}", partial_fit(data, loss=loss)

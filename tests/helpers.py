@@ -36,6 +36,8 @@ class MemoryPolicy:
 
     dual_share: float = memory_plan.DUAL_SHARE
     block_work: int = memory_plan.BLOCK_WORK
+    piece_bytes: int = memory_plan.PIECE_BYTES
+    pieces_of_room: int = memory_plan.PIECES_OF_ROOM
     many_classes: int = memory_plan.MANY_CLASSES
     common_dual_classes: int = memory_plan.COMMON_DUAL_CLASSES
     prefer: Callable[[Plan], bool] | None = None
@@ -43,8 +45,9 @@ class MemoryPolicy:
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            for name in ("dual_share", "block_work", "many_classes", "common_dual_classes"):
-                patch.setattr(memory_plan, name.upper(), getattr(self, name))
+            for field in dataclasses.fields(self):
+                if field.name != "prefer":
+                    patch.setattr(memory_plan, field.name.upper(), getattr(self, field.name))
             if self.prefer is not None:
                 for module in (fit_plan, fit_store_module):
                     patch.setattr(module, "plan_fit", self._plan_fit)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamsvm.base.format import LABEL_DTYPE, UNSEEN_LABEL
+from streamsvm.data.groups import group_starts
 from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.data.label_sets import recode
+from streamsvm.data.memory_plan import Plan, cut_pieces
 from streamsvm.data.names import FeatureMatch
+from streamsvm.data.row_space import RowSpace
 from streamsvm.data.rows import NO_NUMBERS, Rows
 from streamsvm.errors import Option, Remedy, StoreError
 
@@ -19,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Blocks:
-    """Blocks of successive rows of a store, which are read one at a time.
+    """Blocks of successive rows of a store, which are read one at a time, in pieces.
 
     Parameters
     ----------
@@ -39,11 +44,15 @@ class Blocks:
         Match of the features of the data with those of a model.
     held_out : HeldOutPart, optional
         Rows whose cost is 0.
+    plan : Plan, optional
+        The memory plan, which says how large pieces are; by default blocks are read in one.
 
     Attributes
     ----------
     shuffled : bool
         Whether the rows are known to be in random order.
+    in_pieces : bool
+        True if the rows of a block are to be visited piece by piece.
     """
 
     def __init__(
@@ -57,6 +66,7 @@ class Blocks:
         weighted: bool = False,
         match: FeatureMatch = FeatureMatch(),  # noqa: B008
         held_out: HeldOutPart | None = None,
+        plan: Plan | None = None,
     ) -> None:
         self.match = match
         self._held_out = held_out
@@ -65,7 +75,10 @@ class Blocks:
         self.store = store
         self._cost = cost
         self.starts = starts
+        self._plan = plan
         self.shuffled = store.shuffled
+        self._has_pieces = plan is not None and plan.piece_bytes < min(plan.largest_block, plan.block_bytes)
+        self.in_pieces = plan is not None and plan.as_they_arrive and self._has_pieces
         self.dtype = dtype
         self._only: Rows | None = None  # the rows, if all are one block: read once
         self._codes = None
@@ -78,30 +91,87 @@ class Blocks:
     def __len__(self) -> int:
         return len(self.starts) - 1
 
-    def read(self, block: int) -> Rows:
-        """Return the rows of a block; held-out rows have the cost 0."""
-        rows = self.read_all(block)
-        if self._held_out is None:
-            return rows
-        held = self._held_out.has(self.numbers(block), rows.qid)
-        return rows._replace(cost=np.where(held, 0.0, rows.cost))
+    def space(self) -> RowSpace:
+        """Return arrays that any of the blocks fits into."""
+        nnz = self.store.nnz
+        if self._plan is not None and len(self) > 1:
+            nnz = min(self._plan.block_bytes // self._plan.nnz_bytes, nnz)
+        return RowSpace(int(np.diff(self.starts).max()), nnz, self.store.n_labels)
+
+    def read(self, block: int, space: RowSpace | None = None) -> Rows:
+        """Return the rows of a block; held-out rows have the cost 0. They may be put into a `space`."""
+        return self._without_held_out(self.read_all(block, space), int(self.starts[block]))
 
     def numbers(self, block: int) -> np.ndarray:
         """Return the numbers of a block's rows in the data as given."""
         return self.store.numbers(int(self.starts[block]), int(self.starts[block + 1]))
 
-    def read_all(self, block: int) -> Rows:
+    def read_all(self, block: int, space: RowSpace | None = None) -> Rows:
         """Return the rows of a block; held-out rows keep their cost."""
         if self._only is not None:
             return self._only
-        rows = self.store.rows(int(self.starts[block]), int(self.starts[block + 1]))
-        if self._codes is not None:
-            rows = recode(rows, self._codes)
-        first = int(self.starts[block])
-        rows = rows._replace(data=self._cast(rows, first), cost=self._costs(rows), numbers=NO_NUMBERS)
+        n_rows = int(self.starts[block + 1] - self.starts[block])
+        for begin, rows in self._pieces(block):
+            if rows.n_rows == n_rows:
+                break
+            if begin == 0:
+                space = space or self.space()
+                space.begin(rows, n_rows)
+            assert space is not None
+            space.append(rows)
+            rows = space.rows()
+        self.keep(rows)
+        return rows
+
+    def keep(self, rows: Rows) -> None:
+        """Keep the rows of a block, with all costs, if it is the only one."""
         if len(self) == 1:
             self._only = rows
-        return rows
+
+    def pieces_to_train(self, block: int) -> Iterator[tuple[int, Rows, np.ndarray]]:
+        """Yield the pieces of a block: where it begins in the block, its rows to train on, and all costs."""
+        for begin, rows in self._pieces(block):
+            first = int(self.starts[block]) + begin
+            yield begin, self._checked(self._without_held_out(rows, first), first), rows.cost
+
+    def _pieces(self, block: int) -> Iterator[tuple[int, Rows]]:
+        """Read a block piece by piece: yield where each begins in the block, and its rows."""
+        start, cuts = self._cuts(block)
+        for begin, end in itertools.pairwise(cuts):
+            yield begin, self._read(start + begin, start + end)
+
+    def _cuts(self, block: int) -> tuple[int, list[int]]:
+        """Return the first row of a block, and where its pieces begin in it, and where it ends."""
+        start, stop = int(self.starts[block]), int(self.starts[block + 1])
+        if self._plan is None or not self._has_pieces:
+            return start, [0, stop - start]
+        rows, indptr = np.arange(stop - start + 1), self.store.indptr(start, stop)
+        if self.store.grouped:
+            rows = group_starts(self.store.groups(start, stop))
+        n_labels = self.store.n_labels * (stop - start) // self.store.n_rows
+        return start, cut_pieces(self._plan, rows, indptr[rows], n_labels)
+
+    def _read(self, start: int, stop: int) -> Rows:
+        rows = self.store.rows(start, stop)
+        if self._codes is not None:
+            rows = recode(rows, self._codes)
+        return rows._replace(data=self._cast(rows, start), cost=self._costs(rows), numbers=NO_NUMBERS)
+
+    def to_score(self) -> Blocks:
+        """Return blocks of the same rows that are as small as pieces, unless they are kept in memory."""
+        if self._only is not None or not self._has_pieces:
+            return self
+        pieces = copy.copy(self)
+        begins = (start + np.array(cuts)[:-1] for start, cuts in map(self._cuts, range(len(self))))
+        pieces.starts = np.concatenate([*begins, self.starts[-1:]])
+        return pieces
+
+    def _without_held_out(self, rows: Rows, first: int) -> Rows:
+        """Return rows, of which the first has the number `first`, with the cost 0 if they are held out."""
+        if self._held_out is None:
+            return rows
+        numbers = self.store.numbers(first, first + rows.n_rows)
+        return rows._replace(cost=np.where(self._held_out.has(numbers, rows.qid), 0.0, rows.cost))
 
     def _costs(self, rows: Rows) -> np.ndarray:
         """Return C times the weights of the rows and of their classes."""
@@ -132,11 +202,13 @@ class Blocks:
         rows = Rows(np.zeros(0, self.dtype), indices, start, labels, np.zeros(0), np.zeros(0))
         return rows._replace(label_indptr=start) if self.store.multilabel else rows
 
-    def read_to_train(self, block: int) -> Rows:
+    def read_to_train(self, block: int, space: RowSpace | None = None) -> Rows:
         """Return the rows of a block as `read` does; raise `StoreError` if one has no known class."""
-        rows = self.read(block)
+        return self._checked(self.read(block, space), int(self.starts[block]))
+
+    def _checked(self, rows: Rows, first: int) -> Rows:
         if rows.n_rows and not len(rows.label_indptr) and rows.labels.min() < 0:
-            row = int(self.starts[block]) + int(np.argmax(rows.labels < 0))
+            row = first + int(np.argmax(rows.labels < 0))
             raise StoreError(
                 f"{self.store.path}: row {row} has a label outside the store's classes: such a store "
                 "serves to evaluate, not to train"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -64,6 +64,8 @@ class AllBlocks(Protocol):
 
     def read_all(self, block: int) -> Rows: ...
 
+    def to_score(self) -> Self: ...
+
     def numbers(self, block: int) -> np.ndarray: ...
 
 
@@ -77,6 +79,9 @@ class HeldOutBlocks:
 
     def __len__(self) -> int:
         return len(self.starts) - 1
+
+    def to_score(self) -> HeldOutBlocks:
+        return HeldOutBlocks(self._blocks.to_score(), self._part)
 
     def read(self, block: int) -> Rows:
         rows = self._blocks.read_all(block)

@@ -18,7 +18,11 @@ from streamsvm.errors import PlanError
 if TYPE_CHECKING:
     from streamsvm.store import Store
 
-LIVE_BLOCKS = 2  # in memory at a time: the one being trained on, and the one being read ahead
+# Rows are read in pieces of this many bytes, as a block holds them: or more if there is much memory, or less
+# if there is little. Smaller ones decode the chunks at their ends twice, larger ones are waited for.
+PIECE_BYTES = 2**26
+PIECES_OF_ROOM = 256  # pieces in the memory that weights, duals and scratch leave, if it is much
+_LEAST_PIECES = 6  # in it, if it is little: four in the block, and two that are being read
 # Bytes of a block where the weights need the memory: rows are read in sequence, weights at random.
 SMALL_BLOCK = 2**22
 # Bytes that a process needs in addition to its plan: for the interpreter, libraries and compiled code.
@@ -56,7 +60,7 @@ class Plan(Placement):
 
     Memory-mapped files (weights that do not fit, duals of the last pass) are not counted: the operating
     system caches as many of their pages as it has room for. Where there is a single block, duals of two
-    passes take the place of the second, and what the budget has left.
+    passes take what the budget has left.
     """
 
     memory: Count  # the budget: that of the settings, or less if the process may not use as much
@@ -65,6 +69,11 @@ class Plan(Placement):
     least_duals: Count  # of the new duals: room for those of any row, or of any group that is visited as one
     dual_bytes: Count
     block_bytes: Count  # the most that one block may take
+    as_they_arrive: bool  # the rows of a block are visited piece by piece, while the next piece is read
+    held_blocks: Count  # 1 then, or if there is but one; else the one being trained on and the next one
+    piece_bytes: Count  # the most that one piece takes in its block
+    piece_copies: Count  # times that it is in memory while it is read, beside the blocks
+    reading_bytes: Count  # of all pieces that are being read
     row_bytes: Count  # of each row in a block, without its non-zeros
     nnz_bytes: Count  # of each non-zero in a block
     max_block_rows: Count
@@ -76,7 +85,12 @@ class Plan(Placement):
     @property
     def total(self) -> int:
         """Maximum memory that the plan uses: less than the budget if the store is too small to fill it."""
-        return self.fixed + self.dual_bytes + LIVE_BLOCKS * min(self.largest_block, self.block_bytes)
+        return self.fixed + self.dual_bytes + self.reading_bytes + self.held_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the blocks in memory."""
+        return self.held_blocks * min(self.largest_block, self.block_bytes)
 
     @property
     def largest_block(self) -> int:
@@ -100,9 +114,12 @@ def make_plan(
     block_rows: int | None = None,
     most_block_bytes: int | None = None,
     held_row_bytes: int = 0,
+    as_they_arrive: bool = False,
     **recorded: Any,
 ) -> Plan:
     """Divide the budget: `shared` and scratch come first, then new duals, then blocks.
+
+    All rows are one block if they fit.
 
     Parameters
     ----------
@@ -127,6 +144,9 @@ def make_plan(
         Largest rows and bytes of a block, if the budget allows more.
     held_row_bytes : int
         Bytes of each row of a block that is trained on, beside those of any training.
+    as_they_arrive : bool
+        True if the rows of a block may be visited piece by piece while it is read, so that there need not be
+        memory for a second block.
     **recorded
         Placement of the weights, only recorded in the plan: `shared` includes their memory.
     """
@@ -140,19 +160,35 @@ def make_plan(
         worst = store.n_rows * row_duals
         dual_entries = max(least_duals, min(worst, int((memory - fixed) * DUAL_SHARE) // entry))
     dual_bytes = dual_entries * entry
-    # A non-zero: its value and index, both twice since they are copied while they are read and checked, and
-    # the value in the dtype of the weights.
-    nnz_bytes = 2 * (store.dtype.itemsize + store.index_dtype.itemsize) + dtype.itemsize
-    nnz_bytes += store.extra_nnz_bytes
-    # A row: offset, label and norm, all twice while they are read; its place in the order; its old and new
+    # A non-zero: its value in the dtype of the weights, and its index.
+    nnz_bytes = dtype.itemsize + store.index_dtype.itemsize
+    # A row: offset, label, norm, and cost, also times a share of C; its place in the order; its old and new
     # duals; and the arrays of inner passes.
-    row_bytes = 2 * (8 + 4 + 8) + 8 + (8 + 8 + 4) + (4 + 4) + 8 * 8
+    row_bytes = (8 + 4 + 8 + 2 * 8) + 8 + (8 + 8 + 4) + (4 + 4) + 8 * 8
     row_bytes += bytes_of_bits + 8 * (bytes_of_bits > 0)  # and where the old ones begin
-    # Weight, group, and where the labels begin; and each label: all twice, as above.
-    row_bytes += 2 * 8 * (store.weighted + store.grouped + store.multilabel)
+    row_bytes += 8 * (store.grouped + store.multilabel)  # group, and where the labels begin
     row_bytes += held_row_bytes
-    label_bytes = 2 * 4 * store.multilabel
-    block_bytes = max((memory - fixed - dual_bytes) // LIVE_BLOCKS, 0)
+    label_bytes = 4 * store.multilabel
+    # While it is read: as stored, twice if it is copied to be checked or converted, and transformed.
+    stored = store.dtype.itemsize + store.index_dtype.itemsize
+    read = stored * (1 if store.native else 2) + store.extra_nnz_bytes
+    read += dtype.itemsize * (dtype != store.dtype)
+    copies = -(-read // nnz_bytes)
+    n_rows = min(block_rows or store.n_rows, store.n_rows, np.iinfo(np.int32).max)
+    nnz = min(BLOCK_WORK // columns, store.nnz) if store.shuffled else store.nnz
+    largest = row_bytes * n_rows + nnz_bytes * nnz + label_bytes * store.n_labels
+    room = max(memory - fixed - dual_bytes, 0)
+    most = room if most_block_bytes is None else most_block_bytes
+    everything = row_bytes * store.n_rows + nnz_bytes * store.nnz + label_bytes * store.n_labels
+    piece = min(max(PIECE_BYTES, room // PIECES_OF_ROOM), everything, most)
+    reading = copies * piece
+    if largest == everything <= min(most, room - reading):
+        held_blocks = 1
+    else:
+        held_blocks = 1 if as_they_arrive else 2
+        piece = min(piece, room // (_LEAST_PIECES * copies))
+        reading = 2 * copies * piece
+    block_bytes = min((room - reading) // held_blocks, most)
     return Plan(
         memory=memory,
         fixed=fixed,
@@ -160,11 +196,16 @@ def make_plan(
         dual_entries=dual_entries,
         least_duals=least_duals,
         dual_bytes=dual_bytes,
-        block_bytes=block_bytes if most_block_bytes is None else min(block_bytes, most_block_bytes),
+        block_bytes=block_bytes,
+        as_they_arrive=as_they_arrive,
+        held_blocks=held_blocks,
+        piece_bytes=piece,
+        piece_copies=copies,
+        reading_bytes=reading,
         row_bytes=row_bytes,
         nnz_bytes=nnz_bytes,
-        max_block_rows=min(block_rows or store.n_rows, store.n_rows, np.iinfo(np.int32).max),
-        max_block_nnz=min(BLOCK_WORK // columns, store.nnz) if store.shuffled else store.nnz,
+        max_block_rows=n_rows,
+        max_block_nnz=nnz,
         label_bytes=label_bytes,
         max_block_labels=store.n_labels,
         **recorded,
@@ -246,14 +287,14 @@ def _at(indptr: Callable[[int, int], np.ndarray], rows: np.ndarray) -> np.ndarra
 
 
 def least_budget(store: Store, plan: Plan) -> tuple[int, int]:
-    """Return the smallest budget that can hold the largest row (or group), and its non-zeros."""
+    """Return a budget that can hold the largest row (or group), and its non-zeros."""
     largest = longest = 0
     for units in _units(store, plan):
         largest = max(largest, int(np.diff(units.cost).max()))
         longest = max(longest, int(np.diff(units.offsets).max()))
-    blocks = LIVE_BLOCKS * largest
+    room = (_LEAST_PIECES * plan.piece_copies if largest <= PIECE_BYTES else PIECES_OF_ROOM) * (largest + 1)
     entry = plan.dual_bytes // max(plan.dual_entries, 1)
-    need = plan.fixed + max(blocks + plan.least_duals * entry, int(blocks / (1 - DUAL_SHARE))) + 8
+    need = plan.fixed + max(room + plan.least_duals * entry, int(room / (1 - DUAL_SHARE))) + 8
     return need, longest
 
 
@@ -291,8 +332,12 @@ def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
     """
     starts = [0]
     limits = plan.max_block_rows, plan.max_block_nnz, plan.block_bytes
+    # A slice may be read in several pieces, but not a row, or group.
+    longest = plan.block_bytes if store.units else min(plan.block_bytes, plan.piece_bytes)
     rows_left, nnz_left, bytes_left = limits
     for rows, offsets, cost in _units(store, plan):
+        if np.diff(cost).max(initial=0) > longest:
+            raise _too_small(store, plan)
         at, n = 0, len(rows) - 1
         while at < n:
             by_rows = int(np.searchsorted(rows, rows[at] + rows_left, side="right")) - 1
@@ -302,8 +347,6 @@ def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
             if end == at:  # the next row, or group, does not fit what is left
                 row = int(rows[at])
                 if starts[-1] == row:  # nor an empty block
-                    if cost[at + 1] - cost[at] > plan.block_bytes:
-                        raise _too_small(store, plan)
                     end = at + 1  # it has more than the largest block should, but fits in memory
                 else:
                     starts.append(row)
@@ -314,6 +357,21 @@ def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
             bytes_left -= int(cost[end] - cost[at])
             at = end
     return np.array([*starts, store.n_rows] if store.n_rows else [0], dtype=np.int64)
+
+
+def cut_pieces(plan: Plan, rows: np.ndarray, offsets: np.ndarray, n_labels: int = 0) -> list[int]:
+    """Return where the pieces begin in which the rows of a block are read, and the number of the rows.
+
+    A piece begins at one of the increasing `rows`, from 0 to the number of rows, whose first non-zeros
+    `offsets` has, at most; `n_labels` is the number of all labels, if rows may have several.
+    """
+    cost = plan.nnz_bytes * offsets + plan.row_bytes * rows
+    cost += plan.label_bytes * n_labels * rows // max(int(rows[-1]), 1)
+    cuts = [0]
+    while cuts[-1] < len(rows) - 1:
+        end = int(np.searchsorted(cost, cost[cuts[-1]] + plan.piece_bytes, "right")) - 1
+        cuts.append(max(end, cuts[-1] + 1))
+    return rows[cuts].tolist()
 
 
 def available_memory() -> int:

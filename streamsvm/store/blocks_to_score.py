@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -71,5 +72,15 @@ def blocks_to_score(
     if transformed is not None:
         store = transformed(store)
     columns = len(classes)
-    plan = make_plan(store, dtype=dtype, columns=columns, memory=memory, keeps_duals=False, shared=shared)
-    return Blocks(store, cut_blocks(store, plan), dtype, classes, match=match)
+    plan = make_plan(
+        store,
+        dtype=dtype,
+        columns=columns,
+        memory=memory,
+        keeps_duals=False,
+        shared=shared,
+        as_they_arrive=True,
+    )
+    if plan.largest_block > plan.block_bytes:  # two pieces are in memory, instead of a block
+        plan = dataclasses.replace(plan, block_bytes=plan.piece_bytes)
+    return Blocks(store, cut_blocks(store, plan), dtype, classes, match=match, plan=plan)

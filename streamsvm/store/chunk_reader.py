@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import sys
 import threading
 import zlib
 from typing import Any, Protocol
@@ -23,6 +24,9 @@ THREADS = min(4, os.cpu_count() or 1)
 READ_AHEAD = 8  # chunks that the system is asked to load before they are read, so that the disk is never idle
 
 _JOB_ELEMENTS = 2**15  # elements that are worth handing to a thread
+_MOST_KEPT = 2**22  # bytes of a chunk that is kept, since the next read may begin in it
+_NOTHING = np.empty(0)
+_MIN_REUSED = 2**20  # bytes of an array whose memory is used again
 
 
 class Chunks(Protocol):
@@ -62,42 +66,53 @@ class ChunkReader:
     def __init__(self, threads: int = THREADS) -> None:
         self._threads = Threads(threads, "streamsvm-chunk")
         self._local = threading.local()
+        self._arrays = UsedArrays()
+        # Where the last read of an array ended, and the chunk that it ended in, decoded.
+        self._ends: dict[Chunks, tuple[int, np.ndarray]] = {}
 
     def read(self, chunks: Chunks, ranges: Ranges) -> np.ndarray:
-        """Return the elements of some ranges, one after the other, in a new array.
+        """Return the elements of some ranges, one after the other, in an array that nobody else has.
 
-        Each chunk is decoded once, in the order of the chunks, whatever the order of the ranges.
+        Each chunk is decoded once, in the order of the chunks, whatever the order of the ranges; and not
+        again if the last read ended in it, and this one goes on there.
 
         Raises
         ------
         OSError, ValueError
             If a chunk is missing, truncated, too long or damaged.
         """
-        out = np.empty(int(lengths(ranges).sum()), chunks.dtype)
+        out = self._arrays.empty(int(lengths(ranges).sum()), chunks.dtype)
         size = chunks.chunk
         chunk_of, parts = split_ranges(ranges, size)
         ends = np.cumsum(lengths(parts))
         order = np.argsort(chunk_of, kind="stable")  # as they lie on the disk
         numbers, bounds = np.unique(chunk_of[order], return_index=True)
         bounds = np.append(bounds, len(order))
+        end, last = self._ends.pop(chunks, (-1, _NOTHING))
+        goes_on = len(ranges) == 1 and ranges[0, 0] in (end - 1, end)  # where rows end, the next ones begin
+        kept = (end - 1) // size if goes_on else -1
 
         def read_chunk(at: int) -> None:
             number = int(numbers[at])
             if at + READ_AHEAD < len(numbers):
                 chunks.expect(int(numbers[at + READ_AHEAD]))
-            payload = chunks.fetch(number, self._local)
             mine = order[bounds[at] : bounds[at + 1]]
             wanted, stops = parts[mine] - number * size, ends[mine]
-            if payload is not None and len(mine) == 1 and int(lengths(wanted)[0]) == size:
-                chunks.decode(payload, out[stops[0] - size : stops[0]])
-                return
-            whole = (
-                np.full(size, chunks.fill, chunks.dtype) if payload is None else np.empty(size, chunks.dtype)
-            )
-            if payload is not None:
-                chunks.decode(payload, whole)
+            whole = last
+            if number != kept:
+                payload = chunks.fetch(number, self._local)
+                if payload is not None and len(mine) == 1 and int(lengths(wanted)[0]) == size:
+                    chunks.decode(payload, out[stops[0] - size : stops[0]])
+                    return
+                whole = np.empty(size, chunks.dtype)
+                if payload is None:
+                    whole[:] = chunks.fill
+                else:
+                    chunks.decode(payload, whole)
             places = np.column_stack([stops - lengths(wanted), stops])
             copy_ranges(out, places, whole, wanted)
+            if len(ranges) == 1 and number == numbers[-1] and whole.nbytes <= _MOST_KEPT:
+                self._ends[chunks] = int(ranges[0, 1]), whole
 
         for number in numbers[:READ_AHEAD]:
             chunks.expect(int(number))
@@ -112,6 +127,37 @@ class ChunkReader:
 
     def close(self) -> None:
         self._threads.close()
+        self._arrays = UsedArrays()
+        self._ends.clear()
+
+
+class UsedArrays:
+    """Memory of arrays, which serves others when nobody has them: fresh pages take as long as decoding."""
+
+    def __init__(self) -> None:
+        self._held: list[np.ndarray] = []
+        self._lock = threading.Lock()
+
+    def empty(self, n: int, dtype: np.dtype) -> np.ndarray:
+        """Return an array of `n` elements, whose values are arbitrary."""
+        size = n * dtype.itemsize
+        if size < _MIN_REUSED:
+            return np.empty(n, dtype)
+        with self._lock:
+            used = _count_references(self._held) > _count_references([np.empty(0)])  # by others, or views
+            found = next(
+                (held for held, is_used in zip(self._held, used, strict=True)
+                 if not is_used and size <= len(held) <= 2 * size), None
+            )  # fmt: skip
+            if found is None:
+                found = np.empty(size + size // 8, np.uint8)  # the next piece may be a little larger
+                kept = [held for held, is_used in zip(self._held, used, strict=True) if is_used]
+                self._held = [*kept, found]
+            return found[:size].view(dtype)
+
+
+def _count_references(arrays: list[np.ndarray]) -> np.ndarray:
+    return np.array([sys.getrefcount(array) for array in arrays], np.int64)
 
 
 @functools.cache

@@ -183,6 +183,7 @@ def _plan(
     average: bool = False,
     sparse: bool = False,
     common_dual: bool = False,
+    weights_in_memory: bool = False,
     **recorded: Any,
 ) -> Plan:
     """Return the plan in which weights, or the index of sparse ones, take `held` bytes.
@@ -212,8 +213,20 @@ def _plan(
         sparse=sparse,
         common_dual=common_dual,
         held_row_bytes=held_row_bytes,
+        as_they_arrive=_as_they_arrive(store, spec, sparse=sparse, in_memory=weights_in_memory),
+        weights_in_memory=weights_in_memory,
         **recorded,
     )
+
+
+def _as_they_arrive(store: Store, spec: Spec, *, sparse: bool, in_memory: bool) -> bool:
+    """Return True if the rows of a block may be visited piece by piece: a piece is like the whole.
+
+    Rows of a group stay together; splits, sparse rows, and weights in files take whole blocks; and so does
+    the mean that is subtracted from weights.
+    """
+    plain = in_memory and not sparse and spec.settings.splits == 1
+    return plain and store.shuffled and not spec.loss.sequences and not spec.loss.extra_columns
 
 
 def describe_fit(store: Store, training: Training) -> dict[str, Any]:
@@ -292,7 +305,7 @@ def _average_warning(store: Store, spec: Spec, plan: Plan) -> str | None:
 
 def _enough(plan: Plan, n_classes: int) -> int:
     """Return a budget, in whole MiB, with which a plan has room for small blocks."""
-    return -(-(plan.fixed + 3 * SMALL_BLOCK + 16 * n_classes) // 2**20) * 2**20
+    return -(-(plan.fixed + 2 * plan.held_blocks * SMALL_BLOCK + 16 * n_classes) // 2**20) * 2**20
 
 
 def _what_helps(remedies: list[Remedy]) -> Remedy:

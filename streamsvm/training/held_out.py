@@ -102,14 +102,14 @@ def held_out_blocks(
     it are for the duals of a single block.
     """
     plan = training.plan
-    kept = plan.largest_block if plan.largest_block <= plan.block_bytes else 0
+    memory = plan.memory - (plan.fixed - plan.decode_bytes) - plan.dual_bytes - plan.held_bytes
     return blocks_to_score(
         held_out,
         classes=raw.classes,
         n_features=raw.n_features,
         index_base=raw.index_base,
         dtype=training.spec.dtype,
-        memory=plan.memory - (plan.fixed - plan.decode_bytes) - plan.dual_bytes - kept - held_bytes,
+        memory=memory - held_bytes,
         feature_names=raw.feature_names(),
         model="the training data",
         transformed=lambda matched: transformed(matched, training.data.transforms),

@@ -199,6 +199,8 @@ class Learner:
         while at < rows.n_rows:
             pause = at + next_pause(self.visited) - self.visited
             end = min(rows.n_rows, pause, (at // centre_rows + 1) * centre_rows)
+            if block.arrived is not None:
+                end = min(end, block.arrived(at))
             correct = self.tally[CORRECT]
             is_first = bool(first_rows) and first_rows[0] == at
             if is_first:

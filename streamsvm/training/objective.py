@@ -40,7 +40,7 @@ def score_blocks(
     average_scale : float, optional
         Score by the average too, from the same reading.
     step : callable
-        Called with the number of each block that was scored.
+        Called with the number of rows that were scored, after each block or piece of one.
     of_training : bool
         True if these are the blocks of the training data, which workers may have, too.
 
@@ -57,12 +57,13 @@ def score_blocks(
         for block, found in enumerate(elsewhere):
             for part in found:
                 tallies += part
-            step(block)
+            step(int(blocks.starts[block + 1]))
         return _scorings(tallies)
+    blocks = blocks.to_score()
     with read_ahead(blocks.read, len(blocks)) as all_rows:
         for block, rows in enumerate(all_rows):
             learner.score(storage.bind(rows), average_scale, tallies)
-            step(block)
+            step(int(blocks.starts[block + 1]))
     storage.release()
     return _scorings(tallies)
 

@@ -90,7 +90,6 @@ class Fit(Trainer):
     ) -> None:
         super().__init__(source, settings, files, learner, position or RunPosition(), callbacks)
         self.n_rows = int(source.cut.starts[-1])
-        self.has_one_block = len(source.cut) == 1
         self._record = record
         self._names = names
         self._costs = costs
@@ -138,6 +137,12 @@ class Fit(Trainer):
 
     def begin(self) -> int:
         return self.position.blocks_done
+
+    def reads_ahead(self, this_pass: int) -> bool:
+        return len(self.source.cut) > 1 or (this_pass == 1 and self.source.cut.in_pieces)
+
+    def whole(self, block: TrainingBlock, take: Callable[[], Any]) -> TrainingBlock:
+        return block if block.all_cost is None else self.source.whole(block, take)
 
     def begin_pass(self, this_pass: int) -> None:
         """If C grows, scale weights and duals by the factor that is best for the dual objective."""
@@ -299,10 +304,9 @@ class Fit(Trainer):
 
     def _score(self, blocks: Any, stage: str) -> list[Scoring]:
         """Score blocks by the last iterate and, if the pass has one, by the average."""
-        total = int(blocks.starts[-1])
 
-        def step(block: int) -> None:
-            self.progress(stage, int(blocks.starts[block + 1]), total)
+        def step(done: int) -> None:
+            self.progress(stage, done, int(blocks.starts[-1]))
             self.note_memory()
             if self.stop():
                 self.commit()

@@ -10,6 +10,7 @@ import numpy as np
 
 from streamsvm.base.format import index_dtype
 from streamsvm.data.groups import group_starts, in_group_order
+from streamsvm.data.row_space import RowSpace
 from streamsvm.data.rows import Rows, unread_rows
 from streamsvm.kernels.random import local_permutation, permutation
 from streamsvm.settings.fit import AUTO, Settings
@@ -43,6 +44,13 @@ class TrainingBlock:
         True if the rows were read for this pass, False if they stayed in memory from an earlier one.
     permute : callable
         ``permute(n, seed, pass_number, number, 0)`` orders `n` of the rows as the source orders all of them.
+    begin : int
+        Of a piece of a block, its first row in the block. The piece has `order` in the block, too.
+    all_cost : ndarray of float64, shape (n_rows,), optional
+        Of a piece of a block, the costs that its rows have in any pass, if they are not held out.
+    arrived : callable, optional
+        Of a block that comes in pieces: maps a number of rows of `order` to a larger number, of those that
+        have been read, and waits until there are as many.
     """
 
     pass_number: int
@@ -53,6 +61,9 @@ class TrainingBlock:
     place: StreamPlace | None = None
     was_read: bool = True
     permute: Callable[[int, int, int, int, int], np.ndarray] = permutation
+    begin: int = 0
+    all_cost: np.ndarray | None = None
+    arrived: Callable[[int], int] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,11 +126,12 @@ class ShuffledSource:
         by_group: bool = False,
         unread: bool = False,
     ) -> None:
-        self.cut = blocks
+        self.cut: Any = blocks
         self._share_of_cost = share_of_cost
         self._seed = seed
         self._by_group = by_group
         self._unread = unread
+        self._spaces: list[RowSpace] = []  # of blocks, to be used again
         self._permutation = local_permutation if blocks.shuffled else permutation
 
     @classmethod
@@ -136,11 +148,14 @@ class ShuffledSource:
         """Yield the blocks of a pass in its order, without the first `begin` of them."""
         for number in self.order(pass_number)[begin:].tolist():
             was_read = pass_number == 1 or len(self.cut) > 1
+            if was_read and self.cut.in_pieces:
+                yield from self._pieces(pass_number, number)
+                continue
             if self._unread:
-                rows = unread_rows(int(self.cut.starts[number + 1] - self.cut.starts[number]))
+                rows = unread_rows(self._n_rows_of(number))
                 order = np.zeros(0, np.int64)
             else:
-                rows = self.read(pass_number, number)
+                rows = self.read(pass_number, number, self._next_space())
                 n = len(group_starts(rows.qid)) - 1 if self._by_group else rows.n_rows
                 order = self._permutation(n, self._seed, pass_number, number, 0)
                 if self._by_group:
@@ -153,10 +168,70 @@ class ShuffledSource:
         """Return the numbers of the blocks in the order of a pass."""
         return permutation(len(self.cut), self._seed, pass_number, _BLOCK_ORDER, 0)
 
-    def read(self, pass_number: int, number: int) -> Rows:
-        """Read the rows of a block, with their costs in a pass."""
-        rows, share = self.cut.read_to_train(number), self._share_of_cost(pass_number)
+    def read(self, pass_number: int, number: int, space: RowSpace | None = None) -> Rows:
+        """Read the rows of a block, with their costs in a pass; they may be put into a `space`."""
+        return self._with_costs(pass_number, self.cut.read_to_train(number, space))
+
+    def _with_costs(self, pass_number: int, rows: Rows) -> Rows:
+        share = self._share_of_cost(pass_number)
         return rows if share == 1 else rows._replace(cost=rows.cost * share)
+
+    def _n_rows_of(self, number: int) -> int:
+        return int(self.cut.starts[number + 1] - self.cut.starts[number])
+
+    def _next_space(self) -> RowSpace | None:
+        """Return arrays to put a block into: those of the block before the one that is being learned."""
+        if len(self.cut) == 1:
+            return None
+        if len(self._spaces) < 2:
+            self._spaces.append(self.cut.space())
+        else:
+            self._spaces.reverse()
+        return self._spaces[-1]
+
+    def _pieces(self, pass_number: int, number: int) -> Iterator[TrainingBlock]:
+        """Read the pieces of a block; each is visited in a random order of its own."""
+        nnz = 0
+        for at, (begin, rows, all_cost) in enumerate(self.cut.pieces_to_train(number)):
+            if begin and self._spaces:
+                self._spaces[0].touch(nnz, nnz + len(rows.data))
+            nnz += len(rows.data)
+            order = begin + self._permutation(rows.n_rows, self._seed, pass_number, number, -at)
+            yield TrainingBlock(
+                pass_number,
+                number,
+                self._with_costs(pass_number, rows),
+                order,
+                begin=begin,
+                all_cost=all_cost,
+            )
+
+    def whole(self, first: TrainingBlock, take: Callable[[], TrainingBlock]) -> TrainingBlock:
+        """Return the block of which `first` is the first piece; its rows arrive as it calls `take`."""
+        number, n_rows = first.number, self._n_rows_of(first.number)
+        if not self._spaces:
+            self._spaces.append(self.cut.space())
+        space, order = self._spaces[0], np.empty(n_rows, np.int64)
+        all_cost: list[Any] = []
+        rows = space.begin(first.rows, n_rows)
+
+        def add(piece: TrainingBlock) -> None:
+            space.append(piece.rows)
+            order[piece.begin : space.n_rows] = piece.order
+            all_cost.append(piece.all_cost)
+            if space.n_rows == n_rows and len(self.cut) == 1:
+                self.cut.keep(space.rows()._replace(cost=np.concatenate(all_cost)))
+                self._spaces.clear()
+
+        def arrived(at: int) -> int:
+            while space.n_rows <= at:
+                add(take())
+            return space.n_rows
+
+        add(first)
+        return TrainingBlock(
+            first.pass_number, number, rows, order, permute=self._permutation, arrived=arrived
+        )
 
     def empty(self) -> Rows:
         return self.cut.empty()

@@ -170,7 +170,7 @@ class StoreRun:
         if len(self.blocks) > 1 or not isinstance(self.workers, Threads):
             return 0
         plan, settings = self.plan, self.settings
-        left = max(plan.memory - plan.total, 0) + min(plan.largest_block, plan.block_bytes)
+        left = max(plan.memory - plan.total, 0)
         return left if settings.valid is None and settings.calibrate is None else left // 2
 
     def _opens(self, name: str) -> Callable[[], Any] | None:

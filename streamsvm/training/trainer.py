@@ -81,7 +81,6 @@ class Trainer(abc.ABC):
 
     polls_for_rows = False  # True: `stop` is also called while the loop waits for rows, which may never come
     joins_reader = True  # True: the end of a pass waits for the reading thread
-    has_one_block = False  # True: there is nothing to read ahead
 
     def __init__(
         self,
@@ -148,6 +147,14 @@ class Trainer(abc.ABC):
     def make_room(self, block: TrainingBlock) -> None:  # noqa: B027
         """Make room for the features and classes of a block."""
 
+    def reads_ahead(self, this_pass: int) -> bool:
+        """Return False if the rows of a pass come at once."""
+        return True
+
+    def whole(self, block: TrainingBlock, take: Callable[[], Any]) -> TrainingBlock:
+        """Return the block of which the source has yielded the first piece; `take` returns the next one."""
+        return block
+
     def begin_pass(self, this_pass: int) -> None:  # noqa: B027
         """Prepare a pass, or the rest of one."""
 
@@ -184,10 +191,11 @@ class Trainer(abc.ABC):
             self.source.blocks(this_pass, self.begin()),
             self.stop if self.polls_for_rows else None,
             join=self.joins_reader,
-            is_single=self.has_one_block,
+            is_single=not self.reads_ahead(this_pass),
         )
         try:
             while (block := self._next(blocks, new)) is not None:
+                block = self.whole(block, lambda: self._next(blocks, new))
                 self._learn(block, old, new)
                 position = self.position_after(block)
                 self.position = dataclasses.replace(

@@ -102,10 +102,12 @@ class Training:
 
     def blocks(self, store: Store) -> Blocks:
         """Return the blocks of the opened data."""
-        return blocks_to_train(store, self.starts, self.spec, self.class_weights)
+        return blocks_to_train(store, self.starts, self.spec, self.class_weights, self.plan)
 
 
-def blocks_to_train(store: Store, starts: np.ndarray, spec: Spec, class_weights: np.ndarray | None) -> Blocks:
+def blocks_to_train(
+    store: Store, starts: np.ndarray, spec: Spec, class_weights: np.ndarray | None, plan: Plan | None = None
+) -> Blocks:
     """Return the blocks of opened data, with the costs of their rows; held-out rows have the cost 0."""
     settings = spec.settings
     return Blocks(
@@ -116,4 +118,5 @@ def blocks_to_train(store: Store, starts: np.ndarray, spec: Spec, class_weights:
         class_weights=class_weights,
         weighted=settings.sample_weight != NONE,
         held_out=held_out_part(settings),
+        plan=plan,
     )

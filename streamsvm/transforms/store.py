@@ -47,13 +47,14 @@ class Transformed(View):
         # A transform makes a copy while what it is given is in memory, as reading does: that is counted. The
         # hash sorts and numbers its values in int64, and then cuts its arrays.
         wide = 8 if any(transform.takes_any_feature for transform in self.transforms) else 0
+        extra = wide + inner.dtype.itemsize if self.transforms else 0
         return dataclasses.replace(
             inner,
             native=inner.native and not self.transforms and not self.shift,
             n_features=self.n_features,
             nnz=inner.nnz + self._adds * inner.n_rows,
             held_bytes=inner.held_bytes + sum(transform.held_bytes for transform in self.transforms),
-            extra_nnz_bytes=max(inner.extra_nnz_bytes, wide + inner.dtype.itemsize),
+            extra_nnz_bytes=max(inner.extra_nnz_bytes, extra),
             stored=inner.stored - {"norm2"} if self.transforms else inner.stored,
         )
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from streamsvm.data import memory_plan
 from streamsvm.data.blocks import Blocks
-from streamsvm.data.memory_plan import cut_blocks, make_plan
+from streamsvm.data.memory_plan import cut_blocks, cut_pieces, make_plan
+from streamsvm.data.rows import joined_rows
 from streamsvm.errors import PlanError, StoreError, part_of_memory
 from streamsvm.store import open_store
 from streamsvm.store.blocks_to_score import blocks_to_score
@@ -35,7 +36,7 @@ def store_of(
         path="rows", n_rows=len(lengths), nnz=int(offsets[-1]), n_classes=n_classes, chunk_nnz=16,
         dtype=np.dtype("f4"), index_dtype=np.dtype("i4"), shuffled=shuffled,
         indptr=lambda begin, end: offsets[begin : end + 1].copy(),
-        held_bytes=0, extra_nnz_bytes=0,
+        held_bytes=0, extra_nnz_bytes=0, native=True,
         units=None, weighted=weighted, grouped=groups is not None, multilabel=labels is not None,
         n_labels=int(label_offsets[-1]), groups=lambda begin, end: np.array(groups)[begin:end],
         label_indptr=lambda begin, end: label_offsets[begin : end + 1].copy(),
@@ -153,19 +154,77 @@ def test_no_block_cuts_a_group(drawn, memory, block_rows, piece, weighted) -> No
 
 
 def test_a_group_that_does_not_fit_is_an_error_with_the_memory_it_needs() -> None:
-    store = store_of([50] * 100, groups=[0] * 30 + [1] * 70)
+    store = store_of([50] * 1000, groups=[0] * 30 + [1] * 70 + [2, 3] * 450)
     with pytest.raises(PlanError, match="cannot hold a group of rows of 3,500 non-zeros") as caught:
         cut_blocks(store, plan_of(store, 60_000))
     needed = caught.value.needed_memory
-    assert cut_blocks(store, plan_of(store, needed)).tolist() == [0, 30, 100]
-    assert cut_blocks(store_of([50] * 100), plan_of(store_of([50] * 100), 60_000))[-1] == 100
+    assert cut_blocks(store, plan_of(store, needed))[1] >= 100
+    assert cut_blocks(store_of([50] * 1000), plan_of(store_of([50] * 1000), 60_000))[-1] == 1000
 
 
 def test_weights_groups_and_labels_take_memory() -> None:
     plain = plan_of(store_of([1] * 9), 10**6)
     full = plan_of(store_of([1] * 9, groups=[0] * 9, labels=[2] * 9, weighted=True), 10**6)
-    assert full.row_bytes == plain.row_bytes + 3 * 2 * 8
-    assert full.largest_block == plain.largest_block + 9 * 3 * 2 * 8 + 18 * 2 * 4
+    assert full.row_bytes == plain.row_bytes + 2 * 8  # weights become costs, which all rows have
+    assert full.largest_block == plain.largest_block + 9 * 2 * 8 + 18 * 4
+
+
+def test_pieces_hold_every_row_once_and_stay_within_the_plan() -> None:
+    rng = np.random.default_rng(0)
+    for n_rows in (1, 5, 300):
+        indptr = np.concatenate([[0], np.cumsum(rng.integers(0, 50, n_rows))])
+        plan = plan_of(store_of(np.diff(indptr).tolist()), 20_000, as_they_arrive=True)
+        cuts = np.array(cut_pieces(plan, np.arange(n_rows + 1), indptr))
+        assert (cuts[0], cuts[-1]) == (0, n_rows)
+        assert (np.diff(cuts) > 0).all()
+        cost = plan.nnz_bytes * indptr + plan.row_bytes * np.arange(n_rows + 1)
+        assert np.diff(cost[cuts]).max() <= plan.piece_bytes
+        assert (np.diff(cost[cuts[::2]]) > plan.piece_bytes).all()  # no two of them would fit
+
+
+def test_no_piece_cuts_a_group() -> None:
+    """Sequences are scored as wholes."""
+    sizes = np.random.default_rng(0).integers(1, 9, 200)
+    groups = np.repeat(np.arange(200), sizes)
+    store = store_of([20] * len(groups), groups=groups.tolist())
+    plan = plan_of(store, 40_000)
+    blocks = Blocks(store, cut_blocks(store, plan), np.dtype("f4"), plan=plan)  # type: ignore[arg-type]
+    pieces = blocks.to_score().starts
+    assert len(pieces) > 2 * len(blocks)
+    assert set(blocks.starts) <= set(pieces) <= {0, *np.cumsum(sizes)}
+    assert (np.diff(pieces) > 0).all()
+
+
+@pytest.mark.parametrize(("as_they_arrive", "share"), [(True, 2 / 3), (False, 1 / 3)])
+def test_a_block_is_what_pieces_leave_of_the_budget(as_they_arrive, share) -> None:
+    store = store_of([100] * 10_000)
+    whole = plan_of(store, 10**8, as_they_arrive=as_they_arrive)
+    assert whole.held_blocks == 1
+    assert whole.total < 2 * whole.largest_block + whole.fixed + whole.dual_bytes + 1
+    plan = plan_of(store, 10**6, as_they_arrive=as_they_arrive)
+    room = plan.memory - plan.fixed - plan.dual_bytes
+    assert plan.block_bytes == pytest.approx(share * room, rel=0.01)
+    assert plan.reading_bytes == pytest.approx(room / 3, rel=0.01)
+
+
+def test_rows_put_together_from_pieces_are_those_that_are_read_at_once(tmp_path) -> None:
+    X, labels = make_problem(50, 12, 4)
+    with open_store(make_store(tmp_path / "a.zarr", X, labels)) as store:
+        fixed = plan_of(store, 0, keeps_duals=False).fixed
+        plan = plan_of(store, fixed + 6000, as_they_arrive=True, keeps_duals=False)
+        starts = cut_blocks(store, plan)
+        assert len(starts) > 2
+        blocks, at_once = (Blocks(store, starts, np.dtype("f4"), plan=each) for each in (plan, None))
+        space = blocks.space()
+        assert len(blocks.to_score()) > len(blocks)
+        for block in [*range(len(blocks)), 0]:
+            expected = at_once.read(block)
+            pieces = [rows for _, rows, _ in blocks.pieces_to_train(block)]
+            assert len(pieces) > 1
+            for rows in (blocks.read(block), blocks.read(block, space), joined_rows(pieces)):
+                for found, array in zip(rows, expected, strict=True):
+                    np.testing.assert_array_equal(found, array)
+                    assert found.dtype == array.dtype
 
 
 def test_a_row_longer_than_the_preferred_block_gets_a_block_of_its_own(monkeypatch) -> None:

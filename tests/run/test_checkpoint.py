@@ -253,7 +253,7 @@ def test_a_link_in_a_run_is_not_followed(store: Path, tmp_path: Path, place: str
 def test_weights_are_not_written_through_a_link(tmp_path: Path, name: str) -> None:
     X, labels = make_problem(300, 4000, 30, density=0.01)
     store = make_store(tmp_path / "s.h5", X, labels, chunk_nnz=512)
-    run = stopped(store, tmp_path / "run", memory=2**21, inner_passes=0)
+    run = stopped(store, tmp_path / "run", memory=2**20, inner_passes=0)
     victim = tmp_path / "victim"
     victim.write_text("a file of the user")
     assert (run / name).exists()

@@ -31,7 +31,7 @@ def test_a_run_owns_every_name_that_appears_in_it(store: Path, tmp_path: Path) -
         seen.update(path.name for path in run.path.iterdir())
         return False
 
-    fit(store, out=run.path, passes=2, memory=2**21, inner_passes=0, checkpoint_every="1", stop=look)
+    fit(store, out=run.path, passes=2, memory=2**20, inner_passes=0, checkpoint_every="1", stop=look)
     look()
     assert {"weights.bin", "weights-dirty.bin", "duals-1.bin", "changes-1.bin", "model", "lock"} <= seen
     assert {name for name in seen if not run.owns(name)} == set()

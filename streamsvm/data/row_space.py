@@ -1,0 +1,90 @@
+"""Arrays in which the rows of a block are put together from pieces."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streamsvm.data.rows import Rows
+
+_OF_VALUES = ("data", "indices")
+_OF_ROWS = ("labels", "norm2", "cost", "qid")
+_PAGE = 4096  # bytes
+_POINTERS = {"indptr": _OF_VALUES, "label_indptr": ("label_codes",)}  # and what they point to
+
+
+class RowSpace:
+    """Arrays for the rows of one block after another, which are touched by no more rows than there are.
+
+    Parameters
+    ----------
+    n_rows, nnz, n_labels : int
+        The most that a block has; labels only if rows may have several.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows of the block that are there.
+    """
+
+    def __init__(self, n_rows: int, nnz: int, n_labels: int) -> None:
+        self.n_rows = 0
+        self._sizes = dict.fromkeys(_OF_VALUES, nnz) | dict.fromkeys(_OF_ROWS, n_rows)
+        self._sizes |= dict.fromkeys(_POINTERS, n_rows + 1) | {"label_codes": n_labels}
+        self._arrays: dict[str, np.ndarray] = {}
+        self._touched = 0
+
+    def begin(self, first: Rows, n_rows: int) -> Rows:
+        """Return arrays for a block of `n_rows` rows, of the types of `first`, its first rows.
+
+        They are valid as far as rows are there; values, indices and label codes end where the pointers say.
+        """
+        views = {}
+        for name, like in first._asdict().items():
+            if name not in self._arrays:  # the system provides pages of it when they are first written
+                self._arrays[name] = np.empty(self._sizes[name] if len(like) else 0, like.dtype)
+            size = n_rows + (name in _POINTERS) if name in _OF_ROWS or name in _POINTERS else None
+            views[name] = self._arrays[name][:size]
+        self._rows = Rows(**views)
+        for name in _POINTERS:
+            views[name][:1] = 0
+        self.n_rows = 0
+        return self._rows
+
+    def touch(self, start: int, stop: int) -> None:
+        """Have the system provide the pages of some values and indices that will be put there next.
+
+        That takes time, and need not be in the thread that puts them there. Pages that earlier blocks had
+        are left alone.
+        """
+        start = max(start, self._touched)
+        for name in _OF_VALUES:
+            array = self._arrays.get(name)  # unless the block has not begun
+            if array is not None:
+                array[start : max(start, stop) : _PAGE // array.itemsize] = 0
+        self._touched = max(self._touched, stop)
+
+    def append(self, piece: Rows) -> None:
+        """Copy the next rows of the block."""
+        at, end = self.n_rows, self.n_rows + piece.n_rows
+        for name in _OF_ROWS:
+            if len(part := getattr(piece, name)):
+                getattr(self._rows, name)[at:end] = part
+        for name, targets in _POINTERS.items():
+            pointers, part = getattr(self._rows, name), getattr(piece, name)
+            if not len(part):
+                continue
+            begin = int(pointers[at])
+            np.add(part[1:], begin, out=pointers[at + 1 : end + 1])
+            for target in targets:
+                values = getattr(piece, target)
+                getattr(self._rows, target)[begin : begin + len(values)] = values
+        self.n_rows = end
+
+    def rows(self) -> Rows:
+        """Return the rows of a block that is complete."""
+        found = {}
+        for name, targets in _POINTERS.items():
+            pointers = getattr(self._rows, name)
+            for target in targets:
+                found[target] = getattr(self._rows, target)[: int(pointers[-1]) if len(pointers) else 0]
+        return self._rows._replace(**found)
