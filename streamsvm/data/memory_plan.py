@@ -365,8 +365,8 @@ def cut_pieces(plan: Plan, rows: np.ndarray, offsets: np.ndarray, n_labels: int 
     A piece begins at one of the increasing `rows`, from 0 to the number of rows, whose first non-zeros
     `offsets` has, at most; `n_labels` is the number of all labels, if rows may have several.
     """
-    cost = plan.nnz_bytes * offsets + plan.row_bytes * rows
-    cost += plan.label_bytes * n_labels * rows // max(int(rows[-1]), 1)
+    row_bytes = plan.row_bytes - -plan.label_bytes * n_labels // max(int(rows[-1]), 1)  # of the mean row
+    cost = plan.nnz_bytes * offsets + row_bytes * rows
     cuts = [0]
     while cuts[-1] < len(rows) - 1:
         end = int(np.searchsorted(cost, cost[cuts[-1]] + plan.piece_bytes, "right")) - 1

@@ -41,7 +41,8 @@ class RowSpace:
         views = {}
         for name, like in first._asdict().items():
             if name not in self._arrays:  # the system provides pages of it when they are first written
-                self._arrays[name] = np.empty(self._sizes[name] if len(like) else 0, like.dtype)
+                is_absent = name not in (*_OF_VALUES, "label_codes") and not len(like)
+                self._arrays[name] = np.empty(0 if is_absent else self._sizes[name], like.dtype)
             size = n_rows + (name in _POINTERS) if name in _OF_ROWS or name in _POINTERS else None
             views[name] = self._arrays[name][:size]
         self._rows = Rows(**views)
