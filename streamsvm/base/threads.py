@@ -59,7 +59,7 @@ class Threads:
         self._pool = ThreadPoolExecutor(number, name) if number > 1 or background else None
 
     def submit(self, work: Callable[..., Result], *args: Any) -> Future[Result]:
-        """Begin ``work(*args)`` in a thread, or do it now if the caller does the work; return its result."""
+        """Begin ``work(*args)`` in a thread, or do it now if the caller does the work."""
         if self._pool is not None:
             return self._pool.submit(work, *args)
         done: Future[Result] = Future()

@@ -18,7 +18,7 @@ from streamsvm.cluster.tasks import (
     new_visitor,
     renumbered,
 )
-from streamsvm.data.rows import Rows
+from streamsvm.data.rows import kept_rows
 from streamsvm.kernels.centre import mean_of_groups, subtract_from_columns, sums_of_group
 from streamsvm.kernels.dual_lists import by_row, of_rows
 from streamsvm.kernels.duals import OldDuals, RowDuals
@@ -26,16 +26,6 @@ from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.weights import Weights, sums_of_squares
 from streamsvm.training.learner import features_of, problem_of
 from streamsvm.training.parallel.class_learner import DualList, divide_duals, sum_list
-
-
-def _rows_at(rows: Rows, at: np.ndarray) -> Rows:
-    """Select rows of one label each, in this order."""
-    lengths = np.diff(rows.indptr)[at]
-    indptr = np.concatenate([[0], np.cumsum(lengths)])
-    values = np.repeat(rows.indptr[at] - indptr[:-1], lengths) + np.arange(indptr[-1])
-    return Rows(
-        rows.data[values], rows.indices[values], indptr, rows.labels[at], rows.norm2[at], rows.cost[at]
-    )
 
 
 def visit_pair(
@@ -71,7 +61,8 @@ def visit_pair(
     rows = job.rows(round_)
     columns = np.append(groups.columns, -1)[rows.labels].astype(rows.labels.dtype)
     of_rows_ = groups.groups[columns]
-    members = np.flatnonzero((of_rows_ == pair[0]) | (of_rows_ == pair[1]))
+    is_member = (of_rows_ == pair[0]) | (of_rows_ == pair[1])
+    members = np.flatnonzero(is_member)
     at_pair = (of_rows_[members] == pair[1]).astype(np.int64)
     of_each = [np.flatnonzero(at_pair == at) for at in range(2)]
     own = {(g, g): each.duals for g, each in zip(pair, shards, strict=True) if each.duals is not None}
@@ -85,7 +76,7 @@ def visit_pair(
         # Columns of these groups side by side minus their columns of all weights, which are ids of duals too.
         shifts = [int(bounds[at] - groups.ranges[g, 0]) for at, g in enumerate(pair)]
         labels = columns[members] + np.array(shifts, columns.dtype)[at_pair]
-        features, few = renumbered(_rows_at(rows, members), job.spec.n_features)
+        features, few = renumbered(kept_rows(rows, is_member), job.spec.n_features)
         few = few._replace(labels=labels.astype(columns.dtype))
         old = _side_by_side(lists, pair, shifts, of_each, len(members))
         weights = local_weights(features, shards, round_, job)

@@ -51,7 +51,7 @@ class _BlockReader:
         forget_peak()
         self._store = training.data.open()
         self._blocks = training.blocks(self._store)
-        self._source = ShuffledSource.of(self._blocks, training.spec.settings)
+        self._source = ShuffledSource(self._blocks, training.spec.settings)
         self._threads = Threads(1, "streamsvm-read", background=True)
         self._rows: collections.OrderedDict[tuple[int, int], Future[Rows]] = collections.OrderedDict()
         self._order: tuple[int, list[int]] = (0, [])

@@ -44,7 +44,7 @@ def takes(settings: Mapping[str, Setting], *, after: str) -> Callable[[Function]
 
         @functools.wraps(function)
         def call(*args: Any, **given: Any) -> Any:
-            for name in given.keys() - {each.name for each in parameters}:
+            for name in [each for each in given if each not in call.__signature__.parameters]:  # type: ignore[attr-defined]
                 called = function.__qualname__.removesuffix(".__init__")
                 if name in declared(Settings):
                     raise SettingsError(f"{name} does not apply to {called}", setting=name)

@@ -11,7 +11,7 @@ import numpy as np
 from streamsvm.base import format
 from streamsvm.data.rows import Rows, joined_rows, row_span
 from streamsvm.store.ranges import Ranges
-from streamsvm.store.store import COLUMNS, Columns, Facts, RowSizes, Store, Whole, only
+from streamsvm.store.store import COLUMNS, IN_MEMORY, Columns, Facts, RowSizes, Store, Whole, only
 
 
 class ArrayStore(Store):
@@ -45,7 +45,7 @@ class ArrayStore(Store):
             stored.add("label_codes")
         self.facts = Facts(
             path=Path("X"),
-            kind="memory",
+            kind=IN_MEMORY,
             n_rows=rows.n_rows,
             n_features=n_features,
             nnz=len(rows.data),

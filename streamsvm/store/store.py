@@ -24,6 +24,8 @@ Progress = Callable[[int, int], None]
 Columns = dict[str, np.ndarray]
 Whole = Literal["fingerprint", "class_counts", "feature_names", "statistics"]
 
+IN_MEMORY = "memory"  # the kind of a store that is none on a disk
+
 # What each row has beside its values, by the names in `Rows`; `label_codes` stands for `label_indptr`, too.
 COLUMNS = (*OF_EACH_ROW, "label_codes", "names")
 

@@ -16,6 +16,7 @@ import numpy as np
 from streamsvm.data.hold_out import is_trained_on
 from streamsvm.losses import get_loss
 from streamsvm.settings.fit import AUTO, Settings
+from streamsvm.store.store import IN_MEMORY
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
@@ -32,8 +33,8 @@ def choose_c(store: Store, transforms: Sequence[Transform], settings: Settings) 
     """Return settings in which C and first_C are numbers, and whether C was chosen here.
 
     `store` has the rows after `transforms`. A store made by `streamsvm.convert` has the norms of all its
-    rows; of other AnnData, and of rows that are transformed, up to 64 slices of 1,024 rows are read, evenly
-    spaced. Rows of weight 0 and those that are held out do not count.
+    rows, and those of rows in memory are computed. Of other AnnData, and of rows that are transformed, up to
+    64 slices of 1,024 rows are read, evenly spaced. Rows of weight 0, and those held out, do not count.
     """
     if settings.C != AUTO and not begins_smaller(settings):
         return with_c(settings, automatic=settings.C), False
@@ -121,12 +122,13 @@ def running_costs(
 
 def _all_norms(store: Store) -> Iterator[tuple[int, int, np.ndarray]]:
     """Yield ranges of rows as (begin, end, squared norms): all rows, or a sample if norms are not stored."""
-    if store.native:
+    if store.native or store.kind == IN_MEMORY:
         for begin in range(0, store.n_rows, _ROWS_AT_ONCE):
             end = min(begin + _ROWS_AT_ONCE, store.n_rows)
             yield begin, end, store.norms(begin, end)
         return
     n_slices = min(_MAX_SLICES, -(-store.n_rows // _SLICE_ROWS))
-    for begin in np.linspace(0, max(store.n_rows - _SLICE_ROWS, 0), n_slices).astype(np.int64).tolist():
-        end = min(begin + _SLICE_ROWS, store.n_rows)
+    starts = np.linspace(0, store.n_rows, n_slices, endpoint=False).astype(np.int64)
+    for begin, stop in zip(starts.tolist(), [*starts[1:].tolist(), store.n_rows], strict=True):
+        end = min(begin + _SLICE_ROWS, stop)
         yield begin, end, store.norms(begin, end)

@@ -81,7 +81,7 @@ def build(
         run=run,
         training=training,
     )
-    source = ShuffledSource.of(blocks, settings, unread=not is_local)
+    source = ShuffledSource(blocks, settings, unread=not is_local)
     trainer = Fit(source, settings, files, learner, position, callbacks, costs=costs, **of_fit)
     if position is not None:
         learner.restore(files, position)

@@ -1,10 +1,10 @@
-"""Sources of blocks of rows: a store, a stream of text, or arrays in memory."""
+"""Sources of blocks of rows: data that can be read again, or a stream of text."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -103,42 +103,26 @@ class Source(Protocol):
 
 
 class ShuffledSource:
-    """Source of the blocks of a store or of arrays, in an order that depends on seed and pass alone.
+    """Source of the blocks of data that can be read again, in an order that depends on seed and pass alone.
 
     Parameters
     ----------
     blocks : Blocks
-    seed : int
-    share_of_cost : callable
-        Returns the factor of the costs of `blocks` in a pass.
-    by_group : bool
-        True if the rows of a group are visited one after the other, in their order.
+    settings : Settings
+        With the seed, and the share of C in each pass. With a loss of groups the rows of a group are visited
+        one after the other, in their order.
     unread : bool
         True if other processes read the rows: blocks then have only the number of rows.
     """
 
-    def __init__(
-        self,
-        blocks: Blocks,
-        seed: int,
-        share_of_cost: Callable[[int], float],
-        *,
-        by_group: bool = False,
-        unread: bool = False,
-    ) -> None:
-        self.cut: Any = blocks
-        self._share_of_cost = share_of_cost
-        self._seed = seed
-        self._by_group = by_group
+    def __init__(self, blocks: Blocks, settings: Settings, *, unread: bool = False) -> None:
+        self.cut = blocks
+        self._share_of_C = settings.share_of_C
+        self._seed = settings.seed
+        self._by_group = settings.trained_loss.sequences
         self._unread = unread
         self._spaces: list[RowSpace] = []  # of blocks, to be used again
         self._permutation = local_permutation if blocks.shuffled else permutation
-
-    @classmethod
-    def of(cls, blocks: Blocks, settings: Settings, *, unread: bool = False) -> Self:
-        """Return the source of the blocks of a training."""
-        by_group = settings.trained_loss.sequences
-        return cls(blocks, settings.seed, settings.share_of_C, by_group=by_group, unread=unread)
 
     @property
     def n_rows(self) -> int | None:
@@ -173,7 +157,7 @@ class ShuffledSource:
         return self._with_costs(pass_number, self.cut.read_to_train(number, space))
 
     def _with_costs(self, pass_number: int, rows: Rows) -> Rows:
-        share = self._share_of_cost(pass_number)
+        share = self._share_of_C(pass_number)
         return rows if share == 1 else rows._replace(cost=rows.cost * share)
 
     def _n_rows_of(self, number: int) -> int:

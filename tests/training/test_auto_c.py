@@ -45,6 +45,20 @@ def test_an_intercept_does_not_count(tmp_path, monkeypatch) -> None:
     assert pytest.approx(of_first) == classifier.model_.record["C"]
 
 
+def test_c_of_a_matrix_is_that_of_all_rows_and_slices_do_not_overlap(tmp_path, monkeypatch) -> None:
+    """The rows of a matrix are counted once each, and so are those of a store that is smaller than a sample."""
+    X, labels = make_problem(90, 14, 4)
+    X = X.multiply(np.geomspace(0.1, 10, 90, dtype=np.float32)[:, None]).tocsr()
+    store = make_store(tmp_path / "a.zarr", X, labels, dtype="float32")
+    expected = 1 / np.square(X.toarray().astype(np.float64)).sum(axis=1).mean()
+    monkeypatch.setattr("streamsvm.training.auto_c._SLICE_ROWS", 40)
+    assert pytest.approx(expected) == fit(store, out=tmp_path / "run", transform="bias").C
+    monkeypatch.setattr("streamsvm.training.auto_c._MAX_SLICES", 1)
+    assert pytest.approx(expected) == fit(X, labels, transform="bias").result.C
+    sampled = fit(store, out=tmp_path / "sampled", transform="bias").C
+    assert pytest.approx(1 / np.square(X[:40].toarray().astype(np.float64)).sum(axis=1).mean()) == sampled
+
+
 def test_a_number_is_a_number(tmp_path) -> None:
     store = make_store(tmp_path / "a.zarr", *make_problem(60, 14, 4))
     assert fit(store, out=tmp_path / "run", C=3).C == 3
