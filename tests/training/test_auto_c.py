@@ -46,7 +46,7 @@ def test_an_intercept_does_not_count(tmp_path, monkeypatch) -> None:
 
 
 def test_c_of_a_matrix_is_that_of_all_rows_and_slices_do_not_overlap(tmp_path, monkeypatch) -> None:
-    """The rows of a matrix are counted once each, and so are those of a store that is smaller than a sample."""
+    """Rows of a matrix are counted once each, and so are those of a store smaller than a sample."""
     X, labels = make_problem(90, 14, 4)
     X = X.multiply(np.geomspace(0.1, 10, 90, dtype=np.float32)[:, None]).tocsr()
     store = make_store(tmp_path / "a.zarr", X, labels, dtype="float32")
