@@ -14,6 +14,7 @@ from streamsvm.cluster.row_task import add_delta, norm2_of, score_parts, sum_del
 from streamsvm.cluster.tasks import Round, TaskResult, take
 from streamsvm.cluster.weights import OnCluster
 from streamsvm.data.rows import Rows
+from streamsvm.kernels.dual_matrix import DualMatrix
 from streamsvm.kernels.duals import NewDuals, OldDuals
 from streamsvm.kernels.tally import CLOCK, DUAL_SUM
 from streamsvm.training.parallel.class_learner import ClassSplitLearner
@@ -134,10 +135,11 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
         self,
         block: TrainingBlock,
         rows: Rows,
-        old: OldDuals,
+        old: OldDuals | DualMatrix,
         keep: NewDuals | None,
         next_pause: Callable[[int], int],
     ) -> Iterator[int]:
+        assert isinstance(old, OldDuals)
         splits, cluster = self.spec.settings.splits, self._cluster
         lengths = np.diff(rows.n_rows * np.arange(splits + 1) // splits)
         self._find_slots()

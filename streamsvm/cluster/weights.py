@@ -27,7 +27,9 @@ from streamsvm.kernels.tally import CLOCK
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.append_log import LogEnd
-from streamsvm.run.dual_log import DualFiles
+from streamsvm.run.checkpoint import RunPosition
+from streamsvm.run.dual_log import DualFiles, DualLog
+from streamsvm.run.files import OldLog, RunFiles
 from streamsvm.training.learner import Learner
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.training import Training
@@ -158,7 +160,7 @@ class OnCluster(Learner):
             for some in in_slices(len(features)):
                 stored[features[some]] = found[features[some]]
 
-    def restore(self, files: Any, position: Any) -> None:
+    def restore(self, files: RunFiles, position: RunPosition) -> None:
         logs = position.worker_logs_of(format.WEIGHT_LOG, position.weights_number)
         if logs:  # the workers read what they need
             self._committed, self._is_here = logs, False
@@ -182,7 +184,8 @@ class OnCluster(Learner):
 
     # -- duals in the run directory ----------------------------------------------------------------
 
-    def read_duals(self, log: Any, block: int, rows: Rows) -> OldDuals:
+    def read_duals(self, log: OldLog, block: int, rows: Rows) -> OldDuals:
+        assert isinstance(log, DualLog)
         self._old_duals = log.files
         none = RowDuals.none(log.files.format.ids_dtype, log.files.format.values_dtype)
         return joined([none], 0, 0)  # the workers read them

@@ -79,7 +79,7 @@ class RunFiles:
             durable.remove(self.run.metrics)
         return position
 
-    def restore(self, position: RunPosition, storage: Any) -> None:
+    def restore(self, position: RunPosition, storage: WeightStorage) -> None:
         """Write the committed weights into `storage`, whose weights must be zero."""
         number = position.weights_number
         if position.weights.length:
@@ -111,7 +111,7 @@ class RunFiles:
         self,
         position: RunPosition,
         storage: WeightStorage,
-        new: Any = None,
+        new: NewLog | None = None,
         write_elsewhere: WriteWeights = lambda number: None,
     ) -> RunPosition:
         """Commit `position`; `new` is the log of duals that is being written.
@@ -324,3 +324,8 @@ class MemoryRun:
         record = {**record, "transforms": records_of(transforms)}
         self.model = Model(coef, record, names, transforms, costs, tree, coefficients.transitions)
         return ""
+
+
+Files = RunFiles | MemoryRun
+OldLog = DualLog | MemoryDuals  # of the duals that the last pass left
+NewLog = DualWriter | MemoryDuals  # of those of the pass in progress

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -115,7 +115,23 @@ def dirty_bytes(weights: Weights, sparse_rows: SparseRows | None) -> tuple[int, 
     return changed, known
 
 
-def restore(path: Path, length: int, storage: Any) -> None:
+class _Storage(Protocol):
+    """Weights that a log is replayed into (see `streamsvm.run.weights.WeightStorage`)."""
+
+    weights: Weights
+
+    @property
+    def sparse_rows(self) -> SparseRows | None: ...
+
+
+class _SparseStorage(Protocol):
+    @property
+    def sparse_rows(self) -> SparseRows: ...
+
+    def reserve(self, n: int) -> None: ...
+
+
+def restore(path: Path, length: int, storage: _Storage) -> None:
     """Replay a log into `storage`, whose weights must be zero, and mark the restored groups as logged.
 
     `storage` is a `WeightStorage`. The log must have passed `streamsvm.run.append_log.check`. Raises
@@ -131,7 +147,7 @@ def restore(path: Path, length: int, storage: Any) -> None:
             elif part.magic == COLUMNS_MAGIC:
                 restored = _restore_columns(part, content, storage.weights)
             elif storage.sparse_rows is not None:
-                restored = _restore_sparse(part, content, storage)
+                restored = _restore_sparse(part, content, cast(_SparseStorage, storage))
         if not restored:
             raise _foreign(path, part)
 
@@ -220,7 +236,7 @@ def _groups_of(
     ]
 
 
-def _restore_sparse(part: Part, content: np.ndarray, storage: Any) -> bool:
+def _restore_sparse(part: Part, content: np.ndarray, storage: _SparseStorage) -> bool:
     """Restore the sparse rows of a part of `SparseWeights`; return False if they cannot be of these."""
     n, n_entries, _ = part.numbers
     sparse_rows = storage.sparse_rows

@@ -7,7 +7,7 @@ import mmap
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from streamsvm.base import durable
 from streamsvm.base.text import format_size
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Remedy, RunError
+from streamsvm.kernels.sparse_rows import SparseRows
 from streamsvm.kernels.weights import Weights
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.directory import RunDir
@@ -85,7 +86,9 @@ class WeightStorage(Protocol):
     """
 
     weights: Weights
-    sparse_rows: Any
+
+    @property
+    def sparse_rows(self) -> SparseRows | None: ...
 
     @property
     def in_use(self) -> Weights:
@@ -138,7 +141,7 @@ class DenseWeights:
         True if an average can be kept, in memory.
     """
 
-    sparse_rows: Any = None
+    sparse_rows: SparseRows | None = None
 
     def __init__(
         self,

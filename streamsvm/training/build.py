@@ -12,9 +12,9 @@ from streamsvm.data.blocks import Blocks
 from streamsvm.data.memory_plan import Placement
 from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.directory import RunDir
-from streamsvm.run.files import MemoryRun, RunFiles
+from streamsvm.run.files import Files, RunFiles
 from streamsvm.run.sparse_weights import SparseWeights
-from streamsvm.run.weights import DenseWeights
+from streamsvm.run.weights import DenseWeights, WeightStorage
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.learner import Learner
 from streamsvm.training.parallel.class_learner import ClassSplitLearner
@@ -33,7 +33,7 @@ def build(
     spec: Spec,
     placement: Placement,
     blocks: Blocks,
-    files: RunFiles | MemoryRun,
+    files: Files,
     costs: TrainingCosts,
     workers: Threads | Cluster,
     callbacks: Callbacks,
@@ -84,6 +84,7 @@ def build(
     source = ShuffledSource(blocks, settings, unread=not is_local)
     trainer = Fit(source, settings, files, learner, position, callbacks, costs=costs, **of_fit)
     if position is not None:
+        assert isinstance(files, RunFiles)
         learner.restore(files, position)
     return trainer
 
@@ -103,7 +104,7 @@ def new_storage(spec: Spec, placement: Placement, run: RunDir | None) -> DenseWe
 def new_learner(
     spec: Spec,
     placement: Placement,
-    storage: Any,
+    storage: WeightStorage,
     costs: TrainingCosts,
     workers: Threads | Cluster,
     *,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
@@ -32,7 +31,8 @@ from streamsvm.kernels.weights import AVERAGE_POWER, Weights
 from streamsvm.losses import get_loss
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.append_log import LogEnd
-from streamsvm.run.files import MemoryDuals
+from streamsvm.run.checkpoint import RunPosition
+from streamsvm.run.files import MemoryDuals, NewLog, OldLog, RunFiles
 from streamsvm.run.weights import WeightStorage
 from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.training.inner_passes import InnerPasses
@@ -164,8 +164,8 @@ class Learner:
         self,
         block: TrainingBlock,
         rows: Rows,
-        old: Any,
-        keep: Any,
+        old: OldDuals | DualMatrix,
+        keep: NewLog | None,
         next_pause: Callable[[int], int],
     ) -> Iterator[int]:
         """Visit the rows of a block in its order, each with one exact block step.
@@ -177,7 +177,7 @@ class Learner:
             Its rows, bound to the storage.
         old : OldDuals or DualMatrix
             The rows' duals as the last pass left them: what `read_duals` returned.
-        keep : NewDuals, optional
+        keep : DualWriter or MemoryDuals, optional
             Log to which new duals are appended as the buffer fills.
         next_pause : callable
             Maps a number of visited rows to the larger number at which to pause next.
@@ -217,9 +217,10 @@ class Learner:
             if is_full and self.dual_buffer.used[1] == 0:
                 raise self._too_long(rows, int(block.order[reached]))
             self.storage.make_room()  # a visit also ends where sparse rows have no room
-            if self._dual_matrix and reached == rows.n_rows:
+            if isinstance(old, DualMatrix) and reached == rows.n_rows:
                 self._revisit_matrix(block, rows, old)
                 if keep is not None:
+                    assert isinstance(keep, MemoryDuals)
                     keep.append_matrix(block.number, old)
             elif is_full or reached == rows.n_rows:
                 if self._inner_passes is not None:
@@ -273,7 +274,7 @@ class Learner:
         found = self.storage.coefficients(scale, columns)._replace(shared_column=shared)
         return found.without_last(self.loss.extra_rows(self.n_classes))
 
-    def read_duals(self, log: Any, block: int, rows: Rows) -> Any:
+    def read_duals(self, log: OldLog, block: int, rows: Rows) -> OldDuals | DualMatrix:
         """Read the duals of a block that the last pass left, for `learn`."""
         if not self._dual_matrix:
             return log.segment(block, rows.n_rows)
@@ -290,8 +291,8 @@ class Learner:
         columns = matrix_columns(self.n_classes + self.loss.extra_columns)
         return DualMatrix.of_lists(lists, columns, self.n_classes, rows.cost)
 
-    def restore(self, files: Any, position: Any) -> None:
-        """Read the weights of a `RunPosition` from the files of the run."""
+    def restore(self, files: RunFiles, position: RunPosition) -> None:
+        """Read the weights of a position from the files of the run."""
         files.restore(position, self.storage)
 
     def write_weights(self, number: int) -> dict[str, LogEnd] | None:
@@ -331,8 +332,8 @@ class Learner:
             return weights
         return weights._replace(average_delta=weights.average_delta[:0], time_unit=np.inf)
 
-    def _visit(self, rows: Rows, order: np.ndarray, begin: int, end: int, old: Any) -> int:
-        if self._dual_matrix:
+    def _visit(self, rows: Rows, order: np.ndarray, begin: int, end: int, old: OldDuals | DualMatrix) -> int:
+        if isinstance(old, DualMatrix):
             return self._call(self._kernels.visit_matrix, rows, order, begin, end, old)
         return self._call(self._kernels.visit, rows, order, begin, end, Duals(old, self.dual_buffer))
 
@@ -355,7 +356,16 @@ class Learner:
             (block.pass_number, block.number), was_read=block.was_read,
         )  # fmt: skip
 
-    def _call(self, kernel: Any, rows: Rows, order: np.ndarray, begin: int, end: int, duals: Any) -> int:
+    def _call(
+        self,
+        kernel: Callable[..., int] | None,
+        rows: Rows,
+        order: np.ndarray,
+        begin: int,
+        end: int,
+        duals: Duals | DualMatrix,
+    ) -> int:
+        assert kernel is not None
         return kernel(
             rows, order, begin, end, self.problem, self.moved_weights(), duals, self.scratch, self.tally,
             self.storage.sparse_rows, self.pairs, label_sets(rows),

@@ -28,7 +28,7 @@ from streamsvm.kernels.tally import CORRECT, EMPTY
 from streamsvm.model.results import OnlineResult
 from streamsvm.model.schema import reading_of
 from streamsvm.run.checkpoint import RunPosition, StreamPosition
-from streamsvm.run.files import RunFiles
+from streamsvm.run.files import NewLog, RunFiles
 from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.settings.online import OnlineSettings
 from streamsvm.training.learner import Learner
@@ -137,7 +137,7 @@ class Online(Trainer):
         self._ended = False
         return dataclasses.replace(self.position, blocks_done=self.position.blocks_done + 1)
 
-    def commit(self, new: Any = None) -> None:
+    def commit(self, new: NewLog | None = None) -> None:
         # A StreamPosition is as large as the list of classes, so it is made for commits alone, not for each
         # block.
         self.position = dataclasses.replace(self.position, stream=self._stream_position())

@@ -16,12 +16,13 @@ from streamsvm.kernels.tally import DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, UNWEI
 from streamsvm.model.results import Calibration, FitResult
 from streamsvm.prediction.calibration import calibrate_folder
 from streamsvm.run.checkpoint import RunPosition
-from streamsvm.run.files import MemoryRun, RunFiles
+from streamsvm.run.files import Files, RunFiles
 from streamsvm.settings.fit import Settings
 from streamsvm.training.convergence import average_saves_passes, gap_warning, small_c_warning
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.learner import Learner
 from streamsvm.training.objective import (
+    ScoredBlocks,
     Scoring,
     accuracy_of,
     gap_record,
@@ -74,7 +75,7 @@ class Fit(Trainer):
         self,
         source: ShuffledSource,
         settings: Settings,
-        files: RunFiles | MemoryRun,
+        files: Files,
         learner: Learner,
         position: RunPosition | None,
         callbacks: Callbacks,
@@ -302,7 +303,7 @@ class Fit(Trainer):
         record = gap_record(dual_sum, scoring.loss_sum * of_pass, learner.norm2(scale))
         return {f"{_AVERAGE_PREFIX}{name}": value for name, value in record.items()}
 
-    def _score(self, blocks: Any, stage: str) -> list[Scoring]:
+    def _score(self, blocks: ScoredBlocks, stage: str) -> list[Scoring]:
         """Score blocks by the last iterate and, if the pass has one, by the average."""
 
         def step(done: int) -> None:
@@ -322,7 +323,7 @@ class Fit(Trainer):
         with self._calibration_blocks() as blocks:
             self._calibration = calibrate_folder(folder, lambda: self._rows_of(blocks))
 
-    def _rows_of(self, blocks: Any) -> Iterator[Rows]:
+    def _rows_of(self, blocks: ScoredBlocks) -> Iterator[Rows]:
         with read_ahead(blocks.read, len(blocks)) as all_rows:
             for block, rows in enumerate(all_rows):
                 yield rows

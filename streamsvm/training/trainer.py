@@ -15,7 +15,7 @@ from streamsvm.base.progress import Progress, Report, logged
 from streamsvm.data.memory_plan import private_memory
 from streamsvm.errors import StreamsvmError
 from streamsvm.run.checkpoint import RunPosition
-from streamsvm.run.files import MemoryRun, RunFiles
+from streamsvm.run.files import Files, NewLog, OldLog
 from streamsvm.settings.fit import Settings
 from streamsvm.training.learner import Learner
 from streamsvm.training.sources import Source, TrainingBlock
@@ -86,7 +86,7 @@ class Trainer(abc.ABC):
         self,
         source: Source,
         settings: Settings,
-        files: RunFiles | MemoryRun,
+        files: Files,
         learner: Learner,
         position: RunPosition,
         callbacks: Callbacks,
@@ -235,7 +235,7 @@ class Trainer(abc.ABC):
         """Return the name of a pass for `progress`."""
         return f"pass {this_pass}"
 
-    def _next(self, blocks: Prefetcher, new: Any) -> Any:
+    def _next(self, blocks: Prefetcher[TrainingBlock], new: NewLog | None) -> TrainingBlock | None:
         """Return the next block, or None at the end of the pass."""
         try:
             return next(blocks, None)
@@ -246,7 +246,7 @@ class Trainer(abc.ABC):
         except StreamsvmError as error:
             raise self.failed(error) from None
 
-    def _learn(self, block: TrainingBlock, old: Any, new: Any) -> None:
+    def _learn(self, block: TrainingBlock, old: OldLog, new: NewLog | None) -> None:
         learner, this_pass = self.learner, block.pass_number
         try:
             self.make_room(block)
@@ -272,7 +272,7 @@ class Trainer(abc.ABC):
 
     # -- commits and reports -----------------------------------------------------------------------
 
-    def commit(self, new: Any = None) -> None:
+    def commit(self, new: NewLog | None = None) -> None:
         """Commit the position, with the log of duals that is being written."""
         learner = self.learner
         self.peak = max(self.peak, private_memory())

@@ -19,6 +19,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.kernels.centre import centre
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.dual_lists import by_group, by_row, of_rows
+from streamsvm.kernels.dual_matrix import DualMatrix
 from streamsvm.kernels.duals import NewDuals, OldDuals, RowDuals
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.memory import own_lines
@@ -28,6 +29,7 @@ from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import sums_of_squares
 from streamsvm.losses.base import Loss
 from streamsvm.model.coefficients import Coefficients
+from streamsvm.run.weights import WeightStorage
 from streamsvm.training.learner import features_of, problem_of
 from streamsvm.training.parallel.class_groups import ClassGroups, tournament_rounds
 from streamsvm.training.parallel.split_learner import SplitLearner
@@ -56,7 +58,7 @@ class ClassSplitLearner(SplitLearner):
     def __init__(
         self,
         spec: Spec,
-        storage: Any,
+        storage: WeightStorage,
         pairs: ClassPairs | None,
         workers: Threads,
         dual_entries: int,
@@ -106,10 +108,11 @@ class ClassSplitLearner(SplitLearner):
         self,
         block: TrainingBlock,
         rows: Rows,
-        old: OldDuals,
+        old: OldDuals | DualMatrix,
         keep: NewDuals | None,
         next_pause: Callable[[int], int],
     ) -> Iterator[int]:
+        assert isinstance(old, OldDuals)
         rows = self._in_columns(rows)
         duals = self._block_duals(rows, old)
         if len(self.storage.weights.dirty):

@@ -17,13 +17,14 @@ from streamsvm.base.threads import Threads
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.class_pairs import ClassPairs
+from streamsvm.kernels.dual_matrix import DualMatrix
 from streamsvm.kernels.duals import NewDuals, OldDuals, RowDuals
 from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.sum_rows import add_rows, copy_rows, mark, subtract_rows, unite, zero_rows
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import Weights
-from streamsvm.run.weights import map_array
+from streamsvm.run.weights import WeightStorage, map_array
 from streamsvm.training.learner import features_of, label_sets
 from streamsvm.training.parallel.split_learner import SplitLearner
 from streamsvm.training.sources import TrainingBlock
@@ -82,7 +83,7 @@ class RowSplitLearner(SplitLearner):
     def __init__(
         self,
         spec: Spec,
-        storage: Any,
+        storage: WeightStorage,
         pairs: ClassPairs | None,
         workers: Threads,
         dual_entries: int,
@@ -106,10 +107,11 @@ class RowSplitLearner(SplitLearner):
         self,
         block: TrainingBlock,
         rows: Rows,
-        old: OldDuals,
+        old: OldDuals | DualMatrix,
         keep: NewDuals | None,
         next_pause: Callable[[int], int],
     ) -> Iterator[int]:
+        assert isinstance(old, OldDuals)
         splits = self.spec.settings.splits
         if not self._own:
             shape, dtype = self.storage.weights.current.shape, self.storage.weights.current.dtype

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import numpy as np
 
 from streamsvm.base.threads import Threads
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
+from streamsvm.run.weights import WeightStorage
 from streamsvm.training.learner import Learner, label_sets
 from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.training.spec import Spec
@@ -39,7 +39,7 @@ class SplitLearner(Learner):
     def __init__(
         self,
         spec: Spec,
-        storage: Any,
+        storage: WeightStorage,
         pairs: ClassPairs | None,
         workers: Threads,
         dual_entries: int,
