@@ -14,10 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.base.threads import Threads
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.centre import centre
-from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.dual_lists import by_group, by_row, of_rows
 from streamsvm.kernels.dual_matrix import DualMatrix
 from streamsvm.kernels.duals import NewDuals, OldDuals, RowDuals
@@ -29,12 +27,10 @@ from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import sums_of_squares
 from streamsvm.losses.base import Loss
 from streamsvm.model.coefficients import Coefficients
-from streamsvm.run.weights import WeightStorage
 from streamsvm.training.learner import features_of, problem_of
 from streamsvm.training.parallel.class_groups import ClassGroups, tournament_rounds
 from streamsvm.training.parallel.split_learner import SplitLearner
 from streamsvm.training.sources import TrainingBlock
-from streamsvm.training.spec import Spec
 
 _CENTRED_PARTS = 8  # parts of the features that workers centre
 _NO_BITS = np.zeros((0, 0), np.uint8)
@@ -46,28 +42,16 @@ class ClassSplitLearner(SplitLearner):
     """Learner of classes in 2S groups, S pairs of which are solved at a time.
 
     Labels and ids of duals are columns of the weights here, and between groups there are columns of no class.
-
-    Parameters
-    ----------
-    spec, storage, pairs, workers, dual_entries
-        As for `SplitLearner`; there are no costs of pairs.
-    block_rows : int
-        Rows of the largest block.
     """
 
-    def __init__(
-        self,
-        spec: Spec,
-        storage: WeightStorage,
-        pairs: ClassPairs | None,
-        workers: Threads,
-        dual_entries: int,
-        block_rows: int,
-    ) -> None:
-        assert spec.groups is not None
-        self._groups = spec.groups
-        super().__init__(spec, storage, pairs, workers, dual_entries, block_rows)
-        self._rounds = tournament_rounds(len(self._groups.ranges))
+    @property
+    def _groups(self) -> ClassGroups:
+        assert self.spec.groups is not None
+        return self.spec.groups
+
+    @functools.cached_property
+    def _rounds(self) -> list[list[tuple[int, int]]]:
+        return tournament_rounds(len(self._groups.ranges))
 
     def _fit_classes(self) -> None:
         columns = self._groups.n_columns

@@ -13,10 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.base.threads import Threads
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.centre import centre_with_shared
-from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.dual_matrix import DualMatrix
 from streamsvm.kernels.duals import NewDuals, OldDuals, RowDuals
 from streamsvm.kernels.memory import own_lines
@@ -24,11 +22,10 @@ from streamsvm.kernels.sum_rows import add_rows, copy_rows, mark, subtract_rows,
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import Weights
-from streamsvm.run.weights import WeightStorage, map_array
+from streamsvm.run.weights import map_array
 from streamsvm.training.learner import features_of, label_sets
 from streamsvm.training.parallel.split_learner import SplitLearner
 from streamsvm.training.sources import TrainingBlock
-from streamsvm.training.spec import Spec
 
 ROUNDS = 2  # rounds of a block, between which the average can begin
 _MAX_SUMS = 8  # largest number of parts of the features that are added up in parallel
@@ -68,30 +65,14 @@ def sum_as_tree(features: list[np.ndarray], moved: list[np.ndarray]) -> np.ndarr
 
 
 class RowSplitLearner(SplitLearner):
-    """Learner that learns from S parts of each block at the same time.
+    """Learner that learns from S parts of each block at the same time."""
 
-    Parameters
-    ----------
-    spec, storage, pairs, workers
-        As for `SplitLearner`.
-    dual_entries : int
-        New duals that each worker may hold before they are copied.
-    block_rows : int
-        Rows of the largest block.
-    """
-
-    def __init__(
-        self,
-        spec: Spec,
-        storage: WeightStorage,
-        pairs: ClassPairs | None,
-        workers: Threads,
-        dual_entries: int,
-        block_rows: int,
-    ) -> None:
-        rows_of_part = -(-block_rows // spec.settings.splits)
-        super().__init__(spec, storage, pairs, workers, dual_entries, rows_of_part)
-        self._own: list[list[np.ndarray]] = []  # the weights of each split, and their average
+    @functools.cached_property
+    def _own(self) -> list[list[np.ndarray]]:
+        """Weights of each split, and their average."""
+        shape, dtype = self.storage.weights.current.shape, self.storage.weights.current.dtype
+        copies, splits = range(1 + self.spec.settings.average), range(self.spec.settings.splits)
+        return [[map_array(None, shape, dtype) for _ in copies] for _ in splits]
 
     def compile(self, rows: Rows, old: OldDuals) -> None:
         super().compile(rows, old)
@@ -113,11 +94,7 @@ class RowSplitLearner(SplitLearner):
     ) -> Iterator[int]:
         assert isinstance(old, OldDuals)
         splits = self.spec.settings.splits
-        if not self._own:
-            shape, dtype = self.storage.weights.current.shape, self.storage.weights.current.dtype
-            copies = range(1 + self.spec.settings.average)
-            self._own = [[map_array(None, shape, dtype) for _ in copies] for _ in range(splits)]
-        parts = self._workers.map(functools.partial(self._part, block, rows), range(splits))
+        parts = self._workers.map(functools.partial(self._part, block, rows, self._own), range(splits))
         damped = rows._replace(norm2=rows.norm2 * splits)
         for number in range(ROUNDS):
             pause = next_pause(self.visited)
@@ -140,16 +117,16 @@ class RowSplitLearner(SplitLearner):
                 for part in duals:
                     keep.append_duals(block.number, part)
 
-    def _part(self, block: TrainingBlock, rows: Rows, split: int) -> _Part:
+    def _part(self, block: TrainingBlock, rows: Rows, weights: list[list[np.ndarray]], split: int) -> _Part:
         splits = self.spec.settings.splits
         begin, end = (rows.n_rows * s // splits for s in (split, split + 1))
         number = block.number * splits + split
         order = begin + block.permute(end - begin, self.spec.settings.seed, block.pass_number, number, 0)
         features = features_of(rows.indices[rows.indptr[begin] : rows.indptr[end]], self.storage.n_features)
-        current, *delta = self._own[split]
+        current, *delta = weights[split]
         average_delta = delta[0] if delta else current[:0]
-        weights = self.storage.weights._replace(current=current, average_delta=average_delta)
-        return _Part(order, features, weights._replace(dirty=weights.dirty[:0]))
+        own = self.storage.weights._replace(current=current, average_delta=average_delta)
+        return _Part(order, features, own._replace(dirty=own.dirty[:0]))
 
     def _visit_part(
         self, block: TrainingBlock, rows: Rows, old: OldDuals, parts: list[_Part], number: int, split: int

@@ -25,8 +25,10 @@ class SplitLearner(Learner):
     spec, storage, pairs
         As for `Learner`.
     workers : Threads
-    dual_entries, visited_rows : int
-        New duals, and their rows, that each worker may hold before they are copied.
+    dual_entries : int
+        New duals that each worker may hold before they are copied.
+    block_rows : int
+        Rows of the largest block.
 
     Attributes
     ----------
@@ -43,15 +45,15 @@ class SplitLearner(Learner):
         pairs: ClassPairs | None,
         workers: Threads,
         dual_entries: int,
-        visited_rows: int,
+        block_rows: int,
     ) -> None:
         super().__init__(spec, storage, pairs)
         if spec.groups is not None:  # duals pass from round to round, whoever keeps them after the block
-            self.entries = max(dual_entries, spec.columns)
+            self.entries, self._visited_rows = max(dual_entries, spec.columns), block_rows
         else:
             self.entries = max(dual_entries, spec.n_classes) if dual_entries else 0
-        self._workers = workers
-        self._local, self._visited_rows = threading.local(), visited_rows
+            self._visited_rows = -(-block_rows // spec.settings.splits)
+        self._workers, self._local = workers, threading.local()
 
     @property
     def _visitor(self) -> Visitor:
