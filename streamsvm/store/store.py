@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
@@ -119,8 +120,6 @@ class Facts:
         return "qid" in self.stored
 
 
-_FACTS = {name for name in [*Facts.__annotations__, *vars(Facts)] if not name.startswith("_")}
-
 if TYPE_CHECKING:
     HasFacts = Facts  # a store has the attributes of its facts
 else:
@@ -180,18 +179,6 @@ class Store(Readable, HasFacts):
     """
 
     facts: Facts
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name not in _FACTS:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            return getattr(self.facts, name)
-
-        def __setattr__(self, name: str, value: Any) -> None:
-            if name in _FACTS:  # which others have read from `facts`
-                raise AttributeError(f"{name!r} is one of the facts of a store, which do not change")
-            super().__setattr__(name, value)
 
     # -- what each kind of store defines -----------------------------------------------------------
 
@@ -396,3 +383,9 @@ class Store(Readable, HasFacts):
         if not 0 <= start <= stop <= self.n_rows:
             raise IndexError(f"rows {start}:{stop} of {self.n_rows}")
         return span(start, stop)
+
+
+# The facts of a store as attributes of it, which nothing sets.
+for _name in {*Facts.__annotations__, *vars(Facts)}:
+    if not _name.startswith("_"):
+        setattr(Store, _name, property(operator.attrgetter(f"facts.{_name}")))

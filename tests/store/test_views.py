@@ -21,6 +21,7 @@ from streamsvm.errors import SettingsError, StoreError, StreamsvmWarning
 from streamsvm.store import Store, open_store, open_stores
 from streamsvm.store.container import StoredArray
 from streamsvm.store.sliced import sliced
+from streamsvm.store.store import Whole
 from streamsvm.store.views import matched
 
 N, D = 300, 20
@@ -218,3 +219,14 @@ def test_the_hold_out_may_be_none_of_several_files(tmp_path: Path) -> None:
     for pair in (paths, paths[::-1]):
         with pytest.raises(SettingsError, match="calibrate names the store that is trained on"):
             fit(pair, label="type", calibrate=paths[1], out=tmp_path / "run", passes=1)
+
+
+def test_an_attribute_error_within_a_store_says_what_it_lacks() -> None:
+    """It is not taken for one of the attribute that was asked for."""
+
+    class Broken(Store):
+        def whole(self, what: Whole) -> None:
+            raise AttributeError("nothing of the name inner")
+
+    with pytest.raises(AttributeError, match="nothing of the name inner"):
+        _ = Broken().fingerprint
