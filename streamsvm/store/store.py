@@ -167,7 +167,7 @@ class Store(Readable, HasFacts):
     meta : dict
         The store's record without its table of arrays; empty if not `native`.
     arrays : dict of str to StoredArray
-        The arrays of the container, by the names in `layout`.
+        The arrays of the first container, by the names in `layout`; none of rows in memory.
     members : list of Store
         Stores on disk that contain the rows.
     bytes_read : int
@@ -236,9 +236,10 @@ class Store(Readable, HasFacts):
         Returns
         -------
         Rows
-            New, writable, contiguous arrays: values are finite, indices are in ``0..n_features - 1`` and
-            strictly increasing within each row, labels are in ``-1..n_classes - 1``, norms are finite. `cost`
-            has the weights of the rows, finite and at least 0, or is empty if the store has none.
+            New, writable, contiguous arrays; of an `ArrayStore`, views of those that it was given. Values
+            are finite, indices are in ``0..n_features - 1`` and strictly increasing within each row, labels
+            are in ``-1..n_classes - 1``, norms are finite. `cost` has the weights of the rows, finite and at
+            least 0, or is empty if the store has none.
 
         Raises
         ------
@@ -337,7 +338,7 @@ class Store(Readable, HasFacts):
 
     @property
     def arrays(self) -> dict[str, StoredArray]:
-        return self.members[0].arrays
+        return self.members[0].arrays if self.members else {}
 
     @property
     def bytes_read(self) -> int:
