@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.settings.fit import NONE, Settings
 
 if TYPE_CHECKING:
+    from streamsvm.data.blocks import Blocks
     from streamsvm.store import Store
 
 _NO_GROUPS = np.zeros(0, np.int64)
@@ -47,32 +48,23 @@ def held_out_part(settings: Settings) -> HeldOutPart | None:
 
 def is_trained_on(store: Store, settings: Settings, begin: int, end: int) -> np.ndarray:
     """Return a mask of the rows ``begin:end`` of a store that have a positive weight and are not held out."""
-    used = np.ones(end - begin, bool)
-    columns = store.columns(np.array([[begin, end]]), {"cost", "qid", "numbers"})
-    if store.weighted and settings.sample_weight != NONE:
-        used = columns["cost"] > 0
     part = held_out_part(settings)
+    wanted = set() if settings.sample_weight == NONE else {"cost"}
+    wanted |= set() if part is None else {"qid", "numbers"}
+    columns = store.columns(np.array([[begin, end]]), wanted)
+    used = columns["cost"] > 0 if "cost" in columns else np.ones(end - begin, bool)
     if part is not None:
         used &= ~part.has(columns["numbers"], columns.get("qid", _NO_GROUPS))
     return used
 
 
-class AllBlocks(Protocol):
-    """Source of blocks that can be read with the costs of all rows."""
-
-    starts: np.ndarray
-
-    def read_all(self, block: int) -> Rows: ...
-
-    def to_score(self) -> Self: ...
-
-    def numbers(self, block: int) -> np.ndarray: ...
-
-
 class HeldOutBlocks:
-    """Blocks in which only the held-out rows count: their cost is 1, that of all other rows 0."""
+    """Blocks in which only the held-out rows count: their cost is 1, that of all other rows 0.
 
-    def __init__(self, blocks: AllBlocks, part: HeldOutPart) -> None:
+    `blocks` are those that the same part is held out of.
+    """
+
+    def __init__(self, blocks: Blocks, part: HeldOutPart) -> None:
         self._blocks = blocks
         self._part = part
         self.starts = blocks.starts
@@ -85,5 +77,5 @@ class HeldOutBlocks:
 
     def read(self, block: int) -> Rows:
         rows = self._blocks.read_all(block)
-        counts = self._part.has(self._blocks.numbers(block), rows.qid) & (rows.cost > 0)
+        counts = self._part.has(rows.numbers, rows.qid) & (rows.cost > 0)
         return rows._replace(cost=counts.astype(np.float64))

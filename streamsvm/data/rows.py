@@ -64,7 +64,7 @@ class Rows(NamedTuple):
         if len(self.cost):
             of_label = np.diff(self.label_indptr) if len(self.label_indptr) else 1
             codes = codes[np.repeat(self.cost > 0, of_label)]
-        return np.bincount(codes, minlength=n_classes)
+        return np.bincount(codes[codes >= 0], minlength=n_classes)
 
 
 def unread_rows(n_rows: int) -> Rows:

@@ -72,8 +72,8 @@ class ArrayStore(Store):
         return only(self.read(ranges)._asdict(), wanted & self.facts.stored)
 
     def read(self, ranges: Ranges) -> Rows:
-        """Return the rows of some ranges: those of one range are views of the arrays."""
-        parts = [row_span(self._rows, start, stop) for start, stop in ranges.tolist()]
+        """Return the rows of some ranges: one range of them as views of the given arrays."""
+        parts = [row_span(self._rows, start, stop) for start, stop in ranges.tolist() or [(0, 0)]]
         return parts[0] if len(parts) == 1 else joined_rows(parts)
 
     def whole(self, what: Whole) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
@@ -121,8 +122,6 @@ class Facts:
         return "qid" in self.stored
 
 
-_FACTS = {name for name in [*Facts.__annotations__, *vars(Facts)] if not name.startswith("_")}
-
 if TYPE_CHECKING:
     HasFacts = Facts  # a store has the attributes of its facts
 else:
@@ -170,7 +169,7 @@ class Store(Readable, HasFacts):
     meta : dict
         The store's record without its table of arrays; empty if not `native`.
     arrays : dict of str to StoredArray
-        The arrays of the container, by the names in `layout`.
+        The arrays of the first container, by the names in `layout`; none of rows in memory.
     members : list of Store
         Stores on disk that contain the rows.
     bytes_read : int
@@ -182,18 +181,6 @@ class Store(Readable, HasFacts):
     """
 
     facts: Facts
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name not in _FACTS:
-                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            return getattr(self.facts, name)
-
-        def __setattr__(self, name: str, value: Any) -> None:
-            if name in _FACTS:  # which others have read from `facts`
-                raise AttributeError(f"{name!r} is one of the facts of a store, which do not change")
-            super().__setattr__(name, value)
 
     # -- what each kind of store defines -----------------------------------------------------------
 
@@ -251,9 +238,10 @@ class Store(Readable, HasFacts):
         Returns
         -------
         Rows
-            New, writable, contiguous arrays: values are finite, indices are in ``0..n_features - 1`` and
-            strictly increasing within each row, labels are in ``-1..n_classes - 1``, norms are finite. `cost`
-            has the weights of the rows, finite and at least 0, or is empty if the store has none.
+            New, writable, contiguous arrays; of an `ArrayStore`, views of those that it was given. Values
+            are finite, indices are in ``0..n_features - 1`` and strictly increasing within each row, labels
+            are in ``-1..n_classes - 1``, norms are finite. `cost` has the weights of the rows, finite and at
+            least 0, or is empty if the store has none.
 
         Raises
         ------
@@ -276,13 +264,6 @@ class Store(Readable, HasFacts):
             Monotonic, from 0 on.
         """
         return np.concatenate([[0], np.cumsum(self.sizes(self._range(start, stop)).nnz)])
-
-    def label_indptr(self, start: int, stop: int) -> np.ndarray:
-        """Return where the labels of the rows ``start:stop`` begin among them, and where they end, from 0 on.
-
-        Only if `multilabel`. If not `native`, they may have fewer labels than this says.
-        """
-        return np.concatenate([[0], np.cumsum(self.sizes(self._range(start, stop)).labels)])
 
     def labels(self, start: int, stop: int) -> np.ndarray:
         """Return the class codes of the rows ``start:stop``, int32; -1 is a label outside `classes`."""
@@ -352,7 +333,7 @@ class Store(Readable, HasFacts):
 
     @property
     def arrays(self) -> dict[str, StoredArray]:
-        return self.members[0].arrays
+        return self.members[0].arrays if self.members else {}
 
     @property
     def bytes_read(self) -> int:
@@ -398,3 +379,9 @@ class Store(Readable, HasFacts):
         if not 0 <= start <= stop <= self.n_rows:
             raise IndexError(f"rows {start}:{stop} of {self.n_rows}")
         return span(start, stop)
+
+
+# The facts of a store as attributes of it, which nothing sets.
+for _name in {*Facts.__annotations__, *vars(Facts)}:
+    if not _name.startswith("_"):
+        setattr(Store, _name, property(operator.attrgetter(f"facts.{_name}")))

@@ -13,11 +13,13 @@ from hypothesis import strategies as st
 
 from streamsvm.data import memory_plan
 from streamsvm.data.blocks import Blocks
+from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.data.memory_plan import cut_blocks, cut_pieces, make_plan
 from streamsvm.data.rows import joined_rows
 from streamsvm.errors import PlanError, StoreError, part_of_memory
 from streamsvm.store import open_store
 from streamsvm.store.blocks_to_score import blocks_to_score
+from streamsvm.store.store import RowSizes
 
 
 def store_of(
@@ -30,16 +32,16 @@ def store_of(
     weighted: bool = False,
 ) -> SimpleNamespace:
     """What a plan needs of a store whose rows have these lengths, groups and numbers of labels."""
+    sizes = [np.array(each or [], np.int64) for each in (lengths, labels)]
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    label_offsets = np.concatenate([[0], np.cumsum(labels or [])]).astype(np.int64)
     return SimpleNamespace(
         path="rows", n_rows=len(lengths), nnz=int(offsets[-1]), n_classes=n_classes, chunk_nnz=16,
         dtype=np.dtype("f4"), index_dtype=np.dtype("i4"), shuffled=shuffled,
         indptr=lambda begin, end: offsets[begin : end + 1].copy(),
         held_bytes=0, extra_nnz_bytes=0, native=True,
         units=None, weighted=weighted, grouped=groups is not None, multilabel=labels is not None,
-        n_labels=int(label_offsets[-1]), groups=lambda begin, end: np.array(groups)[begin:end],
-        label_indptr=lambda begin, end: label_offsets[begin : end + 1].copy(),
+        n_labels=sum(labels or []), groups=lambda begin, end: np.array(groups)[begin:end],
+        sizes=lambda ranges: RowSizes(*(each[slice(*ranges[0])] for each in sizes)),
     )  # fmt: skip
 
 
@@ -169,6 +171,19 @@ def test_weights_groups_and_labels_take_memory() -> None:
     assert full.largest_block == plain.largest_block + 9 * 2 * 8 + 18 * 4
 
 
+@pytest.mark.parametrize("groups", [None, np.repeat(range(20), 5).tolist()])
+def test_sizes_of_rows_are_read_once_while_blocks_are_cut(monkeypatch, groups) -> None:
+    store = store_of([50] * 100, groups=groups, labels=[2] * 100)
+    plan = plan_of(store, 60_000)
+    expected = cut_blocks(store, plan)
+    assert len(expected) > 3
+    read, sizes = [], store.sizes
+    store.sizes = lambda ranges: read.extend(range(*ranges[0])) or sizes(ranges)
+    monkeypatch.setattr(memory_plan, "_SCAN_ROWS", 7)
+    np.testing.assert_array_equal(cut_blocks(store, plan), expected)
+    assert read == list(range(100))
+
+
 def test_pieces_hold_every_row_once_and_stay_within_the_plan() -> None:
     rng = np.random.default_rng(0)
     for n_rows in (1, 5, 300):
@@ -207,18 +222,25 @@ def test_a_block_is_what_pieces_leave_of_the_budget(as_they_arrive, share) -> No
     assert plan.reading_bytes == pytest.approx(room / 3, rel=0.01)
 
 
-def test_rows_put_together_from_pieces_are_those_that_are_read_at_once(tmp_path) -> None:
+@pytest.mark.parametrize("held_out", [None, HeldOutPart(1, 3)])
+def test_rows_put_together_from_pieces_are_those_that_are_read_at_once(tmp_path, held_out) -> None:
     X, labels = make_problem(50, 12, 4)
     with open_store(make_store(tmp_path / "a.zarr", X, labels)) as store:
         fixed = plan_of(store, 0, keeps_duals=False).fixed
         plan = plan_of(store, fixed + 6000, as_they_arrive=True, keeps_duals=False)
         starts = cut_blocks(store, plan)
         assert len(starts) > 2
-        blocks, at_once = (Blocks(store, starts, np.dtype("f4"), plan=each) for each in (plan, None))
+        blocks, at_once = (
+            Blocks(store, starts, np.dtype("f4"), held_out=held_out, plan=each) for each in (plan, None)
+        )
         space = blocks.space()
         assert len(blocks.to_score()) > len(blocks)
         for block in [*range(len(blocks)), 0]:
             expected = at_once.read(block)
+            if held_out is not None:
+                numbers = np.arange(*starts[block : block + 2])
+                np.testing.assert_array_equal(expected.numbers, numbers)
+                np.testing.assert_array_equal(expected.cost == 0, held_out.has(numbers))
             pieces = [rows for _, rows, _ in blocks.pieces_to_train(block)]
             assert len(pieces) > 1
             for rows in (blocks.read(block), blocks.read(block, space), joined_rows(pieces)):

@@ -14,10 +14,12 @@ import pytest
 import scipy.sparse as sp
 from store_problems import Problem, make_full_problem
 
+from streamsvm.data.checks import row_norms
 from streamsvm.data.names import FeatureMatch
 from streamsvm.data.rows import joined_rows
 from streamsvm.store import Store, open_store
 from streamsvm.store.anndata import AnnDataStore
+from streamsvm.store.arrays import ArrayStore
 from streamsvm.store.container import StoredArray
 from streamsvm.store.joined import JoinedStore
 from streamsvm.store.ranges import Ranges, lengths, numbers_in, ranges_of, split_ranges
@@ -93,8 +95,14 @@ def problem(request: pytest.FixtureRequest) -> Problem:
     return problem
 
 
-@pytest.fixture(params=["store", "AnnData"])
+@pytest.fixture(params=["store", "AnnData", "memory"])
 def store(request: pytest.FixtureRequest, problem: Problem, tmp_path: Path) -> Iterator[Store]:
+    if request.param == "memory":  # its rows have no names: their weights tell them apart
+        problem.weights = np.random.default_rng(2).permutation(N).astype(float)
+        rows = problem.rows(0, N)
+        rows = rows._replace(norm2=row_norms(rows.data, rows.indptr))
+        yield ArrayStore(rows, {"classes": problem.classes}, D)
+        return
     path, options = tmp_path / "a.h5ad", {}
     if request.param == "store":
         problem.write(path)
@@ -123,8 +131,10 @@ class Expected(NamedTuple):
 
 def expected(case: Case, view: Store, problem: Problem, labelled: bool) -> Expected:
     kept = np.flatnonzero(problem.labels >= 0) if labelled else np.arange(N)
-    place_of = dict(zip(problem.names.tolist(), range(N), strict=True))
-    places = np.array([place_of[int(name)] for name in view.names(0, view.n_rows).tolist()])
+    named = "names" in view.facts.stored
+    place_of = dict(zip((problem.names if named else problem.weights).tolist(), range(N), strict=True))
+    names = (view.names if named else view.weights)(0, view.n_rows)
+    places = np.array([place_of[int(name)] for name in names.tolist()])
     np.testing.assert_array_equal(np.sort(places), np.sort(np.tile(kept, case.copies)))
     numbers = np.searchsorted(kept, places)
     if case.copies > 1:  # each copy is numbered through, so that a number tells its row
@@ -147,11 +157,15 @@ def test_rows_columns_sizes_and_facts_of_a_view_agree(
     assert (view.n_rows, view.n_features) == truth.values.shape
     assert (view.multilabel, view.weighted, view.grouped) == (several, True, problem.groups is not None)
     read, arrays = [], []
-    for kind in ContainerStore, AnnDataStore:
-        own = kind._read_matrix
+    for kind, method in [
+        (ContainerStore, "_read_matrix"),
+        (AnnDataStore, "_read_matrix"),
+        (ArrayStore, "read"),
+    ]:
+        own = getattr(kind, method)
         monkeypatch.setattr(
             kind,
-            "_read_matrix",
+            method,
             lambda self, ranges, own=own: read.append(lengths(ranges).sum()) or own(self, ranges),
         )
     read_ranges = StoredArray.read_ranges
@@ -205,6 +219,7 @@ def test_rows_columns_sizes_and_facts_of_a_view_agree(
     codes = rows.label_codes if several else rows.labels[rows.labels >= 0]
     assert view.class_counts.tolist() == np.bincount(codes, minlength=view.n_classes).tolist()
     assert view.nnz >= len(rows.data)
+    assert set(view.arrays) >= ({"X/data", "obs/weight"} if view.members else set())
     assert view.feature_names() is None or len(view.feature_names()) == view.n_features
     assert name == "plain" or view.statistics() is None
 
@@ -216,7 +231,7 @@ def test_a_view_is_a_value_with_the_fingerprint_of_its_content(name: str, store:
     assert (view.fingerprint == store.fingerprint) == (case.same_fingerprint or view is store)
     assert view.fingerprint == case.make(store).fingerprint
     assert pickle.loads(pickle.dumps(view.facts)) == view.facts
-    with pytest.raises(AttributeError, match="'classes' is one of the facts"):
+    with pytest.raises(AttributeError, match="has no setter"):
         view.classes = ("other",)
     if isinstance(view, ViewedStore):
         again = ViewedStore(view.inner, pickle.loads(pickle.dumps(view.view)))
