@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -127,6 +128,9 @@ class Cluster:
                 options["address"], _ = self._stack.enter_context(running)
             # A local cluster silences its log until it has closed, which may be after `CLOSE_SECONDS`.
             self._stack.enter_context(distributed.utils.silence_logging_cmgr(logging.CRITICAL))
+            # A client that could not connect is closed when it is collected; while another one starts, that
+            # would wait for a lock for ever.
+            gc.collect()
             return self._stack.enter_context(distributed.Client(timeout=self._limits.connect, **options))
 
     def _await_workers(self, number: int = 1) -> None:
