@@ -14,7 +14,7 @@ from streamsvm.data.checks import first_labels, row_norms
 from streamsvm.data.label_sets import distinct_sets
 from streamsvm.data.names import FeatureMatch, move_columns
 from streamsvm.data.rows import Rows
-from streamsvm.store.ranges import Ranges, numbers_in, ranges_of
+from streamsvm.store.ranges import Ranges, lengths, numbers_in, split_ranges
 from streamsvm.store.store import Columns, Facts, RowSizes, Store, Whole, only
 
 _PIECE_ROWS = 2**16  # rows whose labels are read at a time
@@ -140,14 +140,14 @@ def matched(store: Store, match: FeatureMatch, names: list[str]) -> Store:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Recoded(View):
-    """View with other classes, among which are those of the store.
+    """View with other classes; the labels of rows that have none of them are unknown.
 
     Attributes
     ----------
     classes : tuple of str
     label_dtype : str
     code_of : ndarray of int32, shape (n_classes + 1,)
-        The code of each class of the store among them; the last entry serves code -1.
+        The code of each class of the store among them, -1 for others; the last entry serves code -1.
     """
 
     classes: tuple[str, ...]
@@ -173,14 +173,15 @@ class Recoded(View):
         if what != "class_counts":
             return super().whole(what, inner)
         counts = np.zeros(len(self.classes), np.int64)
-        counts[self.code_of[:-1]] = inner.class_counts
+        known = self.code_of[:-1] >= 0
+        counts[self.code_of[:-1][known]] = inner.class_counts[known]
         return counts
 
 
 def recoded(store: Store, classes: Sequence[str], label_dtype: str) -> Store:
-    """Return a view of a store with the codes of `classes`, which are all of its own and perhaps others."""
+    """Return a view of a store with the codes of `classes`, and -1 for labels that are not among them."""
     code = {label: c for c, label in enumerate(classes)}
-    codes = [*(code[label] for label in store.classes), format.UNSEEN_LABEL]
+    codes = [*(code.get(label, format.UNSEEN_LABEL) for label in store.classes), format.UNSEEN_LABEL]
     return ViewedStore(store, Recoded(tuple(classes), label_dtype, np.array(codes, format.LABEL_DTYPE)))
 
 
@@ -205,15 +206,20 @@ class Labelled(View):
         return dataclasses.replace(inner, n_rows=n_rows, unlabelled=inner.n_rows - n_rows, held_bytes=held)
 
     def ranges(self, ranges: Ranges) -> Ranges:
-        wanted = numbers_in(ranges)
-        piece_of = np.searchsorted(self.before, wanted, "right") - 1
-        order = np.argsort(piece_of, kind="stable")
-        pieces, firsts = np.unique(piece_of[order], return_index=True)
-        found = np.empty(len(wanted), np.int64)
+        parts, divided = split_ranges(ranges, self.before)
+        order = np.argsort(parts, kind="stable")
+        pieces, firsts = np.unique(parts[order], return_index=True)
+        found, origins = [np.empty((0, 2), np.int64)], [np.empty(0, np.int64)]
         for piece, mine in zip(pieces.tolist(), np.split(order, firsts[1:]), strict=False):
+            own = divided[mine] - self.before[piece]
             places = np.flatnonzero(np.unpackbits(self.bits[piece]))
-            found[mine] = piece * _PIECE_ROWS + places[wanted[mine] - self.before[piece]]
-        return ranges_of(found)
+            rows = places[numbers_in(own)] + piece * _PIECE_ROWS
+            starts = np.cumsum(lengths(own)) - lengths(own)
+            begins = np.union1d(starts, np.flatnonzero(np.diff(rows) != 1) + 1)
+            lasts = np.append(begins[1:], len(rows)) - 1
+            found.append(np.column_stack([rows[begins], rows[lasts] + 1]))
+            origins.append(mine[np.searchsorted(starts, begins, "right") - 1])
+        return np.concatenate(found)[np.argsort(np.concatenate(origins), kind="stable")]
 
     def columns(self, columns: Columns, ranges: Ranges) -> Columns:
         return columns | {"numbers": numbers_in(ranges)}
