@@ -28,7 +28,8 @@ STORE, MATRIX, ESTIMATOR = range(3)  # scopes of a setting
 class Setting:
     """Declaration of a setting: everything but its name.
 
-    Where a new setting says nothing, it is refused: for a matrix, by the estimator and by `resume`.
+    Where a new setting says nothing, it is refused for a matrix, by the estimator and by `resume`, and `tune`
+    takes it.
 
     Attributes
     ----------
@@ -52,7 +53,7 @@ class Setting:
     loss_default : object
         Value of a parameter that few losses and solvers have, with those.
     searched : bool
-        Whether `streamsvm.tune` decides the setting, or gives it a meaning of its own.
+        Whether `streamsvm.tune` decides the setting, or gives it a meaning of its own: then it refuses it.
     changeable : str
         What a new value is, for `resume`; without it a run keeps the setting.
     choices : sequence of str or callable, optional

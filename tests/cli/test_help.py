@@ -117,7 +117,7 @@ def test_commands_options_and_losses_are_completed() -> None:
     assert completed("streamsvm ev") == ["evaluate"]
     assert "--resume-or-start" in completed("streamsvm fit --res")
     assert completed("streamsvm fit --loss ") == list(LOSSES)
-    assert completed("streamsvm fit --loss ov") == ["ovr", "ovr2"]
+    assert completed("streamsvm fit --loss ov") == [name for name in LOSSES if name.startswith("ov")]
     assert set(completed("streamsvm convert --codec ")) == {"fast", "small", "none"}
 
 

@@ -15,6 +15,7 @@ from cases import few
 from helpers import make_problem
 from helpers import plain_fit as fit
 from sklearn.datasets import load_svmlight_file
+from small_problem import PARAMETERS
 
 from streamsvm.losses import ROW_LOSSES as LOSSES
 
@@ -34,9 +35,9 @@ def random_problem(number: int, loss: str) -> tuple[np.ndarray, np.ndarray, dict
     k, n, d = 2 + number % 7, int(rng.integers(12, 26)), int(rng.integers(3, 9))
     X, labels = make_problem(n, d, k, seed=number, noise=rng.uniform(0.3, 2), empty=number % 3)
     settings: dict[str, Any] = {"C": 10 ** rng.uniform(-2, 1)}
-    if loss == "wws":
+    if "smooth" in LOSSES[loss].parameters:
         settings["smooth"] = rng.choice([0.05, 0.5, 2.0])
-    if loss == "top-m":
+    if "top" in LOSSES[loss].parameters:
         settings["top"] = int(rng.integers(1, k + 1))
     return X.toarray().astype(float), labels, settings
 
@@ -107,6 +108,11 @@ ROWS = {"dna.scale": 200, "satimage.scale": 200, "letter.scale": 260}
 @pytest.mark.parametrize("name", OPTIMA)
 def test_every_loss_has_an_optimum_in_the_table(name: str) -> None:
     assert OPTIMA[name].keys() == set(FORMULATIONS)
+
+
+def test_every_loss_has_values_of_its_parameters_in_tests() -> None:
+    named = {loss.name: set(PARAMETERS.get(loss.name, ())) for loss in LOSSES.values()}
+    assert named == {loss.name: set(loss.parameters) for loss in LOSSES.values()}
 
 
 def test_every_loss_is_stated_to_the_general_solver() -> None:
