@@ -100,14 +100,10 @@ class Blocks:
 
     def read(self, block: int, space: RowSpace | None = None) -> Rows:
         """Return the rows of a block; held-out rows have the cost 0. They may be put into a `space`."""
-        return self._without_held_out(self.read_all(block, space), int(self.starts[block]))
-
-    def numbers(self, block: int) -> np.ndarray:
-        """Return the numbers of a block's rows in the data as given."""
-        return self.store.numbers(int(self.starts[block]), int(self.starts[block + 1]))
+        return self._without_held_out(self.read_all(block, space))
 
     def read_all(self, block: int, space: RowSpace | None = None) -> Rows:
-        """Return the rows of a block; held-out rows keep their cost."""
+        """Return the rows of a block; held-out rows keep their cost, and all their numbers."""
         if self._only is not None:
             return self._only
         n_rows = int(self.starts[block + 1] - self.starts[block])
@@ -132,7 +128,7 @@ class Blocks:
         """Yield the pieces of a block: where it begins in the block, its rows to train on, and all costs."""
         for begin, rows in self._pieces(block):
             first = int(self.starts[block]) + begin
-            yield begin, self._checked(self._without_held_out(rows, first), first), rows.cost
+            yield begin, self._checked(self._without_held_out(rows), first), rows.cost
 
     def _pieces(self, block: int) -> Iterator[tuple[int, Rows]]:
         """Read a block piece by piece: yield where each begins in the block, and its rows."""
@@ -155,7 +151,8 @@ class Blocks:
         rows = self.store.rows(start, stop)
         if self._codes is not None:
             rows = recode(rows, self._codes)
-        return rows._replace(data=self._cast(rows, start), cost=self._costs(rows), numbers=NO_NUMBERS)
+        numbers = NO_NUMBERS if self._held_out is None else rows.numbers
+        return rows._replace(data=self._cast(rows, start), cost=self._costs(rows), numbers=numbers)
 
     def to_score(self) -> Blocks:
         """Return blocks of the same rows that are as small as pieces, unless they are kept in memory."""
@@ -166,12 +163,11 @@ class Blocks:
         pieces.starts = np.concatenate([*begins, self.starts[-1:]])
         return pieces
 
-    def _without_held_out(self, rows: Rows, first: int) -> Rows:
-        """Return rows, of which the first has the number `first`, with the cost 0 if they are held out."""
+    def _without_held_out(self, rows: Rows) -> Rows:
+        """Return rows with the cost 0 if they are held out."""
         if self._held_out is None:
             return rows
-        numbers = self.store.numbers(first, first + rows.n_rows)
-        return rows._replace(cost=np.where(self._held_out.has(numbers, rows.qid), 0.0, rows.cost))
+        return rows._replace(cost=np.where(self._held_out.has(rows.numbers, rows.qid), 0.0, rows.cost))
 
     def _costs(self, rows: Rows) -> np.ndarray:
         """Return C times the weights of the rows and of their classes."""
@@ -214,3 +210,26 @@ class Blocks:
                 "serves to evaluate, not to train"
             )
         return rows
+
+
+class HeldOutBlocks:
+    """Blocks in which only the held-out rows count: their cost is 1, that of all other rows 0.
+
+    `blocks` are those that the same part is held out of.
+    """
+
+    def __init__(self, blocks: Blocks, part: HeldOutPart) -> None:
+        self._blocks = blocks
+        self._part = part
+        self.starts = blocks.starts
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def to_score(self) -> HeldOutBlocks:
+        return HeldOutBlocks(self._blocks.to_score(), self._part)
+
+    def read(self, block: int) -> Rows:
+        rows = self._blocks.read_all(block)
+        counts = self._part.has(rows.numbers, rows.qid) & (rows.cost > 0)
+        return rows._replace(cost=counts.astype(np.float64))

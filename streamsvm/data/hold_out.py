@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -55,35 +55,3 @@ def is_trained_on(store: Store, settings: Settings, begin: int, end: int) -> np.
     if part is not None:
         used &= ~part.has(columns["numbers"], columns.get("qid", _NO_GROUPS))
     return used
-
-
-class AllBlocks(Protocol):
-    """Source of blocks that can be read with the costs of all rows."""
-
-    starts: np.ndarray
-
-    def read_all(self, block: int) -> Rows: ...
-
-    def to_score(self) -> Self: ...
-
-    def numbers(self, block: int) -> np.ndarray: ...
-
-
-class HeldOutBlocks:
-    """Blocks in which only the held-out rows count: their cost is 1, that of all other rows 0."""
-
-    def __init__(self, blocks: AllBlocks, part: HeldOutPart) -> None:
-        self._blocks = blocks
-        self._part = part
-        self.starts = blocks.starts
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    def to_score(self) -> HeldOutBlocks:
-        return HeldOutBlocks(self._blocks.to_score(), self._part)
-
-    def read(self, block: int) -> Rows:
-        rows = self._blocks.read_all(block)
-        counts = self._part.has(self._blocks.numbers(block), rows.qid) & (rows.cost > 0)
-        return rows._replace(cost=counts.astype(np.float64))

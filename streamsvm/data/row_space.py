@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.data.rows import Rows
+from streamsvm.data.rows import OF_EACH_ROW, Rows
 
 _OF_VALUES = ("data", "indices")
-_OF_ROWS = ("labels", "norm2", "cost", "qid")
 _PAGE = 4096  # bytes
 _POINTERS = {"indptr": _OF_VALUES, "label_indptr": ("label_codes",)}  # and what they point to
 
@@ -28,7 +27,7 @@ class RowSpace:
 
     def __init__(self, n_rows: int, nnz: int, n_labels: int) -> None:
         self.n_rows = 0
-        self._sizes = dict.fromkeys(_OF_VALUES, nnz) | dict.fromkeys(_OF_ROWS, n_rows)
+        self._sizes = dict.fromkeys(_OF_VALUES, nnz) | dict.fromkeys(OF_EACH_ROW, n_rows)
         self._sizes |= dict.fromkeys(_POINTERS, n_rows + 1) | {"label_codes": n_labels}
         self._arrays: dict[str, np.ndarray] = {}
         self._touched = 0
@@ -43,7 +42,7 @@ class RowSpace:
             if name not in self._arrays:  # the system provides pages of it when they are first written
                 is_absent = name not in (*_OF_VALUES, "label_codes") and not len(like)
                 self._arrays[name] = np.empty(0 if is_absent else self._sizes[name], like.dtype)
-            size = n_rows + (name in _POINTERS) if name in _OF_ROWS or name in _POINTERS else None
+            size = n_rows + (name in _POINTERS) if name in OF_EACH_ROW or name in _POINTERS else None
             views[name] = self._arrays[name][:size]
         self._rows = Rows(**views)
         for name in _POINTERS:
@@ -67,7 +66,7 @@ class RowSpace:
     def append(self, piece: Rows) -> None:
         """Copy the next rows of the block."""
         at, end = self.n_rows, self.n_rows + piece.n_rows
-        for name in _OF_ROWS:
+        for name in OF_EACH_ROW:
             if len(part := getattr(piece, name)):
                 getattr(self._rows, name)[at:end] = part
         for name, targets in _POINTERS.items():

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from streamsvm.data import memory_plan
 from streamsvm.data.blocks import Blocks
+from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.data.memory_plan import cut_blocks, cut_pieces, make_plan
 from streamsvm.data.rows import joined_rows
 from streamsvm.errors import PlanError, StoreError, part_of_memory
@@ -207,18 +208,25 @@ def test_a_block_is_what_pieces_leave_of_the_budget(as_they_arrive, share) -> No
     assert plan.reading_bytes == pytest.approx(room / 3, rel=0.01)
 
 
-def test_rows_put_together_from_pieces_are_those_that_are_read_at_once(tmp_path) -> None:
+@pytest.mark.parametrize("held_out", [None, HeldOutPart(1, 3)])
+def test_rows_put_together_from_pieces_are_those_that_are_read_at_once(tmp_path, held_out) -> None:
     X, labels = make_problem(50, 12, 4)
     with open_store(make_store(tmp_path / "a.zarr", X, labels)) as store:
         fixed = plan_of(store, 0, keeps_duals=False).fixed
         plan = plan_of(store, fixed + 6000, as_they_arrive=True, keeps_duals=False)
         starts = cut_blocks(store, plan)
         assert len(starts) > 2
-        blocks, at_once = (Blocks(store, starts, np.dtype("f4"), plan=each) for each in (plan, None))
+        blocks, at_once = (
+            Blocks(store, starts, np.dtype("f4"), held_out=held_out, plan=each) for each in (plan, None)
+        )
         space = blocks.space()
         assert len(blocks.to_score()) > len(blocks)
         for block in [*range(len(blocks)), 0]:
             expected = at_once.read(block)
+            if held_out is not None:
+                numbers = np.arange(*starts[block : block + 2])
+                np.testing.assert_array_equal(expected.numbers, numbers)
+                np.testing.assert_array_equal(expected.cost == 0, held_out.has(numbers))
             pieces = [rows for _, rows, _ in blocks.pieces_to_train(block)]
             assert len(pieces) > 1
             for rows in (blocks.read(block), blocks.read(block, space), joined_rows(pieces)):
