@@ -47,11 +47,11 @@ def held_out_part(settings: Settings) -> HeldOutPart | None:
 
 def is_trained_on(store: Store, settings: Settings, begin: int, end: int) -> np.ndarray:
     """Return a mask of the rows ``begin:end`` of a store that have a positive weight and are not held out."""
-    used = np.ones(end - begin, bool)
-    columns = store.columns(np.array([[begin, end]]), {"cost", "qid", "numbers"})
-    if store.weighted and settings.sample_weight != NONE:
-        used = columns["cost"] > 0
     part = held_out_part(settings)
+    wanted = set() if settings.sample_weight == NONE else {"cost"}
+    wanted |= set() if part is None else {"qid", "numbers"}
+    columns = store.columns(np.array([[begin, end]]), wanted)
+    used = columns["cost"] > 0 if "cost" in columns else np.ones(end - begin, bool)
     if part is not None:
         used &= ~part.has(columns["numbers"], columns.get("qid", _NO_GROUPS))
     return used

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,13 @@ from helpers import make_problem, make_store
 from helpers import plain_fit as fit
 
 from streamsvm import load_model, resume
-from streamsvm.data.hold_out import HeldOutPart
+from streamsvm.data.hold_out import HeldOutPart, is_trained_on
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, RunError, SettingsError
+from streamsvm.settings.fit import Settings
+from streamsvm.store.arrays import ArrayStore
+from streamsvm.store.ranges import Ranges
+from streamsvm.store.store import Columns
 
 N, D, K = 400, 20, 4
 
@@ -69,6 +74,36 @@ def test_the_part_is_not_trained_on_and_measured(
     np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
     predicted = (X @ models[0].coef_.T).argmax(axis=1)
     assert measured == [pytest.approx((predicted == y)[held].mean()) for y in (labels, other)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, {"cost"}),
+        ({"sample_weight": "none"}, set()),
+        ({"hold_out": "1/4"}, {"cost", "qid", "numbers"}),
+        ({"sample_weight": "none", "hold_out": "1/4"}, {"qid", "numbers"}),
+    ],
+)
+def test_only_the_columns_that_say_which_rows_are_trained_on_are_read(
+    settings: dict[str, Any], expected: set[str]
+) -> None:
+    wanted: set[str] = set()
+
+    class Counted(ArrayStore):
+        def columns(self, ranges: Ranges, names: Set[str]) -> Columns:
+            wanted.update(names)
+            return super().columns(ranges, names)
+
+    weights, qid = np.arange(N) % 3.0, np.arange(N) // 5
+    store = Counted(rows_of(N, qid)._replace(cost=weights), {"classes": ["a", "b"]}, D)
+    found = is_trained_on(store, Settings(**settings), 3, N)
+    assert wanted == expected
+    used = weights > 0 if "cost" in expected else np.ones(N, bool)
+    if "hold_out" in settings:
+        used = used & ~HeldOutPart(1, 4).has(np.arange(N), qid)
+    np.testing.assert_array_equal(found, used[3:])
+    assert found.dtype == bool
 
 
 def test_wrong_parts_are_refused() -> None:
