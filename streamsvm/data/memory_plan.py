@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import resource
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -264,25 +264,25 @@ def _units(store: Store, plan: Plan) -> Iterator[_Units]:
             held = int(rows[-1])
             if len(rows) < 2:
                 continue
-        offsets = _at(store.indptr, rows)
-        cost = plan.nnz_bytes * (offsets - offsets[0]) + plan.row_bytes * (rows - rows[0])
-        if store.multilabel:
-            labels = _at(store.label_indptr, rows)
-            cost += plan.label_bytes * (labels - labels[0])
+        offsets, labels = _pointers_at(store, rows)
+        cost = plan.nnz_bytes * offsets + plan.row_bytes * (rows - rows[0]) + plan.label_bytes * labels
         yield _Units(rows, offsets, cost)
 
 
-def _at(indptr: Callable[[int, int], np.ndarray], rows: np.ndarray) -> np.ndarray:
-    """Return the row pointers of `rows`, in order, from 0 on, by those of ranges: ``indptr(start, stop)``."""
-    found = np.zeros(len(rows), np.int64)
-    before = 0
+def _pointers_at(store: Store, rows: np.ndarray) -> np.ndarray:
+    """Return where the non-zeros and the labels of `rows` begin, from 0 on, int64 of shape (2, len(rows)).
+
+    `rows` increase. Those from the first to the last are read once; labels are 0 if each row has one.
+    """
+    found, before = np.zeros((2, len(rows)), np.int64), [0, 0]
     for begin in range(int(rows[0]), int(rows[-1]), _SCAN_ROWS):
         end = min(begin + _SCAN_ROWS, int(rows[-1]))
-        pointers = indptr(begin, end)
-        pointers = pointers + (before - pointers[0])
         these = slice(*np.searchsorted(rows, (begin, end + 1)))
-        found[these] = pointers[rows[these] - begin]
-        before = int(pointers[-1])
+        for i, sizes in enumerate(store.sizes(np.array([[begin, end]]))):
+            if len(sizes):
+                pointers = np.concatenate([before[i : i + 1], sizes]).cumsum()
+                found[i, these] = pointers[rows[these] - begin]
+                before[i] = int(pointers[-1])
     return found
 
 

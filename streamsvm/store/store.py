@@ -263,13 +263,6 @@ class Store(Readable, HasFacts):
         """
         return np.concatenate([[0], np.cumsum(self.sizes(self._range(start, stop)).nnz)])
 
-    def label_indptr(self, start: int, stop: int) -> np.ndarray:
-        """Return where the labels of the rows ``start:stop`` begin among them, and where they end, from 0 on.
-
-        Only if `multilabel`. If not `native`, they may have fewer labels than this says.
-        """
-        return np.concatenate([[0], np.cumsum(self.sizes(self._range(start, stop)).labels)])
-
     def labels(self, start: int, stop: int) -> np.ndarray:
         """Return the class codes of the rows ``start:stop``, int32; -1 is a label outside `classes`."""
         return self._column("labels", start, stop)

@@ -19,6 +19,7 @@ from streamsvm.data.rows import joined_rows
 from streamsvm.errors import PlanError, StoreError, part_of_memory
 from streamsvm.store import open_store
 from streamsvm.store.blocks_to_score import blocks_to_score
+from streamsvm.store.store import RowSizes
 
 
 def store_of(
@@ -31,16 +32,16 @@ def store_of(
     weighted: bool = False,
 ) -> SimpleNamespace:
     """What a plan needs of a store whose rows have these lengths, groups and numbers of labels."""
+    sizes = [np.array(each or [], np.int64) for each in (lengths, labels)]
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    label_offsets = np.concatenate([[0], np.cumsum(labels or [])]).astype(np.int64)
     return SimpleNamespace(
         path="rows", n_rows=len(lengths), nnz=int(offsets[-1]), n_classes=n_classes, chunk_nnz=16,
         dtype=np.dtype("f4"), index_dtype=np.dtype("i4"), shuffled=shuffled,
         indptr=lambda begin, end: offsets[begin : end + 1].copy(),
         held_bytes=0, extra_nnz_bytes=0, native=True,
         units=None, weighted=weighted, grouped=groups is not None, multilabel=labels is not None,
-        n_labels=int(label_offsets[-1]), groups=lambda begin, end: np.array(groups)[begin:end],
-        label_indptr=lambda begin, end: label_offsets[begin : end + 1].copy(),
+        n_labels=sum(labels or []), groups=lambda begin, end: np.array(groups)[begin:end],
+        sizes=lambda ranges: RowSizes(*(each[slice(*ranges[0])] for each in sizes)),
     )  # fmt: skip
 
 
@@ -168,6 +169,19 @@ def test_weights_groups_and_labels_take_memory() -> None:
     full = plan_of(store_of([1] * 9, groups=[0] * 9, labels=[2] * 9, weighted=True), 10**6)
     assert full.row_bytes == plain.row_bytes + 2 * 8  # weights become costs, which all rows have
     assert full.largest_block == plain.largest_block + 9 * 2 * 8 + 18 * 4
+
+
+@pytest.mark.parametrize("groups", [None, np.repeat(range(20), 5).tolist()])
+def test_sizes_of_rows_are_read_once_while_blocks_are_cut(monkeypatch, groups) -> None:
+    store = store_of([50] * 100, groups=groups, labels=[2] * 100)
+    plan = plan_of(store, 60_000)
+    expected = cut_blocks(store, plan)
+    assert len(expected) > 3
+    read, sizes = [], store.sizes
+    store.sizes = lambda ranges: read.extend(range(*ranges[0])) or sizes(ranges)
+    monkeypatch.setattr(memory_plan, "_SCAN_ROWS", 7)
+    np.testing.assert_array_equal(cut_blocks(store, plan), expected)
+    assert read == list(range(100))
 
 
 def test_pieces_hold_every_row_once_and_stay_within_the_plan() -> None:

@@ -16,6 +16,7 @@ from streamsvm.base import format
 from streamsvm.data.memory_plan import INTERPRETER, SMALL_BLOCK
 from streamsvm.errors import PlanError, RunError
 from streamsvm.settings.fit import Settings
+from streamsvm.store.store import RowSizes
 from streamsvm.training.fit_plan import describe_fit, find_budget, plan_fit
 from streamsvm.training.spec import specify
 from streamsvm.training.training import DataRef, Training
@@ -32,7 +33,7 @@ def wide() -> Any:
         path="rows", n_rows=n, n_features=200_000, n_classes=120, nnz=200 * n, chunk_nnz=2**18,
         class_counts=np.ones(120, np.int64),
         dtype=np.dtype("f4"), index_dtype=np.dtype("i4"), shuffled=True, native=True,
-        indptr=lambda begin, end: 200 * np.arange(begin, end + 1, dtype=np.int64),
+        sizes=lambda ranges: RowSizes(np.full(np.diff(ranges[0])[0], 200), np.zeros(0, np.int64)),
         weighted=False, grouped=False, multilabel=False, n_labels=0, units=None, unlabelled=0,
         held_bytes=0, extra_nnz_bytes=0,
     )  # fmt: skip
