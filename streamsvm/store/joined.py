@@ -44,6 +44,8 @@ class JoinedStore(Store):
             native=False,
             shuffled=False,
             dense=any(facts.dense for facts in every),
+            units=None,
+            extra_nnz_bytes=max(facts.extra_nnz_bytes for facts in every),
             held_bytes=sum(facts.held_bytes for facts in every),
             dtype=np.result_type(*(facts.dtype for facts in every)),
             chunk_nnz=max(facts.chunk_nnz for facts in every),

@@ -15,14 +15,18 @@ import scipy.sparse as sp
 from helpers import make_problem, make_store
 
 from streamsvm import fit
+from streamsvm.data.memory_plan import cut_blocks, make_plan
 from streamsvm.data.names import match_features
 from streamsvm.data.rows import Rows, joined_rows, row_span
 from streamsvm.errors import SettingsError, StoreError, StreamsvmWarning
 from streamsvm.store import Store, open_store, open_stores
 from streamsvm.store.container import StoredArray
+from streamsvm.store.joined import JoinedStore
 from streamsvm.store.sliced import sliced
 from streamsvm.store.store import Whole
 from streamsvm.store.views import matched
+from streamsvm.transforms import parse_transforms
+from streamsvm.transforms.store import transformed
 
 N, D = 300, 20
 NAMES = [f"g{j}" for j in range(D)]
@@ -219,6 +223,18 @@ def test_the_hold_out_may_be_none_of_several_files(tmp_path: Path) -> None:
     for pair in (paths, paths[::-1]):
         with pytest.raises(SettingsError, match="calibrate names the store that is trained on"):
             fit(pair, label="type", calibrate=paths[1], out=tmp_path / "run", passes=1)
+
+
+def test_what_joined_rows_need_is_what_any_of_them_needs(store: Store) -> None:
+    """A block may begin at any row, and reading takes what that of the most demanding store does."""
+    scaled = transformed(store, parse_transforms("l2"))
+    assert scaled.extra_nnz_bytes > store.extra_nnz_bytes
+    for stores in [store, scaled], [scaled, store]:
+        assert JoinedStore(stores).extra_nnz_bytes == scaled.extra_nnz_bytes
+    first = sliced(store, 7, seed=0)
+    joined = JoinedStore([first, store])
+    plan = make_plan(joined, dtype=store.dtype, columns=8, memory=10**7, keeps_duals=True, block_rows=50)
+    assert cut_blocks(joined, plan).tolist() == list(range(0, 2 * N + 1, 50))
 
 
 def test_an_attribute_error_within_a_store_says_what_it_lacks() -> None:
