@@ -22,8 +22,8 @@ from streamsvm.store.ranges import Ranges, copy_ranges, lengths, span
 
 DAMAGED = "damaged: convert again"
 UNREAD = "damaged, or the server does not send it: copy it to a local disk, or convert again"
-_MAX_GAP = 512  # elements between ranges that are read as one
-_MOST_AS_ONE = 2**18  # elements from where to where ranges begin that are read as one
+_MAX_GAP = 2**16  # bytes between ranges that are read as one
+_MOST_AS_ONE = 2**20  # bytes, in whole chunks, within which ranges that are read as one begin
 UNWRITTEN = "could not be written: remove it and try again"
 COPY_AGAIN = (
     "copy the whole store again, or write it with zarr.config.set({'array.write_empty_chunks': True})"
@@ -148,7 +148,11 @@ class StoredArray(ABC):
         places = np.cumsum(sizes) - sizes
         order = np.argsort(ranges[:, 0], kind="stable")  # as they lie on the disk
         begins, furthest = ranges[order, 0], np.maximum.accumulate(ranges[order, 1])
-        apart = (begins[1:] - furthest[:-1] > _MAX_GAP) | (np.diff(begins // _MOST_AS_ONE) > 0)
+        apart = (begins[1:] - furthest[:-1]) * self.width > _MAX_GAP
+        if self.columns is not None:  # perhaps of chunks that take long to decode
+            apart &= begins[1:] // self.chunk > (furthest[:-1] - 1) // self.chunk
+        most = -(-_MOST_AS_ONE // (self.chunk * max(self.width, 1))) * self.chunk
+        apart |= np.diff(begins // most) > 0
         out: np.ndarray | None = None
         for near in np.split(order, np.flatnonzero(apart) + 1):
             first = int(ranges[near[0], 0])
