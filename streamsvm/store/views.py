@@ -14,7 +14,7 @@ from streamsvm.data.checks import first_labels, row_norms
 from streamsvm.data.label_sets import distinct_sets
 from streamsvm.data.names import FeatureMatch, move_columns
 from streamsvm.data.rows import Rows
-from streamsvm.store.ranges import Ranges, numbers_in, ranges_of
+from streamsvm.store.ranges import Ranges, lengths, numbers_in, split_ranges
 from streamsvm.store.store import Columns, Facts, RowSizes, Store, Whole, only
 
 _PIECE_ROWS = 2**16  # rows whose labels are read at a time
@@ -205,15 +205,20 @@ class Labelled(View):
         return dataclasses.replace(inner, n_rows=n_rows, unlabelled=inner.n_rows - n_rows, held_bytes=held)
 
     def ranges(self, ranges: Ranges) -> Ranges:
-        wanted = numbers_in(ranges)
-        piece_of = np.searchsorted(self.before, wanted, "right") - 1
-        order = np.argsort(piece_of, kind="stable")
-        pieces, firsts = np.unique(piece_of[order], return_index=True)
-        found = np.empty(len(wanted), np.int64)
+        parts, divided = split_ranges(ranges, self.before)
+        order = np.argsort(parts, kind="stable")
+        pieces, firsts = np.unique(parts[order], return_index=True)
+        found, origins = [np.empty((0, 2), np.int64)], [np.empty(0, np.int64)]
         for piece, mine in zip(pieces.tolist(), np.split(order, firsts[1:]), strict=False):
+            own = divided[mine] - self.before[piece]
             places = np.flatnonzero(np.unpackbits(self.bits[piece]))
-            found[mine] = piece * _PIECE_ROWS + places[wanted[mine] - self.before[piece]]
-        return ranges_of(found)
+            rows = places[numbers_in(own)] + piece * _PIECE_ROWS
+            starts = np.cumsum(lengths(own)) - lengths(own)
+            begins = np.union1d(starts, np.flatnonzero(np.diff(rows) != 1) + 1)
+            lasts = np.append(begins[1:], len(rows)) - 1
+            found.append(np.column_stack([rows[begins], rows[lasts] + 1]))
+            origins.append(mine[np.searchsorted(starts, begins, "right") - 1])
+        return np.concatenate(found)[np.argsort(np.concatenate(origins), kind="stable")]
 
     def columns(self, columns: Columns, ranges: Ranges) -> Columns:
         return columns | {"numbers": numbers_in(ranges)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,12 +20,13 @@ from streamsvm.data.memory_plan import cut_blocks, make_plan
 from streamsvm.data.names import match_features
 from streamsvm.data.rows import Rows, joined_rows, row_span
 from streamsvm.errors import SettingsError, StoreError, StreamsvmWarning
-from streamsvm.store import Store, open_store, open_stores
+from streamsvm.store import Store, open_store, open_stores, views
 from streamsvm.store.container import StoredArray
 from streamsvm.store.joined import JoinedStore
+from streamsvm.store.ranges import lengths, numbers_in, span
 from streamsvm.store.sliced import sliced
 from streamsvm.store.store import Whole
-from streamsvm.store.views import matched
+from streamsvm.store.views import Labelled, matched
 from streamsvm.transforms import parse_transforms
 from streamsvm.transforms.store import transformed
 
@@ -223,6 +225,40 @@ def test_the_hold_out_may_be_none_of_several_files(tmp_path: Path) -> None:
     for pair in (paths, paths[::-1]):
         with pytest.raises(SettingsError, match="calibrate names the store that is trained on"):
             fit(pair, label="type", calibrate=paths[1], out=tmp_path / "run", passes=1)
+
+
+def labelled_rows(mask: np.ndarray, piece: int) -> Labelled:
+    pieces = np.split(mask, range(piece, len(mask), piece))
+    return Labelled([np.packbits(each) for each in pieces], np.cumsum([0, *map(np.count_nonzero, pieces)]))
+
+
+def test_rows_with_a_label_are_found_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "_PIECE_ROWS", 64)
+    rng = np.random.default_rng(0)
+    mask = rng.random(3000) < np.repeat(rng.choice([0, 0.3, 0.9, 1], 30), 100)
+    view, rows = labelled_rows(mask, 64), np.flatnonzero(mask)
+    edges = np.unique(rng.integers(0, len(rows), 100))
+    cut = np.column_stack([edges[:-1], edges[1:]])
+    for ranges in span(0, len(rows)), cut, cut[rng.permutation(len(cut))], cut[::-2], cut[:0], span(5, 5):
+        found = view.ranges(ranges)
+        np.testing.assert_array_equal(numbers_in(found), rows[numbers_in(ranges)])
+        assert (lengths(found) > 0).all()
+        assert len(found) <= np.count_nonzero(np.diff(rows[numbers_in(ranges)]) != 1) + len(mask) / 64 + len(
+            cut
+        )
+
+
+def test_rows_with_a_label_are_found_without_an_array_of_all_rows() -> None:
+    mask = np.ones(2**21, bool)
+    mask[::1000] = False
+    view = labelled_rows(mask, 2**16)
+    tracemalloc.start()
+    try:
+        view.ranges(span(0, int(view.before[-1])))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * len(mask)
 
 
 def test_what_joined_rows_need_is_what_any_of_them_needs(store: Store) -> None:
