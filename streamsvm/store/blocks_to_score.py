@@ -43,11 +43,9 @@ def blocks_to_score(
     """
     names = store.feature_names()
     match = match_features(names, feature_names, str(store.path), model=model)
-    shared = 0
     if match.columns is not None:
         assert feature_names is not None
         store = matched(store, match, list(feature_names))
-        shared = match.columns.nbytes
     if not store.native and store.n_features != n_features:
         raise StoreError(
             f"{store.path} has {store.n_features:,} features, the model {n_features:,}: give it the features "
@@ -78,7 +76,6 @@ def blocks_to_score(
         columns=columns,
         memory=memory,
         keeps_duals=False,
-        shared=shared,
         as_they_arrive=True,
     )
     if plan.largest_block > plan.block_bytes:  # two pieces are in memory, instead of a block

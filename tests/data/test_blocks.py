@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import make_problem, make_store
+from helpers import as_rows, make_problem, make_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +18,7 @@ from streamsvm.data.memory_plan import cut_blocks, cut_pieces, make_plan
 from streamsvm.data.rows import joined_rows
 from streamsvm.errors import PlanError, StoreError, part_of_memory
 from streamsvm.store import open_store
+from streamsvm.store.arrays import ArrayStore
 from streamsvm.store.blocks_to_score import blocks_to_score
 from streamsvm.store.store import RowSizes
 
@@ -281,6 +282,21 @@ def test_labels_are_given_as_codes_of_the_model(tmp_path) -> None:
             blocks_to_score(store, classes=["0"], **{**common, "n_features": 11})
         with pytest.raises(StoreError, match="counts features from 1"):
             blocks_to_score(store, classes=["0"], **{**common, "index_base": 0})
+
+
+def test_columns_of_matched_features_are_counted_once() -> None:
+    X, labels = make_problem(30, 12, 4)
+    names = [f"g{j}" for j in range(12)]
+    store = ArrayStore(as_rows(X, labels), {"classes": ["0", "1", "2", "3"]}, 12, names)
+    needed = []
+    for feature_names in names, names[::-1]:
+        with pytest.raises(PlanError) as caught:
+            blocks_to_score(
+                store, classes=store.classes, n_features=12, index_base=None, dtype=np.dtype("f4"),
+                memory=0, feature_names=feature_names,
+            )  # fmt: skip
+        needed.append(caught.value.needed_memory)
+    assert needed[1] - needed[0] == 12 * 4
 
 
 def test_rows_with_unknown_labels_cannot_be_trained_on(tmp_path) -> None:
