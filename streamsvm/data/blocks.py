@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamsvm.base.format import LABEL_DTYPE, UNSEEN_LABEL
+from streamsvm.base.format import LABEL_DTYPE
 from streamsvm.data.groups import group_starts
 from streamsvm.data.hold_out import HeldOutPart
-from streamsvm.data.label_sets import recode
 from streamsvm.data.memory_plan import Plan, cut_pieces
 from streamsvm.data.names import FeatureMatch
 from streamsvm.data.row_space import RowSpace
@@ -32,8 +31,6 @@ class Blocks:
         As `cut_blocks` gives them.
     dtype : dtype
         Of the computation; values are converted to it.
-    classes : sequence of str, optional
-        Give label codes in this order of classes instead of the store's own; -1 for others.
     cost : float
         The cost of each row whose weights are 1.
     class_weights : ndarray of float64, shape (k,), optional
@@ -60,7 +57,6 @@ class Blocks:
         store: Store,
         starts: np.ndarray,
         dtype: np.dtype,
-        classes: Sequence[str] | None = None,
         cost: float = 1.0,
         class_weights: np.ndarray | None = None,
         weighted: bool = False,
@@ -81,12 +77,6 @@ class Blocks:
         self.in_pieces = plan is not None and plan.as_they_arrive and self._has_pieces
         self.dtype = dtype
         self._only: Rows | None = None  # the rows, if all are one block: read once
-        self._codes = None
-        if classes is not None and tuple(classes) != tuple(store.classes):
-            code = {label: c for c, label in enumerate(classes)}
-            self._codes = np.array(
-                [*(code.get(label, UNSEEN_LABEL) for label in store.classes), UNSEEN_LABEL], LABEL_DTYPE
-            )  # the last entry serves code -1
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -149,8 +139,6 @@ class Blocks:
 
     def _read(self, start: int, stop: int) -> Rows:
         rows = self.store.rows(start, stop)
-        if self._codes is not None:
-            rows = recode(rows, self._codes)
         numbers = NO_NUMBERS if self._held_out is None else rows.numbers
         return rows._replace(data=self._cast(rows, start), cost=self._costs(rows), numbers=numbers)
 

@@ -12,7 +12,7 @@ from streamsvm.data.memory_plan import cut_blocks, make_plan
 from streamsvm.data.names import match_features
 from streamsvm.errors import Call, Option, Remedy, StoreError
 from streamsvm.store.store import Store
-from streamsvm.store.views import matched
+from streamsvm.store.views import matched, recoded
 
 _CONVERT_LIKE = Remedy(
     "convert the data with {}, giving the model or the store it was trained on",
@@ -69,15 +69,16 @@ def blocks_to_score(
         )
     if transformed is not None:
         store = transformed(store)
-    columns = len(classes)
+    if tuple(classes) != store.classes:
+        store = recoded(store, classes, store.label_dtype)
     plan = make_plan(
         store,
         dtype=dtype,
-        columns=columns,
+        columns=len(classes),
         memory=memory,
         keeps_duals=False,
         as_they_arrive=True,
     )
     if plan.largest_block > plan.block_bytes:  # two pieces are in memory, instead of a block
         plan = dataclasses.replace(plan, block_bytes=plan.piece_bytes)
-    return Blocks(store, cut_blocks(store, plan), dtype, classes, match=match, plan=plan)
+    return Blocks(store, cut_blocks(store, plan), dtype, match=match, plan=plan)

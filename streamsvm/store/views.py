@@ -140,14 +140,14 @@ def matched(store: Store, match: FeatureMatch, names: list[str]) -> Store:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Recoded(View):
-    """View with other classes, among which are those of the store.
+    """View with other classes; the labels of rows that have none of them are unknown.
 
     Attributes
     ----------
     classes : tuple of str
     label_dtype : str
     code_of : ndarray of int32, shape (n_classes + 1,)
-        The code of each class of the store among them; the last entry serves code -1.
+        The code of each class of the store among them, -1 for others; the last entry serves code -1.
     """
 
     classes: tuple[str, ...]
@@ -173,14 +173,15 @@ class Recoded(View):
         if what != "class_counts":
             return super().whole(what, inner)
         counts = np.zeros(len(self.classes), np.int64)
-        counts[self.code_of[:-1]] = inner.class_counts
+        known = self.code_of[:-1] >= 0
+        counts[self.code_of[:-1][known]] = inner.class_counts[known]
         return counts
 
 
 def recoded(store: Store, classes: Sequence[str], label_dtype: str) -> Store:
-    """Return a view of a store with the codes of `classes`, which are all of its own and perhaps others."""
+    """Return a view of a store with the codes of `classes`, and -1 for labels that are not among them."""
     code = {label: c for c, label in enumerate(classes)}
-    codes = [*(code[label] for label in store.classes), format.UNSEEN_LABEL]
+    codes = [*(code.get(label, format.UNSEEN_LABEL) for label in store.classes), format.UNSEEN_LABEL]
     return ViewedStore(store, Recoded(tuple(classes), label_dtype, np.array(codes, format.LABEL_DTYPE)))
 
 
