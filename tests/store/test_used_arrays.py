@@ -72,7 +72,7 @@ def test_a_chunk_is_decoded_once_by_reads_that_go_on_and_anew_by_others() -> Non
         ([(0, 10)], [0]),
         ([(10, 20)], [1]),
     ):
-        found = reader.read(chunks, ranges)
+        found = reader.read(chunks, np.array(ranges))
         assert found.tolist() == [number for each in ranges for number in range(*each)]
         assert sorted(chunks.fetched) == fetched, ranges
         chunks.fetched.clear()
