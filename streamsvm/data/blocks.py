@@ -198,3 +198,26 @@ class Blocks:
                 "serves to evaluate, not to train"
             )
         return rows
+
+
+class HeldOutBlocks:
+    """Blocks in which only the held-out rows count: their cost is 1, that of all other rows 0.
+
+    `blocks` are those that the same part is held out of.
+    """
+
+    def __init__(self, blocks: Blocks, part: HeldOutPart) -> None:
+        self._blocks = blocks
+        self._part = part
+        self.starts = blocks.starts
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def to_score(self) -> HeldOutBlocks:
+        return HeldOutBlocks(self._blocks.to_score(), self._part)
+
+    def read(self, block: int) -> Rows:
+        rows = self._blocks.read_all(block)
+        counts = self._part.has(rows.numbers, rows.qid) & (rows.cost > 0)
+        return rows._replace(cost=counts.astype(np.float64))

@@ -11,7 +11,6 @@ from streamsvm.data.rows import Rows
 from streamsvm.settings.fit import NONE, Settings
 
 if TYPE_CHECKING:
-    from streamsvm.data.blocks import Blocks
     from streamsvm.store import Store
 
 _NO_GROUPS = np.zeros(0, np.int64)
@@ -56,26 +55,3 @@ def is_trained_on(store: Store, settings: Settings, begin: int, end: int) -> np.
     if part is not None:
         used &= ~part.has(columns["numbers"], columns.get("qid", _NO_GROUPS))
     return used
-
-
-class HeldOutBlocks:
-    """Blocks in which only the held-out rows count: their cost is 1, that of all other rows 0.
-
-    `blocks` are those that the same part is held out of.
-    """
-
-    def __init__(self, blocks: Blocks, part: HeldOutPart) -> None:
-        self._blocks = blocks
-        self._part = part
-        self.starts = blocks.starts
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    def to_score(self) -> HeldOutBlocks:
-        return HeldOutBlocks(self._blocks.to_score(), self._part)
-
-    def read(self, block: int) -> Rows:
-        rows = self._blocks.read_all(block)
-        counts = self._part.has(rows.numbers, rows.qid) & (rows.cost > 0)
-        return rows._replace(cost=counts.astype(np.float64))

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.arrays import labelled_rows, labels_of, row_groups, row_weights, with_layer
+from streamsvm.data.blocks import HeldOutBlocks
 from streamsvm.data.groups import group_starts
-from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
+from streamsvm.data.hold_out import held_out_part
 from streamsvm.data.memory_plan import Placement, available_memory
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, SettingsError

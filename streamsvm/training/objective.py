@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from streamsvm.base.prefetch import read_ahead
-from streamsvm.data.blocks import Blocks
-from streamsvm.data.hold_out import HeldOutBlocks
+from streamsvm.data.blocks import Blocks, HeldOutBlocks
 from streamsvm.errors import Message, Option, Remedy
 from streamsvm.kernels.tally import CORRECT, LOSS_SUM, N_TALLIES, UNWEIGHTED, VISITED
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from streamsvm.base.threads import Threads, WorkersLost
 from streamsvm.cluster import worker
-from streamsvm.data.blocks import Blocks
-from streamsvm.data.hold_out import HeldOutBlocks, held_out_part
+from streamsvm.data.blocks import Blocks, HeldOutBlocks
+from streamsvm.data.hold_out import held_out_part
 from streamsvm.errors import ClusterError, Interrupted, Remedy
 from streamsvm.model.results import FitResult
 from streamsvm.model.schema import reading_of
