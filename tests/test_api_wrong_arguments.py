@@ -61,7 +61,7 @@ CASES: dict[str, tuple[Callable[[Path, Any, Any], Any], str]] = {
     ),
     "arguments in another order": (
         lambda path, model, store: streamsvm.evaluate(store, model),
-        "model must be a Model or the path of one, not Store",
+        "model must be a Model or the path of one, not ContainerStore",
     ),
     "no labels": (lambda path, model, store: streamsvm.evaluate(model, np.ones((2, 6))), "y is missing"),
 }

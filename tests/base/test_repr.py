@@ -40,7 +40,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "FitResult": run,
         "Model": model,
         "TuneResult": streamsvm.tune(X, y, C=[0.1, 1.0], passes_each=1, passes=1),
-        "Store": store,
+        "ContainerStore": store,
         "Evaluation": streamsvm.evaluate(loaded, store),
         "Predictions": streamsvm.predict(loaded, store),
         "Calibration": calibration,
@@ -52,7 +52,7 @@ KINDS = [
     "FitResult",
     "Model",
     "TuneResult",
-    "Store",
+    "ContainerStore",
     "Evaluation",
     "Predictions",
     "Calibration",
@@ -114,7 +114,7 @@ def test_the_figures_are_those_of_the_result(shown: dict[str, Any]) -> None:
     assert f"relative_gap={run.relative_gap:.4g}" in repr(run)
     cells = Table(run._repr_html_()).cells
     assert all(f"{report['relative_gap']:.4g}" in cells for report in run.history)
-    assert "n_rows=4" in repr(shown["Store"])
+    assert "n_rows=4" in repr(shown["ContainerStore"])
 
 
 def test_what_is_unknown_is_left_out(shown: dict[str, Any]) -> None:

@@ -312,7 +312,7 @@ def test_a_model_of_sequences_is_saved_and_predicts_whole_groups(tmp_path: Path,
     model.save(tmp_path / "copy")
     for each in (model, load_model(tmp_path / "copy")):
         assert each.predict(X, groups=qid).tolist() == expected.astype(str).tolist()
-        for memory in (2**28, 22_000):
+        for memory in (2**28, 26_000):
             found = predict(each, store, memory=memory).labels
             assert found[:, 0].tolist() == expected.astype(str).tolist()
     assert predict(model, X, groups=qid).labels[:, 0].tolist() == expected.astype(str).tolist()

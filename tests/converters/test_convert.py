@@ -132,7 +132,7 @@ def test_read_rows_is_what_the_store_holds(tmp_path: Path) -> None:
     with open_store(tmp_path / "a.h5") as store:
         whole = store.rows(0, 500)
     for field in Rows._fields:
-        if field == "indptr":
+        if field in ("indptr", "numbers"):  # a stream does not number its rows
             continue
         joined = np.concatenate([getattr(rows, field) for rows, _ in batches])
         # A norm's last bit depends on the order of summation.
