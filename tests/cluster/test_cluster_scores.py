@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import logging
 import os
@@ -232,6 +233,8 @@ def test_a_local_cluster_that_closes_slowly_says_nothing(monkeypatch: pytest.Mon
             return super().close()
 
     monkeypatch.setattr(distributed, "LocalCluster", SlowCluster)
+    gc.collect()
+    time.sleep(1)  # until schedulers of other tests have said that clients, collected now, are gone
     handler = logging.StreamHandler(io.StringIO())  # as Dask has one, but in tests
     monkeypatch.setattr(logging.getLogger("distributed"), "handlers", [handler])
     with Cluster("local", 1):
