@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -11,130 +10,69 @@ from streamsvm.base import format
 from streamsvm.base.label_values import dtype_of_names
 from streamsvm.data.label_sets import distinct_sets, row_with_a_label_twice
 from streamsvm.errors import StoreError
-from streamsvm.store.container import Container, StoredArray
-from streamsvm.store.matrices import check_ends, compressed_arrays, read_pointers
-from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in, ranges_of
+from streamsvm.store.container import Container
+from streamsvm.store.matrices import CsrMatrix, DenseMatrix
+from streamsvm.store.ranges import Ranges, number_at
 
 _MAX_CLASSES = 2**24  # a shape alone may claim any number, and each becomes a text
-_PIECE = 2**22  # entries of a dense matrix read at a time
 
 
-class Indicator(ABC):
+class Indicator:
     """Matrix of shape (n_rows, n_classes) that is 1 where a row has a label.
+
+    Parameters
+    ----------
+    matrix : CsrMatrix or DenseMatrix
+    classes : list of str, optional
+        The names of its columns; by default the numbers from 0.
 
     Attributes
     ----------
-    name : str
-        Its path in the container, such as ``obsm/labels``.
-    classes : list of str
-        The names of its columns, or the numbers from 0.
     label_dtype : str
         Of the classes in Python.
     most_labels : int
         The labels of all rows together, at most.
     arrays : list of StoredArray
-        Arrays whose missing chunks are worth a warning.
+        Arrays whose missing chunks are worth a warning: a column of a dataframe has none where no row has its
+        label.
     """
 
-    arrays: list[StoredArray]
+    def __init__(self, matrix: CsrMatrix | DenseMatrix, classes: list[str] | None = None) -> None:
+        self._matrix = matrix
+        self.classes = [str(c) for c in range(matrix.shape[1])] if classes is None else classes
+        self.label_dtype = dtype_of_names(self.classes)
+        self.most_labels = matrix.nnz
+        self.arrays = [matrix.arrays[name] for name in ("indices", "values") if name in matrix.arrays]
 
-    def __init__(self, container: Container, name: str, classes: list[str], most_labels: int) -> None:
-        self.path = container.path
-        self.name = name
-        self.classes = classes
-        self.label_dtype = dtype_of_names(classes)
-        self.most_labels = most_labels
-
-    @abstractmethod
     def pointers(self, ranges: Ranges) -> tuple[Ranges, np.ndarray]:
         """Return where the entries of some ranges of rows stand, as `read_pointers` does."""
+        return self._matrix.pointers(ranges)
 
-    @abstractmethod
     def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray]:
         """Return `label_codes` and `label_indptr` of some ranges of rows, as `Rows` has them."""
-
-    def _check(self, values: np.ndarray, row_of: np.ndarray) -> None:
-        """Raise StoreError unless all values are 0 or 1; `row_of` has the row of each."""
+        matrix, k = self._matrix, len(self.classes)
+        values, codes, indptr = matrix.read(ranges)
+        if len(codes) and not 0 <= int(codes.min()) <= int(codes.max()) < k:
+            at = int(np.argmax((codes < 0) | (codes >= k)))
+            element = number_at(matrix.pointers(ranges)[0], at)
+            raise matrix.arrays["indices"].damage(element, f"label code {codes[at]} is out of range")
         good = (values == 0) | (values == 1)
         if not good.all():
             at = int(np.argmin(good))
+            row = number_at(ranges, int(np.searchsorted(indptr, at, "right")) - 1)
             raise StoreError(
-                f"{self.path}: {self.name}, row {row_of[at]}: {values[at]} is neither 0 nor 1; "
+                f"{matrix.path}: {matrix.name}, row {row}: {values[at]:g} is neither 0 nor 1; "
                 "an indicator of labels has no other values"
             )
-
-
-class _SparseIndicator(Indicator):
-    """Indicator that is a CSR matrix."""
-
-    def __init__(self, container: Container, name: str, n_rows: int, n_classes: int) -> None:
-        arrays = compressed_arrays(container, name, n_rows)
-        self._data, self._indices, self._indptr = arrays.values()
-        self.arrays = [self._indices]
-        if self._data.dtype is None or self._data.dtype.kind not in "iufb":
-            raise StoreError(f"{container.path}: array {self._data.name} does not hold numbers")
-        for array in arrays.values():
-            array.check_claimed_size()
-        super().__init__(container, name, [str(c) for c in range(n_classes)], self._data.length)
-        check_ends(self._indptr, n_rows, self._data.length)
-
-    def pointers(self, ranges: Ranges) -> tuple[Ranges, np.ndarray]:
-        return read_pointers(self._indptr, ranges, self._data.length)
-
-    def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray]:
-        spans, indptr = self.pointers(ranges)
-        codes = self._indices.read_ranges(spans).astype(np.int64)
-        k = len(self.classes)
-        if len(codes) and not 0 <= int(codes.min()) <= int(codes.max()) < k:
-            at = int(np.argmax((codes < 0) | (codes >= k)))
-            raise self._indices.damage(number_at(spans, at), f"label code {codes[at]} is out of range")
-        values = self._data.read_ranges(spans)
-        self._check(values, np.repeat(numbers_in(ranges), np.diff(indptr)))
         codes = np.where(values != 0, codes, format.UNSEEN_LABEL)
         distinct, starts = distinct_sets(codes, indptr)
-        row = row_with_a_label_twice(codes, indptr, starts)
-        if row is not None:
+        twice = row_with_a_label_twice(codes, indptr, starts)
+        if twice is not None:
             raise StoreError(
-                f"{self.path}: {self.name}, row {number_at(ranges, row)}: a label occurs twice; "
+                f"{matrix.path}: {matrix.name}, row {number_at(ranges, twice)}: a label occurs twice; "
                 "in Python: the matrix's sum_duplicates(), with ones as its data"
             )
         return distinct, starts
-
-
-class _DenseIndicator(Indicator):
-    """Indicator that is an array of two axes, or the columns of a dataframe."""
-
-    def __init__(
-        self, container: Container, name: str, n_rows: int, arrays: list[StoredArray], classes: list[str]
-    ) -> None:
-        super().__init__(container, name, classes, n_rows * len(classes))
-        self._arrays = arrays
-        # A column of a dataframe has no chunks where none of the rows has its label.
-        self.arrays = [array for array in arrays if array.columns is not None]
-        for array in arrays:
-            if array.dtype is None or array.dtype.kind not in "iufb":
-                raise StoreError(f"{container.path}: {array.name} does not hold numbers")
-            if array.length != n_rows:
-                raise StoreError(f"{container.path}: {array.name} has {array.length} rows, expected {n_rows}")
-            array.check_claimed_size()
-
-    def pointers(self, ranges: Ranges) -> tuple[Ranges, np.ndarray]:
-        width = len(self.classes)
-        return ranges * width, np.arange(lengths(ranges).sum() + 1) * width
-
-    def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray]:
-        counts, codes = [np.zeros(1, np.int64)], [np.empty(0, np.int64)]
-        numbers = numbers_in(ranges)
-        step = max(1, _PIECE // max(1, len(self.classes)))
-        for begin in range(0, len(numbers), step):
-            rows = numbers[begin : begin + step]
-            parts = [array.read_ranges(ranges_of(rows)) for array in self._arrays]
-            values = parts[0] if self._arrays[0].columns is not None else np.column_stack(parts)
-            self._check(values.ravel(), np.repeat(rows, len(self.classes)))
-            row, code = np.nonzero(values)
-            counts.append(np.bincount(row, minlength=len(rows)))
-            codes.append(code)
-        return np.concatenate(codes).astype(format.LABEL_DTYPE), np.cumsum(np.concatenate(counts))
 
 
 def open_indicator(container: Container, key: str, n_rows: int) -> Indicator | None:
@@ -164,25 +102,26 @@ def open_indicator(container: Container, key: str, n_rows: int) -> Indicator | N
     if kind is None:
         return None
     if kind == "array":
-        dense = container.array(name, axes=2)
-        n_classes = dense.columns or 0
-        _check_shape(container, name, [dense.length, n_classes], n_rows)
-        return _DenseIndicator(container, name, n_rows, [dense], [str(c) for c in range(n_classes)])
+        dense = DenseMatrix(container, name, [container.array(name, axes=2)])
+        _check_shape(container, name, list(dense.shape), n_rows)
+        return Indicator(dense)
     attrs = container.attrs(name)
     encoding = attrs.get("encoding-type")
     if encoding == "csr_matrix":
         shape = attrs.get("shape")
         _check_shape(container, name, shape, n_rows)
-        return _SparseIndicator(container, name, n_rows, shape[1])  # type: ignore[index]  # it is a list
+        return Indicator(CsrMatrix(container, name, (n_rows, shape[1])))  # type: ignore[index]  # it is a list
     if encoding == "dataframe" and isinstance(attrs.get("column-order"), list):
         classes = [str(column) for column in attrs["column-order"]]
         _check_shape(container, name, [n_rows, len(classes)], n_rows)
         for each in classes:
             if "/" in each or container.node(f"{name}/{each}") != "array":
                 raise StoreError(f"{path}: {name}, column {each!r} does not hold numbers")
-        return _DenseIndicator(
-            container, name, n_rows, [container.array(f"{name}/{each}") for each in classes], classes
-        )
+        columns = [container.array(f"{name}/{each}") for each in classes]
+        for array in columns:
+            if array.length != n_rows:
+                raise StoreError(f"{path}: {array.name} has {array.length} rows, expected {n_rows}")
+        return Indicator(DenseMatrix(container, name, columns), classes)
     remedy = f"in Python: adata.obsm[{key!r}] = scipy.sparse.csr_matrix(adata.obsm[{key!r}])"
     raise StoreError(f"{path}: {name} is {encoding!r}, not a matrix of labels that is read; {remedy}")
 

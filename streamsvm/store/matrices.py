@@ -41,7 +41,8 @@ class StoredMatrix(ABC):
     chunk_nnz : int
         Values that are decoded as one.
     arrays : dict of str to StoredArray
-        By their names within the matrix: ``data``, ``indices``, ``indptr``; or ``values``.
+        By their names within the matrix: ``data``, ``indices``, ``indptr``; or ``values``; or, of columns
+        that have an array each, their paths.
     """
 
     encoding: str
@@ -58,13 +59,12 @@ class StoredMatrix(ABC):
         self.arrays = arrays
         for array in arrays.values():
             array.check_claimed_size()
-        self._stored = arrays["data"] if "data" in arrays else arrays["values"]
-        dtype = self._stored.dtype
-        if dtype is None or dtype.kind not in "fiub" or dtype.itemsize > 8:
-            raise StoreError(
-                f"{self.path}: array {self._stored.name} does not hold numbers of a supported type"
-            )
-        double = dtype.kind == "f" and dtype.itemsize == 8
+        values = [array for part, array in arrays.items() if part not in ("indices", "indptr")]
+        for array in values:
+            if array.dtype is None or array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
+                raise StoreError(f"{self.path}: array {array.name} does not hold numbers of a supported type")
+        self._stored = values[0]
+        double = self._stored.dtype in (np.dtype("<f8"), np.dtype(">f8"))
         self.dtype = np.dtype(np.float64 if double else np.float32)
         self.index_dtype = format.index_dtype(shape[1])
 
@@ -132,16 +132,18 @@ class CsrMatrix(StoredMatrix):
 
 
 class DenseMatrix(StoredMatrix):
-    """Dense matrix: an array of two axes, whose zeros are left out of the rows."""
+    """Dense matrix, whose zeros are left out of the rows: an array of two axes, or one for each column."""
 
     encoding = "dense"
 
-    def __init__(self, container: Container, name: str) -> None:
-        values = container.array(name, axes=2)
-        assert values.columns is not None
-        super().__init__(container, name, (values.length, values.columns), {"values": values})
-        self.nnz = values.length * values.columns
-        self._values = values
+    def __init__(self, container: Container, name: str, arrays: list[StoredArray]) -> None:
+        values = arrays[0]
+        self._columns = arrays if values.columns is None else []
+        shape = values.length, values.columns or len(self._columns)
+        super().__init__(
+            container, name, shape, {array.name: array for array in self._columns} or {"values": values}
+        )
+        self.nnz = shape[0] * shape[1]
         self._height = values.chunk
         self._width = max(values.column_chunk or 1, _PIECE // self._height)  # columns that are read as one
         self.chunk_nnz = min(self._height * self._width, max(1, self.nnz))
@@ -172,8 +174,11 @@ class DenseMatrix(StoredMatrix):
         parts = []
         for begin in range(0, self.shape[1], self._width):
             end = min(begin + self._width, self.shape[1])
-            values = self._values.read_part(first, stop, begin, end)[rows - first]
-            parts.append(scipy.sparse.csr_array(self._convert(values, numbers, "row")))
+            if self._columns:
+                values = np.column_stack([each.read(first, stop) for each in self._columns[begin:end]])
+            else:
+                values = self._stored.read_part(first, stop, begin, end)
+            parts.append(scipy.sparse.csr_array(self._convert(values[rows - first], numbers, "row")))
         return scipy.sparse.hstack(parts, format="csr")
 
 
@@ -230,7 +235,7 @@ def open_matrix(container: Container, name: str) -> StoredMatrix:
     if kind is None:
         raise StoreError(f"{path}: AnnData without {name}; there is nothing to read")
     if kind == "array":
-        return DenseMatrix(container, name)
+        return DenseMatrix(container, name, [container.array(name, axes=2)])
     attrs = container.attrs(name)
     encoding = attrs.get("encoding-type")
     if encoding not in ("csr_matrix", "csc_matrix"):

@@ -16,7 +16,7 @@ from cases import few
 from test_anndata import cells, write
 
 from streamsvm.errors import StoreError
-from streamsvm.store import indicator, open_store
+from streamsvm.store import matrices, open_store
 from streamsvm.store.ranges import span
 
 NAMES = ["red", "grün", "blue, or so", "4", "never"]
@@ -53,7 +53,7 @@ def labelled(kind: str) -> tuple[anndata.AnnData, np.ndarray]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_indicator_in_obsm_gives_several_labels_a_row(target, kind, monkeypatch):
-    monkeypatch.setattr(indicator, "_PIECE", 64)
+    monkeypatch.setattr(matrices, "_PIECE", 64)
     adata, dense = labelled(kind)
     write(adata, target)
     with open_store(target, label="tags") as store:
