@@ -17,7 +17,7 @@ from streamsvm_converters.libsvm.position import LinePosition, ReadingState
 from streamsvm.errors import InputError
 
 _BOM = b"\xef\xbb\xbf"
-_PER_ROW = ("begin", "end", "line", "line_at", "label_at", "label_end", "fault_at", "qids")
+_PER_ROW = ("begin", "end", "line", "line_at", "label_at", "label_end", "fault_at", "qids", "group")
 
 
 class ParseBuffers:
@@ -39,6 +39,7 @@ class ParseBuffers:
             undecided_at=np.empty(values, np.int64),
             fault=np.empty(rows, np.uint8),
             needs_repair=np.empty(rows, np.bool_),
+            ascii_only=np.empty(rows, np.bool_),
             **{name: np.empty(rows, np.int64) for name in _PER_ROW},
         )
 

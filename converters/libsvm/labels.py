@@ -119,21 +119,10 @@ class LabelTable:
         self._slots = np.full(n_slots, -1, dtype=np.int32)
         rehash(self._slots, self._ends, self._letters, count)
 
-    def encode(self, text: np.ndarray, parsed: Parsed, n_rows: int) -> np.ndarray:
-        """Return the code of each row's label, int32 of shape (n_rows,); -1 for rows with a fault."""
-        codes = np.full(n_rows, -1, dtype=np.int32)
-        row = 0
-        while True:
-            row, self._n_spellings = encode_labels(
-                text, parsed, row, n_rows, self._slots, self._ends, self._letters, self._n_spellings,
-                self._takes_spellings, codes,
-            )  # fmt: skip
-            if row == n_rows:
-                return self._class_codes(codes)
-            self._grow(int(parsed.label_end[row] - parsed.label_at[row]))
-
-    def encode_lists(self, text: np.ndarray, parsed: Parsed, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the codes of the labels of each row as they are listed, and where each list begins.
+    def encode(
+        self, text: np.ndarray, parsed: Parsed, n_rows: int, *, lists: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the codes of the label of each row, with `lists` of its labels, and where they begin.
 
         Returns
         -------
@@ -141,17 +130,18 @@ class LabelTable:
         indptr : ndarray of int64, shape (n_rows + 1,)
             Rows with a fault have no labels.
         """
-        codes = np.empty(count_labels(text, parsed, n_rows), np.int32)
+        lengths = parsed.label_end[:n_rows] - parsed.label_at[:n_rows]
+        codes = np.empty(int(((lengths + 1) // 2).sum()), np.int32)  # between two labels is a comma
         indptr = np.zeros(n_rows + 1, np.int64)
         row = 0
         while True:
-            row, self._n_spellings = encode_lists(
-                text, parsed, row, n_rows, self._slots, self._ends, self._letters, self._n_spellings,
+            row, self._n_spellings = encode_labels(
+                text, parsed, row, n_rows, lists, self._slots, self._ends, self._letters, self._n_spellings,
                 self._takes_spellings, codes, indptr,
             )  # fmt: skip
             if row == n_rows:
-                return self._class_codes(codes), indptr
-            self._grow(int(parsed.label_end[row] - parsed.label_at[row]))
+                return self._class_codes(codes[: indptr[-1]]), indptr
+            self._grow(int(lengths[row]))
 
     def _class_codes(self, spellings: np.ndarray) -> np.ndarray:
         """Return the codes of classes for those of spellings, after looking up the new spellings."""
@@ -264,39 +254,11 @@ def code_of(text, at, end, slots, ends, letters, count, learn):
 
 
 @compiled
-def encode_labels(text, parsed, row, n_rows, slots, ends, letters, count, learn, codes):
-    """Write the code of the label of each row without a fault to `codes`, starting at `row`.
-
-    Returns (row, count), where `row` is less than `n_rows` if the table must grow first.
-    """
-    while row < n_rows:
-        if parsed.fault[row] == OK:
-            at, end = parsed.label_at[row], parsed.label_end[row]
-            code, count = code_of(text, at, end, slots, ends, letters, count, learn)
-            if code == TABLE_FULL:
-                return row, count
-            codes[row] = code
-        row += 1
-    return row, count
-
-
-@compiled
-def count_labels(text, parsed, n_rows):
-    """Return the number of labels that the rows without a fault list."""
-    total = 0
-    for row in range(n_rows):
-        if parsed.fault[row] == OK and parsed.label_at[row] < parsed.label_end[row]:
-            total += 1
-            for at in range(parsed.label_at[row], parsed.label_end[row]):
-                total += text[at] == COMMA
-    return total
-
-
-@compiled
-def encode_lists(text, parsed, row, n_rows, slots, ends, letters, count, learn, codes, indptr):
+def encode_labels(text, parsed, row, n_rows, lists, slots, ends, letters, count, learn, codes, indptr):
     """Write the codes of the labels of each row without a fault to `codes`, and where they end to `indptr`.
 
-    Starts at `row`, whose labels begin at ``indptr[row]``. Returns as `encode_labels` does.
+    Starts at `row`, whose labels begin at ``indptr[row]``; with `lists`, commas separate them. Returns
+    (row, count), where `row` is less than `n_rows` if the table must grow first.
     """
     while row < n_rows:
         size = indptr[row]
@@ -304,7 +266,7 @@ def encode_lists(text, parsed, row, n_rows, slots, ends, letters, count, learn, 
             at, end = parsed.label_at[row], parsed.label_end[row]
             while at < end:
                 stop = at
-                while stop < end and text[stop] != COMMA:
+                while stop < end and not (lists and text[stop] == COMMA):
                     stop += 1
                 code, count = code_of(text, at, stop, slots, ends, letters, count, learn)
                 if code == TABLE_FULL:

@@ -53,6 +53,8 @@ class Parsed(NamedTuple):
     fault : one of the codes above
     needs_repair : whether `repair` must sort the row
     qids : number of qid fields
+    group : number of the last qid field, if there is any
+    ascii_only : whether the labels are; if not, `reader` checks them
     undecided_slot, undecided_at : ndarray of int64, one entry per undecided number
         Its position in `values` and its offset in the text.
     """
@@ -69,6 +71,8 @@ class Parsed(NamedTuple):
     fault_at: np.ndarray
     needs_repair: np.ndarray
     qids: np.ndarray
+    group: np.ndarray
+    ascii_only: np.ndarray
     undecided_slot: np.ndarray
     undecided_at: np.ndarray
 
@@ -87,58 +91,16 @@ def is_end(text, at):
 
 
 @compiled
-def is_utf8(text, at, end):
-    """Return True if text[at:end] is well-formed UTF-8 (Unicode 16, table 3-7)."""
-    while at < end:
-        first = text[at]
-        at += 1
-        if first < 0x80:
-            continue
-        low, high = 0x80, 0xBF  # bounds of the second byte
-        if 0xC2 <= first <= 0xDF:
-            more = 1
-        elif 0xE0 <= first <= 0xEF:
-            more = 2
-            if first == 0xE0:
-                low = 0xA0
-            elif first == 0xED:
-                high = 0x9F
-        elif 0xF0 <= first <= 0xF4:
-            more = 3
-            if first == 0xF0:
-                low = 0x90
-            elif first == 0xF4:
-                high = 0x8F
-        else:
-            return False
-        for _ in range(more):
-            if at >= end or not low <= text[at] <= high:
-                return False
-            low, high = 0x80, 0xBF
-            at += 1
-    return True
-
-
-@compiled
-def has_control(text, at, end):
-    """Return True if well-formed UTF-8 has a control character beyond ASCII (see `streamsvm.base.text`)."""
-    for place in range(at, end - 1):
-        first, second = text[place], text[place + 1]
-        if first == 0xC2 and second < 0xA0:  # U+0080 to U+009F
-            return True
-        if first == 0xE2 and (second == 0x80 or second == 0x81):
-            third = text[place + 2]
-            if second == 0x80 and 0xA8 <= third <= 0xAE:  # U+2028 to U+202E
-                return True
-            if second == 0x81 and 0xA6 <= third <= 0xA9:  # U+2066 to U+2069
-                return True
-    return False
-
-
-@compiled
 def read_label(text, at, lists):
-    """Return (OK or the fault of the label at text[at:], its end); with `lists`, commas separate several."""
-    start, part, good, ascii_only, fault = at, at, True, True, OK
+    """Read the label at text[at:], up to where it ends; with `lists`, commas separate several.
+
+    Returns
+    -------
+    fault : OK, or the fault of the label
+    end : int
+    ascii_only : whether it has no other characters, which are not checked
+    """
+    part, good, ascii_only, fault = at, True, True, OK
     while not is_end(text, at):
         byte = text[at]
         if byte < SPACE or byte in (DELETE, COLON):
@@ -153,76 +115,38 @@ def read_label(text, at, lists):
         at += 1
     if lists and part == at:
         fault = EMPTY_LABEL
-    if good and not ascii_only:
-        good = is_utf8(text, start, at) and not has_control(text, start, at)
-    return fault if good else LABEL, at
+    return fault if good else LABEL, at, ascii_only
 
 
 @compiled
 def read_qid(text, at):
-    """Return the end of a qid:N token at text[at:], or `at` if there is none."""
+    """Return the end of a qid:N token at text[at:], or `at` if there is none; and N, -1 if out of range."""
     if text[at] != LETTER_Q or text[at + 1] != 105 or text[at + 2] != 100 or text[at + 3] != COLON:
-        return at
+        return at, np.int64(-1)
     stop = at + 4
-    if text[stop] == MINUS or text[stop] == PLUS:
+    negative = text[stop] == MINUS
+    if negative or text[stop] == PLUS:
         stop += 1
     if not ZERO <= text[stop] <= NINE:
-        return at
+        return at, np.int64(-1)
+    number = np.int64(0)
     while ZERO <= text[stop] <= NINE:
+        digit = np.int64(text[stop]) - ZERO
+        in_range = 0 <= number <= (MAX_GROUP - digit) // 10
+        number = number * 10 + digit if in_range else np.int64(-1)
         stop += 1
-    return stop if is_end(text, stop) else at
+    if negative and number > 0:
+        number = np.int64(-1)
+    return stop if is_end(text, stop) else at, number
 
 
 @compiled
-def read_groups(text, parsed, n_rows, groups):
-    """Write the number of the qid field of each row without a fault to `groups`, shape (n_rows,).
-
-    A row without such a field, or with two, or with a number outside 0..2**63 - 1, gets a fault.
-    """
-    for row in range(n_rows):
-        if parsed.fault[row] != OK:
-            continue
-        if parsed.qids[row] == 0:
-            parsed.fault[row], parsed.fault_at[row] = NO_GROUP, parsed.label_at[row]
-            continue
-        at, left = parsed.label_end[row], parsed.qids[row]
-        while left > 0:  # the row was parsed: a token that begins with q is a qid field
-            while is_blank(text, at):
-                at += 1
-            token = at
-            if text[at] == LETTER_Q:
-                left -= 1
-                at += 4
-                negative = text[at] == MINUS
-                if negative or text[at] == PLUS:
-                    at += 1
-                number, fault = np.int64(0), OK
-                while ZERO <= text[at] <= NINE:
-                    digit = np.int64(text[at]) - ZERO
-                    if number > (MAX_GROUP - digit) // 10:
-                        fault = GROUP_RANGE
-                        break
-                    number = number * 10 + digit
-                    at += 1
-                if negative and number > 0:
-                    fault = GROUP_RANGE
-                if left + 1 < parsed.qids[row]:
-                    fault = TWO_GROUPS
-                if fault != OK:
-                    parsed.fault[row], parsed.fault_at[row] = fault, token
-                    break
-                groups[row] = number
-            while not is_end(text, at):
-                at += 1
-
-
-@compiled
-def parse(text, at, end, lowest, too_large, fix, lists, out):
+def parse(text, at, end, lowest, too_large, fix, lists, groups, out):
     """Parse whole lines of text[at:end] into `out` (see `Parsed`), as many rows as it has room for.
 
     Indices below `lowest` and values of at least `too_large` are faults. With `fix`, unsorted rows are
     marked instead of being faults. With `lists`, commas separate the labels of a row, and a line that begins
-    with a blank has none. A row with a fault keeps no values.
+    with a blank has none. With `groups`, each row must have one qid field. Rows with faults keep no values.
 
     Returns
     -------
@@ -240,10 +164,11 @@ def parse(text, at, end, lowest, too_large, fix, lists, out):
             row_begin, row_undecided, qids = size, undecided, 0
             previous, needs_repair = np.int64(lowest - 1), False
             fault, token = OK, at
+            ascii_only = True
             if lists and at > line_at:
                 out.label_at[row], out.label_end[row] = line_at, line_at
             else:
-                fault, at = read_label(text, at, lists)
+                fault, at, ascii_only = read_label(text, at, lists)
                 out.label_at[row], out.label_end[row] = token, at
             while fault == OK:
                 while is_blank(text, at):
@@ -272,9 +197,13 @@ def parse(text, at, end, lowest, too_large, fix, lists, out):
                     index = index * 10 + digit
                     at += 1
                 if at == token or text[at] != COLON:
-                    at = read_qid(text, token)
+                    at, out.group[row] = read_qid(text, token)
                     if at == token:
                         fault = MALFORMED
+                    elif groups and qids > 0:
+                        fault = TWO_GROUPS
+                    elif groups and out.group[row] < 0:
+                        fault = GROUP_RANGE
                     qids += 1
                     continue
                 number_at = at + 1
@@ -298,12 +227,14 @@ def parse(text, at, end, lowest, too_large, fix, lists, out):
                         undecided += 1
                     out.indices[size], out.values[size] = index, value
                     size += 1
+            if fault == OK and groups and qids == 0:
+                fault, token = NO_GROUP, out.label_at[row]
             if fault != OK:
                 size, undecided = row_begin, row_undecided
             out.begin[row], out.end[row] = row_begin, size
             out.line[row], out.line_at[row] = line, line_at
             out.fault[row], out.fault_at[row], out.needs_repair[row] = fault, token, needs_repair
-            out.qids[row] = qids
+            out.qids[row], out.ascii_only[row] = qids, ascii_only
             row += 1
         while text[at] != NEWLINE:
             at += 1

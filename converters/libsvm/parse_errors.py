@@ -117,6 +117,14 @@ def _problem(fault: int, token: bytes, line: bytes, at: int, dtype: str, lists: 
     return _PROBLEMS[fault].format(dtype=dtype)
 
 
+def is_label(text: bytes) -> bool:
+    """Return True for UTF-8 without control characters."""
+    try:
+        return not _WIDE_CONTROL.search(text.decode())
+    except UnicodeDecodeError:
+        return False
+
+
 def _label(token: bytes, lists: bool) -> str:
     if control := _CONTROL.search(token):
         return _control(control)

@@ -14,8 +14,8 @@ from streamsvm_converters.libsvm.blocks import BlockReader, LineTooLong, TextBlo
 from streamsvm_converters.libsvm.groups import GroupStarts, whole_groups
 from streamsvm_converters.libsvm.inputs import total_size
 from streamsvm_converters.libsvm.labels import LabelTable
-from streamsvm_converters.libsvm.lines import MAX_INDEX, OK, VALUE_LARGE, Parsed, parse, read_groups
-from streamsvm_converters.libsvm.parse_errors import explain, show
+from streamsvm_converters.libsvm.lines import LABEL, MAX_INDEX, OK, VALUE_LARGE, Parsed, parse
+from streamsvm_converters.libsvm.parse_errors import explain, is_label, show
 from streamsvm_converters.libsvm.position import MAX_FIRST_ERRORS, InputFile, LinePosition, ReadingState
 from streamsvm_converters.libsvm.rows import compact, repair
 
@@ -64,7 +64,6 @@ class _ParsedRows(NamedTuple):
     indices: np.ndarray
     indptr: np.ndarray
     norm2: np.ndarray
-    groups: np.ndarray  # of all rows, with and without a fault; empty if they are ignored
 
 
 def check_choices(**values: str) -> None:
@@ -251,12 +250,12 @@ class LibsvmReader:
         fix = self._on_error == "fix"
         at, lines, n_rows, undecided = parse(
             block.buffers.text, block.at, block.cut, self._base, self._too_large, fix, self._multilabel,
-            parsed,
+            self._groups != "ignore", parsed,
         )  # fmt: skip
+        for row in np.flatnonzero(~parsed.ascii_only[:n_rows]).tolist():
+            if not is_label(buffer[parsed.label_at[row] : parsed.label_end[row]]):
+                parsed.fault[row], parsed.fault_at[row] = LABEL, parsed.label_at[row]
         self._read_undecided(parsed, buffer, undecided, n_rows)
-        groups = np.empty(0 if self._groups == "ignore" else n_rows, np.int64)
-        if self._groups != "ignore":
-            read_groups(block.buffers.text, parsed, n_rows, groups)
         repaired = 0
         if fix and parsed.needs_repair[:n_rows].any():
             repaired = repair(parsed, n_rows, self._too_large)
@@ -267,7 +266,7 @@ class LibsvmReader:
             counts = compact(parsed, n_rows, self._base, self._last_index, data, indices, indptr, norm2)
             dtype = index_dtype(min(counts[4], self._last_index) - self._base + 1)
             if dtype.itemsize <= indices.itemsize:
-                arrays = (data, indices, indptr, norm2, groups)
+                arrays = (data, indices, indptr, norm2)
                 return _ParsedRows(at, lines, n_rows, repaired, *counts, *arrays)  # type: ignore[call-arg]
             indices = np.empty(size, dtype)
 
@@ -322,11 +321,10 @@ class LibsvmReader:
             self.largest = done.largest
             self.largest_at = self._line_name(block, done.largest_row)
         kept = self._faultless(block, n_rows)
+        labels, starts = self._label_codes(block, n_rows)
         if self._multilabel:
-            codes, starts = self._label_sets(block, n_rows, kept)
+            codes, starts = distinct_sets(labels, np.concatenate([[0], starts[1:][kept]]))
             labels = first_labels(codes, starts)
-        else:
-            labels = self._label_codes(block, n_rows)[kept]
         n_kept = len(kept)
         numbers = self._number + kept
         self._number += n_rows
@@ -339,7 +337,7 @@ class LibsvmReader:
         if self._multilabel:
             rows = rows._replace(label_codes=codes, label_indptr=starts)
         if self._groups != "ignore":
-            rows = rows._replace(qid=done.groups[kept])
+            rows = rows._replace(qid=block.buffers.parsed.group[kept])
             if self.group_starts is not None:
                 lines = self._line + block.buffers.parsed.line[kept] + 1
                 self.group_starts.add(rows.qid, block.input, lines)
@@ -374,22 +372,13 @@ class LibsvmReader:
         buffer, start = block.buffers.buffer, int(block.buffers.parsed.line_at[row])
         return bytes(buffer[start : buffer.find(b"\n", start)]), int(offsets[row]) - start
 
-    def _label_codes(self, block: TextBlock, n_rows: int) -> np.ndarray:
-        """Return the label codes of the rows; raise if one is unseen, or if there are too many."""
-        parsed = block.buffers.parsed
-        codes = self.labels.encode(block.buffers.text, parsed, n_rows)
-        if self.labels.learns:
-            self._check_label_count(block)
-            return codes
-        unseen = (codes < 0) & (parsed.fault[:n_rows] == OK)
-        if self._unseen_label == "error" and unseen.any():
-            raise self._unseen_error(block, int(np.argmax(unseen)), 0)
-        self.counts.unseen_labels += int(np.count_nonzero(unseen))
-        return codes
+    def _label_codes(self, block: TextBlock, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the codes of the labels of the rows, and where those of each begin; none with a fault.
 
-    def _label_sets(self, block: TextBlock, n_rows: int, kept: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return `label_codes` and `label_indptr` of the rows kept; raises as `_label_codes` does."""
-        codes, starts = self.labels.encode_lists(block.buffers.text, block.buffers.parsed, n_rows)
+        Raises if a label is unseen, or if there are too many.
+        """
+        parsed = block.buffers.parsed
+        codes, starts = self.labels.encode(block.buffers.text, parsed, n_rows, lists=self._multilabel)
         if self.labels.learns:
             self._check_label_count(block)
         unseen = codes < 0
@@ -398,7 +387,7 @@ class LibsvmReader:
             row = int(np.searchsorted(starts, at, "right")) - 1
             raise self._unseen_error(block, row, at - int(starts[row]))
         self.counts.unseen_labels += int(np.count_nonzero(unseen))
-        return distinct_sets(codes, np.concatenate([[0], starts[1:][kept]]))  # others have no labels
+        return codes, starts
 
     def _check_label_count(self, block: TextBlock) -> None:
         if 2 * self.labels.nbytes > self._memory:

@@ -13,27 +13,6 @@ from streamsvm.kernels import jit
 allocating = functools.partial(jit.allocating, fastmath=False)
 
 
-@compiled
-def merge_sort(indices, values, spare_indices, spare_values):
-    """Sort by index, in place and stably, so that duplicates can be summed in the order of the text."""
-    size, width = len(indices), 1
-    while width < size:
-        for low in range(0, size, 2 * width):
-            middle, high = min(low + width, size), min(low + 2 * width, size)
-            left, right = low, middle
-            for slot in range(low, high):
-                if left < middle and (right >= high or indices[left] <= indices[right]):
-                    source = left
-                    left += 1
-                else:
-                    source = right
-                    right += 1
-                spare_indices[slot], spare_values[slot] = indices[source], values[source]
-        for slot in range(size):
-            indices[slot], values[slot] = spare_indices[slot], spare_values[slot]
-        width *= 2
-
-
 @allocating
 def repair(parsed, n_rows, too_large):
     """Sort the rows marked `needs_repair` and sum their duplicates; return how many were repaired."""
@@ -43,7 +22,10 @@ def repair(parsed, n_rows, too_large):
             continue
         begin, end = parsed.begin[row], parsed.end[row]
         indices, values = parsed.indices[begin:end], parsed.values[begin:end]
-        merge_sort(indices, values, np.empty_like(indices), np.empty_like(values))
+        order = np.argsort(
+            indices, kind="mergesort"
+        )  # stable: duplicates are summed in the order of the text
+        indices[:], values[:] = indices[order], values[order]
         last = 0
         for slot in range(1, end - begin):
             if indices[slot] == indices[last]:

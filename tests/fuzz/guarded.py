@@ -38,7 +38,7 @@ def guarded(array: np.ndarray, side: str) -> np.ndarray:
 def check_parser(side: str) -> None:
     """Texts that end anywhere, in arrays that end there too."""
     from fuzz.targets import text as target
-    from streamsvm_converters.libsvm.lines import Parsed, parse, read_groups
+    from streamsvm_converters.libsvm.lines import Parsed, parse
     from streamsvm_converters.libsvm.rows import compact, repair
 
     texts = {seed[4:] for seed in target.seeds()} | {
@@ -51,6 +51,7 @@ def check_parser(side: str) -> None:
         "values": np.zeros(slots),
         "fault": np.zeros(slots, np.uint8),
         "needs_repair": np.zeros(slots, np.bool_),
+        "ascii_only": np.zeros(slots, np.bool_),
     }
     out = {name: guarded(array, side) for name, array in wide.items()}
     data, indices = guarded(np.zeros(slots), side), guarded(np.zeros(slots, np.int64), side)
@@ -60,7 +61,6 @@ def check_parser(side: str) -> None:
     def cut(array: np.ndarray, size: int) -> np.ndarray:
         return array[len(array) - size :] if side == "after" else array[:size]
 
-    groups = guarded(np.zeros(slots, np.int64), side)
     for whole, lists in itertools.product(sorted(texts), (False, True)):
         for end in range(0, len(whole) + 1, 1 if len(whole) < 200 else 7):
             content = whole[:end] + b"\n"
@@ -71,9 +71,7 @@ def check_parser(side: str) -> None:
             parsed = Parsed(**{name: cut(out[name], sizes[name]) for name in out})
             at = 0
             while at < len(text):
-                at, _, n_rows, _ = parse(text, at, len(text), 0, np.inf, True, lists, parsed)
-                if lists:
-                    read_groups(text, parsed, n_rows, cut(groups, n_rows))
+                at, _, n_rows, _ = parse(text, at, len(text), 0, np.inf, True, lists, lists, parsed)
                 repair(parsed, n_rows, np.inf)
                 size = int(parsed.end[n_rows - 1]) if n_rows else 0
                 compact(

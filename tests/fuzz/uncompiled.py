@@ -68,7 +68,7 @@ def parse(kernels: dict[str, ModuleType], text: bytes, fix: bool, dtype: str, li
     out = lines.Parsed(**columns | {"indices": ints, "values": floats})
     too_large = 2.0**128 - 2.0**103 if dtype == "float32" else np.inf
     with np.errstate(all="ignore"), contextlib.suppress(OverflowError):
-        _, _, n_rows, _ = lines.parse(buffer, 0, end, 0, too_large, fix, lists, out)
+        _, _, n_rows, _ = lines.parse(buffer, 0, end, 0, too_large, fix, lists, False, out)
         kernels["rows"].repair(out, n_rows, too_large)
         data, indices, indptr = np.zeros(values), np.zeros(values, np.int64), np.zeros(rows + 1, np.int64)
         compact(out, n_rows, 0, 50, data, indices, indptr, np.zeros(rows))
