@@ -74,6 +74,22 @@ class StoredArray(ABC):
     container: Container
     file_rows = 1
 
+    def _set_layout(
+        self, shape: Sequence[int] | None, chunks: Sequence[int], dtype: np.dtype, axes: int, *, text: bool
+    ) -> None:
+        """Set the attributes of an array with this shape; raise StoreError for another number of axes."""
+        if shape is None or len(shape) != axes:
+            expected = "one axis" if axes == 1 else "two axes"
+            raise StoreError(
+                f"{self.container.path}: array {self.name} has shape {shape}, expected {expected}"
+            )
+        self.length = int(shape[0])
+        self.columns = int(shape[1]) if axes == 2 else None
+        self.chunk = max(1, int(chunks[0]))
+        self.column_chunk = int(chunks[1]) if axes == 2 else None
+        self.dtype = None if text else dtype
+        self.width = dtype.itemsize * (1 if self.columns is None else self.columns)
+
     @property
     def n_chunks(self) -> int:
         return -(-self.length // self.chunk)
@@ -349,12 +365,6 @@ class Container(ABC):
 def changed_error(path: Path, what: str) -> StoreError:
     """Return the error that `Container.check_unchanged` raises."""
     return StoreError(f"{path}: {what} while it was in use; restore the old one, or start again")
-
-
-def wrong_shape(path: Path, name: str, shape: tuple[int, ...] | None, axes: int) -> StoreError:
-    """Return the error for an array that has another number of axes."""
-    expected = "one axis" if axes == 1 else "two axes"
-    return StoreError(f"{path}: array {name} has shape {shape}, expected {expected}")
 
 
 def array_metadata(array: StoredArray) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from streamsvm.base import durable
 from streamsvm.base.page_cache import dont_need
 from streamsvm.errors import StoreError
 from streamsvm.store.chunk_reader import ChunkReader
-from streamsvm.store.container import DAMAGED, Container, StoredArray, changed_error, wrong_shape
+from streamsvm.store.container import DAMAGED, Container, StoredArray, changed_error
 from streamsvm.store.hdf5_chunks import compressed_chunks
 from streamsvm.store.layout import ArraySpec
 from streamsvm.store.ranges import Ranges
@@ -41,8 +41,6 @@ class Hdf5Array(StoredArray):
     """Dataset of an HDF5 file."""
 
     def __init__(self, container: Hdf5Container, name: str, dataset: h5py.Dataset, axes: int) -> None:
-        if dataset.shape is None or len(dataset.shape) != axes:
-            raise wrong_shape(container.path, name, dataset.shape, axes)
         elsewhere = not container.is_remote and dataset.file.filename != str(container.path)
         if dataset.is_virtual or dataset.external or elsewhere:
             raise StoreError(
@@ -51,17 +49,12 @@ class Hdf5Array(StoredArray):
             )
         self.container: Hdf5Container = container
         self.name = name
-        self.length = int(dataset.shape[0])
         text = h5py.check_string_dtype(dataset.dtype) is not None
-        self.dtype = None if text else dataset.dtype
-        self.columns = int(dataset.shape[1]) if axes == 2 else None
-        if dataset.chunks:
-            self.chunk = int(dataset.chunks[0])
-            self.column_chunk = int(dataset.chunks[1]) if axes == 2 else None
-        else:  # contiguous: nothing is decoded
-            self.chunk = max(1, min(self.length, _PIECE // max(1, self.columns or 1)))
-            self.column_chunk = self.columns
-        self.width = dataset.dtype.itemsize * (1 if self.columns is None else self.columns)
+        chunks = dataset.chunks
+        if not chunks and dataset.shape:  # contiguous: nothing is decoded
+            length, *columns = dataset.shape
+            chunks = (min(length, _PIECE // max(1, *columns, 1)), *columns)
+        self._set_layout(dataset.shape, chunks, dataset.dtype, axes, text=text)
         self._dataset = dataset
         self._source = dataset.asstr() if text else dataset
         self._compressed = compressed_chunks(dataset) if axes == 1 else None

@@ -14,7 +14,7 @@ from streamsvm.base import format
 from streamsvm.errors import StoreError
 from streamsvm.store.chunk_presence import ChunkPresence
 from streamsvm.store.chunk_reader import ChunkReader
-from streamsvm.store.container import DAMAGED, Container, ServerError, StoredArray, one_line, wrong_shape
+from streamsvm.store.container import DAMAGED, Container, ServerError, StoredArray, one_line
 from streamsvm.store.ranges import Ranges
 from streamsvm.store.remote_files import ask, file_options, open_file
 from streamsvm.store.zarr_chunks import (
@@ -166,21 +166,15 @@ class RemoteZarrArray(_RemoteArray):
     """Array of a Zarr store at a URL, read by zarr."""
 
     def __init__(self, container: RemoteZarrContainer, name: str, array: zarr.Array, axes: int) -> None:
-        if len(array.shape) != axes:
-            raise wrong_shape(container.path, name, array.shape, axes)
         codecs = [*(getattr(array, "filters", None) or ()), *(getattr(array, "compressors", None) or ())]
         if unfit := {getattr(codec, "codec_id", "") for codec in codecs} & _UNSAFE_CODECS:
             raise StoreError(f"{container.path}: array {name} uses {sorted(unfit)}, which is not read")
         self.container = container
         self.name = name
-        self.length = int(array.shape[0])
-        self.chunk = max(1, int(array.chunks[0]))
+        dtype = np.dtype(array.dtype)
+        self._set_layout(array.shape, array.chunks, dtype, axes, text=dtype.kind in "OTUS")
         self.file_rows = max(1, int((array.shards or array.chunks)[0]))
         self.presence = container.presence.setdefault(name, ChunkPresence())
-        dtype = np.dtype(array.dtype)
-        self.dtype = None if dtype.kind in "OTUS" else dtype
-        self.columns = int(array.shape[1]) if axes == 2 else None
-        self.width = dtype.itemsize * (1 if self.columns is None else self.columns)
         self._array = array
 
     def _read(self, start: int, stop: int) -> np.ndarray:
@@ -199,18 +193,15 @@ class RemoteZarrArray(_RemoteArray):
 class NativeRemoteArray(_RemoteArray):
     """Array at a URL that streamsvm wrote, whose chunks are fetched, checked and decoded without zarr."""
 
-    columns = None
-
     def __init__(self, container: RemoteZarrContainer, name: str, metadata: dict[str, Any]) -> None:
         known = known_layout(metadata)
         assert known is not None
-        [self.length], [self.chunk], dtype = known
+        shape, chunks, dtype = known
         self.container: RemoteZarrContainer = container
         self.name = name
-        self.width = dtype.itemsize
         self._metadata = metadata
         decoder = find_decoder(metadata)
-        self.dtype = None if decoder is None else dtype
+        self._set_layout(shape, chunks, dtype, 1, text=decoder is None)
         self._chunks = None if decoder is None else _RemoteChunks(self, dtype, decoder)
 
     def _read(self, start: int, stop: int) -> np.ndarray:

@@ -23,7 +23,7 @@ from streamsvm.base import durable
 from streamsvm.errors import StoreError
 from streamsvm.store.chunk_presence import ChunkPresence
 from streamsvm.store.chunk_reader import ChunkReader
-from streamsvm.store.container import DAMAGED, SLACK, Container, StoredArray, changed_error, wrong_shape
+from streamsvm.store.container import DAMAGED, SLACK, Container, StoredArray, changed_error
 from streamsvm.store.layout import ArraySpec
 from streamsvm.store.ranges import Ranges
 from streamsvm.store.zarr_chunks import (
@@ -98,15 +98,8 @@ class ZarrArray(StoredArray):
         self._metadata = metadata
         known = known_layout(metadata)
         shape, chunks, dtype = known or (self._array.shape, self._array.chunks, np.dtype(self._array.dtype))
-        if len(shape) != axes:
-            raise wrong_shape(container.path, name, shape, axes)
+        self._set_layout(shape, chunks, dtype, axes, text=dtype.kind in "OTUS")
         self._is_known = known is not None
-        self.length = shape[0]
-        self.chunk = max(1, chunks[0])
-        self.dtype = None if dtype.kind in "OTUS" else dtype
-        self.columns = shape[1] if axes == 2 else None
-        self.column_chunk = chunks[1] if axes == 2 else None
-        self.width = dtype.itemsize * (1 if self.columns is None else self.columns)
         decoder = find_decoder(metadata) if axes == 1 else None
         folder = container.path / name
         self.direct: ChunkFiles | None = None
