@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import shutil
 import tempfile
 import warnings
@@ -80,7 +79,7 @@ class MatrixReader(Reader):
                         done = self.counts.bytes_read + int(path.stat().st_size * share)
                         self.options.progress(done, total)
                 number += matrix.shape[0]
-            self.sources.append(_source(path))
+            self.sources.append(InputFile.of(path))
             self.counts.bytes_read += path.stat().st_size
         self.counts.unseen_labels = self._labels.unseen
 
@@ -200,10 +199,9 @@ class _Matrix:
 
     def parts(self, folder: Path, options: ReadOptions, where: str) -> Iterator[tuple[int, Any]]:
         """Yield parts: the first row, and ``data, indices, indptr``; temporary files are in `folder`."""
-        read = {"dense": self._dense, "csr": self._csr}.get(self._kind)
         with np.errstate(over="ignore"):  # what becomes infinite is refused, or left out
-            if read is not None:
-                yield from read(np.dtype(options.dtype), where)
+            if self._kind in ("dense", "csr"):
+                yield from self._by_rows(np.dtype(options.dtype), where)
                 return
             for part in sorted_rows(
                 self._csc if self._kind == "csc" else self._coo, self.shape, options.dtype, folder,
@@ -211,36 +209,29 @@ class _Matrix:
             ):  # fmt: skip
                 yield part.start, part[1:]
 
-    def _dense(self, dtype: np.dtype, where: str) -> Iterator[tuple[int, Any]]:
-        matrix, (n, d) = self._arrays["data"], self.shape
-        step = max(1, _VALUES_PER_READ // max(1, d))
-        columns = np.arange(d, dtype=index_dtype(d))
-        for start in range(0, n, step):
-            piece = np.asarray(matrix[start : start + step]).astype(dtype)
-            present = piece != 0  # NaN is
-            indptr = np.concatenate([[0], np.cumsum(present.sum(axis=1))]).astype(np.int64)
-            yield start, (piece[present], np.broadcast_to(columns, piece.shape)[present], indptr)
-
-    def _csr(self, dtype: np.dtype, where: str) -> Iterator[tuple[int, Any]]:
+    def _by_rows(self, dtype: np.dtype, where: str) -> Iterator[tuple[int, Any]]:
         import scipy.sparse
 
-        data, indices, indptr = (self._arrays[name] for name in ("data", "indices", "indptr"))
+        (n, d), data, dense = self.shape, self._arrays["data"], self._kind == "dense"
+        offsets = np.arange(n + 1) * d if dense else self._arrays["indptr"]
         start = 0
-        while start < self.shape[0]:
-            stop = max(start + 1, int(np.searchsorted(indptr, indptr[start] + _VALUES_PER_READ, "right")) - 1)
-            stop = min(stop, start + _VALUES_PER_READ, self.shape[0])
-            low, high = int(indptr[start]), int(indptr[stop])
-            own = np.asarray(indptr[start : stop + 1]).astype(np.int64) - low
-            found = np.asarray(indices[low:high])
-            _check_range(found, self.shape[1], "column", where)
-            part = scipy.sparse.csr_array(
-                (np.asarray(data[low:high]).astype(dtype), found, own), shape=(stop - start, self.shape[1])
+        while start < n:
+            stop = max(
+                start + 1, int(np.searchsorted(offsets, offsets[start] + _VALUES_PER_READ, "right")) - 1
             )
-            part.sum_duplicates()
-            yield start, (
-                part.data, part.indices.astype(index_dtype(self.shape[1]), copy=False),
-                part.indptr.astype(np.int64),
-            )  # fmt: skip
+            stop = min(stop, start + _VALUES_PER_READ, n)
+            if dense:
+                part = scipy.sparse.csr_array(np.asarray(data[start:stop]).astype(dtype))
+            else:
+                own = np.asarray(offsets[start : stop + 1]).astype(np.int64)
+                values = slice(int(own[0]), int(own[-1]))
+                found = np.asarray(self._arrays["indices"][values])
+                _check_range(found, d, "column", where)
+                values_of = np.asarray(data[values]).astype(dtype)
+                part = scipy.sparse.csr_array((values_of, found, own - own[0]), shape=(stop - start, d))
+                part.sum_duplicates()
+            indices = part.indices.astype(index_dtype(d), copy=False)
+            yield start, (part.data, indices, part.indptr.astype(np.int64))
             start = stop
 
     def _csc(self) -> Iterator[MatrixEntries]:
@@ -364,8 +355,3 @@ def _lines(path: Path) -> list[str]:
     except UnicodeDecodeError:
         raise InputError(f"{path} is not UTF-8 text; give one label a line, or an .npy array") from None
     return [line.strip() for line in lines]
-
-
-def _source(path: Path) -> InputFile:
-    with path.open("rb") as file:
-        return InputFile(path.name, path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())

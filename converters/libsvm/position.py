@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -22,6 +23,12 @@ class InputFile(NamedTuple):
     name: str
     size: Count
     sha256: str
+
+    @classmethod
+    def of(cls, path: Path) -> InputFile:
+        """Read a file, and return the facts about it."""
+        with path.open("rb") as file:
+            return cls(path.name, path.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest())
 
 
 class LinePosition(NamedTuple):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from itertools import chain, starmap
 from pathlib import Path
 from typing import NamedTuple
@@ -73,6 +73,7 @@ def check_choices(**values: str) -> None:
             raise ValueError(f"{name} must be one of {', '.join(CHOICES[name])}, not {value!r}")
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class LibsvmReader:
     """Iterate once over the rows of LIBSVM text.
 
@@ -139,52 +140,45 @@ class LibsvmReader:
         If a line, or the set of labels, does not fit in `memory`.
     """
 
-    def __init__(
-        self,
-        inputs: Sequence[str | Path],
-        *,
-        dtype: str,
-        index_base: int,
-        n_features: int | None = None,
-        classes: Sequence[str] | None = None,
-        unseen_label: str = "error",
-        labels_as: str = "numbers",
-        on_error: str,
-        memory: int,
-        threads: int = 1,
-        progress: Progress | None = None,
-        start: ReadingState | None = None,
-        multilabel: bool = False,
-        groups: str = "ignore",
-    ) -> None:
+    inputs: Sequence[str | Path]
+    _: dataclasses.KW_ONLY
+    dtype: str
+    index_base: int
+    on_error: str
+    memory: int
+    n_features: int | None = None
+    classes: Sequence[str] | None = None
+    unseen_label: str = "error"
+    labels_as: str = "numbers"
+    threads: int = 1
+    progress: Progress | None = None
+    start: ReadingState | None = None
+    multilabel: bool = False
+    groups: str = "ignore"
+
+    def __post_init__(self) -> None:
         check_choices(
-            dtype=dtype, on_error=on_error, unseen_label=unseen_label, labels_as=labels_as, groups=groups
-        )
-        if start is not None and (threads > 1 or groups == "whole"):
+            dtype=self.dtype, on_error=self.on_error, unseen_label=self.unseen_label, groups=self.groups,
+            labels_as=self.labels_as,
+        )  # fmt: skip
+        inputs, memory, start = list(self.inputs), self.memory, self.start or ReadingState()
+        self._keeps_position = self.start is not None
+        if self._keeps_position and (self.threads > 1 or self.groups == "whole"):
             raise ValueError("a start needs threads=1, and batches that may divide groups")
         if not inputs:
             raise InputError("no input; give files of LIBSVM text, or - for standard input")
         if sum(str(path) == "-" for path in inputs) > 1:
             raise InputError("standard input (-) is given twice; it can be read only once")
-        self._keeps_position = start is not None
-        start = start or ReadingState()
-        self.counts = replace(start.counts, first_errors=list(start.counts.first_errors))
-        self.labels = LabelTable(classes, as_text=labels_as == "text")
+        self.counts = dataclasses.replace(start.counts, first_errors=list(start.counts.first_errors))
+        self.labels = LabelTable(self.classes, as_text=self.labels_as == "text")
         self.smallest, self.largest, self.largest_at = MAX_INDEX, -1, ""
-        self._dtype = np.dtype(dtype)
-        self._base = index_base
-        self._last_index = MAX_INDEX if n_features is None else n_features - 1 + index_base
-        self._unseen_label = unseen_label
-        self._on_error = on_error
-        self._multilabel, self._groups = multilabel, groups
-        self.group_starts = GroupStarts(memory // 2) if groups == "keep" else None
-        self._memory = memory
-        self._threads = threads
-        self._progress = progress
-        self._total = total_size(list(inputs))
+        self._dtype = np.dtype(self.dtype)
+        self._last_index = MAX_INDEX if self.n_features is None else self.n_features - 1 + self.index_base
+        self.group_starts = GroupStarts(memory // 2) if self.groups == "keep" else None
+        self._total = total_size(inputs)
         # The midpoint between the largest number and the next power of two already rounds to infinity.
-        self._too_large = 2.0**128 - 2.0**103 if dtype == "float32" else np.inf
-        in_work = threads + 3  # blocks in line or in use, one being filled, and the text after it
+        self._too_large = 2.0**128 - 2.0**103 if self.dtype == "float32" else np.inf
+        in_work = self.threads + 3  # blocks in line or in use, one being filled, and the text after it
         block = max(256, min(_BLOCK_SIZE, memory // (in_work * _BLOCK_FACTOR)))
         longest = max(block, memory // _LINE_FACTOR)
         self._blocks = BlockReader(inputs, block, longest, start, interactive=self._keeps_position)
@@ -194,7 +188,7 @@ class LibsvmReader:
 
     @property
     def position(self) -> ReadingState:
-        counts = replace(
+        counts = dataclasses.replace(
             self.counts,
             bytes_read=sum(source.size for source in self.sources),
             first_errors=[getattr(error, "problem", error) for error in self.counts.first_errors],
@@ -211,7 +205,7 @@ class LibsvmReader:
 
     def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
         batches = self._all_batches()
-        return whole_groups(batches, self._memory) if self._groups == "whole" else batches
+        return whole_groups(batches, self.memory) if self.groups == "whole" else batches
 
     def _all_batches(self) -> Iterator[tuple[Rows, np.ndarray]]:
         blocks = iter(self._blocks)
@@ -227,10 +221,10 @@ class LibsvmReader:
         def parse_one(block: TextBlock) -> tuple[TextBlock, _ParsedRows]:
             return block, self._parse(block)
 
-        with Threads(self._threads, "streamsvm-parse") as threads:
+        with Threads(self.threads, "streamsvm-parse") as threads:
             try:
                 while True:
-                    parsed = threads.map_ahead(parse_one, blocks_before_long(), self._threads + 1)
+                    parsed = threads.map_ahead(parse_one, blocks_before_long(), self.threads + 1)
                     yield from chain.from_iterable(starmap(self._batches, parsed))
                     if not long:
                         return
@@ -247,10 +241,10 @@ class LibsvmReader:
     def _parse(self, block: TextBlock) -> _ParsedRows:
         """Parse as many rows of a block as its buffers have room for; run in the thread pool."""
         parsed, buffer = block.buffers.parsed, block.buffers.buffer
-        fix = self._on_error == "fix"
+        fix = self.on_error == "fix"
         at, lines, n_rows, undecided = parse(
-            block.buffers.text, block.at, block.cut, self._base, self._too_large, fix, self._multilabel,
-            self._groups != "ignore", parsed,
+            block.buffers.text, block.at, block.cut, self.index_base, self._too_large, fix, self.multilabel,
+            self.groups != "ignore", parsed,
         )  # fmt: skip
         for row in np.flatnonzero(~parsed.ascii_only[:n_rows]).tolist():
             if not is_label(buffer[parsed.label_at[row] : parsed.label_end[row]]):
@@ -263,8 +257,8 @@ class LibsvmReader:
         data, indices = np.empty(size, self._dtype), np.empty(size, np.int32)
         indptr, norm2 = np.empty(n_rows + 1, np.int64), np.empty(n_rows, np.float64)
         while True:
-            counts = compact(parsed, n_rows, self._base, self._last_index, data, indices, indptr, norm2)
-            dtype = index_dtype(min(counts[4], self._last_index) - self._base + 1)
+            counts = compact(parsed, n_rows, self.index_base, self._last_index, data, indices, indptr, norm2)
+            dtype = index_dtype(min(counts[4], self._last_index) - self.index_base + 1)
             if dtype.itemsize <= indices.itemsize:
                 arrays = (data, indices, indptr, norm2)
                 return _ParsedRows(at, lines, n_rows, repaired, *counts, *arrays)  # type: ignore[call-arg]
@@ -305,13 +299,13 @@ class LibsvmReader:
             block = block._replace(at=done.at)
         self._blocks.release(block.buffers)
         self.counts.bytes_read = block.bytes_read
-        if self._progress:
-            self._progress(self.counts.bytes_read, self._total)
+        if self.progress:
+            self.progress(self.counts.bytes_read, self._total)
 
     def _batch(self, block: TextBlock, done: _ParsedRows) -> tuple[Rows, np.ndarray] | None:
         """Count and label the parsed rows that have no fault; return None if there are none."""
         counts, n_rows = self.counts, done.n_rows
-        if self._groups == "ignore":
+        if self.groups == "ignore":
             counts.qids += done.qids
         counts.repaired += done.repaired
         counts.explicit_zeros += done.zeros
@@ -322,7 +316,7 @@ class LibsvmReader:
             self.largest_at = self._line_name(block, done.largest_row)
         kept = self._faultless(block, n_rows)
         labels, starts = self._label_codes(block, n_rows)
-        if self._multilabel:
+        if self.multilabel:
             codes, starts = distinct_sets(labels, np.concatenate([[0], starts[1:][kept]]))
             labels = first_labels(codes, starts)
         n_kept = len(kept)
@@ -334,9 +328,9 @@ class LibsvmReader:
         size = int(indptr[-1])
         rows = Rows(done.data[:size], done.indices[:size], indptr, labels, done.norm2[:n_kept])
         counts.add(rows)
-        if self._multilabel:
+        if self.multilabel:
             rows = rows._replace(label_codes=codes, label_indptr=starts)
-        if self._groups != "ignore":
+        if self.groups != "ignore":
             rows = rows._replace(qid=block.buffers.parsed.group[kept])
             if self.group_starts is not None:
                 lines = self._line + block.buffers.parsed.line[kept] + 1
@@ -351,13 +345,13 @@ class LibsvmReader:
         for row in faulty.tolist():
             line, at = self._line_and_offset(block, row, parsed.fault_at)
             message = explain(
-                int(parsed.fault[row]), line, at, self._dtype.name, self._on_error,
-                one_label=self._keeps_position, lists=self._multilabel,
+                int(parsed.fault[row]), line, at, self._dtype.name, self.on_error,
+                one_label=self._keeps_position, lists=self.multilabel,
             )  # fmt: skip
             message = Message(
                 f"{self._line_name(block, row)}, column {at + 1}: {message.problem}", message.remedy
             )
-            if self._on_error == "raise":
+            if self.on_error == "raise":
                 raise InputError(message)
             counts.first_errors.append(message)
         counts.skipped += n_rows - len(kept)
@@ -378,11 +372,11 @@ class LibsvmReader:
         Raises if a label is unseen, or if there are too many.
         """
         parsed = block.buffers.parsed
-        codes, starts = self.labels.encode(block.buffers.text, parsed, n_rows, lists=self._multilabel)
+        codes, starts = self.labels.encode(block.buffers.text, parsed, n_rows, lists=self.multilabel)
         if self.labels.learns:
             self._check_label_count(block)
         unseen = codes < 0
-        if self._unseen_label == "error" and unseen.any():
+        if self.unseen_label == "error" and unseen.any():
             at = int(np.argmax(unseen))
             row = int(np.searchsorted(starts, at, "right")) - 1
             raise self._unseen_error(block, row, at - int(starts[row]))
@@ -390,7 +384,7 @@ class LibsvmReader:
         return codes, starts
 
     def _check_label_count(self, block: TextBlock) -> None:
-        if 2 * self.labels.nbytes > self._memory:
+        if 2 * self.labels.nbytes > self.memory:
             raise PlanError(
                 f"{self._line_name(block, 0)}: {self.labels.count} different labels so far, "
                 "too many for the memory limit",
@@ -403,7 +397,7 @@ class LibsvmReader:
         """Return the error for an unknown label of a row: number `part` of its list."""
         line, at = self._line_and_offset(block, row, block.buffers.parsed.label_at)
         label = line[at : at + int(block.buffers.parsed.label_end[row] - block.buffers.parsed.label_at[row])]
-        if self._multilabel:
+        if self.multilabel:
             parts = label.split(b",")
             at += sum(len(each) + 1 for each in parts[:part])
             label = parts[part]

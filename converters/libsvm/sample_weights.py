@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -32,10 +33,9 @@ class WeightFile:
 
     def __init__(self, path: str | Path) -> None:
         self._input = Input(path)
-        self._text = b""  # of which the last line may be incomplete
-        self._ended = False
-        self._ready = np.empty(0)
-        self._taken = 0  # weights given out or passed over: the line before `_ready`
+        self._pieces = self._weights()
+        self._read = 0  # lines
+        self._ready = np.empty(0)  # the weights of the last of them
 
     def __enter__(self) -> WeightFile:
         return self
@@ -58,20 +58,20 @@ class WeightFile:
         """
         if len(numbers) == 0:
             return np.empty(0)
-        start, parts, ready = self._taken, [], 0
-        wanted = int(numbers[-1]) + 1 - start
-        while ready < wanted:
-            if not len(self._ready) and not self._fill():
+        wanted = int(numbers[-1]) + 1
+        while self._read < wanted:
+            piece = next(self._pieces, None)
+            if piece is None:
                 raise InputError(
-                    f"{self._input.name} has {self._taken:,} lines, fewer than the input has rows; "
+                    f"{self._input.name} has {self._read:,} lines, fewer than the input has rows; "
                     "give one weight for each row"
                 )
-            part = self._ready[: wanted - ready]
-            self._ready = self._ready[len(part) :]
-            self._taken += len(part)
-            ready += len(part)
-            parts.append(part)
-        return np.concatenate(parts)[numbers - start]
+            self._ready = np.concatenate([self._ready, piece])
+            self._read += len(piece)
+        first = self._read - len(self._ready)
+        found = self._ready[numbers - first]
+        self._ready = self._ready[wanted - first :]
+        return found
 
     def finish(self, n_rows: int) -> InputFile:
         """Check that there are `n_rows` weights and no more; return name, size and hash of the file.
@@ -81,32 +81,30 @@ class WeightFile:
         InputError
             If there are fewer or more, or one of the rest is not a number of at least 0.
         """
-        if n_rows > self._taken:
+        taken = self._read - len(self._ready)
+        if n_rows > taken:
             self.at(np.array([n_rows - 1]))
-        if len(self._ready) or self._fill():
+            taken = n_rows
+        if len(self._ready) or next(self._pieces, None) is not None:
             raise InputError(
-                f"{self._input.name}, line {self._taken + 1}: the input has only {n_rows:,} rows; "
+                f"{self._input.name}, line {taken + 1}: the input has only {n_rows:,} rows; "
                 "give one weight for each row"
             )
         return self._input.record()
 
-    def _fill(self) -> bool:
-        """Read the weights of the next lines; return False at the end."""
-        space = bytearray(_READ_SIZE)
-        while not self._ended:
-            size = self._input.readinto(memoryview(space))
-            self._ended = size == 0
-            self._text += space[:size]
-            if self._ended and self._text and not self._text.endswith(b"\n"):
-                self._text += b"\n"
-            end = self._text.rfind(b"\n") + 1
-            if not end and len(self._text) > _READ_SIZE:
-                raise self._error(0, self._text[:100])
+    def _weights(self) -> Iterator[np.ndarray]:
+        """Yield the weights of the next lines."""
+        text = b""  # of which the last line may be incomplete
+        while piece := self._input.read(_READ_SIZE):
+            text += piece
+            end = text.rfind(b"\n") + 1
+            if not end and len(text) > _READ_SIZE:
+                raise self._error(0, text[:100])
             if end:
-                text, self._text = self._text[:end], self._text[end:]
-                self._ready = self._parse(text)
-                return True
-        return False
+                yield self._parse(text[:end])
+                text = text[end:]
+        if text:
+            yield self._parse(text + b"\n")
 
     def _parse(self, text: bytes) -> np.ndarray:
         """Return the numbers of whole lines; raise for the first line that is no weight."""
@@ -121,7 +119,7 @@ class WeightFile:
 
     def _error(self, at: int, line: bytes) -> InputError:
         return InputError(
-            f"{self._input.name}, line {self._taken + at + 1}: {show(line.strip())} is not a weight; "
+            f"{self._input.name}, line {self._read + at + 1}: {show(line.strip())} is not a weight; "
             "write one number from 0 on in each line"
         )
 

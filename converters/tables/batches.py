@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import re
 from collections import Counter
@@ -148,9 +147,7 @@ class TableFile:
                     done += batch.num_rows
                     self.size = total * done // max(1, file.metadata.num_rows)
                     yield batch.select(names)  # in this order
-            with self.path.open("rb") as content:
-                digest = hashlib.file_digest(content, "sha256").hexdigest()
-            self.source = InputFile(self.path.name, self.path.stat().st_size, digest)
+            self.source = InputFile.of(self.path)
             return
         opened = self._jsonl(names) if self.kind == "jsonl" else self._csv(names)
         with opened as reader:

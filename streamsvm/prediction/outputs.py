@@ -133,18 +133,12 @@ class CsvTable:
     def write(self, batch: Batch) -> None:
         columns: list[Any] = [[as_cell(batch.file)] * len(batch.names)] if self._several else []
         columns.append([as_cell(name) for name in batch.names.tolist()])
-        hidden = _below_threshold(batch)
-        assert batch.margins is not None
-        for place in range(batch.codes.shape[1]):
-            numbers = [batch.scores]
-            numbers += [] if batch.probabilities is None else [batch.probabilities]
-            shown = [self._classes[batch.codes[:, place]]]
-            shown += [_digits(values[:, place]) for values in numbers]
+        for values, hidden in _columns(batch):
+            is_label = values.dtype.kind in "iu"
+            shown = self._classes[values] if is_label else values.astype(str).astype(object)
             if hidden is not None:
-                for values in shown:
-                    values[hidden[:, place]] = ""
-            columns += shown
-            columns += [_digits(batch.margins)] if place == 0 else []
+                shown[hidden] = ""
+            columns.append(shown)
         returns = batch.names.dtype == object and "\r" in "".join(batch.names)  # csv does not quote these
         (self._quoted if returns else self._rows).writerows(zip(*columns, strict=True))
 
@@ -171,15 +165,9 @@ class ParquetTable:
             batch = batch._replace(names=np.array([str(name) for name in batch.names.tolist()], object))
         columns = [arrow.array([batch.file] * len(batch.names), arrow.string())] if self._several else []
         columns.append(self._names(batch.names))
-        hidden = _below_threshold(batch)
-        assert batch.margins is not None
-        for place in range(batch.codes.shape[1]):
-            mask = None if hidden is None else hidden[:, place]
-            columns.append(self._classes.take(arrow.array(batch.codes[:, place], mask=mask)))
-            columns.append(arrow.array(batch.scores[:, place], mask=mask))
-            if batch.probabilities is not None:
-                columns.append(arrow.array(batch.probabilities[:, place], mask=mask))
-            columns += [arrow.array(batch.margins, mask=np.isnan(batch.margins))] if place == 0 else []
+        for values, hidden in _columns(batch):
+            column = arrow.array(values, mask=hidden)
+            columns.append(self._classes.take(column) if values.dtype.kind in "iu" else column)
         table = arrow.table(columns, names=self._columns)
         if self._writer is None:
             self._open(table.schema)
@@ -256,18 +244,17 @@ def check_table(out: Any, top_k: int | None, threshold: float | None) -> None:
         )
 
 
-def _below_threshold(batch: Batch) -> np.ndarray | None:
-    """Mark the predicted classes that do not count: bool, shape (n, k); None if all count."""
-    if batch.above is None:
-        return None
-    return np.arange(batch.codes.shape[1]) >= np.array(batch.above, np.int64)[:, None]
-
-
-def _digits(values: np.ndarray) -> np.ndarray:
-    """Write floating-point numbers as the shortest texts that give them back, as objects; empty for NaN."""
-    texts = values.astype(str).astype(object)
-    texts[np.isnan(values)] = ""
-    return texts
+def _columns(batch: Batch) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """Yield the columns behind ``row``, codes or numbers, and a mask of the cells to leave empty, or None."""
+    assert batch.margins is not None
+    for place in range(batch.codes.shape[1]):
+        hidden = None if batch.above is None else place >= np.array(batch.above, np.int64)
+        yield batch.codes[:, place], hidden
+        yield batch.scores[:, place], hidden
+        if batch.probabilities is not None:
+            yield batch.probabilities[:, place], hidden
+        if place == 0:
+            yield batch.margins, np.isnan(batch.margins)
 
 
 def _pyarrow() -> Sequence[Any]:
