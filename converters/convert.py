@@ -21,6 +21,7 @@ from streamsvm.base.progress import Progress, logger, shown
 from streamsvm.base.repr import Readable
 from streamsvm.base.text import as_python_value, check_local, parse_size
 from streamsvm.data.label_sets import recode
+from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import BYTES_PER_FEATURE
 from streamsvm.errors import InputError, PlanError, StoreError
 
@@ -276,7 +277,7 @@ def convert(
     from streamsvm_converters.libsvm.labels import class_order, duplicate_warnings
     from streamsvm_converters.libsvm.reader import check_choices
     from streamsvm_converters.staging import os_errors_about, publish, staging_folder
-    from streamsvm_converters.waiting_rows import NumberedRows, WaitingRows
+    from streamsvm_converters.waiting_rows import WaitingRows
 
     from streamsvm.base.prefetch import Prefetcher
     from streamsvm.model.schema import read_schema
@@ -365,7 +366,7 @@ def convert(
 
         made = staging / out.name
         width = features.width
-        batches: Iterator[NumberedRows] = shuffled.drain(features.shift, index_dtype(width))
+        batches: Iterator[tuple[Rows, np.ndarray]] = shuffled.drain(features.shift, index_dtype(width))
         with StoreWriter(
             made, kind, shape=(counts.rows, width), nnz=counts.nnz, classes=classes, dtype=dtype,
             label_dtype=label_dtype, index_base=features.index_base, codec=codec, chunk_nnz=chunk_nnz,

@@ -13,9 +13,10 @@ from typing import BinaryIO
 
 import numpy as np
 from streamsvm_converters.kinds.reader import NO_NORMS
-from streamsvm_converters.waiting_rows import Bucket, NumberedRows, ValueBuffers, WaitingRows, take
+from streamsvm_converters.libsvm.groups import NumberedRows, joined
+from streamsvm_converters.waiting_rows import Bucket, ValueBuffers, WaitingRows, take
 
-from streamsvm.data.rows import Rows, joined_rows, row_span
+from streamsvm.data.rows import Rows, row_span
 
 # Bits of the key that one level sorts by at most: 64 buckets, so that the pieces written stay large.
 _MAX_LEVEL_BITS = 6
@@ -49,27 +50,25 @@ class ExternalShuffle:
         used_bits: int = 0,
     ) -> None:
         self._waiting, self._used_bits = waiting, used_bits
-        limit = waiting.limit
-        wanted = _MAX_LEVEL_BITS if expected is None else (expected // limit).bit_length()
+        wanted = _MAX_LEVEL_BITS if expected is None else (expected // waiting.limit).bit_length()
         self._bits = 0 if waiting.seed is None else min(_MAX_LEVEL_BITS, wanted)
         self._files: list[BinaryIO | None] = [None] * (1 << self._bits)
         self._buffers = ValueBuffers()
-        self._held: _HeldRows | None = None
-        if self._bits == 0:
-            self._held = _HeldRows(min(limit, expected or limit), waiting.dtype)
+        self._held: list[NumberedRows] | None = [] if self._bits == 0 else None  # while memory allows
         self._buckets = [Bucket(waiting.folder / f"{name}-{n:02x}") for n in range(1 << self._bits)]
 
     def append(self, rows: Rows, numbers: np.ndarray) -> None:
         """Add rows with their distinct numbers; those of one bucket become one segment of its file."""
         if self._bits == 0:
             self._buckets[0].count(rows)
-            too_many = self._waiting.bytes_of(self._buckets[0]) > self._waiting.limit
-            if self._held is not None and (too_many or not self._held.add(rows, numbers)):
-                for earlier in self._held.batches:
-                    self._write(0, *earlier)
-                self._held = None
             if self._held is None:
                 self._write(0, rows, numbers)
+                return
+            self._held.append((rows._replace(norm2=NO_NORMS), numbers))
+            if self._waiting.bytes_of(self._buckets[0]) > self._waiting.limit:
+                for each in self._held:
+                    self._write(0, *each)
+                self._held = None
             return
         shift = np.uint64(64 - self._used_bits - self._bits)
         keys = self._waiting.keys(rows, numbers)
@@ -101,8 +100,8 @@ class ExternalShuffle:
         """
         waiting, buffers = self._waiting, itertools.cycle([ValueBuffers(), ValueBuffers()])
         if self._held is not None:
-            if self._held.batches:
-                yield from waiting.sorted([self._held.joined()], base, index_dtype, buffers)
+            if self._held:
+                yield from waiting.sorted([joined(self._held)], base, index_dtype, buffers)
             return
         for bucket in self._buckets:
             if bucket.n_rows == 0:
@@ -139,31 +138,3 @@ class ExternalShuffle:
         if file is None:
             file = self._files[number] = self._buckets[number].path.open("wb", buffering=2**16)
         self._waiting.write(file, rows, numbers)
-
-
-class _HeldRows:
-    """Rows in memory, with values and indices (int32) in two arrays that have room for `limit` bytes."""
-
-    def __init__(self, limit: int, dtype: np.dtype) -> None:
-        room = limit // (dtype.itemsize + 4)
-        self._data, self._indices = np.empty(room, dtype), np.empty(room, np.int32)
-        self._nnz = 0
-        self.batches: list[NumberedRows] = []
-
-    def add(self, rows: Rows, numbers: np.ndarray) -> bool:
-        """Copy rows if there is room for them; return False if there is not."""
-        own = slice(self._nnz, self._nnz + len(rows.data))
-        if own.stop > len(self._data) or rows.indices.dtype != np.int32:
-            return False
-        self._data[own], self._indices[own] = rows.data, rows.indices
-        self._nnz = own.stop
-        self.batches.append((rows._replace(data=self._data[own], indices=self._indices[own]), numbers))
-        return True
-
-    def joined(self) -> NumberedRows:
-        """Return the rows of all batches, one after another."""
-        parts, numbers = zip(*self.batches, strict=True)
-        none = {"data": self._data[:0], "indices": self._indices[:0], "norm2": NO_NORMS}
-        rows = joined_rows([part._replace(**none) for part in parts])
-        rows = rows._replace(data=self._data[: self._nnz], indices=self._indices[: self._nnz])
-        return rows, np.concatenate(numbers)

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import numpy as np
 from streamsvm_converters.kinds.reader import NO_NORMS
+from streamsvm_converters.libsvm.groups import NumberedRows, joined
 
 from streamsvm.data.checks import row_pieces
 from streamsvm.data.rows import Rows
@@ -24,8 +25,6 @@ from streamsvm.kernels.simd import prefetch
 _VALUES_PER_BATCH = 2**19  # few enough to stay in the processor's cache until they are used
 _UINT64_MASK = 2**64 - 1
 _PREFETCH_ROWS = 8  # rows ahead of the one that is copied
-
-NumberedRows = tuple[Rows, np.ndarray]
 
 
 @dataclass
@@ -91,7 +90,7 @@ class WaitingRows:
         seed = np.uint64((self.seed or 0) & _UINT64_MASK)
         return draws(seed, rows.qid if "qid" in self.columns else numbers)
 
-    def bytes_of(self, bucket: Bucket | Segment) -> int:
+    def bytes_of(self, bucket: Bucket) -> int:
         """Return the bytes of memory that rows take once loaded."""
         per_row = 28 + 8 * len(self.columns)
         per_value = bucket.index_size + self.dtype.itemsize
@@ -139,78 +138,43 @@ class WaitingRows:
 
     def read(self, bucket: Bucket) -> Iterator[NumberedRows]:
         """Yield the rows of a bucket in batches that stay within the limit."""
-        held: list[Segment] = []
-        size = 0
+        held: list[NumberedRows] = []
+        counted = Bucket(bucket.path)
         with bucket.path.open("rb") as file:
-            for segment in self._segments(file):
-                more = self.bytes_of(segment)
-                if held and size + more > self.limit:
-                    yield self._load(file, held)
-                    held, size = [], 0
-                held.append(segment)
-                size += more
+            while head := file.read(32):
+                rows, numbers = self._segment(file, *np.frombuffer(head, np.int64).tolist())
+                counted.count(rows)
+                if held and self.bytes_of(counted) > self.limit:
+                    yield joined(held)
+                    held, counted = [], Bucket(bucket.path)
+                    counted.count(rows)
+                held.append((rows, numbers))
             if held:
-                yield self._load(file, held)
+                yield joined(held)
 
-    def _segments(self, file: BinaryIO) -> Iterator[Segment]:
-        at = 0
-        while head := file.read(32):
-            segment = Segment(at + len(head), *np.frombuffer(head, dtype=np.int64).tolist())
-            per_row, per_value = 20 + 8 * len(self.columns), segment.index_size + self.dtype.itemsize
-            stored = per_row * segment.n_rows + per_value * segment.nnz + 4 * segment.n_labels
-            yield segment
-            at = file.seek(segment.at + stored)
+    def _segment(self, file: BinaryIO, n_rows: int, nnz: int, index_size: int, n_labels: int) -> NumberedRows:
+        """Read rows that were written together."""
 
-    def _load(self, file: BinaryIO, segments: list[Segment]) -> NumberedRows:
-        """Return the rows of some segments, one after another."""
-        n_rows = sum(segment.n_rows for segment in segments)
-        nnz = sum(segment.nnz for segment in segments)
-        n_labels = sum(segment.n_labels for segment in segments)
-        data = np.empty(nnz, self.dtype)
-        indices = np.empty(nnz, f"i{max(segment.index_size for segment in segments)}")
-        numbers, labels = np.empty(n_rows, np.int64), np.empty(n_rows, np.int32)
-        indptr = np.zeros(n_rows + 1, np.int64)
-        cost = np.empty(n_rows * ("cost" in self.columns))
-        qid = np.empty(n_rows * ("qid" in self.columns), np.int64)
-        codes = np.empty(n_labels, np.int32)
-        label_indptr = np.zeros((n_rows + 1) * ("label_codes" in self.columns), np.int64)
-        row = at = label = 0
-        for segment in segments:
-            file.seek(segment.at)
-            rows, values = slice(row, row + segment.n_rows), slice(at, at + segment.nnz)
-            lists = slice(label, label + segment.n_labels)
-            _fill(file, numbers[rows])
-            _fill(file, labels[rows])
-            _fill(file, indptr[1:][rows])
-            for own in (cost, qid, label_indptr[1:]):
-                _fill(file, own[rows])
-            _fill(file, codes[lists])
-            if segment.index_size == indices.itemsize:
-                _fill(file, indices[values])
-            else:
-                narrow = np.empty(segment.nnz, f"i{segment.index_size}")
-                _fill(file, narrow)
-                indices[values] = narrow
-            _fill(file, data[values])
-            row, at, label = rows.stop, values.stop, lists.stop
-        np.cumsum(indptr, out=indptr)
-        np.cumsum(label_indptr, out=label_indptr)
+        def take(n: int, dtype: np.typing.DTypeLike) -> np.ndarray:
+            array = np.empty(n, dtype)
+            if n and file.readinto(array.data.cast("B")) != array.nbytes:  # type: ignore[attr-defined]
+                raise StoreError(f"{file.name}: rows that waited there were cut off; convert again")
+            return array
+
+        def pointers(lengths: np.ndarray) -> np.ndarray:
+            return np.concatenate([[0], np.cumsum(lengths)])
+
+        n_cost, n_qid, n_lists = (n_rows * (name in self.columns) for name in ("cost", "qid", "label_codes"))
+        numbers, labels, indptr = (
+            take(n_rows, np.int64),
+            take(n_rows, np.int32),
+            pointers(take(n_rows, np.int64)),
+        )
+        cost, qid, lists = take(n_cost, np.float64), take(n_qid, np.int64), take(n_lists, np.int64)
+        label_indptr = pointers(lists) if "label_codes" in self.columns else lists
+        codes, indices = take(n_labels, np.int32), take(nnz, f"i{index_size}")
+        data = take(nnz, self.dtype)
         return Rows(data, indices, indptr, labels, NO_NORMS, cost, codes, label_indptr, qid), numbers
-
-
-class Segment(NamedTuple):
-    """Rows that were appended together, at offset `at` of their file."""
-
-    at: int
-    n_rows: int
-    nnz: int
-    index_size: int
-    n_labels: int
-
-
-def _fill(file: BinaryIO, array: np.ndarray) -> None:
-    if len(array) and file.readinto(array.data.cast("B")) != array.nbytes:  # type: ignore[attr-defined]
-        raise StoreError(f"{file.name}: rows that waited there were cut off; convert again")
 
 
 class ValueBuffers:

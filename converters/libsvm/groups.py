@@ -90,12 +90,12 @@ def whole_groups(batches: Iterator[NumberedRows], memory: int) -> Iterator[Numbe
     for rows, numbers in batches:
         qid = rows.qid
         if held and qid[0] != held[-1][0].qid[-1]:
-            yield _joined(held)
+            yield joined(held)
             held, size = [], 0
         begins = np.flatnonzero(qid[1:] != qid[:-1]) + 1
         if len(begins):
             last = int(begins[-1])
-            yield _joined([*held, (row_span(rows, 0, last), numbers[:last])])
+            yield joined([*held, (row_span(rows, 0, last), numbers[:last])])
             rows, numbers = row_span(rows, last, rows.n_rows), numbers[last:]
             held, size = [], 0
         held.append((rows, numbers))
@@ -107,11 +107,11 @@ def whole_groups(batches: Iterator[NumberedRows], memory: int) -> Iterator[Numbe
                 remedy=Remedy("check that qid names groups of rows; if it does, raise {}", Option("memory")),
             )
     if held:
-        yield _joined(held)
+        yield joined(held)
 
 
-def _joined(parts: list[NumberedRows]) -> NumberedRows:
-    """Return the rows of several batches as one."""
+def joined(parts: list[NumberedRows]) -> NumberedRows:
+    """Return the rows of several batches as one, with their numbers."""
     if len(parts) == 1:
         return parts[0]
     return joined_rows([rows for rows, _ in parts]), np.concatenate([numbers for _, numbers in parts])
