@@ -9,6 +9,7 @@ import typer
 from streamsvm_cli import convert, demo, evaluate, export, fit, info, online, predict, report, resume, tune
 from streamsvm_cli.console import WARNED, warn_once
 from streamsvm_cli.help import MAX_WIDTH, Command, Group
+from streamsvm_cli.options import with_console
 from typer.main import get_command
 
 from streamsvm.errors import StreamsvmWarning
@@ -24,7 +25,7 @@ app = typer.Typer(
 )
 for module in (convert, info, fit, tune, online, resume, predict, evaluate, report, export, demo):
     name = module.__name__.rpartition(".")[2]
-    app.command(name, cls=Command)(getattr(module, name))
+    app.command(name, cls=Command)(with_console(getattr(module, name)))
 
 
 def _version(wanted: bool) -> None:

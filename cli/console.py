@@ -33,18 +33,24 @@ def warn_once(line: object) -> None:
 
 
 class Console:
-    """Output for people, for machines, or none."""
+    """Output for people, for machines, or none.
+
+    Attributes
+    ----------
+    people, json : bool
+        Whether lines are printed for people; whether one object is for machines.
+    """
 
     def __init__(self, *, quiet: bool, json: bool) -> None:
-        self._people = not quiet and not json
-        self._json = json
+        self.people = not quiet and not json
+        self.json = json
         self._bar: Any = None
         self._stage = ""
         self._said: float | None = None  # when a line of progress was printed
 
     def say(self, line: str = "") -> None:
         """Print one line for people, with control characters in names escaped."""
-        if self._people:
+        if self.people:
             self._close()
             print(shell_text(line), flush=True)
 
@@ -58,7 +64,7 @@ class Console:
 
         There is a line when a stage begins, and every 30 seconds.
         """
-        if not self._people:
+        if not self.people:
             return
         if not sys.stderr.isatty():
             self._stamped(stage, done, total, unit)
@@ -100,7 +106,7 @@ class Console:
     def result(self, record: dict[str, Any]) -> None:
         """Print the one JSON object for machines."""
         self._close()
-        if self._json:
+        if self.json:
             print(json.dumps(shell_value(record)), flush=True)
 
     def _close(self) -> None:

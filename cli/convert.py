@@ -9,18 +9,7 @@ from typing import Annotated, Literal
 import typer
 from streamsvm_cli.console import Console, print_text_counts, terminate_as_interrupt
 from streamsvm_cli.memory import give_memory_back
-from streamsvm_cli.options import (
-    Files,
-    Force,
-    Json,
-    Label,
-    Labels,
-    LabelsAs,
-    Memory,
-    OnError,
-    Quiet,
-    UnseenLabel,
-)
+from streamsvm_cli.options import Files, Force, Label, Labels, LabelsAs, Memory, OnError, UnseenLabel
 from streamsvm_cli.wording import count, size_of_data, wrong_usage
 
 
@@ -37,6 +26,7 @@ def _ngrams(text: str) -> tuple[int, int]:
 
 
 def convert(
+    console: Console,
     inputs: Files,
     out: Annotated[Path, typer.Option("--out", "-o", help="Store to write: .zarr, or .h5 / .h5ad.")],
     index_base: Annotated[
@@ -121,8 +111,6 @@ def convert(
         typer.Option(help="What text is, if its suffix is another."),
     ] = None,
     force: Force = False,
-    quiet: Quiet = False,
-    json: Json = False,
 ) -> None:
     """Turn text, tables, AnnData or arrays into a store.
 
@@ -131,7 +119,6 @@ def convert(
     """
     if like is None and unseen_label == "keep":
         raise wrong_usage("--unseen-label keep needs known classes; give --like too")
-    console = Console(quiet=quiet, json=json)
     from streamsvm_converters import convert as to_store
 
     give_memory_back(least=2**21, kept=2**22)  # chunks are smaller, and come one after another

@@ -17,7 +17,6 @@ from typing import Annotated
 
 import typer
 from streamsvm_cli.console import Console
-from streamsvm_cli.options import Json, Quiet
 from streamsvm_cli.wording import count
 
 _MARKER_FILE = ".streamsvm-demo"  # only a folder that holds it is ever replaced
@@ -25,15 +24,13 @@ _ATTEMPTS = 10
 
 
 def demo(
+    console: Console,
     folder: Annotated[Path, typer.Option("--dir", help="Folder to work in.")] = Path("streamsvm-demo"),
-    quiet: Quiet = False,
-    json: Json = False,
 ) -> None:
     """Run all steps on real data, in under a minute.
 
     Converts, trains, kills the training, resumes, compares, predicts and evaluates.
     """
-    console = Console(quiet=quiet, json=json)
     begin = time.perf_counter()
     _prepare(folder)
     console.say("Handwritten digits, 1,797 images of 8 x 8 pixels in 10 classes (UCI, CC BY 4.0).")

@@ -9,11 +9,12 @@ from typing import Annotated
 import typer
 from streamsvm_cli.console import Console
 from streamsvm_cli.inputs import data_to_score
-from streamsvm_cli.options import Cluster, Json, Label, Labels, Layer, Memory, Multilabel, Quiet, Raw, Workers
+from streamsvm_cli.options import Cluster, Label, Labels, Layer, Memory, Multilabel, Raw, Workers
 from streamsvm_cli.wording import count
 
 
 def evaluate(
+    console: Console,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Run directory or model folder.")],
     data: Annotated[
         Path, typer.Argument(metavar="DATA", help="Store, or a file of any kind that convert takes.")
@@ -54,8 +55,6 @@ def evaluate(
     labels: Labels = None,
     layer: Layer = None,
     raw: Raw = False,
-    quiet: Quiet = False,
-    json: Json = False,
 ) -> None:
     """Measure a model on labelled data.
 
@@ -66,7 +65,6 @@ def evaluate(
     If rows have several labels each: precision of the best k labels, ranking loss, and of the predicted sets
     macro and micro F1 and subset accuracy; unknown labels are left out.
     """
-    console = Console(quiet=quiet, json=json)
     import streamsvm
 
     loaded = streamsvm.load_model(model)

@@ -8,12 +8,13 @@ from typing import Annotated, Literal
 
 import typer
 from streamsvm_cli.console import Console, terminate_as_interrupt
-from streamsvm_cli.options import Force, Json, Quiet
+from streamsvm_cli.options import Force
 
 from streamsvm.base.text import format_size
 
 
 def export(
+    console: Console,
     model: Annotated[Path, typer.Argument(help="Run directory or model folder.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="File to write; of streamsvm, a folder.")],
     format: Annotated[
@@ -35,15 +36,12 @@ def export(
         typer.Option(help="Of streamsvm: how coefficients are stored; scores are then in float32."),
     ] = None,
     force: Force = False,
-    quiet: Quiet = False,
-    json: Json = False,
 ) -> None:
     """Write a model for another program, or a smaller one for this.
 
     Weights of features, a selection and the bias become part of the coefficients. A format that cannot hold
     the other transforms of the model is refused.
     """
-    console = Console(quiet=quiet, json=json)
     import streamsvm
 
     with terminate_as_interrupt():

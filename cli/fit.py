@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from streamsvm_cli.console import Console, EventTable, stop_on_signals
-from streamsvm_cli.options import Cluster, Every, Force, Json, Quiet, Workers, with_settings
+from streamsvm_cli.options import Cluster, Every, Force, Workers, with_settings
 from streamsvm_cli.wording import count, fraction, size_of_data, wrong_usage
 
 from streamsvm.base.text import format_size
@@ -21,6 +21,7 @@ _SLOW_READING_FRACTION = 0.5  # of the time
 
 @with_settings(declared(Settings))
 def fit(
+    console: Console,
     data: Annotated[
         list[Path],
         typer.Argument(metavar="STORE", help="Store or AnnData; several are joined."),
@@ -43,8 +44,6 @@ def fit(
             "for schedulers that repeat a command.",
         ),
     ] = False,
-    quiet: Quiet = False,
-    json: Json = False,
     **settings: Any,
 ) -> None:
     """Train a linear multi-class SVM on a store or on AnnData.
@@ -53,7 +52,6 @@ def fit(
 
     rel. gap: (primal - dual) / primal; the objective is above its optimum by at most this share of itself.
     """
-    console = Console(quiet=quiet, json=json)
     if out is None and not dry_run:
         raise wrong_usage("--out is missing: name the run directory to create")
     import streamsvm

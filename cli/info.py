@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from streamsvm_cli.console import Console
-from streamsvm_cli.options import Json, Label, Quiet
+from streamsvm_cli.options import Label
 from streamsvm_cli.wording import wrong_usage
 
 from streamsvm.base import durable
@@ -26,6 +26,7 @@ _NAMES = {
 
 
 def info(
+    console: Console,
     path: Annotated[
         Path,
         typer.Argument(
@@ -34,15 +35,12 @@ def info(
     ],
     verify: Annotated[bool, typer.Option("--verify", help="Read everything and check it.")] = False,
     label: Label = None,
-    quiet: Quiet = False,
-    json: Json = False,
 ) -> None:
     """Describe a file, a store, a run or a model.
 
     Only metadata and first lines are read. With --verify, every byte that a store, a run or a model relies on
     is read and checked.
     """
-    console = Console(quiet=quiet, json=json)
     if _is_foreign(path):
         if verify or label is not None:
             raise wrong_usage("--verify and --label are for stores and AnnData")

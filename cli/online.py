@@ -10,18 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 from streamsvm_cli.console import Console, EventTable, print_text_counts, stop_on_signals
-from streamsvm_cli.options import (
-    Every,
-    Force,
-    Inputs,
-    Json,
-    LabelsAs,
-    Memory,
-    OnError,
-    Quiet,
-    UnseenLabel,
-    with_settings,
-)
+from streamsvm_cli.options import Every, Force, Inputs, LabelsAs, Memory, OnError, UnseenLabel, with_settings
 from streamsvm_cli.wording import count, fraction, wrong_usage
 
 from streamsvm.base.text import format_size
@@ -33,6 +22,7 @@ _SETTINGS = declared(OnlineSettings)
 
 @with_settings({**_SETTINGS, "seed": dataclasses.replace(_SETTINGS["seed"], default=None)})
 def online(
+    console: Console,
     inputs: Inputs,
     out: Annotated[Path, typer.Option("--out", "-o", help="Run directory to create.")],
     *,
@@ -57,8 +47,6 @@ def online(
     on_error: OnError = "raise",
     checkpoint_every: Every = "60s",
     force: Force = False,
-    quiet: Quiet = False,
-    json: Json = False,
     **settings: Any,
 ) -> None:
     """Train on text as it is read, without a store.
@@ -66,7 +54,6 @@ def online(
     Each row is predicted, then learned from, once and in the order of the input. Classes and features may
     appear on the way. Shuffle input that is sorted by label first.
     """
-    console = Console(quiet=quiet, json=json)
     from streamsvm_converters import TextSource
 
     import streamsvm

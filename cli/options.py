@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 from collections.abc import Callable, Mapping
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import typer
+from streamsvm_cli.console import Console
 from streamsvm_cli.wording import wrong_usage
 
 from streamsvm.base.text import parse_size
@@ -103,6 +105,23 @@ LabelsAs = Annotated[
 
 Layer = Annotated[str | None, typer.Option(help="Layer of AnnData to score instead of X.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Score raw.X of AnnData.")]
+
+
+def with_console(command: Callable[..., None]) -> Callable[..., None]:
+    """Make the `console` of a command of the options --quiet and --json, which it then has, too."""
+    own = inspect.signature(command, eval_str=True)
+    parameters = [each for name, each in own.parameters.items() if name != "console"]
+    for name, annotation in ("quiet", Quiet), ("json", Json):
+        parameters.append(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
+        )
+
+    @functools.wraps(command)
+    def call(*, quiet: bool, json: bool, **given: Any) -> None:
+        command(Console(quiet=quiet, json=json), **given)
+
+    call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return call
 
 
 def with_settings(settings: Mapping[str, Setting]) -> Callable[[Command], Command]:

@@ -9,11 +9,12 @@ from typing import Annotated, Any
 import typer
 from streamsvm_cli.console import Console, terminate_as_interrupt
 from streamsvm_cli.inputs import data_to_score
-from streamsvm_cli.options import Cluster, Json, Label, Layer, Memory, Quiet, Raw, Workers
+from streamsvm_cli.options import Cluster, Label, Layer, Memory, Raw, Workers
 from streamsvm_cli.wording import count, wrong_usage
 
 
 def predict(
+    console: Console,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Run directory or model folder.")],
     data: Annotated[
         list[Path],
@@ -64,19 +65,16 @@ def predict(
     force: Annotated[
         bool, typer.Option("--force", help="Replace the file of --out or, with --into, columns of --key.")
     ] = False,
-    quiet: Quiet = False,
-    json: Json = False,
 ) -> None:
     """Predict labels: as lines, a table, or columns of AnnData.
 
     Rows come in the order of the data, and several data one after the other.
     """
     place = out if into is None else into
-    if json and place is None:
+    if console.json and place is None:
         raise wrong_usage("--json needs --out or --into: standard output cannot hold both")
     if len({str(path) for path in data}) < len(data):
         raise wrong_usage("DATA names the same file twice")
-    console = Console(quiet=quiet, json=json)
     import streamsvm
 
     loaded = streamsvm.load_model(model)

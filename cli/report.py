@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 from streamsvm_cli.console import Console
 from streamsvm_cli.inputs import data_to_score
-from streamsvm_cli.options import Force, Json, Label, Labels, Layer, Memory, Multilabel, Quiet, Raw
+from streamsvm_cli.options import Force, Label, Labels, Layer, Memory, Multilabel, Raw
 
 
 def report(
+    console: Console,
     run: Annotated[Path, typer.Argument(help="Run directory; the run may be in progress.")],
     data: Annotated[
         Path | None,
@@ -31,8 +32,6 @@ def report(
     layer: Layer = None,
     raw: Raw = False,
     force: Force = False,
-    quiet: Quiet = False,
-    json: Json = False,
 ) -> None:
     """Write a report of a run: one HTML file to look at, keep or send.
 
@@ -40,7 +39,6 @@ def report(
     its frequency, the strongest features, settings and provenance. Needs the extra
     plot: pip install 'streamsvm[plot]'.
     """
-    console = Console(quiet=quiet, json=json)
     import streamsvm
 
     rows = None

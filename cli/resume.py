@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from streamsvm_cli import fit, online
 from streamsvm_cli.console import Console, stop_on_signals
-from streamsvm_cli.options import Cluster, Every, Json, Quiet, Workers, with_settings
+from streamsvm_cli.options import Cluster, Every, Workers, with_settings
 
 from streamsvm.settings.field import changes_of
 from streamsvm.settings.fit import Settings
@@ -16,6 +16,7 @@ from streamsvm.settings.fit import Settings
 
 @with_settings(changes_of(Settings))
 def resume(
+    console: Console,
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")],
     *,
     store: Annotated[
@@ -25,15 +26,12 @@ def resume(
     workers: Workers = None,
     cluster: Cluster = None,
     checkpoint_every: Every = "60s",
-    quiet: Quiet = False,
-    json: Json = False,
     **settings: Any,
 ) -> None:
     """Continue an interrupted run, or extend a finished one.
 
     A finished run continues with more --passes; one that --tol ended also needs a smaller --tol.
     """
-    console = Console(quiet=quiet, json=json)
     from streamsvm_converters import TextSource
 
     import streamsvm

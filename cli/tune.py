@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from streamsvm_cli.console import Console, EventTable, stop_on_signals
 from streamsvm_cli.fit import finish
-from streamsvm_cli.options import Cluster, Every, Force, Json, Quiet, Workers, with_settings
+from streamsvm_cli.options import Cluster, Every, Force, Workers, with_settings
 from streamsvm_cli.wording import count
 
 from streamsvm.settings.field import declared
@@ -20,6 +20,7 @@ _BAR_WIDTH = 24  # characters of the longest bar
 
 @with_settings({name: each for name, each in declared(Settings).items() if not each.searched})
 def tune(
+    console: Console,
     data: Annotated[
         list[Path],
         typer.Argument(metavar="STORE", help="Store or AnnData; several are joined."),
@@ -61,8 +62,6 @@ def tune(
     cluster: Cluster = None,
     checkpoint_every: Every = "60s",
     force: Force = False,
-    quiet: Quiet = False,
-    json: Json = False,
     **settings: Any,
 ) -> None:
     """Choose C, and other settings of several, and train with them.
@@ -72,7 +71,6 @@ def tune(
     """
     import streamsvm
 
-    console = Console(quiet=quiet, json=json)
     with stop_on_signals() as stop:
         result: Any = streamsvm.tune(
             data, out=out, C=C, loss=loss or ["ww"], margin=margin, transform=transform, hold_out=hold_out,
@@ -86,7 +84,7 @@ def tune(
         f"{result.valid_accuracy:.4f} is of {tried}, those at smaller C included, without the held-out rows; "
         f"the model is of {made} over all rows:"
     )
-    finish(Console(quiet=quiet or json, json=False), result.result)
+    finish(Console(quiet=not console.people, json=False), result.result)
     console.result(dataclasses.asdict(dataclasses.replace(result, model=None)))
 
 
