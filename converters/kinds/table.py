@@ -151,58 +151,62 @@ class TableReader(Reader):
         if not names:
             raise InputError(f"{first.path} has no column but labels; there is nothing to learn from")
         encoding = choose_columns(
-            self._tables, names, options.categorical, options.missing, options.dtype, self._labelled
+            self._tables, names, options.categorical, options.missing, options.dtype, self._columns_of
         )
         self.notes += describe(encoding)
         return encoding
 
     # -- rows --------------------------------------------------------------------------------------
 
-    def _labelled(self, table: TableFile, names: Sequence[str]) -> Iterator[Any]:
+    def _columns_of(self, table: TableFile, names: Sequence[str]) -> Iterator[Any]:
         """Yield some columns of the rows of a table that have a label."""
-        row = 0
-        for batch in table.batches([*names, str(self.options.label)]):
-            for piece in _pieces(batch, self._rows_per_batch(names)):
-                where = _places(table, np.arange(row, row + piece.num_rows))
-                kept = self._codes(piece.column(len(names)), where) != MISSING
-                yield piece.select(list(names)).filter(kept)
-                row += piece.num_rows
+        for piece, *_ in self._labelled(table, names, self._rows_per_batch(names)):
+            yield piece
 
     def _rows_per_batch(self, names: Sequence[str]) -> int:
         """Return the number of rows of some columns to encode at a time."""
         return max(1, min(2**14, self.options.memory // (128 * len(names))))
 
+    def _labelled(
+        self, table: TableFile, names: Sequence[str], most: int
+    ) -> Iterator[tuple[Any, np.ndarray, np.ndarray, int]]:
+        """Yield some columns of the rows of a table that have a label, at most `most` rows at a time.
+
+        With them come the codes of their labels, their numbers in the table, and how many rows have none.
+        """
+        label = self.options.label if self._has_labels else None
+        extra = [label] if label is not None and label not in names else []
+        row = unlabelled = 0
+        for batch in table.batches([*names, *extra]):
+            for piece in _pieces(batch, most):
+                rows = np.arange(row, row + piece.num_rows)
+                row += piece.num_rows
+                codes = np.full(len(rows), UNSEEN_LABEL, np.int32)
+                if label is not None:
+                    column = piece.column(piece.schema.get_field_index(label))
+                    codes = self._codes(column, _places(table, rows))
+                    kept = codes != MISSING
+                    if unlabelled := int(np.count_nonzero(~kept)):
+                        piece, codes, rows = piece.filter(kept), codes[kept], rows[kept]
+                yield piece.select(list(names)), codes, rows, unlabelled
+
     def _batches(self) -> Iterator[tuple[Any, np.ndarray, np.ndarray, Callable[[int], str]]]:
         """Yield used columns, label codes and numbers of labelled rows, and a function that names a row."""
-        label = self.options.label if self._has_labels else None
         names = list(self._encoding.used)
-        extra = [label] if label is not None and label not in names else []
-        number, total = 0, sum(table.path.stat().st_size for table in self._tables)
         most = _TEXTS_PER_BATCH if isinstance(self._encoding, TextEncoding) else self._rows_per_batch(names)
+        first, total = 0, sum(table.path.stat().st_size for table in self._tables)
         done = 0
         for table in self._tables:
-            row = 0  # of this table
-            for batch in table.batches([*names, *extra]):
-                for piece in _pieces(batch, most):
-                    n = piece.num_rows
-                    numbers = np.arange(number, number + n)
-                    codes = np.full(n, UNSEEN_LABEL, np.int32)
-                    rows = np.arange(row, row + n)
-                    if label is not None:
-                        where = _places(table, rows)
-                        codes = self._codes(piece.column(piece.schema.get_field_index(label)), where)
-                        kept = codes != MISSING
-                        if not kept.all():
-                            self.counts.unlabelled += int(np.count_nonzero(~kept))
-                            piece, codes, numbers, rows = (
-                                piece.filter(kept), codes[kept], numbers[kept], rows[kept],
-                            )  # fmt: skip
-                    number, row = number + n, row + n
-                    if len(codes):
-                        yield piece.select(names), codes, numbers, _places(table, rows)
+            n_rows = 0
+            for piece, codes, rows, unlabelled in self._labelled(table, names, most):
+                n_rows += len(rows) + unlabelled
+                self.counts.unlabelled += unlabelled
                 self.counts.bytes_read = done + table.size
                 if self.options.progress is not None:
                     self.options.progress(self.counts.bytes_read, total)
+                if len(codes):
+                    yield piece, codes, first + rows, _places(table, rows)
+            first += n_rows
             done += table.path.stat().st_size
             if table.source is not None:
                 self.sources.append(table.source)

@@ -7,6 +7,7 @@ a bounds check.
 from __future__ import annotations
 
 import functools
+from fractions import Fraction
 
 import numpy as np
 from streamsvm_converters.libsvm.byte_vectors import SPAN, blanks, first_bit, load_byte, load_word, non_digits
@@ -25,78 +26,46 @@ PLUS, MINUS, POINT, ZERO, NINE = 43, 45, 46, 48, 57
 BAD_NUMBER, NUMBER, UNDECIDED = range(3)
 
 EXACT_POWERS = 10.0 ** np.arange(23)  # the powers of ten that float64 holds exactly
-MIN_POWER, MAX_POWER = -342, 308  # decimal exponents beyond which 19 digits are 0 or infinite
+MAX_POWER = 270  # decimal exponents up to which products neither overflow nor lose bits
 
 
-def _powers_of_five() -> np.ndarray:
-    """Return the leading 128 bits of 5**q, as (high, low) words, for q from MIN_POWER to MAX_POWER."""
-    table = np.empty((MAX_POWER - MIN_POWER + 1, 2), dtype=np.uint64)
-    for row, q in enumerate(range(MIN_POWER, MAX_POWER + 1)):
-        if q >= 0:
-            bits = (5**q << 128) >> (5**q).bit_length()
-        else:  # reciprocals are rounded up, as the algorithm's proof requires, then truncated
-            width = (5**-q - 1).bit_length()
-            bits = (1 << (width + 127 if q >= -27 else 2 * width + 128)) // 5**-q + 1
-            bits >>= bits.bit_length() - 128
-        table[row] = bits >> 64, bits & (2**64 - 1)
-    return table
+def _powers_of_ten() -> np.ndarray:
+    """Return 10**q as the sum of two float64, for q from -MAX_POWER to MAX_POWER."""
+    exact = [Fraction(10) ** q for q in range(-MAX_POWER, MAX_POWER + 1)]
+    return np.array([(float(power), float(power - Fraction(float(power)))) for power in exact])
 
 
-POWERS_OF_FIVE = _powers_of_five()
-
-U0, U1, U3, U9, U10, U32, U52, U63 = (np.uint64(n) for n in (0, 1, 3, 9, 10, 32, 52, 63))
-LOW_HALF = np.uint64(2**32 - 1)
-LOW_9_BITS = np.uint64(2**9 - 1)
-ALL_ONES = np.uint64(2**64 - 1)
-TOP_BIT = np.uint64(2**63)
-BIT_52, BIT_53 = np.uint64(2**52), np.uint64(2**53)
+POWERS_OF_TEN = _powers_of_ten()
+SPLITTER = 2.0**27 + 1
+U0, U1, U10, U32 = (np.uint64(n) for n in (0, 1, 10, 32))
+LARGEST_EXACT = np.uint64(2**53)  # integers up to it are float64
 
 
 @compiled
-def multiply_high(a, b):
-    """Return the upper 64 bits of the 128-bit product of two uint64."""
-    a_high, a_low, b_high, b_low = a >> U32, a & LOW_HALF, b >> U32, b & LOW_HALF
-    middle = a_high * b_low + ((a_low * b_low) >> U32)
-    return a_high * b_high + (middle >> U32) + ((a_low * b_high + (middle & LOW_HALF)) >> U32)
+def halves(x):
+    """Return two float64 of 26 bits each whose sum is x."""
+    scaled = SPLITTER * x
+    high = scaled - (scaled - x)
+    return high, x - high
 
 
 @compiled
 def nearest_float(digits, power):
-    """Return the bits of the float64 nearest to digits * 10**power, and whether they are certain.
+    """Return the float64 nearest to digits * 10**power, and whether that is certain; `digits` is a uint64.
 
-    The algorithm is that of Eisel and Lemire (Lemire 2021, "Number parsing at a gigabyte per second");
-    `digits` is a nonzero uint64. Subnormal and infinite results count as uncertain.
+    The product of two sums of two float64 each (Dekker 1971) is right to more than 98 bits. These do not
+    decide what is nearly in the middle between two floats.
     """
-    if power < MIN_POWER or power > MAX_POWER:
-        return U0, False
-    zeros = 0
-    while digits < TOP_BIT:
-        digits <<= U1
-        zeros += 1
-    high_five, low_five = POWERS_OF_FIVE[power - MIN_POWER, 0], POWERS_OF_FIVE[power - MIN_POWER, 1]
-    lower, upper = digits * high_five, multiply_high(digits, high_five)
-    if upper & LOW_9_BITS == LOW_9_BITS:  # 64 bits of the power do not decide: use all 128
-        carry = multiply_high(digits, low_five)
-        lower += carry
-        if lower < carry:
-            upper += U1
-    if lower == ALL_ONES and (power < -27 or power > 55):
-        return U0, False
-    top = upper >> U63
-    shift = top + U9
-    mantissa = upper >> shift
-    exponent = ((217706 * power) >> 16) + 63 + np.int64(top) - zeros + 1023
-    if exponent <= 0:
-        return U0, False
-    if lower <= U1 and -4 <= power <= 23 and mantissa & U3 == U1 and mantissa << shift == upper:
-        mantissa -= U1  # exactly between two floats: towards the even one
-    mantissa = (mantissa + (mantissa & U1)) >> U1
-    if mantissa >= BIT_53:
-        mantissa = BIT_52
-        exponent += 1
-    if exponent >= 2047:
-        return U0, False
-    return (mantissa - BIT_52) | (np.uint64(exponent) << U52), True
+    if abs(power) > MAX_POWER:
+        return 0.0, False
+    ten, ten_rest = POWERS_OF_TEN[power + MAX_POWER, 0], POWERS_OF_TEN[power + MAX_POWER, 1]
+    number = np.float64(digits)
+    number_rest = np.float64(np.int64(digits - np.uint64(number)))
+    product = number * ten
+    (a, b), (c, d) = halves(number), halves(ten)
+    rest = ((a * c - product) + a * d + b * c) + b * d + (number * ten_rest + number_rest * ten)
+    bound = product * 2.0**-98
+    return product + rest, product + (rest - bound) == product + (rest + bound)
 
 
 @compiled
@@ -148,18 +117,17 @@ def read_number(text, at):
         power += sign * exponent
     if digits == U0:
         value = 0.0
-    elif not lost and digits <= BIT_53 and -22 <= power <= 22:
+    elif not lost and digits <= LARGEST_EXACT and -22 <= power <= 22:
         # Both operands are exact, so the one rounding of * or / is the right one (Clinger 1990).
         value = np.float64(np.int64(digits))
         value = value * EXACT_POWERS[power] if power >= 0 else value / EXACT_POWERS[-power]
     else:
-        bits, certain = nearest_float(digits, power)
+        value, certain = nearest_float(digits, power)
         if certain and lost:  # what was cut off lies between digits and digits + 1
             above, certain = nearest_float(digits + U1, power)
-            certain = certain and above == bits
+            certain = certain and above == value
         if not certain:
             return UNDECIDED, 0.0, at
-        value = np.uint64(bits).view(np.float64)
     return NUMBER, -value if negative else value, at
 
 
@@ -234,12 +202,11 @@ def read_pair(text, at):
         digits = digits * POWERS[np.uint64(places - 8)] + read_digits(text, at + stop + 9, places - 8)
     elif places > 0:
         digits = digits * POWERS[np.uint64(places)] + read_digits(text, at + stop + 1, places)
-    if digits <= BIT_53:
+    if digits <= LARGEST_EXACT:
         # One rounding of exact operands.
         value = np.float64(np.int64(digits)) / EXACT_POWERS[np.uint64(places)]
     else:
-        bits, certain = nearest_float(digits, -places)
+        value, certain = nearest_float(digits, -places)
         if not certain:
             return False, np.int64(0), 0.0, at
-        value = np.uint64(bits).view(np.float64)
     return True, np.int64(read_digits(text, at, colon)), -value if negative else value, at + end

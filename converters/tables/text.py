@@ -38,10 +38,6 @@ def hashed_texts(
         import sklearn  # noqa: F401
     except ImportError:
         raise InputError("text is read by scikit-learn: pip install 'streamsvm[text]'") from None
-    if processes == 1:
-        for texts, item in batches:
-            yield _hash(texts, options), item
-        return
     items: deque[Item] = deque()
 
     def tasks() -> Iterator[Any]:
