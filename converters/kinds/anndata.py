@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from streamsvm_converters.kinds.features import Features
 from streamsvm_converters.kinds.options import ReadOptions
-from streamsvm_converters.kinds.reader import NO_NORMS, Reader, TableCounts
+from streamsvm_converters.kinds.reader import NO_NORMS, Reader, TableCounts, without_zeros
 from streamsvm_converters.label_codes import MISSING, LabelCodes
 from streamsvm_converters.libsvm.position import InputFile
 from streamsvm_converters.sorted_rows import MatrixEntries, sorted_rows
@@ -44,9 +44,7 @@ class AnnDataReader(Reader):
             raise SettingsError("on_error does not apply to AnnData: its rows are sound", setting="on_error")
         if like is not None and not like.has_plain_features:
             raise InputError(f"the features of {like.path} are columns of a table; give such a table")
-        self._labels = LabelCodes(
-            None if like is None else like.classes, options.unseen_label, options.memory // 4
-        )
+        self._labels = self._label_codes(options.memory // 4)
         self._names: list[str] | None = None
         self._width = 0
         self._values = 0
@@ -176,7 +174,7 @@ class AnnDataReader(Reader):
         if not kept.all():
             rows = kept_rows(rows, kept)
         if (rows.data == 0).any():
-            rows = _without_zeros(rows)
+            rows = without_zeros(rows)
         if columns is not None:
             before = len(rows.data)
             data, indices, indptr = move_columns(rows.data, rows.indices, rows.indptr, columns, self._width)
@@ -200,10 +198,3 @@ class AnnDataReader(Reader):
         else:
             fingerprint = store.fingerprint
         return InputFile(path.name, sum(file.stat().st_size for file in files), fingerprint)
-
-
-def _without_zeros(rows: Rows) -> Rows:
-    """Return rows without their explicit zeros."""
-    kept = rows.data != 0
-    before = np.concatenate([[0], np.cumsum(kept)])
-    return rows._replace(data=rows.data[kept], indices=rows.indices[kept], indptr=before[rows.indptr])

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from streamsvm_converters.kinds.features import Features
 from streamsvm_converters.kinds.options import ReadOptions
-from streamsvm_converters.kinds.reader import NO_NORMS, Reader, TableCounts
+from streamsvm_converters.kinds.reader import NO_NORMS, Reader, TableCounts, without_zeros
 from streamsvm_converters.label_codes import MISSING, MISSING_TEXTS, LabelCodes
 from streamsvm_converters.libsvm.inputs import Input
 from streamsvm_converters.libsvm.labels import canonical_name
@@ -25,7 +25,7 @@ from streamsvm.base.durable import open_file, reason
 from streamsvm.base.format import UNSEEN_LABEL, index_dtype
 from streamsvm.base.label_values import TEXT
 from streamsvm.base.text import printable
-from streamsvm.data.rows import Rows
+from streamsvm.data.rows import Rows, kept_rows
 from streamsvm.errors import InputError, Option, Remedy, SettingsError
 
 _VALUES_PER_READ = 2**20  # of rows read at a time
@@ -53,9 +53,7 @@ class MatrixReader(Reader):
             raise InputError(
                 f"the features of {like.path} are columns of a table; give a table with the same columns"
             )
-        self._labels = LabelCodes(
-            None if like is None else like.classes, options.unseen_label, options.memory // 4
-        )
+        self._labels = self._label_codes(options.memory // 4)
         self._has_text_array = False
         self._width: int | None = None
         if like is not None and not like.takes_any_feature:
@@ -182,11 +180,7 @@ class MatrixReader(Reader):
                     )
                 self.counts.skip(message)
             kept[bad] = False
-        of_value = np.repeat(kept, np.diff(indptr)) & (data != 0)
-        before = np.concatenate([[0], np.cumsum(of_value)])
-        lengths = np.diff(before[indptr])[kept]
-        data, indices = data[of_value], indices[of_value]
-        rows = Rows(data, indices, np.concatenate([[0], np.cumsum(lengths)]), codes[kept], NO_NORMS)
+        rows = without_zeros(kept_rows(Rows(data, indices, indptr, codes, NO_NORMS), kept))
         self.counts.add(rows)
         return (rows, number + start + np.flatnonzero(kept)) if rows.n_rows else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,6 +42,13 @@ class TableCounts(ReadCounts):
     missing_values: int = 0
 
 
+def without_zeros(rows: Rows) -> Rows:
+    """Return rows without their explicit zeros."""
+    kept = rows.data != 0
+    before = np.concatenate([[0], np.cumsum(kept)])
+    return rows._replace(data=rows.data[kept], indices=rows.indices[kept], indptr=before[rows.indptr])
+
+
 class Reader(ABC):
     """Base class of the readers of files of one kind, which are iterated once.
 
@@ -70,6 +77,11 @@ class Reader(ABC):
 
     @abstractmethod
     def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]: ...
+
+    def _label_codes(self, memory: int, missing: Set[str] = frozenset()) -> LabelCodes:
+        """Return the codes of labels: those of earlier data, or of all that come."""
+        like, unseen = self.options.like, self.options.unseen_label
+        return LabelCodes(None if like is None else like.classes, unseen, memory, missing)
 
     def labels(self) -> list[str]:
         """Return the labels in the order of their codes, once all rows are read."""

@@ -49,8 +49,7 @@ class TableReader(Reader):
         like = options.like
         has_types = any(table.has_types for table in self._tables)
         missing = frozenset() if has_types or options.labels_as == "text" else MISSING_TEXTS
-        known = None if like is None else like.classes
-        self._labels = LabelCodes(known, options.unseen_label, memory, missing)
+        self._labels = self._label_codes(memory, missing)
         self._has_labels = options.labelled
         if options.labelled:
             self._check_label(options.label)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +23,8 @@ from streamsvm.store.zarr_chunks import (
     Decoder,
     check_written,
     checksums_of,
+    chunk_files,
     decode_text,
-    find_decoder,
 )
 from streamsvm.store.zarr_metadata import METADATA, known_layout, layout_digest
 
@@ -200,9 +201,9 @@ class NativeRemoteArray(_RemoteArray):
         self.container: RemoteZarrContainer = container
         self.name = name
         self._metadata = metadata
-        decoder = find_decoder(metadata)
-        self._set_layout(shape, chunks, dtype, 1, text=decoder is None)
-        self._chunks = None if decoder is None else _RemoteChunks(self, dtype, decoder)
+        as_files = chunk_files(metadata, Path(name))
+        self._set_layout(shape, chunks, dtype, 1, text=as_files is None)
+        self._chunks = None if as_files is None else _RemoteChunks(self, dtype, as_files.decode)
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         first, end = start // self.chunk, -(-stop // self.chunk)

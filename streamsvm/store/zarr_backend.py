@@ -30,14 +30,12 @@ from streamsvm.store.zarr_chunks import (
     CHECKSUM_FILE,
     HEADER_BYTES,
     MAX_TEXT_COMPRESSION,
-    ChunkFiles,
     ChunkWriter,
     checksums_of,
+    chunk_files,
     chunks_of_shard,
     decode_text,
     encode_text,
-    find_decoder,
-    foreign_chunks,
     sharding_of,
 )
 from streamsvm.store.zarr_metadata import (
@@ -100,13 +98,7 @@ class ZarrArray(StoredArray):
         shape, chunks, dtype = known or (self._array.shape, self._array.chunks, np.dtype(self._array.dtype))
         self._set_layout(shape, chunks, dtype, axes, text=dtype.kind in "OTUS")
         self._is_known = known is not None
-        decoder = find_decoder(metadata) if axes == 1 else None
-        folder = container.path / name
-        self.direct: ChunkFiles | None = None
-        if decoder is not None:
-            self.direct = ChunkFiles(folder / "c", dtype, self.chunk, decoder)
-        elif axes == 1:
-            self.direct = foreign_chunks(metadata, folder)
+        self.direct = chunk_files(metadata, container.path / name) if axes == 1 else None
         self.presence = ChunkPresence() if self.direct is None else self.direct.presence
         self.file_rows = self.chunk if self.direct is not None or self._is_known else max(1, self._grid[0])
         codecs = [codec["name"] for codec in metadata.get("codecs") or []]  # of format 3; else:

@@ -140,19 +140,8 @@ def check_written(payload: np.ndarray, checksums: np.ndarray | None, number: int
 # -- decoding --------------------------------------------------------------------------------------
 
 
-def find_decoder(metadata: dict[str, Any]) -> Decoder | None:
-    """Return the decoder for an array laid out as streamsvm does it; None for any other array.
-
-    `metadata` is the content of the array's ``zarr.json``.
-    """
-    known = known_layout(metadata)
-    if known is None or known[2].hasobject:
-        return None
-    return _after_checksum(_undo_blosc if len(metadata["codecs"]) == 3 else _copy)
-
-
-def foreign_chunks(metadata: dict[str, Any], folder: Path) -> ChunkFiles | None:
-    """Return the chunk files of an array that others wrote; None if its layout is one that zarr must read.
+def chunk_files(metadata: dict[str, Any], folder: Path) -> ChunkFiles | None:
+    """Return the chunk files of an array; None if its layout is one that zarr must read.
 
     Read here are numbers of one axis without shards, plain or compressed by Blosc, zstd, gzip or zlib, of
     format 2 and 3.
@@ -170,7 +159,8 @@ def foreign_chunks(metadata: dict[str, Any], folder: Path) -> ChunkFiles | None:
         facts = _of_format_3(metadata) if "codecs" in metadata else _of_format_2(metadata)
         if facts is None or facts.dtype.kind not in "fiub" or facts.chunk < 1:
             return None
-        fill = np.array(metadata["fill_value"] or 0, facts.dtype)[()]
+        is_ours = known_layout(metadata) is not None  # then no chunk is left out
+        fill = None if is_ours else np.array(metadata["fill_value"] or 0, facts.dtype)[()]
     except (LookupError, TypeError, ValueError, OverflowError):
         return None
     undo = _CODECS.get(facts.codec)
