@@ -14,7 +14,7 @@ from streamsvm_converters.libsvm.inputs import STDIN, total_size
 from streamsvm_converters.libsvm.position import ReadingState
 
 from streamsvm.base.decode import Check, Count, SchemaError, decode, encode
-from streamsvm.base.durable import open_file, reason
+from streamsvm.base.durable import open_file, os_errors_as
 from streamsvm.base.format import are_labels
 from streamsvm.base.label_values import INTEGER, TEXT, class_name, dtype_of_names
 from streamsvm.base.text import check_classes, check_local, parse_size, printable
@@ -177,12 +177,9 @@ class TextSource:
     def _check_sources(self, start: ReadingState) -> None:
         """Raise `InputError` unless the inputs that end before `start` are unchanged."""
         for path, source in zip(self.inputs, start.sources, strict=False):
-            try:
-                with open_file(path, follow=True) as file:
-                    same = hashlib.file_digest(file, "sha256").hexdigest() == source.sha256  # type: ignore[arg-type]
-            except OSError as error:
-                raise InputError(f"{path} cannot be read: {reason(error)}") from None
-            if not same:
+            with os_errors_as(InputError, path, "read"), open_file(path, follow=True) as file:
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+            if sha256 != source.sha256:
                 raise InputError(
                     f"{path} has changed since the run learned from it; restore the file, or start a new run"
                 )

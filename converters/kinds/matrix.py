@@ -21,7 +21,7 @@ from streamsvm_converters.libsvm.labels import canonical_name
 from streamsvm_converters.libsvm.position import InputFile
 from streamsvm_converters.sorted_rows import MatrixEntries, sorted_rows
 
-from streamsvm.base.durable import open_file, reason
+from streamsvm.base.durable import open_file, os_errors_as, reason
 from streamsvm.base.format import UNSEEN_LABEL, index_dtype
 from streamsvm.base.label_values import TEXT
 from streamsvm.base.text import printable
@@ -128,11 +128,8 @@ class MatrixReader(Reader):
 
     def _read_labels(self, path: Path) -> np.ndarray:
         """Return the labels in an .npy file, or in the lines of a text file, spelled as in LIBSVM text."""
-        try:
-            with open_file(path, follow=True) as file:  # a pipe could not be read twice
-                is_array = file.read(6) == b"\x93NUMPY"
-        except OSError as error:
-            raise InputError(f"{path} cannot be read: {reason(error)}") from None
+        with os_errors_as(InputError, path, "read"), open_file(path, follow=True) as file:
+            is_array = file.read(6) == b"\x93NUMPY"  # not of a pipe, which could not be read twice
         if is_array:
             return _mapped(path, str(path))
         lines = _lines(path)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from streamsvm_converters.libsvm.inputs import COMPRESSIONS, STDIN, Compression
 
-from streamsvm.base.durable import reason
+from streamsvm.base.durable import os_errors_as
 from streamsvm.base.text import check_local
 from streamsvm.errors import InputError
 
@@ -49,7 +49,7 @@ def recognise(path: str | Path) -> tuple[str, bool]:
     if suffixes and suffixes[-1] in _COMPRESSION_SUFFIXES:
         suffixes.pop()
     by_name = _SUFFIXES.get(suffixes[-1]) if suffixes else None
-    try:
+    with os_errors_as(InputError, path, "read"):
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
             if any((path / name).exists() for name in ("zarr.json", ".zgroup")):
@@ -59,8 +59,6 @@ def recognise(path: str | Path) -> tuple[str, bool]:
             return by_name or "libsvm", False
         with path.open("rb") as file:
             begin = file.read(_HEAD_SIZE)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {reason(error)}") from None
     for magic, kind in _MAGIC.items():
         if begin.startswith(magic):
             return kind, True

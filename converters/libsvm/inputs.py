@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from streamsvm_converters.libsvm.position import InputFile
 
-from streamsvm.base.durable import reason
+from streamsvm.base.durable import os_errors_as
 from streamsvm.base.text import check_local, format_size
 from streamsvm.errors import Call, InputError, Option, Remedy
 
@@ -105,13 +105,11 @@ class Input:
         self._would_read = False  # whether its next step reads from the file
         check_local(path, InputError)
         try:
-            if str(path) == STDIN:
-                # Not ours to close. Unbuffered, so that the data of a pipe is available at once.
-                self._file: Any = open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)  # noqa: SIM115
-            else:
-                self._file = open(path, "rb", buffering=0)  # noqa: SIM115
-        except OSError as error:
-            raise InputError(f"{self.name} cannot be read: {reason(error)}") from None
+            with os_errors_as(InputError, self.name, "read"):
+                # Not ours to close if it is standard input. Unbuffered, so that the data of a pipe is
+                # available at once.
+                given = sys.stdin.fileno() if str(path) == STDIN else path
+                self._file: Any = open(given, "rb", buffering=0, closefd=given is path)  # noqa: SIM115
         except ValueError as error:  # standard input is closed
             raise InputError(f"{self.name} cannot be read: {error}") from None
         begin = b""
@@ -237,10 +235,8 @@ class Input:
         return bytes(piece[: self._stored_into(memoryview(piece))])
 
     def _stored_into(self, space: memoryview) -> int:
-        try:
+        with os_errors_as(InputError, self.name, "read"):
             count = self._file.readinto(space) or 0
-        except OSError as error:
-            raise InputError(f"{self.name} cannot be read: {reason(error)}") from None
         if self._sha256 is not None:
             self._sha256.update(space[:count])
         self.size += count
@@ -257,10 +253,8 @@ def total_size(paths: list[str | Path]) -> int | None:
         if str(path) == STDIN:
             return None
         check_local(path, InputError)
-        try:
+        with os_errors_as(InputError, path, "read"):
             status = os.stat(path)
-        except OSError as error:
-            raise InputError(f"{path} cannot be read: {reason(error)}") from None
         if stat.S_ISDIR(status.st_mode):
             if (Path(path) / "zarr.json").exists() or (Path(path) / ".zgroup").exists():
                 raise InputError(f"{path} is not text but Zarr, like stores and AnnData", remedy=_FIT)

@@ -78,27 +78,19 @@ def read_number(text, at):
     negative = text[at] == MINUS
     if negative or text[at] == PLUS:
         at += 1
-    digits, used, power, lost, seen = U0, 0, 0, False, False
-    while ZERO <= text[at] <= NINE:
-        seen = True
-        if used < 19:
+    digits, used, power, lost, seen, after_point = U0, 0, 0, False, False, 0
+    while ZERO <= text[at] <= NINE or (text[at] == POINT and not after_point):
+        if text[at] == POINT:
+            after_point = 1
+        elif used < 19:
             digits = digits * U10 + np.uint64(text[at] - ZERO)
             used += digits != U0
+            power -= after_point
+            seen = True
         else:
             lost |= text[at] != ZERO
-            power += 1
+            power += 1 - after_point
         at += 1
-    if text[at] == POINT:
-        at += 1
-        while ZERO <= text[at] <= NINE:
-            seen = True
-            if used < 19:
-                digits = digits * U10 + np.uint64(text[at] - ZERO)
-                used += digits != U0
-                power -= 1
-            else:
-                lost |= text[at] != ZERO
-            at += 1
     if not seen:
         return BAD_NUMBER, 0.0, at
     if text[at] == 101 or text[at] == 69:  # e, E

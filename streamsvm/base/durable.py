@@ -58,6 +58,15 @@ def named(path: Path) -> Iterator[None]:
         raise
 
 
+@contextlib.contextmanager
+def os_errors_as(error: type[StreamsvmError], path: object, verb: str) -> Iterator[None]:
+    """Turn an `OSError` into `error`: the file it is about, or else `path`, cannot be `verb` ("read")."""
+    try:
+        yield
+    except OSError as found:
+        raise error(f"{found.filename or path} cannot be {verb}: {reason(found)}") from None
+
+
 class UnfitFile(OSError):
     """Error for a file that streamsvm does not read: a pipe, a device, a link, or far too large."""
 

@@ -201,8 +201,9 @@ def _write_csv(model: Model, file: TextIO, top: int) -> None:
 def _replaced(path: Path, *, text: bool = False) -> Iterator[Any]:
     """Open a file to write, which takes the place of `path` when all is written."""
     mode: dict[str, Any] = {"mode": "w", "encoding": "utf-8", "newline": "\n"} if text else {"mode": "wb"}
-    try:
-        with durable.replacing(path) as aside, aside.open(**mode) as file:
-            yield file
-    except OSError as error:
-        raise ModelError(f"{error.filename or path} cannot be written: {durable.reason(error)}") from None
+    with (
+        durable.os_errors_as(ModelError, path, "written"),
+        durable.replacing(path) as aside,
+        aside.open(**mode) as file,
+    ):
+        yield file

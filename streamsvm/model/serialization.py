@@ -241,7 +241,7 @@ def save_copy(
         "dtype": str(coefficients.dtype),
         "index_base": model.record.get("index_base"),
     }
-    try:
+    with durable.os_errors_as(ModelError, folder, "written"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         ours = {*FILES, f"{format.MODEL_JSON}.tmp"}  # which a crash may leave
         others = sorted(set(os.listdir(folder)) - ours) if folder.exists() else []
@@ -252,8 +252,6 @@ def save_copy(
                 folder, coefficients, record, names=model.feature_names, costs=model.costs, tree=model.tree,
                 transforms=model.transforms, smallest=prune > 0 or dtype is not None, work=work,
             )  # fmt: skip
-    except OSError as error:
-        raise ModelError(f"{error.filename or folder} cannot be written: {durable.reason(error)}") from None
 
 
 def read_model(path: Path) -> ModelParts:

@@ -199,13 +199,11 @@ def _locked(path: Path) -> Iterator[Path]:
 
 def _write_back(folder: Path, record: dict[str, Any]) -> None:
     """Replace the record of a saved model by `record`, which was read from it and changed."""
-    try:
+    with durable.os_errors_as(ModelError, folder, "written"):
         now = durable.read_record(folder / format.MODEL_JSON, follow=True)
         if now.get("checksum") != record["checksum"]:
             raise ModelError(f"{folder} was replaced by another model meanwhile; calibrate that one")
         write_record(folder, record)
-    except OSError as error:
-        raise ModelError(f"{error.filename or folder} cannot be written: {durable.reason(error)}") from None
 
 
 class _LogLoss(NamedTuple):

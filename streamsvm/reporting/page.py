@@ -96,14 +96,12 @@ def report(
     options = {"label": label, "layer": layer, "raw": raw, "memory": parse_size(memory), "where": where}
     content = _Report(directory, history).page(data, options).encode()
     target = directory.report if out is None else Path(out)
-    try:
+    with durable.os_errors_as(RunError, target, "written"):
         if out is None:
             durable.write_atomic(target, content)
         else:
             with durable.replacing(target) as aside:
                 aside.write_bytes(content)
-    except OSError as error:
-        raise RunError(f"{target} cannot be written: {durable.reason(error)}") from None
     return target
 
 

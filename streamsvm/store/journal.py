@@ -194,10 +194,8 @@ def warn_and_recover(path: Path) -> None:
 @contextmanager
 def locked(path: Path) -> Iterator[int]:
     """Yield a descriptor of the file, with the lock that HDF5 takes held."""
-    try:
+    with durable.os_errors_as(StoreError, path, "written"):
         handle = durable.open_descriptor(path, os.O_RDWR)
-    except OSError as error:
-        raise StoreError(f"{path} cannot be written: {durable.reason(error)}") from None
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
