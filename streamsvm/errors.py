@@ -257,9 +257,20 @@ class ScaleWarning(StreamsvmWarning):
     """Training data whose features differ so much in scale that the largest hide the others."""
 
 
-def warn(warning: StreamsvmWarning) -> None:
+def warn(warning: StreamsvmWarning | str, remedy: Remedy | None = None) -> None:
     """Issue a warning that points at the user's line: the first one outside this project."""
+    if isinstance(warning, str):
+        warning = StreamsvmWarning(warning, remedy=remedy)
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INNER:
         frame, level = frame.f_back, level + 1
     warnings.warn(warning, stacklevel=level)
+
+
+@contextmanager
+def extra(error: type[StreamsvmError], problem: str, name: str) -> Iterator[None]:
+    """Turn the lack of a package into `error`, which says that the extra `name` has it."""
+    try:
+        yield
+    except ImportError:
+        raise error(f"{problem}: pip install 'streamsvm[{name}]'") from None

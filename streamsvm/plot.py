@@ -17,7 +17,7 @@ import numpy as np
 
 from streamsvm.base.label_values import class_name
 from streamsvm.base.text import shortened
-from streamsvm.errors import ModelError, RunError, SettingsError, StreamsvmError
+from streamsvm.errors import ModelError, RunError, SettingsError, StreamsvmError, extra
 from streamsvm.model.strongest import strongest_features
 from streamsvm.prediction.outcomes import model_of, outcomes_of
 from streamsvm.run.history import History, history_of, number, points, with_seconds
@@ -47,12 +47,8 @@ _MAX_DOTS = 400  # classes that are drawn one by one
 
 def check_matplotlib() -> None:
     """Raise `StreamsvmError` unless matplotlib can be imported."""
-    try:
+    with extra(StreamsvmError, "pictures are drawn by matplotlib, which is not installed", "plot"):
         import matplotlib.axes  # noqa: F401
-    except ImportError:
-        raise StreamsvmError(
-            "pictures are drawn by matplotlib, which is not installed: pip install 'streamsvm[plot]'"
-        ) from None
 
 
 # -- training --------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from streamsvm_converters.libsvm.position import InputFile
 from streamsvm_converters.tables.quotes import Quotes
 
 from streamsvm.base.text import format_size, printable
-from streamsvm.errors import InputError, PlanError
+from streamsvm.errors import InputError, PlanError, extra
 
 _DELIMITERS = ",\t;|"
 DELIMITER_NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
@@ -27,10 +27,8 @@ _PARQUET_ROWS = 2**14  # of a Parquet file, at most, at a time
 
 def load_pyarrow() -> Any:
     """Return the module pyarrow; raise `InputError`, which names the extra, if it is not installed."""
-    try:
+    with extra(InputError, "tables are read by pyarrow", "tables"):
         import pyarrow
-    except ImportError:
-        raise InputError("tables are read by pyarrow: pip install 'streamsvm[tables]'") from None
     return pyarrow
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 from streamsvm_converters.tables.encoding import TextEncoding
 
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, extra
 
 Item = TypeVar("Item")
 Matrix = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -33,11 +33,9 @@ def hashed_texts(
         "ngram_range": encoding.ngrams,
         "dtype": np.dtype(dtype).type,
     }
-    try:
+    with extra(InputError, "text is read by scikit-learn", "text"):
         import joblib
         import sklearn  # noqa: F401
-    except ImportError:
-        raise InputError("text is read by scikit-learn: pip install 'streamsvm[text]'") from None
     items: deque[Item] = deque()
 
     def tasks() -> Iterator[Any]:

@@ -6,7 +6,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from streamsvm.errors import ModelError
+from streamsvm.errors import ModelError, extra
 from streamsvm.exporting.arrays import is_sparse
 from streamsvm.exporting.folding import FoldedModel, Step, fold, two_class_difference
 from streamsvm.model.model import Model
@@ -26,14 +26,9 @@ def write_estimator(model: Model, file: BinaryIO, *, prune: float) -> None:
     ModelError
         If scikit-learn is not installed, or has no transformer for a transform.
     """
-    try:
+    with extra(ModelError, "sklearn needs scikit-learn, which is not installed", "sklearn"):
         import joblib
         from sklearn.pipeline import Pipeline
-    except ImportError:
-        raise ModelError(
-            "sklearn needs scikit-learn, which is not installed: pip install 'streamsvm[sklearn]'"
-        ) from None
-
     folded = fold(model, prune)
     steps = [found for step in folded.steps for found in _transformers(step, model)]
     steps.append(_linear_svc(model, folded))

@@ -8,7 +8,7 @@ from typing import TextIO
 
 import numpy as np
 
-from streamsvm.errors import StreamsvmWarning, warn
+from streamsvm.errors import warn
 from streamsvm.exporting.folding import fold, linear_only, two_class_difference
 from streamsvm.model.model import Model
 
@@ -40,26 +40,20 @@ def write_liblinear(model: Model, file: TextIO, *, name: Path, prune: float) -> 
     if numbers is not None and numbered:
         number, label = next(pair for pair in zip(numbers, classes, strict=True) if str(pair[0]) != pair[1])
         warn(
-            StreamsvmWarning(
-                f"LIBLINEAR's labels are whole numbers: {label!r} is {number} in {name}, and "
-                f"{name}{LABELS_SUFFIX} has a line with the number and the label of each class"
-            )
+            f"LIBLINEAR's labels are whole numbers: {label!r} is {number} in {name}, and "
+            f"{name}{LABELS_SUFFIX} has a line with the number and the label of each class"
         )
     if numbers is None:
         numbers = list(range(len(classes)))
         warn(
-            StreamsvmWarning(
-                f"LIBLINEAR's labels are whole numbers, and those of the model are not: its classes are 0 to "
-                f"{len(classes) - 1} in {name}, and {name}{LABELS_SUFFIX} has a line with the number and the "
-                "label of each"
-            )
+            f"LIBLINEAR's labels are whole numbers, and those of the model are not: its classes are 0 to "
+            f"{len(classes) - 1} in {name}, and {name}{LABELS_SUFFIX} has a line with the number and the "
+            "label of each"
         )
     if model.record.get("index_base") == 0:
         warn(
-            StreamsvmWarning(
-                f"LIBLINEAR counts features from 1, and the text of this model from 0: {name} calls feature "
-                "j of the text j + 1; count so in the text, too"
-            )
+            f"LIBLINEAR counts features from 1, and the text of this model from 0: {name} calls feature "
+            "j of the text j + 1; count so in the text, too"
         )
     coef, intercept, solver = folded.coef, folded.intercept, "MCSVM_CS"
     labels = numbers

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from streamsvm.base.text import format_size
-from streamsvm.errors import ModelError
+from streamsvm.errors import ModelError, extra
 from streamsvm.exporting.folding import Step, fold
 from streamsvm.model.model import Model
 from streamsvm.model.scoring import is_sparsemax
@@ -27,10 +27,8 @@ def write_onnx(model: Model, file: BinaryIO, *, prune: float) -> None:
     ModelError
         If onnx is not installed, a transform has no operators, or the graph would take 2 GiB or more.
     """
-    try:
+    with extra(ModelError, "onnx is not installed", "onnx"):
         from onnx import TensorProto, helper, numpy_helper
-    except ImportError:
-        raise ModelError("onnx is not installed: pip install 'streamsvm[onnx]'") from None
     dtype, n_classes = model.dtype, len(model.classes_)
     size = model.n_features_in_ * n_classes * dtype.itemsize
     if size > _MAX_BYTES:

@@ -35,7 +35,7 @@ from streamsvm.base import durable, format
 from streamsvm.base.progress import Progress, logger, shown
 from streamsvm.base.text import check_local, parse_size
 from streamsvm.data.rows import Rows
-from streamsvm.errors import InputError, ModelError, StreamsvmWarning, warn
+from streamsvm.errors import InputError, ModelError, warn
 from streamsvm.model.model import Model, load_model
 from streamsvm.model.results import Calibration
 from streamsvm.model.rows_to_score import RowCounts, rows_to_score
@@ -120,7 +120,7 @@ def calibrate(
                 _write_back(folder, loaded.record)
     logger.info("%r", found)
     if found.warning is not None:
-        warn(StreamsvmWarning(found.warning))
+        warn(found.warning)
     return found
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TextIO
 import numpy as np
 
 from streamsvm.base import durable
-from streamsvm.errors import ModelError, Option, Remedy, SettingsError
+from streamsvm.errors import ModelError, Option, Remedy, SettingsError, extra
 
 TABLES = {".csv": ",", ".tsv": "\t", ".parquet": ""}  # suffixes, and separators of the columns
 _GROUP_ROWS = 2**17  # of a row group of Parquet, at most
@@ -258,11 +258,7 @@ def _columns(batch: Batch) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
 
 
 def _pyarrow() -> Sequence[Any]:
-    try:
+    with extra(ModelError, "Parquet needs pyarrow, which is not installed", "tables"):
         import pyarrow
         import pyarrow.parquet
-    except ImportError:
-        raise ModelError(
-            "Parquet needs pyarrow, which is not installed: pip install 'streamsvm[tables]'"
-        ) from None
     return pyarrow, pyarrow.parquet

@@ -15,7 +15,7 @@ import numpy as np
 from streamsvm import plot
 from streamsvm.base import durable
 from streamsvm.base.text import parse_size, shortened
-from streamsvm.errors import ModelError, RunError, StreamsvmError
+from streamsvm.errors import ModelError, RunError, StreamsvmError, extra
 from streamsvm.info import inspect
 from streamsvm.model.model import Model, load_model
 from streamsvm.prediction.label_set_metrics import LabelSetEvaluation
@@ -87,12 +87,8 @@ def report(
     directory = RunDir(Path(run))
     history = read_history(directory.path)
     plot.check_matplotlib()
-    try:
+    with extra(StreamsvmError, "reports are written with Jinja2, which is not installed", "plot"):
         import jinja2  # noqa: F401
-    except ImportError:
-        raise StreamsvmError(
-            "reports are written with Jinja2, which is not installed: pip install 'streamsvm[plot]'"
-        ) from None
     options = {"label": label, "layer": layer, "raw": raw, "memory": parse_size(memory), "where": where}
     content = _Report(directory, history).page(data, options).encode()
     target = directory.report if out is None else Path(out)

@@ -15,7 +15,7 @@ import numpy as np
 
 from streamsvm.base import durable
 from streamsvm.base.page_cache import memory_limit
-from streamsvm.errors import Remedy, StoreError, StreamsvmWarning, warn
+from streamsvm.errors import Remedy, StoreError, warn
 from streamsvm.store.chunk_presence import ChangedChunk, ChunkPresence, MissingChunk
 from streamsvm.store.layout import ArraySpec
 from streamsvm.store.ranges import Ranges, copy_ranges, lengths, span
@@ -234,7 +234,7 @@ class StoredArray(ABC):
         """Warn of missing chunks that writers may leave out."""
         self.container.has_gaps = True
         remedy = Remedy("if the copy of the store is not complete, copy it again")
-        warn(StreamsvmWarning(f"{self.container.path}: {what}", remedy=remedy))
+        warn(f"{self.container.path}: {what}", remedy=remedy)
 
     def check_claimed_size(self) -> None:
         """Refuse a length that the bytes on disk cannot hold, before anything allocates it."""

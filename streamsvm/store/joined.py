@@ -14,7 +14,7 @@ from streamsvm.base import format
 from streamsvm.base.label_values import INTEGER, TEXT
 from streamsvm.data.names import examples, match_features
 from streamsvm.data.rows import Rows, joined_rows
-from streamsvm.errors import Option, Remedy, SettingsError, StoreError, StreamsvmWarning, warn
+from streamsvm.errors import Option, Remedy, SettingsError, StoreError, warn
 from streamsvm.store.ranges import Ranges, span, split_ranges
 from streamsvm.store.store import Columns, RowSizes, Store, Whole
 from streamsvm.store.views import matched, recoded
@@ -212,9 +212,7 @@ def common_features(
         fate = "left out" if join == "inner" else "taken as 0 where they are missing"
         be = "is" if len(partial) == 1 else "are"
         warn(
-            StreamsvmWarning(
-                f"{len(partial):,} of {len(every):,} features {be} not in all files and {fate} "
-                f"({examples(partial)})"
-            )
+            f"{len(partial):,} of {len(every):,} features {be} not in all files and {fate} "
+            f"({examples(partial)})"
         )
     return every if join == "outer" else [name for name in known[0] if name in everywhere]

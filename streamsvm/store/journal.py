@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from streamsvm.base import durable, format
 from streamsvm.base.decode import Count, Positive, decode
-from streamsvm.errors import StoreError, StreamsvmWarning, warn
+from streamsvm.errors import StoreError, warn
 
 _SUFFIX = ".journal"
 _VERSION = 1
@@ -184,10 +184,8 @@ def warn_and_recover(path: Path) -> None:
     """Call `recover`, and warn if there was a change to undo."""
     if recover(path):
         warn(
-            StreamsvmWarning(
-                f"{path}: another process died while it added columns; they were taken out again, and the "
-                "file is as it was before"
-            )
+            f"{path}: another process died while it added columns; they were taken out again, and the "
+            "file is as it was before"
         )
 
 

@@ -25,7 +25,7 @@ from streamsvm.base.text import check_local
 from streamsvm.data.names import examples
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics
-from streamsvm.errors import Remedy, SettingsError, StreamsvmWarning, warn
+from streamsvm.errors import Remedy, SettingsError, warn
 from streamsvm.kernels.csr import keep_columns
 from streamsvm.transforms.base import FittingData, Transform, checked_count
 
@@ -109,11 +109,9 @@ class Select(Transform):
             kept = float(count[columns].sum() / count.sum()) if count.any() else 1.0
             if kept < _MIN_KEPT_SHARE:
                 warn(
-                    StreamsvmWarning(
-                        f"select={self.by} keeps {kept:.2%} of the values of the rows that are not 0, in "
-                        f"{len(columns):,} of {data.n_features:,} features",
-                        remedy=Remedy("compare the accuracy with that of more features, or of all"),
-                    )
+                    f"select={self.by} keeps {kept:.2%} of the values of the rows that are not 0, in "
+                    f"{len(columns):,} of {data.n_features:,} features",
+                    remedy=Remedy("compare the accuracy with that of more features, or of all"),
                 )
         columns.flags.writeable = False
         by = _FILE if self._top is None else self.by  # not a path, which another machine may lack
@@ -155,10 +153,8 @@ class Select(Transform):
             )
         if unknown:
             warn(
-                StreamsvmWarning(
-                    f"{self.by} lists {len(unknown):,} features that the data lacks ({examples(unknown)}); "
-                    f"the other {len(columns):,} are selected"
-                )
+                f"{self.by} lists {len(unknown):,} features that the data lacks ({examples(unknown)}); "
+                f"the other {len(columns):,} are selected"
             )
         return columns
 
