@@ -12,7 +12,6 @@ import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Remedy
-from streamsvm.kernels.jit import kernel
 from streamsvm.transforms.base import Transform, refuse_row
 
 _ROWS_LOOKED_AT = 100  # to guess what was done with them
@@ -37,8 +36,9 @@ class Counts(Transform):
     checked: bool = True
 
     def __call__(self, rows: Rows) -> Rows:
-        at = find_fraction(rows.data)
-        if at >= 0:
+        is_fraction = np.floor(rows.data) != rows.data
+        if is_fraction.any():
+            at = int(np.argmax(is_fraction))
             refuse_row(
                 rows, at, f"has the value {rows.data[at]:.6g}, which is no whole number, and the training "
                 f"data are counts{_what_was_done(rows)}",
@@ -74,18 +74,3 @@ def _what_was_done(rows: Rows) -> str:
             if len(sums) > 1 and 0 < sums.max() <= sums.min() * (1 + _SUM_TOLERANCE) < np.inf:
                 return f" (they look like {words} of {np.median(sums):,.6g})"
     return ""
-
-
-@kernel
-def find_fraction(data):
-    """Return the position of the first value that is no whole number; -1 if there is none."""
-    n = len(data)
-    for begin in range(0, n, 1024):
-        end, whole = min(begin + 1024, n), True
-        for p in range(begin, end):
-            whole &= np.floor(data[p]) == data[p]
-        if not whole:
-            for p in range(begin, end):
-                if np.floor(data[p]) != data[p]:
-                    return p
-    return -1

@@ -60,7 +60,8 @@ class L2(Transform):
     def __call__(self, rows: Rows) -> Rows:
         data = np.empty_like(rows.data)
         norm2 = squared_norms(rows)
-        _scale_rows(rows.data, rows.indptr, 1 / np.sqrt(np.where(norm2 > 0, norm2, 1.0)), data)
+        factors = 1 / np.sqrt(np.where(norm2 > 0, norm2, 1.0))
+        np.multiply(rows.data, np.repeat(factors, np.diff(rows.indptr)), out=data, casting="same_kind")
         for row in np.flatnonzero(~((norm2 > _SMALLEST) & (norm2 < np.inf))).tolist():
             part = slice(int(rows.indptr[row]), int(rows.indptr[row + 1]))
             values = rows.data[part].astype(np.float64)  # whose squares are too large or too small
@@ -103,11 +104,3 @@ def _normalize(data, indptr, target, new):
         for p in range(indptr[i], indptr[i + 1]):
             new[p] = data[p] * factor
     return -1
-
-
-@kernel
-def _scale_rows(data, indptr, factors, new):
-    """Write rows times `factors` into `new`."""
-    for i in range(len(indptr) - 1):
-        for p in range(indptr[i], indptr[i + 1]):
-            new[p] = data[p] * factors[i]
