@@ -21,6 +21,7 @@ from streamsvm.errors import StoreError
 from streamsvm.kernels.jit import kernel
 from streamsvm.kernels.random import draws
 from streamsvm.kernels.simd import prefetch
+from streamsvm.store.ranges import lengths, numbers_in
 
 _VALUES_PER_BATCH = 2**19  # few enough to stay in the processor's cache until they are used
 _UINT64_MASK = 2**64 - 1
@@ -120,8 +121,8 @@ class WaitingRows:
                 order = np.lexsort((numbers, self.keys(rows, numbers)))
             else:
                 order = np.argsort(self.keys(rows, numbers))
-            lengths = np.diff(rows.indptr)[order]
-            for start, stop in row_pieces(np.cumsum(lengths) - lengths, len(rows.data), _VALUES_PER_BATCH):
+            sizes = np.diff(rows.indptr)[order]
+            for start, stop in row_pieces(np.cumsum(sizes) - sizes, len(rows.data), _VALUES_PER_BATCH):
                 taken = order[start:stop]
                 yield take(rows, taken, base, index_dtype, next(buffers)), numbers[taken]
 
@@ -203,12 +204,9 @@ def take(rows: Rows, order: np.ndarray, base: int, index_dtype: np.dtype, buffer
     if len(rows.qid):
         taken = taken._replace(qid=rows.qid[order])
     if len(rows.label_indptr):
-        lengths = np.diff(rows.label_indptr)[order]
-        ends = np.cumsum(lengths)
-        entries = np.arange(lengths.sum()) + np.repeat(rows.label_indptr[order] - (ends - lengths), lengths)
-        taken = taken._replace(
-            label_codes=rows.label_codes[entries], label_indptr=np.concatenate([[0], ends])
-        )
+        lists = np.column_stack([rows.label_indptr[order], rows.label_indptr[order + 1]])
+        starts = np.concatenate([[0], np.cumsum(lengths(lists))])
+        taken = taken._replace(label_codes=rows.label_codes[numbers_in(lists)], label_indptr=starts)
     return taken
 
 

@@ -11,9 +11,8 @@ from itertools import starmap
 from pathlib import Path
 
 import numpy as np
-from streamsvm_converters.kinds.features import Features
 from streamsvm_converters.kinds.options import ReadOptions
-from streamsvm_converters.kinds.reader import NO_NORMS, Reader, TableCounts, without_zeros
+from streamsvm_converters.kinds.reader import NO_NORMS, Features, Reader, TableCounts, without_zeros
 from streamsvm_converters.label_codes import MISSING, LabelCodes
 from streamsvm_converters.libsvm.position import InputFile
 from streamsvm_converters.sorted_rows import MatrixEntries, sorted_rows

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from streamsvm_converters.kinds.features import Features
 from streamsvm_converters.kinds.options import ReadOptions
-from streamsvm_converters.kinds.reader import Reader
+from streamsvm_converters.kinds.reader import Features, Reader
 from streamsvm_converters.libsvm.inputs import plain_size
 from streamsvm_converters.libsvm.reader import LibsvmReader
 

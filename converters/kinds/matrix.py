@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from streamsvm_converters.kinds.features import Features
 from streamsvm_converters.kinds.options import ReadOptions
-from streamsvm_converters.kinds.reader import NO_NORMS, Reader, TableCounts, without_zeros
+from streamsvm_converters.kinds.reader import NO_NORMS, Features, Reader, TableCounts, without_zeros
 from streamsvm_converters.label_codes import MISSING, MISSING_TEXTS, LabelCodes
 from streamsvm_converters.libsvm.inputs import Input
 from streamsvm_converters.libsvm.labels import canonical_name

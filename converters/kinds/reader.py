@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from streamsvm_converters.kinds.features import Features
 from streamsvm_converters.kinds.options import ReadOptions
 from streamsvm_converters.label_codes import LabelCodes
 from streamsvm_converters.libsvm.position import InputFile, ReadCounts
@@ -21,6 +20,28 @@ if TYPE_CHECKING:
     from streamsvm_converters.libsvm.labels import LabelTable
 
 NO_NORMS = np.empty(0)  # of rows for a store, which computes the norms of the values that it stores
+
+
+class Features(NamedTuple):
+    """Features of the rows of files, known once all are read.
+
+    Attributes
+    ----------
+    width : int
+    shift : int
+        Number to subtract from all indices.
+    index_base : int or None
+        The number of the first feature in LIBSVM text; None if features have no numbers there.
+    names : sequence of str or None
+    encoding : dict or None
+        How columns of a table became features (docs/formats.md).
+    """
+
+    width: int
+    shift: int = 0
+    index_base: int | None = None
+    names: Sequence[str] | None = None
+    encoding: dict[str, Any] | None = None
 
 
 @dataclass

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from streamsvm_converters.kinds.features import Features
 from streamsvm_converters.kinds.options import ANALYZERS, ReadOptions
-from streamsvm_converters.kinds.reader import NO_NORMS, Reader, TableCounts
+from streamsvm_converters.kinds.reader import NO_NORMS, Features, Reader, TableCounts
 from streamsvm_converters.kinds.registry import kind_of
 from streamsvm_converters.label_codes import MISSING, MISSING_TEXTS, LabelCodes
 from streamsvm_converters.tables.batches import TableFile, listed

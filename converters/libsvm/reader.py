@@ -218,13 +218,12 @@ class LibsvmReader:
                     return
                 yield block
 
-        def parse_one(block: TextBlock) -> tuple[TextBlock, _ParsedRows]:
-            return block, self._parse(block)
-
         with Threads(self.threads, "streamsvm-parse") as threads:
             try:
                 while True:
-                    parsed = threads.map_ahead(parse_one, blocks_before_long(), self.threads + 1)
+                    parsed = threads.map_ahead(
+                        lambda block: (block, self._parse(block)), blocks_before_long(), self.threads + 1
+                    )
                     yield from chain.from_iterable(starmap(self._batches, parsed))
                     if not long:
                         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,11 +15,14 @@ _MAX_TEXT = 60  # characters of a text that are shown
 
 
 class Readable:
-    """Mixin with a one-line repr and an HTML table of the facts that a subclass lists."""
+    """Mixin with a one-line repr and an HTML table of facts."""
 
     def _facts(self) -> dict[str, Any]:
-        """Return names and values, the most important first; those that are None are left out."""
-        raise NotImplementedError
+        """Return names and values, the most important first: by default the fields of a dataclass.
+
+        Those that are None are left out.
+        """
+        return dataclasses.asdict(self)  # type: ignore[call-overload]
 
     def _more_html(self) -> str:
         """Return the HTML that follows the table of facts in a notebook."""

@@ -41,9 +41,6 @@ class Calibration(Readable):
     rows: int
     warning: str | None = None
 
-    def _facts(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class FitResult(Readable):

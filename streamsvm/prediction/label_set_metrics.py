@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 
@@ -54,9 +53,6 @@ class LabelSetEvaluation(Readable):
     threshold: float | None
     n_labels: int | None
     warning: str | None = None
-
-    def _facts(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
 
 
 class LabelSetMetrics(Sums):

@@ -125,17 +125,11 @@ def join_stores(stores: list[Store], join: str = "inner") -> Store:
             matched(store, match_features(own, joined, str(store.path), model="the joined data"), joined)
             for store, own in zip(stores, names, strict=True)
         ]
-    label_dtype = _label_dtype(stores)
+    integers = all(store.label_dtype == INTEGER for store in stores)  # and else text
     classes = list(first.classes)
     if any(set(store.classes) - set(classes) for store in stores):
-        key = int if label_dtype == INTEGER else None
-        classes = sorted(set().union(*(store.classes for store in stores)), key=key)
-    return JoinedStore([recoded(store, classes, label_dtype) for store in stores])
-
-
-def _label_dtype(stores: list[Store]) -> str:
-    """Return the type of the labels of all: where they differ, text."""
-    return INTEGER if all(store.label_dtype == INTEGER for store in stores) else TEXT
+        classes = sorted(set().union(*(store.classes for store in stores)), key=int if integers else None)
+    return JoinedStore([recoded(store, classes, INTEGER if integers else TEXT) for store in stores])
 
 
 _SHARED_FACTS = {

@@ -7,6 +7,7 @@ a mapped file may change, or shrink, after the check.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import sys
@@ -243,15 +244,11 @@ def _undo_zstd(content: np.ndarray, out: np.ndarray) -> None:
     _copy(np.frombuffer(found, np.uint8), out)
 
 
-def _undo_gzip(content: np.ndarray, out: np.ndarray) -> None:
-    inflate(content, out, wbits=31)
-
-
 _CODECS: dict[str | None, Decoder] = {
     None: _copy,
     "blosc": _undo_blosc,
     "zstd": _undo_zstd,
-    "gzip": _undo_gzip,
+    "gzip": functools.partial(inflate, wbits=31),
     "zlib": inflate,
 }
 
