@@ -59,7 +59,7 @@ def online(
     import streamsvm
     from streamsvm.model.text_layout import text_layout
 
-    layout = text_layout(
+    reading, hashing = text_layout(
         like,
         classes=None if classes is None else parse_classes(classes),
         index_base=None if index_base is None else int(index_base),
@@ -67,17 +67,15 @@ def online(
         seed=settings["seed"],
         labels_as=labels_as,
     )
-    if layout.classes is None and unseen_label == "keep":
+    if reading["classes"] is None and unseen_label == "keep":
         raise wrong_usage("--unseen-label keep needs known classes; give --classes or --like too")
-    settings |= {"hash_bits": layout.hash_bits, "seed": layout.seed}
     stream = TextSource(
-        inputs, classes=layout.classes, n_features=layout.n_features, index_base=layout.index_base,
-        dtype=settings["dtype"], unseen_label=unseen_label, labels_as=layout.labels_as, on_error=on_error,
+        inputs, **reading, dtype=settings["dtype"], unseen_label=unseen_label, on_error=on_error,
         memory=memory,
     )  # fmt: skip
     with stop_on_signals() as stop:
         result = streamsvm.online(
-            stream, out=out, **settings, checkpoint_every=checkpoint_every, force=force,
+            stream, out=out, **settings | hashing, checkpoint_every=checkpoint_every, force=force,
             report=OnlineReporter(console), progress=console.progress, stop=stop,
         )  # fmt: skip
     finish(console, result)

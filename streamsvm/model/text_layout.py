@@ -2,40 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from streamsvm.errors import InputError, Option, Remedy, SettingsError
 from streamsvm.model.schema import read_schema
-
-
-@dataclasses.dataclass(frozen=True)
-class TextLayout:
-    """Parameters of reading text and hashing its features.
-
-    Attributes
-    ----------
-    classes : sequence of str or None
-        All classes; None if they appear while reading.
-    n_features : int or None
-        All features; None if they appear while reading, or are hashed.
-    index_base : {0, 1}
-        Index of the first feature in the text.
-    hash_bits : int or None
-        Features are hashed to 2**hash_bits columns.
-    seed : int
-        Seed of the hash.
-    labels_as : {"numbers", "text"}
-        Reading of labels, as for ``convert``.
-    """
-
-    classes: Sequence[str] | None
-    n_features: int | None
-    index_base: int
-    hash_bits: int | None
-    seed: int
-    labels_as: str = "numbers"
 
 
 def text_layout(
@@ -46,7 +18,7 @@ def text_layout(
     hash_bits: int | None = None,
     seed: int | None = None,
     labels_as: str | None = None,
-) -> TextLayout:
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Combine the caller's arguments with the requirements of a store, run or model.
 
     Parameters
@@ -62,6 +34,14 @@ def text_layout(
         The hash, if features are to be hashed.
     labels_as : {"numbers", "text"}, optional
         By default as those of `like`, or numbers.
+
+    Returns
+    -------
+    reading : dict
+        Parameters of `TextSource`: ``classes``, ``n_features`` (None if they appear while reading, or are
+        hashed), ``index_base`` and ``labels_as``.
+    hashing : dict
+        Settings of `streamsvm.online`: ``hash_bits``, None without a hash, and its ``seed``.
 
     Raises
     ------
@@ -96,4 +76,6 @@ def text_layout(
             setting="index_base",
         )
     base = 0 if hash_bits is not None else base
-    return TextLayout(classes, n_features, base, hash_bits, seed or 0, labels_as or "numbers")
+    reading = {"classes": classes, "n_features": n_features, "index_base": base}
+    reading["labels_as"] = labels_as or "numbers"
+    return reading, {"hash_bits": hash_bits, "seed": seed or 0}
