@@ -11,11 +11,10 @@ from streamsvm.base.text import as_url
 from streamsvm.errors import StoreError
 from streamsvm.store import layout
 from streamsvm.store.container import Container, StoredArray
-from streamsvm.store.journal import warn_and_recover
 from streamsvm.store.obs_columns import DataFrameColumn, column_names, index_column, index_length
-from streamsvm.store.open import open_container
+from streamsvm.store.open import open_existing
 from streamsvm.store.ranges import span
-from streamsvm.store.remote import Url, open_remote
+from streamsvm.store.remote import Url
 
 _SHOWN_NAMES = 5  # names
 _SPARSE_ENCODINGS = ("csr_matrix", "csc_matrix")
@@ -40,21 +39,9 @@ def describe_anndata(path: Path) -> dict[str, Any] | None:
     kind = layout.SUFFIXES.get((path if url is None else Url(url)).suffix.lower())
     if kind is None or (url is None and (not path.exists() or path.is_dir() != (kind == "zarr"))):
         return None
-    if url is not None:
-        container = open_remote(url, kind)
-    else:
-        if kind == "hdf5":
-            warn_and_recover(path)
-        container = open_container(path, kind)
-    try:
-        if (
-            container.attr("", "encoding-type") != "anndata"
-            or container.record(format.STORE_ATTR) is not None
-        ):
-            return None
-        return _describe(container)
-    finally:
-        container.close()
+    with contextlib.closing(open_existing(path)) as container:
+        is_ours = container.record(format.STORE_ATTR) is not None
+        return None if is_ours or container.attr("", "encoding-type") != "anndata" else _describe(container)
 
 
 def _describe(container: Container) -> dict[str, Any]:

@@ -91,13 +91,7 @@ def _open(
 
     If `only_for_others`, a store that streamsvm wrote is opened without the options.
     """
-    url = as_url(path)
-    if url is None:
-        container = _open_local(Path(path))
-    else:
-        from streamsvm.store.remote import Url, open_remote
-
-        container = open_remote(url, layout.store_kind(Url(url).file))
+    container = open_existing(path)
     try:
         record = container.record(format.STORE_ATTR)
         if record is not None:
@@ -125,8 +119,13 @@ def _open(
         raise
 
 
-def _open_local(path: Path) -> Container:
-    """Open a container on this machine, after checks of its kind."""
+def open_existing(path: str | os.PathLike[str]) -> Container:
+    """Open a container at an address, or on this machine, after checks of its kind."""
+    if (url := as_url(path)) is not None:
+        from streamsvm.store.remote import Url, open_remote
+
+        return open_remote(url, layout.store_kind(Url(url).file))
+    path = Path(path)
     if not path.exists():
         remedy = Remedy("check the path, or make a store with {}", Call("convert"))
         raise StoreError(f"{path}: nothing is there", remedy=remedy)
