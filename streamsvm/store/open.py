@@ -73,30 +73,10 @@ def open_store(
         If there is no store, or it is incomplete, damaged, altered or of a newer version; or if AnnData
         does not contain what training needs. The message says what is wrong, where, and what to do.
     """
-    return _open(path, label, labelled, sample_weight, layer, raw, default_label=default_label)
-
-
-def _open(
-    path: str | os.PathLike[str],
-    label: str | None,
-    labelled: bool,
-    sample_weight: str | None,
-    layer: str | None,
-    raw: bool,
-    *,
-    default_label: str | None = None,
-    only_for_others: bool = False,
-) -> Store:
-    """Open a store as `open_store` does.
-
-    If `only_for_others`, a store that streamsvm wrote is opened without the options.
-    """
     container = open_existing(path)
     try:
         record = container.record(format.STORE_ATTR)
         if record is not None:
-            if only_for_others:
-                label, layer, raw = None, None, False
             for name, given in ("layer", layer), ("raw", raw):
                 if given:
                     raise StoreError(
@@ -158,7 +138,9 @@ def open_validation_store(
 
     They are those of the store that is trained on, which may be AnnData of other origin.
     """
-    return _open(path, label, True, None, layer, raw, only_for_others=True)
+    with contextlib.closing(open_existing(path)) as container:
+        native = container.record(format.STORE_ATTR) is not None
+    return open_store(path) if native else open_store(path, label=label, layer=layer, raw=raw)
 
 
 def open_container(path: Path, kind: str, *, write: bool = False) -> Container:
