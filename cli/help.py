@@ -37,16 +37,11 @@ _GROUP_OF = {name: each.group for name, each in (declared(Settings) | declared(O
 _GROUP_OF |= {name: heading for heading, names in _GROUPS.items() for name in names}
 _MAX_UNGROUPED = 9  # options that need no groups
 # What Typer calls types, in its versions, at the end of the name of a parameter.
-_TYPE_NAMES = (
-    (
-        re.compile(
-            r" (<int( range)?>|<float( range)?>|<list\[(int|float)\]>|INTEGER( RANGE)?|FLOAT( RANGE)?)$"
-        ),
-        " NUMBER",
-    ),
-    (re.compile(r" (<str>|<list\[str\]>)$"), " TEXT"),
-    (re.compile(r" (<path>|<list\[Path\]>)$"), " PATH"),
-)
+_TYPE_NAMES = {
+    r" (<int( range)?>|<float( range)?>|<list\[(int|float)\]>|INTEGER( RANGE)?|FLOAT( RANGE)?)$": " NUMBER",
+    r" (<str>|<list\[str\]>)$": " TEXT",
+    r" (<path>|<list\[Path\]>)$": " PATH",
+}
 _MAX_NAME_WIDTH = 30  # of an option, beside which there is text; all groups have the same columns
 MAX_WIDTH = 110  # columns of help; longer lines are hard to read
 
@@ -96,6 +91,6 @@ class Command(TyperCommand):
 
 def _plain(name: str) -> str:
     """Return the names of an option and its value, with plain types: NUMBER, and not "int range"."""
-    for found, word in _TYPE_NAMES:
-        name = found.sub(word, name)
+    for found, word in _TYPE_NAMES.items():
+        name = re.sub(found, word, name)
     return name

@@ -49,9 +49,8 @@ COMPRESSIONS = {
     b"\x1f\x8b": Compression("gzip", lambda: zlib.decompressobj(wbits=31)),  # a piece expands to 4 MB at most
     b"BZh": Compression("bzip2", bz2.BZ2Decompressor),
     b"\xfd7zXZ\x00": Compression("xz", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_WINDOW)),
-    b"\x28\xb5\x2f\xfd": Compression(
-        "zstd", _zstd, 512
-    ),  # a block has at least 4 bytes, and expands to 128 KB
+    # A block of zstd has at least 4 bytes, and expands to 128 KB.
+    b"\x28\xb5\x2f\xfd": Compression("zstd", _zstd, 512),
 }
 _WRITE_TEXT = Remedy("write it as LIBSVM text with sklearn.datasets.dump_svmlight_file(X, y, path)")
 _FIT = Remedy(

@@ -153,16 +153,10 @@ class Coefficients(NamedTuple):
         if isinstance(self.current, np.ndarray):
             pieces = [np.zeros((0, n_classes), self.dtype), *(piece.copy() for piece in self.pieces())]
             return DenseCoef(np.concatenate(pieces), n_features)
-        data, indices, ends = (
-            [np.zeros(0, self.dtype)],
-            [np.zeros(0, _INT32)],
-            [np.zeros(1, _INT64)],
-        )
-        for found in self.sparse_pieces():
-            data.append(found[0].copy())
-            indices.append(found[1].copy())
-            ends.append(found[2])
-        return SparseCoef(np.concatenate(data), np.concatenate(indices), np.concatenate(ends), n_classes)
+        parts = [(np.zeros(0, self.dtype), np.zeros(0, _INT32), np.zeros(1, _INT64))]
+        parts += [(data.copy(), indices.copy(), ends) for data, indices, ends in self.sparse_pieces()]
+        data, indices, indptr = (np.concatenate(each) for each in zip(*parts, strict=True))
+        return SparseCoef(data, indices, indptr, n_classes)
 
     def sparse_pieces(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Yield a few rows of a CSR matrix at a time: their `data` and `indices`, and where each ends."""
