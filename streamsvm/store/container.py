@@ -315,8 +315,15 @@ class Container(ABC):
     def children(self, group: str) -> list[str]:
         """Return the names of what is in a group, sorted; none if there is no such group."""
 
+    def array(self, path: str, axes: int = 1) -> StoredArray:
+        """Open an array of so many axes; raise StoreError if there is none."""
+        if self.node(path) != "array":
+            raise StoreError(f"{self.path}: there is no array {path} ({DAMAGED})")
+        with self.wrapped(path):
+            return self._array(path, axes)
+
     @abstractmethod
-    def array(self, path: str, axes: int = 1) -> StoredArray: ...
+    def _array(self, path: str, axes: int) -> StoredArray: ...
 
     # Writing, which a container at an address does not implement:
 

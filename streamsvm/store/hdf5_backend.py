@@ -16,7 +16,7 @@ from streamsvm.base import durable
 from streamsvm.base.page_cache import dont_need
 from streamsvm.errors import StoreError
 from streamsvm.store.chunk_reader import ChunkReader
-from streamsvm.store.container import DAMAGED, Container, StoredArray, changed_error
+from streamsvm.store.container import Container, StoredArray, changed_error
 from streamsvm.store.hdf5_chunks import compressed_chunks
 from streamsvm.store.layout import ArraySpec
 from streamsvm.store.ranges import Ranges
@@ -186,11 +186,8 @@ class Hdf5Container(Container):
         with self.wrapped(group):
             return sorted(self._node(group)) if self.node(group) == "group" else []
 
-    def array(self, path: str, axes: int = 1) -> Hdf5Array:
-        if self.node(path) != "array":
-            raise StoreError(f"{self.path}: there is no array {path} ({DAMAGED})")
-        with self.wrapped(path):
-            return Hdf5Array(self, path, self._node(path), axes)
+    def _array(self, path: str, axes: int) -> Hdf5Array:
+        return Hdf5Array(self, path, self._node(path), axes)
 
     def create_group(self, path: str, attrs: dict[str, Any]) -> None:
         with self.wrapped(path):

@@ -134,15 +134,12 @@ class RemoteZarrContainer(Container):
         found: bytes = ask(self._files.cat_file, f"{self._folder}/{name}")
         return found
 
-    def array(self, path: str, axes: int = 1) -> StoredArray:
-        if self.node(path) != "array":
-            raise StoreError(f"{self.path}: there is no array {path}")
-        with self.wrapped(path):
-            if self.record(format.STORE_ATTR) is not None:
-                metadata = json.loads(self.content(f"{path}/{METADATA}"))
-                if known_layout(metadata) is not None:
-                    return NativeRemoteArray(self, path, metadata)
-            return RemoteZarrArray(self, path, self._node(path), axes)
+    def _array(self, path: str, axes: int) -> StoredArray:
+        if self.record(format.STORE_ATTR) is not None:
+            metadata = json.loads(self.content(f"{path}/{METADATA}"))
+            if known_layout(metadata) is not None:
+                return NativeRemoteArray(self, path, metadata)
+        return RemoteZarrArray(self, path, self._node(path), axes)
 
     def check_unchanged(self) -> None:
         """Do nothing: not all protocols tell if a file has changed."""

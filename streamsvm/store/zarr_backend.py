@@ -311,19 +311,16 @@ class ZarrContainer(Container):
             names = sorted(os.listdir(folder)) if self.node(group) == "group" else []
             return [name for name in names if self.node(f"{group}/{name}" if group else name) is not None]
 
-    def array(self, path: str, axes: int = 1) -> ZarrArray:
-        if self.node(path) != "array":
-            raise StoreError(f"{self.path}: there is no array {path} ({DAMAGED})")
+    def _array(self, path: str, axes: int) -> ZarrArray:
         metadata = self._json(path, METADATA if self._version == 3 else ".zarray")
-        with self.wrapped(path):
-            if self._version == 2:
-                self.attrs(path)  # zarr reads them, too: they must be a file of a plausible size
-                codecs = [*(metadata.get("filters") or []), metadata.get("compressor")]
-                if unknown := {str(codec.get("id")) for codec in codecs if codec} - SAFE_V2_CODECS:
-                    raise StoreError(f"{self.path}: array {path} uses {sorted(unknown)}, which is not read")
-            array = ZarrArray(self, path, metadata, axes)
-            self._watch(path)
-            return array
+        if self._version == 2:
+            self.attrs(path)  # zarr reads them, too: they must be a file of a plausible size
+            codecs = [*(metadata.get("filters") or []), metadata.get("compressor")]
+            if unknown := {str(codec.get("id")) for codec in codecs if codec} - SAFE_V2_CODECS:
+                raise StoreError(f"{self.path}: array {path} uses {sorted(unknown)}, which is not read")
+        array = ZarrArray(self, path, metadata, axes)
+        self._watch(path)
+        return array
 
     def open_with_zarr(self, path: str) -> zarr.Array:
         import zarr
