@@ -124,10 +124,8 @@ LAYERS = (
     ("data",),
     ("store", "chains"),
     ("transforms",),
-    # The connection, which knows nothing of training.
-    ("cluster.client", "cluster.local_workers", "cluster.worker"),
     ("model",),
-    ("run", "cluster.scores"),  # scores by workers, which predictions ask for, without training
+    ("run",),
     ("prediction",),
     ("training", "cluster"),  # a fit starts tasks, and tasks train
     ("api", "info"),

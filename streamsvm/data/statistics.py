@@ -9,9 +9,7 @@ how the rows were cut into pieces, nor on how many workers read the spans.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -155,15 +153,6 @@ def spans(n_rows: int) -> list[tuple[int, int]]:
     """Return the bounds (start, stop) of the spans of `n_rows` rows; there is at least one."""
     length = max(_MIN_SPAN_ROWS, -(-n_rows // _MAX_SPANS))
     return [(start, min(start + length, n_rows)) for start in range(0, max(n_rows, 1), length)]
-
-
-def join_spans(parts: Iterable[Sequence[Statistics]]) -> list[Statistics]:
-    """Join the statistics of spans of rows, in order; each part has several statistics of one span."""
-    each = iter(parts)
-    joined = copy.deepcopy(list(next(each)))
-    for span in each:
-        joined = [_add(*two) for two in zip(joined, span, strict=True)]
-    return joined
 
 
 def _add(first: Statistics, second: Statistics) -> Statistics:

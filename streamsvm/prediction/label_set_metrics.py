@@ -11,7 +11,6 @@ from streamsvm.base.repr import Readable
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Message, Option, Remedy
 from streamsvm.model.model import Model
-from streamsvm.prediction.label_metrics import Sums
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -59,7 +58,7 @@ class LabelSetEvaluation(Readable):
         return dataclasses.asdict(self)
 
 
-class LabelSetMetrics(Sums):
+class LabelSetMetrics:
     """Counts over rows that `LabelSetEvaluation` is made of.
 
     Parameters
@@ -71,8 +70,6 @@ class LabelSetMetrics(Sums):
     n_labels : int, optional
         Give at most one of `threshold` and `n_labels`. By default the model's threshold, if it has one.
     """
-
-    _SUMS = ("_hits", "_true", "_predicted", "_both", "_ranking_loss", "_exact")
 
     def __init__(self, model: Model, top_k: list[int], threshold: float | None, n_labels: int | None) -> None:
         self._top_k = top_k

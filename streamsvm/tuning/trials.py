@@ -209,8 +209,8 @@ class StoreSearch:
             with open_to_train(self._paths, settings) as store:
                 asked = parse_transforms(with_transform(settings, store.meta.get("encoding")).transform)
                 fit = functools.partial(
-                    fit_to_store, self._paths, store, asked, settings,
-                    self._callbacks, self._workers, self._cluster,
+                    fit_to_store, store, asked, settings, self._callbacks,
+                    self._workers if self._cluster is None else None,
                 )  # fmt: skip
                 try:
                     fitted = fit(self._parts)
