@@ -7,7 +7,6 @@ import mmap
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -73,8 +72,8 @@ def _reads_take_space(path: Path, descriptor: int, mapped: mmap.mmap) -> bool:
     return os.fstat(descriptor).st_blocks > before
 
 
-class WeightStorage(Protocol):
-    """Interface of the storage of weights for a learner.
+class WeightStorage:
+    """Base of the storage of weights for a learner.
 
     Attributes
     ----------
@@ -86,19 +85,20 @@ class WeightStorage(Protocol):
     """
 
     weights: Weights
-
-    @property
-    def sparse_rows(self) -> SparseRows | None: ...
+    sparse_rows: SparseRows | None = None
 
     @property
     def in_use(self) -> Weights:
         """Weights for a commit or a model: without rows that are mapped for features to come."""
+        return self.weights
 
     @property
-    def n_features(self) -> int: ...
+    def n_features(self) -> int:
+        raise NotImplementedError
 
     def bind(self, rows: Rows) -> Rows:
         """Prepare for visits of these rows, and return them in the form that kernels take."""
+        return rows
 
     def release(self) -> None:
         """Drop references to the bound rows."""
@@ -123,9 +123,10 @@ class WeightStorage(Protocol):
 
     def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:
         """Return the coefficients of a model: of the last iterate (None), or of the average."""
+        raise NotImplementedError
 
 
-class DenseWeights:
+class DenseWeights(WeightStorage):
     """Weights in a matrix of fixed shape, in memory or mapped from files.
 
     Parameters
@@ -140,8 +141,6 @@ class DenseWeights:
     average : bool
         True if an average can be kept, in memory.
     """
-
-    sparse_rows: SparseRows | None = None
 
     def __init__(
         self,
@@ -161,27 +160,8 @@ class DenseWeights:
         self.weights = Weights.create(current, delta, time_unit, dirty)
 
     @property
-    def in_use(self) -> Weights:
-        return self.weights
-
-    @property
     def n_features(self) -> int:
         return self._full_shape[0]
-
-    def bind(self, rows: Rows) -> Rows:
-        return rows
-
-    def release(self) -> None:
-        pass
-
-    def make_room(self) -> None:
-        pass
-
-    def grow(self, n_features: int, n_classes: int) -> None:
-        pass
-
-    def end_pass(self) -> None:
-        pass
 
     def begin_average(self) -> None:
         delta = map_array(None, self._full_shape, self.weights.current.dtype)
