@@ -23,7 +23,7 @@ from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.weights import map_array
-from streamsvm.training.learner import features_of, label_sets
+from streamsvm.training.learner import features_of
 from streamsvm.training.parallel.split_learner import SplitLearner
 from streamsvm.training.sources import TrainingBlock
 
@@ -145,7 +145,7 @@ class RowSplitLearner(SplitLearner):
         place = block.pass_number, (block.number * len(parts) + split) * ROUNDS + number
         new = self._visitor.visit(
             rows, part.order[begin:end], old, self.problem._replace(sigma=float(len(parts))), own, tally,
-            place, label_sets(rows), was_read=block.was_read,
+            place, was_read=block.was_read,
         )  # fmt: skip
         subtract_rows(part.features, shared.current, own.current)
         return tally, new
