@@ -129,6 +129,7 @@ LAYERS = (
     ("prediction",),
     ("training", "cluster"),  # a fit starts tasks, and tasks train
     ("api", "info"),
+    ("reporting.history",),  # of a run, which pictures are made of
     ("prediction.outcomes", "plot"),  # pictures of a run, and of predictions for the data that it held out
     ("reporting", "exporting", "tuning", "sklearn"),
     ("__init__",),
