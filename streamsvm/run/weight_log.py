@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -30,10 +29,8 @@ from streamsvm.kernels.simd import VECTOR_BYTES
 from streamsvm.kernels.sparse_rows import SparseRows, class_at, entries, most_places, reserve_entries
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.append_log import AppendLog, Part, check_length, check_part, mapped, offsets, scan
-
-if TYPE_CHECKING:
-    from streamsvm.run.sparse_weights import SparseWeights
-    from streamsvm.run.weights import WeightStorage
+from streamsvm.run.sparse_weights import SparseWeights
+from streamsvm.run.weights import WeightStorage, mark_known
 
 MAGICS: tuple[bytes, ...] = (WEIGHTS_MAGIC, COLUMNS_MAGIC, SPARSE_WEIGHTS_MAGIC)
 _PART_VALUES = 2**18
@@ -122,8 +119,8 @@ def dirty_bytes(weights: Weights, sparse_rows: SparseRows | None) -> tuple[int, 
 def restore(path: Path, length: int, storage: WeightStorage) -> None:
     """Replay a log into `storage`, whose weights must be zero, and mark the restored groups as logged.
 
-    The log must have passed `streamsvm.run.append_log.check`. Raises
-    `RunError` if it has impossible numbers: kernels rely on them.
+    The log must have passed `streamsvm.run.append_log.check`. Raises `RunError` if it has impossible numbers:
+    kernels rely on them.
     """
     content = mapped(path, length)
     for part in scan(path, length, MAGICS):
@@ -134,8 +131,8 @@ def restore(path: Path, length: int, storage: WeightStorage) -> None:
                 restored = _restore_groups(part, content, storage.weights)
             elif part.magic == COLUMNS_MAGIC:
                 restored = _restore_columns(part, content, storage.weights)
-            elif storage.sparse_rows is not None:
-                restored = _restore_sparse(part, content, cast("SparseWeights", storage))
+            elif isinstance(storage, SparseWeights):
+                restored = _restore_sparse(part, content, storage)
         if not restored:
             raise _foreign(path, part)
 
@@ -312,34 +309,6 @@ def collect_dirty(dirty, feature, columns, group_bits, capacity, features, group
             dirty[feature, 0] = 0
         feature += 1
     return feature, n, size
-
-
-@kernel
-def mark_known(dirty):
-    """Mark all groups known to the log as changed. Others are not touched: they may be holes of a file."""
-    for f in range(len(dirty)):
-        if dirty[f, 1] != 0:
-            dirty[f, 0] |= dirty[f, 1]
-
-
-@kernel
-def multiply_known(array, dirty, group_bits, factor):
-    """Multiply the groups that ever changed, or all if that is not recorded, by `factor`.
-
-    The rest is not touched: it may be holes of a file.
-    """
-    for f in range(len(array)):
-        word = ~np.uint64(0)
-        if len(dirty) > 0:
-            word = dirty[f, 0] | dirty[f, 1]
-        begin = 0
-        while word != 0 and begin < array.shape[1]:
-            end = min(array.shape[1], begin + (1 << group_bits))
-            if word & np.uint64(1):
-                for c in range(begin, end):
-                    array[f, c] *= array.dtype.type(factor)
-            word >>= np.uint64(1)
-            begin = end
 
 
 @kernel

@@ -14,11 +14,11 @@ from streamsvm.base import durable
 from streamsvm.base.text import format_size
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Remedy, RunError
+from streamsvm.kernels.jit import kernel
 from streamsvm.kernels.sparse_rows import SparseRows
 from streamsvm.kernels.weights import Weights
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.directory import RunDir
-from streamsvm.run.weight_log import mark_known, multiply_known
 
 LARGEST_FILE = 2**43  # bytes: ext4 ends at 16 TB
 # Weights in memory up to this size (bytes) have no dirty bits, and each commit writes them whole: marking
@@ -220,3 +220,31 @@ def check_mapped(arrays: Sequence[tuple[Path, np.ndarray]], n_rows: int) -> None
                 f"{format_size(needed)} more",
                 remedy=Remedy(f"free some space, then {then.words}", *then.parts),
             )
+
+
+@kernel
+def mark_known(dirty):
+    """Mark all groups known to the log as changed. Others are not touched: they may be holes of a file."""
+    for f in range(len(dirty)):
+        if dirty[f, 1] != 0:
+            dirty[f, 0] |= dirty[f, 1]
+
+
+@kernel
+def multiply_known(array, dirty, group_bits, factor):
+    """Multiply the groups that ever changed, or all if that is not recorded, by `factor`.
+
+    The rest is not touched: it may be holes of a file.
+    """
+    for f in range(len(array)):
+        word = ~np.uint64(0)
+        if len(dirty) > 0:
+            word = dirty[f, 0] | dirty[f, 1]
+        begin = 0
+        while word != 0 and begin < array.shape[1]:
+            end = min(array.shape[1], begin + (1 << group_bits))
+            if word & np.uint64(1):
+                for c in range(begin, end):
+                    array[f, c] *= array.dtype.type(factor)
+            word >>= np.uint64(1)
+            begin = end

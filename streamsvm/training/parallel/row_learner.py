@@ -18,7 +18,7 @@ from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.dual_matrix import DualMatrix
 from streamsvm.kernels.duals import NewDuals, OldDuals, RowDuals
 from streamsvm.kernels.memory import own_lines
-from streamsvm.kernels.sum_rows import add_rows, copy_rows, mark, subtract_rows, unite, zero_rows
+from streamsvm.kernels.sum_rows import add_rows, copy_rows, mark, unite, zero_rows
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import Weights
@@ -78,7 +78,6 @@ class RowSplitLearner(SplitLearner):
         super().compile(rows, old)
         current, nothing = self.storage.weights.current, np.zeros(0, np.int64)
         copy_rows(nothing, current, current)
-        subtract_rows(nothing, current, current)
         zero_rows(nothing, current)
         add_rows(unite(nothing, nothing)[0], current, 1.0, current)
         mark(rows.indices, np.zeros(self.storage.n_features, np.bool_))
@@ -147,7 +146,7 @@ class RowSplitLearner(SplitLearner):
             rows, part.order[begin:end], old, self.problem._replace(sigma=float(len(parts))), own, tally,
             place, was_read=block.was_read,
         )  # fmt: skip
-        subtract_rows(part.features, shared.current, own.current)
+        add_rows(part.features, shared.current, -1.0, own.current)
         return tally, new
 
     def _add_up(self, parts: list[_Part]) -> None:
