@@ -182,7 +182,7 @@ class DenseWeights(WeightStorage):
             check_mapped(arrays, len(np.unique(rows.indices)))
 
     def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:
-        weights = self.weights
+        weights = self.in_use
         dirty = weights.dirty if len(weights.dirty) else None
         delta = None if average_scale is None else weights.average_delta
         return Coefficients(weights.current, columns, delta, average_scale or 0.0, dirty)
