@@ -15,8 +15,9 @@ from streamsvm.cluster.tasks import Round, TaskResult, take
 from streamsvm.cluster.weights import OnCluster
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.dual_matrix import DualMatrix
-from streamsvm.kernels.duals import NewDuals, OldDuals
+from streamsvm.kernels.duals import OldDuals
 from streamsvm.kernels.tally import CLOCK, DUAL_SUM
+from streamsvm.run.files import NewLog
 from streamsvm.training.parallel.class_learner import ClassSplitLearner
 from streamsvm.training.parallel.row_learner import ROUNDS, RowSplitLearner, rows_after
 from streamsvm.training.parallel.split_learner import SCORED_PARTS
@@ -53,7 +54,7 @@ class ClusterClassLearner(OnCluster, ClassSplitLearner):
         self._done: list[TaskResult] = []
         return old
 
-    def _end_block(self, block: TrainingBlock, rows: Rows, duals: Any, keep: NewDuals | None) -> None:
+    def _end_block(self, block: TrainingBlock, rows: Rows, duals: Any, keep: NewLog | None) -> None:
         sums = {key: value for result in self._done for key, value in result.sums.items()}
         for key in sorted(sums):
             self.tally[DUAL_SUM] += sums[key]
@@ -136,7 +137,7 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
         block: TrainingBlock,
         rows: Rows,
         old: OldDuals | DualMatrix,
-        keep: NewDuals | None,
+        keep: NewLog | None,
         next_pause: Callable[[int], int],
     ) -> Iterator[int]:
         assert isinstance(old, OldDuals)

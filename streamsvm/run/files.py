@@ -252,7 +252,7 @@ class MemoryDuals:
                     for part in parts:
                         log.append_duals(block, part)
                 for block, matrix in self._matrices.items():
-                    for part in matrix.lists(self._format.ids_dtype, self._format.bytes_of_bits):
+                    for part in matrix.lists(self._format.new_buffer):
                         log.append_duals(block, part)
             self.end = log.end
             self._parts.clear()

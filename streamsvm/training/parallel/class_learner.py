@@ -18,7 +18,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.kernels.centre import centre
 from streamsvm.kernels.dual_lists import by_group, by_row, of_rows
 from streamsvm.kernels.dual_matrix import DualMatrix
-from streamsvm.kernels.duals import NewDuals, OldDuals, RowDuals
+from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.scratch import Scratch
@@ -27,6 +27,7 @@ from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import sums_of_squares
 from streamsvm.losses.base import Loss
 from streamsvm.model.coefficients import Coefficients
+from streamsvm.run.files import NewLog
 from streamsvm.training.learner import features_of, problem_of
 from streamsvm.training.parallel.class_groups import ClassGroups, tournament_rounds
 from streamsvm.training.parallel.split_learner import SplitLearner
@@ -94,7 +95,7 @@ class ClassSplitLearner(SplitLearner):
         block: TrainingBlock,
         rows: Rows,
         old: OldDuals | DualMatrix,
-        keep: NewDuals | None,
+        keep: NewLog | None,
         next_pause: Callable[[int], int],
     ) -> Iterator[int]:
         assert isinstance(old, OldDuals)
@@ -124,7 +125,7 @@ class ClassSplitLearner(SplitLearner):
     def _block_duals(self, rows: Rows, old: OldDuals) -> Any:
         return BlockDuals(rows, old, self._groups)
 
-    def _end_block(self, block: TrainingBlock, rows: Rows, duals: Any, keep: NewDuals | None) -> None:
+    def _end_block(self, block: TrainingBlock, rows: Rows, duals: Any, keep: NewLog | None) -> None:
         """Add the new duals of a block to the dual objective, and keep them."""
         for (g, _), each in duals.lists.items():
             self.tally[DUAL_SUM] += sum_list(self.loss, self.problem, rows, duals.members[g], each)

@@ -16,12 +16,13 @@ import numpy as np
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.dual_matrix import DualMatrix
-from streamsvm.kernels.duals import NewDuals, OldDuals, RowDuals
+from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.sum_rows import add_rows, copy_rows, mark, unite, zero_rows
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import Weights
+from streamsvm.run.files import NewLog
 from streamsvm.run.weights import map_array
 from streamsvm.training.learner import features_of
 from streamsvm.training.parallel.split_learner import SplitLearner
@@ -88,7 +89,7 @@ class RowSplitLearner(SplitLearner):
         block: TrainingBlock,
         rows: Rows,
         old: OldDuals | DualMatrix,
-        keep: NewDuals | None,
+        keep: NewLog | None,
         next_pause: Callable[[int], int],
     ) -> Iterator[int]:
         assert isinstance(old, OldDuals)
@@ -105,7 +106,7 @@ class RowSplitLearner(SplitLearner):
                 yield sum(rows_after(number + 1, len(part.order)) for part in parts)
 
     def _count_parts(
-        self, block: TrainingBlock, found: list[tuple[np.ndarray, list[RowDuals]]], keep: NewDuals | None
+        self, block: TrainingBlock, found: list[tuple[np.ndarray, list[RowDuals]]], keep: NewLog | None
     ) -> None:
         """Add up the tallies of the parts, in their order, and keep their new duals."""
         for tally, duals in found:
