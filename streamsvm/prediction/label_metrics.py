@@ -160,12 +160,6 @@ class _Probabilities:
         self._rows = 0
         self._surplus = np.zeros(_BINS)  # of the largest probabilities over the correct predictions, by bin
 
-    def __add__(self, other: _Probabilities) -> _Probabilities:
-        both = _Probabilities()
-        both._loss, both._rows = self._loss + other._loss, self._rows + other._rows
-        both._surplus = self._surplus + other._surplus
-        return both
-
     def add(self, log_probabilities: np.ndarray, labels: np.ndarray, predicted: np.ndarray) -> None:
         """Add rows, whose labels are known."""
         self._rows += len(labels)

@@ -7,7 +7,7 @@ import math
 import numbers
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TextIO
@@ -19,7 +19,6 @@ from streamsvm.base.progress import Progress, logger, shown
 from streamsvm.base.repr import Readable
 from streamsvm.base.text import parse_size, printable
 from streamsvm.base.threads import Threads, count_workers
-from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError, SettingsError
 from streamsvm.model.model import Model, load_model
 from streamsvm.model.rows_to_score import RowCounts, rows_to_score
@@ -205,15 +204,24 @@ def predict(
             where = "the data" if file == _UNNAMED else file
             counts = RowCounts()
             stage = "predict" if len(sources) == 1 else f"predict {printable(file)}"
-            options = _PredictOptions(file, where, top_k, threshold, proba, detailed, memory // 32)
             read = rows_to_score(
                 model, each, memory=memory, label=label, layer=layer, raw=raw, labelled=False,
                 groups=groups, named=detailed, where=where, counts=counts,
             )  # fmt: skip
-            for batch in options.batches(model, read, threads):
-                sink.write(batch)
-                first += len(batch.codes)
-                report(stage, first, counts.n_rows)
+            for rows, names in read:
+                pieces = model.scores(rows, memory // 32, first=first, where=where, workers=threads)
+                for begin, of_rows in pieces:
+                    if top_k == 1:
+                        codes = np.asarray(model.best_classes(rows, begin, of_rows)[:, None])
+                    else:
+                        codes = np.argsort(-of_rows, axis=1, kind="stable")[:, :top_k]  # stable: as argmax
+                    end = begin + len(of_rows)
+                    batch = _batch(model, file, names[begin:end], codes, of_rows, threshold, proba=proba)
+                    if detailed:
+                        batch = batch._replace(margins=_margins(of_rows, codes, batch.scores))
+                    sink.write(batch)
+                    report(stage, first + end, counts.n_rows)
+                first += rows.n_rows
             count += first
     logger.info("predicted %s rows", f"{count:,}")
     if sink is not kept:
@@ -222,59 +230,25 @@ def predict(
     return kept.predictions(count, threshold)
 
 
-@dataclasses.dataclass(frozen=True)
-class _PredictOptions:
-    """Checked options of `predict` for one of the data.
-
-    Attributes
-    ----------
-    file : str
-        Name of the data in the predictions.
-    where : str
-        Name of the data in errors.
-    top_k, threshold, proba
-        As for `predict`.
-    detailed : bool
-        Whether to compute margins.
-    memory : int
-        Bytes that scores may take.
-    """
-
-    file: str
-    where: str
-    top_k: int
-    threshold: float | None
-    proba: bool
-    detailed: bool
-    memory: int
-
-    def batches(
-        self, model: Model, read: Iterable[tuple[Rows, np.ndarray]], workers: Threads
-    ) -> Iterator[Batch]:
-        """Predict for all rows that are read."""
-        first = 0
-        for rows, names in read:
-            pieces = model.scores(rows, self.memory, first=first, where=self.where, workers=workers)
-            for begin, scores in pieces:
-                yield self._batch(model, rows, names, begin, scores)
-            first += rows.n_rows
-
-    def _batch(self, model: Model, rows: Rows, names: np.ndarray, begin: int, scores: np.ndarray) -> Batch:
-        """Find the best classes of the rows from `begin` on that have these scores."""
-        if self.top_k == 1:
-            codes = np.asarray(model.best_classes(rows, begin, scores)[:, None])
-        else:
-            codes = np.argsort(-scores, axis=1, kind="stable")[:, : self.top_k]  # stable: as argmax
-        of_codes = np.take_along_axis(scores, codes, axis=1)
-        probabilities = above = None
-        if self.proba:
-            probabilities = np.exp(np.take_along_axis(model.log_probabilities(scores), codes, axis=1))
-        if self.threshold is not None:
-            compared = of_codes if probabilities is None else probabilities
-            above = (compared > self.threshold).sum(axis=1).tolist()
-        margins = _margins(scores, codes, of_codes) if self.detailed else None
-        names = names[begin : begin + len(scores)]
-        return Batch(self.file, names, codes, of_codes, probabilities, above, margins)
+def _batch(
+    model: Model,
+    file: str,
+    names: np.ndarray,
+    codes: np.ndarray,
+    scores: np.ndarray,
+    threshold: float | None,
+    *,
+    proba: bool,
+) -> Batch:
+    """Return what is predicted for rows with these scores and best classes, without margins."""
+    of_codes = np.take_along_axis(scores, codes, axis=1)
+    probabilities = above = None
+    if proba:
+        probabilities = np.exp(np.take_along_axis(model.log_probabilities(scores), codes, axis=1))
+    if threshold is not None:
+        compared = of_codes if probabilities is None else probabilities
+        above = (compared > threshold).sum(axis=1).tolist()
+    return Batch(file, names, codes, of_codes, probabilities, above, None)
 
 
 class _InMemory:
