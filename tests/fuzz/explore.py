@@ -24,7 +24,7 @@ COMPILED = [
     *(f"streamsvm.{name}" for name in ("run.weight_log", "run.sparse_weights", "transforms.hashing")),
     *(
         f"streamsvm.{folder}.{path.stem}"
-        for folder in ("kernels", "losses")
+        for folder in ("kernels", "losses", "published")
         for path in sorted((PACKAGE / folder).glob("*.py"))
     ),
     *(f"streamsvm_converters.libsvm.{name}" for name in ("byte_vectors", "numbers", "lines", "rows")),
