@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from streamsvm_cli.console import Console
 from streamsvm_cli.inputs import data_to_score
-from streamsvm_cli.options import Json, Label, Labels, Layer, Memory, Multilabel, Quiet, Raw, Workers
+from streamsvm_cli.options import Json, Label, Labels, Layer, Memory, Multilabel, Quiet, Raw, ScoringThreads
 from streamsvm_cli.wording import count
 
 
@@ -47,7 +47,7 @@ def evaluate(
         Path | None,
         typer.Option(help="Also measure the mean distance in this tree: a class and its parent a line."),
     ] = None,
-    workers: Workers = None,
+    workers: ScoringThreads = None,
     memory: Memory = "256M",  # type: ignore[assignment]
     label: Label = None,
     labels: Labels = None,

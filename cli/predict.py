@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from streamsvm_cli.console import Console, terminate_as_interrupt
 from streamsvm_cli.inputs import data_to_score
-from streamsvm_cli.options import Json, Label, Layer, Memory, Quiet, Raw, Workers
+from streamsvm_cli.options import Json, Label, Layer, Memory, Quiet, Raw, ScoringThreads
 from streamsvm_cli.wording import count, wrong_usage
 
 
@@ -55,7 +55,7 @@ def predict(
     ] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Follow each label by its score.")] = False,
     proba: Annotated[bool, typer.Option("--proba", help="Follow each label by its probability.")] = False,
-    workers: Workers = None,
+    workers: ScoringThreads = None,
     memory: Memory = "256M",  # type: ignore[assignment]
     label: Label = None,
     layer: Layer = None,
