@@ -94,16 +94,28 @@ class RowSplitLearner(SplitLearner):
     ) -> Iterator[int]:
         assert isinstance(old, OldDuals)
         splits = self.spec.settings.splits
-        parts = self._workers.map(functools.partial(self._part, block, rows, self._own), range(splits))
-        damped = rows._replace(norm2=rows.norm2 * splits)
+        lengths = np.diff(rows.n_rows * np.arange(splits + 1) // splits)
+        begun = self._begin_block(block, rows)
         for number in range(ROUNDS):
             pause = next_pause(self.visited)
-            work = functools.partial(self._visit_part, block, damped, old, parts, number)
-            found = self._workers.map(work, range(splits))
-            self._count_parts(block, found, keep)
-            self._add_up(parts)
+            self._visit_round(block, number, old, begun, keep)
             if self.visited >= pause:
-                yield sum(rows_after(number + 1, len(part.order)) for part in parts)
+                yield int(rows_after(number + 1, lengths).sum())
+
+    def _begin_block(self, block: TrainingBlock, rows: Rows) -> Any:
+        """Return what the rounds of a block share: its parts, and its rows with the norms of S steps."""
+        splits = self.spec.settings.splits
+        parts = self._workers.map(functools.partial(self._part, block, rows, self._own), range(splits))
+        return parts, rows._replace(norm2=rows.norm2 * splits)
+
+    def _visit_round(
+        self, block: TrainingBlock, number: int, old: OldDuals, begun: Any, keep: NewLog | None
+    ) -> None:
+        """Visit the rows of a round, and add up the steps; `begun` is from `_begin_block`."""
+        parts, damped = begun
+        work = functools.partial(self._visit_part, block, damped, old, parts, number)
+        self._count_parts(block, self._workers.map(work, range(len(parts))), keep)
+        self._add_up(parts)
 
     def _count_parts(
         self, block: TrainingBlock, found: list[tuple[np.ndarray, list[RowDuals]]], keep: NewLog | None
