@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from streamsvm_cli.console import Console
 from streamsvm_cli.inputs import data_to_score
-from streamsvm_cli.options import Cluster, Label, Labels, Layer, Memory, Multilabel, Raw, Workers
+from streamsvm_cli.options import Label, Labels, Layer, Memory, Multilabel, Raw, ScoringThreads
 from streamsvm_cli.wording import count
 
 
@@ -48,8 +48,7 @@ def evaluate(
         Path | None,
         typer.Option(help="Also measure the mean distance in this tree: a class and its parent a line."),
     ] = None,
-    workers: Workers = None,
-    cluster: Cluster = None,
+    workers: ScoringThreads = None,
     memory: Memory = "256M",  # type: ignore[assignment]
     label: Label = None,
     labels: Labels = None,
@@ -71,8 +70,8 @@ def evaluate(
     rows = data_to_score(console, loaded, data, memory, multilabel=multilabel, label=label, labels=labels)
     result = streamsvm.evaluate(
         loaded, rows, top_k=None if top_k is None else (1, top_k), threshold=threshold, n_labels=n_labels,
-        costs=costs, tree=tree, memory=memory, workers=workers, cluster=cluster, label=label, layer=layer,
-        raw=raw, where=str(data), progress=console.bar,
+        costs=costs, tree=tree, memory=memory, workers=workers, label=label, layer=layer, raw=raw,
+        where=str(data), progress=console.bar,
     )  # fmt: skip
     numbers: dict[str, float | None]
     f1 = {"macro F1": result.macro_f1, "micro F1": result.micro_f1}

@@ -38,6 +38,9 @@ Workers = Annotated[
         min=1,
     ),
 ]
+ScoringThreads = Annotated[
+    int | None, typer.Option(min=1, help="Number of threads; by default one per processor.")
+]
 Cluster = Annotated[
     str | None,
     typer.Option(

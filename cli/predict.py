@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from streamsvm_cli.console import Console, terminate_as_interrupt
 from streamsvm_cli.inputs import data_to_score
-from streamsvm_cli.options import Cluster, Label, Layer, Memory, Raw, Workers
+from streamsvm_cli.options import Label, Layer, Memory, Raw, ScoringThreads
 from streamsvm_cli.wording import count, wrong_usage
 
 
@@ -56,8 +56,7 @@ def predict(
     ] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Follow each label by its score.")] = False,
     proba: Annotated[bool, typer.Option("--proba", help="Follow each label by its probability.")] = False,
-    workers: Workers = None,
-    cluster: Cluster = None,
+    workers: ScoringThreads = None,
     memory: Memory = "256M",  # type: ignore[assignment]
     label: Label = None,
     layer: Layer = None,
@@ -84,8 +83,8 @@ def predict(
         }
         done = streamsvm.predict(
             loaded, sources, sys.stdout if place is None else out, top_k=top_k, threshold=threshold,
-            scores=scores, proba=proba, memory=memory, workers=workers, cluster=cluster, label=label,
-            layer=layer, raw=raw, into=into, key=key, force=force,
+            scores=scores, proba=proba, memory=memory, workers=workers, label=label, layer=layer, raw=raw,
+            into=into, key=key, force=force,
             progress=False if place is None else console.bar,
         )  # fmt: skip
     if place:

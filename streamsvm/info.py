@@ -111,7 +111,7 @@ def _describe_run(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], 
     from streamsvm.kernels.tally import VISITED
     from streamsvm.model.model import load_model
     from streamsvm.model.serialization import saved_record
-    from streamsvm.run.checkpoint import metrics_size, read_commit
+    from streamsvm.run.checkpoint import read_commit
     from streamsvm.run.directory import RunDir
 
     run = RunDir(path)
@@ -126,7 +126,7 @@ def _describe_run(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], 
         before = durable.file_identity(manifest)
         try:
             position = read_commit(run, run.commit_path(number), verify=verify)
-            if not commits and metrics_size(run) < position.metrics_length:
+            if not commits and durable.size_or_zero(run.metrics) < position.metrics_length:
                 damage.append(f"{run.metrics} is cut short")
             if online:
                 commits.append(f"{int(position.tally[VISITED])} rows done")

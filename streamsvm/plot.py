@@ -20,7 +20,7 @@ from streamsvm.base.text import shortened
 from streamsvm.errors import ModelError, RunError, SettingsError, StreamsvmError, extra
 from streamsvm.model.strongest import strongest_features
 from streamsvm.prediction.outcomes import model_of, outcomes_of
-from streamsvm.run.history import History, history_of, number, points, with_seconds
+from streamsvm.reporting.history import History, history_of, number, points, with_seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -128,6 +128,30 @@ def test_the_command_line_of_walrus(tmp_path: Path) -> None:
     assert number(r"last iterate: .* relative gap (\S+)", out) < 1e-6
 
 
+def test_dask_predict(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed")
+    from helpers import make_problem, make_store
+
+    import streamsvm
+
+    stores = [
+        make_store(tmp_path / f"{name}.zarr", *make_problem(60, 12, 4, seed=seed))
+        for seed, name in enumerate("ab")
+    ]
+    streamsvm.fit(stores[0], out=tmp_path / "run", passes=1, C=0.1, progress=False)
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=2, dashboard_address="127.0.0.1:0"
+    ) as cluster:
+        words = ["run", "tables", *(store.name for store in stores), "--scheduler", cluster.scheduler_address]
+        out, _ = run([sys.executable, str(ROOT / "examples/dask_predict.py"), *words], tmp_path)
+    assert out.count("60 rows") == 2
+    for store in stores:
+        streamsvm.predict(tmp_path / "run", store, tmp_path / "here.csv", force=True)
+        assert (tmp_path / "tables" / f"{store.stem}.csv").read_bytes() == (
+            tmp_path / "here.csv"
+        ).read_bytes()
+
+
 def test_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fastapi = pytest.importorskip("fastapi")
     import asyncio

@@ -120,17 +120,17 @@ LAYERS = (
     ("base",),
     ("kernels",),
     ("losses",),
+    ("published",),  # other solvers of the losses, which these load by name
     ("settings",),
     ("data",),
     ("store", "chains"),
     ("transforms",),
-    # The connection, which knows nothing of training.
-    ("cluster.client", "cluster.local_workers", "cluster.worker"),
     ("model",),
-    ("run", "cluster.scores"),  # scores by workers, which predictions ask for, without training
+    ("run",),
     ("prediction",),
     ("training", "cluster"),  # a fit starts tasks, and tasks train
     ("api", "info"),
+    ("reporting.history",),  # of a run, which pictures are made of
     ("prediction.outcomes", "plot"),  # pictures of a run, and of predictions for the data that it held out
     ("reporting", "exporting", "tuning", "sklearn"),
     ("__init__",),

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import functools
 import numbers
 import os
 from collections import deque
@@ -17,7 +16,6 @@ from streamsvm.errors import ClusterError, SettingsError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-Begun = TypeVar("Begun")
 
 
 def count_workers(wanted: int | None) -> int:
@@ -85,12 +83,25 @@ class Threads:
     def map_ahead(
         self, work: Callable[[Item], Result], items: Iterable[Item], ahead: int | None = None
     ) -> Generator[Result, None, None]:
-        """Yield the results in the order of the items, as `in_order` does; the caller's thread takes these.
+        """Yield the results in the order of the items, which the caller takes in its thread.
 
-        `ahead` is by default the number of threads; if the caller does the work, nothing runs ahead.
+        `ahead` of them, by default as many as threads, have begun before the first is awaited; if the caller
+        does the work, nothing runs ahead. The caller of the generator may still hold one result more. An
+        error of taking an item is raised in the place of its result.
         """
         ahead = 1 if self._pool is None else ahead or self.number
-        return in_order(map(functools.partial(self.submit, work), items), Future.result, lambda: ahead)
+        begun, source = deque[Future[Result]](), iter(items)
+        end: Exception | None = None
+        while begun or end is None:
+            while end is None and len(begun) < ahead:
+                try:
+                    begun.append(self.submit(work, next(source)))
+                except Exception as error:  # StopIteration, too
+                    end = error
+            if begun:
+                yield begun.popleft().result()
+        if not isinstance(end, StopIteration):
+            raise end
 
     def close(self) -> None:
         """Wait for what threads are doing, and drop what they have not begun."""
@@ -102,32 +113,3 @@ class Threads:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def in_order(
-    begun: Iterable[Begun], result: Callable[[Begun], Result], ahead: Callable[[], int]
-) -> Generator[Result, None, None]:
-    """Yield the results of tasks in their order.
-
-    Parameters
-    ----------
-    begun : iterable
-        Begins a task whenever it is asked for one. An error of it is raised in the place of that task.
-    result : callable
-        Waits for the result of a task.
-    ahead : callable
-        Returns how many tasks to have begun before the first of them is awaited. The caller of the generator
-        may still hold one result more.
-    """
-    tasks, source = deque[Begun](), iter(begun)
-    end: Exception | None = None
-    while tasks or end is None:
-        while end is None and len(tasks) < ahead():
-            try:
-                tasks.append(next(source))
-            except Exception as error:  # StopIteration, too
-                end = error
-        if tasks:
-            yield result(tasks.popleft())
-    if not isinstance(end, StopIteration):
-        raise end

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from streamsvm.base.threads import Threads, WorkersLost, count_workers, in_order
+from streamsvm.base.threads import Threads, WorkersLost, count_workers
 from streamsvm.cluster import worker
 from streamsvm.cluster.local_workers import (
     CLOSE_SECONDS,
@@ -33,10 +33,9 @@ from streamsvm.cluster.local_workers import (
     no_scheduler_errors,
     running_cluster,
 )
-from streamsvm.errors import ClusterError, Message, Option, Remedy, SettingsError, StreamsvmError
+from streamsvm.errors import ClusterError, Message, Option, Remedy, StreamsvmError
 from streamsvm.kernels.jit import compiler
 
-_TASKS_PER_THREAD = 2  # that are started before the first result is awaited
 _CHECK_ATTEMPTS = 3  # to reach all workers, if some go meanwhile
 _POLL_SECONDS = 1.0  # between two looks at the cluster while a result is awaited
 _SILENT_SECONDS = 5.0  # without a sign of life of a worker; they give one each second or less
@@ -61,17 +60,17 @@ class _TaskTimeout(WorkersLost):
 
 
 class Cluster:
-    """Connection to a Dask cluster, whose workers do the work of a run or of predictions.
+    """Connection to a Dask cluster, whose workers do the work of a run.
 
     Parameters
     ----------
     address : str or path
         Of the scheduler ("tcp://host:8786"), its scheduler file, or "local": processes of this machine, which
         end with the connection.
-    number : int, optional
+    number : int or None
         Workers to wait for, or to start; by default one, or one for each processor and split.
-    splits : int, optional
-        Of the work: more local processes than that have nothing to do. By default it has enough for all.
+    splits : int
+        Of the work: more local processes than that have nothing to do.
 
     Attributes
     ----------
@@ -91,10 +90,9 @@ class Cluster:
     def __init__(
         self,
         address: str | os.PathLike[str],
-        number: int | None = None,
-        splits: int | None = None,
+        number: int | None,
+        splits: int,
     ) -> None:
-        splits = splits or number or count_workers(None)
         self._limits = LIMITS
         self.address = os.fspath(address)
         self.token = uuid.uuid4().hex  # in the names of tasks: a cluster may serve several runs
@@ -153,11 +151,6 @@ class Cluster:
         """Worker addresses, each repeated once per thread."""
         threads = self._worker_threads()
         return [address for address in sorted(threads) for _ in range(threads[address])]
-
-    @property
-    def most_threads(self) -> int:
-        """Number of threads of the worker that has the most."""
-        return max(self._worker_threads().values(), default=1)
 
     def _worker_threads(self) -> dict[str, int]:
         return {
@@ -301,28 +294,8 @@ class Cluster:
         (held,) = self.start([self.task("settings", worker.hold, value)])
         return held
 
-    def in_order(
-        self, name: str, function: Callable[..., Any], items: Iterable[tuple[Any, ...]]
-    ) -> Iterator[Any]:
-        """Call ``function(*item)`` for each item, some ahead, and yield results in the order of the items.
-
-        Raises
-        ------
-        ClusterError
-            If workers are lost faster than others do their work, or are not heard of. A task may take long.
-        """
-        begun = (self.start([self.task(name, function, *item)])[0] for item in items)
-        try:
-            yield from in_order(begun, self._long_result, lambda: _TASKS_PER_THREAD * max(len(self.slots), 1))
-        except ClusterError as error:  # there is no commit to go on from
-            again = error.message.remedy or Remedy("run the command again")
-            raise ClusterError(error.message.problem, remedy=again) from None
-
-    def _long_result(self, future: Any, others: Sequence[Any] | None = None) -> Any:
-        """Wait for the result of a task that takes long, while all workers are heard of.
-
-        If `others` are given, one of these futures must end from time to time.
-        """
+    def _long_result(self, future: Any, others: Sequence[Any]) -> Any:
+        """Wait for the result of a task while all workers are heard of and `others` end from time to time."""
         done, since = -1, time.monotonic()
         while True:
             try:
@@ -330,8 +303,6 @@ class Cluster:
             except _TaskTimeout:
                 if not self._heard or self._is_silent(self._limits.task):
                     raise
-                if others is None:
-                    continue
                 earlier, done = done, sum(each.done() for each in others)
                 if done > earlier:
                     since = time.monotonic()
@@ -431,13 +402,3 @@ def _clock_offset() -> float:
 def _one_line(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return text[:300] if text else type(error).__name__
-
-
-def check_splits(splits: int) -> None:
-    """Raise `SettingsError` if there is one split, which a cluster cannot share out."""
-    if splits == 1:
-        raise SettingsError(
-            "a cluster has nothing to share out in a run of one split",
-            remedy=Remedy("give {}, of 2 or more", Option("splits")),
-            setting="cluster",
-        )

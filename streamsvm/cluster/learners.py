@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,11 @@ from streamsvm.cluster.row_task import add_delta, norm2_of, score_parts, sum_del
 from streamsvm.cluster.tasks import Round, TaskResult, take
 from streamsvm.cluster.weights import OnCluster
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.dual_matrix import DualMatrix
-from streamsvm.kernels.duals import NewDuals, OldDuals
+from streamsvm.kernels.duals import OldDuals
 from streamsvm.kernels.tally import CLOCK, DUAL_SUM
+from streamsvm.run.files import NewLog
 from streamsvm.training.parallel.class_learner import ClassSplitLearner
-from streamsvm.training.parallel.row_learner import ROUNDS, RowSplitLearner, rows_after
+from streamsvm.training.parallel.row_learner import RowSplitLearner
 from streamsvm.training.parallel.split_learner import SCORED_PARTS
 from streamsvm.training.sources import TrainingBlock
 
@@ -53,7 +53,7 @@ class ClusterClassLearner(OnCluster, ClassSplitLearner):
         self._done: list[TaskResult] = []
         return old
 
-    def _end_block(self, block: TrainingBlock, rows: Rows, duals: Any, keep: NewDuals | None) -> None:
+    def _end_block(self, block: TrainingBlock, rows: Rows, duals: Any, keep: NewLog | None) -> None:
         sums = {key: value for result in self._done for key, value in result.sums.items()}
         for key in sorted(sums):
             self.tally[DUAL_SUM] += sums[key]
@@ -131,43 +131,34 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
         shard = self._find_shards()[0]
         return [self._cluster.task("norm", norm2_of, self._job, shard, average_scale, self.problem)]
 
-    def learn(
-        self,
-        block: TrainingBlock,
-        rows: Rows,
-        old: OldDuals | DualMatrix,
-        keep: NewDuals | None,
-        next_pause: Callable[[int], int],
-    ) -> Iterator[int]:
-        assert isinstance(old, OldDuals)
-        splits, cluster = self.spec.settings.splits, self._cluster
-        lengths = np.diff(rows.n_rows * np.arange(splits + 1) // splits)
+    def _begin_block(self, block: TrainingBlock, rows: Rows) -> None:
         self._find_slots()
-        for number in range(ROUNDS):
-            pause = next_pause(self.visited)
-            copies, round_ = self._copies(at := self._places(splits)), self._round(block, number, old)
-            deltas, results = [], []
-            for split, worker in enumerate(at):
-                found = cluster.task("part", visit_part, self._job, round_, split, copies[worker], at=worker)
-                deltas.append(cluster.task("take", take, found, 0, at=worker))
-                results.append(cluster.task("result", take, found, 1, at=worker))
-            step = 1
-            while step < splits:
-                for i in range(0, splits - step, 2 * step):
-                    deltas[i] = cluster.task("sum", sum_deltas, deltas[i], deltas[i + step], at=at[i])
-                step *= 2
-            next_ = [
-                cluster.task("add", add_delta, self._job, shard, deltas[0], round_, at=worker)
-                for worker, shard in copies.items()
-            ]
-            started = cluster.start([*next_, *results])
-            self._replace_shards(started[: len(next_)])
-            done = self._results(started[len(next_) :])
-            for result in done:
-                self._count(result, keep)
-            self._count_parts(block, [(result.tally, []) for result in done], None)
-            if self.visited >= pause:
-                yield int(rows_after(number + 1, lengths).sum())
+
+    def _visit_round(
+        self, block: TrainingBlock, number: int, old: OldDuals, begun: Any, keep: NewLog | None
+    ) -> None:
+        splits, cluster = self.spec.settings.splits, self._cluster
+        copies, round_ = self._copies(at := self._places(splits)), self._round(block, number, old)
+        deltas, results = [], []
+        for split, worker in enumerate(at):
+            found = cluster.task("part", visit_part, self._job, round_, split, copies[worker], at=worker)
+            deltas.append(cluster.task("take", take, found, 0, at=worker))
+            results.append(cluster.task("result", take, found, 1, at=worker))
+        step = 1
+        while step < splits:
+            for i in range(0, splits - step, 2 * step):
+                deltas[i] = cluster.task("sum", sum_deltas, deltas[i], deltas[i + step], at=at[i])
+            step *= 2
+        next_ = [
+            cluster.task("add", add_delta, self._job, shard, deltas[0], round_, at=worker)
+            for worker, shard in copies.items()
+        ]
+        started = cluster.start([*next_, *results])
+        self._replace_shards(started[: len(next_)])
+        done = self._results(started[len(next_) :])
+        for result in done:
+            self._count(result, keep)
+        self._count_parts(block, [(result.tally, []) for result in done], None)
 
     def score_elsewhere(self, n_blocks: int, average_scale: float | None) -> Iterator[list[np.ndarray]]:
         """Score each block of the training data; each thread of a worker scores some parts of it."""

@@ -23,7 +23,7 @@ from streamsvm.run.append_log import AppendLog, LogEnd
 from streamsvm.run.dual_log import DualLog, WorkerDuals
 from streamsvm.run.weight_log import append_columns, restore_columns
 from streamsvm.run.weights import map_array
-from streamsvm.training.parallel.class_learner import DualList, divide_duals
+from streamsvm.training.parallel.class_learner import DualList, DualLists, divide_duals
 
 # -- duals -----------------------------------------------------------------------------------------
 
@@ -51,7 +51,7 @@ def lists_of_old(
     pair: tuple[int, int],
     members: Sequence[np.ndarray],
     keys: Sequence[tuple[int, int]],
-) -> dict[tuple[int, int], DualList]:
+) -> DualLists:
     """Read the old duals of a pair's rows for its classes, divided as `divide_duals` does.
 
     Parameters

@@ -20,12 +20,10 @@ from streamsvm.cluster.tasks import (
 )
 from streamsvm.data.rows import kept_rows
 from streamsvm.kernels.centre import mean_of_groups, subtract_from_columns, sums_of_group
-from streamsvm.kernels.dual_lists import by_row, of_rows
-from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.weights import Weights, sums_of_squares
 from streamsvm.training.learner import features_of, problem_of
-from streamsvm.training.parallel.class_learner import DualList, divide_duals, sum_list
+from streamsvm.training.parallel.class_learner import DualLists, divide_lists, join_lists, sum_list
 
 
 def visit_pair(
@@ -68,7 +66,7 @@ def visit_pair(
     own = {(g, g): each.duals for g, each in zip(pair, shards, strict=True) if each.duals is not None}
     wanted = _keys_of(pair, diagonal=round_.number == 0)
     old_lists = lists_of_old(job, round_, columns, pair, [members[at] for at in of_each], wanted)
-    lists: dict[tuple[int, int], DualList] = {**own, **old_lists}
+    lists: DualLists = {**own, **old_lists}
     tally = np.zeros(N_TALLIES)
     tally[CLOCK] = max([result.tally[CLOCK] for result in before], default=round_.clock)
     if len(members):
@@ -78,7 +76,7 @@ def visit_pair(
         labels = columns[members] + np.array(shifts, columns.dtype)[at_pair]
         features, few = renumbered(kept_rows(rows, is_member), job.spec.n_features)
         few = few._replace(labels=labels.astype(columns.dtype))
-        old = _side_by_side(lists, pair, shifts, of_each, len(members))
+        old = join_lists(lists, pair, of_each, len(members), shifts)
         weights = local_weights(features, shards, round_, job)
         number = round_.block * (len(groups.ranges) - 1) + round_.number
         order = round_.permute(len(members), settings.seed, round_.pass_number, number, 0)
@@ -93,7 +91,7 @@ def visit_pair(
             for at, each in enumerate(shards)
         )
         places = np.repeat(np.arange(2), np.diff(bounds))
-        lists = _by_groups(new, pair, shifts, of_each, places)
+        lists = divide_lists(new, pair, of_each, len(members), places, shifts)
     elif round_.begins_average:
         left, right = (each._replace(average_delta=each.average_delta[:0]) for each in shards)
     left, right = (each._replace(duals=lists[g, g]) for g, each in zip(pair, (left, right), strict=True))
@@ -122,45 +120,6 @@ def _with_rows(
     if round_.averaging:
         new.average_delta[features] = weights.average_delta[:, columns]
     return new
-
-
-def _side_by_side(
-    lists: dict[tuple[int, int], DualList],
-    pair: tuple[int, int],
-    shifts: Sequence[int],
-    of_each: Sequence[np.ndarray],
-    n_rows: int,
-) -> OldDuals:
-    """Join the duals of a pair's rows; their ids become columns side by side."""
-    found = []
-    for at, g in enumerate(pair):
-        parts = [lists[g, h] for h in pair]
-        counts = np.stack([part[0] for part in parts])
-        ids = [
-            (part[1].astype(np.int64) + shift).astype(part[1].dtype)
-            for part, shift in zip(parts, shifts, strict=True)
-        ]
-        values = np.concatenate([part[2] for part in parts])
-        found.append((of_each[at].astype(np.int32), *by_row(counts, np.concatenate(ids), values)))
-    return of_rows(n_rows, *(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
-
-
-def _by_groups(
-    new: list[RowDuals],
-    pair: tuple[int, int],
-    shifts: Sequence[int],
-    of_each: Sequence[np.ndarray],
-    places: np.ndarray,
-) -> dict[tuple[int, int], DualList]:
-    """Divide new duals by the groups of rows and classes; their ids become columns of all weights again."""
-    arrays = (np.concatenate([part[at] for part in new]) for at in range(4))  # rows, counts, ids, values
-    found = of_rows(len(of_each[0]) + len(of_each[1]), *arrays)
-    lists = {}
-    for at, g in enumerate(pair):
-        parts = divide_duals(found, of_each[at], places, 2)
-        for h, shift, (counts, ids, values) in zip(pair, shifts, parts, strict=True):
-            lists[g, h] = counts, (ids.astype(np.int64) - shift).astype(ids.dtype), values
-    return lists
 
 
 def norm2_of_group(job: Job, g: int, shard: WeightShard, average_scale: float) -> float:

@@ -21,14 +21,13 @@ from streamsvm.cluster.tasks import (
 )
 from streamsvm.data.rows import row_span
 from streamsvm.kernels.centre import centre_with_shared
-from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.frame import Problem
-from streamsvm.kernels.scratch import Scratch
 from streamsvm.kernels.sum_rows import add_rows
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
-from streamsvm.training.learner import label_sets, problem_of
+from streamsvm.training.learner import problem_of
 from streamsvm.training.parallel.row_learner import ROUNDS, rows_after
 from streamsvm.training.parallel.split_learner import scored_part
+from streamsvm.training.parallel.visitor import Visitor
 
 
 class WeightDelta(NamedTuple):
@@ -57,7 +56,7 @@ def visit_part(job: Job, round_: Round, split: int, shard: WeightShard) -> tuple
     new = new_visitor(job, job.spec.columns, rows.n_rows).visit(
         rows._replace(norm2=rows.norm2 * splits), order[low:high], old,
         problem_of(settings, job.spec.n_classes)._replace(sigma=float(splits)), weights, tally,
-        (round_.pass_number, (round_.block * splits + split) * ROUNDS + round_.number), label_sets(rows),
+        (round_.pass_number, (round_.block * splits + split) * ROUNDS + round_.number),
         was_read=round_.was_read,
     )  # fmt: skip
     for some in in_slices(len(features)):
@@ -88,16 +87,9 @@ def score_parts(
     begin = time.thread_time()
     rows = job.reader().to_score(number)
     weights = job.weights_of(shard, averaged=average_scale is not None)
-    scratch = Scratch.create(shard.current.shape[1], shard.current.dtype)
-    pairs = job.pairs and ClassPairs(*map(np.array, job.pairs))
+    visitor = Visitor(job.spec, job.spec.columns, 0, 0, job.own_pairs())
     problem = problem_of(job.spec.settings, job.spec.n_classes)
-    found = []
-    for part in parts:
-        some, tallies = scored_part(rows, part), np.zeros((1 if average_scale is None else 2, N_TALLIES))
-        job.spec.loss.kernels.loss_rows(
-            some, problem, weights, average_scale or 0.0, scratch, tallies, None, pairs, label_sets(some)
-        )
-        found.append(tallies)
+    found = [visitor.score(scored_part(rows, part), problem, weights, average_scale) for part in parts]
     return job.result([shard], begin, np.array(found))
 
 

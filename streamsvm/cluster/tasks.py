@@ -143,6 +143,10 @@ class Job(NamedTuple):
         """Read the rows of a block."""
         return self.reader().rows(round_.pass_number, round_.block)
 
+    def own_pairs(self) -> ClassPairs | None:
+        """Return a copy of the margins and costs of pairs: what is received cannot be written to."""
+        return self.pairs and ClassPairs(*map(np.array, self.pairs))
+
     def weights_of(self, shard: WeightShard, *, averaged: bool) -> Weights:
         """Return a view of the weights for kernels that do not change them."""
         average = shard.average_delta
@@ -229,8 +233,7 @@ def take(results: Sequence[Any], at: int) -> Any:
 def new_visitor(job: Job, columns: int, n_rows: int) -> Visitor:
     """Make a visitor of weights with so many columns, which copies its new duals when threads would."""
     entries = job.entries and job.entries - job.spec.columns + columns
-    pairs = job.pairs and ClassPairs(*map(np.array, job.pairs))  # what is received cannot be written to
-    return Visitor(job.spec, columns, entries, n_rows, pairs)
+    return Visitor(job.spec, columns, entries, n_rows, job.own_pairs())
 
 
 def local_weights(features: np.ndarray, shards: Sequence[WeightShard], round_: Round, job: Job) -> Weights:

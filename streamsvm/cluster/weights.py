@@ -22,14 +22,14 @@ from streamsvm.cluster.logs import read_weights, write_weights
 from streamsvm.cluster.tasks import Job, Round, TaskResult, WeightShard, in_slices, scaled, zeros
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.dual_lists import joined
-from streamsvm.kernels.duals import NewDuals, OldDuals, RowDuals
+from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.kernels.tally import CLOCK
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.append_log import LogEnd
 from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.dual_log import DualFiles, DualLog
-from streamsvm.run.files import OldLog, RunFiles
+from streamsvm.run.files import NewLog, OldLog, RunFiles
 from streamsvm.training.learner import Learner
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.training import Training
@@ -207,7 +207,7 @@ class OnCluster(Learner):
         self._counted["waited_for_workers_seconds"] += time.perf_counter() - begin
         return found
 
-    def _count(self, result: TaskResult, keep: NewDuals | None = None) -> None:
+    def _count(self, result: TaskResult, keep: NewLog | None = None) -> None:
         """Add up the costs of a task, and count the duals that it wrote."""
         counted = self._counted
         counted["worker_tasks"] += 1

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from streamsvm.errors import StreamsvmError
 
 _IDLE_SECONDS = 10.0  # between two looks whether a command still has tasks here
-_MAX_OPEN = 8  # runs, or stores that are scored, whose files a worker keeps open: most commands close theirs
+_MAX_OPEN = 8  # runs whose files a worker keeps open: most commands close theirs
 
 _T = TypeVar("_T")
 _open: collections.OrderedDict[str, Any] = collections.OrderedDict()

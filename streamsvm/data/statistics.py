@@ -9,9 +9,7 @@ how the rows were cut into pieces, nor on how many workers read the spans.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -82,48 +80,30 @@ class Statistics:
         return Statistics(self.n_rows, *(None if each is None else each[columns] for each in arrays))  # type: ignore[arg-type]
 
 
-class SpanStatistics:
-    """Accumulator of the statistics of consecutive rows, whose indices must be below `n_features`."""
-
-    def __init__(self, n_features: int, kind: Literal["counts", "moments"] = "moments") -> None:
-        from streamsvm.kernels import statistics as kernels  # numba takes long to load
-
-        self._kernels = kernels
-        self._n_rows = 0
-        self._count = np.zeros(n_features)
-        self._moments = np.zeros((n_features, 3)) if kind == "moments" else None
-
-    def add(self, n_rows: int, data: np.ndarray, indices: np.ndarray) -> None:
-        """Add the next rows: how many they are, their values and the features of these."""
-        self._n_rows += n_rows
-        if self._moments is None:
-            self._kernels.add_counts(data, indices, self._count)
-        else:
-            self._kernels.add_moments(data, indices, self._count, self._moments)
-
-    def result(self) -> Statistics:
-        """Return the statistics of the rows so far."""
-        if self._moments is None:
-            return Statistics(self._n_rows, self._count)
-        return Statistics(self._n_rows, self._count, *np.ascontiguousarray(self._moments.T))
-
-
 class StatisticsBuilder:
     """Accumulator of the statistics of rows that come in pieces, span by span.
 
     Parameters
     ----------
     n_rows, n_features : int
-        Of all rows together.
+        Of all rows together; their indices must be below `n_features`.
     kind : {"counts", "moments"}
     """
 
     def __init__(self, n_rows: int, n_features: int, kind: Literal["counts", "moments"] = "moments") -> None:
+        from streamsvm.kernels import statistics as kernels  # numba takes long to load
+
+        self._kernels = kernels
         self._stops = [stop for _, stop in spans(n_rows)[:-1]]  # of the spans that another follows
         self._n_features, self._kind = n_features, kind
         self._done = 0
-        self._span = SpanStatistics(n_features, kind)
         self._before: Statistics | None = None  # of the spans that are complete
+        self._begin_span()
+
+    def _begin_span(self) -> None:
+        self._n_kept = 0
+        self._count = np.zeros(self._n_features)
+        self._moments = np.zeros((self._n_features, 3)) if self._kind == "moments" else None
 
     def add(
         self, indptr: np.ndarray, data: np.ndarray, indices: np.ndarray, kept: np.ndarray | None = None
@@ -137,17 +117,22 @@ class StatisticsBuilder:
             if kept is not None:
                 of_value = np.repeat(kept[row:stop], np.diff(indptr[row : stop + 1]))
                 n, values, features = int(kept[row:stop].sum()), values[of_value], features[of_value]
-            self._span.add(n, values, features)
+            self._n_kept += n
+            if self._moments is None:
+                self._kernels.add_counts(values, features, self._count)
+            else:
+                self._kernels.add_moments(values, features, self._count, self._moments)
             self._done += stop - row
             row = stop
             if self._stops and self._done == self._stops[0]:
                 del self._stops[0]
                 self._before = self.result()
-                self._span = SpanStatistics(self._n_features, self._kind)
+                self._begin_span()
 
     def result(self) -> Statistics:
         """Return the statistics of the rows so far; no rows can be added afterwards."""
-        span = self._span.result()
+        moments = () if self._moments is None else np.ascontiguousarray(self._moments.T)
+        span = Statistics(self._n_kept, self._count, *moments)
         return span if self._before is None else _add(self._before, span)
 
 
@@ -155,15 +140,6 @@ def spans(n_rows: int) -> list[tuple[int, int]]:
     """Return the bounds (start, stop) of the spans of `n_rows` rows; there is at least one."""
     length = max(_MIN_SPAN_ROWS, -(-n_rows // _MAX_SPANS))
     return [(start, min(start + length, n_rows)) for start in range(0, max(n_rows, 1), length)]
-
-
-def join_spans(parts: Iterable[Sequence[Statistics]]) -> list[Statistics]:
-    """Join the statistics of spans of rows, in order; each part has several statistics of one span."""
-    each = iter(parts)
-    joined = copy.deepcopy(list(next(each)))
-    for span in each:
-        joined = [_add(*two) for two in zip(joined, span, strict=True)]
-    return joined
 
 
 def _add(first: Statistics, second: Statistics) -> Statistics:

@@ -8,7 +8,7 @@ classes. Logs have lists, of the same numbers (see `pack` and `unpack`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -51,13 +51,9 @@ class DualMatrix(NamedTuple):
             unpack(old, n_columns, n_classes, cost, matrix)
         return cls(matrix, none, n_columns, cost)
 
-    def lists(self, ids_dtype: np.dtype, bytes_of_bits: int) -> Iterator[RowDuals]:
-        """Pack the old duals, as a log takes them."""
-        size, n_rows = _BUFFER, min(len(self.cost), _BUFFER)
-        buffer = DualBuffer(
-            np.empty(size, ids_dtype), np.empty(size, self.old.dtype), np.empty(n_rows, np.int32),
-            np.empty(n_rows, np.int32), np.zeros(2, np.int64), np.empty((n_rows, bytes_of_bits), np.uint8),
-        )  # fmt: skip
+    def lists(self, new_buffer: Callable[[int, int], DualBuffer]) -> Iterator[RowDuals]:
+        """Pack the old duals, as a log takes them; `new_buffer` is that of its `DualFormat`."""
+        buffer = new_buffer(_BUFFER, min(len(self.cost), _BUFFER))
         at = 0
         while at < len(self.cost):
             buffer.used[:] = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -89,15 +89,6 @@ class RowDuals(NamedTuple):
 
     def copy(self) -> RowDuals:
         return RowDuals(*map(np.copy, self))
-
-
-class NewDuals(Protocol):
-    """Where the new duals are kept until the next pass: a log, or arrays in memory."""
-
-    def append_duals(self, block: int, duals: RowDuals) -> None: ...
-
-    def add_worker_log(self, name: str, end: Any) -> None:
-        """Count what a worker of a cluster has written itself (see `streamsvm.run.dual_log`)."""
 
 
 class Duals(NamedTuple):

@@ -158,12 +158,8 @@ def _for_callers_alone() -> dict[str, Any]:
 # -- the cache -------------------------------------------------------------------------------------
 
 _KERNELS = re.compile(rb"^@(kernel|inlined|allocating|compiled|intrinsic)\b|\(NamedTuple\)", re.MULTILINE)
-_COMPILED = (
-    "kernels",
-    "losses",
-    "published",
-    "chains",
-)  # folders of which all files count: kernels take their constants
+# Folders of which all files count: kernels take their constants.
+_COMPILED = ("kernels", "losses", "published", "chains")
 _DIGEST = 32  # bytes of SHA-256
 
 

@@ -49,14 +49,6 @@ def zero_rows(features, target):
 
 
 @kernel
-def subtract_rows(features, source, target):
-    """Subtract the rows ``features`` of `source` from those of `target`."""
-    for f in features:
-        for c in range(target.shape[1]):
-            target[f, c] -= source[f, c]
-
-
-@kernel
 def add_rows(features, source, factor, target):
     """Add `factor` times the rows ``features`` of `source` to those of `target`."""
     for f in features:

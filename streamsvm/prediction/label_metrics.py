@@ -1,9 +1,9 @@
-"""Metrics of predictions for rows with one label each, and the base class of metrics."""
+"""Metrics of predictions for rows with one label each."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -14,22 +14,6 @@ from streamsvm.data.rows import Rows
 from streamsvm.model.model import Model
 
 _BINS = 15  # for the expected calibration error
-
-
-class Sums:
-    """Base of metrics: sums over rows, to which the sums over other rows can be added."""
-
-    _SUMS: ClassVar[tuple[str, ...]]  # names of the attributes; None stays None
-
-    def sums(self) -> dict[str, Any]:
-        """Return the sums by name."""
-        return {name: getattr(self, name) for name in self._SUMS}
-
-    def add_sums(self, others: dict[str, Any]) -> None:
-        """Add the sums over other rows."""
-        for name, value in others.items():
-            if value is not None:
-                setattr(self, name, getattr(self, name) + value)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -86,10 +70,8 @@ class Evaluation(Readable):
         return {**dataclasses.asdict(self), "unlabelled": self.unlabelled or None}
 
 
-class LabelMetrics(Sums):
+class LabelMetrics:
     """Counts over rows with one label each that `Evaluation` is made of."""
-
-    _SUMS = ("_hits", "_true", "_predicted", "_both", "_cost", "_distance", "_sequences", "_probabilities")
 
     def __init__(
         self, model: Model, top_k: list[int], costs: np.ndarray | None, tree: ClassTree | None
@@ -177,12 +159,6 @@ class _Probabilities:
         self._loss = 0.0
         self._rows = 0
         self._surplus = np.zeros(_BINS)  # of the largest probabilities over the correct predictions, by bin
-
-    def __add__(self, other: _Probabilities) -> _Probabilities:
-        both = _Probabilities()
-        both._loss, both._rows = self._loss + other._loss, self._rows + other._rows
-        both._surplus = self._surplus + other._surplus
-        return both
 
     def add(self, log_probabilities: np.ndarray, labels: np.ndarray, predicted: np.ndarray) -> None:
         """Add rows, whose labels are known."""

@@ -10,7 +10,6 @@ from streamsvm.base.repr import Readable
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Message, Option, Remedy
 from streamsvm.model.model import Model
-from streamsvm.prediction.label_metrics import Sums
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -55,7 +54,7 @@ class LabelSetEvaluation(Readable):
     warning: str | None = None
 
 
-class LabelSetMetrics(Sums):
+class LabelSetMetrics:
     """Counts over rows that `LabelSetEvaluation` is made of.
 
     Parameters
@@ -67,8 +66,6 @@ class LabelSetMetrics(Sums):
     n_labels : int, optional
         Give at most one of `threshold` and `n_labels`. By default the model's threshold, if it has one.
     """
-
-    _SUMS = ("_hits", "_true", "_predicted", "_both", "_ranking_loss", "_exact")
 
     def __init__(self, model: Model, top_k: list[int], threshold: float | None, n_labels: int | None) -> None:
         self._top_k = top_k

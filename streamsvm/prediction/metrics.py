@@ -13,9 +13,8 @@ import numpy as np
 
 from streamsvm.base.label_values import warn_of_unknown
 from streamsvm.base.progress import Progress, logger, shown
-from streamsvm.base.text import absolute, parse_size
+from streamsvm.base.text import parse_size
 from streamsvm.base.threads import Threads, count_workers
-from streamsvm.cluster.scores import StoreToScore, check_is_store, score_on_cluster
 from streamsvm.data.class_costs import ClassTree, read_costs, read_tree
 from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError, SettingsError
@@ -44,7 +43,6 @@ def evaluate(
     where: str | None = None,
     observe: Callable[[Rows, int, np.ndarray], object] | None = None,
     workers: int | None = None,
-    cluster: str | os.PathLike[str] | None = None,
     progress: bool | Progress | None = None,
 ) -> Evaluation | LabelSetEvaluation:
     """Compare the predictions for labelled data with its labels.
@@ -92,8 +90,8 @@ def evaluate(
     observe : callable, optional
         Called with `Rows`, the number of the first one that was scored, and the scores, of shape (n,
         n_classes), of it and the next ones, for measures of one's own. The arrays are used again.
-    workers, cluster
-        Who scores, as for `streamsvm.predict`; `observe` is not for a cluster.
+    workers : int, optional
+        Threads that score, as for `streamsvm.predict`.
     progress : bool or callable, optional
         Whether there is a bar, or a function, as in `streamsvm.fit`; the stage is "evaluate".
 
@@ -111,9 +109,7 @@ def evaluate(
         or does not fit the classes.
     SettingsError
         If `top_k`, `threshold`, `n_labels` or `memory` is not valid, or `y`, `label`, `threshold`,
-        `n_labels`, `costs`, `tree` or `cluster` does not apply to the data.
-    ClusterError
-        If the cluster cannot be reached, its workers differ, or they were lost.
+        `n_labels`, `costs` or `tree` does not apply to the data.
     PlanError
         If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
 
@@ -142,48 +138,32 @@ def evaluate(
             "top_k does not apply to a model of sequences, which predicts one label for each row",
             setting="top_k",
         )
-    options = _EvaluateOptions(top_k, table, class_tree, threshold, n_labels, for_one, where, memory // 32)
     metrics: LabelMetrics | LabelSetMetrics | None = None
     counts = RowCounts()
     n = 0
     with contextlib.ExitStack() as stack:
         report = stack.enter_context(shown(progress))
-        if cluster is not None:
-            check_is_store([data], y=y, groups=groups)
-            if observe is not None:
-                raise SettingsError("observe is not for a cluster, whose workers score", setting="observe")
-            from streamsvm.cluster.client import Cluster
-
-            found = stack.enter_context(Cluster(cluster, workers))
-            there = StoreToScore(
-                absolute(data), label, layer, raw, True, False, memory, None, model.record.get("label")
-            )
-            for several, n_rows, sums in score_on_cluster(found, model, there, options.sums, counts):
-                metrics = metrics or options.new_metrics(model, several=several)
-                metrics.add_sums(sums)
-                n += n_rows
-                report("evaluate", n, counts.n_rows)
-        else:
-            threads = stack.enter_context(Threads(n_workers))
-            read = rows_to_score(
-                model, data, y, memory=memory, label=label, layer=layer, raw=raw, groups=groups, where=where,
-                counts=counts,
-            )  # fmt: skip
-            for rows, _ in read:  # in half of the memory
-                several = bool(len(rows.label_indptr))
-                if rows.n_rows and metrics is None:
-                    metrics = options.new_metrics(model, several=several)
-                if several and isinstance(metrics, LabelMetrics):
-                    raise ModelError(f"row {n} may have several labels, and the rows before have one each")
-                for begin, scores in model.scores(
-                    rows, options.memory, first=n, where=where, workers=threads
-                ):
-                    assert metrics is not None
-                    metrics.add(rows, begin, scores)
-                    if observe is not None:
-                        observe(rows, begin, scores)
-                    report("evaluate", n + begin + len(scores), counts.n_rows)
-                n += rows.n_rows
+        threads = stack.enter_context(Threads(n_workers))
+        read = rows_to_score(
+            model, data, y, memory=memory, label=label, layer=layer, raw=raw, groups=groups, where=where,
+            counts=counts,
+        )  # fmt: skip
+        for rows, _ in read:  # in half of the memory
+            several = bool(len(rows.label_indptr))
+            if rows.n_rows and metrics is None:
+                metrics = _new_metrics(
+                    model, top_k, table, class_tree, threshold, n_labels, for_one, several=several
+                )
+            if several and isinstance(metrics, LabelMetrics):
+                raise ModelError(f"row {n} may have several labels, and the rows before have one each")
+            # Ranking scores, and their probabilities, take several times as much as they do.
+            for begin, scores in model.scores(rows, memory // 32, first=n, where=where, workers=threads):
+                assert metrics is not None
+                metrics.add(rows, begin, scores)
+                if observe is not None:
+                    observe(rows, begin, scores)
+                report("evaluate", n + begin + len(scores), counts.n_rows)
+            n += rows.n_rows
     if metrics is None:
         raise ModelError("the data has no rows to evaluate the model on")
     if not metrics.has_labels:
@@ -206,53 +186,28 @@ def _check_apply(settings: dict[str, Any], they_have: str) -> None:
             )
 
 
-@dataclasses.dataclass(frozen=True)
-class _EvaluateOptions:
-    """Checked options of `evaluate`, which workers are given, too.
+def _new_metrics(
+    model: Model,
+    top_k: list[int] | None,
+    table: np.ndarray | None,
+    tree: ClassTree | None,
+    threshold: float | None,
+    n_labels: int | None,
+    for_one: dict[str, Any],
+    *,
+    several: bool,
+) -> LabelMetrics | LabelSetMetrics:
+    """Return metrics for rows with several labels each, or one; raise an error if options do not fit.
 
-    Attributes
-    ----------
-    top_k : list of int, or None
-    costs : ndarray or None
-    tree : ClassTree or None
-    threshold, n_labels
-        As for `evaluate`.
-    for_one : dict
-        The arguments that are for rows with one label each; None if they are not given.
-    where : str
-        The name of the data in errors.
-    memory : int
-        Bytes that scores may take: ranking them, and their probabilities, take several times as much.
+    `for_one` has the arguments that are for rows with one label each.
     """
-
-    top_k: list[int] | None
-    costs: np.ndarray | None
-    tree: ClassTree | None
-    threshold: float | None
-    n_labels: int | None
-    for_one: dict[str, Any]
-    where: str
-    memory: int
-
-    def new_metrics(self, model: Model, *, several: bool) -> LabelMetrics | LabelSetMetrics:
-        """Return metrics for rows with several labels each, or one; raise an error if options do not fit."""
-        if several:
-            if model.transitions_ is not None:
-                raise ModelError(
-                    "the model predicts one label for each row of a sequence, and the data has several"
-                )
-            _check_apply(self.for_one, "have")
-            return LabelSetMetrics(model, self.top_k or [1, 3, 5], self.threshold, self.n_labels)
-        _check_apply({"threshold": self.threshold, "n_labels": self.n_labels}, "do not have")
-        default = [1, 5] if model.transitions_ is None else [1]
-        return LabelMetrics(model, self.top_k or default, self.costs, self.tree)
-
-    def sums(
-        self, model: Model, rows: Rows, names: np.ndarray, first: int
-    ) -> tuple[bool, int, dict[str, Any]]:
-        """Sum over rows; return whether they have several labels, the number of rows, and the sums."""
-        several = bool(len(rows.label_indptr))
-        metrics = self.new_metrics(model, several=several)
-        for begin, scores in model.scores(rows, self.memory, first=first, where=self.where):
-            metrics.add(rows, begin, scores)
-        return several, rows.n_rows, metrics.sums()
+    if several:
+        if model.transitions_ is not None:
+            raise ModelError(
+                "the model predicts one label for each row of a sequence, and the data has several"
+            )
+        _check_apply(for_one, "have")
+        return LabelSetMetrics(model, top_k or [1, 3, 5], threshold, n_labels)
+    _check_apply({"threshold": threshold, "n_labels": n_labels}, "do not have")
+    default = [1, 5] if model.transitions_ is None else [1]
+    return LabelMetrics(model, top_k or default, table, tree)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import numbers
 import operator
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TextIO
@@ -18,10 +17,8 @@ import numpy as np
 from streamsvm.base import durable
 from streamsvm.base.progress import Progress, logger, shown
 from streamsvm.base.repr import Readable
-from streamsvm.base.text import absolute, parse_size, printable
+from streamsvm.base.text import parse_size, printable
 from streamsvm.base.threads import Threads, count_workers
-from streamsvm.cluster.scores import StoreToScore, check_is_store, score_on_cluster
-from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError, SettingsError
 from streamsvm.model.model import Model, load_model
 from streamsvm.model.rows_to_score import RowCounts, rows_to_score
@@ -86,7 +83,6 @@ def predict(
     key: str = "streamsvm",
     force: bool = False,
     workers: int | None = None,
-    cluster: str | os.PathLike[str] | None = None,
     progress: bool | Progress | None = None,
 ) -> Predictions:
     """Predict the best classes of each row, in the order of the data.
@@ -143,11 +139,7 @@ def predict(
     force : bool
         Replace such columns, or the file `out`.
     workers : int, optional
-        Threads that score: by default as many as processors. With a cluster the workers to wait for or, with
-        a local one, the processes to start.
-    cluster : str or path, optional
-        Score stores on a Dask cluster (see `streamsvm.fit`), whose workers read them: `data` must name them
-        on all machines.
+        Threads that score: by default as many as processors.
     progress : bool or callable, optional
         Whether there is a bar, or a function, as in `streamsvm.fit`; the stage is "predict".
 
@@ -163,9 +155,7 @@ def predict(
         columns, and `force` is not given, or `into` has other rows.
     SettingsError
         If `top_k`, `threshold`, `key` or `memory` is not valid, or both scores and probabilities, or `out`
-        and `into`, are asked for; or if `cluster` is given for data that is not a store.
-    ClusterError
-        If the cluster cannot be reached, its workers differ, or they were lost.
+        and `into`, are asked for.
     PlanError
         If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
     """
@@ -195,11 +185,6 @@ def predict(
     n_workers = count_workers(workers)
     top_k = min(top_k, len(model.classes_))
     with ExitStack() as stack:
-        if cluster is not None:
-            check_is_store(sources.values(), groups=groups)
-            from streamsvm.cluster.client import Cluster
-
-            found = stack.enter_context(Cluster(cluster, workers))
         threads = stack.enter_context(Threads(n_workers))
         kept = _InMemory(model, top_k, proba=proba)
         sink: Sink = kept
@@ -219,23 +204,24 @@ def predict(
             where = "the data" if file == _UNNAMED else file
             counts = RowCounts()
             stage = "predict" if len(sources) == 1 else f"predict {printable(file)}"
-            batches: Iterator[Batch]
-            options = _PredictOptions(file, where, top_k, threshold, proba, detailed, memory // 32)
-            if cluster is not None:
-                data_there = StoreToScore(absolute(each), label, layer, raw, False, detailed, memory)
-                batches = itertools.chain.from_iterable(
-                    score_on_cluster(found, model, data_there, options.of_block, counts)
-                )
-            else:
-                read = rows_to_score(
-                    model, each, memory=memory, label=label, layer=layer, raw=raw, labelled=False,
-                    groups=groups, named=detailed, where=where, counts=counts,
-                )  # fmt: skip
-                batches = options.batches(model, read, threads)
-            for batch in batches:
-                sink.write(batch)
-                first += len(batch.codes)
-                report(stage, first, counts.n_rows)
+            read = rows_to_score(
+                model, each, memory=memory, label=label, layer=layer, raw=raw, labelled=False,
+                groups=groups, named=detailed, where=where, counts=counts,
+            )  # fmt: skip
+            for rows, names in read:
+                pieces = model.scores(rows, memory // 32, first=first, where=where, workers=threads)
+                for begin, of_rows in pieces:
+                    if top_k == 1:
+                        codes = np.asarray(model.best_classes(rows, begin, of_rows)[:, None])
+                    else:
+                        codes = np.argsort(-of_rows, axis=1, kind="stable")[:, :top_k]  # stable: as argmax
+                    end = begin + len(of_rows)
+                    batch = _batch(model, file, names[begin:end], codes, of_rows, threshold, proba=proba)
+                    if detailed:
+                        batch = batch._replace(margins=_margins(of_rows, codes, batch.scores))
+                    sink.write(batch)
+                    report(stage, first + end, counts.n_rows)
+                first += rows.n_rows
             count += first
     logger.info("predicted %s rows", f"{count:,}")
     if sink is not kept:
@@ -244,62 +230,25 @@ def predict(
     return kept.predictions(count, threshold)
 
 
-@dataclasses.dataclass(frozen=True)
-class _PredictOptions:
-    """Checked options of `predict` for one of the data, which workers are given, too.
-
-    Attributes
-    ----------
-    file : str
-        Name of the data in the predictions.
-    where : str
-        Name of the data in errors.
-    top_k, threshold, proba
-        As for `predict`.
-    detailed : bool
-        Whether to compute margins.
-    memory : int
-        Bytes that scores may take.
-    """
-
-    file: str
-    where: str
-    top_k: int
-    threshold: float | None
-    proba: bool
-    detailed: bool
-    memory: int
-
-    def batches(
-        self, model: Model, read: Iterable[tuple[Rows, np.ndarray]], workers: Threads, first: int = 0
-    ) -> Iterator[Batch]:
-        """Predict for all rows that are read, of which the first one has the number `first`."""
-        for rows, names in read:
-            pieces = model.scores(rows, self.memory, first=first, where=self.where, workers=workers)
-            for begin, scores in pieces:
-                yield self._batch(model, rows, names, begin, scores)
-            first += rows.n_rows
-
-    def of_block(self, model: Model, rows: Rows, names: np.ndarray, first: int) -> list[Batch]:
-        """Predict for the rows of one block, in one thread."""
-        return list(self.batches(model, [(rows, names)], Threads(), first))
-
-    def _batch(self, model: Model, rows: Rows, names: np.ndarray, begin: int, scores: np.ndarray) -> Batch:
-        """Find the best classes of the rows from `begin` on that have these scores."""
-        if self.top_k == 1:
-            codes = np.asarray(model.best_classes(rows, begin, scores)[:, None])
-        else:
-            codes = np.argsort(-scores, axis=1, kind="stable")[:, : self.top_k]  # stable: as argmax
-        of_codes = np.take_along_axis(scores, codes, axis=1)
-        probabilities = above = None
-        if self.proba:
-            probabilities = np.exp(np.take_along_axis(model.log_probabilities(scores), codes, axis=1))
-        if self.threshold is not None:
-            compared = of_codes if probabilities is None else probabilities
-            above = (compared > self.threshold).sum(axis=1).tolist()
-        margins = _margins(scores, codes, of_codes) if self.detailed else None
-        names = names[begin : begin + len(scores)]
-        return Batch(self.file, names, codes, of_codes, probabilities, above, margins)
+def _batch(
+    model: Model,
+    file: str,
+    names: np.ndarray,
+    codes: np.ndarray,
+    scores: np.ndarray,
+    threshold: float | None,
+    *,
+    proba: bool,
+) -> Batch:
+    """Return what is predicted for rows with these scores and best classes, without margins."""
+    of_codes = np.take_along_axis(scores, codes, axis=1)
+    probabilities = above = None
+    if proba:
+        probabilities = np.exp(np.take_along_axis(model.log_probabilities(scores), codes, axis=1))
+    if threshold is not None:
+        compared = of_codes if probabilities is None else probabilities
+        above = (compared > threshold).sum(axis=1).tolist()
+    return Batch(file, names, codes, of_codes, probabilities, above, None)
 
 
 class _InMemory:

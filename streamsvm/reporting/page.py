@@ -20,9 +20,9 @@ from streamsvm.info import inspect
 from streamsvm.model.model import Model, load_model
 from streamsvm.prediction.label_set_metrics import LabelSetEvaluation
 from streamsvm.prediction.outcomes import Outcomes, count_outcomes
+from streamsvm.reporting.history import History, number, read_history, with_seconds
 from streamsvm.reporting.pictures import Pictures
 from streamsvm.run.directory import RunDir
-from streamsvm.run.history import History, number, read_history, with_seconds
 from streamsvm.settings.fit import Settings
 from streamsvm.training.held_out import open_held_out
 

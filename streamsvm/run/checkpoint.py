@@ -373,7 +373,7 @@ def cut_metrics(run: RunDir, position: RunPosition) -> tuple[RunPosition, list[s
     A shorter file is filled up to that length with a line that reports the loss, so that it fits every
     commit, whenever the next crash comes.
     """
-    size, length = metrics_size(run), position.metrics_length
+    size, length = durable.size_or_zero(run.metrics), position.metrics_length
     if size > length:
         with durable.open_file(run.metrics, "r+b") as file:
             file.truncate(length)
@@ -389,14 +389,6 @@ def cut_metrics(run: RunDir, position: RunPosition) -> tuple[RunPosition, list[s
     warning = f"{run.metrics} is cut short: {size:,} of {position.metrics_length:,} bytes"
     warning += "; a line in it says so, and the model lacks nothing"
     return dataclasses.replace(position, metrics_length=length), [warning]
-
-
-def metrics_size(run: RunDir) -> int:
-    """Return the bytes of the metrics; 0 if there are none."""
-    try:
-        return durable.size(run.metrics)
-    except FileNotFoundError:
-        return 0
 
 
 def read_commit(

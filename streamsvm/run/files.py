@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -67,7 +68,7 @@ class RunFiles:
         self.warnings: list[str] = []
         self._format = duals
         self.held_bytes = held_bytes
-        self._held: dict[int, HeldDuals] = {}  # by pass
+        self._held: dict[int, MemoryDuals] = {}  # by pass
         self._lines: list[bytes] = []  # of the metrics, which the next commit appends
 
     def recover(self, shape: tuple[int, int] | None) -> RunPosition | None:
@@ -87,7 +88,7 @@ class RunFiles:
         for name, end in position.worker_logs_of(format.WEIGHT_LOG, number).items():
             restore(self.run.path / name, end.length, storage)
 
-    def old_duals(self, position: RunPosition, pass_number: int) -> DualLog | HeldDuals:
+    def old_duals(self, position: RunPosition, pass_number: int) -> DualLog | MemoryDuals:
         """Return the duals of a pass as they are at `position`, and drop those of earlier passes."""
         self._held = {p: duals for p, duals in self._held.items() if p >= pass_number}
         if pass_number in self._held and not self._held[pass_number].end.length:
@@ -99,12 +100,12 @@ class RunFiles:
             tuple((name, log.length) for name, log in written.items()),
         ))  # fmt: skip
 
-    def new_duals(self, position: RunPosition, pass_number: int) -> DualWriter | HeldDuals:
+    def new_duals(self, position: RunPosition, pass_number: int) -> DualWriter | MemoryDuals:
         """Return where the duals of a pass go: behind what `position` has in their log, or to memory."""
         end = position.duals.get(pass_number, LogEnd())
         if end.length or not self.held_bytes:
             return DualWriter(self.run.duals(pass_number), end)
-        held = HeldDuals(self._format, path=self.run.duals(pass_number), limit=self.held_bytes // 3)
+        held = MemoryDuals(self._format, self.run.duals(pass_number), self.held_bytes // 3)
         return self._held.setdefault(pass_number, held)
 
     def commit(
@@ -203,18 +204,28 @@ class RunFiles:
 
 
 class MemoryDuals:
-    """Duals of a pass in memory, instead of a `DualWriter` and a `DualLog`."""
+    """Duals of a pass in memory, instead of a `DualWriter` and a `DualLog`.
 
-    end = LogEnd()
+    Those of a run directory are of a single block. They move to the log at `path` when they take more than
+    `limit` bytes, and when a commit calls `write`.
+    """
+
     worker_logs: ClassVar[dict[str, LogEnd]] = {}
 
-    def __init__(self, duals: DualFormat) -> None:
+    def __init__(self, duals: DualFormat, path: Path | None = None, limit: float = math.inf) -> None:
+        self.end = LogEnd()
         self._format = duals
         self._parts: dict[int, list[RowDuals]] = {}
         self._matrices: dict[int, DualMatrix] = {}
+        self._path = path
+        self._left = limit
 
     def append_duals(self, block: int, duals: RowDuals) -> None:
-        self._parts.setdefault(block, []).append(duals.copy())
+        kept = duals.copy()
+        self._parts.setdefault(block, []).append(kept)
+        self._left -= sum(array.nbytes for array in kept)
+        if self._left < 0:
+            self.write()
 
     def append_matrix(self, block: int, duals: DualMatrix) -> None:
         """Keep the new duals of a block."""
@@ -232,41 +243,27 @@ class MemoryDuals:
         none = RowDuals.none(self._format.ids_dtype, self._format.values_dtype, n_bytes)
         return joined(self._parts.get(block, [none]), n_rows, n_bytes)
 
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class HeldDuals(MemoryDuals):
-    """Duals of a pass over a single block: in memory, until they take more than `limit` bytes or `write`."""
-
-    def __init__(self, duals: DualFormat, *, path: Path, limit: int) -> None:
-        super().__init__(duals)
-        self._path = path
-        self._left = limit
-
-    def append_duals(self, block: int, duals: RowDuals) -> None:
-        super().append_duals(block, duals)
-        self._left -= sum(array.nbytes for array in self._parts[block][-1])
-        if self._left < 0:
-            self.write()
-
     def write(self) -> LogEnd:
         """Move them to their log, and return its end."""
         if self._parts or self._matrices:
+            assert self._path is not None
             with DualWriter(self._path, self.end) as log:
                 for block, parts in self._parts.items():
                     for part in parts:
                         log.append_duals(block, part)
                 for block, matrix in self._matrices.items():
-                    for part in matrix.lists(self._format.ids_dtype, self._format.bytes_of_bits):
+                    for part in matrix.lists(self._format.new_buffer):
                         log.append_duals(block, part)
             self.end = log.end
             self._parts.clear()
             self._matrices.clear()
         return self.end
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
 class MemoryRun:

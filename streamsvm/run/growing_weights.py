@@ -11,7 +11,6 @@ from streamsvm.base import durable
 from streamsvm.errors import Option, PlanError, Remedy
 from streamsvm.kernels.simd import VECTOR_BYTES
 from streamsvm.kernels.weights import Weights, padded_classes
-from streamsvm.model.coefficients import Coefficients
 from streamsvm.model.serialization import check_room
 from streamsvm.run.weights import LARGEST_FILE, DenseWeights, map_array
 
@@ -84,11 +83,6 @@ class GrowingWeights(DenseWeights):
 
     def begin_average(self) -> None:
         """Do nothing: the average of a stream begins with its first row, where its delta is zero."""
-
-    def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:
-        weights = self.in_use
-        delta = None if average_scale is None else weights.average_delta
-        return Coefficients(weights.current, columns, delta, average_scale or 0.0, weights.dirty)
 
     def _check(self, n_features: int, columns: int, n_classes: int) -> None:
         size = n_features * columns * self._dtype.itemsize

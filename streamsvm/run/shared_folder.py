@@ -56,19 +56,12 @@ def await_written(folder: Path, lengths: Mapping[str, int]) -> None:
     """
     for name, length in lengths.items():
         late = time.monotonic() + _MAX_DELAY
-        while (size := _size(folder / name)) < length:
+        while (size := durable.size_or_zero(folder / name)) < length:
             if time.monotonic() > late:
                 raise WorkersLost(
                     f"a worker wrote {length:,} bytes to {folder / name}, and this machine sees {size:,}"
                 )
             time.sleep(0.1)
-
-
-def _size(path: Path) -> int:
-    try:
-        return durable.size(path)
-    except FileNotFoundError:
-        return 0
 
 
 def _any_name() -> str:

@@ -24,10 +24,10 @@ from streamsvm.kernels.sparse_rows import (
 )
 from streamsvm.kernels.weights import Weights
 from streamsvm.model.coefficients import Coefficients
-from streamsvm.run.weights import check_mapped, map_array
+from streamsvm.run.weights import WeightStorage, check_mapped, map_array
 
 
-class SparseWeights:
+class SparseWeights(WeightStorage):
     """Weights as sparse rows in memory, and in a memory-mapped file if they outgrow it.
 
     Parameters
@@ -48,6 +48,8 @@ class SparseWeights:
     average : bool
         True if an average can be kept.
     """
+
+    sparse_rows: SparseRows
 
     def __init__(
         self,
@@ -75,10 +77,6 @@ class SparseWeights:
     def size(n_features: int, columns: int) -> int:
         """Return the bytes in memory beside the entries: extents, dirty bytes, scratch."""
         return n_features * (3 * 8 + 1) + 9 * columns
-
-    @property
-    def in_use(self) -> Weights:
-        return self.weights
 
     @property
     def n_features(self) -> int:
@@ -124,9 +122,6 @@ class SparseWeights:
             pool[:used] = old[:used]
         self._in_file = self._path is not None and needed * old.itemsize > self._most_bytes
         self.sparse_rows = self.sparse_rows._replace(pool=pool, classes=pool.view(f"u{pool.itemsize}"))
-
-    def grow(self, n_features: int, n_classes: int) -> None:
-        pass
 
     def begin_average(self) -> None:
         restart_sparse_average(self.sparse_rows)

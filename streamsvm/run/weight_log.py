@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol, cast
 
 import numpy as np
 
@@ -30,6 +29,8 @@ from streamsvm.kernels.simd import VECTOR_BYTES
 from streamsvm.kernels.sparse_rows import SparseRows, class_at, entries, most_places, reserve_entries
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.append_log import AppendLog, Part, check_length, check_part, mapped, offsets, scan
+from streamsvm.run.sparse_weights import SparseWeights
+from streamsvm.run.weights import WeightStorage, mark_known
 
 MAGICS: tuple[bytes, ...] = (WEIGHTS_MAGIC, COLUMNS_MAGIC, SPARSE_WEIGHTS_MAGIC)
 _PART_VALUES = 2**18
@@ -115,27 +116,11 @@ def dirty_bytes(weights: Weights, sparse_rows: SparseRows | None) -> tuple[int, 
     return changed, known
 
 
-class _Storage(Protocol):
-    """Weights that a log is replayed into (see `streamsvm.run.weights.WeightStorage`)."""
-
-    weights: Weights
-
-    @property
-    def sparse_rows(self) -> SparseRows | None: ...
-
-
-class _SparseStorage(Protocol):
-    @property
-    def sparse_rows(self) -> SparseRows: ...
-
-    def reserve(self, n: int) -> None: ...
-
-
-def restore(path: Path, length: int, storage: _Storage) -> None:
+def restore(path: Path, length: int, storage: WeightStorage) -> None:
     """Replay a log into `storage`, whose weights must be zero, and mark the restored groups as logged.
 
-    `storage` is a `WeightStorage`. The log must have passed `streamsvm.run.append_log.check`. Raises
-    `RunError` if it has impossible numbers: kernels rely on them.
+    The log must have passed `streamsvm.run.append_log.check`. Raises `RunError` if it has impossible numbers:
+    kernels rely on them.
     """
     content = mapped(path, length)
     for part in scan(path, length, MAGICS):
@@ -146,8 +131,8 @@ def restore(path: Path, length: int, storage: _Storage) -> None:
                 restored = _restore_groups(part, content, storage.weights)
             elif part.magic == COLUMNS_MAGIC:
                 restored = _restore_columns(part, content, storage.weights)
-            elif storage.sparse_rows is not None:
-                restored = _restore_sparse(part, content, cast(_SparseStorage, storage))
+            elif isinstance(storage, SparseWeights):
+                restored = _restore_sparse(part, content, storage)
         if not restored:
             raise _foreign(path, part)
 
@@ -236,7 +221,7 @@ def _groups_of(
     ]
 
 
-def _restore_sparse(part: Part, content: np.ndarray, storage: _SparseStorage) -> bool:
+def _restore_sparse(part: Part, content: np.ndarray, storage: SparseWeights) -> bool:
     """Restore the sparse rows of a part of `SparseWeights`; return False if they cannot be of these."""
     n, n_entries, _ = part.numbers
     sparse_rows = storage.sparse_rows
@@ -327,34 +312,6 @@ def collect_dirty(dirty, feature, columns, group_bits, capacity, features, group
 
 
 @kernel
-def mark_known(dirty):
-    """Mark all groups known to the log as changed. Others are not touched: they may be holes of a file."""
-    for f in range(len(dirty)):
-        if dirty[f, 1] != 0:
-            dirty[f, 0] |= dirty[f, 1]
-
-
-@kernel
-def multiply_known(array, dirty, group_bits, factor):
-    """Multiply the groups that ever changed, or all if that is not recorded, by `factor`.
-
-    The rest is not touched: it may be holes of a file.
-    """
-    for f in range(len(array)):
-        word = ~np.uint64(0)
-        if len(dirty) > 0:
-            word = dirty[f, 0] | dirty[f, 1]
-        begin = 0
-        while word != 0 and begin < array.shape[1]:
-            end = min(array.shape[1], begin + (1 << group_bits))
-            if word & np.uint64(1):
-                for c in range(begin, end):
-                    array[f, c] *= array.dtype.type(factor)
-            word >>= np.uint64(1)
-            begin = end
-
-
-@kernel
 def mark_nonzero(array, group_bits, dirty):
     """Mark the groups of columns in which `array` is not zero."""
     for f in range(len(array)):
@@ -384,36 +341,29 @@ def count_values(groups, columns, group_bits):
     return total
 
 
-@kernel
-def pack(array, features, groups, n, group_bits, packed):
-    """Copy the `groups` of the first `n` of `features` from `array` to `packed`, one after another."""
-    at, columns = 0, array.shape[1]
-    for k in range(n):
-        f, word, begin = features[k], groups[k], 0
-        while begin < columns:
-            end = min(columns, begin + (1 << group_bits))
-            if word & np.uint64(1):
-                for c in range(begin, end):
-                    packed[at + c - begin] = array[f, c]
-                at += end - begin
-            word >>= np.uint64(1)
-            begin = end
+def _make_copy(name: str, packs: bool):
+    def copy(array, features, groups, n, group_bits, packed):
+        at, columns = 0, array.shape[1]
+        for k in range(n):
+            f, word, begin = features[k], groups[k], 0
+            while begin < columns:
+                end = min(columns, begin + (1 << group_bits))
+                if word & np.uint64(1):
+                    for c in range(begin, end):
+                        if packs:
+                            packed[at + c - begin] = array[f, c]
+                        else:
+                            array[f, c] = packed[at + c - begin]
+                    at += end - begin
+                word >>= np.uint64(1)
+                begin = end
+
+    return kernel(copy, name=name)
 
 
-@kernel
-def unpack(array, features, groups, n, group_bits, packed):
-    """Copy `packed` groups back to `array`: the inverse of `pack`."""
-    at, columns = 0, array.shape[1]
-    for k in range(n):
-        f, word, begin = features[k], groups[k], 0
-        while begin < columns:
-            end = min(columns, begin + (1 << group_bits))
-            if word & np.uint64(1):
-                for c in range(begin, end):
-                    array[f, c] = packed[at + c - begin]
-                at += end - begin
-            word >>= np.uint64(1)
-            begin = end
+# Copy the `groups` of the first `n` of `features` from `array` to `packed`, one after another; and back.
+pack = _make_copy("pack", packs=True)
+unpack = _make_copy("unpack", packs=False)
 
 
 @kernel

@@ -7,7 +7,6 @@ import mmap
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -15,11 +14,11 @@ from streamsvm.base import durable
 from streamsvm.base.text import format_size
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Remedy, RunError
+from streamsvm.kernels.jit import kernel
 from streamsvm.kernels.sparse_rows import SparseRows
 from streamsvm.kernels.weights import Weights
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.directory import RunDir
-from streamsvm.run.weight_log import mark_known, multiply_known
 
 LARGEST_FILE = 2**43  # bytes: ext4 ends at 16 TB
 # Weights in memory up to this size (bytes) have no dirty bits, and each commit writes them whole: marking
@@ -73,8 +72,8 @@ def _reads_take_space(path: Path, descriptor: int, mapped: mmap.mmap) -> bool:
     return os.fstat(descriptor).st_blocks > before
 
 
-class WeightStorage(Protocol):
-    """Interface of the storage of weights for a learner.
+class WeightStorage:
+    """Base of the storage of weights for a learner.
 
     Attributes
     ----------
@@ -86,19 +85,20 @@ class WeightStorage(Protocol):
     """
 
     weights: Weights
-
-    @property
-    def sparse_rows(self) -> SparseRows | None: ...
+    sparse_rows: SparseRows | None = None
 
     @property
     def in_use(self) -> Weights:
         """Weights for a commit or a model: without rows that are mapped for features to come."""
+        return self.weights
 
     @property
-    def n_features(self) -> int: ...
+    def n_features(self) -> int:
+        raise NotImplementedError
 
     def bind(self, rows: Rows) -> Rows:
         """Prepare for visits of these rows, and return them in the form that kernels take."""
+        return rows
 
     def release(self) -> None:
         """Drop references to the bound rows."""
@@ -123,9 +123,10 @@ class WeightStorage(Protocol):
 
     def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:
         """Return the coefficients of a model: of the last iterate (None), or of the average."""
+        raise NotImplementedError
 
 
-class DenseWeights:
+class DenseWeights(WeightStorage):
     """Weights in a matrix of fixed shape, in memory or mapped from files.
 
     Parameters
@@ -140,8 +141,6 @@ class DenseWeights:
     average : bool
         True if an average can be kept, in memory.
     """
-
-    sparse_rows: SparseRows | None = None
 
     def __init__(
         self,
@@ -161,27 +160,8 @@ class DenseWeights:
         self.weights = Weights.create(current, delta, time_unit, dirty)
 
     @property
-    def in_use(self) -> Weights:
-        return self.weights
-
-    @property
     def n_features(self) -> int:
         return self._full_shape[0]
-
-    def bind(self, rows: Rows) -> Rows:
-        return rows
-
-    def release(self) -> None:
-        pass
-
-    def make_room(self) -> None:
-        pass
-
-    def grow(self, n_features: int, n_classes: int) -> None:
-        pass
-
-    def end_pass(self) -> None:
-        pass
 
     def begin_average(self) -> None:
         delta = map_array(None, self._full_shape, self.weights.current.dtype)
@@ -202,7 +182,7 @@ class DenseWeights:
             check_mapped(arrays, len(np.unique(rows.indices)))
 
     def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:
-        weights = self.weights
+        weights = self.in_use
         dirty = weights.dirty if len(weights.dirty) else None
         delta = None if average_scale is None else weights.average_delta
         return Coefficients(weights.current, columns, delta, average_scale or 0.0, dirty)
@@ -240,3 +220,31 @@ def check_mapped(arrays: Sequence[tuple[Path, np.ndarray]], n_rows: int) -> None
                 f"{format_size(needed)} more",
                 remedy=Remedy(f"free some space, then {then.words}", *then.parts),
             )
+
+
+@kernel
+def mark_known(dirty):
+    """Mark all groups known to the log as changed. Others are not touched: they may be holes of a file."""
+    for f in range(len(dirty)):
+        if dirty[f, 1] != 0:
+            dirty[f, 0] |= dirty[f, 1]
+
+
+@kernel
+def multiply_known(array, dirty, group_bits, factor):
+    """Multiply the groups that ever changed, or all if that is not recorded, by `factor`.
+
+    The rest is not touched: it may be holes of a file.
+    """
+    for f in range(len(array)):
+        word = ~np.uint64(0)
+        if len(dirty) > 0:
+            word = dirty[f, 0] | dirty[f, 1]
+        begin = 0
+        while word != 0 and begin < array.shape[1]:
+            end = min(array.shape[1], begin + (1 << group_bits))
+            if word & np.uint64(1):
+                for c in range(begin, end):
+                    array[f, c] *= array.dtype.type(factor)
+            word >>= np.uint64(1)
+            begin = end

@@ -44,7 +44,7 @@ from streamsvm.sklearn.estimator_data import (
     value_errors,
     without_names,
 )
-from streamsvm.training.incremental import IncrementalLearner
+from streamsvm.sklearn.incremental import IncrementalLearner
 from streamsvm.transforms.defaults import TABLE_DEFAULT
 
 __all__ = ["StreamSVMClassifier"]

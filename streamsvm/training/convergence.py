@@ -12,10 +12,8 @@ from streamsvm.settings.fit import Settings
 
 History = Sequence[Mapping[str, Any]]
 
-_GAP_OF_LARGE_C, _DEFAULT_TARGET = (
-    0.5,
-    0.1,
-)  # a relative gap that says that C is too large, and one that more passes shall reach
+_GAP_OF_LARGE_C = 0.5  # a relative gap that says that C is too large
+_DEFAULT_TARGET = 0.1  # one that more passes shall reach
 _FASTEST_DECAY, _SLOWEST_DECAY = 0.7, 0.9  # by which a relative gap is expected to fall in a pass
 _MIN_TARGET = 1e-12
 # By how much the gap of an average is smaller than that of the last iterate where gaps hardly fall (measured;

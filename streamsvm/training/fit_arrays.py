@@ -26,10 +26,7 @@ from streamsvm.store.arrays import ArrayStore
 from streamsvm.training.auto_c import choose_c
 from streamsvm.training.build import build
 from streamsvm.training.costs import check_multilabel
-from streamsvm.training.fit_plan import (
-    check_dense_duals,
-    check_has_groups,
-)
+from streamsvm.training.fit_plan import check_dense_duals, check_has_groups
 from streamsvm.training.parallel.splits import find_workers
 from streamsvm.training.prepare import prepare
 from streamsvm.training.spec import Spec

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ from streamsvm.settings.fit import Interval, Settings
 from streamsvm.store import Store
 from streamsvm.training.fit_plan import check_dense_duals, describe_fit, find_slice_rows, plan_fit
 from streamsvm.training.held_out import HELD_OUT, check_held_out
-from streamsvm.training.parallel.splits import find_workers
+from streamsvm.training.parallel.splits import check_splits, find_workers
 from streamsvm.training.prepare import Prepared, fit_to_store, prepare
 from streamsvm.training.resume import resume_run
 from streamsvm.training.same_run import check_same
@@ -61,16 +60,13 @@ def fit_store(
     run = RunDir(out)
     check_place(run)
     paths = as_paths(path) or []
-    with contextlib.ExitStack() as stack:
-        raw = stack.enter_context(open_to_train(paths, settings))
+    with open_to_train(paths, settings) as raw:
+        threads = workers
         if cluster is not None:
-            from streamsvm.cluster.client import check_splits
-            from streamsvm.cluster.local_workers import running_cluster
-
             check_splits(settings.splits)
-            cluster, workers = stack.enter_context(running_cluster(cluster, workers, settings.splits))
+            threads = None  # of this process, which reads what transforms need
         prepared, training, store = _prepare(
-            paths, raw, settings, given, callbacks, workers, cluster, fitted, on_cluster=cluster is not None
+            paths, raw, settings, given, callbacks, threads, fitted, on_cluster=cluster is not None
         )
         _, spec, costs, fitted, chosen = prepared
         settings = spec.settings
@@ -125,12 +121,12 @@ def plan_store(
 ) -> dict[str, Any]:
     """Plan the memory and disk of a fit of a store, as `streamsvm.plan` describes it.
 
-    `workers` threads read the statistics of transforms, on a cluster too.
+    `workers` threads read the statistics of transforms.
     """
     paths = as_paths(path) or []
     with open_to_train(paths, settings) as raw:
         prepared, training, store = _prepare(
-            paths, raw, settings, given, Callbacks(), workers, None, None, on_cluster=cluster
+            paths, raw, settings, given, Callbacks(), workers, None, on_cluster=cluster
         )
         return {
             **describe_fit(store, training),
@@ -146,7 +142,6 @@ def _prepare(
     given: Mapping[str, Any],
     callbacks: Callbacks,
     workers: int | None,
-    cluster: str | os.PathLike[str] | None,
     fitted: FittedTransforms | None,
     *,
     on_cluster: bool,
@@ -155,7 +150,7 @@ def _prepare(
     settings = with_transform(settings, raw.meta.get("encoding"))
     if fitted is None:
         asked = parse_transforms(settings.transform)
-        [fitted] = fit_to_store(paths, raw, asked, settings, callbacks, workers, cluster, [settings.hold_out])
+        [fitted] = fit_to_store(raw, asked, settings, callbacks, workers, [settings.hold_out])
     prepared = prepare(raw, fitted, settings, given)
     spec = prepared.spec
     slice_rows = find_slice_rows(prepared.store, spec, cluster=on_cluster)

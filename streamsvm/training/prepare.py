@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.base.text import absolute
 from streamsvm.base.threads import count_workers
-from streamsvm.cluster.feature_statistics import gather_on_cluster
 from streamsvm.data.hold_out import held_out_part, is_trained_on
 from streamsvm.errors import Interrupted
 from streamsvm.settings.fit import BALANCED, NONE, Settings
@@ -78,18 +75,16 @@ def class_counts(store: Store, settings: Settings) -> np.ndarray:
 
 
 def fit_to_store(
-    paths: Sequence[str | os.PathLike[str]],
     store: Store,
     transforms: Sequence[Transform],
     settings: Settings,
     callbacks: Callbacks,
     workers: int | None,
-    cluster: str | os.PathLike[str] | None,
     parts: Sequence[str | None],
 ) -> list[FittedTransforms]:
     """Fit transforms to the rows of a store once for each of some held-out parts, without that part.
 
-    `workers` is the number of threads, or of workers of the `cluster`, that share the reading.
+    `workers` is the number of threads that share the reading.
     """
 
     def progress(done: int, total: int) -> None:
@@ -98,12 +93,6 @@ def fit_to_store(
             raise Interrupted("stopped before the training began")
 
     shift = shift_to_text(store, transforms)
-    numbered = transformed(store, (), shift)
-    gather = None
-    if cluster is not None:
-        where = [absolute(path) for path in paths]
-        gather = gather_on_cluster(cluster, workers, where, store, shift, settings, progress)
-    threads = count_workers(None if cluster is not None else workers)
-    raw = raw_store(numbered, settings.memory, progress, threads, gather)
+    raw = raw_store(transformed(store, (), shift), settings.memory, progress, count_workers(workers))
     held_out = [held_out_part(dataclasses.replace(settings, hold_out=part)) for part in parts]
     return fit_transforms(transforms, raw, held_out, memory=settings.memory)

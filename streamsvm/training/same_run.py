@@ -11,13 +11,8 @@ from streamsvm.run.directory import RunDir
 from streamsvm.settings.field import changes_of
 from streamsvm.settings.fit import Settings
 
-_COMPARED_SEPARATELY = (
-    "version",
-    "settings",
-    "store",
-    "plan",
-    "checksum",
-)  # entries that are compared otherwise, or not
+# Entries that are compared otherwise, or not.
+_COMPARED_SEPARATELY = ("version", "settings", "store", "plan", "checksum")
 _DIFFERENCES = {  # how errors name a difference in one of the other entries
     "C_auto": "with C {}chosen from the data",
     "transforms": "with other transforms",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -33,37 +34,27 @@ if TYPE_CHECKING:
 _MAX_LOSSES = 4  # losses of workers, one after the other without a commit between them
 
 
+@dataclasses.dataclass
 class StoreRun:
     """Run on a store, from its record to its trainer.
 
     `raw` is the store on the disk, and `store` has the rows to train on: what `training` opens.
     """
 
-    def __init__(
-        self,
-        run: RunDir,
-        training: Training,
-        raw: Store,
-        store: Store,
-        record: dict[str, Any],
-        costs: TrainingCosts,
-        every: Interval,
-        callbacks: Callbacks,
-        workers: Threads | Cluster,
-    ) -> None:
-        self.run = run
-        self.training = training
-        self.raw = raw
-        self.store = store
-        self.record = record
-        self.settings = training.spec.settings
-        self.plan = training.plan
-        self.costs = costs
-        self.every = every
-        self.callbacks = callbacks
-        self.workers = workers
-        self.blocks = training.blocks(store)
-        self.described = describe_fit(store, training)
+    run: RunDir
+    training: Training
+    raw: Store
+    store: Store
+    record: dict[str, Any]
+    costs: TrainingCosts
+    every: Interval
+    callbacks: Callbacks
+    workers: Threads | Cluster
+
+    def __post_init__(self) -> None:
+        self.settings = self.training.spec.settings
+        self.blocks = self.training.blocks(self.store)
+        self.described = describe_fit(self.store, self.training)
         self._warnings: list[str] = []
         self._check_workers()
 
@@ -120,7 +111,7 @@ class StoreRun:
 
     def trainer(self) -> Fit:
         """Return the trainer, at the position of the last commit."""
-        spec, plan, settings, store = self.training.spec, self.plan, self.settings, self.store
+        spec, plan, settings, store = self.training.spec, self.training.plan, self.settings, self.store
         self.callbacks.report({**self.described, "C_auto": self.record["C_auto"]})
         held_bytes = self._held_bytes()
         duals = spec.dual_format(common_dual=plan.common_dual)
@@ -169,7 +160,7 @@ class StoreRun:
         """
         if len(self.blocks) > 1 or not isinstance(self.workers, Threads):
             return 0
-        plan, settings = self.plan, self.settings
+        plan, settings = self.training.plan, self.settings
         left = max(plan.memory - plan.total, 0)
         return left if settings.valid is None and settings.calibrate is None else left // 2
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -32,16 +31,7 @@ _MIN_PIECE_CHUNKS = 2  # in a piece, if several threads read: the chunks at its 
 _PIECE_SHARE, _NNZ_BYTES = 8, 64  # of the budget, and bytes of a non-zero while it is read and transformed
 
 
-class StatisticsRequest(NamedTuple):
-    """Request for the statistics of rows after some transforms, without the rows of a part."""
-
-    transforms: Sequence[Transform]
-    n_features: int
-    held_out: HeldOutPart | None
-
-
 Kind = Literal["counts", "moments"]
-Gather = Callable[[Sequence[StatisticsRequest], Kind], list[Statistics]]
 
 
 class RawData(NamedTuple):
@@ -66,9 +56,6 @@ class RawData(NamedTuple):
         Threads that transform pieces; with more than one, another thread reads them ahead.
     progress : callable
         Called with the number of rows that a reading is through with.
-    gather : callable, optional
-        Returns the statistics for requests of a kind, as another process reads the data; by default `workers`
-        threads read it.
     """
 
     n_rows: int
@@ -82,7 +69,6 @@ class RawData(NamedTuple):
     multilabel: bool = False
     workers: int = 1
     progress: Callable[[int], None] = lambda done: None
-    gather: Gather | None = None
 
 
 class FittedTransforms(NamedTuple):
@@ -189,11 +175,7 @@ def fit_transforms(
                     f"{needed:,} bytes",
                     needed_memory=needed,
                 )
-            wanted = [
-                StatisticsRequest(tuple(each.fitted), each.n_features, each.held_out) for each in lacking
-            ]
-            gather = data.gather or functools.partial(_gather, data)
-            for each, statistics in zip(lacking, gather(wanted, kind), strict=True):
+            for each, statistics in zip(lacking, _gather(data, lacking, kind), strict=True):
                 each.known = statistics
         for each in fittings:
             each.fit(transform, data.index_base)
@@ -206,14 +188,15 @@ def fit_transforms(
     return found
 
 
-def _gather(data: RawData, wanted: Sequence[StatisticsRequest], kind: Kind) -> list[Statistics]:
+def _gather(data: RawData, wanted: Sequence[_Fitting], kind: Kind) -> list[Statistics]:
+    """Read the statistics of the rows after the transforms that are fitted, without the part held out."""
     builders = [StatisticsBuilder(data.n_rows, each.n_features, kind) for each in wanted]
-    first_of_all = [id(each) for each in wanted[0].transforms]
-    alike = all([id(each) for each in other.transforms] == first_of_all for other in wanted)
+    first_of_all = [id(each) for each in wanted[0].fitted]
+    alike = all([id(each) for each in other.fitted] == first_of_all for other in wanted)
 
     def transformed(piece: tuple[int, Rows]) -> tuple[int, Rows]:
         first, rows = piece
-        return first, apply(wanted[0].transforms, rows, where=data.where, first=first) if alike else rows
+        return first, apply(wanted[0].fitted, rows, where=data.where, first=first) if alike else rows
 
     with contextlib.ExitStack() as stack:
         pieces = data.pieces()
@@ -223,7 +206,7 @@ def _gather(data: RawData, wanted: Sequence[StatisticsRequest], kind: Kind) -> l
         for first, rows in threads.map_ahead(transformed, pieces):  # statistics depend on their order
             for each, builder in zip(wanted, builders, strict=True):
                 # Transforms that differ are applied here, so that there is one copy of the rows at a time.
-                own = rows if alike else apply(each.transforms, rows, where=data.where, first=first)
+                own = rows if alike else apply(each.fitted, rows, where=data.where, first=first)
                 kept = None if each.held_out is None else each.held_out.kept(first, rows)
                 builder.add(own.indptr, own.data, own.indices, kept)
             data.progress(first + rows.n_rows)
@@ -235,7 +218,6 @@ def raw_store(
     memory: int,
     progress: Callable[[int, int], None] = lambda done, total: None,
     workers: int = 1,
-    gather: Gather | None = None,
 ) -> RawData:
     """Return a store as training data; `progress` is called with the rows read and all rows.
 
@@ -252,13 +234,8 @@ def raw_store(
     return RawData(
         store.n_rows, store.n_features, store.feature_names(), store.index_base, str(store.path),
         lambda: store.pieces(takes, 0, store.n_rows), sample(), store.statistics, store.multilabel,
-        workers, lambda done: progress(done, store.n_rows), gather,
+        workers, lambda done: progress(done, store.n_rows),
     )  # fmt: skip
-
-
-def nnz_per_piece(store: Store, memory: int) -> int:
-    """Return the non-zeros of a piece that one thread reads within `memory` bytes."""
-    return _workers_and_piece(store, memory, 1)[1]
 
 
 def _workers_and_piece(store: Store, memory: int, workers: int) -> tuple[int, int]:

@@ -49,6 +49,7 @@ class Trial(NamedTuple):
     settings: Settings
 
 
+@dataclasses.dataclass
 class StoreSearch:
     """Trainings on a store, one after the other.
 
@@ -67,23 +68,17 @@ class StoreSearch:
     cluster : str or path, optional
     """
 
-    def __init__(
-        self,
-        paths: Sequence[str | os.PathLike[str]],
-        out: Path,
-        every: Interval,
-        callbacks: Callbacks,
-        given: Mapping[str, Any],
-        workers: int | None,
-        cluster: str | os.PathLike[str] | None,
-    ) -> None:
-        self._paths = [absolute(path) for path in paths]
+    paths: Sequence[str | os.PathLike[str]]
+    out: dataclasses.InitVar[Path]
+    every: Interval
+    callbacks: Callbacks
+    given: Mapping[str, Any]
+    workers: int | None
+    cluster: str | os.PathLike[str] | None
+
+    def __post_init__(self, out: Path) -> None:
+        self.paths = [absolute(path) for path in self.paths]
         self._run = RunDir(out)
-        self._every = every
-        self._callbacks = callbacks
-        self._given = given
-        self._workers = workers
-        self._cluster = cluster
         self._parts: list[str | None] = []  # held out by trainings that share a reading; None for none
         self._transforms: dict[tuple[str | None, str | None], FittedTransforms] = {}
 
@@ -94,9 +89,9 @@ class StoreSearch:
         """
         run, settings = self._run, trials[0].settings
         check_place(run)
-        with open_to_train(self._paths, settings) as store:
+        with open_to_train(self.paths, settings) as store:
             prints = [store.fingerprint]
-            weights = read_training_costs(settings, store.classes, class_counts(store, settings), self._given)
+            weights = read_training_costs(settings, store.classes, class_counts(store, settings), self.given)
         if settings.valid is not None:
             with open_held_out(settings.valid, settings) as store:
                 prints.append(store.fingerprint)
@@ -163,7 +158,7 @@ class StoreSearch:
         if not trials:
             return
         self._parts = list(dict.fromkeys([None, *(trial.settings.hold_out for trial in trials)]))
-        self._callbacks.report({"event": "search", "trainings": len(trials)})
+        self.callbacks.report({"event": "search", "trainings": len(trials)})
         durable.make_dir(self._run.trials)
         for trial in trials:
             try:
@@ -174,27 +169,27 @@ class StoreSearch:
 
     def _callbacks_of(self, trial: Trial) -> Callbacks:
         def report(event: dict[str, Any]) -> None:
-            self._callbacks.report({**event, "trial": trial.name})
+            self.callbacks.report({**event, "trial": trial.name})
 
-        return dataclasses.replace(self._callbacks, report=report)
+        return dataclasses.replace(self.callbacks, report=report)
 
     def train(self, settings: Settings) -> tuple[FitResult, None]:
         """Train with the best settings, on all rows."""
         durable.remove(self._run.trials)
-        return self._fit(self._run.path, settings, self._callbacks, tuned=True), None
+        return self._fit(self._run.path, settings, self.callbacks, tuned=True), None
 
     def _fit(
         self, folder: Path, settings: Settings, callbacks: Callbacks, *, tuned: bool = False
     ) -> FitResult:
         return fit_store(
-            self._paths, folder, settings, every=copy.copy(self._every), resume=True, callbacks=callbacks,
-            given=self._given, fitted=self._fitted(settings), tuned=tuned, workers=self._workers,
-            cluster=self._cluster,
+            self.paths, folder, settings, every=copy.copy(self.every), resume=True, callbacks=callbacks,
+            given=self.given, fitted=self._fitted(settings), tuned=tuned, workers=self.workers,
+            cluster=self.cluster,
         )  # fmt: skip
 
     def automatic_c(self, settings: Settings) -> float:
         """Return the C that a training with the settings would choose."""
-        with open_to_train(self._paths, settings) as raw:
+        with open_to_train(self.paths, settings) as raw:
             transforms = self._fitted(settings).transforms
             return choose_c(transformed(raw, transforms), transforms, settings)[0].C
 
@@ -206,11 +201,11 @@ class StoreSearch:
         """
         wanted = settings.transform, settings.hold_out
         if wanted not in self._transforms:
-            with open_to_train(self._paths, settings) as store:
+            with open_to_train(self.paths, settings) as store:
                 asked = parse_transforms(with_transform(settings, store.meta.get("encoding")).transform)
                 fit = functools.partial(
-                    fit_to_store, self._paths, store, asked, settings,
-                    self._callbacks, self._workers, self._cluster,
+                    fit_to_store, store, asked, settings, self.callbacks,
+                    self.workers if self.cluster is None else None,
                 )  # fmt: skip
                 try:
                     fitted = fit(self._parts)

@@ -32,6 +32,7 @@ from streamsvm.settings.field import declared
 from streamsvm.settings.fit import AUTO, Interval, Settings
 from streamsvm.settings.signature import takes
 from streamsvm.training import fit_arrays
+from streamsvm.training.parallel.splits import check_splits
 from streamsvm.training.trainer import Callbacks
 from streamsvm.tuning.trials import StoreSearch, Trial
 
@@ -154,7 +155,6 @@ def tune(
         else:
             assert out is not None
             if cluster is not None:  # one for all trainings
-                from streamsvm.cluster.client import check_splits
                 from streamsvm.cluster.local_workers import running_cluster
 
                 check_splits(chosen.splits)

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from streamsvm.base.threads import Threads, in_order
+from streamsvm.base.threads import Threads
 
 
 @pytest.mark.parametrize("number", [1, 2, 5])
@@ -74,23 +74,6 @@ def test_work_that_has_not_begun_is_dropped_when_the_pool_closes() -> None:
         may_end.set()
         closing.join()
     assert first.done()
-
-
-def test_the_number_of_tasks_ahead_may_change() -> None:
-    ahead, begun = [1], []
-
-    def begin() -> Iterator[int]:
-        for item in range(10):
-            begun.append(item)
-            yield item
-
-    results = in_order(begin(), lambda item: item**2, lambda: ahead[0])
-    assert [next(results), next(results)] == [0, 1]
-    assert begun == [0, 1]
-    ahead[0] = 5
-    assert next(results) == 4
-    assert begun == [0, 1, 2, 3, 4, 5, 6]
-    assert list(results) == [item**2 for item in range(3, 10)]
 
 
 def map_ahead(work, items, number: int) -> Generator:

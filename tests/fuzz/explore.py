@@ -21,10 +21,13 @@ HERE = Path(__file__).parent
 PACKAGE = HERE.parents[1] / "streamsvm"
 # Compiled code, and what it is compiled from: instrumented, Numba would not take it.
 COMPILED = [
-    *(f"streamsvm.{name}" for name in ("run.weight_log", "run.sparse_weights", "transforms.hashing")),
+    *(
+        f"streamsvm.{name}"
+        for name in ("run.weights", "run.weight_log", "run.sparse_weights", "transforms.hashing")
+    ),
     *(
         f"streamsvm.{folder}.{path.stem}"
-        for folder in ("kernels", "losses")
+        for folder in ("kernels", "losses", "published")
         for path in sorted((PACKAGE / folder).glob("*.py"))
     ),
     *(f"streamsvm_converters.libsvm.{name}" for name in ("byte_vectors", "numbers", "lines", "rows")),

@@ -15,7 +15,6 @@ from streamsvm_converters import convert
 
 import streamsvm
 from streamsvm.base import format
-from streamsvm.cluster.scores import StoreToScore
 from streamsvm.errors import InputError, ModelError, StoreError
 from streamsvm.model.serialization import saved_record, write_record
 
@@ -83,12 +82,6 @@ def test_anndata_is_evaluated_without_a_label(folder: Path, run: str) -> None:
     assert streamsvm.evaluate(folder / run, folder / "other.h5ad", label="kind").accuracy == pytest.approx(
         right
     )
-
-
-def test_workers_of_a_cluster_open_the_same_column(folder: Path) -> None:
-    there = StoreToScore(str(folder / "query.h5ad"), None, None, False, True, False, 2**24, None, "type")
-    with there.open() as store:
-        assert (store.n_rows, store.unlabelled) == (N - 7, 7)
 
 
 def test_a_matrix_in_memory_has_a_column_too(folder: Path, tmp_path: Path) -> None:

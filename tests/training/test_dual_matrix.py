@@ -20,6 +20,7 @@ from streamsvm.kernels.dual_lists import joined
 from streamsvm.kernels.dual_matrix import DualMatrix, matrix_columns
 from streamsvm.kernels.duals import RowDuals
 from streamsvm.losses import ROW_LOSSES
+from streamsvm.run.dual_log import DualFormat
 from streamsvm.training import inner_passes
 from streamsvm.training.spec import Spec
 
@@ -76,7 +77,9 @@ def test_lists_have_the_same_duals(has_bits: bool) -> None:
     at_cost[:, K:] = at_cost[::3] = False
     duals = np.where(at_cost, cost.astype(np.float32)[:, None], duals)
     none = np.zeros(0, np.float32)
-    packed = [part.copy() for part in DualMatrix(duals.reshape(-1), none, columns, cost).lists(ids, n_bytes)]
+    matrix = DualMatrix(duals.reshape(-1), none, columns, cost)
+    new_buffer = DualFormat(none.dtype, ids, n_bytes).new_buffer
+    packed = [part.copy() for part in matrix.lists(new_buffer)]
     assert len(packed) > 1
     lists = joined(packed, n, n_bytes)
     assert np.isin(lists.values, cost.astype(np.float32)).any() != has_bits

@@ -9,7 +9,7 @@ visits the rows of its own classes.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.kernels.centre import centre
 from streamsvm.kernels.dual_lists import by_group, by_row, of_rows
 from streamsvm.kernels.dual_matrix import DualMatrix
-from streamsvm.kernels.duals import NewDuals, OldDuals, RowDuals
+from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.scratch import Scratch
@@ -27,6 +27,7 @@ from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import sums_of_squares
 from streamsvm.losses.base import Loss
 from streamsvm.model.coefficients import Coefficients
+from streamsvm.run.files import NewLog
 from streamsvm.training.learner import features_of, problem_of
 from streamsvm.training.parallel.class_groups import ClassGroups, tournament_rounds
 from streamsvm.training.parallel.split_learner import SplitLearner
@@ -36,6 +37,7 @@ _CENTRED_PARTS = 8  # parts of the features that workers centre
 _NO_BITS = np.zeros((0, 0), np.uint8)
 
 DualList = tuple[np.ndarray, np.ndarray, np.ndarray]  # counts of some rows, ids and values
+DualLists = dict[tuple[int, int], DualList]  # by the groups of the rows and of the classes
 
 
 class ClassSplitLearner(SplitLearner):
@@ -93,7 +95,7 @@ class ClassSplitLearner(SplitLearner):
         block: TrainingBlock,
         rows: Rows,
         old: OldDuals | DualMatrix,
-        keep: NewDuals | None,
+        keep: NewLog | None,
         next_pause: Callable[[int], int],
     ) -> Iterator[int]:
         assert isinstance(old, OldDuals)
@@ -123,11 +125,10 @@ class ClassSplitLearner(SplitLearner):
     def _block_duals(self, rows: Rows, old: OldDuals) -> Any:
         return BlockDuals(rows, old, self._groups)
 
-    def _end_block(self, block: TrainingBlock, rows: Rows, duals: Any, keep: NewDuals | None) -> None:
+    def _end_block(self, block: TrainingBlock, rows: Rows, duals: Any, keep: NewLog | None) -> None:
         """Add the new duals of a block to the dual objective, and keep them."""
-        for members, lists in zip(duals.members, duals.lists, strict=True):
-            for each in lists:
-                self.tally[DUAL_SUM] += sum_list(self.loss, self.problem, rows, members, each)
+        for (g, _), each in duals.lists.items():
+            self.tally[DUAL_SUM] += sum_list(self.loss, self.problem, rows, duals.members[g], each)
         if keep is not None:
             for part in duals.parts():
                 keep.append_duals(block.number, part)
@@ -186,45 +187,78 @@ class BlockDuals:
         order = np.argsort(group_of_row, kind="stable")
         ends = np.searchsorted(group_of_row[order], np.arange(n_groups + 1))
         self.members = [order[ends[g] : ends[g + 1]] for g in range(n_groups)]
-        # lists[g][h]: the duals of the rows of group g for the classes of group h.
-        self.lists: list[list[DualList]] = [
-            divide_duals(old, members, groups.groups, n_groups) for members in self.members
-        ]
+        self.lists: DualLists = {}
+        for g, members in enumerate(self.members):
+            for h, each in enumerate(divide_duals(old, members, groups.groups, n_groups)):
+                self.lists[g, h] = each
 
     def of_pair(self, pair: tuple[int, int]) -> OldDuals:
         """Return the duals of the rows of two groups for the classes of these."""
-        return self.as_old([self._rows_of(g, pair) for g in pair])
+        return join_lists(self.lists, pair, [self.members[g] for g in pair], self._n_rows)
 
     def parts(self) -> Iterator[RowDuals]:
         """Yield all duals of the rows of each group."""
-        for g in range(len(self.members)):
-            if len(self.members[g]):
-                yield self._rows_of(g, range(len(self.members)))
-
-    def _rows_of(self, g: int, others: Any) -> RowDuals:
-        """Return the duals of the rows of a group for the classes of some groups."""
-        lists = zip(*(self.lists[g][h] for h in others), strict=True)
-        counts, ids, values = map(np.concatenate, lists)
-        counts, ids, values = by_row(counts.reshape(len(others), -1), ids, values)
-        return RowDuals(self.members[g].astype(np.int32), counts, ids, values, _NO_BITS)
-
-    def as_old(self, parts: list[RowDuals]) -> OldDuals:
-        rows, counts, ids, values = (
-            np.concatenate([part[at] for part in parts]) for at in range(len(RowDuals._fields) - 1)
-        )
-        return of_rows(self._n_rows, rows, counts, ids, values)
+        groups = range(len(self.members))
+        for g, members in enumerate(self.members):
+            if len(members):
+                yield _rows_of(self.lists, g, members, groups, [0] * len(groups))
 
     def replace(self, pair: tuple[int, int], new: list[RowDuals]) -> None:
         """Set the duals of the rows of two groups for their classes."""
-        if not new:  # the pair has no rows
-            return
-        found = self.as_old(new)
-        places = np.full(len(self._groups.ranges), -1)
-        places[list(pair)] = range(2)
-        for g in pair:
-            lists = divide_duals(found, self.members[g], places[self._groups.groups], 2)
-            for h, part in zip(pair, lists, strict=True):
-                self.lists[g][h] = part
+        if new:  # else the pair has no rows
+            places = np.full(len(self._groups.ranges), -1)
+            places[list(pair)] = range(2)
+            members = [self.members[g] for g in pair]
+            self.lists |= divide_lists(new, pair, members, self._n_rows, places[self._groups.groups])
+
+
+def join_lists(
+    lists: DualLists,
+    pair: tuple[int, int],
+    members: Sequence[np.ndarray],
+    n_rows: int,
+    shifts: Sequence[int] = (0, 0),
+) -> OldDuals:
+    """Join the duals of the rows of two groups, `members`, for the classes of these, among `n_rows` rows.
+
+    To the ids of either group's classes one of `shifts` is added.
+    """
+    parts = [_rows_of(lists, g, rows, pair, shifts) for g, rows in zip(pair, members, strict=True)]
+    return of_rows(n_rows, *(np.concatenate(arrays) for arrays in list(zip(*parts, strict=True))[:-1]))
+
+
+def divide_lists(
+    new: list[RowDuals],
+    pair: tuple[int, int],
+    members: Sequence[np.ndarray],
+    n_rows: int,
+    places: np.ndarray,
+    shifts: Sequence[int] = (0, 0),
+) -> DualLists:
+    """Divide duals that `join_lists` joined, after a visit; ``places[id]`` is 0 or 1, or negative."""
+    arrays = (np.concatenate([part[at] for part in new]) for at in range(len(RowDuals._fields) - 1))
+    found = of_rows(n_rows, *arrays)
+    return {
+        (g, h): (counts, _shifted(ids, -shift), values)
+        for g, rows in zip(pair, members, strict=True)
+        for h, shift, (counts, ids, values) in zip(
+            pair, shifts, divide_duals(found, rows, places, 2), strict=True
+        )
+    }
+
+
+def _rows_of(
+    lists: DualLists, g: int, members: np.ndarray, groups: Sequence[int], shifts: Sequence[int]
+) -> RowDuals:
+    """Return the duals of the rows of group `g` for the classes of some groups."""
+    counts, ids, values = zip(*(lists[g, h] for h in groups), strict=True)
+    shifted = np.concatenate([_shifted(*each) for each in zip(ids, shifts, strict=True)])
+    of_each, all_ids, all_values = by_row(np.stack(counts), shifted, np.concatenate(values))
+    return RowDuals(members.astype(np.int32), of_each, all_ids, all_values, _NO_BITS)
+
+
+def _shifted(ids: np.ndarray, shift: int) -> np.ndarray:
+    return ids if shift == 0 else (ids.astype(np.int64) + shift).astype(ids.dtype)
 
 
 def divide_duals(duals: OldDuals, members: np.ndarray, groups: np.ndarray, n_groups: int) -> list[DualList]:

@@ -16,14 +16,15 @@ import numpy as np
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.dual_matrix import DualMatrix
-from streamsvm.kernels.duals import NewDuals, OldDuals, RowDuals
+from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.kernels.memory import own_lines
-from streamsvm.kernels.sum_rows import add_rows, copy_rows, mark, subtract_rows, unite, zero_rows
+from streamsvm.kernels.sum_rows import add_rows, copy_rows, mark, unite, zero_rows
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import Weights
+from streamsvm.run.files import NewLog
 from streamsvm.run.weights import map_array
-from streamsvm.training.learner import features_of, label_sets
+from streamsvm.training.learner import features_of
 from streamsvm.training.parallel.split_learner import SplitLearner
 from streamsvm.training.sources import TrainingBlock
 
@@ -78,7 +79,6 @@ class RowSplitLearner(SplitLearner):
         super().compile(rows, old)
         current, nothing = self.storage.weights.current, np.zeros(0, np.int64)
         copy_rows(nothing, current, current)
-        subtract_rows(nothing, current, current)
         zero_rows(nothing, current)
         add_rows(unite(nothing, nothing)[0], current, 1.0, current)
         mark(rows.indices, np.zeros(self.storage.n_features, np.bool_))
@@ -89,24 +89,36 @@ class RowSplitLearner(SplitLearner):
         block: TrainingBlock,
         rows: Rows,
         old: OldDuals | DualMatrix,
-        keep: NewDuals | None,
+        keep: NewLog | None,
         next_pause: Callable[[int], int],
     ) -> Iterator[int]:
         assert isinstance(old, OldDuals)
         splits = self.spec.settings.splits
-        parts = self._workers.map(functools.partial(self._part, block, rows, self._own), range(splits))
-        damped = rows._replace(norm2=rows.norm2 * splits)
+        lengths = np.diff(rows.n_rows * np.arange(splits + 1) // splits)
+        begun = self._begin_block(block, rows)
         for number in range(ROUNDS):
             pause = next_pause(self.visited)
-            work = functools.partial(self._visit_part, block, damped, old, parts, number)
-            found = self._workers.map(work, range(splits))
-            self._count_parts(block, found, keep)
-            self._add_up(parts)
+            self._visit_round(block, number, old, begun, keep)
             if self.visited >= pause:
-                yield sum(rows_after(number + 1, len(part.order)) for part in parts)
+                yield int(rows_after(number + 1, lengths).sum())
+
+    def _begin_block(self, block: TrainingBlock, rows: Rows) -> Any:
+        """Return what the rounds of a block share: its parts, and its rows with the norms of S steps."""
+        splits = self.spec.settings.splits
+        parts = self._workers.map(functools.partial(self._part, block, rows, self._own), range(splits))
+        return parts, rows._replace(norm2=rows.norm2 * splits)
+
+    def _visit_round(
+        self, block: TrainingBlock, number: int, old: OldDuals, begun: Any, keep: NewLog | None
+    ) -> None:
+        """Visit the rows of a round, and add up the steps; `begun` is from `_begin_block`."""
+        parts, damped = begun
+        work = functools.partial(self._visit_part, block, damped, old, parts, number)
+        self._count_parts(block, self._workers.map(work, range(len(parts))), keep)
+        self._add_up(parts)
 
     def _count_parts(
-        self, block: TrainingBlock, found: list[tuple[np.ndarray, list[RowDuals]]], keep: NewDuals | None
+        self, block: TrainingBlock, found: list[tuple[np.ndarray, list[RowDuals]]], keep: NewLog | None
     ) -> None:
         """Add up the tallies of the parts, in their order, and keep their new duals."""
         for tally, duals in found:
@@ -145,9 +157,9 @@ class RowSplitLearner(SplitLearner):
         place = block.pass_number, (block.number * len(parts) + split) * ROUNDS + number
         new = self._visitor.visit(
             rows, part.order[begin:end], old, self.problem._replace(sigma=float(len(parts))), own, tally,
-            place, label_sets(rows), was_read=block.was_read,
+            place, was_read=block.was_read,
         )  # fmt: skip
-        subtract_rows(part.features, shared.current, own.current)
+        add_rows(part.features, shared.current, -1.0, own.current)
         return tally, new
 
     def _add_up(self, parts: list[_Part]) -> None:

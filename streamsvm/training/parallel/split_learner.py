@@ -10,7 +10,7 @@ from streamsvm.base.threads import Threads
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.run.weights import WeightStorage
-from streamsvm.training.learner import Learner, label_sets
+from streamsvm.training.learner import Learner
 from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.training.spec import Spec
 
@@ -67,13 +67,8 @@ class SplitLearner(Learner):
 
     def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
         def work(part: int) -> np.ndarray:
-            some, found = scored_part(rows, part), np.zeros_like(tallies)
-            visitor = self._visitor
-            self._kernels.loss_rows(
-                some, self.problem, self.storage.weights, average_scale or 0.0, visitor.scratch, found,
-                None, visitor.pairs, label_sets(some),
-            )  # fmt: skip
-            return found
+            some = scored_part(rows, part)
+            return self._visitor.score(some, self.problem, self.storage.weights, average_scale)
 
         for found in self._workers.map(work, range(SCORED_PARTS)):
             tallies += found

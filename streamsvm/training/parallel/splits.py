@@ -73,6 +73,16 @@ def why_split(settings: Settings, class_counts: np.ndarray, *, multilabel: bool)
     return reason if by_rows == (settings.split == ROWS) else "as asked for"
 
 
+def check_splits(splits: int) -> None:
+    """Raise `SettingsError` if there is one split, which a cluster cannot share out."""
+    if splits == 1:
+        raise SettingsError(
+            "a cluster has nothing to share out in a run of one split",
+            remedy=Remedy("give {}, of 2 or more", Option("splits")),
+            setting="cluster",
+        )
+
+
 def find_workers(
     settings: Settings, wanted: int | None, cluster: str | os.PathLike[str] | None = None
 ) -> Threads | Cluster:
@@ -82,7 +92,7 @@ def find_workers(
     """
     number = count_workers(wanted)
     if cluster is not None:
-        from streamsvm.cluster.client import Cluster, check_splits
+        from streamsvm.cluster.client import Cluster
 
         check_splits(settings.splits)
         return Cluster(cluster, wanted, settings.splits)

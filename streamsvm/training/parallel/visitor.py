@@ -10,10 +10,11 @@ from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import Duals, OldDuals, RowDuals
 from streamsvm.kernels.frame import Problem
-from streamsvm.kernels.label_sets import LabelSets
 from streamsvm.kernels.scratch import Scratch
+from streamsvm.kernels.tally import N_TALLIES
 from streamsvm.kernels.weights import Weights
 from streamsvm.training.inner_passes import InnerPasses
+from streamsvm.training.learner import label_sets
 from streamsvm.training.spec import Spec
 
 
@@ -40,9 +41,9 @@ class Visitor:
         pairs: ClassPairs | None = None,
     ) -> None:
         settings, self._kernels = spec.settings, spec.loss.kernels_of(spec.settings.solver)
-        self.scratch = Scratch.create(columns, spec.dtype)
+        self._scratch = Scratch.create(columns, spec.dtype)
         self._buffer = spec.dual_format().new_buffer(dual_entries, n_rows)
-        self.pairs = pairs
+        self._pairs = pairs
         self._inner_passes = None
         if settings.inner_passes != 0 and self._kernels.revisit is not None:
             self._inner_passes = InnerPasses(settings.inner_passes, settings.seed)
@@ -56,7 +57,6 @@ class Visitor:
         weights: Weights,
         tally: np.ndarray,
         place: tuple[int, int],
-        sets: LabelSets | None = None,
         *,
         was_read: bool,
     ) -> list[RowDuals]:
@@ -65,8 +65,8 @@ class Visitor:
 
         def visit(kernel: Any, order: np.ndarray, begin: int, duals: Duals) -> int:
             return kernel(
-                rows, order, begin, len(order), problem, weights, duals, self.scratch, tally, None,
-                self.pairs, sets,
+                rows, order, begin, len(order), problem, weights, duals, self._scratch, tally, None,
+                self._pairs, label_sets(rows),
             )  # fmt: skip
 
         buffer.used[:] = 0
@@ -74,7 +74,7 @@ class Visitor:
             at = visit(self._kernels.visit, order, at, Duals(old, buffer))
             if self._inner_passes is not None:
                 width = int(
-                    (problem.ranges[:, 2] - problem.ranges[:, 0]).clip(max=len(self.scratch.scores)).sum()
+                    (problem.ranges[:, 2] - problem.ranges[:, 0]).clip(max=len(self._scratch.scores)).sum()
                 )
                 self._inner_passes.over_lists(
                     lambda order, duals: visit(self._kernels.revisit, order, 0, duals), rows,
@@ -84,3 +84,14 @@ class Visitor:
                 found.append(RowDuals.of_buffer(buffer).copy())
             buffer.used[:] = 0
         return found
+
+    def score(
+        self, rows: Rows, problem: Problem, weights: Weights, average_scale: float | None
+    ) -> np.ndarray:
+        """Return the tallies of `Learner.score`."""
+        tallies = np.zeros((1 if average_scale is None else 2, N_TALLIES))
+        self._kernels.loss_rows(
+            rows, problem, weights, average_scale or 0.0, self._scratch, tallies, None, self._pairs,
+            label_sets(rows),
+        )  # fmt: skip
+        return tallies
