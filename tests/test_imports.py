@@ -120,7 +120,6 @@ LAYERS = (
     ("base",),
     ("kernels",),
     ("losses",),
-    ("published",),  # other solvers of the losses, which these load by name
     ("settings",),
     ("data",),
     ("store", "chains"),

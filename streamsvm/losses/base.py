@@ -149,5 +149,5 @@ class Loss:
             return self.kernels._replace(visit=self.kernels.visits[solver])
         if solver == self.solvers[0]:
             return self.kernels
-        module = importlib.import_module(f"streamsvm.published.{self.module}")
+        module = importlib.import_module(f"streamsvm.losses.published.{self.module}")
         return module.KERNELS[self.name, solver]._replace(loss_rows=self.kernels.loss_rows)

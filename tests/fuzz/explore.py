@@ -27,7 +27,7 @@ COMPILED = [
     ),
     *(
         f"streamsvm.{folder}.{path.stem}"
-        for folder in ("kernels", "losses", "published")
+        for folder in ("kernels", "losses")
         for path in sorted((PACKAGE / folder).glob("*.py"))
     ),
     *(f"streamsvm_converters.libsvm.{name}" for name in ("byte_vectors", "numbers", "lines", "rows")),

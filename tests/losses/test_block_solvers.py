@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from scipy.optimize import lsq_linear
 
 from streamsvm.kernels.jit import kernel
+from streamsvm.losses.published.crammer_singer import threshold_pivot
+from streamsvm.losses.published.crammer_singer import threshold_sorted as simplex_sorted
+from streamsvm.losses.published.weston_watkins import threshold_sorted as box_sorted
 from streamsvm.losses.threshold import UNBOUNDED
 from streamsvm.losses.threshold import threshold_newton as inlined_newton
-from streamsvm.published.crammer_singer import threshold_pivot
-from streamsvm.published.crammer_singer import threshold_sorted as simplex_sorted
-from streamsvm.published.weston_watkins import threshold_sorted as box_sorted
 
 TOLERANCE = 1e-10
 threshold_newton = kernel(inlined_newton.py_func)

@@ -7,10 +7,10 @@ import numpy as np
 from streamsvm.kernels.frame import make_kernels
 from streamsvm.kernels.jit import allocating, inlined
 from streamsvm.kernels.simd import LANES, LOG_LANES
+from streamsvm.kernels.sorting import sorted_falling
 from streamsvm.losses.hinges import HINGE, SMOOTH_HINGE, SQUARED_HINGE
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 from streamsvm.losses.weston_watkins import make
-from streamsvm.published.sorting import sorted_falling
 
 _STEPS = 10  # of Shark's solver, at most, for each class
 

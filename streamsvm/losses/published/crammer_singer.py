@@ -17,11 +17,11 @@ import numpy as np
 from streamsvm.kernels.frame import Kernels, make_kernels
 from streamsvm.kernels.jit import allocating, inlined, kernel
 from streamsvm.kernels.simd import LANES, LOG_LANES
+from streamsvm.kernels.sorting import sorted_falling
 from streamsvm.losses.crammer_singer import largest_hinge, make, make_squared
 from streamsvm.losses.largest_slacks import least_theta
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 from streamsvm.losses.top_m import partition
-from streamsvm.published.sorting import sorted_falling
 
 _STEPS = 10  # of SMO, at most, for each class
 _LEAST_SHARE = 1e-12  # of C, for BCPL and OEG: from 0 they could not rise
