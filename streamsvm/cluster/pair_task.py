@@ -84,7 +84,7 @@ def visit_pair(
         problem = problem_of(settings, int(bounds[-1]))._replace(ranges=ranges)
         new = new_visitor(job, int(bounds[-1]), len(members)).visit(
             few, order, old, problem, weights, tally, (round_.pass_number, number),
-            was_read=round_.was_read and round_.number == 0,
+            read_work=round_.read_work * (round_.number == 0),
         )  # fmt: skip
         left, right = (
             _with_rows(each, features, weights, slice(bounds[at], bounds[at + 1]), round_)

@@ -57,7 +57,7 @@ def visit_part(job: Job, round_: Round, split: int, shard: WeightShard) -> tuple
         rows._replace(norm2=rows.norm2 * splits), order[low:high], old,
         problem_of(settings, job.spec.n_classes)._replace(sigma=float(splits)), weights, tally,
         (round_.pass_number, (round_.block * splits + split) * ROUNDS + round_.number),
-        was_read=round_.was_read,
+        read_work=round_.read_work,
     )  # fmt: skip
     for some in in_slices(len(features)):
         weights.current[some] -= shard.current[features[some]]

@@ -169,7 +169,7 @@ class Round(NamedTuple):
     pass_number: int
     block: int  # its number
     number: int  # of the round in the block
-    was_read: bool
+    read_work: int
     averaging: bool
     begins_average: bool
     clock: float  # of the average, unless results of earlier tasks have a later one

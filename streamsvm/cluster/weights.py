@@ -251,7 +251,7 @@ class OnCluster(Learner):
         """Describe the next round to its tasks."""
         begins, self._begins_average = self._begins_average, False
         return Round(
-            block.pass_number, block.number, step, block.was_read, self.averaging, begins, self.tally[CLOCK],
+            block.pass_number, block.number, step, block.read_work, self.averaging, begins, self.tally[CLOCK],
             block.permute, self._old_duals, old.scale,
         )  # fmt: skip
 

@@ -15,7 +15,8 @@ from streamsvm.kernels.simd import VECTOR_BYTES
 
 # The cost model counts operations on vectors, one of which adds a multiple of a vector of the weights to a
 # row's scores. The constants were measured.
-_READ_COST = 16  # reading a non-zero from the store
+READ_BEFORE = 16  # reading a non-zero before training begins
+READ_AHEAD = 2  # reading a non-zero while others are trained on
 _UPDATE_COST = 1  # adding to a vector of the weights that was just scored
 _VISIT_COST = 60  # fetching a row, and solving its block problem
 _REVISIT_COST = 40  # solving the problem again for the classes with duals alone
@@ -50,7 +51,7 @@ class InnerPasses:
         counts: np.ndarray,
         place: tuple[int, int],
         *,
-        was_read: bool,
+        read_work: int,
     ) -> None:
         """Make the passes.
 
@@ -66,14 +67,15 @@ class InnerPasses:
             The number of classes that further visits of each of them are over: 0 if it has no duals.
         place : tuple of int
             The pass and the block, which determine the order of the rows.
-        was_read : bool
-            True if the rows were read for the full visits; False if they were in memory already.
+        read_work : int
+            Cost of reading a non-zero for the full visits: `READ_BEFORE`, `READ_AHEAD`, or 0 if the rows
+            were in memory already.
         """
         active = np.flatnonzero(counts > 0)
         if isinstance(self._wanted, int):
             n_passes = self._wanted
         else:
-            n_passes = _number(np.diff(rows.indptr)[visited], counts, weights, was_read)
+            n_passes = _number(np.diff(rows.indptr)[visited], counts, weights, read_work)
         for inner in range(1, n_passes + 1):
             order = active[local_permutation(len(active), self._seed, *place, inner)]
             revisit(visited[order].astype(np.int64, copy=False))
@@ -86,7 +88,7 @@ class InnerPasses:
         buffer: DualBuffer,
         place: tuple[int, int],
         *,
-        was_read: bool,
+        read_work: int,
     ) -> None:
         """Make the passes over the rows in a buffer, and drop the duals that became zero.
 
@@ -95,11 +97,11 @@ class InnerPasses:
         n_rows = buffer.used[1]
         visited, counts = buffer.rows[:n_rows], buffer.counts[:n_rows]
         duals = Duals(in_buffer(buffer, rows.n_rows), buffer)
-        self(lambda order: revisit(order, duals), rows, weights, visited, counts, place, was_read=was_read)
+        self(lambda order: revisit(order, duals), rows, weights, visited, counts, place, read_work=read_work)
         drop_zeros(buffer)
 
 
-def _number(nnz: np.ndarray, counts: np.ndarray, weights: np.ndarray, was_read: bool) -> int:
+def _number(nnz: np.ndarray, counts: np.ndarray, weights: np.ndarray, read_work: int) -> int:
     """Choose the number of passes that cost as much as the full visits; half of it if rows were read.
 
     Costs are counted, not timed. Rows are read in the first pass, in which other classes have duals than in
@@ -109,7 +111,7 @@ def _number(nnz: np.ndarray, counts: np.ndarray, weights: np.ndarray, was_read: 
     vectors = np.minimum(counts + (counts > 0), n_vectors)  # with duals, at most: of the rows that have any
     moved = int(nnz @ vectors)
     updates = _UPDATE_COST * moved
-    full = int(nnz.sum()) * (n_vectors + _READ_COST * was_read) + updates + _VISIT_COST * len(counts)
+    full = int(nnz.sum()) * (n_vectors + read_work) + updates + _VISIT_COST * len(counts)
     inner = moved + _REVISIT_COST * np.count_nonzero(counts) + updates
-    share = 0.5 if was_read else 1.0
+    share = 0.5 if read_work else 1.0
     return min(int(share * full / max(inner, 1)), _MAX_PASSES)

@@ -226,7 +226,7 @@ class Learner:
                 if self._inner_passes is not None:
                     self._inner_passes.over_lists(
                         functools.partial(self._revisit, rows), rows, self.storage.weights.current,
-                        self.dual_buffer, (block.pass_number, block.number), was_read=block.was_read,
+                        self.dual_buffer, (block.pass_number, block.number), read_work=block.read_work,
                     )  # fmt: skip
                 if keep is not None:
                     keep.append_duals(block.number, RowDuals.of_buffer(self.dual_buffer))
@@ -353,7 +353,7 @@ class Learner:
         self._inner_passes(
             lambda order: self._visit(rows, order, 0, len(order), again), rows,
             self.storage.weights.current, visited, found[visited] * duals.n_columns,
-            (block.pass_number, block.number), was_read=block.was_read,
+            (block.pass_number, block.number), read_work=block.read_work,
         )  # fmt: skip
 
     def _call(

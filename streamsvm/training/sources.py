@@ -15,6 +15,7 @@ from streamsvm.data.rows import Rows, unread_rows
 from streamsvm.kernels.random import local_permutation, permutation
 from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.training.auto_c import c_for, running_costs
+from streamsvm.training.inner_passes import READ_AHEAD, READ_BEFORE
 from streamsvm.transforms import Transform, apply, features_after
 
 if TYPE_CHECKING:
@@ -40,8 +41,8 @@ class TrainingBlock:
         Classes that appear first in this block: codes from the number of classes known before it.
     place : StreamPlace, optional
         Place of the stream after the block.
-    was_read : bool
-        True if the rows were read for this pass, False if they stayed in memory from an earlier one.
+    read_work : int
+        Cost of reading a non-zero for this pass, as inner passes count it: 0 if the rows were in memory.
     permute : callable
         ``permute(n, seed, pass_number, number, 0)`` orders `n` of the rows as the source orders all of them.
     begin : int
@@ -59,7 +60,7 @@ class TrainingBlock:
     order: np.ndarray
     new_classes: Sequence[str] = ()
     place: StreamPlace | None = None
-    was_read: bool = True
+    read_work: int = READ_BEFORE
     permute: Callable[[int, int, int, int, int], np.ndarray] = permutation
     begin: int = 0
     all_cost: np.ndarray | None = None
@@ -131,8 +132,8 @@ class ShuffledSource:
     def blocks(self, pass_number: int, begin: Any) -> Iterator[TrainingBlock]:
         """Yield the blocks of a pass in its order, without the first `begin` of them."""
         for number in self.order(pass_number)[begin:].tolist():
-            was_read = pass_number == 1 or len(self.cut) > 1
-            if was_read and self.cut.in_pieces:
+            is_only = len(self.cut) == 1
+            if self.cut.in_pieces and not (is_only and pass_number > 1):
                 yield from self._pieces(pass_number, number)
                 continue
             if self._unread:
@@ -144,9 +145,8 @@ class ShuffledSource:
                 order = self._permutation(n, self._seed, pass_number, number, 0)
                 if self._by_group:
                     order = in_group_order(rows.qid, order)
-            yield TrainingBlock(
-                pass_number, number, rows, order, was_read=was_read, permute=self._permutation
-            )
+            work = READ_BEFORE * (pass_number == 1) if is_only else READ_AHEAD
+            yield TrainingBlock(pass_number, number, rows, order, read_work=work, permute=self._permutation)
 
     def order(self, pass_number: int) -> np.ndarray:
         """Return the numbers of the blocks in the order of a pass."""
@@ -214,8 +214,9 @@ class ShuffledSource:
 
         add(first)
         return TrainingBlock(
-            first.pass_number, number, rows, order, permute=self._permutation, arrived=arrived
-        )
+            first.pass_number, number, rows, order,
+            read_work=READ_AHEAD, permute=self._permutation, arrived=arrived,
+        )  # fmt: skip
 
     def empty(self) -> Rows:
         return self.cut.empty()

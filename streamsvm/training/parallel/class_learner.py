@@ -167,7 +167,7 @@ class ClassSplitLearner(SplitLearner):
         weights = self.moved_weights()
         new = self._visitor.visit(
             rows, order, duals.of_pair(pair), problem, weights._replace(dirty=weights.dirty[:0]), tally,
-            (block.pass_number, number), was_read=block.was_read and round_ == 0,
+            (block.pass_number, number), read_work=block.read_work * (round_ == 0),
         )  # fmt: skip
         duals.replace(pair, new)
         return tally

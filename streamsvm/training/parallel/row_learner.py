@@ -157,7 +157,7 @@ class RowSplitLearner(SplitLearner):
         place = block.pass_number, (block.number * len(parts) + split) * ROUNDS + number
         new = self._visitor.visit(
             rows, part.order[begin:end], old, self.problem._replace(sigma=float(len(parts))), own, tally,
-            place, was_read=block.was_read,
+            place, read_work=block.read_work,
         )  # fmt: skip
         add_rows(part.features, shared.current, -1.0, own.current)
         return tally, new

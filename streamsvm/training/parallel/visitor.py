@@ -58,7 +58,7 @@ class Visitor:
         tally: np.ndarray,
         place: tuple[int, int],
         *,
-        was_read: bool,
+        read_work: int,
     ) -> list[RowDuals]:
         """Visit the rows of ``order``, make inner passes, and return the new duals; none if not kept."""
         buffer, at, found = self._buffer, 0, []
@@ -78,7 +78,7 @@ class Visitor:
                 )
                 self._inner_passes.over_lists(
                     lambda order, duals: visit(self._kernels.revisit, order, 0, duals), rows,
-                    weights.current[:, :width], buffer, place, was_read=was_read,
+                    weights.current[:, :width], buffer, place, read_work=read_work,
                 )  # fmt: skip
             if len(buffer.ids):
                 found.append(RowDuals.of_buffer(buffer).copy())
