@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import as_rows, make_problem
 
-from streamsvm.training.inner_passes import READ_BEFORE, InnerPasses
+from streamsvm.training.inner_passes import READ_AHEAD, READ_BEFORE, InnerPasses
 
 N, D = 90, 40
 
@@ -28,6 +28,11 @@ def test_there_are_fewer_if_the_rows_stay_in_memory_or_have_duals() -> None:
     read, kept = (passes_made(16, 0.4, read_work=read_work) for read_work in (READ_BEFORE, 0))
     assert read > kept >= 1
     assert passes_made(16, 0.1, read_work=0) > kept > passes_made(16, 1.0, read_work=0) - 1
+
+
+def test_there_are_fewer_if_rows_are_read_while_others_are_trained_on() -> None:
+    before, ahead = (passes_made(16, 0.4, read_work=work) for work in (READ_BEFORE, READ_AHEAD))
+    assert before > ahead >= 1
 
 
 def test_there_are_more_if_rows_have_duals_of_few_of_the_classes() -> None:
