@@ -203,13 +203,14 @@ class _Matrix:
         import scipy.sparse
 
         (n, d), data, dense = self.shape, self._arrays["data"], self._kind == "dense"
-        offsets = np.arange(n + 1) * d if dense else self._arrays["indptr"]
         start = 0
         while start < n:
-            stop = max(
-                start + 1, int(np.searchsorted(offsets, offsets[start] + _VALUES_PER_READ, "right")) - 1
-            )
-            stop = min(stop, start + _VALUES_PER_READ, n)
+            if dense:
+                most = start + _VALUES_PER_READ // max(d, 1)
+            else:
+                offsets = self._arrays["indptr"]
+                most = int(np.searchsorted(offsets, offsets[start] + _VALUES_PER_READ, "right")) - 1
+            stop = min(max(most, start + 1), start + _VALUES_PER_READ, n)
             if dense:
                 part = scipy.sparse.csr_array(np.asarray(data[start:stop]).astype(dtype))
             else:

@@ -111,7 +111,8 @@ def whole_groups(batches: Iterator[NumberedRows], memory: int) -> Iterator[Numbe
 
 
 def joined(parts: list[NumberedRows]) -> NumberedRows:
-    """Return the rows of several batches as one, with their numbers."""
+    """Return the rows of several batches as one, with their numbers; `parts` is emptied, to save memory."""
     if len(parts) == 1:
-        return parts[0]
-    return joined_rows([rows for rows, _ in parts]), np.concatenate([numbers for _, numbers in parts])
+        return parts.pop()
+    numbers = np.concatenate([numbers for _, numbers in parts])
+    return joined_rows(parts.pop(0)[0] for _ in range(len(parts))), numbers

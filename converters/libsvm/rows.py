@@ -22,9 +22,8 @@ def repair(parsed, n_rows, too_large):
             continue
         begin, end = parsed.begin[row], parsed.end[row]
         indices, values = parsed.indices[begin:end], parsed.values[begin:end]
-        order = np.argsort(
-            indices, kind="mergesort"
-        )  # stable: duplicates are summed in the order of the text
+        # Stable: duplicates are summed in the order of the text.
+        order = np.argsort(indices, kind="mergesort")
         indices[:], values[:] = indices[order], values[order]
         last = 0
         for slot in range(1, end - begin):

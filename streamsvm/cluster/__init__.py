@@ -1,1 +1,1 @@
-"""Training, statistics and scores on the workers of a Dask cluster."""
+"""Training on the workers of a Dask cluster."""

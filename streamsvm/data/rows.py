@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -105,14 +105,18 @@ def kept_rows(rows: Rows, kept: np.ndarray) -> Rows:
     return rows._replace(**parts)
 
 
-def joined_rows(parts: Sequence[Rows]) -> Rows:
-    """Return the rows of one or more parts, one after the other, in new arrays."""
-    joined = {
-        name: np.concatenate([getattr(part, name) for part in parts])
-        for name in ("data", "indices", "label_codes", *OF_EACH_ROW)
-    }
-    for name in ("indptr", "label_indptr"):
-        pointers = [getattr(part, name) for part in parts]
-        lengths = np.concatenate([np.diff(each) for each in pointers])
-        joined[name] = np.concatenate([pointers[0][:1], np.cumsum(lengths)])
+def joined_rows(parts: Iterable[Rows]) -> Rows:
+    """Return the rows of one or more parts, one after the other, in new arrays.
+
+    Parts that an iterator yields are held only until each of their arrays is copied.
+    """
+    arrays = dict(zip(Rows._fields, map(list, zip(*parts, strict=True)), strict=True))
+    joined = {}
+    for name in Rows._fields:
+        each = arrays.pop(name)
+        if name in ("indptr", "label_indptr"):
+            sizes = np.concatenate([np.diff(pointers) for pointers in each])
+            joined[name] = np.concatenate([each[0][:1], np.cumsum(sizes)])
+        else:
+            joined[name] = np.concatenate(each)
     return Rows(**joined)

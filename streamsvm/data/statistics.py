@@ -4,7 +4,7 @@ Each takes its terms one by one in the order of the rows. Deviations are summed 
 1962): the difference of two sums of squares would lose the variance of a feature whose mean is large. Long
 data are cut into spans of rows, which depend on nothing but the number of rows; each span begins anew, and
 the spans are joined in their order (Chan et al. 1979), as zeros are at the end. So the bits depend neither on
-how the rows were cut into pieces, nor on how many workers read the spans.
+how the rows were cut into pieces, nor on how many threads read them.
 """
 
 from __future__ import annotations

@@ -38,6 +38,7 @@ class Indicator:
     """
 
     def __init__(self, matrix: CsrMatrix | DenseMatrix, classes: list[str] | None = None) -> None:
+        matrix.widen()
         self._matrix = matrix
         self.classes = [str(c) for c in range(matrix.shape[1])] if classes is None else classes
         self.label_dtype = dtype_of_names(self.classes)
@@ -61,7 +62,7 @@ class Indicator:
             at = int(np.argmin(good))
             row = number_at(ranges, int(np.searchsorted(indptr, at, "right")) - 1)
             raise StoreError(
-                f"{matrix.path}: {matrix.name}, row {row}: {values[at]:g} is neither 0 nor 1; "
+                f"{matrix.path}: {matrix.name}, row {row}: {values[at]:.15g} is neither 0 nor 1; "
                 "an indicator of labels has no other values"
             )
         codes = np.where(values != 0, codes, format.UNSEEN_LABEL)

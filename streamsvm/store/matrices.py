@@ -48,6 +48,7 @@ class StoredMatrix(ABC):
     encoding: str
     nnz: int
     chunk_nnz: int
+    exact = True  # False: wide integers may be rounded
 
     def __init__(
         self, container: Container, name: str, shape: tuple[int, int], arrays: dict[str, StoredArray]
@@ -67,6 +68,10 @@ class StoredMatrix(ABC):
         double = self._stored.dtype in (np.dtype("<f8"), np.dtype(">f8"))
         self.dtype = np.dtype(np.float64 if double else np.float32)
         self.index_dtype = format.index_dtype(shape[1])
+
+    def widen(self) -> None:
+        """Have `read` return float64, whatever is stored: to see whether values are small integers."""
+        self.dtype, self.exact = np.dtype(np.float64), False
 
     @abstractmethod
     def pointers(self, ranges: Ranges) -> tuple[Ranges, np.ndarray]:
@@ -92,7 +97,7 @@ class StoredMatrix(ABC):
         Raises StoreError if that changes a wide integer.
         """
         result = values.astype(self.dtype, copy=False)
-        if values.dtype.kind in "iu" and values.dtype.itemsize > 2:
+        if self.exact and values.dtype.kind in "iu" and values.dtype.itemsize > 2:
             # Compare as integers, since 2**24 + 1 equals its float32 as float32. Below the bound, the
             # conversion back does not overflow.
             with np.errstate(invalid="ignore"):

@@ -16,7 +16,7 @@ from streamsvm.kernels.simd import VECTOR_BYTES
 # The cost model counts operations on vectors, one of which adds a multiple of a vector of the weights to a
 # row's scores. The constants were measured.
 READ_BEFORE = 16  # reading a non-zero before training begins
-READ_AHEAD = 4  # reading a non-zero while others are trained on
+READ_AHEAD = 4  # reading a non-zero while other rows are trained on
 _UPDATE_COST = 1  # adding to a vector of the weights that was just scored
 _VISIT_COST = 60  # fetching a row, and solving its block problem
 _REVISIT_COST = 40  # solving the problem again for the classes with duals alone
