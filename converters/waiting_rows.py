@@ -156,25 +156,25 @@ class WaitingRows:
     def _segment(self, file: BinaryIO, n_rows: int, nnz: int, index_size: int, n_labels: int) -> NumberedRows:
         """Read rows that were written together."""
 
-        def take(n: int, dtype: np.typing.DTypeLike) -> np.ndarray:
+        def read(n: int, dtype: np.typing.DTypeLike) -> np.ndarray:
             array = np.empty(n, dtype)
             if n and file.readinto(array.data.cast("B")) != array.nbytes:  # type: ignore[attr-defined]
                 raise StoreError(f"{file.name}: rows that waited there were cut off; convert again")
             return array
 
-        def pointers(lengths: np.ndarray) -> np.ndarray:
-            return np.concatenate([[0], np.cumsum(lengths)])
+        def pointers(sizes: np.ndarray) -> np.ndarray:
+            return np.concatenate([[0], np.cumsum(sizes)])
 
         n_cost, n_qid, n_lists = (n_rows * (name in self.columns) for name in ("cost", "qid", "label_codes"))
         numbers, labels, indptr = (
-            take(n_rows, np.int64),
-            take(n_rows, np.int32),
-            pointers(take(n_rows, np.int64)),
+            read(n_rows, np.int64),
+            read(n_rows, np.int32),
+            pointers(read(n_rows, np.int64)),
         )
-        cost, qid, lists = take(n_cost, np.float64), take(n_qid, np.int64), take(n_lists, np.int64)
+        cost, qid, lists = read(n_cost, np.float64), read(n_qid, np.int64), read(n_lists, np.int64)
         label_indptr = pointers(lists) if "label_codes" in self.columns else lists
-        codes, indices = take(n_labels, np.int32), take(nnz, f"i{index_size}")
-        data = take(nnz, self.dtype)
+        codes, indices = read(n_labels, np.int32), read(nnz, f"i{index_size}")
+        data = read(nnz, self.dtype)
         return Rows(data, indices, indptr, labels, NO_NORMS, cost, codes, label_indptr, qid), numbers
 
 
