@@ -57,7 +57,7 @@ TRAININGS = {
     "one-block": Case("s.h5", (), fit("s.h5", "--passes", 3, "--block-rows", 1200, "--checkpoint-every", 2)),
     "no-duals": Case("s.h5", (), fit("s.h5", "--passes", 1, "--no-keep-duals", "--no-average")),
     "extended": Case("s.h5", (fit("s.h5", "--passes", 1, "--keep-duals"),), resume("--passes", 3)),
-    "replaced": Case("s.h5", (fit("s.h5", "--passes", 2, "--C", 0.0005),), fit("s.h5", "--force")),
+    "replaced": Case("s.h5", (fit("s.h5", "--passes", 2, "--C", 0.0002),), fit("s.h5", "--force")),
 }
 LENGTHS = [False, pytest.param(True, marks=pytest.mark.slow)]
 
