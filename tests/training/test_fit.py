@@ -107,7 +107,7 @@ def test_training_equals_a_replay_in_numpy(
     replay = Replay(X, labels, first_C, loss, margin)
     plain, parameters = replay.plain, PARAMETERS.get(loss, {})
     for this_pass in range(1, passes + 1):
-        loss_sum, correct, curve = 0.0, 0, {}
+        loss_sum, correct, curve = 0.0, np.zeros(2), {}
         n = 0
         replay.let_c_be(min(C, first_C * 2 ** (this_pass - 1)))
         for block, rows in visits(this_pass, 5, block_rows):
@@ -117,7 +117,8 @@ def test_training_equals_a_replay_in_numpy(
                 if X[i].any():
                     scores = X[i] @ replay.W
                     loss_sum += plain.value(scores, labels[i])
-                    correct += scores.argmax() == labels[i]
+                    ties = scores >= scores.max() - 1e-12  # which rounding decides
+                    correct += [ties.sum() == 1 and ties[labels[i]], ties[labels[i]]]
                     replay.visit(i)
                 n += 1
                 curve[n] = correct / n
@@ -151,11 +152,14 @@ def test_training_equals_a_replay_in_numpy(
             assert record["train_accuracy"] == record["valid_accuracy"] == pytest.approx(accuracy)
             assert record["primal"] != pytest.approx(primal, rel=1e-6)
         if this_pass == 1:
-            assert result.progressive_accuracy == record["progressive_accuracy"] == pytest.approx(curve[N])
+            assert result.progressive_accuracy == record["progressive_accuracy"]
+            assert curve[N][0] - 1e-12 <= record["progressive_accuracy"] <= curve[N][1] + 1e-12
+            assert curve[N][1] - curve[N][0] < 0.1
             reports = [line for line in metrics_of(tmp_path / "run") if line["event"] == "rows"]
             assert [line["rows"] for line in reports] == [1, 2, 4, 8, 16, 32, 64]
             for line in reports:
-                assert line["progressive_accuracy"] == pytest.approx(curve[line["rows"]])
+                least, most = curve[line["rows"]]
+                assert least - 1e-12 <= line["progressive_accuracy"] <= most + 1e-12
                 assert line["pass"] == 1
     np.testing.assert_allclose(load_model(tmp_path / "run").coef_.T, W, rtol=1e-9, atol=1e-11)
 
