@@ -106,6 +106,7 @@ def convert(
     ] = "inner",
     layer: Annotated[str | None, typer.Option(help="Layer of AnnData to read instead of X.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Read raw.X of AnnData, of its own features.")] = False,
+    obsm: Annotated[str | None, typer.Option(help="Entry of obsm of AnnData to read instead of X.")] = None,
     format: Annotated[
         Literal["libsvm", "csv", "tsv", "jsonl"] | None,
         typer.Option(help="What text is, if its suffix is another."),
@@ -131,7 +132,7 @@ def convert(
             like=like, unseen_label=unseen_label, on_error=on_error, weights=weights,
             multilabel=multilabel, groups=groups, force=force, label=label, labels=labels,
             labels_as=labels_as, join=join, drop=_names(drop), categorical=_names(categorical),
-            missing=missing, text=_names(text), analyzer=analyzer, layer=layer, raw=raw,
+            missing=missing, text=_names(text), analyzer=analyzer, layer=layer, raw=raw, obsm=obsm,
             ngrams=None if ngrams is None else _ngrams(ngrams), bits=bits,
             format=format,
             progress=lambda stage, done, total: console.progress(stage, done, total, "B"),

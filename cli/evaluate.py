@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from streamsvm_cli.console import Console
 from streamsvm_cli.inputs import data_to_score
-from streamsvm_cli.options import Label, Labels, Layer, Memory, Multilabel, Raw, ScoringThreads
+from streamsvm_cli.options import Label, Labels, Layer, Memory, Multilabel, Obsm, Raw, ScoringThreads
 from streamsvm_cli.wording import count
 
 
@@ -54,6 +54,7 @@ def evaluate(
     labels: Labels = None,
     layer: Layer = None,
     raw: Raw = False,
+    obsm: Obsm = None,
 ) -> None:
     """Measure a model on labelled data.
 
@@ -70,7 +71,8 @@ def evaluate(
     rows = data_to_score(console, loaded, data, memory, multilabel=multilabel, label=label, labels=labels)
     result = streamsvm.evaluate(
         loaded, rows, top_k=None if top_k is None else (1, top_k), threshold=threshold, n_labels=n_labels,
-        costs=costs, tree=tree, memory=memory, workers=workers, label=label, layer=layer, raw=raw,
+        costs=costs, tree=tree, memory=memory, workers=workers, label=label, layer=layer, raw=raw, obsm=obsm,
+        labels=labels if isinstance(rows, Path) else None,
         where=str(data), progress=console.bar,
     )  # fmt: skip
     numbers: dict[str, float | None]

@@ -24,7 +24,7 @@ def fit(
     console: Console,
     data: Annotated[
         list[Path],
-        typer.Argument(metavar="STORE", help="Store or AnnData; several are joined."),
+        typer.Argument(metavar="STORE", help="Store, AnnData or a dense .npy matrix; several are joined."),
     ],
     out: Annotated[
         Path | None,
@@ -202,6 +202,13 @@ def finish(console: Console, result: Any) -> None:
             f"{count(found.rows, 'hold-out row')}"
         )
     averaged = ", the average of the last half pass" if result.averaged else ""
+    last = result.history[-1]
+    if "compared_rows" in last:
+        averaged = averaged or ", the last iterate"
+        averaged += (
+            f": of the last {count(last['compared_rows'], 'row')} before they were learned from, the average "
+            f"has {last['compared_average']:,} right, and the last iterate {last['compared_last_iterate']:,}"
+        )
     console.say(f"model: {result.model}{averaged}")
     if result.valid_accuracy is not None and result.checkpoints:  # else of an earlier validation store, maybe
         valid, part = result.settings["valid"], result.settings["hold_out"]

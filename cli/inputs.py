@@ -37,6 +37,10 @@ def data_to_score(
     """
     from streamsvm_converters import kind_of
 
+    from streamsvm.store.list_file import holds_lists
+
+    if as_url(path) is None and holds_lists(path):
+        return path
     kind = "anndata" if path.is_dir() or as_url(path) else kind_of(path)
     if multilabel and kind != "libsvm":
         raise SettingsError("multilabel is for text; a store says itself", setting="multilabel")

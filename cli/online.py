@@ -83,8 +83,7 @@ def online(
 
 def parse_classes(text: str) -> list[str]:
     """Return the labels in a file, separated by white space, or in a list with commas, in class order."""
-    from streamsvm_converters.libsvm.labels import class_order
-
+    from streamsvm.base.label_texts import class_order
     from streamsvm.errors import InputError
 
     if os.path.exists(text):  # a pipe too

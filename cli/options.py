@@ -108,6 +108,7 @@ LabelsAs = Annotated[
 
 Layer = Annotated[str | None, typer.Option(help="Layer of AnnData to score instead of X.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Score raw.X of AnnData.")]
+Obsm = Annotated[str | None, typer.Option(help="Entry of obsm of AnnData to score instead of X.")]
 
 
 def with_console(command: Callable[..., None]) -> Callable[..., None]:
@@ -167,6 +168,9 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
     elif setting.size:
         facts |= {"parser": _size, "metavar": "SIZE"}
         default = f"{default // 2**30}G"
+    elif setting.words and kind is bool:  # which a flag cannot say, but its absence
+        [word], default = setting.words, None
+        facts["callback"] = lambda given: word if given is None else given
     elif setting.words and kind is os.PathLike:
         kind, facts["metavar"] = str, "|".join([*setting.words, "FILE"])
     elif setting.words:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from streamsvm_cli.console import Console, terminate_as_interrupt
 from streamsvm_cli.inputs import data_to_score
-from streamsvm_cli.options import Label, Layer, Memory, Raw, ScoringThreads
+from streamsvm_cli.options import Label, Layer, Memory, Obsm, Raw, ScoringThreads
 from streamsvm_cli.wording import count, wrong_usage
 
 
@@ -61,6 +61,7 @@ def predict(
     label: Label = None,
     layer: Layer = None,
     raw: Raw = False,
+    obsm: Obsm = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the file of --out or, with --into, columns of --key.")
     ] = False,
@@ -84,7 +85,7 @@ def predict(
         done = streamsvm.predict(
             loaded, sources, sys.stdout if place is None else out, top_k=top_k, threshold=threshold,
             scores=scores, proba=proba, memory=memory, workers=workers, label=label, layer=layer, raw=raw,
-            into=into, key=key, force=force,
+            obsm=obsm, into=into, key=key, force=force,
             progress=False if place is None else console.bar,
         )  # fmt: skip
     if place:

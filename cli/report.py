@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from streamsvm_cli.console import Console
 from streamsvm_cli.inputs import data_to_score
-from streamsvm_cli.options import Force, Label, Labels, Layer, Memory, Multilabel, Raw
+from streamsvm_cli.options import Force, Label, Labels, Layer, Memory, Multilabel, Obsm, Raw
 
 
 def report(
@@ -31,6 +31,7 @@ def report(
     labels: Labels = None,
     layer: Layer = None,
     raw: Raw = False,
+    obsm: Obsm = None,
     force: Force = False,
 ) -> None:
     """Write a report of a run: one HTML file to look at, keep or send.
@@ -46,7 +47,8 @@ def report(
         model = streamsvm.load_model(run)
         rows = data_to_score(console, model, data, memory, multilabel=multilabel, label=label, labels=labels)
     written = streamsvm.report(
-        run, out, data=rows, label=label, layer=layer, raw=raw, memory=memory, force=force,
+        run, out, data=rows, label=label, layer=layer, raw=raw, obsm=obsm,
+        labels=labels if isinstance(rows, Path) else None, memory=memory, force=force,
         where=None if data is None else str(data),
     )  # fmt: skip
     console.say(f"wrote {written}")

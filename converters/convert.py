@@ -141,6 +141,7 @@ def convert(
     join: str = "inner",
     layer: str | None = None,
     raw: bool = False,
+    obsm: str | None = None,
     drop: Sequence[str] = (),
     categorical: Sequence[str] = (),
     missing: str | int = "error",
@@ -228,6 +229,8 @@ def convert(
         The entry of ``layers`` of AnnData to read instead of ``X``.
     raw : bool
         Whether ``raw.X`` of AnnData is read instead, with its own features.
+    obsm : str, optional
+        The entry of ``obsm`` of AnnData to read instead, such as an embedding.
     drop : sequence of str
         Columns of a table that are not used. All others, but the labels, become features: numbers and
         booleans as they are, and texts one feature for each of their values.
@@ -274,11 +277,12 @@ def convert(
     from streamsvm_converters.external_shuffle import ExternalShuffle
     from streamsvm_converters.kinds.options import ReadOptions
     from streamsvm_converters.kinds.registry import open_reader
-    from streamsvm_converters.libsvm.labels import class_order, duplicate_warnings
+    from streamsvm_converters.libsvm.labels import duplicate_warnings
     from streamsvm_converters.libsvm.reader import check_choices
     from streamsvm_converters.staging import os_errors_about, publish, staging_folder
     from streamsvm_converters.waiting_rows import WaitingRows
 
+    from streamsvm.base.label_texts import class_order
     from streamsvm.base.prefetch import Prefetcher
     from streamsvm.model.schema import read_schema
     from streamsvm.store import StoreWriter, store_kind
@@ -323,7 +327,7 @@ def convert(
         dtype=dtype, memory=memory, threads=threads, on_error=on_error, unseen_label=unseen_label,
         like=schema, format=format, index_base=index_base, n_features=n_features,
         multilabel=multilabel, groups=groups, label=label, labels=labels, labels_as=labels_as, join=join,
-        layer=layer, raw=raw, missing=missing, drop=tuple(drop), categorical=tuple(categorical),
+        layer=layer, raw=raw, obsm=obsm, missing=missing, drop=tuple(drop), categorical=tuple(categorical),
         text=(text,) if isinstance(text, str) else tuple(text),
         analyzer=analyzer, ngrams=ngrams, bits=bits,
     )  # fmt: skip

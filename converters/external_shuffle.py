@@ -74,7 +74,7 @@ class ExternalShuffle:
         keys = self._waiting.keys(rows, numbers)
         buckets = (keys >> shift) & np.uint64((1 << self._bits) - 1)
         order = np.argsort(buckets, kind="stable")
-        rows, numbers = take(rows, order, 0, rows.indices.dtype, self._buffers), numbers[order]
+        rows, numbers = take(rows, order, 0, rows.features.dtype, self._buffers), numbers[order]
         found, starts = np.unique(buckets[order], return_index=True)
         for bucket, start, stop in zip(found.tolist(), starts, [*starts[1:], len(order)], strict=True):
             part = row_span(rows, int(start), int(stop))

@@ -2,48 +2,18 @@
 
 from __future__ import annotations
 
-import datetime
-import math
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
 
 import numpy as np
 
 from streamsvm.base.format import LABEL_DTYPE, UNSEEN_LABEL
+from streamsvm.base.label_texts import label_text
 from streamsvm.base.text import check_classes, printable
 from streamsvm.errors import InputError, Option, PlanError, Remedy
 
 MISSING = -2  # the code of a row without a label
 _BYTES_PER_LABEL = 400
-# Spellings of missing values, as pandas and pyarrow have them by default.
-MISSING_TEXTS = frozenset({"", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"})
-MISSING_TEXTS |= {"#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"}
-
-
-def label_text(value: Any) -> str | None:
-    """Return a label as text, as pandas prints it, but whole numbers without a point; None if missing.
-
-    Raise `ValueError` if it is no label, such as a list, or a float that may stand for several integers.
-    """
-    if value is None:
-        return None
-    if isinstance(value, bool | np.bool_):
-        return str(bool(value))
-    if isinstance(value, bytes):
-        value = value.decode("utf-8")
-    if isinstance(value, str):
-        return value or None
-    if isinstance(value, float | np.floating):
-        if math.isnan(value):
-            return None
-        if math.isfinite(value) and abs(float(value)) >= 2**53:
-            raise ValueError(f"{value:.0f} may have been rounded; write such numbers as text")
-        return str(int(value)) if float(value).is_integer() else str(value)
-    if isinstance(value, int | np.integer | datetime.date | datetime.time):
-        return str(value)
-    if hasattr(value, "as_tuple"):  # a decimal
-        return format(value, "f")
-    raise ValueError(f"it is a {type(value).__name__}")
 
 
 class LabelCodes:

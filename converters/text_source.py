@@ -84,8 +84,9 @@ class TextSource:
     memory: int | str = 2**28
 
     def __post_init__(self) -> None:
-        from streamsvm_converters.libsvm.labels import canonical_name
         from streamsvm_converters.libsvm.reader import check_choices
+
+        from streamsvm.base.label_texts import canonical_name
 
         check_choices(
             dtype=self.dtype, on_error=self.on_error, unseen_label=self.unseen_label, labels_as=self.labels_as
@@ -209,7 +210,7 @@ class TextSource:
     @staticmethod
     def in_order(classes: Sequence[str]) -> np.ndarray:
         """Return the permutation that puts `classes` in the order of a store."""
-        from streamsvm_converters.libsvm.labels import class_order
+        from streamsvm.base.label_texts import class_order
 
         return class_order(classes)
 

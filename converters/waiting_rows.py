@@ -57,7 +57,7 @@ class Bucket:
         self.n_rows += rows.n_rows
         self.nnz += len(rows.data)
         self.n_labels += len(rows.label_codes)
-        self.index_size = max(self.index_size, rows.indices.itemsize)
+        self.index_size = max(self.index_size, rows.features.itemsize)
         self.least_group = int(rows.qid.min(initial=self.least_group))
         self.largest_group = int(rows.qid.max(initial=self.largest_group))
 
@@ -130,7 +130,7 @@ class WaitingRows:
 
     def write(self, file: BinaryIO, rows: Rows, numbers: np.ndarray) -> None:
         """Append rows as a segment."""
-        head = [rows.n_rows, len(rows.data), rows.indices.itemsize, len(rows.label_codes)]
+        head = [rows.n_rows, len(rows.data), rows.features.itemsize, len(rows.label_codes)]
         lists = [np.diff(rows.label_indptr)] if "label_codes" in self.columns else []
         per_row = [rows.cost] * ("cost" in self.columns) + [rows.qid] * ("qid" in self.columns) + lists
         own = (np.array(head, np.int64), numbers, rows.labels, np.diff(rows.indptr), *per_row)

@@ -55,7 +55,7 @@ def fit(
     memory: int | str = 2147483648,
     tol: float | None = None,
     inner_passes: int | Literal["auto"] = 'auto',
-    average: bool = True,
+    average: bool | Literal["auto"] = 'auto',
     gap: Literal["pass", "end", "none"] | None = None,
     valid: str | Path | None = None,
     hold_out: str | None = None,
@@ -67,8 +67,11 @@ def fit(
     tree: Any = None,
     transform: str | Sequence[str] | None = None,
     label: str | None = None,
+    labels: str | Path | None = None,
+    valid_labels: str | Path | None = None,
     layer: str | None = None,
     raw: bool = False,
+    obsm: str | None = None,
     join: Literal["inner", "outer"] = 'inner',
     keep_duals: bool | None = None,
     block_rows: int | None = None,
@@ -93,8 +96,9 @@ def fit(
     Parameters
     ----------
     data : path, list of paths, or matrix of shape (n, n_features)
-        A store made by convert, or AnnData, or several of them, whose features are found by name; or a
-        matrix in memory, as `Model.predict` takes it; columns of text of a DataFrame become features as
+        A store made by convert, or AnnData, or several of them, whose features are found by name; a dense
+        matrix in an ``.npy`` file, or a column of lists in Parquet or Arrow, see `open_store`; or a matrix in
+        memory, as `Model.predict` takes it; columns of text of a DataFrame become features as
         `convert` makes them of a table, one for each value. What is for a store alone is refused for a
         matrix; `memory`, `block_rows`, `slice_rows` and `checkpoint_every` change nothing.
     y : array_like, shape (n,), or str, optional
@@ -110,7 +114,8 @@ def fit(
     passes : int
         Maximum number of passes over the data.
     C : float or "auto"
-        Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the rows.
+        Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the rows. Of
+        dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, whichever is best on held-out rows of a sample.
     first_C : float or "auto"
         C of the first pass: it is doubled in each pass until it is C, and the duals grow with it, which is
         often faster to a tolerance if C is large. auto: with a tolerance, what auto would be for C, but
@@ -147,10 +152,12 @@ def fit(
     inner_passes : int or "auto"
         How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a cost
         model.
-    average : bool
-        Make the model the average of the iterates in the second half of the last pass, instead of the last
-        iterate. The t-th iterate has weight t. If `memory` has no room for the average, it is left out with a
-        warning.
+    average : bool or "auto"
+        Make the model the average of the iterates in the second half of the last pass, or the last iterate.
+        By default, auto, it is the one that is right more often on the last rows of the pass, at most a
+        hundredth, before these are learned from; or the average, if there are inner passes. The t-th iterate
+        has weight t. A tie takes the average, and so does a training that is split; with `tol` the gap
+        decides. If `memory` has no room for the average, it is left out with a warning.
     gap : {"pass", "end", "none"}, optional
         When to measure the exact gap, which reads the data once more: after each pass (default with a
         tolerance), at the end (default without), or never (none).
@@ -194,10 +201,16 @@ def fit(
     label : str, optional
         Column of obs with the labels, for AnnData that was not written by convert. It can be in memory, and
         then also the name of an indicator matrix in obsm.
+    labels : path, optional
+        Labels of an .npy or .npz matrix, or of lists: .npy, or text with one a line.
+    valid_labels : path, optional
+        Labels of the matrix that valid names.
     layer : str, optional
         Layer of such AnnData to train on instead of X.
     raw : bool
         Train on raw.X of such AnnData, with its features.
+    obsm : str, optional
+        Entry of obsm of such AnnData to train on instead of X, such as an embedding.
     join : {"inner", "outer"}
         Features of several files: those that all have (inner), or all that any has (outer).
     keep_duals : bool, optional
@@ -216,9 +229,9 @@ def fit(
         Parts of each block that are trained on at the same time. The model depends on them, but not on how
         many workers there are.
     workers : int, optional
-        Threads that train, never more than splits, and that share the reading for the statistics of
-        transforms: by default as many as processors. With a cluster the workers to wait for or, with a local
-        one, the processes to start.
+        Threads that train, never more than splits unless rows are dense and classes many, and that share the
+        reading for the statistics of transforms: by default as many as processors. With a cluster the workers
+        to wait for or, with a local one, the processes to start.
     cluster : str or path, optional
         Train on a Dask cluster (extra ``cluster``): the address of its scheduler or its scheduler file, or
         "local" for processes on this machine. Several splits are its work, and the model is the same. The
@@ -287,7 +300,7 @@ def plan(
     memory: int | str = 2147483648,
     tol: float | None = None,
     inner_passes: int | Literal["auto"] = 'auto',
-    average: bool = True,
+    average: bool | Literal["auto"] = 'auto',
     gap: Literal["pass", "end", "none"] | None = None,
     valid: str | Path | None = None,
     hold_out: str | None = None,
@@ -299,8 +312,11 @@ def plan(
     tree: Any = None,
     transform: str | Sequence[str] | None = None,
     label: str | None = None,
+    labels: str | Path | None = None,
+    valid_labels: str | Path | None = None,
     layer: str | None = None,
     raw: bool = False,
+    obsm: str | None = None,
     join: Literal["inner", "outer"] = 'inner',
     keep_duals: bool | None = None,
     block_rows: int | None = None,
@@ -310,7 +326,7 @@ def plan(
     workers: int | None = None,
     cluster: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    r"""Plan what `fit` would hold in memory and on disk, without training.
+    r"""Plan what `fit` would hold in memory and on disk, without training, except to choose C of dense rows.
 
     Parameters
     ----------
@@ -319,7 +335,8 @@ def plan(
     passes : int
         Maximum number of passes over the data.
     C : float or "auto"
-        Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the rows.
+        Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the rows. Of
+        dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, whichever is best on held-out rows of a sample.
     first_C : float or "auto"
         C of the first pass: it is doubled in each pass until it is C, and the duals grow with it, which is
         often faster to a tolerance if C is large. auto: with a tolerance, what auto would be for C, but
@@ -356,10 +373,12 @@ def plan(
     inner_passes : int or "auto"
         How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a cost
         model.
-    average : bool
-        Make the model the average of the iterates in the second half of the last pass, instead of the last
-        iterate. The t-th iterate has weight t. If `memory` has no room for the average, it is left out with a
-        warning.
+    average : bool or "auto"
+        Make the model the average of the iterates in the second half of the last pass, or the last iterate.
+        By default, auto, it is the one that is right more often on the last rows of the pass, at most a
+        hundredth, before these are learned from; or the average, if there are inner passes. The t-th iterate
+        has weight t. A tie takes the average, and so does a training that is split; with `tol` the gap
+        decides. If `memory` has no room for the average, it is left out with a warning.
     gap : {"pass", "end", "none"}, optional
         When to measure the exact gap, which reads the data once more: after each pass (default with a
         tolerance), at the end (default without), or never (none).
@@ -403,10 +422,16 @@ def plan(
     label : str, optional
         Column of obs with the labels, for AnnData that was not written by convert. It can be in memory, and
         then also the name of an indicator matrix in obsm.
+    labels : path, optional
+        Labels of an .npy or .npz matrix, or of lists: .npy, or text with one a line.
+    valid_labels : path, optional
+        Labels of the matrix that valid names.
     layer : str, optional
         Layer of such AnnData to train on instead of X.
     raw : bool
         Train on raw.X of such AnnData, with its features.
+    obsm : str, optional
+        Entry of obsm of such AnnData to train on instead of X, such as an embedding.
     join : {"inner", "outer"}
         Features of several files: those that all have (inner), or all that any has (outer).
     keep_duals : bool, optional
@@ -544,7 +569,8 @@ def online(
         Run directory to create.
     C : float or "auto"
         Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the first 1,000
-        rows.
+        rows. Of dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, whichever is best on held-out rows of a
+        sample.
     loss : str
         Formulation of the multi-class SVM. `streamsvm.losses` lists them: "ww" is Weston-Watkins.
     margin : float, optional
@@ -629,8 +655,11 @@ def tune(
     costs_as: Literal["margins", "costs", "both"] | None = None,
     tree: Any = None,
     label: str | None = None,
+    labels: str | Path | None = None,
+    valid_labels: str | Path | None = None,
     layer: str | None = None,
     raw: bool = False,
+    obsm: str | None = None,
     join: Literal["inner", "outer"] = 'inner',
     block_rows: int | None = None,
     slice_rows: int | None = None,
@@ -710,10 +739,16 @@ def tune(
     label : str, optional
         Column of obs with the labels, for AnnData that was not written by convert. It can be in memory, and
         then also the name of an indicator matrix in obsm.
+    labels : path, optional
+        Labels of an .npy or .npz matrix, or of lists: .npy, or text with one a line.
+    valid_labels : path, optional
+        Labels of the matrix that valid names.
     layer : str, optional
         Layer of such AnnData to train on instead of X.
     raw : bool
         Train on raw.X of such AnnData, with its features.
+    obsm : str, optional
+        Entry of obsm of such AnnData to train on instead of X, such as an embedding.
     join : {"inner", "outer"}
         Features of several files: those that all have (inner), or all that any has (outer).
     block_rows : int, optional

@@ -51,8 +51,9 @@ def fit(
     Parameters
     ----------
     data : path, list of paths, or matrix of shape (n, n_features)
-        A store made by convert, or AnnData, or several of them, whose features are found by name; or a
-        matrix in memory, as `Model.predict` takes it; columns of text of a DataFrame become features as
+        A store made by convert, or AnnData, or several of them, whose features are found by name; a dense
+        matrix in an ``.npy`` file, or a column of lists in Parquet or Arrow, see `open_store`; or a matrix in
+        memory, as `Model.predict` takes it; columns of text of a DataFrame become features as
         `convert` makes them of a table, one for each value. What is for a store alone is refused for a
         matrix; `memory`, `block_rows`, `slice_rows` and `checkpoint_every` change nothing.
     y : array_like, shape (n,), or str, optional
@@ -68,9 +69,9 @@ def fit(
     **settings
         As `Settings` declares them.
     workers : int, optional
-        Threads that train, never more than splits, and that share the reading for the statistics of
-        transforms: by default as many as processors. With a cluster the workers to wait for or, with a local
-        one, the processes to start.
+        Threads that train, never more than splits unless rows are dense and classes many, and that share the
+        reading for the statistics of transforms: by default as many as processors. With a cluster the workers
+        to wait for or, with a local one, the processes to start.
     cluster : str or path, optional
         Train on a Dask cluster (extra ``cluster``): the address of its scheduler or its scheduler file, or
         "local" for processes on this machine. Several splits are its work, and the model is the same. The
@@ -210,7 +211,7 @@ def plan(
     cluster: str | os.PathLike[str] | None = None,
     **settings: Any,
 ) -> dict[str, Any]:
-    """Plan what `fit` would hold in memory and on disk, without training.
+    """Plan what `fit` would hold in memory and on disk, without training, except to choose C of dense rows.
 
     Parameters
     ----------

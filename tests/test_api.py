@@ -101,7 +101,8 @@ def differences(command: str, name: str, setting: Setting, option: Any) -> Itera
     default: Any = option.default
     if default is not None and setting.size:
         default = streamsvm.base.text.parse_size(default)
-    if default != (None if (command, name) == ("online", "seed") else setting.default):
+    is_absent = (command, name) == ("online", "seed") or (setting.kind is bool and setting.words)
+    if default != (None if is_absent else setting.default):
         yield f"another default: {default!r}"
 
 

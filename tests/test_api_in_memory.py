@@ -99,6 +99,26 @@ def test_layers_are_those_of_a_file(atlas: anndata.AnnData, tmp_path: Path) -> N
         assert evaluate(model, atlas, "cell_type", **options) == evaluate(
             model, tmp_path / "atlas.h5ad", **in_file
         )
+    latent = atlas.X.toarray()[:, :5] + 0.5
+    frame = pd.DataFrame(latent, atlas.obs_names, list("abcde"))
+    atlas.obsm.update({"X_scVI": latent, "frame": frame})
+    atlas.write_h5ad(tmp_path / "latent.h5ad")
+    for name in "X_scVI", "frame":
+        model = fit(atlas, "cell_type", obsm=name)
+        assert isinstance(model, Model)
+        np.testing.assert_array_equal(model.coef_, coef(fit(latent, y)))
+        names = getattr(model, "feature_names_in_", None)
+        assert (None if names is None else names.tolist()) == (list("abcde") if name == "frame" else None)
+        assert evaluate(model, atlas, "cell_type", obsm=name) == evaluate(
+            model, tmp_path / "latent.h5ad", label="cell_type", obsm=name
+        )
+        stored: Any = {"data": tmp_path / "latent.h5ad", "label": "cell_type", "obsm": name}
+        assert streamsvm.plan(**stored)["features"] == latent.shape[1]
+        run = fit(**stored, valid=tmp_path / "latent.h5ad", out=tmp_path / name)
+        assert isinstance(run, streamsvm.FitResult)
+        assert run.valid_accuracy == evaluate(tmp_path / name, **stored).accuracy
+    with pytest.raises(InputError, match="X has no obsm 'X_umap'; its obsm are 'X_scVI', 'frame'"):
+        fit(atlas, "cell_type", obsm="X_umap")
     with pytest.raises(InputError, match="X has no layer 'counts'; its layers are 'logs'"):
         fit(atlas, "cell_type", layer="counts")
     with pytest.raises(SettingsError, match="layer and raw both name a matrix"):

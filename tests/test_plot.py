@@ -36,7 +36,7 @@ def run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     store = make_store(folder / "train.h5", X[:N], CODES[:N], n_classes=K)
     valid = make_store(folder / "valid.h5", X[N:], CODES[N:], n_classes=K)
-    fit(store, out=folder / "run", passes=5, gap="pass", valid=valid)
+    fit(store, out=folder / "run", passes=5, gap="pass", valid=valid, average=True)
     return folder / "run"
 
 
@@ -72,7 +72,7 @@ def test_convergence_draws_the_metrics(run: Path, ax) -> None:
 
 
 def test_results_and_models_in_memory_draw_as_runs_do(run: Path, ax) -> None:
-    result = fit(run.parent / "train.h5", out=run.parent / "again", passes=5, gap="pass")
+    result = fit(run.parent / "train.h5", out=run.parent / "again", passes=5, gap="pass", average=True)
     of_run = curves(plot.convergence(run, ax))
     assert curves(plot.convergence(result, Figure().add_subplot())) == of_run
     model = fit(X[:N], CODES[:N], passes=3)

@@ -19,8 +19,8 @@ from streamsvm_converters.sorted_rows import MatrixEntries, sorted_rows
 
 from streamsvm.base.format import UNSEEN_LABEL, index_dtype
 from streamsvm.base.label_values import TEXT
-from streamsvm.data.names import match_features, move_columns
-from streamsvm.data.rows import Rows, kept_rows
+from streamsvm.data.names import match_features, with_columns
+from streamsvm.data.rows import Rows, kept_rows, sparse_rows, with_index_dtype
 from streamsvm.errors import InputError, SettingsError
 from streamsvm.store import Store, open_store
 from streamsvm.store.anndata import AnnDataStore
@@ -88,7 +88,12 @@ class AnnDataReader(Reader):
         """Open a file, including its rows without a label."""
         options = self.options
         store: Store = open_store(
-            path, label=options.label, labelled=options.labelled, layer=options.layer, raw=options.raw
+            path,
+            label=options.label,
+            labelled=options.labelled,
+            layer=options.layer,
+            raw=options.raw,
+            obsm=options.obsm,
         )
         inner = getattr(store, "inner", store)
         if not isinstance(inner, AnnDataStore):
@@ -148,6 +153,7 @@ class AnnDataReader(Reader):
                 yield part.start, Rows(data, part.indices, part.indptr, labels, NO_NORMS)
             return
         for start, rows in store.pieces(_VALUES_PER_READ, 0, store.n_rows):
+            rows = sparse_rows(rows, store.index_dtype)
             yield start, rows._replace(data=rows.data.astype(dtype, copy=False), norm2=NO_NORMS)
 
     def _batch(
@@ -166,7 +172,7 @@ class AnnDataReader(Reader):
             at = int(np.argmin(finite))
             row = start + int(np.searchsorted(rows.indptr, at, "right")) - 1
             raise InputError(
-                f"{store.path}: {store.matrix.name}, row {row}, column {int(rows.indices[at])}: "
+                f"{store.path}: {store.matrix.name}, row {row}, column {int(rows.features[at])}: "
                 f"{rows.data[at]} is not finite in {self.options.dtype}; drop or replace such values"
             )
         rows = rows._replace(labels=codes)
@@ -176,10 +182,9 @@ class AnnDataReader(Reader):
             rows = without_zeros(rows)
         if columns is not None:
             before = len(rows.data)
-            data, indices, indptr = move_columns(rows.data, rows.indices, rows.indptr, columns, self._width)
-            rows = rows._replace(data=data, indices=indices, indptr=indptr)
-            self.counts.unseen_features += before - len(data)
-        rows = rows._replace(indices=rows.indices.astype(index_dtype(self._width), copy=False))
+            rows = with_columns(rows, columns, self._width)
+            self.counts.unseen_features += before - len(rows.data)
+        rows = with_index_dtype(rows, index_dtype(self._width))
         self.counts.add(rows)
         return rows, kept
 

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from streamsvm_converters.kinds.options import ReadOptions
 from streamsvm_converters.kinds.reader import NO_NORMS, Features, Reader, TableCounts, without_zeros
-from streamsvm_converters.label_codes import MISSING, MISSING_TEXTS, LabelCodes
+from streamsvm_converters.label_codes import MISSING, LabelCodes
 from streamsvm_converters.libsvm.inputs import Input
-from streamsvm_converters.libsvm.labels import canonical_name
 from streamsvm_converters.libsvm.position import InputFile
 from streamsvm_converters.sorted_rows import MatrixEntries, sorted_rows
 
@@ -26,6 +25,7 @@ from streamsvm.base.label_values import TEXT
 from streamsvm.base.text import printable
 from streamsvm.data.rows import Rows, kept_rows
 from streamsvm.errors import InputError, Option, Remedy, SettingsError
+from streamsvm.store.label_file import names_of_lines
 
 _VALUES_PER_READ = 2**20  # of rows read at a time
 _SPARSE = ("csr", "csc", "coo")
@@ -134,9 +134,7 @@ class MatrixReader(Reader):
         lines = _lines(path)
         if self.options.labels_as != "text":
             known = set() if self.options.like is None else set(self.options.like.classes)
-            names = {line: canonical_name(line) for line in set(lines)}
-            names |= {line: line for line in known} | dict.fromkeys(MISSING_TEXTS - known, "")
-            lines = [names[line] for line in lines]
+            return names_of_lines(lines, known)
         return np.array(lines, dtype=object)
 
     def _check_width(self, path: Path, width: int) -> None:

@@ -47,6 +47,7 @@ class ReadOptions:
     join: str = "inner"
     layer: str | None = None
     raw: bool = False
+    obsm: str | None = None
     drop: Sequence[str] = ()
     categorical: Sequence[str] = ()
     missing: str = "error"

@@ -64,10 +64,10 @@ class TableCounts(ReadCounts):
 
 
 def without_zeros(rows: Rows) -> Rows:
-    """Return rows without their explicit zeros."""
+    """Return CSR rows without their explicit zeros."""
     kept = rows.data != 0
     before = np.concatenate([[0], np.cumsum(kept)])
-    return rows._replace(data=rows.data[kept], indices=rows.indices[kept], indptr=before[rows.indptr])
+    return rows._replace(data=rows.data[kept], indices=rows.features[kept], indptr=before[rows.indptr])
 
 
 class Reader(ABC):

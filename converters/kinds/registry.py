@@ -42,7 +42,7 @@ _MATRIX = frozenset({"label", "labels", "labels_as"})
 _TEXT = frozenset({"index_base", "n_features", "multilabel", "groups", "labels_as"})
 KINDS = {
     "libsvm": Kind("LIBSVM text", "libsvm.LibsvmFileReader", _TEXT),
-    "anndata": Kind("AnnData", "anndata.AnnDataReader", frozenset({"label", "join", "layer", "raw"})),
+    "anndata": Kind("AnnData", "anndata.AnnDataReader", frozenset({"label", "join", "layer", "raw", "obsm"})),
     "npz": Kind("a .npz archive", "matrix.MatrixReader", _MATRIX),
     "npy": Kind("a NumPy array", "matrix.MatrixReader", _MATRIX),
     "parquet": Kind("a Parquet table", "table.TableReader", _TABLE),

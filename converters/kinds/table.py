@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm_converters.kinds.options import ANALYZERS, ReadOptions
 from streamsvm_converters.kinds.reader import NO_NORMS, Features, Reader, TableCounts
 from streamsvm_converters.kinds.registry import kind_of
-from streamsvm_converters.label_codes import MISSING, MISSING_TEXTS, LabelCodes
+from streamsvm_converters.label_codes import MISSING, LabelCodes
 from streamsvm_converters.tables.batches import TableFile, listed
 from streamsvm_converters.tables.columns import ColumnEncoder, choose_columns, describe
 from streamsvm_converters.tables.encoding import ColumnsEncoding, Encoding, TextEncoding, read_encoding
@@ -18,6 +18,7 @@ from streamsvm_converters.tables.text import hashed_texts, joined_texts
 
 from streamsvm.base.decode import encode
 from streamsvm.base.format import UNSEEN_LABEL
+from streamsvm.base.label_texts import MISSING_TEXTS
 from streamsvm.base.label_values import TEXT
 from streamsvm.data.names import feature_names
 from streamsvm.data.rows import Rows

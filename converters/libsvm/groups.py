@@ -99,7 +99,7 @@ def whole_groups(batches: Iterator[NumberedRows], memory: int) -> Iterator[Numbe
             rows, numbers = row_span(rows, last, rows.n_rows), numbers[last:]
             held, size = [], 0
         held.append((rows, numbers))
-        size += sum(array.nbytes for array in rows)
+        size += rows.nbytes
         if 2 * size > memory and len(held) > 1:
             raise PlanError(
                 f"the group qid:{rows.qid[0]} has {sum(each.n_rows for each, _ in held):,} rows so far, "

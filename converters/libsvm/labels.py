@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
-import re
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
@@ -14,52 +12,11 @@ from streamsvm_converters.libsvm.numbers import compiled, inlined
 from streamsvm_converters.libsvm.parse_errors import show
 
 from streamsvm.base.format import LABEL_DTYPE, UNSEEN_LABEL
-from streamsvm.base.label_values import INTEGER, dtype_of_names
-
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+from streamsvm.base.label_texts import as_number, canonical_name
 
 # Bytes of memory for each label beside its text: table, offsets, and at the end its str and sort key.
 _BYTES_PER_LABEL = 400
 _MAX_UNKNOWN_BYTES = 2**22  # such bytes of spellings that mean no known class: they are forgotten then
-
-
-def as_number(label: str) -> float | None:
-    """Return the finite number that a label spells, or None."""
-    value = float(label) if _NUMBER.fullmatch(label) else math.inf
-    return value if math.isfinite(value) else None
-
-
-def class_order(labels: Sequence[str]) -> np.ndarray:
-    """Return the permutation that sorts labels: as numbers (ties as text) if all are finite, else as text.
-
-    Parameters
-    ----------
-    labels : sequence of str
-
-    Returns
-    -------
-    ndarray of int64, shape (len(labels),)
-    """
-    if dtype_of_names(labels) == INTEGER:
-        return np.argsort(np.array(labels).astype(np.int64), kind="stable")
-    numbers = [as_number(label) for label in labels]
-    keys = list(labels) if None in numbers else list(zip(numbers, labels, strict=True))
-    return np.array(sorted(range(len(labels)), key=keys.__getitem__), dtype=np.int64)
-
-
-def canonical_name(label: str) -> str:
-    """Return the name of the class of a label of LIBSVM text: the plainest spelling of a number, or itself.
-
-    Numbers are decimal and finite: ``+1``, ``1.0`` and ``1e0`` are ``1``; ``0x10``, ``1_000`` and ``nan`` are
-    text. Whole numbers are exact, however long they are; others are compared as float64.
-    """
-    value = as_number(label)
-    if value is None:
-        return label
-    if not value.is_integer():
-        return repr(value)
-    exact = Decimal(label if value else 0)
-    return str(int(exact if exact == exact.to_integral_value() else value))
 
 
 def duplicate_warnings(labels: Iterable[str]) -> list[str]:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from streamsvm_converters.label_codes import MISSING_TEXTS, label_text
 from streamsvm_converters.tables.batches import TableFile, listed, load_pyarrow
 from streamsvm_converters.tables.encoding import ColumnsEncoding, EncodedColumn
 
 from streamsvm.base.format import index_dtype
+from streamsvm.base.label_texts import MISSING_TEXTS, label_text
 from streamsvm.base.text import printable
 from streamsvm.errors import InputError, Option, Remedy
 

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import numbers
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -30,6 +32,31 @@ def count_workers(wanted: int | None) -> int:
             f"workers must be 1 or more, and a whole number, not {wanted!r}", setting="workers"
         )
     return int(wanted)
+
+
+class _OneThreadEach:
+    """Limit of the threads of matrix products to one, in the whole process, while anybody wants it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users, self._limits = 0, contextlib.ExitStack()
+
+    def __enter__(self) -> None:
+        from threadpoolctl import threadpool_limits
+
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                self._limits.enter_context(threadpool_limits(1, "blas"))
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                self._limits.close()
+
+
+one_thread_each = _OneThreadEach()
 
 
 class WorkersLost(ClusterError):
@@ -79,6 +106,29 @@ class Threads:
                 future.cancel()
             wait(futures)
             raise
+
+    def each(self, work: Callable[[Item], Any], items: Iterable[Item]) -> None:
+        """Do the work for each item, in the caller's thread too: for work that takes well under 1 ms.
+
+        Raises the first error after all threads are idle.
+        """
+        left = iter(list(items))  # each thread takes the next one
+
+        def share() -> None:
+            try:
+                for item in left:
+                    work(item)
+            except BaseException:
+                list(left)  # which nobody takes then
+                raise
+
+        others = [self.submit(share) for _ in range(self.number - 1)]
+        try:
+            share()
+        finally:
+            wait(others)
+        for other in others:
+            other.result()
 
     def map_ahead(
         self, work: Callable[[Item], Result], items: Iterable[Item], ahead: int | None = None

@@ -209,7 +209,7 @@ def _move_row(rows, i, steps, weights, scratch, time_factor):
             steps[c] = 0.0
             n_vectors = mark_class(c, scratch, n_vectors)
     if n_vectors > 0:
-        update_weights(rows, i, weights, scratch.delta, scratch.vectors, n_vectors, time_factor, None)
+        update_weights(rows, i, weights, None, scratch.delta, scratch.vectors, n_vectors, time_factor, None)
         clear_lanes(scratch, n_vectors)
 
 

@@ -125,7 +125,7 @@ def write_weights(
     """Write the weights of some features, all columns of a shard, durably to a log of their own."""
     some = slice(*features)
     current, average = shard.current[some], shard.average_delta[some]
-    if job.spec.settings.average and not len(average):
+    if job.spec.settings.averages and not len(average):
         average = map_array(None, current.shape, current.dtype)
     path = job.folder / format.log_name(format.WEIGHT_LOG, number, uuid.uuid4().hex)
     with naming_this_worker(path), AppendLog(path, LogEnd()) as log:
@@ -139,7 +139,7 @@ def read_weights(job: Job, logs: Sequence[tuple[str, int]], first_column: int, n
     """Read some columns of the weights, and their average, from logs of a commit: names and lengths."""
     shape, dtype = (job.spec.n_features, n_columns), job.spec.dtype
     current = map_array(None, shape, dtype)
-    average = map_array(None, shape if job.spec.settings.average else (0, n_columns), dtype)
+    average = map_array(None, shape if job.spec.settings.averages else (0, n_columns), dtype)
     weights = Weights.create(current, average, 1.0, np.zeros((0, 2), np.uint64))
     for name, length in logs:
         try:

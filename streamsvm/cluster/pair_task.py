@@ -134,7 +134,7 @@ def norm2_of_group(job: Job, g: int, shard: WeightShard, average_scale: float) -
 
 def sum_group(job: Job, round_: Round, shard: WeightShard) -> tuple[np.ndarray, np.ndarray]:
     """Sum up the columns of a group: of its weights and their average, for the features of a block."""
-    features = features_of(job.rows(round_).indices, job.spec.n_features)
+    features = features_of(job.rows(round_), job.spec.n_features)
     matrices = (shard.current, shard.average_delta)
     current, average = (
         sums_of_group(features, matrix, 0, matrix.shape[1]) if len(matrix) else np.zeros(len(features))
@@ -148,7 +148,7 @@ def centre_group(
 ) -> WeightShard:
     """Subtract the mean over the classes of all groups from the weights of a group."""
     assert job.spec.groups is not None
-    features = features_of(job.rows(round_).indices, job.spec.n_features)
+    features = features_of(job.rows(round_), job.spec.n_features)
     n_columns = int(job.spec.groups.ranges[g, 1] - job.spec.groups.ranges[g, 0])
     new = shard.copy(averaging=round_.averaging, begins_average=False)
     for at, matrix in enumerate((new.current, new.average_delta)):

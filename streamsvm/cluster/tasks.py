@@ -264,7 +264,7 @@ def bounds_of(shards: Sequence[WeightShard]) -> np.ndarray:
 
 def renumbered(rows: Rows, n_features: int) -> tuple[np.ndarray, Rows]:
     """Return the features of rows, ascending, and the rows with these numbered from 0 on."""
-    features = features_of(rows.indices, n_features)
-    numbers = np.zeros(n_features, rows.indices.dtype)
+    features = features_of(rows, n_features)
+    numbers = np.zeros(n_features, rows.features.dtype)
     numbers[features] = np.arange(len(features))
-    return features, rows._replace(indices=numbers[rows.indices])
+    return features, rows._replace(indices=numbers[rows.features])

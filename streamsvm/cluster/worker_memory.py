@@ -40,7 +40,7 @@ def worker_bytes(store: Store, training: Training) -> dict[str, int | None]:
     largest = int(np.diff(starts).argmax())
     begin, end = int(starts[largest]), int(starts[largest + 1])
     rows, nnz = end - begin, store.nnz * (end - begin) // store.n_rows
-    block_bytes = nnz * (itemsize + store.index_dtype.itemsize) + rows * plan.row_bytes
+    block_bytes = nnz * (itemsize + store.index_bytes) + rows * plan.row_bytes
     dual_bytes = min(plan.dual_bytes, rows * spec.row_dual_bytes)
     table_bytes = spec.pair_bytes()
     split_bytes = (block_bytes + dual_bytes) // splits + table_bytes
@@ -68,5 +68,5 @@ def _count_features(store: Store, begin: int, end: int) -> int:
     """
     read = min(end - begin, max(_COUNTED_NONZEROS * store.n_rows // max(store.nnz, 1), 1))
     seen = np.zeros(store.n_features, np.bool_)
-    mark(store.rows(begin, begin + read).indices, seen)
+    mark(store.rows(begin, begin + read).features, seen)
     return min(int(seen.sum()) * (end - begin) // read, store.n_features)

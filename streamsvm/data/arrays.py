@@ -22,14 +22,21 @@ from streamsvm.errors import Call, InputError, Option, Remedy, SettingsError, St
 
 
 class Matrix(NamedTuple):
-    """A CSR matrix without duplicates, with sorted indices; the arrays may be those of the caller."""
+    """A matrix, CSR without duplicates and with sorted indices, or dense; arrays may be of the caller."""
 
     data: np.ndarray  # (nnz,) float32 or float64, finite
-    indices: np.ndarray  # (nnz,) as SciPy has them
+    indices: np.ndarray | None  # (nnz,) as SciPy has them; None: dense
     indptr: np.ndarray  # (n_rows + 1,) int64
     n_features: int
     names: list[str] | None  # of the features
     encoding: dict[str, Any] | None = None  # of the columns of a DataFrame, if they have names
+
+    def rows(self, labels: np.ndarray, norm2: np.ndarray) -> Rows:
+        """Return the rows with these labels and norms."""
+        indices = self.indices
+        if indices is not None:
+            indices = np.ascontiguousarray(indices, index_dtype(self.n_features))
+        return Rows(self.data, indices, self.indptr, labels, norm2)
 
 
 def as_matrix(
@@ -38,7 +45,7 @@ def as_matrix(
     error: type[StreamsvmError] = InputError,
     encoding: Mapping[str, Any] | None = None,
 ) -> Matrix:
-    """Return `X` as a CSR matrix of values in `dtype`.
+    """Return `X` as a matrix of values in `dtype`: dense if it is and half of the values or more are not 0.
 
     Parameters
     ----------
@@ -65,8 +72,13 @@ def as_matrix(
         matrix = np.asarray(matrix)
     if matrix.dtype == np.float16:  # which SciPy does not take
         matrix = matrix.astype(np.float32)
-    if isinstance(matrix, np.ndarray) and len(matrix.shape) == 2 and len(matrix) == 1:
-        return _dense_row(matrix, dtype, names, error)._replace(encoding=record)
+    if isinstance(matrix, np.ndarray) and matrix.ndim == 2 and matrix.dtype.kind in "fiub":
+        if 2 * np.count_nonzero(matrix) >= matrix.size > 0:
+            indptr = np.arange(len(matrix) + 1) * matrix.shape[1]
+            data = _finite(matrix.ravel(), None, indptr, dtype, error, names)
+            return Matrix(data, None, indptr, matrix.shape[1], names, record)
+        if len(matrix) == 1:
+            return _sparse_row(matrix, dtype, names, error)._replace(encoding=record)
     if matrix.dtype.kind in "fiub":
         matrix = scipy.sparse.csr_array(matrix)
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
@@ -105,12 +117,10 @@ def one_row(
     return Matrix(_finite(values, indices, indptr, dtype, error), indices, indptr, n_features, None)
 
 
-def _dense_row(
+def _sparse_row(
     matrix: np.ndarray, dtype: np.dtype, names: list[str] | None, error: type[StreamsvmError]
 ) -> Matrix:
     """Return a dense matrix of one row as CSR, without the overhead of SciPy."""
-    if matrix.dtype.kind not in "fiub":
-        raise _not_a_matrix(matrix, error)
     indices = np.flatnonzero(matrix[0])
     indptr = np.array([0, len(indices)])
     data = _finite(matrix[0][indices], indices, indptr, dtype, error, names)
@@ -126,22 +136,23 @@ def _not_a_matrix(matrix: Any, error: type[StreamsvmError]) -> StreamsvmError:
 
 def _finite(
     values: np.ndarray,
-    indices: np.ndarray,
+    indices: np.ndarray | None,
     indptr: np.ndarray,
     dtype: np.dtype,
     error: type[StreamsvmError],
     names: Sequence[str] | None = None,
 ) -> np.ndarray:
-    """Return the values of a CSR matrix in `dtype`; raise `error` if one is not finite."""
+    """Return the values of a matrix in `dtype`; raise `error` if one is not finite."""
     with np.errstate(over="ignore"):
         data = np.ascontiguousarray(values, dtype)
     finite = np.isfinite(data)
     if not finite.all():
         at = int(np.argmin(finite))
-        row, column = int(np.searchsorted(indptr, at, "right")) - 1, indices[at]
-        column = f"{column} ({names[column]!r})" if names is not None else str(column)
+        row = int(np.searchsorted(indptr, at, "right")) - 1
+        column = int(at - indptr[row] if indices is None else indices[at])
+        named = f" ({names[column]!r})" if names is not None else ""
         raise error(
-            f"X, row {row}, column {column}: {values[at]} is not finite as {data.dtype}",
+            f"X, row {row}, column {column}{named}: {values[at]} is not finite as {data.dtype}",
             remedy=Remedy("drop or replace such values"),
         )
     return data
@@ -171,28 +182,50 @@ def check_is_matrix(X: Any, error: type[StreamsvmError] = InputError) -> None:
         )
 
 
-def with_layer(X: Any, layer: str | None, raw: bool) -> Any:
-    """Return AnnData whose matrix is the given layer, or that of ``raw``; `X` itself if neither is given.
+def with_layer(X: Any, layer: str | None, raw: bool, obsm: str | None = None) -> Any:
+    """Return AnnData whose matrix is a layer, that of ``raw`` or of ``obsm``; `X` itself if none is given.
 
     Raises
     ------
     InputError
         If `X` lacks it.
     SettingsError
-        If `X` is not AnnData, or both are given.
+        If `X` is not AnnData, or two are given.
     """
-    if layer is None and not raw:
+    name = one_matrix(layer, raw, obsm)
+    if name is None:
         return X
-    name = "raw" if layer is None else "layer"
-    if not hasattr(X, "layers") or (raw and layer is not None):
-        problem = "and raw both name a matrix" if hasattr(X, "layers") else "is for AnnData, and X is none"
-        raise SettingsError(f"{name} {problem}", remedy=Remedy("leave it out"), setting=name)
+    if not hasattr(X, "layers"):
+        raise SettingsError(
+            f"{name} is for AnnData, and X is none", remedy=Remedy("leave it out"), setting=name
+        )
     check_is_matrix(X)
-    of, matrix = (X.raw, getattr(X.raw, "X", None)) if raw else (X, X.layers.get(layer))
+    if obsm is not None:
+        matrix = X.obsm.get(obsm)
+        names = getattr(matrix, "columns", range(np.shape(matrix)[-1] if np.ndim(matrix) else 0))
+    elif raw:
+        matrix, names = getattr(X.raw, "X", None), getattr(X.raw, "var_names", None)
+    else:
+        matrix, names = X.layers.get(layer), X.var_names
     if matrix is None:
-        what, there = "raw" if raw else f"layer {layer!r}", ", ".join(map(repr, X.layers)) or "none"
-        raise InputError(f"X has no {what}; its layers are {there}")
-    return SimpleNamespace(X=matrix, var_names=of.var_names, obs=X.obs, obsm=X.obsm, obs_names=X.obs_names)
+        what = "raw" if raw else f"{name} {layer or obsm!r}"
+        kind, there = ("obsm", X.obsm) if name == "obsm" else ("layers", X.layers)
+        raise InputError(f"X has no {what}; its {kind} are {', '.join(map(repr, there)) or 'none'}")
+    return SimpleNamespace(X=matrix, var_names=names, obs=X.obs, obsm=X.obsm, obs_names=X.obs_names)
+
+
+def one_matrix(layer: str | None, raw: bool, obsm: str | None) -> str | None:
+    """Return the name of the one of these settings that is given, or None; `SettingsError` if two are."""
+    given = [
+        name
+        for name, is_given in {"layer": layer is not None, "raw": raw, "obsm": obsm is not None}.items()
+        if is_given
+    ]
+    if len(given) > 1:
+        raise SettingsError(
+            f"{given[0]} and {given[1]} both name a matrix; leave one of them out", setting=given[0]
+        )
+    return given[0] if given else None
 
 
 def label_column(y: Any, label: str | None) -> tuple[Any, str | None]:
@@ -304,10 +337,9 @@ def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, dict[str, Any]
             f"X, row {int(np.argmin(np.isfinite(norm2)))}: its squared norm is not finite",
             remedy=Remedy("scale the values to about 1"),
         )
-    indices = np.ascontiguousarray(matrix.indices, index_dtype(matrix.n_features))
     if sets is None:
-        return Rows(matrix.data, indices, matrix.indptr, codes, norm2), labels, matrix
-    rows = Rows(matrix.data, indices, matrix.indptr, np.empty(n_rows, LABEL_DTYPE), norm2)
+        return matrix.rows(codes, norm2), labels, matrix
+    rows = matrix.rows(np.empty(n_rows, LABEL_DTYPE), norm2)
     several = with_label_sets(rows, codes, sets.indptr)
     if (np.diff(several.label_indptr) == len(classes)).all():
         raise InputError(

@@ -181,7 +181,8 @@ class Blocks:
 
     def empty(self) -> Rows:
         """Return no rows, in the dtypes of those that `read` returns."""
-        indices, labels = np.zeros(0, self.store.index_dtype), np.zeros(0, LABEL_DTYPE)
+        indices = None if self.store.dense_rows else np.zeros(0, self.store.index_dtype)
+        labels = np.zeros(0, LABEL_DTYPE)
         start = np.zeros(1, np.int64)
         rows = Rows(np.zeros(0, self.dtype), indices, start, labels, np.zeros(0), np.zeros(0))
         return rows._replace(label_indptr=start) if self.store.multilabel else rows

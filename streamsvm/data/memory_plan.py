@@ -150,7 +150,7 @@ def make_plan(
     **recorded
         Placement of the weights, only recorded in the plan: `shared` includes their memory.
     """
-    decode = 8 * store.chunk_nnz * (store.dtype.itemsize + store.index_dtype.itemsize)
+    decode = 8 * store.chunk_nnz * (store.dtype.itemsize + store.index_bytes)
     scratch = columns * (4 * dtype.itemsize + 6 * 8 + 5) + 16 * columns  # the second for a sorted copy
     fixed = decode + scratch + shared + store.held_bytes
     entry = dtype.itemsize + dual_id_dtype(dual_ids or store.n_classes).itemsize
@@ -160,8 +160,8 @@ def make_plan(
         worst = store.n_rows * row_duals
         dual_entries = max(least_duals, min(worst, int((memory - fixed) * DUAL_SHARE) // entry))
     dual_bytes = dual_entries * entry
-    # A non-zero: its value in the dtype of the weights, and its index.
-    nnz_bytes = dtype.itemsize + store.index_dtype.itemsize
+    # A non-zero: its value in the dtype of the weights, and its index. Of dense rows all values count.
+    nnz_bytes = dtype.itemsize + store.index_bytes
     # A row: offset, label, norm, and cost, also times a share of C; its place in the order; its old and new
     # duals; and the arrays of inner passes.
     row_bytes = (8 + 4 + 8 + 2 * 8) + 8 + (8 + 8 + 4) + (4 + 4) + 8 * 8
@@ -170,7 +170,7 @@ def make_plan(
     row_bytes += held_row_bytes
     label_bytes = 4 * store.multilabel
     # While it is read: as stored, twice if it is copied to be checked or converted, and transformed.
-    stored = store.dtype.itemsize + store.index_dtype.itemsize
+    stored = store.dtype.itemsize + store.index_bytes
     read = stored * (1 if store.native else 2) + store.extra_nnz_bytes
     read += dtype.itemsize * (dtype != store.dtype)
     copies = -(-read // nnz_bytes)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base import format
+from streamsvm.data.rows import Rows, with_matrix
 from streamsvm.errors import FeatureError, Message, Remedy, StreamsvmWarning, warn
 
 _SHOWN_NAMES = 3  # names that an error lists
@@ -149,6 +150,24 @@ def match_features(
     return FeatureMatch(columns, matched, len(missing), len(unknown), message)
 
 
+def with_columns(rows: Rows, columns: np.ndarray, n_features: int) -> Rows:
+    """Return rows with column j moved to ``columns[j]``, or left out if that is below 0; norms stay as given.
+
+    Parameters
+    ----------
+    rows : Rows
+    columns : ndarray of int32 or int64, shape (n_old_features,)
+        Distinct but for those below 0.
+    n_features : int
+        Features of the result; those that no column is moved to are 0.
+    """
+    if rows.dense:
+        matrix = rows.data.reshape(rows.n_rows, len(columns))
+        return with_matrix(rows, _take_columns(matrix, columns, n_features))
+    data, indices, indptr = move_columns(rows.data, rows.features, rows.indptr, columns, n_features)
+    return rows._replace(data=data, indices=indices, indptr=indptr)
+
+
 def move_columns(
     data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, columns: np.ndarray, n_features: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -177,6 +196,16 @@ def move_columns(
         before = np.concatenate([[0], np.cumsum(kept)])
         data, moved, indptr = data[kept], moved[kept], before[indptr]
     return *sort_rows(data, moved, indptr, n_features), indptr
+
+
+def _take_columns(matrix: np.ndarray, columns: np.ndarray, n_features: int) -> np.ndarray:
+    known = np.flatnonzero(columns >= 0)
+    sources = np.full(n_features, -1)
+    sources[columns[known]] = known
+    moved = np.empty((len(matrix), n_features), matrix.dtype)
+    np.take(matrix, sources.clip(min=0), axis=1, out=moved, mode="clip")  # which needs no copy
+    moved[:, sources < 0] = 0
+    return moved
 
 
 def sort_rows(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from streamsvm.data.rows import OF_EACH_ROW, Rows
@@ -37,13 +39,18 @@ class RowSpace:
 
         They are valid as far as rows are there; values, indices and label codes end where the pointers say.
         """
-        views = {}
+        views: dict[str, Any] = {}
         for name, like in first._asdict().items():
+            if like is None:  # indices of dense rows
+                views[name] = None
+                continue
             if name not in self._arrays:  # the system provides pages of it when they are first written
                 is_absent = name not in (*_OF_VALUES, "label_codes") and not len(like)
                 self._arrays[name] = np.empty(0 if is_absent else self._sizes[name], like.dtype)
             size = n_rows + (name in _POINTERS) if name in OF_EACH_ROW or name in _POINTERS else None
             views[name] = self._arrays[name][:size]
+        if first.dense:  # whose width follows from the sizes
+            views["data"] = views["data"][: n_rows * first.matrix.shape[1]]
         self._rows = Rows(**views)
         for name in _POINTERS:
             views[name][:1] = 0
@@ -77,6 +84,8 @@ class RowSpace:
             np.add(part[1:], begin, out=pointers[at + 1 : end + 1])
             for target in targets:
                 values = getattr(piece, target)
+                if values is None:
+                    continue
                 getattr(self._rows, target)[begin : begin + len(values)] = values
         self.n_rows = end
 
@@ -86,5 +95,7 @@ class RowSpace:
         for name, targets in _POINTERS.items():
             pointers = getattr(self._rows, name)
             for target in targets:
-                found[target] = getattr(self._rows, target)[: int(pointers[-1]) if len(pointers) else 0]
+                values = getattr(self._rows, target)
+                if values is not None:
+                    found[target] = values[: int(pointers[-1]) if len(pointers) else 0]
         return self._rows._replace(**found)

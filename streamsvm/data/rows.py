@@ -1,9 +1,9 @@
-"""Batches of CSR rows with labels, as stores and text readers deliver them to the kernels."""
+"""Batches of rows with labels, CSR or dense, as stores and text readers deliver them to the kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,13 +14,14 @@ OF_EACH_ROW = ("labels", "norm2", "cost", "qid", "numbers")  # of which some may
 
 
 class Rows(NamedTuple):
-    """Consecutive rows of a CSR matrix, as contiguous arrays that compiled code takes directly.
+    """Consecutive rows of a matrix, CSR or dense, as contiguous arrays that compiled code takes directly.
 
     Attributes
     ----------
     data : ndarray of float32 or float64, shape (nnz,)
-    indices : ndarray of int32 or int64, shape (nnz,)
-        Feature of each value, 0-based, strictly increasing within a row.
+    indices : ndarray of int32 or int64, shape (nnz,), or None
+        Feature of each value, 0-based, strictly increasing within a row. None: the rows are dense, each has a
+        value of every feature, in their order.
     indptr : ndarray of int64, shape (n_rows + 1,)
         Row ``i`` is ``data[indptr[i]:indptr[i + 1]]``; ``indptr[0]`` is 0.
     labels : ndarray of int32, shape (n_rows,)
@@ -44,7 +45,7 @@ class Rows(NamedTuple):
     """
 
     data: np.ndarray
-    indices: np.ndarray
+    indices: np.ndarray | None
     indptr: np.ndarray
     labels: np.ndarray
     norm2: np.ndarray
@@ -58,6 +59,35 @@ class Rows(NamedTuple):
     def n_rows(self) -> int:
         return len(self.labels)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in self if array is not None)
+
+    @property
+    def dense(self) -> bool:
+        """True if each row has a value of every feature."""
+        return self.indices is None
+
+    @property
+    def matrix(self) -> np.ndarray:
+        """The values of dense rows, shape (n_rows, n_features): a view; (0, 0) without rows."""
+        return self.data.reshape(self.n_rows, len(self.data) // max(self.n_rows, 1))
+
+    @property
+    def features(self) -> np.ndarray:
+        """The feature of each value of CSR rows; raises `TypeError` if the rows are dense."""
+        if self.indices is None:
+            raise TypeError("dense rows have no indices")
+        return self.indices
+
+    @property
+    def largest_feature(self) -> int:
+        """The largest feature that a row has; -1 if there is none."""
+        if self.indices is None:
+            return self.matrix.shape[1] - 1
+        return int(self.indices.max(initial=-1))
+
     def class_counts(self, n_classes: int) -> np.ndarray:
         """Return the number of rows of each class with a positive weight; weights are read from `cost`."""
         codes = self.label_codes if len(self.label_indptr) else self.labels
@@ -65,6 +95,33 @@ class Rows(NamedTuple):
             of_label = np.diff(self.label_indptr) if len(self.label_indptr) else 1
             codes = codes[np.repeat(self.cost > 0, of_label)]
         return np.bincount(codes[codes >= 0], minlength=n_classes)
+
+
+def dense_rows(matrix: np.ndarray, labels: np.ndarray, norm2: np.ndarray) -> Rows:
+    """Return the rows of a C-contiguous matrix, shape (n_rows, n_features), as dense rows."""
+    return with_matrix(Rows(matrix, None, NO_NUMBERS, labels, norm2), matrix)
+
+
+def with_matrix(rows: Rows, matrix: np.ndarray) -> Rows:
+    """Return dense rows with the values of a C-contiguous matrix, shape (n_rows, n_features)."""
+    n_rows, n_features = matrix.shape
+    return rows._replace(data=matrix.reshape(-1), indptr=np.arange(n_rows + 1) * n_features)
+
+
+def sparse_rows(rows: Rows, index_dtype: np.dtype) -> Rows:
+    """Return dense rows as CSR, without their zeros; CSR rows as they are."""
+    if not rows.dense:
+        return rows
+    at, features = np.nonzero(rows.matrix)
+    indptr = np.searchsorted(at, np.arange(rows.n_rows + 1))
+    return rows._replace(data=rows.matrix[at, features], indices=features.astype(index_dtype), indptr=indptr)
+
+
+def with_index_dtype(rows: Rows, index_dtype: np.dtype) -> Rows:
+    """Return CSR rows with indices in this type; dense rows as they are."""
+    if rows.indices is None:
+        return rows
+    return rows._replace(indices=rows.indices.astype(index_dtype, copy=False))
 
 
 def unread_rows(n_rows: int) -> Rows:
@@ -78,8 +135,9 @@ def unread_rows(n_rows: int) -> Rows:
 def row_span(rows: Rows, start: int, stop: int) -> Rows:
     """Return the rows ``start:stop``: views of all but `indptr` and `label_indptr`, which begin with 0."""
     low, high = rows.indptr[start], rows.indptr[stop]
-    parts = {"data": rows.data[low:high], "indices": rows.indices[low:high]}
-    parts["indptr"] = rows.indptr[start : stop + 1] - low
+    parts: dict[str, Any] = {"data": rows.data[low:high], "indptr": rows.indptr[start : stop + 1] - low}
+    if rows.indices is not None:
+        parts["indices"] = rows.indices[low:high]
     for name in OF_EACH_ROW:
         parts[name] = getattr(rows, name)[start:stop]
     if len(rows.label_indptr):
@@ -92,9 +150,12 @@ def row_span(rows: Rows, start: int, stop: int) -> Rows:
 def kept_rows(rows: Rows, kept: np.ndarray) -> Rows:
     """Return the rows for which `kept`, bool of shape (n_rows,), is true; all arrays are new."""
     lengths = np.diff(rows.indptr)
-    of_value = np.repeat(kept, lengths)
-    parts = {"data": rows.data[of_value], "indices": rows.indices[of_value]}
-    parts["indptr"] = np.concatenate([[0], np.cumsum(lengths[kept])])
+    parts: dict[str, Any] = {"indptr": np.concatenate([[0], np.cumsum(lengths[kept])])}
+    if rows.indices is None:
+        parts["data"] = rows.matrix[kept].reshape(-1)
+    else:
+        of_value = np.repeat(kept, lengths)
+        parts |= {"data": rows.data[of_value], "indices": rows.indices[of_value]}
     for name in OF_EACH_ROW:
         each = getattr(rows, name)
         parts[name] = each[kept] if len(each) else each
@@ -106,15 +167,17 @@ def kept_rows(rows: Rows, kept: np.ndarray) -> Rows:
 
 
 def joined_rows(parts: Iterable[Rows]) -> Rows:
-    """Return the rows of one or more parts, one after the other, in new arrays.
+    """Return the rows of one or more parts, all CSR or all dense, one after the other, in new arrays.
 
     Parts that an iterator yields are held only until each of their arrays is copied.
     """
     arrays = dict(zip(Rows._fields, map(list, zip(*parts, strict=True)), strict=True))
-    joined = {}
+    joined: dict[str, Any] = {}
     for name in Rows._fields:
         each = arrays.pop(name)
-        if name in ("indptr", "label_indptr"):
+        if name == "indices" and each[0] is None:
+            joined[name] = None
+        elif name in ("indptr", "label_indptr"):
             sizes = np.concatenate([np.diff(pointers) for pointers in each])
             joined[name] = np.concatenate([each[0][:1], np.cumsum(sizes)])
         else:

@@ -14,6 +14,9 @@ from typing import Literal
 
 import numpy as np
 
+from streamsvm.data.checks import PIECE_ELEMENTS
+from streamsvm.data.rows import Rows, row_span
+
 BYTES_PER_FEATURE = {"counts": 8, "moments": 32}  # of a feature
 _MIN_SPAN_ROWS, _MAX_SPANS = 2**17, 64
 _PIECE_FEATURES = 2**16  # features of two spans that are joined at a time
@@ -104,6 +107,18 @@ class StatisticsBuilder:
         self._n_kept = 0
         self._count = np.zeros(self._n_features)
         self._moments = np.zeros((self._n_features, 3)) if self._kind == "moments" else None
+
+    def add_rows(self, rows: Rows, kept: np.ndarray | None = None) -> None:
+        """Add the next rows, CSR or dense; if given, those `kept`, bool (m,)."""
+        if not rows.dense:
+            self.add(rows.indptr, rows.data, rows.features, kept)
+            return
+        step = max(1, PIECE_ELEMENTS // max(1, self._n_features))
+        features = np.tile(np.arange(self._n_features, dtype=np.int32), min(step, rows.n_rows))
+        for start in range(0, rows.n_rows, step):
+            piece = row_span(rows, start, min(start + step, rows.n_rows))
+            part = None if kept is None else kept[start : start + step]
+            self.add(piece.indptr, piece.data, features[: len(piece.data)], part)
 
     def add(
         self, indptr: np.ndarray, data: np.ndarray, indices: np.ndarray, kept: np.ndarray | None = None

@@ -14,6 +14,9 @@ SAMPLE_VALUES = 2**16  # that are looked at before a prediction
 _REMEDY = Remedy("prepare the data as the training data was, or name its layer")
 
 
+_FIRST = 1000  # values that are looked at before all others
+
+
 class ValuesIn(NamedTuple):
     """Entry `VALUES_IN` of a record."""
 
@@ -25,8 +28,9 @@ def describe_values(pieces: Iterable[np.ndarray]) -> dict[str, Any]:
     """Return the fields of `ValuesIn` for some values: all integers or not, and the largest magnitude."""
     integers, largest = True, 0.0
     for data in pieces:
-        integers = integers and bool((np.floor(data) == data).all())
-        largest = max(largest, float(np.abs(data).max(initial=0)))
+        for part in (data[:_FIRST], data):  # most others are seen at once
+            integers = integers and bool((np.floor(part) == part).all())
+        largest = max(largest, float(data.max(initial=0)), -float(data.min(initial=0)))
     return ValuesIn(integers, largest)._asdict()
 
 

@@ -13,19 +13,27 @@ _AHEAD = 2  # rows fetched before their visit: one row is too late, more rows cr
 
 
 @inlined
-def fetch_rows(rows, order, t, end):
-    """Begin to load the row that is visited soon after ``order[t]``: first its numbers, then its values."""
+def fetch_rows(rows, order, t, end, tile):
+    """Begin to load the row that is visited soon after ``order[t]``: first its numbers, then its values.
+
+    With a tile, its values are there already.
+    """
     if t + 2 * _AHEAD < end:
         i = order[t + 2 * _AHEAD]
         prefetch(rows.indptr, i)
         prefetch(rows.labels, i)
         prefetch(rows.norm2, i)
         prefetch(rows.cost, i)
-    if t + _AHEAD < end:
-        i = order[t + _AHEAD]
-        for p in range(rows.indptr[i], rows.indptr[i + 1], lanes(rows.data)):
-            prefetch(rows.indices, p)
-            prefetch(rows.data, p)
+    if tile is None and t + _AHEAD < end:
+        _fetch_values(rows.indices, rows, order[t + _AHEAD])
+
+
+@inlined
+def _fetch_values(indices, rows, i):
+    for p in range(rows.indptr[i], rows.indptr[i + 1], lanes(rows.data)):
+        if indices is not None:
+            prefetch(indices, p)
+        prefetch(rows.data, p)
 
 
 @inlined

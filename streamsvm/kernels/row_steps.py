@@ -188,7 +188,9 @@ def make_step(
             elif opposite == OWN_CLASSES:
                 for p in range(sets.indptr[i], sets.indptr[i + 1]):
                     delta[sets.codes[p]] = total / row.n_own
-            update_weights(rows, i, weights, delta, scratch.moved, n_moved, time_factor, sparse_rows)
+            update_weights(
+                rows, i, weights, weights.tile, delta, scratch.moved, n_moved, time_factor, sparse_rows
+            )
         return at, old_value + before, rise, time_factor
 
     return inlined(step, name=f"{name}_step")

@@ -16,6 +16,15 @@ from streamsvm.kernels.simd import (
     zeros,
     zeros_like,
 )
+from streamsvm.kernels.tile import begin_tile_row, load_tile_scores
+
+
+@inlined
+def feature(indices, p, begin):
+    """Return the feature of value `p` of a row that begins at `begin`; `indices` is None for dense rows."""
+    if indices is None:
+        return p - begin
+    return item(indices, p)
 
 
 @inlined
@@ -26,10 +35,11 @@ def score_row(scores, rows, i, weights, first, K):
     an addition. A partial last vector occurs only in saved models, which are not padded.
     """
     L, zero, c = lanes(weights), zeros_like(weights), first
+    indices, data, begin, end = rows.indices, rows.data, rows.indptr[i], rows.indptr[i + 1]
     while c + 4 * L <= K:
         s0 = s1 = s2 = s3 = zero
-        for p in range(rows.indptr[i], rows.indptr[i + 1]):
-            f, x = item(rows.indices, p), item(rows.data, p)
+        for p in range(begin, end):
+            f, x = feature(indices, p, begin), item(data, p)
             s0 = multiply_add(x, load(weights, (f, c)), s0)
             s1 = multiply_add(x, load(weights, (f, c + L)), s1)
             s2 = multiply_add(x, load(weights, (f, c + 2 * L)), s2)
@@ -52,18 +62,19 @@ def score_row(scores, rows, i, weights, first, K):
 @inlined
 def _score_two(scores, rows, i, weights, c0, c1, zero):
     """Write the scores of row `i` for two vectors of classes, as long as `zero`, that begin at c0 and c1."""
-    indices, data, p, end = rows.indices, rows.data, rows.indptr[i], rows.indptr[i + 1]
+    indices, data, begin, end = rows.indices, rows.data, rows.indptr[i], rows.indptr[i + 1]
+    p = begin
     s0 = s1 = s2 = s3 = zero
     while p + 2 <= end:
-        f, x = item(indices, p), item(data, p)
+        f, x = feature(indices, p, begin), item(data, p)
         s0 = multiply_add(x, load_like(weights, (f, c0), zero), s0)
         s1 = multiply_add(x, load_like(weights, (f, c1), zero), s1)
-        f, x = item(indices, p + 1), item(data, p + 1)
+        f, x = feature(indices, p + 1, begin), item(data, p + 1)
         s2 = multiply_add(x, load_like(weights, (f, c0), zero), s2)
         s3 = multiply_add(x, load_like(weights, (f, c1), zero), s3)
         p += 2
     if p < end:
-        f, x = item(indices, p), item(data, p)
+        f, x = feature(indices, p, begin), item(data, p)
         s0 = multiply_add(x, load_like(weights, (f, c0), zero), s0)
         s1 = multiply_add(x, load_like(weights, (f, c1), zero), s1)
     store(scores, c0, s0 + s2)
@@ -73,26 +84,27 @@ def _score_two(scores, rows, i, weights, c0, c1, zero):
 @inlined
 def _score_one(rows, i, weights, c, count):
     """Return the scores of row `i` for the vector of classes at `c`: of all, or of the first `count`."""
-    data, p, end = rows.data, rows.indptr[i], rows.indptr[i + 1]
+    data, begin, end = rows.data, rows.indptr[i], rows.indptr[i + 1]
+    p = begin
     s0 = s1 = s2 = s3 = zeros_like(weights)
     while p + 4 <= end:
-        s0 = multiply_add(item(data, p), _weights_of(rows, p, weights, c, count), s0)
-        s1 = multiply_add(item(data, p + 1), _weights_of(rows, p + 1, weights, c, count), s1)
-        s2 = multiply_add(item(data, p + 2), _weights_of(rows, p + 2, weights, c, count), s2)
-        s3 = multiply_add(item(data, p + 3), _weights_of(rows, p + 3, weights, c, count), s3)
+        s0 = multiply_add(item(data, p), _weights_of(rows.indices, p, begin, weights, c, count), s0)
+        s1 = multiply_add(item(data, p + 1), _weights_of(rows.indices, p + 1, begin, weights, c, count), s1)
+        s2 = multiply_add(item(data, p + 2), _weights_of(rows.indices, p + 2, begin, weights, c, count), s2)
+        s3 = multiply_add(item(data, p + 3), _weights_of(rows.indices, p + 3, begin, weights, c, count), s3)
         p += 4
     while p < end:
-        s0 = multiply_add(item(data, p), _weights_of(rows, p, weights, c, count), s0)
+        s0 = multiply_add(item(data, p), _weights_of(rows.indices, p, begin, weights, c, count), s0)
         p += 1
     return (s0 + s1) + (s2 + s3)
 
 
 @inlined
-def _weights_of(rows, p, weights, c, count):
+def _weights_of(indices, p, begin, weights, c, count):
     """Load the vector of weights from column `c` on that belong to value `p` of the rows."""
     if count is None:
-        return load(weights, (item(rows.indices, p), c))
-    return load_first(weights, (item(rows.indices, p), c), count)
+        return load(weights, (feature(indices, p, begin), c))
+    return load_first(weights, (feature(indices, p, begin), c), count)
 
 
 @inlined
@@ -100,6 +112,33 @@ def score_ranges(scores, rows, i, weights, problem):
     """Write the scores of row `i` for the classes of `problem`, and for their padding."""
     for r in range(len(problem.ranges)):
         score_row(scores, rows, i, weights, problem.ranges[r, 0], min(problem.ranges[r, 2], len(scores)))
+
+
+@inlined
+def score_visit(scores, rows, i, weights, tile, t, problem):
+    """Write the scores of row `i` for its visit; with a tile it is row `t` of ``weights.tile``."""
+    if tile is None:
+        score_ranges(scores, rows, i, weights.current, problem)
+    else:
+        begin_tile_row(scores, tile, t)
+
+
+@inlined
+def score_fixed(scores, rows, i, weights, tile, problem):
+    """Write the scores of row `i`, which with a tile is that row of ``weights.tile``, without a visit."""
+    if tile is None:
+        score_ranges(scores, rows, i, weights.current, problem)
+    else:
+        load_tile_scores(scores, tile.scores, i)
+
+
+@inlined
+def score_average(scores, rows, i, weights, tile, problem):
+    """As `score_fixed`, by ``average_delta``."""
+    if tile is None:
+        score_ranges(scores, rows, i, weights.average_delta, problem)
+    else:
+        load_tile_scores(scores, tile.average_scores, i)
 
 
 @inlined

@@ -5,16 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from streamsvm.kernels.jit import inlined, kernel
+from streamsvm.kernels.score import feature
 from streamsvm.kernels.simd import cast, item, load_like, multiply_add, store, zeros
 from streamsvm.kernels.sparse_rows import update_sparse_rows
+from streamsvm.kernels.tile import keep_step
 
 
 @inlined
 def add_vector(weights, rows, i, c, step):
     """Add row `i` times the vector `step` to the weights, in the vector of columns that begins at `c`."""
-    indices, data = rows.indices, rows.data
-    for p in range(rows.indptr[i], rows.indptr[i + 1]):
-        f = item(indices, p)
+    indices, data, begin = rows.indices, rows.data, rows.indptr[i]
+    for p in range(begin, rows.indptr[i + 1]):
+        f = feature(indices, p, begin)
         store(weights, (f, c), multiply_add(item(data, p), step, load_like(weights, (f, c), step)))
 
 
@@ -28,7 +30,7 @@ def add_vectors(weights, rows, i, delta, vectors, n_vectors):
         c0, c1 = vectors[q], vectors[q + 1]
         step0, step1 = load_like(delta, c0, thin), load_like(delta, c1, thin)
         for p in range(begin, end):
-            f, x = item(indices, p), item(data, p)
+            f, x = feature(indices, p, begin), item(data, p)
             store(weights, (f, c0), multiply_add(x, step0, load_like(weights, (f, c0), thin)))
             store(weights, (f, c1), multiply_add(x, step1, load_like(weights, (f, c1), thin)))
         q += 2
@@ -44,8 +46,9 @@ def mark_dirty(rows, i, weights, vectors, n_vectors):
         return
     for q in range(n_vectors):
         groups |= np.uint64(1) << np.uint64(vectors[q] >> weights.group_bits)
-    for p in range(rows.indptr[i], rows.indptr[i + 1]):
-        dirty[item(rows.indices, p), 0] |= groups
+    begin = rows.indptr[i]
+    for p in range(begin, rows.indptr[i + 1]):
+        dirty[feature(rows.indices, p, begin), 0] |= groups
 
 
 @kernel
@@ -58,12 +61,20 @@ def mark_rows_dirty(features, weights):
 
 
 @inlined
-def update_weights(rows, i, weights, delta, vectors, n_vectors, time_factor, sparse_rows):
+def update_weights(rows, i, weights, tile, delta, vectors, n_vectors, time_factor, sparse_rows):
     """Add row `i` times ``delta`` to the weights, in the vectors at ``vectors[:n_vectors]``.
 
     ``average_delta`` moves by `time_factor`, which is (t / time_unit)^p, times as much. ``delta`` is set to
-    zero.
+    zero. With a tile, ``weights.tile``, the step is kept there instead.
     """
+    if tile is None:
+        _add_step(rows, i, weights, delta, vectors, n_vectors, time_factor, sparse_rows)
+    else:
+        keep_step(tile, delta, vectors, n_vectors, time_factor)
+
+
+@inlined
+def _add_step(rows, i, weights, delta, vectors, n_vectors, time_factor, sparse_rows):
     mark_dirty(rows, i, weights, vectors, n_vectors)
     if sparse_rows is not None:
         update_sparse_rows(sparse_rows, i, delta, vectors, n_vectors, delta.dtype.type(time_factor))

@@ -13,6 +13,7 @@ import numpy as np
 from streamsvm.kernels.jit import kernel
 from streamsvm.kernels.simd import VECTOR_BYTES
 from streamsvm.kernels.sparse_rows import sparse_sum_of_squares
+from streamsvm.kernels.tile import Tile
 
 AVERAGE_POWER = 2  # p: iterate t has the weight 2t + 1, because rare features are learned late
 
@@ -35,6 +36,7 @@ class Weights(NamedTuple):
     # before it. Column c belongs to group c >> group_bits. Or (0, 2), if changes are not recorded.
     dirty: np.ndarray
     group_bits: int
+    tile: Tile | None = None  # the rows that are visited, if matrix products give their scores
 
     @classmethod
     def create(

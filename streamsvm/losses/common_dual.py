@@ -335,7 +335,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
             i = order[t]
             if not has_room(new, k) or not has_sparse_room(sparse_rows, i, len(scratch.scores)):
                 return t
-            fetch_rows(rows, order, t, end)
+            fetch_rows(rows, order, t, end, None)
             fetch_duals(old, order, t, end)
             if t + 3 < end:
                 fetch_extents(sparse_rows, order[t + 3])

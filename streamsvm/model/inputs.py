@@ -12,7 +12,7 @@ from streamsvm.base.label_values import codes_among
 from streamsvm.base.prefetch import read_ahead
 from streamsvm.data.arrays import as_matrix, one_row, row_groups
 from streamsvm.data.label_sets import known_codes, with_label_sets
-from streamsvm.data.names import match_features, move_columns
+from streamsvm.data.names import match_features, with_columns
 from streamsvm.data.rows import Rows
 from streamsvm.data.value_kinds import SAMPLE_VALUES, trained_values, warn_of_difference
 from streamsvm.errors import ModelError
@@ -100,20 +100,14 @@ def rows_of_matrix(X: Any, y: Any, groups: Any, model: Any) -> Rows:
     match = match_features(matrix.names, None if feature_names is None else feature_names.tolist(), "X")
     match.warn()
     warn_of_difference([matrix.data[:SAMPLE_VALUES]], trained_values(model.record, model.transforms), "X")
-    data, indices, indptr = matrix[:3]
-    if match.columns is not None:
-        width = len(feature_names)
-        data, indices, indptr = move_columns(data, indices, indptr, match.columns, width)
-    elif n_features is None:
-        indices = np.ascontiguousarray(indices, np.int64)
-    elif matrix.n_features != n_features:
+    if match.columns is None and n_features not in (None, matrix.n_features):
         raise ModelError(f"the data has {matrix.n_features} features, the model {n_features}")
-    else:
-        indices = np.ascontiguousarray(indices, format.index_dtype(n_features))
-    n = len(indptr) - 1
+    n = len(matrix.indptr) - 1
     sets = None if y is None else known_codes(y, n, classes)
     labels = _codes(None if sets else y, n, classes)
-    rows = Rows(data, indices, indptr, labels, np.zeros(n))
+    rows = matrix.rows(labels, np.zeros(n))
+    if match.columns is not None:
+        rows = with_columns(rows, match.columns, len(feature_names))
     if groups is not None:
         rows = rows._replace(qid=row_groups(X, groups, n, ModelError))
     return rows if sets is None else with_label_sets(rows, *sets)

@@ -42,6 +42,8 @@ def rows_to_score(
     label: str | None = None,
     layer: str | None = None,
     raw: bool = False,
+    obsm: str | None = None,
+    labels: str | os.PathLike[str] | None = None,
     labelled: bool = True,
     groups: Any = None,
     named: bool = False,
@@ -61,15 +63,24 @@ def rows_to_score(
     has_labels = isinstance(data, str | os.PathLike | Store | Rows | Iterator) or (
         isinstance(data, list) and all(_is_rows(x) for x in data)
     )
+    if labels is not None and not isinstance(data, str | os.PathLike):
+        raise SettingsError("labels is for the path of a matrix; give y", setting="labels")
     if has_labels and y is not None:
         raise SettingsError("y is for the labels of a matrix; this data has its own", setting="y")
     if not isinstance(data, str | os.PathLike):
-        data = with_layer(data, layer, raw)
+        data = with_layer(data, layer, raw, obsm)
     if has_labels and groups is not None:
         raise SettingsError("groups is for the rows of a matrix; this data has its own", setting="groups")
     if isinstance(data, str | os.PathLike):
         with open_store(
-            data, label=label, default_label=column, labelled=labelled, layer=layer, raw=raw
+            data,
+            label=label,
+            default_label=column,
+            labelled=labelled,
+            layer=layer,
+            raw=raw,
+            obsm=obsm,
+            labels=labels,
         ) as store:
             yield from rows_to_score(
                 model, store, memory=memory, labelled=labelled, named=named, counts=counts
@@ -137,6 +148,11 @@ def _fitting(model: Model, rows: Rows, first: int, where: str) -> Rows:
             f"row {row_of(at)} of {where}: the value {rows.data[at]} is not finite in {model.dtype}; drop or "
             "replace it"
         )
+    if rows.indices is None:
+        width = rows.matrix.shape[1]
+        if rows.n_rows and not model.takes_any_feature and width != model.n_features_in_:
+            raise ModelError(f"{where} has {width} features, the model {model.n_features_in_}")
+        return rows._replace(data=data)
     outside = rows.indices < 0
     if not model.takes_any_feature:
         outside |= rows.indices >= model.n_features_in_

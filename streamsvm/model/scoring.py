@@ -20,6 +20,7 @@ from streamsvm.model.coefficients import SparseCoef, StoredCoef
 # more, places are searched for.
 _MAX_PLACES = 2**26
 _MIN_THREAD_ROWS = 64  # fewest rows that are worth a thread
+_PIECE_SIZE = 2**22  # coefficients that become an array at a time
 
 
 class Scorer:
@@ -45,17 +46,36 @@ class Scorer:
         The pieces have whole groups of rows if `by_group`.
         """
         rows = self._stored_features(rows._replace(data=rows.data.astype(self._dtype, copy=False)))
-        n_classes = self._coef.shape[1]
-        step = max(1, memory // max(1, n_classes * self._dtype.itemsize))
+        n_classes, copies = self._coef.shape[1], 1 + (rows.dense and not self._is_whole)
+        step = max(1, memory // max(1, copies * n_classes * self._dtype.itemsize))
         scores = np.empty((min(step, rows.n_rows), n_classes), self._dtype)
         for begin, end in piece_bounds(rows, step, by_group=by_group):
             n = end - begin
             if n > len(scores):  # one long group
                 scores = np.empty((n, n_classes), self._dtype)
-            n_parts = min(workers.number, max(n // _MIN_THREAD_ROWS, 1))
-            parts = [(n * p // n_parts, n * (p + 1) // n_parts) for p in range(n_parts)]
-            workers.map(functools.partial(self._score, rows, begin, scores), parts)
+            if rows.dense:  # BLAS has threads of its own
+                self._score_dense(rows.matrix[begin:end], scores[:n])
+            else:
+                n_parts = min(workers.number, max(n // _MIN_THREAD_ROWS, 1))
+                parts = [(n * p // n_parts, n * (p + 1) // n_parts) for p in range(n_parts)]
+                workers.map(functools.partial(self._score, rows, begin, scores), parts)
             yield begin, scores[:n]
+
+    @property
+    def _is_whole(self) -> bool:
+        """True if the coefficients are one array with a row for each feature."""
+        return not isinstance(self._coef, SparseCoef) and self._coef.features is None
+
+    def _score_dense(self, matrix: np.ndarray, scores: np.ndarray) -> None:
+        """Write the scores of dense rows; coefficients that are no whole array become one in pieces."""
+        n_features, n_classes = self._coef.shape
+        step = max(1, n_features if self._is_whole else _PIECE_SIZE // max(1, n_classes))
+        first, *others = range(0, max(n_features, 1), step)
+        with np.errstate(over="ignore", invalid="ignore"):  # `checked` finds such scores
+            np.matmul(matrix[:, :step], self._coef.dense(first, min(step, n_features)), out=scores)
+            for begin in others:
+                end = min(begin + step, n_features)
+                scores += matrix[:, begin:end] @ self._coef.dense(begin, end)
 
     def _score(self, rows: Rows, first: int, scores: np.ndarray, part: tuple[int, int]) -> None:
         """Write a part of the `scores` of the rows from `first` on."""
@@ -85,15 +105,23 @@ class Scorer:
         return found
 
     def _stored_features(self, rows: Rows) -> Rows:
-        """Return the rows with the features that the stored coefficients have, numbered as there."""
+        """Return the rows with the features that the stored coefficients have, numbered as there.
+
+        Dense rows keep all features, which must be as many as the model has.
+        """
+        if rows.dense:
+            width, n_features = rows.matrix.shape[1], self._coef.shape[0]
+            if rows.n_rows and width != n_features:
+                raise ModelError(f"the data has {width} features, the model {n_features}")
+            return rows
         if self._features is None:
             return rows
         from streamsvm.kernels.csr import keep_columns
 
         if self._coef.shape[0] <= _MAX_PLACES:
-            columns, places = rows.indices, self._places
+            columns, places = rows.features, self._places
         else:
-            columns, places = np.arange(len(rows.indices)), self._places_of(rows.indices)
+            columns, places = np.arange(len(rows.features)), self._places_of(rows.features)
         data, indices = np.empty_like(rows.data), np.empty(len(rows.data), places.dtype)
         indptr = np.empty_like(rows.indptr)
         keep_columns(rows.data, columns, rows.indptr, places, data, indices, indptr)

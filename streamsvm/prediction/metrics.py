@@ -39,6 +39,8 @@ def evaluate(
     label: str | None = None,
     layer: str | None = None,
     raw: bool = False,
+    obsm: str | None = None,
+    labels: str | Path | None = None,
     groups: Any = None,
     where: str | None = None,
     observe: Callable[[Rows, int, np.ndarray], object] | None = None,
@@ -82,6 +84,10 @@ def evaluate(
         Layer of AnnData to score instead of ``X``, also in memory.
     raw : bool
         Whether ``raw.X`` of AnnData is scored.
+    obsm : str, optional
+        Entry of ``obsm`` of AnnData to score instead of ``X``, such as an embedding.
+    labels : path, optional
+        Labels of the ``.npy`` or ``.npz`` matrix at the path `data`, as for `streamsvm.fit`.
     groups : array_like, shape (n,), or str, optional
         The group that each row of a matrix belongs to, for a model of sequences: see `streamsvm.fit`. A store
         has its own.
@@ -145,8 +151,8 @@ def evaluate(
         report = stack.enter_context(shown(progress))
         threads = stack.enter_context(Threads(n_workers))
         read = rows_to_score(
-            model, data, y, memory=memory, label=label, layer=layer, raw=raw, groups=groups, where=where,
-            counts=counts,
+            model, data, y, memory=memory, label=label, layer=layer, raw=raw, obsm=obsm, labels=labels,
+            groups=groups, where=where, counts=counts,
         )  # fmt: skip
         for rows, _ in read:  # in half of the memory
             several = bool(len(rows.label_indptr))

@@ -180,7 +180,7 @@ def outcomes_of(run: Any, data: Any = None, **options: Any) -> Outcomes:
     settings = _settings_of(run)
     if settings is None or settings.valid is None:
         raise ModelError("there is no validation store to count predictions for; give held-out data")
-    with open_held_out(settings.valid, settings) as store:
+    with open_held_out("valid", settings) as store:
         return count_outcomes(model, store, where=settings.valid, **options)
 
 

@@ -78,6 +78,7 @@ def predict(
     label: str | None = None,
     layer: str | None = None,
     raw: bool = False,
+    obsm: str | None = None,
     groups: Any = None,
     into: str | os.PathLike[str] | None = None,
     key: str = "streamsvm",
@@ -125,6 +126,8 @@ def predict(
         Layer of AnnData to score instead of ``X``.
     raw : bool
         Whether ``raw.X`` of AnnData is scored.
+    obsm : str, optional
+        Entry of ``obsm`` of AnnData to score instead of ``X``, such as an embedding.
     groups : array_like, shape (n,), or str, optional
         The group that each row of a matrix belongs to, for a model of sequences: see `streamsvm.fit`. A store
         has its own.
@@ -205,7 +208,7 @@ def predict(
             counts = RowCounts()
             stage = "predict" if len(sources) == 1 else f"predict {printable(file)}"
             read = rows_to_score(
-                model, each, memory=memory, label=label, layer=layer, raw=raw, labelled=False,
+                model, each, memory=memory, label=label, layer=layer, raw=raw, obsm=obsm, labelled=False,
                 groups=groups, named=detailed, where=where, counts=counts,
             )  # fmt: skip
             for rows, names in read:

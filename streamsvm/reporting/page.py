@@ -42,6 +42,8 @@ def report(
     label: str | None = None,
     layer: str | None = None,
     raw: bool = False,
+    obsm: str | None = None,
+    labels: str | os.PathLike[str] | None = None,
     memory: int | str = 2**28,
     force: bool = False,
     where: str | None = None,
@@ -62,7 +64,7 @@ def report(
         The file to write; by default ``report.html`` in the run directory, which is replaced.
     data : as for `streamsvm.evaluate`, optional
         Held-out data. By default the validation store of the run.
-    label, layer, raw, memory, where
+    label, layer, raw, obsm, labels, memory, where
         As for `streamsvm.evaluate`.
     force : bool
         Replace what is at `out`.
@@ -89,7 +91,10 @@ def report(
     plot.check_matplotlib()
     with extra(StreamsvmError, "reports are written with Jinja2, which is not installed", "plot"):
         import jinja2  # noqa: F401
-    options = {"label": label, "layer": layer, "raw": raw, "memory": parse_size(memory), "where": where}
+    options: dict[str, Any] = {
+        "label": label, "layer": layer, "raw": raw, "obsm": obsm, "labels": labels, "where": where,
+        "memory": parse_size(memory),
+    }  # fmt: skip
     content = _Report(directory, history).page(data, options).encode()
     target = directory.report if out is None else Path(out)
     with durable.os_errors_as(RunError, target, "written"):
@@ -165,7 +170,7 @@ class _Report:
         if self._model is None or path is None:
             return None
         try:
-            with open_held_out(path, Settings.from_record(self._history.settings)) as store:
+            with open_held_out("valid", Settings.from_record(self._history.settings)) as store:
                 if store.fingerprint != self._record.get("valid_fingerprint"):
                     self._notes.append(f"the validation store {path} has changed since the run was begun")
                 return count_outcomes(self._model, store, memory=options["memory"], where=path)

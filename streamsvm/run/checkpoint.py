@@ -109,6 +109,9 @@ class RunPosition:
         Factor by which the next pass has multiplied the weights and the duals of the last pass.
     average_pass : int
         The last pass for which an average was begun; 0 before there is one.
+    compared : tuple of int
+        How many of the last rows of the pass in progress both models were scored on, and how many of them
+        the last iterate and the average had right; zeros before that.
     seconds : float
         Time spent training, without the pass in progress.
     pass_seconds : float
@@ -131,6 +134,7 @@ class RunPosition:
     metrics_length: Count = 0
     dual_scale: _Scale = 1.0
     average_pass: Count = 0
+    compared: tuple[Count, Count, Count] = (0, 0, 0)
     seconds: float = 0.0
     pass_seconds: float = 0.0
     stream: StreamPosition | None = None

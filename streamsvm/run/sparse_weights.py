@@ -85,10 +85,12 @@ class SparseWeights(WeightStorage):
     def bind(self, rows: Rows) -> Rows:
         """Keep the features and values of the rows for the kernels, and return the rows without them."""
         self._longest = int(np.diff(rows.indptr).max(initial=0))
-        self.sparse_rows = self.sparse_rows._replace(indptr=rows.indptr, indices=rows.indices, data=rows.data)
+        self.sparse_rows = self.sparse_rows._replace(
+            indptr=rows.indptr, indices=rows.features, data=rows.data
+        )
         self.make_room()
         return rows._replace(
-            indptr=np.zeros(len(rows.indptr), np.int64), indices=rows.indices[:0], data=rows.data[:0]
+            indptr=np.zeros(len(rows.indptr), np.int64), indices=rows.features[:0], data=rows.data[:0]
         )
 
     def release(self) -> None:

@@ -177,8 +177,10 @@ class DenseWeights(WeightStorage):
         weights = self.weights
         arrays = list(zip(self._paths, (weights.current, weights.dirty, weights.average_delta), strict=False))
         try:
-            check_mapped(arrays, min(len(rows.indices), self.n_features))
+            check_mapped(arrays, min(len(rows.data), self.n_features))
         except RunError:  # most features occur in many rows
+            if rows.indices is None:
+                raise
             check_mapped(arrays, len(np.unique(rows.indices)))
 
     def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:

@@ -138,7 +138,7 @@ class Setting:
         if self.values is not None:
             return f"one of {', '.join(self.values)}"
         if self.kind is bool:
-            return "True or False"
+            return " or ".join([*self.words, "True", "False"])
         if self.kind in (str, os.PathLike):
             return " or ".join([*self.words, "text" if self.kind is str else "a path"])
         if self.positive:

@@ -69,6 +69,8 @@ class Settings(LossSettings):
     C: float = _model(
         float, AUTO,  # a number once data is at hand
         "Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the rows.",
+        "Of dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, whichever is best on held-out rows of a "
+        "sample.",
         words=(AUTO,), positive=True, scope=ESTIMATOR, searched=True,
     )  # fmt: skip
     first_C: float | str = _fine(
@@ -144,13 +146,14 @@ class Settings(LossSettings):
         "cost model.",
         words=(AUTO,), scope=ESTIMATOR,
     )  # fmt: skip
-    average: bool = _model(
-        bool, True,
-        "Make the model the average of the iterates in the second half of the last pass, instead of the last "
-        "iterate.",
-        "The t-th iterate has weight t. If `memory` has no room for the average, it is left out with a "
-        "warning.",
-        scope=ESTIMATOR, searched=True,
+    average: bool | str = _model(
+        bool, AUTO,
+        "Make the model the average of the iterates in the second half of the last pass, or the last "
+        "iterate. By default, auto, it is the one that is right more often on the last rows of the pass, at "
+        "most a hundredth, before these are learned from; or the average, if there are inner passes.",
+        "The t-th iterate has weight t. A tie takes the average, and so does a training that is split; with "
+        "`tol` the gap decides. If `memory` has no room for the average, it is left out with a warning.",
+        words=(AUTO,), scope=ESTIMATOR, searched=True,
     )  # fmt: skip
     gap: str = _training(
         str, None,
@@ -232,8 +235,20 @@ class Settings(LossSettings):
         "It can be in memory, and then also the name of an indicator matrix in obsm.",
         group="Labels", scope=MATRIX,
     )  # fmt: skip
+    labels: str | None = setting(
+        os.PathLike, None, "Labels of an .npy or .npz matrix, or of lists: .npy, or text with one a line.",
+        group="Labels", instead="give y",
+    )  # fmt: skip
+    valid_labels: str | None = setting(
+        os.PathLike, None, "Labels of the matrix that valid names.",
+        group="Labels", instead="call streamsvm.evaluate on its model",
+    )  # fmt: skip
     layer: str | None = _features(str, None, "Layer of such AnnData to train on instead of X.", scope=MATRIX)
     raw: bool = _features(bool, False, "Train on raw.X of such AnnData, with its features.", scope=MATRIX)
+    obsm: str | None = _features(
+        str, None, "Entry of obsm of such AnnData to train on instead of X, such as an embedding.",
+        scope=MATRIX,
+    )  # fmt: skip
     join: str = _features(
         str, "inner", "Features of several files: those that all have (inner), or all that any has (outer).",
         choices=("inner", "outer"), instead="concatenate before",
@@ -308,6 +323,11 @@ class Settings(LossSettings):
         """Loss that is trained: some losses have another form for split classes."""
         loss = get_loss(self.loss)
         return loss.by_classes if self.splits > 1 and self.split == CLASSES else loss
+
+    @property
+    def averages(self) -> bool:
+        """True if the model is the average of the iterates, or may be."""
+        return self.average is not False
 
     @property
     def can_split_classes(self) -> bool:

@@ -18,7 +18,8 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
     passes : int
         Maximum number of passes over the data.
     C : float or "auto"
-        Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the rows.
+        Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the rows. Of
+        dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, whichever is best on held-out rows of a sample.
     first_C : float or "auto"
         C of the first pass: it is doubled in each pass until it is C, and the duals grow with it, which is
         often faster to a tolerance if C is large. auto: with a tolerance, what auto would be for C, but
@@ -47,10 +48,12 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
     inner_passes : int or "auto"
         How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a cost
         model.
-    average : bool
-        Make the model the average of the iterates in the second half of the last pass, instead of the last
-        iterate. The t-th iterate has weight t. If `memory` has no room for the average, it is left out with a
-        warning.
+    average : bool or "auto"
+        Make the model the average of the iterates in the second half of the last pass, or the last iterate.
+        By default, auto, it is the one that is right more often on the last rows of the pass, at most a
+        hundredth, before these are learned from; or the average, if there are inner passes. The t-th iterate
+        has weight t. A tie takes the average, and so does a training that is split; with `tol` the gap
+        decides. If `memory` has no room for the average, it is left out with a warning.
     gap : {"pass", "end", "none"}, optional
         When to measure the exact gap, which reads the data once more: after each pass (default with a
         tolerance), at the end (default without), or never (none).
@@ -119,7 +122,7 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
     dtype: Literal["float32", "float64"]
     tol: float | None
     inner_passes: int | Literal["auto"]
-    average: bool
+    average: bool | Literal["auto"]
     gap: Literal["pass", "end", "none"] | None
     costs: Any
     costs_as: Literal["margins", "costs", "both"] | None
@@ -149,7 +152,7 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
         dtype: Literal["float32", "float64"] = 'float32',
         tol: float | None = None,
         inner_passes: int | Literal["auto"] = 'auto',
-        average: bool = True,
+        average: bool | Literal["auto"] = 'auto',
         gap: Literal["pass", "end", "none"] | None = None,
         costs: Any = None,
         costs_as: Literal["margins", "costs", "both"] | None = None,

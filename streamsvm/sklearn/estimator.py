@@ -25,11 +25,10 @@ except ImportError as error:
     ) from error
 
 from streamsvm import api
-from streamsvm.base.format import LABEL_DTYPE, index_dtype
+from streamsvm.base.format import LABEL_DTYPE
 from streamsvm.base.label_values import class_name, class_record
 from streamsvm.data.arrays import as_matrix
 from streamsvm.data.checks import row_norms
-from streamsvm.data.rows import Rows
 from streamsvm.losses import get_loss
 from streamsvm.model.model import Model, load_model
 from streamsvm.prediction import calibration, predictions
@@ -237,8 +236,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
                 settings = Settings(**{n: value for n, value in options if n in of_pass}, **ONE_PASS)
                 self._learner = IncrementalLearner(settings, labels, matrix.n_features, matrix.names, fitted)
         norm2 = row_norms(matrix.data, matrix.indptr)
-        indices = matrix.indices.astype(index_dtype(matrix.n_features), copy=False)
-        rows = Rows(matrix.data, indices, matrix.indptr, codes.astype(LABEL_DTYPE), norm2)
+        rows = matrix.rows(codes.astype(LABEL_DTYPE), norm2)
         with value_errors():
             self._learner.learn(rows if sample_weight is None else rows._replace(cost=sample_weight))
         self._model: Model | None = None

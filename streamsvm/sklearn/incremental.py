@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm.base.format import index_dtype
 from streamsvm.data.memory_plan import Placement
-from streamsvm.data.rows import Rows
+from streamsvm.data.rows import Rows, with_index_dtype
 from streamsvm.errors import SettingsError
 from streamsvm.losses import get_loss
 from streamsvm.model.model import Model
@@ -92,7 +92,7 @@ class IncrementalLearner:
         more.
         """
         rows = apply(self._transforms, rows, where="X", first=self._rows)
-        rows = rows._replace(indices=rows.indices.astype(index_dtype(self._n_features), copy=False))
+        rows = with_index_dtype(rows, index_dtype(self._n_features))
         if self._settings.C == AUTO:
             norm2 = norms_of_c(rows.norm2, self._transforms, rows.data.dtype)
             cost, norm_sum, n_norms = running_costs(norm2, self._rows, *self._norms)

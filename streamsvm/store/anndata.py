@@ -10,16 +10,19 @@ import numpy as np
 
 from streamsvm.base import format
 from streamsvm.base.label_values import TEXT
-from streamsvm.data.checks import find_violation, first_labels
+from streamsvm.data.arrays import one_matrix
+from streamsvm.data.checks import find_violation, first_labels, row_norms
 from streamsvm.data.names import feature_names, sort_rows
 from streamsvm.data.rows import Rows
-from streamsvm.errors import Option, Remedy, SettingsError, StoreError
+from streamsvm.errors import Option, Remedy, StoreError
 from streamsvm.store import layout
+from streamsvm.store.array_file import MatrixFile
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.indicator import Indicator, open_indicator
+from streamsvm.store.label_file import FileLabels, open_labels
 from streamsvm.store.matrices import StoredMatrix, open_matrix
 from streamsvm.store.obs_columns import DataFrameColumn, LabelColumn, column_names, index_column, listed
-from streamsvm.store.ranges import Ranges, lengths, number_at, span, spans
+from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in, span, spans
 from streamsvm.store.reader import ContainerStore
 from streamsvm.store.store import Columns, Facts, Progress, RowSizes, Whole
 
@@ -37,24 +40,32 @@ def open_anndata(
     sample_weight: str | None = None,
     layer: str | None = None,
     raw: bool = False,
+    obsm: str | None = None,
 ) -> AnnDataStore:
     """Open AnnData as a store, whose metadata is checked; parameters and errors as in `open_store`."""
     path = container.path
-    if raw and layer is not None:
-        raise SettingsError("layer and raw both name a matrix; leave one of them out", setting="layer")
-    matrix = open_matrix(container, _matrix_name(container, layer, raw))
+    one_matrix(layer, raw, obsm)
+    matrix = open_matrix(container, _matrix_name(container, layer, raw, obsm))
     n_rows = matrix.shape[0]
     labels = _labels(container, label, n_rows) if labelled else None
     weights = None if sample_weight is None else _weights(container, sample_weight, n_rows)
+    var = None if obsm is not None else "raw/var" if raw else "var"
     try:
-        return AnnDataStore(container, matrix, "raw/var" if raw else "var", labels, weights, label)
+        return AnnDataStore(container, matrix, var, labels, weights, label)
     except StoreError:
         raise
     except ValueError as error:
         raise StoreError(f"{path}: {error}") from None
 
 
-def _matrix_name(container: Container, layer: str | None, raw: bool) -> str:
+def open_array(container: MatrixFile, label: str | None, labels: str | None, labelled: bool) -> AnnDataStore:
+    """Open a file with a matrix and nothing else as a store; parameters and errors as in `open_store`."""
+    matrix = open_matrix(container, "X")
+    found = open_labels(container, matrix.shape[0], label, labels) if labelled else None
+    return AnnDataStore(container, matrix, None, found, None, label)
+
+
+def _matrix_name(container: Container, layer: str | None, raw: bool, obsm: str | None) -> str:
     """Return the path of the matrix to read."""
     path = container.path
     if raw:
@@ -63,11 +74,12 @@ def _matrix_name(container: Container, layer: str | None, raw: bool) -> str:
                 f"{path}: AnnData without raw", remedy=Remedy("leave {} out", Option("raw", True))
             )
         return "raw/X"
-    if layer is None:
+    group, what, name = ("layers", "layer", layer) if obsm is None else ("obsm", "obsm", obsm)
+    if name is None:
         return "X"
-    if "/" in layer or layer in ("", ".", "..") or container.node(f"layers/{layer}") is None:
-        raise StoreError(f"{path}: it has no layer {layer!r}; it has {listed(container.children('layers'))}")
-    return f"layers/{layer}"
+    if "/" in name or name in ("", ".", "..") or container.node(f"{group}/{name}") is None:
+        raise StoreError(f"{path}: it has no {what} {name!r}; it has {listed(container.children(group))}")
+    return f"{group}/{name}"
 
 
 def _labels(container: Container, label: str | None, n_rows: int) -> LabelColumn | Indicator:
@@ -118,25 +130,28 @@ class AnnDataStore(ContainerStore):
         self,
         container: Container,
         matrix: StoredMatrix,
-        var: str,
-        labels: LabelColumn | Indicator | None,
+        var: str | None,
+        labels: LabelColumn | FileLabels | Indicator | None,
         weights: StoredArray | None,
         label: str | None,
     ) -> None:
         self.matrix = matrix
         self._var = var
-        self._labels = labels if isinstance(labels, LabelColumn) else None
         self._indicator = labels if isinstance(labels, Indicator) else None
+        self._labels = None if isinstance(labels, Indicator) else labels
+        column = None if self._labels is None else self._labels.column
+        self._label_column: DataFrameColumn | None = column
         arrays = {f"X/{name}": array for name, array in matrix.arrays.items()}
-        if self._labels is not None:
-            arrays[layout.CODES] = self._labels.column.values
+        if column is not None:
+            arrays[layout.CODES] = column.values
         if weights is not None:
             arrays[layout.WEIGHT] = weights
         columns = {"labels", "numbers", "names"}
+        self._has_obs = container.node("obs") is not None
         columns |= set() if weights is None else {"cost"}
         columns |= set() if self._indicator is None else {"label_codes"}
         n_rows, n_features = matrix.shape
-        values = matrix.arrays.get("values")  # of a dense matrix
+        dense = matrix.encoding == "dense"
         facts = Facts(
             path=container.path,
             kind=container.kind,
@@ -148,9 +163,11 @@ class AnnDataStore(ContainerStore):
             label_dtype=TEXT if labels is None else labels.label_dtype,
             dtype=matrix.dtype,
             chunk_nnz=matrix.chunk_nnz,
-            chunk_rows=matrix.chunk_nnz * n_rows / max(matrix.nnz, 1) if values is None else values.chunk,
+            chunk_rows=matrix.values.chunk if dense else matrix.chunk_nnz * n_rows / max(matrix.nnz, 1),
             stored=frozenset(columns),
-            dense=values is not None,
+            dense=dense,
+            dense_rows=matrix.dense_rows,
+            held_bytes=labels.nbytes if isinstance(labels, FileLabels) else 0,
             meta={"label": label},
         )
         super().__init__(container, arrays, facts, {})
@@ -174,9 +191,7 @@ class AnnDataStore(ContainerStore):
         over the disk before training.
         """
         sha = hashlib.sha256()
-        values = self.matrix.arrays.get("data", self.matrix.arrays.get("values"))
-        assert values is not None
-        header = [self.n_rows, self.n_features, self.nnz, str(values.dtype)]
+        header = [self.n_rows, self.n_features, self.nnz, str(self.matrix.values.dtype)]
         texts = {"classes": list(self.classes), "features": self._feature_names()}
         texts |= {} if self.label_dtype == TEXT else {"label_dtype": [self.label_dtype]}
         sha.update(format.json_digest({"header": header, **texts}).encode())
@@ -197,7 +212,7 @@ class AnnDataStore(ContainerStore):
 
     def _read_column(self, name: str, ranges: Ranges) -> Columns:
         if name == "names":
-            return {name: self._names.texts(ranges)}
+            return {name: self._names.texts(ranges) if self._has_obs else numbers_in(ranges)}
         if self._indicator is not None and name in ("labels", "label_codes"):
             codes, starts = self._indicator.read(ranges)
             return {"labels": first_labels(codes, starts), "label_codes": codes, "label_indptr": starts}
@@ -221,8 +236,12 @@ class AnnDataStore(ContainerStore):
     def _feature_names(self) -> list[str] | None:
         """Read the index of ``var``; None if it is the numbers from 0, which anndata gives if there is none.
 
-        Names that occur again are numbered, with a warning.
+        Of ``obsm``, only the columns of a dataframe have names. Names that occur again are numbered, with a
+        warning.
         """
+        if self._var is None:
+            columns = self.matrix.columns
+            return None if columns is None else feature_names(columns, str(self.path))
         index = index_column(self._container, self._var, self.n_features)
         return feature_names(index.texts(span(0, self.n_features)).tolist(), str(self.path))
 
@@ -231,7 +250,7 @@ class AnnDataStore(ContainerStore):
         for start, rows in self.pieces(2**22, 0, self.n_rows):
             if progress is not None:
                 progress(start + rows.n_rows, self.n_rows)
-        for column in column_names(self._container, "obs"):
+        for column in column_names(self._container, "obs") if self._has_obs else ():
             if self._container.attr(f"obs/{column}", "encoding-type") == "categorical":
                 found = DataFrameColumn(self._container, "obs", column, self.n_rows)
                 for ranges in spans(self.n_rows, PIECE_ROWS):
@@ -240,8 +259,8 @@ class AnnDataStore(ContainerStore):
 
     def check_label_chunks(self) -> None:
         """Check labels that were read from missing chunks: see `DataFrameColumn.check_chunks`."""
-        if self._labels is not None:
-            self._labels.column.check_chunks()
+        if self._label_column is not None:
+            self._label_column.check_chunks()
 
     def close(self) -> None:
         self._warn_of_chunks(closing=True)
@@ -276,21 +295,39 @@ class AnnDataStore(ContainerStore):
         self._warn_of_chunks()
         return rows
 
-    def _read_matrix(self, ranges: Ranges) -> Columns:
+    def _read_matrix(self, ranges: Ranges) -> dict[str, Any]:
         from streamsvm.kernels.csr import check_rows  # compiled
 
         data, indices, indptr = self.matrix.read(ranges)
-        self._bytes_read += data.nbytes + indices.nbytes + indptr.nbytes
+        self._bytes_read += data.nbytes + indptr.nbytes
+        if indices is None:
+            norm2 = row_norms(data, indptr)
+            self._check_dense(ranges, data, indptr, norm2)
+            return {"data": data, "indices": None, "indptr": indptr, "norm2": norm2}
+        self._bytes_read += indices.nbytes
         norm2 = np.empty(len(indptr) - 1)
         if check_rows(data, indices, indptr, self.n_features, norm2) >= 0:
             data, indices = self._sorted(ranges, data, indices, indptr)
             if (row := check_rows(data, indices, indptr, self.n_features, norm2)) >= 0:
-                raise StoreError(
-                    f"{self.path}: row {number_at(ranges, row)}: the squared norm overflows; "
-                    "scale the values down"
-                )
+                raise self._overflow(number_at(ranges, row))
         indices = indices.astype(self.index_dtype, copy=False)
         return {"data": data, "indices": indices, "indptr": indptr, "norm2": norm2}
+
+    def _check_dense(self, ranges: Ranges, data: np.ndarray, indptr: np.ndarray, norm2: np.ndarray) -> None:
+        """Raise StoreError if a value or a norm is not finite."""
+        finite = np.isfinite(norm2)
+        if not finite.all():
+            at = int(np.argmin(finite))
+            row = number_at(ranges, at)
+            if np.isfinite(data[indptr[at] : indptr[at + 1]]).all():
+                raise self._overflow(row)
+            raise StoreError(
+                f"{self.path}: {self.matrix.name}, row {row}: a value is not finite; drop or replace such "
+                "values"
+            )
+
+    def _overflow(self, row: int) -> StoreError:
+        return StoreError(f"{self.path}: row {row}: the squared norm overflows; scale the values down")
 
     def _sorted(
         self, ranges: Ranges, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base import format
-from streamsvm.data.rows import Rows, joined_rows, row_span
+from streamsvm.data.rows import Rows, joined_rows, row_span, with_index_dtype
 from streamsvm.store.ranges import Ranges
 from streamsvm.store.store import COLUMNS, IN_MEMORY, Columns, Facts, RowSizes, Store, Whole, only
 
@@ -37,8 +37,8 @@ class ArrayStore(Store):
         feature_names: Sequence[str] | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> None:
-        indices = rows.indices.astype(format.index_dtype(n_features), copy=False)
-        self._rows = rows = rows._replace(indices=indices, numbers=np.arange(rows.n_rows))
+        rows = with_index_dtype(rows, format.index_dtype(n_features))
+        self._rows = rows = rows._replace(numbers=np.arange(rows.n_rows))
         self._feature_names = feature_names
         stored = {name for name in COLUMNS if len(getattr(rows, name, ())) and name != "label_codes"}
         if len(rows.label_indptr):
@@ -57,6 +57,7 @@ class ArrayStore(Store):
             stored=frozenset(stored),
             n_labels=len(rows.label_codes),
             native=True,
+            dense_rows=rows.dense,
             meta=dict(meta or {}),
         )
 

@@ -11,7 +11,7 @@ from streamsvm.base.label_values import dtype_of_names
 from streamsvm.data.label_sets import distinct_sets, row_with_a_label_twice
 from streamsvm.errors import StoreError
 from streamsvm.store.container import Container
-from streamsvm.store.matrices import CsrMatrix, DenseMatrix
+from streamsvm.store.matrices import CsrMatrix, DenseMatrix, open_frame
 from streamsvm.store.ranges import Ranges, number_at
 
 _MAX_CLASSES = 2**24  # a shape alone may claim any number, and each becomes a text
@@ -53,6 +53,7 @@ class Indicator:
         """Return `label_codes` and `label_indptr` of some ranges of rows, as `Rows` has them."""
         matrix, k = self._matrix, len(self.classes)
         values, codes, indptr = matrix.read(ranges)
+        assert codes is not None  # since `dense_rows` is False
         if len(codes) and not 0 <= int(codes.min()) <= int(codes.max()) < k:
             at = int(np.argmax((codes < 0) | (codes >= k)))
             element = number_at(matrix.pointers(ranges)[0], at)
@@ -112,17 +113,10 @@ def open_indicator(container: Container, key: str, n_rows: int) -> Indicator | N
         shape = attrs.get("shape")
         _check_shape(container, name, shape, n_rows)
         return Indicator(CsrMatrix(container, name, (n_rows, shape[1])))  # type: ignore[index]  # it is a list
-    if encoding == "dataframe" and isinstance(attrs.get("column-order"), list):
-        classes = [str(column) for column in attrs["column-order"]]
-        _check_shape(container, name, [n_rows, len(classes)], n_rows)
-        for each in classes:
-            if "/" in each or container.node(f"{name}/{each}") != "array":
-                raise StoreError(f"{path}: {name}, column {each!r} does not hold numbers")
-        columns = [container.array(f"{name}/{each}") for each in classes]
-        for array in columns:
-            if array.length != n_rows:
-                raise StoreError(f"{path}: {array.name} has {array.length} rows, expected {n_rows}")
-        return Indicator(DenseMatrix(container, name, columns), classes)
+    if encoding == "dataframe":
+        frame = open_frame(container, name)
+        _check_shape(container, name, list(frame.shape), n_rows)
+        return Indicator(frame, frame.columns)
     remedy = f"in Python: adata.obsm[{key!r}] = scipy.sparse.csr_matrix(adata.obsm[{key!r}])"
     raise StoreError(f"{path}: {name} is {encoding!r}, not a matrix of labels that is read; {remedy}")
 

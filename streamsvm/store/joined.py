@@ -13,17 +13,20 @@ import numpy as np
 from streamsvm.base import format
 from streamsvm.base.label_values import INTEGER, TEXT
 from streamsvm.data.names import examples, match_features
-from streamsvm.data.rows import Rows, joined_rows
+from streamsvm.data.rows import Rows, joined_rows, sparse_rows
 from streamsvm.errors import Option, Remedy, SettingsError, StoreError, warn
 from streamsvm.store.ranges import Ranges, span, split_ranges
 from streamsvm.store.store import Columns, RowSizes, Store, Whole
 from streamsvm.store.views import matched, recoded
 
 Found = TypeVar("Found")
+_SPARSE_BYTES = 2 * 8  # of each value of dense rows while they become CSR
 
 
 class JoinedStore(Store):
     """The rows of several stores with the same features and classes, one store after the other.
+
+    Dense rows become CSR unless those of all stores are dense.
 
     Parameters
     ----------
@@ -35,6 +38,9 @@ class JoinedStore(Store):
         self.stores = stores
         self._starts = np.concatenate([[0], np.cumsum([store.n_rows for store in stores])])
         every = [store.facts for store in stores]
+        dense = [facts.dense_rows for facts in every]
+        extra = max(facts.extra_nnz_bytes for facts in every)
+        extra += _SPARSE_BYTES * (any(dense) and not all(dense))
         self.facts = dataclasses.replace(
             every[0],
             n_rows=int(self._starts[-1]),
@@ -45,7 +51,8 @@ class JoinedStore(Store):
             shuffled=False,
             dense=any(facts.dense for facts in every),
             units=None,
-            extra_nnz_bytes=max(facts.extra_nnz_bytes for facts in every),
+            dense_rows=all(dense),
+            extra_nnz_bytes=extra,
             held_bytes=sum(facts.held_bytes for facts in every),
             dtype=np.result_type(*(facts.dtype for facts in every)),
             chunk_nnz=max(facts.chunk_nnz for facts in every),
@@ -92,9 +99,13 @@ class JoinedStore(Store):
         return joined
 
     def read(self, ranges: Ranges) -> Rows:
-        found = self._each(ranges, lambda store, own: store.read(own))
+        found = self._each(ranges, self._read_part)
         rows = joined_rows([each._replace(numbers=each.numbers + start) for start, each in found])
         return rows._replace(data=rows.data.astype(self.dtype, copy=False))
+
+    def _read_part(self, store: Store, ranges: Ranges) -> Rows:
+        rows = store.read(ranges)
+        return rows if self.dense_rows else sparse_rows(rows, self.index_dtype)
 
 
 def join_stores(stores: list[Store], join: str = "inner") -> Store:

@@ -1,23 +1,22 @@
-"""Matrices in AnnData that streamsvm did not write: CSR, dense or CSC, read as CSR rows."""
+"""Matrices in AnnData that streamsvm did not write: CSR, dense or CSC, read as rows."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from streamsvm.base import format
 from streamsvm.errors import Call, Remedy, StoreError
 from streamsvm.store.container import Container, StoredArray
+from streamsvm.store.obs_columns import column_names, index_length
 from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in, span
-
-if TYPE_CHECKING:
-    import scipy.sparse
 
 _PIECE = 2**18  # elements at each end that enter the fingerprint
 _MAX_SIZE = 2**62
+_SAMPLE_SLICES, _SLICE_ROWS = 8, 128  # of a dense matrix, to see whether most of its values are 0
 
 
 class StoredMatrix(ABC):
@@ -38,8 +37,15 @@ class StoredMatrix(ABC):
         Values that are stored: of a dense matrix, all.
     dtype : dtype
         Of the values that are returned: float32 or float64.
+    dense_rows : bool
+        Whether `read` returns dense rows: if at least half of a sample of the values of a dense matrix are
+        not 0. Else it returns CSR rows.
     chunk_nnz : int
         Values that are decoded as one.
+    columns : list of str or None
+        The names of the columns of a dataframe.
+    values : StoredArray
+        The array of the values, or of the first column.
     arrays : dict of str to StoredArray
         By their names within the matrix: ``data``, ``indices``, ``indptr``; or ``values``; or, of columns
         that have an array each, their paths.
@@ -48,6 +54,8 @@ class StoredMatrix(ABC):
     encoding: str
     nnz: int
     chunk_nnz: int
+    dense_rows = False
+    columns: list[str] | None = None
     exact = True  # False: wide integers may be rounded
 
     def __init__(
@@ -64,9 +72,9 @@ class StoredMatrix(ABC):
         for array in values:
             if array.dtype is None or array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
                 raise StoreError(f"{self.path}: array {array.name} does not hold numbers of a supported type")
-        self._stored = values[0]
-        double = self._stored.dtype in (np.dtype("<f8"), np.dtype(">f8"))
-        self.dtype = np.dtype(np.float64 if double else np.float32)
+        self.values = values[0]
+        common = np.result_type(*(array.dtype for array in values if array.dtype is not None))
+        self.dtype = np.dtype(np.float64 if common.kind == "f" and common.itemsize == 8 else np.float32)
         self.index_dtype = format.index_dtype(shape[1])
 
     def widen(self) -> None:
@@ -78,10 +86,10 @@ class StoredMatrix(ABC):
         """Return where the values of some ranges of rows stand, as `read_pointers` does."""
 
     @abstractmethod
-    def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
         """Return `data`, `indices` and `indptr` (from 0 on) of some ranges of rows, one after the other.
 
-        Nothing is known of values and indices: the rows may not be sorted.
+        Nothing is known of values and indices: the rows may not be sorted. Dense rows have no indices.
         """
 
     def samples(self) -> Iterator[bytes]:
@@ -106,7 +114,7 @@ class StoredMatrix(ABC):
             if lost.any():
                 at = np.unravel_index(int(np.argmax(lost)), values.shape)
                 raise StoreError(
-                    f"{self.path}: array {self._stored.name}, {what} {number_at(ranges, int(at[0]))}: "
+                    f"{self.path}: array {self.values.name}, {what} {number_at(ranges, int(at[0]))}: "
                     f"{values[at]} cannot be represented as float32; store the matrix as float64, in Python: "
                     "adata.X = adata.X.astype('float64')"
                 )
@@ -137,7 +145,7 @@ class CsrMatrix(StoredMatrix):
 
 
 class DenseMatrix(StoredMatrix):
-    """Dense matrix, whose zeros are left out of the rows: an array of two axes, or one for each column."""
+    """Dense matrix: an array of two axes, or one for each column. CSR rows are without its zeros."""
 
     encoding = "dense"
 
@@ -156,35 +164,63 @@ class DenseMatrix(StoredMatrix):
     def pointers(self, ranges: Ranges) -> tuple[Ranges, np.ndarray]:
         return ranges * self.shape[1], np.arange(lengths(ranges).sum() + 1) * self.shape[1]
 
-    def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        import scipy.sparse
+    def is_mostly_filled(self) -> bool:
+        """Return True if at least half of the values of a sample of rows are not 0."""
+        n_rows, n_columns = self.shape
+        length = min(n_rows, _SLICE_ROWS, max(1, _PIECE // max(1, n_columns)))
+        filled = size = 0
+        for first in np.unique(np.linspace(0, n_rows - length, _SAMPLE_SLICES, dtype=np.int64)).tolist():
+            for begin in range(0, n_columns, self._width):
+                values = self._stored_part(first, first + length, begin)
+                filled += int(np.count_nonzero(values))
+                size += values.size
+        return 2 * filled >= size > 0
 
+    def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
         wanted = numbers_in(ranges)
         order = np.argsort(wanted, kind="stable")
-        rows = wanted[order]
-        if not len(rows):
+        bands = np.split(order, np.flatnonzero(np.diff(wanted[order] // self._height)) + 1)
+        if not self.dense_rows:
+            return self._read_sparse(wanted, bands)
+        found = np.empty((len(wanted), self.shape[1]), self.dtype)
+        for places in bands if len(wanted) else ():
+            for begin, values in self._read_band(wanted[places]):
+                found[places, begin : begin + values.shape[1]] = values
+        return found.reshape(-1), None, np.arange(len(found) + 1) * self.shape[1]
+
+    def _read_sparse(
+        self, wanted: np.ndarray, bands: list[np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        import scipy.sparse
+
+        if not len(wanted):
             return np.empty(0, self.dtype), np.empty(0, self.index_dtype), np.zeros(1, np.int64)
-        bands = np.split(rows, np.flatnonzero(np.diff(rows // self._height)) + 1)
-        found = scipy.sparse.vstack([self._read_band(band) for band in bands], format="csr")
+        parts = []
+        for places in bands:
+            band = [scipy.sparse.csr_array(values) for _, values in self._read_band(wanted[places])]
+            parts.append(scipy.sparse.hstack(band, format="csr"))
+        found, order = scipy.sparse.vstack(parts, format="csr"), np.concatenate(bands)
         if (order[1:] < order[:-1]).any():
             found = found[np.argsort(order)]
         return found.data, found.indices, found.indptr.astype(np.int64)
 
-    def _read_band(self, rows: np.ndarray) -> scipy.sparse.csr_array:
-        """Read some rows of one row of chunks, each of which is decoded once."""
-        import scipy.sparse
+    def _read_band(self, rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """Read some rows of one row of chunks, each of which is decoded once.
 
+        Yields the first of some columns, and their values.
+        """
         first, stop = int(rows[0]), int(rows[-1]) + 1
         numbers = np.column_stack([rows, rows + 1])
-        parts = []
         for begin in range(0, self.shape[1], self._width):
-            end = min(begin + self._width, self.shape[1])
-            if self._columns:
-                values = np.column_stack([each.read(first, stop) for each in self._columns[begin:end]])
-            else:
-                values = self._stored.read_part(first, stop, begin, end)
-            parts.append(scipy.sparse.csr_array(self._convert(values[rows - first], numbers, "row")))
-        return scipy.sparse.hstack(parts, format="csr")
+            values = self._stored_part(first, stop, begin)
+            yield begin, self._convert(values[rows - first], numbers, "row")
+
+    def _stored_part(self, first: int, stop: int, begin: int) -> np.ndarray:
+        """Return the values of some rows, and of the columns from `begin` on that are read as one."""
+        end = min(begin + self._width, self.shape[1])
+        if self._columns:
+            return np.column_stack([each.read(first, stop) for each in self._columns[begin:end]])
+        return self.values.read_part(first, stop, begin, end)
 
 
 class CscMatrix(StoredMatrix):
@@ -240,9 +276,11 @@ def open_matrix(container: Container, name: str) -> StoredMatrix:
     if kind is None:
         raise StoreError(f"{path}: AnnData without {name}; there is nothing to read")
     if kind == "array":
-        return DenseMatrix(container, name, [container.array(name, axes=2)])
+        return _with_kind_of_rows(DenseMatrix(container, name, [container.array(name, axes=2)]))
     attrs = container.attrs(name)
     encoding = attrs.get("encoding-type")
+    if encoding == "dataframe":
+        return _with_kind_of_rows(open_frame(container, name))
     if encoding not in ("csr_matrix", "csc_matrix"):
         raise StoreError(
             f"{path}: {name} is {encoding!r}, neither a CSR nor a CSC matrix nor dense; "
@@ -257,6 +295,29 @@ def open_matrix(container: Container, name: str) -> StoredMatrix:
         raise StoreError(f"{path}: {name} has no valid shape: {shape}")
     kinds: dict[Any, type[CsrMatrix | CscMatrix]] = {"csr_matrix": CsrMatrix, "csc_matrix": CscMatrix}
     return kinds[encoding](container, name, (shape[0], shape[1]))
+
+
+def open_frame(container: Container, name: str) -> DenseMatrix:
+    """Open a dataframe of numbers; raises StoreError if it has none, or a column that does not hold them."""
+    path, columns = container.path, column_names(container, name)
+    if not columns:
+        raise StoreError(f"{path}: {name} has no columns")
+    for each in columns:
+        if "/" in each or container.node(f"{name}/{each}") != "array":
+            raise StoreError(f"{path}: {name}, column {each!r} does not hold numbers")
+    arrays = [container.array(f"{name}/{each}") for each in columns]
+    n_rows = index_length(container, name)
+    for array in arrays:
+        if array.length != n_rows:
+            raise StoreError(f"{path}: {array.name} has {array.length} rows, expected {n_rows}")
+    frame = DenseMatrix(container, name, arrays)
+    frame.columns = columns
+    return frame
+
+
+def _with_kind_of_rows(matrix: DenseMatrix) -> DenseMatrix:
+    matrix.dense_rows = matrix.is_mostly_filled()
+    return matrix
 
 
 def read_pointers(array: StoredArray, ranges: Ranges, end: int) -> tuple[Ranges, np.ndarray]:

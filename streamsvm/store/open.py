@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,12 +15,16 @@ from streamsvm.base import format
 from streamsvm.base.decode import Count, SchemaError, between, decode
 from streamsvm.base.label_values import INTEGER, dtype_of_names
 from streamsvm.base.text import as_url
-from streamsvm.errors import Call, Option, Remedy, StoreError
+from streamsvm.errors import Call, Option, Remedy, SettingsError, StoreError
 from streamsvm.store import layout
-from streamsvm.store.anndata import open_anndata
+from streamsvm.store.anndata import open_anndata, open_array
+from streamsvm.store.array_file import SUFFIXES as ARRAY_SUFFIXES
+from streamsvm.store.array_file import ArrayFile, MatrixFile
 from streamsvm.store.container import DAMAGED, Container, StoredArray, array_metadata
 from streamsvm.store.joined import join_stores
 from streamsvm.store.journal import warn_and_recover
+from streamsvm.store.list_file import SUFFIXES as LIST_SUFFIXES
+from streamsvm.store.list_file import ListFile
 from streamsvm.store.reader import STORED, ContainerStore
 from streamsvm.store.store import Facts, Store
 from streamsvm.store.views import with_labels
@@ -35,6 +39,8 @@ def open_store(
     sample_weight: str | None = None,
     layer: str | None = None,
     raw: bool = False,
+    obsm: str | None = None,
+    labels: str | os.PathLike[str] | None = None,
 ) -> Store:
     """Open a store for reading.
 
@@ -42,7 +48,9 @@ def open_store(
     ----------
     path : path-like
         A ``.zarr`` folder, or an ``.h5``, ``.hdf5`` or ``.h5ad`` file; or its address, such as
-        ``s3://bucket/atlas.h5ad``, which is read by fsspec (extra ``remote``) in ranges of bytes.
+        ``s3://bucket/atlas.h5ad``, which is read by fsspec (extra ``remote``) in ranges of bytes. Or a dense
+        matrix in an ``.npy`` file, or uncompressed in an ``.npz`` archive; or the column of lists of numbers
+        of a Parquet or Arrow file.
     label : str, optional
         For AnnData that streamsvm did not write: the column of ``obs`` that holds the classes, as categories,
         texts, integers or booleans; rows without one are left out, and `Store.unlabelled` counts them. Or,
@@ -62,6 +70,12 @@ def open_store(
         The entry of ``layers`` to read instead of ``X``, in AnnData that streamsvm did not write.
     raw : bool
         Whether ``raw.X`` is read instead, with its own features.
+    obsm : str, optional
+        The entry of ``obsm`` to read instead, such as an embedding: its columns are the features, which only
+        a dataframe names.
+    labels : path, optional
+        The labels of such a matrix: ``.npy``, or text with one a line. Else `label` names an array of the
+        archive, or a column of the table.
 
     Returns
     -------
@@ -74,29 +88,39 @@ def open_store(
         does not contain what training needs. The message says what is wrong, where, and what to do.
     """
     container = open_existing(path)
+    matrix = {"layer": layer, "raw": raw, "obsm": obsm}
     try:
+        if not isinstance(container, MatrixFile):
+            _refuse(path, "its labels are in it, and those of a matrix in a file", {"labels": labels})
         record = container.record(format.STORE_ATTR)
         if record is not None:
-            for name, given in ("layer", layer), ("raw", raw):
-                if given:
-                    raise StoreError(
-                        f"{path}: a store that streamsvm wrote has one matrix",
-                        remedy=Remedy("omit {}", Option(name, given)),
-                    )
+            _refuse(path, "a store that streamsvm wrote has one matrix", matrix)
             return _open_native(container, record, label if labelled else None, sample_weight)
+        if isinstance(container, MatrixFile):
+            _refuse(path, "a matrix has nothing beside it", matrix | {"sample_weight": sample_weight})
+            label = default_label if label is None and labels is None else label
+            found = open_array(container, label, None if labels is None else os.fspath(labels), labelled)
+            return with_labels(found) if labelled else found
         if container.attr("", "encoding-type") != "anndata":
             raise StoreError(
                 f"{path}: neither a streamsvm store nor AnnData, by the attributes of its root; "
                 "an interrupted conversion leaves such a container: convert again"
             )
         label = (default_label if label is None else label) if labelled else None
-        store = open_anndata(container, label, labelled, sample_weight, layer, raw)
+        store = open_anndata(container, label, labelled, sample_weight, layer, raw, obsm)
         view = with_labels(store) if labelled else store  # reads all labels
         store.check_label_chunks()
         return view
     except BaseException:
         container.close()
         raise
+
+
+def _refuse(path: str | os.PathLike[str], why: str, options: Mapping[str, Any]) -> None:
+    """Raise StoreError if one of the options is given."""
+    for name, given in options.items():
+        if given:
+            raise StoreError(f"{path}: {why}", remedy=Remedy("omit {}", Option(name, given)))
 
 
 def open_existing(path: str | os.PathLike[str]) -> Container:
@@ -109,6 +133,10 @@ def open_existing(path: str | os.PathLike[str]) -> Container:
     if not path.exists():
         remedy = Remedy("check the path, or make a store with {}", Call("convert"))
         raise StoreError(f"{path}: nothing is there", remedy=remedy)
+    if path.suffix.lower() in ARRAY_SUFFIXES:
+        return ArrayFile(path)
+    if path.suffix.lower() in LIST_SUFFIXES:
+        return ListFile(path)
     if path.suffix.lower() not in layout.SUFFIXES:
         suffixes = ", ".join(layout.SUFFIXES)
         remedy = Remedy("make a store with {}", Call("convert"))
@@ -124,6 +152,8 @@ def open_existing(path: str | os.PathLike[str]) -> Container:
 
 def open_stores(paths: Sequence[str | os.PathLike[str]], *, join: str = "inner", **options: Any) -> Store:
     """Open one store, or several as one; options and errors are those of `open_store` and `join_stores`."""
+    if len(paths) > 1 and options.get("labels") is not None:
+        raise SettingsError("labels is for one matrix, and there are several; convert each", setting="labels")
     with contextlib.ExitStack() as stack:
         stores = [stack.enter_context(open_store(path, **options)) for path in paths]
         joined = join_stores(stores, join) if len(stores) > 1 else stores[0]
@@ -132,7 +162,12 @@ def open_stores(paths: Sequence[str | os.PathLike[str]], *, join: str = "inner",
 
 
 def open_validation_store(
-    path: str | os.PathLike[str], label: str | None, layer: str | None = None, raw: bool = False
+    path: str | os.PathLike[str],
+    label: str | None,
+    layer: str | None = None,
+    raw: bool = False,
+    obsm: str | None = None,
+    labels: str | None = None,
 ) -> Store:
     """Open a store as `open_store` does; one that streamsvm wrote is opened whatever the options are.
 
@@ -140,7 +175,20 @@ def open_validation_store(
     """
     with contextlib.closing(open_existing(path)) as container:
         native = container.record(format.STORE_ATTR) is not None
-    return open_store(path) if native else open_store(path, label=label, layer=layer, raw=raw)
+        is_array = isinstance(container, MatrixFile)
+    if native:
+        return open_store(path, labels=labels)
+    if is_array and label is None and labels is None:
+        raise StoreError(
+            f"{path} is a matrix, and its labels are missing",
+            remedy=Remedy(
+                "if it is valid, give them with {}; or make a store with {}", Option("valid_labels"),
+                Call("convert", path),
+            ),
+        )  # fmt: skip
+    if is_array:
+        return open_store(path, label=label if labels is None else None, labels=labels)
+    return open_store(path, label=label, layer=layer, raw=raw, obsm=obsm, labels=labels)
 
 
 def open_container(path: Path, kind: str, *, write: bool = False) -> Container:

@@ -77,12 +77,12 @@ class RowsWriter:
         return Sizes(rows.n_rows, len(rows.data), len(rows.label_codes) if has_lists else 0)
 
     def append(self, rows: Rows, names: np.ndarray) -> None:
-        """Write rows, which `StoreWriter.append` describes; raises `StoreError` if they are not valid."""
+        """Write CSR rows, which `StoreWriter.append` describes; raises `StoreError` if they are not valid."""
         before = self.sizes
         indptr = np.asarray(rows.indptr, np.int64)
         data = np.ascontiguousarray(rows.data, self.dtype)
         labels = np.asarray(rows.labels)
-        indices = np.ascontiguousarray(rows.indices)
+        indices = np.ascontiguousarray(rows.features)
         reason = self._invalid(data, indices, indptr, labels, names) or self._invalid_columns(rows)
         if reason is None:
             norms = row_norms(data, indptr)

@@ -77,6 +77,8 @@ class Facts:
         The `COLUMNS` that can be read without values.
     dense : bool
         Whether a matrix that holds rows is dense.
+    dense_rows : bool
+        Whether the rows that `read` returns are dense: see `streamsvm.data.rows.Rows`.
     """
 
     path: Path
@@ -95,6 +97,7 @@ class Facts:
     shuffled: bool = False
     index_base: int | None = None
     dense: bool = False
+    dense_rows: bool = False
     unlabelled: int = 0
     units: Units | None = dataclasses.field(default=None, compare=False)
     held_bytes: int = 0
@@ -108,6 +111,11 @@ class Facts:
     @property
     def index_dtype(self) -> np.dtype:
         return format.index_dtype(self.n_features)
+
+    @property
+    def index_bytes(self) -> int:
+        """Bytes of the index of each value of the rows in memory."""
+        return 0 if self.dense_rows else self.index_dtype.itemsize
 
     @property
     def weighted(self) -> bool:
@@ -129,7 +137,7 @@ else:
 
 
 class Store(Readable, HasFacts):
-    """CSR matrix with labels on disk, read in ranges of rows.
+    """Matrix with labels on disk, read in ranges of rows: CSR or, if most values are not 0, dense.
 
     `open_store` returns it; it is a context manager. Reading needs memory for the requested rows and one
     chunk of each array, never for the whole store. Only one thread may read at a time.
@@ -157,7 +165,7 @@ class Store(Readable, HasFacts):
     dtype : dtype
         Of the values that `rows` returns: float32 or float64.
     index_dtype : dtype
-        Of the indices that `rows` returns: int32 or int64.
+        Of the indices that `rows` returns, unless they are dense: int32 or int64.
     index_base : int or None
         The first feature index in the text that the store was converted from: 0 or 1.
     shuffled : bool

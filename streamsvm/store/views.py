@@ -12,10 +12,10 @@ import numpy as np
 from streamsvm.base import format
 from streamsvm.data.checks import first_labels, row_norms
 from streamsvm.data.label_sets import distinct_sets
-from streamsvm.data.names import FeatureMatch, move_columns
-from streamsvm.data.rows import Rows
+from streamsvm.data.names import FeatureMatch, with_columns
+from streamsvm.data.rows import Rows, sparse_rows
 from streamsvm.store.ranges import Ranges, lengths, numbers_in, split_ranges
-from streamsvm.store.store import Columns, Facts, RowSizes, Store, Whole, only
+from streamsvm.store.store import Columns, Facts, RowSizes, Store, Units, Whole, only
 
 _PIECE_ROWS = 2**16  # rows whose labels are read at a time
 
@@ -33,8 +33,9 @@ class View:
     - `ranges` has as many rows as it is given: no row is read that is not asked for. `columns` and `sizes`
       read no values.
     - Rows keep their numbers in the data as given; a view that leaves rows out of the data counts anew.
-    - `facts` says what is read: number of rows and features, classes, which columns there are. Statistics of
-      the features are those of other rows or features, so a view has none.
+    - `facts` says what is read: number of rows and features, classes, which columns there are, whether rows
+      are dense. Statistics of the features are those of other rows or features, so a view has none.
+    - Dense rows have a value of each feature: their sizes, `nnz` and `units` follow from that.
     - `fingerprint` differs from that of the store within if the view has other rows or values, unless the run
       records what makes the difference (slices, the features of a model).
     """
@@ -77,14 +78,15 @@ class ViewedStore(Store):
     def __init__(self, inner: Store, view: View) -> None:
         self.inner = inner
         self.view = view
-        self.facts = view.facts(inner.facts)
+        self.facts = _with_sizes(view.facts(inner.facts))
 
     @property
     def members(self) -> list[Store]:
         return self.inner.members
 
     def sizes(self, ranges: Ranges) -> RowSizes:
-        return self.view.sizes(self.inner.sizes(self.view.ranges(ranges)))
+        sizes = self.view.sizes(self.inner.sizes(self.view.ranges(ranges)))
+        return sizes._replace(nnz=np.full_like(sizes.nnz, self.n_features)) if self.dense_rows else sizes
 
     def columns(self, ranges: Ranges, wanted: Set[str]) -> Columns:
         wanted = wanted & self.facts.stored
@@ -98,6 +100,34 @@ class ViewedStore(Store):
 
     def whole(self, what: Whole) -> Any:
         return self.view.whole(what, self.inner)
+
+
+class Sparse(View):
+    """Rows as CSR, of what gives dense rows."""
+
+    def facts(self, inner: Facts) -> Facts:
+        return dataclasses.replace(inner, dense_rows=False)
+
+    def rows(self, rows: Rows) -> Rows:
+        rows = sparse_rows(rows, format.index_dtype(rows.largest_feature + 1))
+        return rows._replace(norm2=row_norms(rows.data, rows.indptr))  # whose last bits zeros may change
+
+    def whole(self, what: Whole, inner: Store) -> Any:
+        return inner.whole(what)
+
+
+def as_sparse(store: Store) -> Store:
+    """Return the store with CSR rows."""
+    return ViewedStore(store, Sparse()) if store.dense_rows else store
+
+
+def _with_sizes(facts: Facts) -> Facts:
+    """Return the facts with the sizes of the rows, if these are dense."""
+    if not facts.dense_rows:
+        return facts
+    rows = None if facts.units is None else facts.units.rows
+    units = None if rows is None else Units(rows, rows * facts.n_features)
+    return dataclasses.replace(facts, nnz=facts.n_rows * facts.n_features, units=units)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -124,10 +154,8 @@ class Matched(View):
         )
 
     def rows(self, rows: Rows) -> Rows:
-        data, indices, indptr = move_columns(
-            rows.data, rows.indices, rows.indptr, self.columns_of, len(self.names)
-        )
-        return rows._replace(data=data, indices=indices, indptr=indptr, norm2=row_norms(data, indptr))
+        rows = with_columns(rows, self.columns_of, len(self.names))
+        return rows._replace(norm2=row_norms(rows.data, rows.indptr))
 
     def whole(self, what: Whole, inner: Store) -> Any:
         return self.names if what == "feature_names" else super().whole(what, inner)

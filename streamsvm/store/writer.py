@@ -14,7 +14,7 @@ from streamsvm.base import format
 from streamsvm.base.label_values import TEXT
 from streamsvm.base.text import check_classes
 from streamsvm.base.threads import Threads
-from streamsvm.data.rows import Rows
+from streamsvm.data.rows import Rows, sparse_rows
 from streamsvm.data.statistics import StatisticsBuilder
 from streamsvm.errors import StoreError
 from streamsvm.store import layout
@@ -226,8 +226,8 @@ class StoreWriter:
         Parameters
         ----------
         rows : Rows
-            `norm2` is not used: norms are computed from the values as they are stored. With `weighted`,
-            `cost` has the weights: finite, and at least 0.
+            Of dense ones the zeros are left out. `norm2` is not used: norms are computed from the values as
+            they are stored. With `weighted`, `cost` has the weights: finite, and at least 0.
         names : ndarray of int64, shape (n_rows,)
             Number of each row in the original input, at least 0.
 
@@ -239,6 +239,7 @@ class StoreWriter:
         """
         if self._container is None:
             raise StoreError(f"{self.path}: the writer is closed")
+        rows = sparse_rows(rows, format.index_dtype(self.n_features))
         sizes = self._rows.sizes.plus(self._rows.sizes_of(rows))
         if any(found > announced for found, announced in zip(sizes, self._sizes, strict=True)):
             raise StoreError(

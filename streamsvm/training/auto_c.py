@@ -2,6 +2,7 @@
 
 A block step moves a row's scores by at most C‖x‖² for each class, so this C makes the largest step about one
 margin, whatever the scale of the data. An intercept does not change the scale of the data, and so not C.
+Dense rows, such as embeddings, may have thousandths of that C (see `streamsvm.training.search_c`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _MAX_DOUBLINGS = 30
 _MIN_C, _MAX_C = sys.float_info.min, sys.float_info.max
 
 
-def choose_c(store: Store, transforms: Sequence[Transform], settings: Settings) -> tuple[Settings, bool]:
+def c_of_norms(store: Store, transforms: Sequence[Transform], settings: Settings) -> tuple[Settings, bool]:
     """Return settings in which C and first_C are numbers, and whether C was chosen here.
 
     `store` has the rows after `transforms`. A store made by `streamsvm.convert` has the norms of all its

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamsvm.base.threads import Threads
+from streamsvm.base.threads import Threads, count_workers, one_thread_each
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.memory_plan import Placement
 from streamsvm.run.checkpoint import RunPosition
@@ -19,6 +22,7 @@ from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.learner import Learner
 from streamsvm.training.parallel.class_learner import ClassSplitLearner
 from streamsvm.training.parallel.row_learner import RowSplitLearner
+from streamsvm.training.parallel.splits import check_splits
 from streamsvm.training.passes import Fit
 from streamsvm.training.sources import ShuffledSource
 from streamsvm.training.spec import Spec
@@ -89,6 +93,30 @@ def build(
     return trainer
 
 
+@contextlib.contextmanager
+def find_workers(
+    spec: Spec, wanted: int | None, cluster: str | os.PathLike[str] | None = None
+) -> Iterator[Threads | Cluster]:
+    """Provide the workers of a training: a cluster if there is one, else threads.
+
+    There are `wanted` threads, by default one a processor, but at most as many as splits, unless they
+    compute matrix products. Meanwhile each product has one thread, in the whole process.
+    """
+    settings, number = spec.settings, count_workers(wanted)
+    if cluster is not None:
+        from streamsvm.cluster.client import Cluster
+
+        check_splits(settings.splits)
+        with Cluster(cluster, wanted, settings.splits) as found:
+            yield found
+    elif spec.by_products:
+        with one_thread_each, Threads(number) as threads:
+            yield threads
+    else:
+        with Threads(min(number, settings.splits)) as threads:
+            yield threads
+
+
 def new_storage(spec: Spec, placement: Placement, run: RunDir | None) -> DenseWeights | SparseWeights:
     """Make the storage of the weights: in memory, in files of the run, or as sparse rows."""
     if placement.sparse:
@@ -118,7 +146,7 @@ def new_learner(
     splits = spec.settings.splits
     if splits == 1 and isinstance(workers, Threads):
         return Learner(
-            spec, storage, pairs, dual_entries=entries, block_rows=block_rows,
+            spec, storage, pairs, threads=workers, dual_entries=entries, block_rows=block_rows,
             common_dual=placement.common_dual, dual_matrix=dual_matrix,
         )  # fmt: skip
     threads = workers if isinstance(workers, Threads) else workers.threads

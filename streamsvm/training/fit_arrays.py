@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -11,34 +9,23 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.arrays import labelled_rows, labels_of, row_groups, row_weights, with_layer
-from streamsvm.data.blocks import HeldOutBlocks
-from streamsvm.data.groups import group_starts
 from streamsvm.data.hold_out import held_out_part
-from streamsvm.data.memory_plan import Placement, available_memory
-from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, SettingsError
 from streamsvm.losses import get_loss
 from streamsvm.model.model import Model
 from streamsvm.model.schema import reading_of
-from streamsvm.run.files import MemoryRun
 from streamsvm.settings.fit import NONE, Settings
 from streamsvm.store.arrays import ArrayStore
-from streamsvm.training.auto_c import choose_c
-from streamsvm.training.build import build
 from streamsvm.training.costs import check_multilabel
-from streamsvm.training.fit_plan import check_dense_duals, check_has_groups
-from streamsvm.training.parallel.splits import find_workers
+from streamsvm.training.fit_plan import check_has_groups
 from streamsvm.training.prepare import prepare
-from streamsvm.training.spec import Spec
+from streamsvm.training.search_c import choose_c
+from streamsvm.training.train_rows import train_rows
 from streamsvm.training.trainer import Callbacks
-from streamsvm.training.training import blocks_to_train
 from streamsvm.transforms import parse_transforms
 from streamsvm.transforms.defaults import MATRIX_DEFAULT, with_transform
 from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_rows
 from streamsvm.transforms.store import transformed
-
-_MAX_BUFFERED_DUALS = 2**22  # entries of the buffer of new duals
-_SMALL = 2**28  # bytes that matrices of duals may take; or twice those of the rows
 
 
 def fit_matrix(
@@ -73,7 +60,7 @@ def _labelled(
     X: Any, y: Any, groups: Any, settings: Settings, given: Mapping[str, Any]
 ) -> tuple[ArrayStore, dict[str, Any], dict[str, Any] | None]:
     """Return the rows, with their weights and groups, the record of the classes, and that of the encoding."""
-    X = with_layer(X, settings.layer, settings.raw)
+    X = with_layer(X, settings.layer, settings.raw, settings.obsm)
     rows, labels, matrix = labelled_rows(X, labels_of(X, y, settings.label), np.dtype(settings.dtype))
     if settings.sample_weight not in (None, NONE):
         weights = given.get("sample_weight", settings.sample_weight)
@@ -131,51 +118,20 @@ def fit_rows(
     check_multilabel(settings, multilabel=raw.multilabel, where="y")
     check_has_groups(settings, has_groups=raw.grouped, where="the matrix")
     store, spec, costs, fitted, chosen = prepare(raw, _fitted(raw, settings), settings, given)
-    check_dense_duals(spec, available_memory(), "the memory of this process")
-    blocks = blocks_to_train(store, np.array([0, store.n_rows]), spec, costs.row_factors(spec.settings))
-    rows, part = blocks.read_all(0), held_out_part(settings)
-    valid_blocks = None
-    if part is not None:
-        valid_blocks = functools.partial(contextlib.nullcontext, HeldOutBlocks(blocks, part))
-    files = MemoryRun(spec.dual_format(common_dual=spec.has_common_dual))
-    with find_workers(spec.settings, workers) as threads:
-        trainer = build(
-            spec,
-            _placement(spec, rows),
-            blocks,
-            files,
-            costs,
-            threads,
-            callbacks,
-            matrix_bytes=max(_SMALL, 2 * sum(each.nbytes for each in rows)),
-            record={
-                **labels,
-                "n_features": store.n_features,
-                "index_base": None,
-                "C_auto": chosen or tuned,
-                **reading_of(store.meta),
-                **fitted.record,
-            },
-            names=raw.feature_names(),
-            transforms=fitted.transforms,
-            valid_blocks=valid_blocks,
-        )
-        result = trainer.run()
-    assert files.model is not None
-    files.model.result = result
-    return files.model
-
-
-def _placement(spec: Spec, rows: Rows) -> Placement:
-    """Return the place of the weights, and room for the new duals of any row or group."""
-    entries = 0
-    if spec.settings.keep_duals or spec.settings.inner_passes:
-        most = spec.max_duals
-        entries = max(spec.n_classes, min(rows.n_rows * most, _MAX_BUFFERED_DUALS))
-        if spec.loss.sequences:
-            entries = max(entries, int(np.diff(group_starts(rows.qid)).max()) * most)
-    common = spec.has_common_dual
-    return Placement(
-        dual_entries=entries, weights_in_memory=True, average=spec.settings.average, sparse=common,
-        common_dual=common,
-    )  # fmt: skip
+    return train_rows(
+        store,
+        spec,
+        costs,
+        record={
+            **labels,
+            "n_features": store.n_features,
+            "index_base": None,
+            "C_auto": chosen or tuned,
+            **reading_of(store.meta),
+            **fitted.record,
+        },
+        callbacks=callbacks,
+        workers=workers,
+        names=raw.feature_names(),
+        transforms=fitted.transforms,
+    )

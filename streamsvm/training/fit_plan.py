@@ -121,21 +121,21 @@ def choices(store: Store, spec: Spec, budget: int, *, cluster: bool = False) -> 
     plan = functools.partial(_plan, store, spec, budget, longest=longest)
     plans = []
     if settings.splits > 1 and spec.groups is None:  # each split has weights of its own
-        held = (1 + settings.average) * size
-        by_rows = functools.partial(plan, weights_in_memory=True, average=settings.average)
+        held = (1 + settings.averages) * size
+        by_rows = functools.partial(plan, weights_in_memory=True, average=settings.averages)
         plans = [by_rows((1 + settings.splits) * held + dirty)]
         if cluster:  # whose weights come to the command beside those that are saved
             plans.append(by_rows(2 * held + dirty, needs_cluster=True))
         return plans
     if not spec.has_common_dual:
-        for average in sorted({settings.average, False}, reverse=True):
+        for average in sorted({settings.averages, False}, reverse=True):
             plans.append(plan((1 + average) * size + dirty, weights_in_memory=True, average=average))
     if spec.sparse_bytes is not None:
         common = spec.can_have_common_dual
         # At most half of the budget, and of small weights no more than lists and rows in full can ever take.
         for pool in (min(budget // 2, 2**24 + 16 * size), 0):
             plans.append(plan(
-                spec.sparse_bytes + pool, sparse=True, average=settings.average, pool_bytes=pool,
+                spec.sparse_bytes + pool, sparse=True, average=settings.averages, pool_bytes=pool,
                 common_dual=common,
             ))  # fmt: skip
     else:
@@ -191,7 +191,7 @@ def _plan(
     `longest` is the largest number of rows that are visited as one; `recorded` goes to `make_plan`.
     """
     settings, (n_rows, columns) = spec.settings, spec.shape
-    held += spec.pair_bytes() + spec.chain_bytes(longest) * spec.loss.sequences
+    held += spec.product_bytes + spec.pair_bytes() + spec.chain_bytes(longest) * spec.loss.sequences
     held_row_bytes = 0
     if spec.groups is not None:  # duals of a block: counts by group, and lists, with copies
         held_row_bytes = 2 * settings.splits * 4 + 3 * spec.row_dual_bytes
@@ -295,7 +295,7 @@ def _warning(store: Store, spec: Spec, plan: Plan, in_files: int) -> str | None:
 
 def _average_warning(store: Store, spec: Spec, plan: Plan) -> str | None:
     """Return a warning, with the memory that is needed, if a plan leaves out the average that is wanted."""
-    if plan.average or not spec.settings.average:
+    if plan.average or not spec.settings.averages:
         return None
     enough = _enough(choices(store, spec, plan.memory)[0], store.n_classes)
     needs = f"the average needs {{}}, in a process that may have {format_size(enough + INTERPRETER)}"

@@ -19,9 +19,10 @@ from streamsvm.model.transform_files import save_transforms, saved_records
 from streamsvm.run.directory import RunDir, check_place, claimed
 from streamsvm.settings.fit import Interval, Settings
 from streamsvm.store import Store
+from streamsvm.training.build import find_workers
 from streamsvm.training.fit_plan import check_dense_duals, describe_fit, find_slice_rows, plan_fit
 from streamsvm.training.held_out import HELD_OUT, check_held_out
-from streamsvm.training.parallel.splits import check_splits, find_workers
+from streamsvm.training.parallel.splits import check_splits
 from streamsvm.training.prepare import Prepared, fit_to_store, prepare
 from streamsvm.training.resume import resume_run
 from streamsvm.training.same_run import check_same
@@ -98,7 +99,7 @@ def fit_store(
             )
             assert isinstance(result, FitResult)
             return result
-        with find_workers(settings, workers, cluster) as found:
+        with find_workers(spec, workers, cluster) as found:
             trained = StoreRun(run, training, raw, store, record, costs, every, callbacks, found)
             with claimed(run, force=force, by_tune=tuned):
                 free = durable.free_bytes(run.path)

@@ -14,9 +14,8 @@ from streamsvm.settings.fit import CLASSES, Settings
 from streamsvm.store import Store, open_validation_store
 from streamsvm.store.blocks_to_score import blocks_to_score
 from streamsvm.training.fit_plan import check_has_groups
-from streamsvm.training.training import Training
+from streamsvm.training.training import Training, rows_to_learn
 from streamsvm.transforms.fitting import first_rows
-from streamsvm.transforms.store import transformed
 
 _CHECKED_ROWS = 256  # held-out rows that are transformed before the training, to find refusals early
 HELD_OUT = {"valid": "validation", "calibrate": "hold-out"}  # settings that name a store
@@ -35,8 +34,10 @@ def check_held_out(
     settings, transforms = training.spec.settings, training.data.transforms
     path = getattr(settings, name)
     if path is None:
+        if name == "valid" and settings.valid_labels is not None:
+            raise SettingsError("valid_labels is for the matrix of valid; give both", setting="valid_labels")
         return None
-    with open_held_out(path, settings) as held_out:
+    with open_held_out(name, settings) as held_out:
         check_has_groups(settings, has_groups=held_out.grouped, where=str(path))
         blocks = held_out_blocks(held_out, raw, training)
         blocks.match.warn()
@@ -54,9 +55,12 @@ def check_held_out(
         return held_out.fingerprint
 
 
-def open_held_out(path: str, settings: Settings) -> Store:
-    """Open a held-out store with the same label column, layer and raw as the store that is trained on."""
-    return open_validation_store(path, settings.label, settings.layer, settings.raw)
+def open_held_out(name: str, settings: Settings) -> Store:
+    """Open a held-out store with the same label column and matrix as the store that is trained on."""
+    return open_validation_store(
+        getattr(settings, name), settings.label, settings.layer, settings.raw, settings.obsm,
+        settings.valid_labels if name == "valid" else None,
+    )  # fmt: skip
 
 
 def _check_calibration_store(hold_out: Store, store: Store) -> None:
@@ -112,5 +116,7 @@ def held_out_blocks(
         memory=memory - held_bytes,
         feature_names=raw.feature_names(),
         model="the training data",
-        transformed=lambda matched: transformed(matched, training.data.transforms),
+        transformed=lambda matched: rows_to_learn(
+            matched, training.data.transforms, dense=training.spec.dense_rows
+        ),
     )

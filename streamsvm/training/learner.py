@@ -7,11 +7,12 @@ blocks, keeps the duals, commits and reports.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from streamsvm.data.rows import Rows
+from streamsvm.base.threads import Threads
+from streamsvm.data.rows import Rows, joined_rows, row_span
 from streamsvm.errors import Option, PlanError, Remedy
 from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.class_pairs import ClassPairs
@@ -25,7 +26,7 @@ from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.random import permutation
 from streamsvm.kernels.scratch import Scratch
 from streamsvm.kernels.sum_rows import mark
-from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, N_TALLIES, VISITED
+from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, N_TALLIES, UNWEIGHTED, VISITED
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import AVERAGE_POWER, Weights
 from streamsvm.losses import get_loss
@@ -36,6 +37,7 @@ from streamsvm.run.files import MemoryDuals, NewLog, OldLog, RunFiles
 from streamsvm.run.weights import WeightStorage
 from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.training.inner_passes import InnerPasses
+from streamsvm.training.products import Products
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
 
@@ -45,6 +47,7 @@ _TIE_TOLERANCE = 1e-3
 # features and this many rows.
 _CENTRE_NON_ZEROS = 50
 _CENTRE_ROWS = 100
+_COMPARED_AT_ONCE = 256  # rows, or groups, that are copied to be scored
 
 
 class Learner:
@@ -62,6 +65,8 @@ class Learner:
     common_dual : bool
         True if most wrong classes of a row have one dual in common (see `streamsvm.losses.common_dual`); the
         weights are then sparse rows.
+    threads : Threads
+        Which compute parts of matrix products, if rows are dense.
     dual_matrix : bool
         True if the data are one block that stays in memory, and each row has a place for a dual of every
         class (see `streamsvm.kernels.dual_matrix`); the buffer is not used then.
@@ -84,6 +89,7 @@ class Learner:
         storage: WeightStorage,
         pairs: ClassPairs | None = None,
         *,
+        threads: Threads = Threads(),  # noqa: B008
         dual_entries: int = 0,
         block_rows: int = 0,
         common_dual: bool = False,
@@ -101,14 +107,18 @@ class Learner:
         self.dual_buffer = spec.dual_format(common_dual=common_dual).new_buffer(dual_entries, block_rows)
         self.dtype = spec.dtype
         self.tally = own_lines(N_TALLIES)
-        self.can_average = settings.average
+        self.can_average = settings.averages
         self.averaging = False
         self._inner_passes = None
         wanted = settings.inner_passes
         if storage.sparse_rows is not None and wanted == AUTO:
             wanted = 0  # a visit of few classes goes through the same lists
+        if spec.by_products and wanted == AUTO:
+            wanted = 0  # products score all classes at once, so fewer are not cheaper
         if wanted != 0 and self._kernels.revisit is not None:
             self._inner_passes = InnerPasses(wanted, settings.seed)
+        self._threads = threads
+        self._products: Products | None = None
         self.scratch = Scratch.create(0, self.dtype)
         self._fit_classes()
 
@@ -121,6 +131,10 @@ class Learner:
     def visited(self) -> int:
         """Number of rows visited in the pass in progress."""
         return int(self.tally[VISITED])
+
+    @property
+    def makes_inner_passes(self) -> bool:
+        return self._inner_passes is not None
 
     @property
     def average_scale(self) -> float:
@@ -193,7 +207,7 @@ class Learner:
             self.problem: Problem = self.problem._replace(near=near)
         at, centre_rows, features = 0, rows.n_rows, np.zeros(0, np.int64)
         if self.loss.extra_columns:
-            features = features_of(rows.indices, self.storage.n_features)
+            features = features_of(rows, self.storage.n_features)
             of_row = max(int(rows.indptr[-1] - rows.indptr[0]) // max(rows.n_rows, 1), 1)
             centre_rows = max(_CENTRE_NON_ZEROS * len(features) // of_row, _CENTRE_ROWS)
         while at < rows.n_rows:
@@ -256,10 +270,42 @@ class Learner:
         tallies : ndarray of float64, shape (1 or 2, N_TALLIES)
             Sums for the last iterate and, in a second row, for the average of this scale.
         """
-        self._kernels.loss_rows(
-            rows, self.problem, self.storage.weights, average_scale or 0.0, self.scratch, tallies,
-            self.storage.sparse_rows, self.pairs, label_sets(rows),
-        )  # fmt: skip
+        for part, weights in self._scored_parts(rows, average=len(tallies) > 1):
+            self._kernels.loss_rows(
+                part, self.problem, weights, average_scale or 0.0, self.scratch, tallies,
+                self.storage.sparse_rows, self.pairs, label_sets(part),
+            )  # fmt: skip
+
+    def _scored_parts(self, rows: Rows, *, average: bool) -> Iterable[tuple[Rows, Weights]]:
+        """Return parts of bound rows, and the weights, with a tile if the scores are matrix products."""
+        weights = self.storage.weights
+        if self._products is None or not rows.dense:
+            return [(rows, weights)]
+        return self._products.score(rows, weights, average=average)
+
+    def compare(self, block: TrainingBlock, at: int) -> tuple[int, int, int]:
+        """Score the rows of a bound block's order from `at` on by the last iterate and by the average.
+
+        Returns
+        -------
+        tuple of int
+            How many rows of weight above 0 there are, and how many of them each of the two has right.
+        """
+        if block.arrived is not None:
+            block.arrived(block.rows.n_rows - 1)
+        tallies, order = np.zeros((2, N_TALLIES)), block.order[at:]
+        if not len(order):
+            return 0, 0, 0
+        ends = np.flatnonzero(np.diff(order, append=-1) != 1)
+        begins = np.append(0, ends[:-1] + 1)
+        spans = np.column_stack([order[begins], order[ends] + 1])  # whole groups, if there are any
+        for first in range(0, len(spans), _COMPARED_AT_ONCE):
+            some = spans[first : first + _COMPARED_AT_ONCE].tolist()
+            rows = joined_rows(row_span(block.rows, begin, end) for begin, end in some)
+            self.score(self.storage.bind(rows), self.average_scale, tallies)
+        self.storage.bind(block.rows)
+        rows_of, last, average = (tallies[0, VISITED] - tallies[0, UNWEIGHTED], *tallies[:, CORRECT])
+        return int(rows_of), int(last), int(average)
 
     def score_elsewhere(
         self, n_blocks: int, average_scale: float | None
@@ -334,11 +380,15 @@ class Learner:
 
     def _visit(self, rows: Rows, order: np.ndarray, begin: int, end: int, old: OldDuals | DualMatrix) -> int:
         if isinstance(old, DualMatrix):
-            return self._call(self._kernels.visit_matrix, rows, order, begin, end, old)
-        return self._call(self._kernels.visit, rows, order, begin, end, Duals(old, self.dual_buffer))
+            return self._call(self._kernels.visit_matrix, rows, order, old, begin, end)
+        duals = Duals(old, self.dual_buffer)
+        if self._products is None:
+            return self._call(self._kernels.visit, rows, order, duals, begin, end)
+        visit = functools.partial(self._call, self._kernels.visit, rows, order, duals)
+        return self._products.visit(visit, rows, order, begin, end, self.moved_weights())
 
     def _revisit(self, rows: Rows, order: np.ndarray, duals: Duals) -> None:
-        self._call(self._kernels.revisit, rows, order, 0, len(order), duals)
+        self._call(self._kernels.revisit, rows, order, duals, 0, len(order))
 
     def _revisit_matrix(self, block: TrainingBlock, rows: Rows, duals: DualMatrix) -> None:
         """Make inner passes over the rows of a block that have duals."""
@@ -361,13 +411,15 @@ class Learner:
         kernel: Callable[..., int] | None,
         rows: Rows,
         order: np.ndarray,
+        duals: Duals | DualMatrix,
         begin: int,
         end: int,
-        duals: Duals | DualMatrix,
+        weights: Weights | None = None,
     ) -> int:
         assert kernel is not None
+        weights = weights or self.moved_weights()
         return kernel(
-            rows, order, begin, end, self.problem, self.moved_weights(), duals, self.scratch, self.tally,
+            rows, order, begin, end, self.problem, weights, duals, self.scratch, self.tally,
             self.storage.sparse_rows, self.pairs, label_sets(rows),
         )  # fmt: skip
 
@@ -398,12 +450,16 @@ class Learner:
         self.problem = problem_of(self.spec.settings, self.n_classes)
         if len(self.scratch.scores) != self.spec.columns:
             self.scratch = Scratch.create(self.spec.columns, self.dtype)
+            if self.spec.by_products:
+                self._products = Products(self.spec.columns, self.dtype, self._threads)
 
 
-def features_of(indices: np.ndarray, n_features: int) -> np.ndarray:
-    """Return the distinct features among `indices`, ascending."""
+def features_of(rows: Rows, n_features: int) -> np.ndarray:
+    """Return the distinct features of the rows, ascending."""
+    if rows.indices is None:
+        return np.arange(n_features)
     seen = np.zeros(n_features, np.bool_)
-    mark(indices, seen)
+    mark(rows.indices, seen)
     return np.flatnonzero(seen)
 
 

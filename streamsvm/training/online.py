@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from streamsvm.data.order import STREAM_WARNING, LabelGroups
+from streamsvm.data.rows import row_span
 from streamsvm.errors import (
     Call,
     InputError,
@@ -111,17 +112,17 @@ class Online(Trainer):
         return self._place, self.position.blocks_done, self.learner.visited, list(self._classes)
 
     def make_room(self, block: TrainingBlock) -> None:
-        storage, indices = self.learner.storage, block.rows.indices
+        storage, rows = self.learner.storage, block.rows
         n_features, n_classes = storage.n_features, self.learner.n_classes + len(block.new_classes)
-        if self.source.n_features is not None or len(indices) == 0:
+        if self.source.n_features is not None or len(rows.data) == 0:
             storage.grow(n_features, n_classes)
             return
-        largest = int(indices.max())
+        largest = rows.largest_feature
         try:
             storage.grow(largest + 1, n_classes)
         except PlanError as error:
-            at = int(np.argmax(indices == largest))
-            row = self.learner.visited + int(np.searchsorted(block.rows.indptr, at, "right"))
+            at = 0 if rows.dense else int(np.argmax(rows.features == largest))
+            row = self.learner.visited + int(np.searchsorted(rows.indptr, at, "right"))
             raise PlanError(
                 f"row {row:,} has the feature {largest:,}: {error.message.problem}", remedy=error.remedy
             ) from None
@@ -164,8 +165,7 @@ class Online(Trainer):
         """Count labels and features of the rows of a block before `at`."""
         rows = block.rows
         self._groups.add(rows.labels[self._counted : at])
-        indices = rows.indices[rows.indptr[self._counted] : rows.indptr[at]]
-        self._n_features = max(self._n_features, int(indices.max(initial=-1)) + 1)
+        self._n_features = max(self._n_features, row_span(rows, self._counted, at).largest_feature + 1)
         self._counted = at
 
     def average_begins(self, this_pass: int) -> int | None:

@@ -17,7 +17,7 @@ from streamsvm.model.results import Calibration, FitResult
 from streamsvm.prediction.calibration import calibrate_folder
 from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.files import Files, RunFiles
-from streamsvm.settings.fit import Settings
+from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.training.convergence import average_saves_passes, gap_warning, small_c_warning
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.learner import Learner
@@ -35,7 +35,11 @@ from streamsvm.training.trainer import Callbacks, Trainer
 from streamsvm.transforms import Transform
 
 _MAX_UNCOMMITTED_PASSES = 3  # that are kept for want of a commit, if work may be done again from them
+# Rows that models are compared on: a hundredth, and at most so many. Fewer say too little.
+_LAST_PART, _LEAST_LAST, _MOST_LAST = 100, 100, 10_000
 _AVERAGE_PREFIX = "average_"  # begins the names of what is measured of the average
+# Names of `RunPosition.compared` in the report of a pass.
+_COMPARED = ("compared_rows", "compared_last_iterate", "compared_average")
 _LAST_ITERATE_PREFIX = "last_iterate_"  # begins the names of its accuracies, where the model is the average
 
 
@@ -161,11 +165,13 @@ class Fit(Trainer):
         return dataclasses.replace(self.position, blocks_done=self.position.blocks_done + 1)
 
     def next_pause(self, this_pass: int) -> Callable[[int], int]:
-        """Pause where the average begins and, in the first pass, each time the rows have doubled."""
-        half = self.n_rows // 2
+        """Pause where the average begins, or is compared, and each time the rows of pass 1 have doubled."""
+        places = [self.n_rows // 2]
+        if (compared := self._compared_from(this_pass)) is not None:
+            places.append(compared)
 
         def after(visited: int) -> int:
-            pauses = [half] if visited < half else []
+            pauses = [each for each in places if visited < each]
             if this_pass == 1:
                 pauses.append(1 << visited.bit_length())
             return min(pauses, default=self.n_rows + 1)
@@ -175,6 +181,23 @@ class Fit(Trainer):
     def at_pause(self, block: TrainingBlock, at: int) -> None:
         if block.pass_number == 1 and self.learner.visited.bit_count() == 1:
             self.log({"event": "rows", "pass": 1, "block": block.number, **self._progressive()})
+        begin = self._compared_from(block.pass_number)
+        if begin is not None and self.learner.visited >= begin and not self.position.compared[0]:
+            self.position = dataclasses.replace(self.position, compared=self.learner.compare(block, at))
+
+    def _compared_from(self, this_pass: int) -> int | None:
+        """Return the number of visited rows after which both models are scored on the others; None if not.
+
+        After inner passes both are other models than before, and the average is the better one.
+        """
+        settings, learner = self.settings, self.learner
+        if settings.average != AUTO or settings.tol is not None or self.average_begins(this_pass) is None:
+            return None
+        starts, last = self.source.cut.starts, int(self.source.order(this_pass)[-1])
+        n = min(self.n_rows // _LAST_PART, int(starts[last + 1] - starts[last]) // 2, _MOST_LAST)
+        if n < _LEAST_LAST or learner.makes_inner_passes or not learner.progressive:
+            return None
+        return self.n_rows - n
 
     def average_begins(self, this_pass: int) -> int | None:
         """Begin at half of the pass, if its average is wanted: as the model, or to be measured.
@@ -220,6 +243,7 @@ class Fit(Trainer):
             self.position,
             history=(*position.history, record),
             passes_done=this_pass,
+            compared=(0, 0, 0),
             blocks_done=0,
             tally=tuple(self.learner.tally.tolist()),
             seconds=position.seconds + seconds,
@@ -261,6 +285,8 @@ class Fit(Trainer):
         loss_sum = float(tally[LOSS_SUM]) / share * of_pass
         estimate = gap_record(float(tally[DUAL_SUM]), loss_sum, norm2)
         record: dict[str, Any] = self._progressive() if this_pass == 1 else {}
+        if self.position.compared[0]:
+            record |= zip(_COMPARED, self.position.compared, strict=True)
         record |= {
             "rows": self.n_rows,
             "C": settings.C * share,
@@ -345,10 +371,11 @@ class Fit(Trainer):
         return self._takes_average(self.position.history[-1], has_average=has_average)
 
     def _takes_average(self, record: Mapping[str, Any], *, has_average: bool) -> bool:
-        """Return True if a pass has an average, and `tol` does not speak against it."""
+        """Return True if a pass has an average, and neither `tol` nor its last rows speak against it."""
         tol = self.settings.tol
         if tol is None or "relative_gap" not in record:
-            return has_average
+            _, last, average = (record.get(name, 0) for name in _COMPARED)
+            return has_average and average >= last
         average = record.get(f"{_AVERAGE_PREFIX}relative_gap")
         return average is not None and (is_within(average, tol) or not is_within(record["relative_gap"], tol))
 

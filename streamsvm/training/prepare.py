@@ -13,10 +13,11 @@ from streamsvm.data.hold_out import held_out_part, is_trained_on
 from streamsvm.errors import Interrupted
 from streamsvm.settings.fit import BALANCED, NONE, Settings
 from streamsvm.store import Store
-from streamsvm.training.auto_c import choose_c
 from streamsvm.training.costs import TrainingCosts, read_training_costs
-from streamsvm.training.spec import Spec, specify
+from streamsvm.training.search_c import choose_c
+from streamsvm.training.spec import Spec, specify, takes_dense_rows
 from streamsvm.training.trainer import Callbacks
+from streamsvm.training.training import rows_to_learn
 from streamsvm.transforms import Transform
 from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_store
 from streamsvm.transforms.store import shift_to_text, transformed
@@ -50,7 +51,7 @@ def prepare(raw: Store, fitted: FittedTransforms, settings: Settings, given: Map
 
     `given` has ``costs`` and ``tree`` that are not files, by name.
     """
-    store = transformed(raw, fitted.transforms)
+    store = rows_to_learn(raw, fitted.transforms, dense=takes_dense_rows(settings))
     costs = read_training_costs(settings, store.classes, class_counts(store, settings), given)
     settings, chosen = choose_c(store, fitted.transforms, settings)
     return Prepared(store, specify(settings, store), costs, fitted, chosen)

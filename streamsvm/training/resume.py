@@ -17,11 +17,11 @@ from streamsvm.model.transform_files import load_transforms
 from streamsvm.run.directory import RunDir, locked
 from streamsvm.settings.fit import Interval, Settings
 from streamsvm.store import Store
+from streamsvm.training.build import find_workers
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.fit_plan import choices
 from streamsvm.training.fit_stream import resume_stream
 from streamsvm.training.held_out import HELD_OUT, check_held_out, other_held_out
-from streamsvm.training.parallel.splits import find_workers
 from streamsvm.training.sources import Stream
 from streamsvm.training.spec import specify
 from streamsvm.training.store_training import StoreRun
@@ -118,7 +118,7 @@ def _resume_store(
             record[f"{name}_fingerprint"] = fingerprint
         record["settings"] = dataclasses.asdict(settings)
         record["store"]["path"] = paths
-        with find_workers(settings, workers, cluster) as found:
+        with find_workers(spec, workers, cluster) as found:
             resumed = StoreRun(run, training, raw, opened, record, costs, every, callbacks, found)
             trainer = resumed.trainer()
             run.write_settings(record)  # only now: a refusal changes nothing

@@ -11,7 +11,7 @@ import numpy as np
 from streamsvm.base.format import index_dtype
 from streamsvm.data.groups import group_starts, in_group_order
 from streamsvm.data.row_space import RowSpace
-from streamsvm.data.rows import Rows, unread_rows
+from streamsvm.data.rows import Rows, unread_rows, with_index_dtype
 from streamsvm.kernels.random import local_permutation, permutation
 from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.training.auto_c import c_for, running_costs
@@ -315,8 +315,7 @@ class StreamSource:
         rows = apply(self.transforms, rows, where="the stream", first=first)
         if self.n_features is None:
             return rows
-        dtype = index_dtype(self.n_features)
-        return rows._replace(indices=rows.indices.astype(dtype, copy=False))
+        return with_index_dtype(rows, index_dtype(self.n_features))
 
     def _with_costs(self, rows: Rows, place: StreamPlace, visited: int) -> tuple[Rows, float, int]:
         """Return the rows with their costs, and the sum and number of norms after them."""

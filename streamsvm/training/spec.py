@@ -19,6 +19,7 @@ from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.settings.fit import AUTO, CLASSES, COSTS, MARGINS, Settings
 from streamsvm.training.parallel.class_groups import ClassGroups, group_classes
 from streamsvm.training.parallel.splits import settle_split
+from streamsvm.training.products import Products
 
 if TYPE_CHECKING:
     from streamsvm.store import Store
@@ -33,6 +34,7 @@ class DataFacts(NamedTuple):
     n_features: int
     class_counts: np.ndarray
     multilabel: bool = False
+    dense_rows: bool = False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,6 +55,8 @@ class Spec:
         Rows of each class; only of interest if classes are split.
     multilabel : bool
         True if rows may have several labels.
+    dense_rows : bool
+        True if the rows are dense (see `streamsvm.data.rows.Rows`).
     """
 
     settings: Settings
@@ -60,6 +64,7 @@ class Spec:
     n_features: int
     class_counts: np.ndarray
     multilabel: bool = False
+    dense_rows: bool = False
 
     @property
     def n_classes(self) -> int:
@@ -123,6 +128,7 @@ class Spec:
         touches_all = self.loss.extra_columns > 0  # each visit moves the weights of all classes
         if (
             self.n_classes < memory_plan.MANY_CLASSES
+            or self.dense_rows
             or self.loss.sequences
             or touches_all
             or self.settings.splits > 1
@@ -151,13 +157,25 @@ class Spec:
         # A pass adds a pair to each token.
         return 8 * (common + 3 * longest * min(k**2, settings.passes))
 
+    @property
+    def by_products(self) -> bool:
+        """True if rows are visited a tile at a time, by matrix products (see `streamsvm.kernels.tile`)."""
+        return self.dense_rows and self.columns > MOST_COLUMNS
+
+    @property
+    def product_bytes(self) -> int:
+        """Bytes that a tile of rows takes; 0 without tiles."""
+        if not self.by_products:
+            return 0
+        return Products.n_bytes(self.columns, self.n_features, self.dtype.itemsize)
+
     # -- duals -------------------------------------------------------------------------------------
 
     @property
     def can_have_common_dual(self) -> bool:
         """True if the loss and the costs allow a common dual (see `streamsvm.losses.common_dual`)."""
         settings = self.settings
-        plain = settings.costs is None and settings.tree is None and not self.multilabel
+        plain = settings.costs is None and settings.tree is None and not (self.multilabel or self.dense_rows)
         exact = settings.solver == "newton" and settings.inner_passes in (0, AUTO)
         return plain and settings.splits == 1 and exact and self.loss.common_dual
 
@@ -224,4 +242,9 @@ def specify(settings: Settings, data: Store | DataFacts) -> Spec:
     """
     counts = data.class_counts
     settings = settle_split(settings, counts, multilabel=data.multilabel)
-    return Spec(settings, data.n_rows, data.n_features, counts, data.multilabel)
+    return Spec(settings, data.n_rows, data.n_features, counts, data.multilabel, data.dense_rows)
+
+
+def takes_dense_rows(settings: Settings) -> bool:
+    """Return True if dense rows are trained on as they are; else they become CSR."""
+    return settings.splits == 1 and not settings.trained_loss.sequences

@@ -172,7 +172,7 @@ class StoreRun:
 
         @contextlib.contextmanager
         def opened() -> Iterator[Blocks]:
-            with open_held_out(path, self.settings) as store:
+            with open_held_out(name, self.settings) as store:
                 if store.fingerprint != self.record[f"{name}_fingerprint"]:
                     raise other_held_out(name, self.settings)
                 held = self._held_bytes()

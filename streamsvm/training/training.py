@@ -15,8 +15,9 @@ from streamsvm.errors import Remedy, StoreError
 from streamsvm.settings.fit import NONE, Settings
 from streamsvm.store import Store, open_stores
 from streamsvm.store.sliced import sliced
+from streamsvm.store.views import as_sparse
 from streamsvm.training.costs import check_multilabel
-from streamsvm.training.spec import Spec
+from streamsvm.training.spec import Spec, takes_dense_rows
 from streamsvm.transforms import Transform
 from streamsvm.transforms.store import transformed
 
@@ -26,7 +27,7 @@ def open_to_train(paths: Sequence[str | os.PathLike[str]], settings: Settings) -
     column = None if settings.sample_weight == NONE else settings.sample_weight
     store = open_stores(
         paths, join=settings.join, label=settings.label, sample_weight=column, layer=settings.layer,
-        raw=settings.raw,
+        raw=settings.raw, obsm=settings.obsm, labels=settings.labels,
     )  # fmt: skip
     try:
         check_multilabel(settings, multilabel=store.multilabel, where=str(store.path))
@@ -34,6 +35,11 @@ def open_to_train(paths: Sequence[str | os.PathLike[str]], settings: Settings) -
         store.close()
         raise
     return store
+
+
+def rows_to_learn(raw: Store, transforms: Sequence[Transform], *, dense: bool) -> Store:
+    """Return the transformed rows of an opened store: as CSR, unless dense rows may stay so."""
+    return transformed(raw if dense else as_sparse(raw), transforms)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +79,7 @@ class DataRef:
 
     def view(self, raw: Store) -> Store:
         """Return the rows to train on of the opened stores."""
-        store = transformed(raw, self.transforms)
+        store = rows_to_learn(raw, self.transforms, dense=takes_dense_rows(self.settings))
         if self.slice_rows:
             store = sliced(store, self.slice_rows, self.settings.seed)
         return store

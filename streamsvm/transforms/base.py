@@ -69,6 +69,9 @@ class Transform:
     takes_any_feature : bool
         True if rows may have features that training did not see: it then takes the numbers of features as
         they stand in LIBSVM text.
+    keeps_dense : bool
+        Whether dense rows stay dense; else they become CSR. What it makes of rows does not depend on which of
+        the two they are.
     by_feature : bool
         True if it knows the features by their columns: such a transform does not come before one that takes
         any feature.
@@ -86,6 +89,7 @@ class Transform:
 
     name: ClassVar[str]
     takes_any_feature: ClassVar[bool] = False
+    keeps_dense: ClassVar[bool] = True
     by_feature: ClassVar[bool] = False
     adds: ClassVar[int] = 0
     constant: float = 0.0

@@ -13,7 +13,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from streamsvm.base.format import index_dtype
-from streamsvm.data.rows import Rows
+from streamsvm.data.rows import Rows, with_matrix
 from streamsvm.kernels.jit import kernel
 from streamsvm.transforms.base import FittingData, Transform, checked_count, checked_number
 
@@ -49,10 +49,15 @@ class Bias(Transform):
         return self.value
 
     def __call__(self, rows: Rows) -> Rows:
+        if rows.dense:
+            matrix = np.empty((rows.n_rows, self.column + 1), rows.data.dtype)
+            matrix[:, :-1] = rows.data.reshape(rows.n_rows, self.column)
+            matrix[:, -1] = self.value
+            return with_matrix(rows, matrix)
         data = np.empty(len(rows.data) + rows.n_rows, rows.data.dtype)
         indices = np.empty(len(data), index_dtype(self.column + 1))
         indptr = rows.indptr + np.arange(rows.n_rows + 1)
-        _append(rows.data, rows.indices, rows.indptr, self.column, self.value, data, indices)
+        _append(rows.data, rows.features, rows.indptr, self.column, self.value, data, indices)
         return rows._replace(data=data, indices=indices, indptr=indptr)
 
     @classmethod

@@ -59,8 +59,14 @@ def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[i
     times, n_rows = np.zeros(len(largest), np.int32), 0
     for first, rows in data.sample:
         if looks:
-            np.maximum.at(largest, rows.indices, np.abs(rows.data).astype(np.float64))
-            np.add.at(times, rows.indices, 1)
+            if rows.dense:
+                matrix = rows.data.reshape(rows.n_rows, len(largest))
+                for extremes in (matrix.max(axis=0, initial=0), -matrix.min(axis=0, initial=0)):
+                    np.maximum(largest, extremes, out=largest)
+                times += np.count_nonzero(matrix, axis=0).astype(np.int32)
+            else:
+                np.maximum.at(largest, rows.features, np.abs(rows.data).astype(np.float64))
+                np.add.at(times, rows.features, 1)
             n_rows += rows.n_rows
         yield first, rows
     used = np.flatnonzero(largest)

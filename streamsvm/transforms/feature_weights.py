@@ -50,7 +50,11 @@ class FeatureWeights(Transform):
     def __call__(self, rows: Rows) -> Rows:
         assert self.array is not None
         data = np.empty_like(rows.data)
-        _multiply(rows.data, rows.indices, self.array, data)
+        if rows.dense:
+            shape = rows.n_rows, self.width
+            np.multiply(rows.data.reshape(shape), self.array, out=data.reshape(shape), casting="same_kind")
+        else:
+            _multiply(rows.data, rows.features, self.array, data)
         return rows._replace(data=data)
 
     def fitted(self, data: FittingData) -> Self:

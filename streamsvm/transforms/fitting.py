@@ -208,7 +208,7 @@ def _gather(data: RawData, wanted: Sequence[_Fitting], kind: Kind) -> list[Stati
                 # Transforms that differ are applied here, so that there is one copy of the rows at a time.
                 own = rows if alike else apply(each.fitted, rows, where=data.where, first=first)
                 kept = None if each.held_out is None else each.held_out.kept(first, rows)
-                builder.add(own.indptr, own.data, own.indices, kept)
+                builder.add_rows(own, kept)
             data.progress(first + rows.n_rows)
     return [builder.result() for builder in builders]
 

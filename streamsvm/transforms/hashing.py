@@ -15,7 +15,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from streamsvm.base.format import index_dtype
-from streamsvm.data.rows import Rows
+from streamsvm.data.rows import Rows, sparse_rows
 from streamsvm.errors import SettingsError
 from streamsvm.kernels.jit import allocating
 from streamsvm.kernels.random import GAMMA, mix
@@ -42,6 +42,7 @@ class Hashing(Transform):
 
     name: ClassVar = "hash"
     takes_any_feature: ClassVar = True
+    keeps_dense: ClassVar = False
 
     bits: int
     seed: int = 0
@@ -57,7 +58,8 @@ class Hashing(Transform):
 
         All arrays are new but labels and costs. A value may be zero where features cancelled.
         """
-        data, indices, indptr, norm2 = _hash(rows.data, rows.indices, rows.indptr, self.bits, self.seed)
+        rows = sparse_rows(rows, np.dtype(np.int64))
+        data, indices, indptr, norm2 = _hash(rows.data, rows.features, rows.indptr, self.bits, self.seed)
         indices = indices.astype(index_dtype(2**self.bits))
         return rows._replace(data=data, indices=indices, indptr=indptr, norm2=norm2)
 

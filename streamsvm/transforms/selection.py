@@ -23,7 +23,7 @@ from streamsvm.base.durable import open_file, reason
 from streamsvm.base.format import index_dtype
 from streamsvm.base.text import check_local
 from streamsvm.data.names import examples
-from streamsvm.data.rows import Rows
+from streamsvm.data.rows import Rows, with_matrix
 from streamsvm.data.statistics import Statistics
 from streamsvm.errors import Remedy, SettingsError, warn
 from streamsvm.kernels.csr import keep_columns
@@ -82,9 +82,13 @@ class Select(Transform):
         return cls(os.path.abspath(value))
 
     def __call__(self, rows: Rows) -> Rows:
+        if rows.dense:
+            assert self.array is not None
+            matrix = rows.data.reshape(rows.n_rows, self.width)
+            return with_matrix(rows, np.take(matrix, self.array, axis=1))
         data, indices = np.empty_like(rows.data), np.empty(len(rows.data), index_dtype(self.kept))
         indptr = np.empty_like(rows.indptr)
-        keep_columns(rows.data, rows.indices, rows.indptr, self._places, data, indices, indptr)
+        keep_columns(rows.data, rows.features, rows.indptr, self._places, data, indices, indptr)
         n = int(indptr[-1])
         return rows._replace(data=data[:n], indices=indices[:n], indptr=indptr)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base import format
-from streamsvm.data.rows import Rows
+from streamsvm.data.rows import Rows, sparse_rows, with_index_dtype
 from streamsvm.store.store import Facts, RowSizes, Store, Whole
 from streamsvm.store.views import View, ViewedStore
 from streamsvm.transforms import Transform, apply, features_after, names_after, records_of
@@ -48,11 +48,16 @@ class Transformed(View):
         # hash sorts and numbers its values in int64, and then cuts its arrays.
         wide = 8 if any(transform.takes_any_feature for transform in self.transforms) else 0
         extra = wide + inner.dtype.itemsize if self.transforms else 0
+        dense_rows = inner.dense_rows and not self.shift
+        dense_rows &= all(transform.keeps_dense for transform in self.transforms)
+        if inner.dense_rows and not dense_rows:  # rows and columns of the values, in int64
+            extra += 2 * 8
         return dataclasses.replace(
             inner,
             native=inner.native and not self.transforms and not self.shift,
             n_features=self.n_features,
             nnz=inner.nnz + self._adds * inner.n_rows,
+            dense_rows=dense_rows,
             held_bytes=inner.held_bytes + sum(transform.held_bytes for transform in self.transforms),
             extra_nnz_bytes=max(inner.extra_nnz_bytes, extra),
             stored=inner.stored - {"norm2"} if self.transforms else inner.stored,
@@ -63,9 +68,10 @@ class Transformed(View):
 
     def rows(self, rows: Rows) -> Rows:
         if self.shift:
-            rows = rows._replace(indices=rows.indices + self.shift)
+            rows = sparse_rows(rows, np.dtype(np.int64))
+            rows = rows._replace(indices=rows.features + self.shift)
         rows = apply(self.transforms, rows, where=self.where)
-        return rows._replace(indices=rows.indices.astype(format.index_dtype(self.n_features), copy=False))
+        return with_index_dtype(rows, format.index_dtype(self.n_features))
 
     def whole(self, what: Whole, inner: Store) -> Any:
         if what == "feature_names":

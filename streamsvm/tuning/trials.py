@@ -18,11 +18,11 @@ from streamsvm.errors import Call, Interrupted, Option, PlanError, Remedy, RunEr
 from streamsvm.model.results import FitResult
 from streamsvm.run.directory import RunDir, check_place, claimed
 from streamsvm.settings.fit import Interval, Settings
-from streamsvm.training.auto_c import choose_c
 from streamsvm.training.costs import read_training_costs
 from streamsvm.training.fit_store import fit_store
 from streamsvm.training.held_out import open_held_out
 from streamsvm.training.prepare import class_counts, fit_to_store
+from streamsvm.training.search_c import choose_c
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training import open_to_train
 from streamsvm.transforms import parse_transforms
@@ -93,7 +93,7 @@ class StoreSearch:
             prints = [store.fingerprint]
             weights = read_training_costs(settings, store.classes, class_counts(store, settings), self.given)
         if settings.valid is not None:
-            with open_held_out(settings.valid, settings) as store:
+            with open_held_out("valid", settings) as store:
                 prints.append(store.fingerprint)
         asked = {
             "trainings": {trial.name: dataclasses.asdict(trial.settings) for trial in trials},

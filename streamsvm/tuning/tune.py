@@ -40,6 +40,7 @@ _AUTO_FACTORS = tuple(2.0**power for power in range(-4, 6))
 _HOLD_OUT = "1/10"
 _SUGGESTED_VALUES = 4  # of C, to go on with
 _OTHERS = {name: each for name, each in declared(Settings).items() if not each.searched}
+_NO_VALID = {"valid": None, "valid_labels": None}  # of the training with the best settings
 
 
 @takes(_OTHERS, after="force")
@@ -143,7 +144,7 @@ def tune(
         for number, candidate in enumerate(candidates)
     ]  # which checks all of them before the first
     all_trials = list(itertools.chain.from_iterable(trials))
-    chosen = Settings(**{**common, **candidates[0], "valid": None}, passes=passes)  # checks passes
+    chosen = Settings(**{**common, **candidates[0], **_NO_VALID}, passes=passes)  # checks passes
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(shown(progress))
         count_workers(workers)  # checks it
@@ -188,7 +189,7 @@ def tune(
         _warn_of_end(rows[candidate * len(grid.factors) :][: len(grid.factors)], step, paths, out)
         on_path = get_loss(str({**common, **candidates[candidate]}["loss"])).linear_duals
         chosen = Settings(
-            **{**common, **candidates[candidate], "valid": None}, C=rows[best]["C"], passes=passes
+            **{**common, **candidates[candidate], **_NO_VALID}, C=rows[best]["C"], passes=passes
         )
         result, model = search.train(chosen)
         return TuneResult(

@@ -187,3 +187,15 @@ def test_an_interruption_while_the_caller_waits_ends_the_threads(number: int) ->
         list(results)
     results.close()
     assert set(threading.enumerate()) == before
+
+
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_threads_and_the_caller_do_each_item_once(number: int) -> None:
+    done: list[int] = []
+    with Threads(number) as threads:
+        threads.each(done.append, range(50))
+        assert sorted(done) == list(range(50))
+        with pytest.raises(ZeroDivisionError):
+            threads.each(lambda item: 1 // (item - 7), range(20))
+        threads.each(done.append, [50])  # the threads go on
+    assert done[-1] == 50

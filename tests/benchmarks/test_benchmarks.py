@@ -31,6 +31,7 @@ RUNS = {
     "cells.py": "celltypist --cells 400 --passes-of-ours 1",
     "compare.py": "--quick --sets dna --max-passes 5",
     "costs.py": "--quick --losses ovr2 --C 1 --passes 1",
+    "embeddings.py": "--rows 3000 --classes 70 --passes 1 --without adam --without LinearSVC",
     "estimators.py": "letter --rounds 1",
     "generate.py": "--rows 100 --out s.zarr",
     "golden.py": "golden.json --only two",

@@ -110,6 +110,7 @@ def test_a_layer_is_scored_if_it_is_named(folder: Path) -> None:
         succeeds("evaluate", "run", "query.h5ad", *LABEL, "--layer", "other", "--json", cwd=folder)
     )
     assert found["accuracy"] == pytest.approx(np.mean(np.array(lines) == query.obs["type"].to_numpy()))
+    assert "no obsm 'X_no'" in fails(1, "predict", "run", "query.h5ad", "--obsm", "X_no", cwd=folder)
     assert "no layer 'none'" in fails(1, "predict", "run", "query.h5ad", "--layer", "none", cwd=folder)
 
 

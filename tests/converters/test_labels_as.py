@@ -12,9 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 from streamsvm_converters import TextSource, convert, read_rows
-from streamsvm_converters.libsvm.labels import canonical_name
 
 import streamsvm
+from streamsvm.base.label_texts import canonical_name
 from streamsvm.errors import InputError
 from streamsvm.model.schema import read_schema
 from streamsvm.store import open_store

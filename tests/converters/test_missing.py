@@ -11,9 +11,9 @@ import pytest
 import scipy.sparse as sp
 from sklearn.impute import MissingIndicator, SimpleImputer
 from streamsvm_converters import convert
-from streamsvm_converters.label_codes import MISSING_TEXTS
 
 import streamsvm
+from streamsvm.base.label_texts import MISSING_TEXTS
 from streamsvm.errors import InputError, SettingsError
 from streamsvm.store import open_store
 

@@ -37,7 +37,7 @@ def store_of(
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     return SimpleNamespace(
         path="rows", n_rows=len(lengths), nnz=int(offsets[-1]), n_classes=n_classes, chunk_nnz=16,
-        dtype=np.dtype("f4"), index_dtype=np.dtype("i4"), shuffled=shuffled,
+        dtype=np.dtype("f4"), index_dtype=np.dtype("i4"), index_bytes=4, shuffled=shuffled,
         indptr=lambda begin, end: offsets[begin : end + 1].copy(),
         held_bytes=0, extra_nnz_bytes=0, native=True,
         units=None, weighted=weighted, grouped=groups is not None, multilabel=labels is not None,

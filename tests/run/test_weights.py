@@ -49,7 +49,7 @@ def test_all_files_of_the_weights_must_have_room_together(
     paths = (tmp_path / "w", tmp_path / "d")
     storage = DenseWeights((4, PAGE // 4), np.dtype(np.float32), 1.0, paths)
     none = np.zeros(0)
-    rows = Rows(none, np.arange(4), np.zeros(1, np.int64), np.zeros(0, np.int32), none, none)
+    rows = Rows(np.zeros(4), np.arange(4), np.zeros(1, np.int64), np.zeros(0, np.int32), none, none)
     used = sum(path.stat().st_blocks * 512 for path in paths)
     for missing in (0, 1):  # 4 pages of weights, 64 bytes of dirty bits
         monkeypatch.setattr(durable, "free_bytes", lambda path, m=missing: 4 * PAGE + 64 - used - m)

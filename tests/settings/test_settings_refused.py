@@ -47,7 +47,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"tol": 0.1, "gap": "end"}, "gap", "pass with a tolerance"),
         ({"block_rows": 0}, "block_rows", "a whole number in [1, "),
         ({"passes": 2, "keep_duals": False}, "keep_duals", "on with more than one pass"),
-        ({"average": "yes"}, "average", "True or False"),
+        ({"average": "yes"}, "average", "auto or True or False"),
         ({"keep_duals": 1}, "keep_duals", "True or False"),
         ({"label": 5}, "label", "text"),
         ({"loss": "llw", "smooth": 0.5}, "smooth", "left out with the loss llw and the solver newton"),

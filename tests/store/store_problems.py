@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from streamsvm.base import format
-from streamsvm.data.rows import Rows
+from streamsvm.data.rows import Rows, sparse_rows
 from streamsvm.store import StoreWriter, store_kind
 
 
@@ -99,7 +99,14 @@ def make_full_problem(n: int = 90, seed: int = 0) -> Problem:
 
 
 def assert_rows_equal(rows: Rows, matrix: sp.csr_matrix, labels: np.ndarray) -> None:
-    """Assert that `rows` are those of a matrix, which scipy sliced."""
+    """Assert that `rows` are those of a matrix, which scipy sliced; dense rows have its zeros, too."""
+    if rows.dense:
+        assert rows.data.flags.c_contiguous
+        full = matrix.toarray()
+        np.testing.assert_array_equal(rows.data.reshape(full.shape), full)
+        np.testing.assert_array_equal(rows.indptr, np.arange(len(full) + 1) * full.shape[1])
+        rows = sparse_rows(rows, matrix.indices.dtype)
+        matrix = sp.csr_matrix(full)
     np.testing.assert_array_equal(rows.data, matrix.data)
     np.testing.assert_array_equal(rows.indices, matrix.indices)
     np.testing.assert_array_equal(rows.indptr, matrix.indptr)

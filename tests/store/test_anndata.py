@@ -205,7 +205,7 @@ def test_unlabelled_data_is_read_if_no_labels_are_needed(target):
 
 @pytest.mark.parametrize("stored", ["f4", "f8", "i4", "bool"])
 @pytest.mark.parametrize("share", [0.3, 1.0])
-def test_a_dense_matrix_is_read_as_rows_without_its_zeros(target, stored, share, monkeypatch):
+def test_a_dense_matrix_is_read_as_dense_rows_or_without_its_zeros(target, stored, share, monkeypatch):
     monkeypatch.setattr("streamsvm.store.matrices._PIECE", 100)  # several pieces a range
     adata = cells()
     values = adata.X.toarray()
@@ -214,16 +214,50 @@ def test_a_dense_matrix_is_read_as_rows_without_its_zeros(target, stored, share,
     write(anndata.AnnData(values, obs=adata.obs), target)
     codes = adata.obs["celltype"].cat.codes.to_numpy()
     with open_store(target, label="celltype") as store:
+        assert store.dense_rows == (share == 1)
         for start, stop in [(0, 120), (7, 30), (30, 30), (119, 120)]:
             expected = sp.csr_matrix(values[start:stop].astype(store.dtype))
-            assert_rows_equal(store.rows(start, stop), expected, codes[start:stop])
+            rows = store.rows(start, stop)
+            assert rows.dense == store.dense_rows
+            assert_rows_equal(rows, expected, codes[start:stop])
+        ranges = np.array([[50, 70], [3, 9], [0, 2], [110, 120]])
+        order = np.concatenate([np.arange(*each) for each in ranges])
+        found = store.read(ranges)
+        assert_rows_equal(found, sp.csr_matrix(values[order].astype(store.dtype)), codes[order])
         store.verify()
         assert len(store.fingerprint) == 64
 
 
-def test_the_row_of_a_dense_value_that_is_not_finite_is_named(target):
+@pytest.mark.parametrize("filled", [1024 * 3, 1024 * 3 - 1])
+def test_a_sample_says_whether_most_values_of_a_dense_matrix_are_0(filled, tmp_path):
+    values = np.zeros((5000, 6), "f4")
+    in_sample = np.concatenate([np.arange(128) + first for first in np.linspace(0, 4872, 8, dtype=int)])
+    values[np.setdiff1d(np.arange(5000), in_sample)] = 1  # which say nothing
+    values[in_sample[np.arange(filled) % 1024], np.arange(filled) // 1024] = 1
+    obs = pd.DataFrame({"celltype": np.tile(["a", "b"], 2500)}, index=np.arange(5000).astype(str))
+    anndata.AnnData(values, obs=obs).write_h5ad(tmp_path / "a.h5ad")
+    with open_store(tmp_path / "a.h5ad", label="celltype") as store:
+        assert store.dense_rows == (filled == 1024 * 3)
+        assert store.rows(40, 90).dense == store.dense_rows
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f8"])
+def test_dense_rows_of_other_floats(target, dtype):
+    values = np.random.default_rng(0).normal(size=(30, 7)).astype(dtype)
+    obs = pd.DataFrame({"celltype": np.tile(["a", "b"], 15)}, index=np.arange(30).astype(str))
+    write(anndata.AnnData(values, obs=obs), target)
+    with open_store(target, label="celltype") as store:
+        rows = store.rows(0, 30)
+        assert rows.dense
+        assert rows.data.dtype == {"f2": np.float32, "f8": np.float64}[dtype]
+        np.testing.assert_array_equal(rows.matrix, values)
+        np.testing.assert_allclose(rows.norm2, (values.astype(float) ** 2).sum(axis=1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_the_row_of_a_dense_value_that_is_not_finite_is_named(target, dense):
     adata = cells()
-    values = adata.X.toarray()
+    values = adata.X.toarray() + np.float32(dense)
     values[40, 3] = np.inf
     write(anndata.AnnData(values, obs=adata.obs), target)
     with (
@@ -255,6 +289,35 @@ def test_layers_and_raw_are_read_with_features_of_their_own(target):
     write(cells(), target.with_name(f"other.{target.name}"))
     with pytest.raises(StoreError, match="without raw"):
         open_store(target.with_name(f"other.{target.name}"), label="celltype", raw=True)
+
+
+def test_entries_of_obsm_are_read_with_numbered_features_unless_a_dataframe_names_them(target):
+    adata = cells()
+    latent = np.random.default_rng(0).normal(size=(120, 6))
+    frame = pd.DataFrame(latent[:, :3], adata.obs_names, ["a", "b", "c"]).astype({"b": "float32"})
+    adata.obsm.update({"half": latent.astype(np.float16), "frame": frame, "counts": adata.X[:, :4]})
+    write(adata, target)
+    codes = adata.obs["celltype"].cat.codes.to_numpy()
+    for name, dtype, dense in ("half", "f4", True), ("frame", "f8", True), ("counts", "f4", False):
+        with open_store(target, label="celltype", obsm=name) as store:
+            rows, matrix = store.rows(10, 20), adata.obsm[name][10:20]
+            assert store.feature_names() == (["a", "b", "c"] if name == "frame" else None)
+            assert (store.facts.dense_rows, store.dtype) == (dense, dtype)
+            if dense:
+                np.testing.assert_array_equal(rows.matrix, np.asarray(matrix).astype(dtype))
+                np.testing.assert_array_equal(rows.labels, codes[10:20])
+            else:
+                assert_rows_equal(rows, matrix, codes[10:20])
+    with pytest.raises(StoreError, match="no obsm 'X_umap'; it has counts, frame, half"):
+        open_store(target, label="celltype", obsm="X_umap")
+    with pytest.raises(SettingsError, match="raw and obsm both name a matrix"):
+        open_store(target, label="celltype", obsm="half", raw=True)
+    adata.obsm["frame"]["kind"] = "x"
+    adata.obsm["complex"] = latent * 1j
+    write(adata, target)
+    for name in "frame", "complex":
+        with pytest.raises(StoreError, match="does not hold numbers"):
+            open_store(target, label="celltype", obsm=name)
 
 
 # -- labels and names ------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from store_problems import Problem, make_full_problem
 
 from streamsvm.data.checks import row_norms
 from streamsvm.data.names import FeatureMatch
-from streamsvm.data.rows import joined_rows
+from streamsvm.data.rows import joined_rows, sparse_rows, with_matrix
 from streamsvm.store import Store, open_store
 from streamsvm.store.anndata import AnnDataStore
 from streamsvm.store.arrays import ArrayStore
@@ -97,23 +97,30 @@ def problem(request: pytest.FixtureRequest) -> Problem:
     return problem
 
 
-@pytest.fixture(params=["store", "AnnData", "memory"])
+@pytest.fixture(params=["store", "AnnData", "memory", "dense AnnData", "dense memory"])
 def store(request: pytest.FixtureRequest, problem: Problem, tmp_path: Path) -> Iterator[Store]:
-    if request.param == "memory":  # its rows have no names: their weights tell them apart
+    kind = request.param.removeprefix("dense ")
+    if dense := kind != request.param:
+        rng = np.random.default_rng(4)
+        values = rng.normal(size=(N, D)) * (rng.random((N, D)) < 0.8) * (rng.random((N, 1)) < 0.95)
+        problem.matrix = sp.csr_matrix(values.astype("f4"))
+    if kind == "memory":  # its rows have no names: their weights tell them apart
         problem.weights = np.random.default_rng(2).permutation(N).astype(float)
         rows = problem.rows(0, N)
+        if dense:
+            rows = with_matrix(rows._replace(indices=None), problem.matrix.toarray())
         rows = rows._replace(norm2=row_norms(rows.data, rows.indptr))
         yield ArrayStore(rows, {"classes": problem.classes}, D)
         return
     path, options = tmp_path / "a.h5ad", {}
-    if request.param == "store":
+    if kind == "store":
         problem.write(path)
     else:
         options = {"label": "label", "sample_weight": "weight"}
         problem.groups = None
         labels = pd.Categorical.from_codes(problem.labels, problem.classes)
         obs = pd.DataFrame({"label": labels, "weight": problem.weights}, index=problem.names.astype(str))
-        adata = anndata.AnnData(problem.matrix, obs=obs)
+        adata = anndata.AnnData(problem.matrix.toarray() if dense else problem.matrix, obs=obs)
         if problem.indicator is not None:
             del adata.obs["label"]
             sets = problem.indicator.toarray()
@@ -180,7 +187,9 @@ def test_rows_columns_sizes_and_facts_of_a_view_agree(
         wanted = numbers_in(ranges)
         assert sum(read) == len(wanted) == rows.n_rows
         places = truth.places[wanted]
-        csr = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(rows.n_rows, view.n_features))
+        assert rows.dense == view.dense_rows == store.dense_rows
+        found = sparse_rows(rows, view.index_dtype)
+        csr = sp.csr_array((found.data, found.indices, found.indptr), shape=(rows.n_rows, view.n_features))
         assert csr.has_canonical_format
         np.testing.assert_allclose(csr.toarray(), truth.values[wanted], rtol=1e-6)
         np.testing.assert_allclose(rows.norm2, (truth.values[wanted] ** 2).sum(axis=1), rtol=1e-6)
@@ -208,7 +217,8 @@ def test_rows_columns_sizes_and_facts_of_a_view_agree(
                 else:
                     np.testing.assert_array_equal(found, getattr(rows, column))
                     assert found.dtype == getattr(rows, column).dtype
-        assert not {"X/data", "X/indices"} & set(arrays)
+        assert not {"X/data", "X/indices", "X/values"} & set(arrays)
+        assert rows.indptr[-1] == len(rows.data)
         assert (sizes.nnz >= np.diff(rows.indptr)).all()
         assert len(sizes.nnz) == len(wanted)
         assert len(sizes.labels) == len(wanted) * several
@@ -217,11 +227,12 @@ def test_rows_columns_sizes_and_facts_of_a_view_agree(
         parts = [view.read(as_ranges([each])) for each in ranges.tolist()] or [view.rows(0, 0)]
         for one, other in zip(joined_rows(parts), rows, strict=True):
             np.testing.assert_array_equal(one, other)
-            assert one.dtype == other.dtype
+            assert getattr(one, "dtype", None) == getattr(other, "dtype", None)
     codes = rows.label_codes if several else rows.labels[rows.labels >= 0]
     assert view.class_counts.tolist() == np.bincount(codes, minlength=view.n_classes).tolist()
     assert view.nnz >= len(rows.data)
-    assert set(view.arrays) >= ({"X/data", "obs/weight"} if view.members else set())
+    values = "X/values" if view.dense_rows else "X/data"
+    assert set(view.arrays) >= ({values, "obs/weight"} if view.members else set())
     assert view.feature_names() is None or len(view.feature_names()) == view.n_features
     assert name == "plain" or view.statistics() is None
 

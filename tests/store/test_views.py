@@ -18,11 +18,11 @@ from helpers import make_problem, make_store
 from streamsvm import fit
 from streamsvm.data.memory_plan import cut_blocks, make_plan
 from streamsvm.data.names import match_features
-from streamsvm.data.rows import Rows, joined_rows, row_span
+from streamsvm.data.rows import Rows, joined_rows, row_span, sparse_rows
 from streamsvm.errors import SettingsError, StoreError, StreamsvmWarning
 from streamsvm.store import Store, open_store, open_stores, views
 from streamsvm.store.container import StoredArray
-from streamsvm.store.joined import JoinedStore
+from streamsvm.store.joined import JoinedStore, join_stores
 from streamsvm.store.ranges import lengths, numbers_in, span
 from streamsvm.store.sliced import sliced
 from streamsvm.store.store import Whole
@@ -42,6 +42,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def dense(rows: Rows, n_features: int) -> np.ndarray:
+    rows = sparse_rows(rows, np.dtype("i4"))
     found = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(rows.n_rows, n_features))
     assert found.has_canonical_format  # increasing in each row, as kernels need it
     np.testing.assert_allclose(rows.norm2, np.square(found.toarray().astype("f8")).sum(axis=1))
@@ -85,7 +86,7 @@ def whole(store: Store) -> Rows:
 def assert_same_rows(found: Rows, expected: Rows) -> None:
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one, other)
-        assert one.dtype == other.dtype
+        assert getattr(one, "dtype", None) == getattr(other, "dtype", None)
 
 
 def assert_consistent(view: Store) -> None:
@@ -185,13 +186,14 @@ def test_files_that_cannot_be_joined_are_refused(tmp_path: Path) -> None:
         open_stores(paths, label="kind")
 
 
+@pytest.mark.parametrize("share", [0.4, 0.9])
 @pytest.mark.parametrize("chunks", [None, (7, 4), (100, 20), (1, 20)])
 def test_rows_of_a_dense_matrix_in_any_order_decode_a_row_of_chunks_once(
-    tmp_path: Path, chunks: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, chunks: tuple[int, int] | None, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("streamsvm.store.matrices._PIECE", 50)
     rng = np.random.default_rng(0)
-    values = (rng.random((100, 20)) * (rng.random((100, 20)) < 0.5)).astype(np.float32)
+    values = (rng.random((100, 20)) * (rng.random((100, 20)) < share)).astype(np.float32)
     obs = pd.DataFrame(
         {"type": pd.Categorical(rng.choice(["T", "B"], 100))}, index=[str(i) for i in range(100)]
     )
@@ -208,6 +210,7 @@ def test_rows_of_a_dense_matrix_in_any_order_decode_a_row_of_chunks_once(
         StoredArray, "read_part", lambda array, *part: read.append(part) or read_part(array, *part)
     )
     with open_store(path, label="type") as store:
+        assert store.dense_rows == (share > 0.5)
         view = sliced(store, 3, seed=0)
         assert_consistent(view)
         order = [int(name) for name in view.names(0, 100)]
@@ -216,6 +219,36 @@ def test_rows_of_a_dense_matrix_in_any_order_decode_a_row_of_chunks_once(
         bands = [(start // store.matrix.arrays["values"].chunk, first) for start, _, first, _ in read]
         assert len(bands) == len(set(bands))
         assert store.chunk_nnz <= (200 if chunks in [(7, 4), (1, 20)] else 2000)
+
+
+def test_dense_rows_that_are_joined_with_others_become_sparse(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    values = [rng.normal(size=(30, 4)), rng.normal(size=(20, 5)) * (rng.random((20, 5)) < 0.3)]
+    names = [["a", "b", "c", "d"], ["e", "d", "a", "c", "x"]]
+    for number, (X, columns) in enumerate(zip(values, names, strict=True)):
+        obs = pd.DataFrame({"type": rng.choice(["T", "B"], len(X))}, index=np.arange(len(X)).astype(str))
+        adata = anndata.AnnData(X.astype("f4"), obs=obs, var=pd.DataFrame(index=columns))
+        adata.write_h5ad(tmp_path / f"{number}.h5ad")
+
+    def opened(*numbers: int) -> Store:
+        stores = [open_store(tmp_path / f"{number}.h5ad", label="type") for number in numbers]
+        assert [store.dense_rows for store in stores] == [number == 0 for number in numbers]
+        return join_stores(stores)
+
+    with pytest.warns(StreamsvmWarning, match="left out"):
+        mixed = opened(0, 1)
+    with mixed as store:
+        assert not store.dense_rows
+        expected = np.concatenate([values[0][:, [0, 2, 3]], values[1][:, [2, 3, 1]]]).astype("f4")
+        for start, stop in [*some_ranges(50), (25, 35)]:
+            rows = store.rows(start, stop)
+            assert rows.features.dtype == store.index_dtype
+            np.testing.assert_array_equal(dense(rows, 3), expected[start:stop])
+            assert (np.diff(store.indptr(start, stop)) >= np.diff(rows.indptr)).all()
+    with opened(0, 0) as store:
+        assert store.dense_rows
+        assert whole(store).dense
+        np.testing.assert_array_equal(dense(whole(store), 4), np.tile(values[0].astype("f4"), (2, 1)))
 
 
 def test_the_hold_out_may_be_none_of_several_files(tmp_path: Path) -> None:

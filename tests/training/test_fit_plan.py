@@ -32,7 +32,8 @@ def wide() -> Any:
     return SimpleNamespace(
         path="rows", n_rows=n, n_features=200_000, n_classes=120, nnz=200 * n, chunk_nnz=2**18,
         class_counts=np.ones(120, np.int64),
-        dtype=np.dtype("f4"), index_dtype=np.dtype("i4"), shuffled=True, native=True,
+        dtype=np.dtype("f4"), index_dtype=np.dtype("i4"), index_bytes=4, dense_rows=False,
+        shuffled=True, native=True,
         sizes=lambda ranges: RowSizes(np.full(np.diff(ranges[0])[0], 200), np.zeros(0, np.int64)),
         weighted=False, grouped=False, multilabel=False, n_labels=0, units=None, unlabelled=0,
         held_bytes=0, extra_nnz_bytes=0,

@@ -84,7 +84,7 @@ def test_the_plan_knows_the_size_of_dense_duals(
 
 def test_duals_that_no_memory_holds_are_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
     X, labels = make_problem(N, D, K)
-    monkeypatch.setattr("streamsvm.training.fit_arrays.available_memory", lambda: 1000)
+    monkeypatch.setattr("streamsvm.training.train_rows.available_memory", lambda: 1000)
     with pytest.raises(PlanError, match="the memory of this process has"):
         fit(X, labels, loss="logistic", passes=2)
     fit(X, labels, loss="ww", passes=2)

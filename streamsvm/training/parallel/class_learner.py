@@ -83,12 +83,12 @@ class ClassSplitLearner(SplitLearner):
         nothing = np.zeros(0, np.int64)
         [duals] = divide_duals(old, nothing, self._groups.groups, 1)
         sum_list(self.loss, self.problem, rows, nothing, duals)
-        mark_rows_dirty(rows.indices, self.storage.weights)
+        mark_rows_dirty(rows.features, self.storage.weights)
         current, average_delta = (each[:0] for each in self.storage.weights[:2])
         empty = self.storage.weights._replace(current=current, average_delta=average_delta)
         sums_of_squares(empty, 0.0, self._groups.ranges, np.zeros(len(self._groups.ranges)))
         BlockDuals(rows, old, self._groups).of_pair((0, 1))
-        self.centre(features_of(rows.indices, self.storage.n_features))
+        self.centre(features_of(rows, self.storage.n_features))
 
     def learn(
         self,
@@ -102,7 +102,7 @@ class ClassSplitLearner(SplitLearner):
         rows = self._in_columns(rows)
         duals = self._block_duals(rows, old)
         if len(self.storage.weights.dirty):
-            mark_rows_dirty(rows.indices, self.storage.weights)
+            mark_rows_dirty(rows.features, self.storage.weights)
         begin, done, n_rounds = self.visited, 0, len(self._rounds)
         while done < n_rounds:
             pause, first = next_pause(self.visited), done
@@ -137,7 +137,7 @@ class ClassSplitLearner(SplitLearner):
         self, block: TrainingBlock, rows: Rows, duals: Any, rounds: range
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Visit the pairs of some rounds; yields the number of each round and the tallies of its pairs."""
-        features = features_of(rows.indices, self.storage.n_features) if self.loss.centred else None
+        features = features_of(rows, self.storage.n_features) if self.loss.centred else None
         for number in rounds:
             work = functools.partial(self._visit_pair, block, rows, duals, number)
             tallies = self._workers.map(work, self._rounds[number])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.data.rows import Rows
+from streamsvm.data.rows import Rows, row_span
 from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.dual_matrix import DualMatrix
 from streamsvm.kernels.duals import OldDuals, RowDuals
@@ -72,7 +72,7 @@ class RowSplitLearner(SplitLearner):
     def _own(self) -> list[list[np.ndarray]]:
         """Weights of each split, and their average."""
         shape, dtype = self.storage.weights.current.shape, self.storage.weights.current.dtype
-        copies, splits = range(1 + self.spec.settings.average), range(self.spec.settings.splits)
+        copies, splits = range(1 + self.spec.settings.averages), range(self.spec.settings.splits)
         return [[map_array(None, shape, dtype) for _ in copies] for _ in splits]
 
     def compile(self, rows: Rows, old: OldDuals) -> None:
@@ -81,7 +81,7 @@ class RowSplitLearner(SplitLearner):
         copy_rows(nothing, current, current)
         zero_rows(nothing, current)
         add_rows(unite(nothing, nothing)[0], current, 1.0, current)
-        mark(rows.indices, np.zeros(self.storage.n_features, np.bool_))
+        mark(rows.features, np.zeros(self.storage.n_features, np.bool_))
         mark_rows_dirty(nothing, self.storage.weights)
 
     def learn(
@@ -134,7 +134,7 @@ class RowSplitLearner(SplitLearner):
         begin, end = (rows.n_rows * s // splits for s in (split, split + 1))
         number = block.number * splits + split
         order = begin + block.permute(end - begin, self.spec.settings.seed, block.pass_number, number, 0)
-        features = features_of(rows.indices[rows.indptr[begin] : rows.indptr[end]], self.storage.n_features)
+        features = features_of(row_span(rows, begin, end), self.storage.n_features)
         current, *delta = weights[split]
         average_delta = delta[0] if delta else current[:0]
         own = self.storage.weights._replace(current=current, average_delta=average_delta)

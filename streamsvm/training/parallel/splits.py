@@ -1,22 +1,16 @@
-"""Choice of the split of a training, and of its workers."""
+"""Choice of the split of a training."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamsvm.base.threads import Threads, count_workers
 from streamsvm.errors import Option, Remedy, SettingsError
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import get_loss
 from streamsvm.settings.fit import AUTO, CLASSES, ROWS, Settings
 from streamsvm.training.parallel.class_groups import group_classes
-
-if TYPE_CHECKING:
-    from streamsvm.cluster.client import Cluster
 
 
 def settle_split(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) -> Settings:
@@ -81,19 +75,3 @@ def check_splits(splits: int) -> None:
             remedy=Remedy("give {}, of 2 or more", Option("splits")),
             setting="cluster",
         )
-
-
-def find_workers(
-    settings: Settings, wanted: int | None, cluster: str | os.PathLike[str] | None = None
-) -> Threads | Cluster:
-    """Return the workers: a cluster if there is one, else threads.
-
-    There are `wanted` threads, by default one a processor, but at most as many as splits.
-    """
-    number = count_workers(wanted)
-    if cluster is not None:
-        from streamsvm.cluster.client import Cluster
-
-        check_splits(settings.splits)
-        return Cluster(cluster, wanted, settings.splits)
-    return Threads(min(number, settings.splits))

@@ -1,0 +1,216 @@
+"""Dense matrices in ``.npy`` files and, uncompressed, in ``.npz`` archives: read where they lie."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zipfile
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from streamsvm.base import durable
+from streamsvm.base.page_cache import dont_need
+from streamsvm.errors import Call, InputError, Remedy, StoreError
+from streamsvm.store.container import Container, StoredArray, changed_error
+
+SUFFIXES = (".npy", ".npz")
+_PIECE = 2**18  # values that are read as one
+_PAGE = 2**12  # bytes
+_MEMBER = struct.Struct("<26xHH")  # of a zip archive: before its name and other fields, whose lengths it has
+
+
+class _Header(NamedTuple):
+    shape: tuple[int, ...]
+    by_columns: bool
+    dtype: np.dtype
+    offset: int  # of the first value in the file
+
+
+class FileArray(StoredArray):
+    """Array of two axes in a file, by rows (C order) or by columns (Fortran order)."""
+
+    name = "X"
+
+    def __init__(self, container: ArrayFile, header: _Header) -> None:
+        self.container: ArrayFile = container
+        self._header = header
+        length, columns = header.shape
+        # Of a column, less than a page is read from the disk as a page.
+        least = _PAGE // header.dtype.itemsize if header.by_columns else 1
+        rows = max(least, _PIECE // max(1, columns))
+        self._set_layout((length, columns), (min(length, rows), columns), header.dtype, 2, text=False)
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        return self._read_part(start, stop, 0, self.columns or 0)
+
+    def _read_part(self, start: int, stop: int, first: int, end: int) -> np.ndarray:
+        _, by_columns, dtype, offset = self._header
+        columns = self.columns or 0
+        if by_columns:
+            found = np.empty((end - first, stop - start), dtype)
+            for values, column in zip(found, range(first, end), strict=True):
+                self.container.read_into(values, offset + (column * self.length + start) * dtype.itemsize)
+            found = found.T
+        else:
+            found = np.empty((stop - start, columns), dtype)
+            self.container.read_into(found, offset + start * columns * dtype.itemsize)
+            found = found[:, first:end]
+        if self.exceeds_page_cache:
+            dont_need(self.container.descriptor)
+        return found
+
+    def stored_bytes(self) -> int:
+        return self.container.size
+
+    def check_chunks(self) -> None:
+        """Do nothing: there are none."""
+
+    def load_checksums(self, digest: str | None) -> None:
+        """Do nothing: there are none."""
+
+    def layout(self) -> str:
+        return ""
+
+
+class MatrixFile(Container):
+    """File with one dense matrix, which is the array ``X``, and nothing else that a store has."""
+
+    writes = False
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with durable.os_errors_as(StoreError, path, "read"):
+            self._file: BinaryIO = durable.open_file(path, follow=True)
+            self._opened = os.fstat(self.descriptor)
+            self.size = self._opened.st_size
+
+    @abstractmethod
+    def labels(self, name: str) -> np.ndarray:
+        """Return the labels that the file has under a name; raises InputError if there are none."""
+
+    @property
+    def descriptor(self) -> int:
+        return self._file.fileno()
+
+    def attrs(self, group: str) -> dict[str, Any]:
+        return {}
+
+    def node(self, path: str) -> str | None:
+        return "array" if path == "X" else None
+
+    def children(self, group: str) -> list[str]:
+        return []
+
+    def check_unchanged(self) -> None:
+        with self.wrapped(""):
+            now = os.fstat(self.descriptor)
+        if (now.st_size, now.st_mtime_ns) != (self._opened.st_size, self._opened.st_mtime_ns):
+            raise changed_error(self.path, "the file was written to")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class ArrayFile(MatrixFile):
+    """Matrix in an ``.npy`` file or an ``.npz`` archive.
+
+    It is not memory-mapped: a file that becomes shorter while it is read is an error, and does not end the
+    process.
+    """
+
+    kind = "npy"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        try:
+            self._header = self._find_matrix()
+            shape, dtype = self._header.shape, self._header.dtype
+            if dtype.kind not in "fiub" or dtype.itemsize > 8:
+                raise StoreError(f"{path} holds values of type {dtype}, and not numbers that are read")
+            if len(shape) != 2 or not shape[1]:
+                raise StoreError(f"{path} has an array of shape {shape}, and not rows by features")
+            if self._header.offset + shape[0] * shape[1] * dtype.itemsize > self.size:
+                raise StoreError(f"{path} is truncated: it is shorter than its header says; fetch it again")
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _find_matrix(self) -> _Header:
+        with durable.os_errors_as(StoreError, self.path, "read"):
+            if self._file.read(2) == b"PK":
+                return self._member()
+            return _read_header(self._file, 0, str(self.path))
+
+    def _member(self) -> _Header:
+        """Return the header of the one array of two axes in an archive."""
+        path, make = self.path, Remedy("make a store with {}", Call("convert", self.path))
+        found: dict[str, _Header] = {}
+        try:
+            with zipfile.ZipFile(self._file) as archive:
+                members = archive.infolist()
+        except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+            raise StoreError(f"{path} is damaged or truncated ({error}); fetch it again") from None
+        for each in members:
+            if each.compress_type != zipfile.ZIP_STORED or each.flag_bits & 1:
+                raise StoreError(f"{path}: the array {each.filename} is compressed", remedy=make)
+            self._file.seek(each.header_offset)
+            head = self._file.read(_MEMBER.size)
+            if len(head) < _MEMBER.size:
+                raise StoreError(f"{path} is damaged or truncated; fetch it again")
+            begin = each.header_offset + 30 + sum(_MEMBER.unpack(head))
+            found[each.filename] = _read_header(self._file, begin, f"{path}, array {each.filename}")
+        if {"format.npy", "shape.npy"} <= found.keys():
+            raise StoreError(f"{path} holds a sparse matrix of SciPy", remedy=make)
+        matrices = [header for header in found.values() if len(header.shape) == 2]
+        if len(matrices) != 1:
+            shapes = ", ".join(f"{name} {header.shape}" for name, header in found.items())
+            raise StoreError(f"{path} has {len(matrices)} arrays of two axes, not one: {shapes}")
+        return matrices[0]
+
+    def read_into(self, values: np.ndarray, offset: int) -> None:
+        """Fill a contiguous array from the bytes from `offset` on."""
+        rest = values.view(np.uint8).reshape(-1).data
+        while len(rest):
+            n = os.preadv(self.descriptor, [rest], offset)
+            if not n:
+                raise EOFError("the file is shorter than it was")
+            rest, offset = rest[n:], offset + n
+
+    def labels(self, name: str) -> np.ndarray:
+        arrays = load_array(self.path)
+        if isinstance(arrays, np.ndarray) or name not in arrays:
+            there = "one array, without a name" if isinstance(arrays, np.ndarray) else ", ".join(arrays)
+            raise InputError(f"{self.path} has no array {name!r}; it has {there}")
+        return np.asarray(arrays[name])
+
+    def _array(self, path: str, axes: int) -> FileArray:
+        return FileArray(self, self._header)
+
+
+def _read_header(file: BinaryIO, begin: int, where: str) -> _Header:
+    """Read the header of the array that begins at a place of a file."""
+    file.seek(begin)
+    try:
+        major, _ = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
+        shape, by_columns, dtype = read(file)
+    except Exception as error:  # the header is parsed as Python, which may fail in many ways
+        if isinstance(error, OSError):
+            raise
+        raise StoreError(f"{where} is damaged: its header cannot be read; fetch it again") from None
+    if min(shape, default=0) < 0:
+        raise StoreError(f"{where} is damaged: its header has the shape {shape}; fetch it again")
+    return _Header(shape, by_columns, dtype, file.tell())
+
+
+def load_array(path: Path) -> np.ndarray:
+    """Return the array of a file, memory-mapped, or the arrays of an archive."""
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        is_pickle = "Python objects" in str(error) or "pickle" in str(error)
+        what = "holds Python objects, which are not read" if is_pickle else "is damaged or truncated"
+        raise InputError(f"{path} {what}; give numbers or texts, such as labels.astype(str)") from None

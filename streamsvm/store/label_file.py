@@ -1,0 +1,97 @@
+"""Labels of a matrix without any: in an ``.npy`` file, in its ``.npz`` archive, or in lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+import numpy as np
+
+from streamsvm.base.durable import open_file, os_errors_as
+from streamsvm.base.format import LABEL_DTYPE, UNSEEN_LABEL
+from streamsvm.base.label_texts import MISSING_TEXTS, canonical_name, class_order, label_text
+from streamsvm.base.label_values import TEXT, dtype_of_names
+from streamsvm.errors import InputError, Option, Remedy
+from streamsvm.store.array_file import MatrixFile, load_array
+from streamsvm.store.ranges import Ranges, numbers_in
+
+
+class FileLabels:
+    """Labels of all rows, in memory as codes; the classes are in the order that ``convert`` gives them.
+
+    Attributes
+    ----------
+    classes : list of str
+    label_dtype : str
+        int64 if they are integers, and else str.
+    nbytes : int
+        Of the codes.
+
+    Raises
+    ------
+    InputError
+        If there is not one label for each row, or a value is no label.
+    """
+
+    column = None  # of a dataframe
+
+    def __init__(self, labels: np.ndarray, where: str, path: Path, n_rows: int) -> None:
+        if labels.ndim != 1 or len(labels) != n_rows:
+            raise InputError(f"{where}: labels of shape {labels.shape} for the {n_rows:,} rows of {path}")
+        distinct, at = np.unique(labels, return_inverse=True)
+        names: list[str | None] = []
+        for number, value in enumerate(distinct.tolist()):
+            try:
+                names.append(label_text(value))
+            except ValueError as error:  # of UnicodeDecodeError, too
+                row = int(np.argmax(at == number))
+                raise InputError(f"{where}, row {row}: this cannot be a label: {error}") from None
+        known = list(dict.fromkeys(name for name in names if name is not None))  # all NaN are one
+        self.classes = [known[place] for place in class_order(known)] if known else []
+        self.label_dtype = TEXT if labels.dtype.kind in "US" else dtype_of_names(self.classes)
+        code = {name: number for number, name in enumerate(self.classes)}
+        codes = [UNSEEN_LABEL if name is None else code[name] for name in names]
+        self._codes = np.array(codes, LABEL_DTYPE)[at.ravel()]
+        self.nbytes = self._codes.nbytes
+
+    def codes(self, ranges: Ranges) -> np.ndarray:
+        """Return the class codes of ranges of rows, int32; -1 where the label is missing."""
+        return self._codes[numbers_in(ranges)]
+
+
+def open_labels(file: MatrixFile, n_rows: int, label: str | None, labels: Path | str | None) -> FileLabels:
+    """Open the labels of the `n_rows` rows of a matrix: the file `labels`, or its own array or column."""
+    path = file.path
+    if labels is not None and label is not None:
+        raise InputError(f"{path}: labels are given twice, by label and by labels; leave one of them out")
+    if labels is not None:
+        with os_errors_as(InputError, labels, "read"):
+            return FileLabels(_read_labels(Path(labels)), str(labels), path, n_rows)
+    if label is not None:
+        return FileLabels(file.labels(label), f"{path}, {label!r}", path, n_rows)
+    raise InputError(
+        f"{path} is a matrix, and its labels are missing",
+        remedy=Remedy(
+            "give a file with one a line, or an .npy array, with {}, or name its own with {}",
+            Option("labels"),
+            Option("label"),
+        ),
+    )
+
+
+def _read_labels(path: Path) -> np.ndarray:
+    with open_file(path, follow=True) as file:
+        if file.read(6) == b"\x93NUMPY":
+            return load_array(path)
+    try:
+        lines = [line.strip() for line in path.read_text("utf-8-sig").splitlines()]
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not UTF-8 text; give one label a line, or an .npy array") from None
+    return names_of_lines(lines)
+
+
+def names_of_lines(lines: list[str], known: Collection[str] = ()) -> np.ndarray:
+    """Return the names of the classes that lines spell, as in LIBSVM text; "" where a label is missing."""
+    names = {line: canonical_name(line) for line in set(lines)}
+    names |= {line: line for line in known} | dict.fromkeys(MISSING_TEXTS - set(known), "")
+    return np.array([names[line] for line in lines], object)

@@ -1,0 +1,184 @@
+"""Visits of dense rows by matrix products: the scores of a tile, and what its steps add to the weights."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from streamsvm.base.threads import Threads
+from streamsvm.data.rows import Rows, kept_rows, row_span
+from streamsvm.kernels.memory import own_lines
+from streamsvm.kernels.simd import LANES
+from streamsvm.kernels.tile import Tile, add_columns, clear_steps, mark_moved
+from streamsvm.kernels.weights import Weights
+
+# Rows whose scores one product gives. More take longer to correct, fewer make products that are less fast.
+_MOST_ROWS, _LEAST_ROWS = 256, 64
+_FEW_COLUMNS = 256  # with fewer, inner products of many rows cost more than all else
+_PART = 64  # rows of a tile whose scores are corrected by one product for the steps of those before them
+_BYTES = 2**26  # of the scores and the steps of a tile, at most, unless it has the least rows
+# A product is divided into parts of fixed size, whoever computes them, so that its bytes are always the same.
+_SCORED_COLUMNS = 512
+_FEATURES, _COLUMNS = 192, 2048
+_THREADS = 8  # whose parts have room in the plan, which does not depend on their number
+_FEW = 4  # steps are added by the columns that move if these are at most a quarter
+
+
+def tile_rows(columns: int, itemsize: int) -> int:
+    """Return the number of rows of a tile, with so many columns of the weights."""
+    rows = _MOST_ROWS if columns >= _FEW_COLUMNS else _LEAST_ROWS
+    while rows > _LEAST_ROWS and 2 * rows * columns * itemsize > _BYTES:
+        rows //= 2
+    return rows
+
+
+class Products:
+    """Matrix products for a learner of dense rows.
+
+    Parameters
+    ----------
+    columns : int
+        Of the weights.
+    dtype : dtype
+    threads : Threads
+        Which compute parts of a product.
+    """
+
+    def __init__(self, columns: int, dtype: np.dtype, threads: Threads) -> None:
+        self.n_rows = n_rows = tile_rows(columns, dtype.itemsize)
+        self._threads = threads if columns >= _FEW_COLUMNS else Threads()  # less takes longer to share
+        none = np.zeros((0, 0), dtype)
+        scores, average, steps = (own_lines(n_rows * columns, dtype).reshape(n_rows, -1) for _ in range(3))
+        self._tile = Tile(
+            scores, average, none, steps, own_lines(n_rows, dtype),
+            np.zeros((n_rows, columns // LANES + 1), np.int64), np.zeros(n_rows, np.int64),
+            np.zeros(1, np.int64),
+        )  # fmt: skip
+
+    @staticmethod
+    def n_bytes(columns: int, n_features: int, itemsize: int) -> int:
+        """Return the bytes that products take beside the weights."""
+        n_rows = tile_rows(columns, itemsize)
+        # Scores, those by the average, steps, and these for the average; two tiles' rows and inner products.
+        row = 4 * columns + 2 * (n_features + n_rows)
+        return (n_rows * row + _THREADS * _FEATURES * _COLUMNS) * itemsize + n_rows * columns
+
+    def visit(
+        self,
+        visit: Callable[[int, int, Weights], int],
+        rows: Rows,
+        order: np.ndarray,
+        begin: int,
+        end: int,
+        weights: Weights,
+    ) -> int:
+        """Visit the rows of ``order[begin:end]``; return the position reached.
+
+        ``visit(at, end, weights)`` visits those of a tile, which the weights have, and returns the position
+        reached.
+        """
+        if begin == end:  # to compile it
+            return visit(begin, end, weights._replace(tile=self._tile))
+
+        def load(places: slice) -> tuple[np.ndarray, np.ndarray]:
+            X = np.take(rows.matrix, order[places], axis=0)
+            return X, X @ X.T
+
+        cuts = [begin, *range((begin // self.n_rows + 1) * self.n_rows, end, self.n_rows), end]
+        tiles = [slice(*cut) for cut in itertools.pairwise(cuts)]
+        loaded = self._threads.submit(load, tiles[0])
+        for tile, following in itertools.zip_longest(tiles, tiles[1:]):
+            X, inner = loaded.result()
+            self._multiply(X, weights.current, self._tile.scores)
+            self._tile.n_moved[:] = 0
+            if following is not None:  # while these rows are visited, which takes but one thread
+                loaded = self._threads.submit(load, following)
+            reached = self._visit_tile(visit, inner, tile.start, weights)
+            self._add_steps(X[: reached - tile.start], weights)
+            if reached < tile.stop:
+                break
+        return reached
+
+    def _visit_tile(
+        self, visit: Callable[[int, int, Weights], int], inner: np.ndarray, at: int, weights: Weights
+    ) -> int:
+        """Visit the rows of a tile that begins at `at`, whose inner products are `inner`.
+
+        Steps of the rows in earlier parts of the tile are added to the scores by a product, those of rows
+        in the same part one after the other.
+        """
+        whole, reached = self._tile, at
+        scores, steps = whole.scores, whole.steps
+        for begin in range(0, len(inner), _PART):
+            part = slice(begin, min(begin + _PART, len(inner)))
+            if begin:
+                scores[part] += inner[part, :begin] @ steps[:begin]
+            tile = whole._replace(
+                scores=scores[part], steps=steps[part], gram=np.ascontiguousarray(inner[part, part]),
+                factors=whole.factors[part], moved=whole.moved[part], n_moved=whole.n_moved[part],
+            )  # fmt: skip
+            reached = visit(at + begin, at + part.stop, weights._replace(tile=tile))
+            if reached < at + part.stop:
+                break
+        return reached
+
+    def score(self, rows: Rows, weights: Weights, *, average: bool) -> Iterator[tuple[Rows, Weights]]:
+        """Yield tiles of the rows, with weights that have their scores."""
+        if rows.n_rows == 0:
+            yield rows, weights._replace(tile=self._tile)
+        for begin in range(0, rows.n_rows, self.n_rows):
+            part = row_span(rows, begin, min(begin + self.n_rows, rows.n_rows))
+            if not part.cost.all():  # as most rows of a block in which only held-out rows count
+                part = kept_rows(part, part.cost != 0)
+            self._multiply(part.matrix, weights.current, self._tile.scores)
+            if average:
+                self._multiply(part.matrix, weights.average_delta, self._tile.average_scores)
+            yield part, weights._replace(tile=self._tile)
+
+    def _multiply(self, X: np.ndarray, weights: np.ndarray, scores: np.ndarray) -> None:
+        """Write the scores of the rows `X` into the first rows of `scores`."""
+        n_columns = weights.shape[1]
+
+        def part(first: int) -> None:
+            columns = slice(first, min(first + _SCORED_COLUMNS, n_columns))
+            np.matmul(X, weights[: X.shape[1], columns], out=scores[: len(X), columns])
+
+        self._threads.each(part, range(0, n_columns, _SCORED_COLUMNS))
+
+    def _add_steps(self, X: np.ndarray, weights: Weights) -> None:
+        """Add the products of the rows and their steps to the weights and to their average."""
+        tile, n = self._tile, len(X)
+        steps, K = tile.steps[:n], weights.current.shape[1]
+        moved = np.zeros(K // LANES, np.bool_)
+        mark_moved(tile.moved, tile.n_moved[:n], moved)
+        columns = np.flatnonzero(np.repeat(moved, LANES))
+        few = _FEW * len(columns) <= K
+        if few:
+            steps = np.ascontiguousarray(steps[:, columns])
+        groups = np.bitwise_or.reduce(
+            np.uint64(1) << (columns >> weights.group_bits).astype(np.uint64), initial=np.uint64(0)
+        )
+        if len(weights.dirty):
+            weights.dirty[:, 0] |= groups
+        targets = [(weights.current, steps)]
+        if len(weights.average_delta):
+            targets.append((weights.average_delta, steps * tile.factors[:n, None]))
+        parts = [
+            (target, factors, slice(f, f + _FEATURES), slice(c, c + _COLUMNS))
+            for target, factors in targets
+            for f in range(0, X.shape[1], _FEATURES)
+            for c in range(0, factors.shape[1], _COLUMNS)
+        ]
+
+        def add(part: tuple[np.ndarray, np.ndarray, slice, slice]) -> None:
+            target, factors, features, of = part
+            change = X[:, features].T @ factors[:, of]
+            if few:
+                add_columns(target[features], columns[of], change)
+            else:
+                target[features, of] += change
+
+        self._threads.each(add, parts)
+        clear_steps(tile.steps, tile.moved, tile.n_moved)

@@ -1,0 +1,77 @@
+"""Matrices in memory as rows: dense if half of the values or more are not 0, else CSR."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+from streamsvm.data.arrays import as_matrix, labelled_rows
+from streamsvm.errors import InputError
+
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+
+
+def values(share: float, dtype: Any = np.float32) -> np.ndarray:
+    """A matrix of which this share is not 0."""
+    X = np.zeros(200, dtype)
+    X[: round(200 * share)] = 1 + np.arange(round(200 * share)) % 9
+    return np.random.default_rng(0).permutation(X).reshape(20, 10)
+
+
+def full(X: Any, dtype: np.dtype = FLOAT32) -> np.ndarray:
+    rows = as_matrix(X, dtype).rows(np.zeros(len(X), np.int32), np.zeros(len(X)))
+    assert rows.data.dtype == dtype
+    if rows.dense:
+        return rows.matrix
+    return sp.csr_array((rows.data, rows.features, rows.indptr), shape=np.shape(X)).toarray()
+
+
+@pytest.mark.parametrize(("share", "dense"), [(0.5, True), (1.0, True), (0.495, False), (0.0, False)])
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8", "i8", "u1", "F order", "list", "frame", "every second"])
+def test_dense_matrices(share: float, dense: bool, kind: str) -> None:
+    X = values(share)
+    given: Any = {
+        "F order": np.asfortranarray, "list": np.ndarray.tolist, "frame": pd.DataFrame,
+        "every second": lambda X: np.repeat(X, 2, axis=1)[:, ::2],
+    }.get(kind, lambda X: X.astype(kind))(X)  # fmt: skip
+    for dtype in (FLOAT32, FLOAT64):
+        assert (as_matrix(given, dtype).indices is None) == dense
+        np.testing.assert_array_equal(full(given, dtype), X)
+    assert as_matrix(sp.csr_array(X), FLOAT32).indices is not None
+
+
+def test_a_contiguous_matrix_of_the_type_is_not_copied() -> None:
+    X = values(0.8)
+    rows, _, _ = labelled_rows(X, np.arange(20) % 3, FLOAT32)
+    assert rows.dense
+    assert np.shares_memory(rows.data, X)
+    assert rows.matrix.shape == X.shape
+    np.testing.assert_allclose(rows.norm2, (X.astype(float) ** 2).sum(axis=1))
+    assert rows.labels.tolist() == (np.arange(20) % 3).tolist()
+
+
+@pytest.mark.parametrize("share", [0.2, 1.0])
+def test_one_row(share: float) -> None:
+    X = values(share).reshape(1, -1)
+    np.testing.assert_array_equal(full(X), X)
+
+
+@pytest.mark.parametrize("share", [0.2, 1.0])
+def test_the_place_of_a_value_that_is_not_finite_is_named(share: float) -> None:
+    X = values(share, np.float64)
+    X[13, 7] = 1e39
+    with pytest.raises(InputError, match=r"X, row 13, column 7: 1e\+39 is not finite as float32"):
+        as_matrix(X, FLOAT32)
+    frame = pd.DataFrame(X, columns=[f"g{j}" for j in range(10)])
+    with pytest.raises(InputError, match=r"X, row 13, column 7 \('g7'\)"):
+        as_matrix(frame, FLOAT32)
+
+
+@pytest.mark.parametrize("shape", [(0, 5), (5, 0), (1, 0), (0, 0)])
+def test_matrices_without_values(shape: tuple[int, int]) -> None:
+    found = as_matrix(np.zeros(shape), FLOAT32)
+    assert (len(found.indptr) - 1, found.n_features, len(found.data)) == (*shape, 0)

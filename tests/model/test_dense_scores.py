@@ -1,0 +1,127 @@
+"""Scores of dense rows by coefficients of every layout are those of NumPy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from helpers import save_weights
+
+from streamsvm import evaluate, load_model, predict
+from streamsvm.data.rows import Rows, dense_rows
+from streamsvm.errors import ModelError, StreamsvmWarning
+from streamsvm.model.rows_to_score import rows_to_score
+
+D, N = 300, 90
+LAYOUTS = {"dense": (5, 1.0, 1.0), "csr": (70, 0.03, 0.9), "rows": (70, 1.0, 0.02)}  # classes, and shares
+
+
+def weights_of(layout: str, dtype: str = "float32") -> np.ndarray:
+    """Whole numbers, so that scores are exact, and ties occur."""
+    n_classes, of_values, of_rows = LAYOUTS[layout]
+    rng = np.random.default_rng(0)
+    weights = rng.integers(1, 4, size=(D, n_classes)) * (rng.random((D, n_classes)) < of_values)
+    return (weights * (rng.random((D, 1)) < of_rows)).astype(dtype)
+
+
+def save(path: Path, weights: np.ndarray, **entries) -> None:
+    classes = [f"c{c}" for c in range(weights.shape[1])]
+    names = [f"g{j}" for j in range(entries.get("n_features_in", D))]
+    record = {"classes": classes, "n_features": D, "index_base": None, "dtype": str(weights.dtype), "C": 1.0}
+    save_weights(path, weights, {**record, **entries}, names=names)
+
+
+def values(dtype: str = "float32") -> np.ndarray:
+    return np.random.default_rng(1).integers(-3, 4, size=(N, D)).astype(dtype)
+
+
+@pytest.fixture(params=LAYOUTS)
+def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr("streamsvm.model.coefficients._MIN_SAVED_BYTES", 100)
+    monkeypatch.setattr("streamsvm.model.scoring._PIECE_SIZE", 1000)
+    return request.param
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_scores_of_dense_rows(layout: str, dtype: str, tmp_path: Path) -> None:
+    weights, X = weights_of(layout, dtype), values()
+    save(tmp_path / "model", weights)
+    model = load_model(tmp_path / "model")
+    assert model.record["layout"] == layout
+    frame = pd.DataFrame(X, columns=model.feature_names_in_)
+    assert model.rows(frame).dense
+    assert np.array_equal(model.decision_function(frame), X @ weights)
+    assert model.decision_function(frame).dtype == dtype
+    np.testing.assert_array_equal(model.predict(frame), model.classes_[(X @ weights).argmax(axis=1)])
+    sparse = anndata.AnnData(sp.csr_matrix(X), var=pd.DataFrame(index=model.feature_names_in_))
+    np.testing.assert_array_equal(model.decision_function(sparse), X @ weights)
+    rows = model.rows(frame)
+    for memory in (1, 7 * weights.shape[1] * 8, 2**30):
+        pieces = [(begin, scores.copy()) for begin, scores in model.scores(rows, memory)]
+        assert max(scores.nbytes for _, scores in pieces) <= max(memory, weights[0].nbytes)
+        np.testing.assert_array_equal(np.concatenate([scores for _, scores in pieces]), X @ weights)
+
+
+def test_features_of_dense_rows_are_matched_by_name(layout: str, tmp_path: Path) -> None:
+    """Of frames and of files, which have other columns, and miss some."""
+    weights, X = weights_of(layout), values()
+    save(tmp_path / "model", weights)
+    model = load_model(tmp_path / "model")
+    order = np.random.default_rng(2).permutation(D)[:250]
+    given = np.column_stack([np.full(N, 100, np.float32), X[:, order]])
+    columns = ["other", *model.feature_names_in_[order]]
+    scores = X[:, order] @ weights[order]
+    labels = model.classes_[scores.argmax(axis=1)]
+    with pytest.warns(StreamsvmWarning, match="50 are missing"):
+        np.testing.assert_array_equal(model.decision_function(pd.DataFrame(given, columns=columns)), scores)
+    obs = pd.DataFrame({"type": np.roll(labels, 9)}, index=[f"cell {i}" for i in range(N)])
+    adata = anndata.AnnData(given, obs=obs, var=pd.DataFrame(index=columns))
+    adata.write_h5ad(tmp_path / "a.h5ad")
+    with pytest.warns(StreamsvmWarning, match="50 are missing"):
+        found = predict(model, tmp_path / "a.h5ad", memory=2**22, scores=True)
+    assert found.labels[:, 0].tolist() == labels.tolist()
+    with pytest.warns(StreamsvmWarning, match="50 are missing"):
+        accuracy = evaluate(model, tmp_path / "a.h5ad", label="type").accuracy
+    assert accuracy == pytest.approx((np.roll(labels, 9) == labels).mean())
+
+
+def test_transforms_of_a_model_on_dense_rows(tmp_path: Path) -> None:
+    weights, X = weights_of("dense", "float64"), values("float64")
+    transforms = [{"name": "l2"}, {"name": "bias", "value": 2.0, "column": D - 1}]
+    save(tmp_path / "model", weights, transforms=transforms, n_features_in=D - 1)
+    model = load_model(tmp_path / "model")
+    Z = X[:, : D - 1] / np.linalg.norm(X[:, : D - 1], axis=1, keepdims=True)
+    expected = Z @ weights[:-1] + 2 * weights[-1]
+    found = model.decision_function(pd.DataFrame(X[:, : D - 1], columns=model.feature_names_in_))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+def rows_of(X: np.ndarray) -> Rows:
+    return dense_rows(X, np.zeros(len(X), np.int32), np.zeros(len(X)))
+
+
+def test_dense_rows_that_do_not_fit_the_model_are_refused(tmp_path: Path) -> None:
+    save(tmp_path / "model", weights_of("dense"))
+    model, X = load_model(tmp_path / "model"), values()
+    [(rows, names)] = rows_to_score(model, rows_of(X), memory=2**20)
+    assert rows.dense
+    assert names.tolist() == list(range(N))
+    with pytest.raises(ModelError, match=f"the data has {D - 1} features, the model {D}"):
+        list(rows_to_score(model, rows_of(np.ascontiguousarray(X[:, 1:])), memory=2**20))
+    with pytest.raises(ModelError, match=f"{D - 1} features, the model {D}"):
+        list(model.scores(rows_of(np.ascontiguousarray(X[:, 1:]))))
+    X[4, 5] = np.nan
+    with pytest.raises(ModelError, match="row 4 of the data: the value nan is not finite"):
+        list(rows_to_score(model, rows_of(X), memory=2**20))
+
+
+def test_a_score_of_dense_rows_that_overflows_is_refused(tmp_path: Path) -> None:
+    save(tmp_path / "model", np.full((D, 8), 1e30, np.float32))
+    X = values()
+    X[3] = 1e30
+    with pytest.raises(ModelError, match="row 3 of the data: a score overflows float32"):
+        list(load_model(tmp_path / "model").scores(rows_of(X)))

@@ -1,0 +1,194 @@
+"""Dense matrices in .npy and .npz files are read where they lie, with labels from a file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from store_problems import assert_rows_equal
+
+from streamsvm import open_store
+from streamsvm.errors import InputError, SettingsError, StoreError
+from streamsvm.store import array_file
+from streamsvm.store.open import open_stores
+
+N, D = 300, 12
+
+
+@pytest.fixture
+def X() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(N, D))
+
+
+@pytest.fixture
+def y() -> np.ndarray:
+    return np.random.default_rng(1).integers(0, 12, N)
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(array_file, "_PIECE", 20 * D)
+    monkeypatch.setattr(array_file, "_PAGE", 20 * 8)
+
+
+def ranges(*pairs: tuple[int, int]) -> np.ndarray:
+    return np.array(pairs, np.int64)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", ["<f2", "<f4", "<f8", ">f4", "i2", "u1", "?"])
+def test_any_order_and_type_of_numbers_is_read(
+    tmp_path: Path, X: np.ndarray, y: np.ndarray, dtype: str, order: Any
+) -> None:
+    X = np.asarray(X * 3 if np.dtype(dtype).kind == "f" else np.abs(X) * 10 + 1).astype(dtype, order)
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", y)
+    np.savez(tmp_path / "both.npz", X=X, y=y)
+    wanted = X.astype("f8" if dtype == "<f8" else "f4")
+    numbers = np.r_[250:300, 5:45, 100:101]
+    for name, given in ("X.npy", {"labels": tmp_path / "y.npy"}), ("both.npz", {"label": "y"}):
+        with open_store(tmp_path / name, **given) as store:
+            assert (store.n_rows, store.n_features, store.facts.dense_rows) == (N, D, True)
+            assert store.dtype == wanted.dtype
+            assert store.label_dtype == "int64"
+            assert not store.shuffled
+            rows = store.read(ranges((250, 300), (5, 45), (100, 101)))
+            np.testing.assert_array_equal(rows.matrix, wanted[numbers])
+            np.testing.assert_array_equal(np.array(store.classes, int)[rows.labels], y[numbers])
+            assert list(store.classes) == sorted(store.classes, key=int)
+            assert store.feature_names() is None
+            store.verify()
+
+
+def test_a_matrix_of_mostly_zeros_has_sparse_rows(tmp_path: Path, X: np.ndarray, y: np.ndarray) -> None:
+    X[np.abs(X) < 1] = 0
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", y)
+    with open_store(tmp_path / "X.npy", labels=tmp_path / "y.npy") as store:
+        import scipy.sparse
+
+        codes = np.array([store.classes.index(str(label)) for label in y])
+        assert_rows_equal(store.rows(3, 60), scipy.sparse.csr_matrix(X[3:60]), codes[3:60])
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "dtype"),
+    [
+        (np.array(["b", "a", "ü", ""]), ["a", "b", "ü"], "str"),
+        (np.array([2.0, np.nan, 10, -1]), ["-1", "2", "10"], "int64"),
+        (np.array([True, False, True, False]), ["False", "True"], "str"),
+        ("+1\n 1.0\nNA\n-1\n", ["-1", "1"], "int64"),
+        ("b\na\n\nb", ["a", "b"], "str"),
+    ],
+)
+def test_labels_have_the_names_and_the_order_that_convert_gives_them(
+    tmp_path: Path, X: np.ndarray, labels: Any, classes: list[str], dtype: str
+) -> None:
+    from streamsvm_converters import convert
+
+    np.save(tmp_path / "X.npy", X[:4])
+    file = tmp_path / ("y.txt" if isinstance(labels, str) else "y.npy")
+    if isinstance(labels, str):
+        file.write_text(labels)
+    else:
+        np.save(file, labels)
+    convert([tmp_path / "X.npy"], tmp_path / "X.zarr", labels=file, shuffle=False)
+    with (
+        open_store(tmp_path / "X.npy", labels=file) as store,
+        open_store(tmp_path / "X.zarr") as converted,
+    ):
+        assert list(store.classes) == classes == list(converted.classes)
+        assert store.label_dtype == dtype == converted.label_dtype
+        np.testing.assert_array_equal(store.labels(0, store.n_rows), converted.labels(0, store.n_rows))
+
+
+def test_the_fingerprint_is_of_values_at_both_ends_and_of_labels(
+    tmp_path: Path, X: np.ndarray, y: np.ndarray
+) -> None:
+    def fingerprint(X: np.ndarray, y: np.ndarray) -> str:
+        np.save(tmp_path / "X.npy", X)
+        np.save(tmp_path / "y.npy", y)
+        with open_store(tmp_path / "X.npy", labels=tmp_path / "y.npy") as store:
+            return store.fingerprint
+
+    last, other = X.copy(), y.copy()
+    last[-1, -1] += 1
+    other[150] = (other[150] + 1) % 12
+    found = {fingerprint(*given) for given in ((X, y), (last, y), (X, other), (X.astype("f4"), y))}
+    assert len(found) == 4
+    assert fingerprint(X, y) in found
+
+
+def test_what_cannot_be_read_is_named(tmp_path: Path, X: np.ndarray, y: np.ndarray) -> None:
+    good, path = tmp_path / "y.npy", tmp_path / "X.npy"
+    np.save(good, y)
+
+    def refused(matrix: Any, match: str, error: type = StoreError, **given: Any) -> None:
+        np.save(path, matrix)
+        with pytest.raises(error, match=match):
+            open_store(path, **given)
+
+    refused(X * 1j, "values of type complex128", labels=good)
+    refused(X.astype(object), "values of type object", labels=good)
+    refused(X[0], r"shape \(12,\), and not rows by features", labels=good)
+    refused(X[:, :0], "not rows by features", labels=good)
+    refused(X[:-1], r"labels of shape \(300,\) for the 299 rows", InputError, labels=good)
+    refused(X, "labels are missing", InputError)
+    refused(X, "no array 'y'; it has one array, without a name", InputError, label="y")
+    refused(X, "absent.npy cannot be read", InputError, labels=tmp_path / "absent.npy")
+    refused(X, "a matrix has nothing beside it", labels=good, layer="counts")
+    np.save(tmp_path / "objects.npy", y.astype(object))
+    refused(X, "holds Python objects", InputError, labels=tmp_path / "objects.npy")
+    np.save(tmp_path / "huge.npy", np.r_[2.0**60, y[1:]])
+    refused(X, "row 0: this cannot be a label", InputError, labels=tmp_path / "huge.npy")
+    with pytest.raises(StoreError, match="nothing is there"):
+        open_store(tmp_path / "absent.npy", labels=good)
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(StoreError, match="truncated"):
+        open_store(path, labels=good)
+    path.write_bytes(b"\x93NUMPY\x01\x00\xff\xff{")
+    with pytest.raises(StoreError, match="its header cannot be read"):
+        open_store(path, labels=good)
+    with pytest.raises(SettingsError, match="labels is for one matrix"):
+        open_stores([path, path], labels=str(good))
+    X[70, 3] = np.inf
+    np.save(path, X)
+    with open_store(path, labels=good) as store, pytest.raises(StoreError, match="X, row 70: a value is not"):
+        store.rows(60, 80)
+
+
+def test_archives_that_cannot_be_read_where_they_lie_name_convert(
+    tmp_path: Path, X: np.ndarray, y: np.ndarray
+) -> None:
+    import scipy.sparse
+
+    path = tmp_path / "X.npz"
+    np.savez_compressed(path, X=X, y=y)
+    with pytest.raises(StoreError, match=r"X\.npy is compressed.*make a store with.*convert"):
+        open_store(path, label="y")
+    scipy.sparse.save_npz(path, scipy.sparse.csr_matrix(X), compressed=False)
+    with pytest.raises(StoreError, match=r"sparse matrix of SciPy.*convert"):
+        open_store(path, label="y")
+    np.savez(path, X=X, Z=X, y=y)
+    with pytest.raises(StoreError, match=r"2 arrays of two axes, not one: X\.npy"):
+        open_store(path, label="y")
+    np.savez(path, X=X, y=y)
+    with pytest.raises(InputError, match="no array 'z'; it has X, y"):
+        open_store(path, label="z")
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(StoreError, match="damaged or truncated"):
+        open_store(path, label="y")
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_an_error(
+    tmp_path: Path, X: np.ndarray, y: np.ndarray
+) -> None:
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", y)
+    with open_store(tmp_path / "X.npy", labels=tmp_path / "y.npy") as store:
+        os.truncate(tmp_path / "X.npy", 1000)
+        with pytest.raises(StoreError, match="the file was written to"):
+            store.rows(100, 300)

@@ -1,0 +1,107 @@
+"""Columns of lists of numbers in Parquet and Arrow files are dense rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streamsvm import open_store
+from streamsvm.errors import InputError, StoreError
+
+N, D = 200, 6
+
+
+@pytest.fixture
+def X() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(N, D))
+
+
+@pytest.fixture
+def y() -> np.ndarray:
+    return np.random.default_rng(1).choice(["b", "a", "01"], N)
+
+
+def write(path: Path, table: pa.Table) -> Path:
+    """Parquet in row groups of 30, or Arrow in batches of 30: a file, or a stream as datasets writes it."""
+    if path.suffix == ".parquet":
+        pq.write_table(table, path, row_group_size=30)
+        return path
+    new = pa.ipc.new_file if path.suffix == ".feather" else pa.ipc.new_stream
+    with new(str(path), table.schema) as writer:
+        for batch in table.to_batches(max_chunksize=30):
+            writer.write_batch(batch)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".feather"])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i2"])
+@pytest.mark.parametrize("fixed", [False, True])
+def test_lists_of_one_length_are_dense_rows(
+    tmp_path: Path, X: np.ndarray, y: np.ndarray, suffix: str, dtype: str, fixed: bool
+) -> None:
+    X = (X * 30 + 300 if dtype == "i2" else X).astype(dtype)
+    values = pa.array(X.ravel())
+    if fixed:
+        lists: Any = pa.FixedSizeListArray.from_arrays(values, D)
+    else:
+        lists = pa.ListArray.from_arrays(pa.array(np.arange(N + 1, dtype=np.int32) * D), values)
+    path = write(tmp_path / f"t{suffix}", pa.table({"text": y, "vector": lists, "y": y}))
+    with open_store(path, label="y") as store:
+        assert (store.n_rows, store.n_features, store.facts.dense_rows) == (N, D, True)
+        assert store.classes == ("01", "a", "b")
+        assert store.label_dtype == "str"
+        ranges = np.array([(190, 200), (25, 95), (0, 1)])
+        numbers = np.r_[190:200, 25:95, 0:1]
+        rows = store.read(ranges)
+        np.testing.assert_array_equal(rows.matrix, X[numbers].astype("f8" if dtype == "f8" else "f4"))
+        np.testing.assert_array_equal(np.array(store.classes)[rows.labels], y[numbers])
+    np.save(tmp_path / "y.npy", np.arange(N) % 3)
+    with open_store(path, labels=tmp_path / "y.npy") as store:
+        np.testing.assert_array_equal(store.labels(0, N), np.arange(N) % 3)
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "codes"),
+    [
+        (pa.array([2, None, 10, -1]), ("-1", "2", "10"), [1, -1, 2, 0]),
+        (pa.array(["b", None, "NA", "a"]).dictionary_encode(), ("a", "b"), [1, -1, -1, 0]),
+        (pa.array([True, False, True, False]), ("False", "True"), [1, 0, 1, 0]),
+    ],
+)
+def test_labels_that_are_missing_are_left_out(
+    tmp_path: Path, X: np.ndarray, labels: pa.Array, classes: tuple, codes: list[int]
+) -> None:
+    path = write(tmp_path / "t.parquet", pa.table({"vector": X[:4].tolist(), "y": labels}))
+    with open_store(path, label="y") as store:
+        assert store.classes == classes
+        assert store.labels(0, store.n_rows).tolist() == [code for code in codes if code >= 0]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_what_cannot_be_read_is_named(tmp_path: Path, X: np.ndarray, y: np.ndarray, suffix: str) -> None:
+    path = tmp_path / f"t{suffix}"
+
+    def refused(match: str, error: type = StoreError, label: str = "y", **columns: Any) -> None:
+        write(path, pa.table({"y": y, **columns}))
+        with pytest.raises(error, match=match), open_store(path, label=label) as store:
+            store.rows(0, N)
+
+    lists: list[Any] = X.tolist()
+    refused("row 70: a list of 5, and the first row has 6", v=[*lists[:70], lists[70][:5], *lists[71:]])
+    refused("row 70: no list", v=[*lists[:70], None, *lists[71:]])
+    refused("row 70: a number is missing", v=[*lists[:70], [None] * D, *lists[71:]])
+    refused("X, row 70: a value is not finite", v=[*lists[:70], [np.inf] * D, *lists[71:]])
+    refused("row 0: it has no numbers", v=[[], *lists[1:]])
+    refused("has 2 columns of lists of numbers, not one, among y, v, w", v=lists, w=lists)
+    refused("has 0 columns of lists.*convert", v=X[:, 0])
+    refused("no column 'z' of labels; it has y", InputError, label="z", v=lists)
+    refused("column 't' is of timestamp", InputError, label="t", v=lists, t=np.zeros(N, "M8[s]"))
+    write(path, pa.table({"y": y, "v": lists}))
+    path.write_bytes(path.read_bytes()[:400])
+    with pytest.raises(StoreError, match="damaged"):
+        open_store(path, label="y")

@@ -1,0 +1,162 @@
+"""Dense rows of many classes, whose scores and updates are matrix products."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from cases import few
+from helpers import IN_FILES, MemoryPolicy, fit_with
+from run_files import metrics_of, model_bytes, stop_after, without_times
+from small_problem import of_loss
+
+from streamsvm import evaluate, fit, load_model, resume
+from streamsvm.errors import Interrupted
+from streamsvm.losses import ROW_LOSSES as LOSSES
+from streamsvm.training.products import tile_rows
+
+N, D, K = 400, 20, 70  # more classes than the columns with which rows are visited one at a time
+OPTIONS: dict[str, Any] = {"passes": 2, "C": 0.3, "gap": "pass", "dtype": "float64", "transform": "none"}
+
+
+def problem(n_classes: int = K, n_rows: int = N, n_features: int = D) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    means, labels = rng.normal(size=(n_classes, n_features)), rng.permutation(np.arange(n_rows) % n_classes)
+    return means[labels] + rng.normal(size=(n_rows, n_features)), labels
+
+
+MANY = problem(n_classes=260, n_rows=700)  # with which products are shared by threads
+
+
+def same(dense: Any, sparse: Any) -> None:
+    """Check that two models, and what was measured of them, are equal up to rounding."""
+    np.testing.assert_allclose(dense.coef_, sparse.coef_, rtol=1e-6, atol=1e-9)
+    for found, expected in zip(dense.result.history, sparse.result.history, strict=True):
+        names = {"dual", "primal", "average_primal", "train_accuracy", "progressive_accuracy"}
+        assert names & found.keys() == names & expected.keys() >= {"dual", "primal", "train_accuracy"}
+        for name in names & found.keys():
+            assert found[name] == pytest.approx(expected[name], rel=1e-6), name
+
+
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("loss", few(LOSSES, "ww", "cs", "llw", "ovr2", "logistic"))
+def test_iterates_are_those_of_one_row_at_a_time(loss: str, average: bool) -> None:
+    X, y = problem()
+    options = {**OPTIONS, **of_loss(loss), "inner_passes": 0, "average": average}
+    same(fit(X, y, **options), fit(sp.csr_array(X), y, **options))
+
+
+@pytest.mark.parametrize("n_classes", [3, 20, 64])
+def test_dense_rows_of_few_classes_are_those_of_csr(n_classes: int) -> None:
+    """With inner passes: rows are visited one at a time, as sparse ones are."""
+    X, y = problem(n_classes)
+    same(fit(X, y, **OPTIONS), fit(sp.csr_array(X), y, **OPTIONS))
+
+
+def test_weights_of_rows_and_classes_costs_and_several_labels() -> None:
+    X, y = problem()
+    rng = np.random.default_rng(1)
+    several = np.zeros((N, K))
+    several[np.arange(N), y] = several[np.arange(N), rng.integers(0, K, N)] = 1
+    costs = rng.uniform(0.5, 2, (K, K)) * (1 - np.eye(K))
+    given = {"sample_weight": rng.integers(0, 3, N).astype(float), "class_weight": "balanced"}
+    for labels, more in ((y, given), (y, {"costs": costs}), (several, {})):
+        options = {**OPTIONS, "inner_passes": 0, **more}
+        same(fit(X, labels, **options), fit(sp.csr_array(X), labels, **options))
+
+
+def test_transforms_and_held_out_rows() -> None:
+    X, y = problem()
+    options = {**OPTIONS, "inner_passes": 0, "transform": ["scale=std", "l2", "bias"], "hold_out": "1/4"}
+    dense, sparse = (fit(data, y, **options) for data in (X, sp.csr_array(X)))
+    same(dense, sparse)
+    assert dense.result.valid_accuracy == pytest.approx(sparse.result.valid_accuracy)
+    np.testing.assert_array_equal(dense.predict(X), sparse.predict(X))
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_any_number_of_threads_gives_the_same_bytes(average: bool) -> None:
+    X, y = problem(n_classes=1100, n_rows=1500, n_features=400)
+    options: dict[str, Any] = {"passes": 2, "C": 0.1, "average": average, "gap": "pass"}
+    one, two, three = (fit(X, y, workers=workers, **options) for workers in (1, 2, 3))
+    np.testing.assert_array_equal(one.coef_, two.coef_)
+    np.testing.assert_array_equal(one.coef_, three.coef_)
+    assert one.result.primal == two.result.primal == three.result.primal
+
+
+def test_inner_passes_that_are_asked_for_are_made() -> None:
+    X, y = problem()
+    options = {**OPTIONS, "inner_passes": 2}
+    same(fit(X, y, **options), fit(sp.csr_array(X), y, **options))
+
+
+def test_steps_that_move_few_columns() -> None:
+    """Those of the last rows of a pass, which are few."""
+    X, y = problem(n_classes=1100, n_rows=5 * tile_rows(1104, 8) + 4)
+    options = {**OPTIONS, "loss": "cs", "inner_passes": 0}
+    same(fit(X, y, **options), fit(sp.csr_array(X), y, **options))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """AnnData with a dense X, as other programs write it."""
+    X, y = MANY
+    path = tmp_path_factory.mktemp("dense") / "data.h5ad"
+    with h5py.File(path, "w") as file:
+        file.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
+        file["X"] = X.astype(np.float32)
+        file["X"].attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
+        for name, column, size in (("obs", y, len(y)), ("var", None, D)):
+            group = file.create_group(name)
+            group.attrs.update(
+                {"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"}
+            )
+            group.attrs["column-order"] = np.array(
+                ["label"] if column is not None else [], h5py.string_dtype()
+            )
+            group["_index"] = np.array([str(i) for i in range(size)], h5py.string_dtype())
+            group["_index"].attrs.update({"encoding-type": "string-array", "encoding-version": "0.2.0"})
+            if column is not None:
+                group["label"] = column
+                group["label"].attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
+    return path
+
+
+def test_a_run_stopped_and_resumed_anywhere_has_the_same_bytes(tmp_path: Path, store: Path) -> None:
+    options: dict[str, Any] = {"passes": 2, "C": 0.3, "block_rows": 130, "gap": "pass", "label": "label"}
+    fit(store, out=tmp_path / "whole", **options)
+    for n in (1, 3, 6, 9, 12):
+        run = tmp_path / f"run-{n}"
+        with pytest.raises(Interrupted):
+            fit(store, out=run, stop=stop_after(n), checkpoint_every="1", workers=1, **options)
+        resume(run, workers=2)
+        assert model_bytes(run) == model_bytes(tmp_path / "whole"), n
+        assert without_times(metrics_of(run)) == without_times(metrics_of(tmp_path / "whole")), n
+    model = load_model(tmp_path / "whole")
+    accuracy = evaluate(model, store).accuracy
+    assert accuracy == pytest.approx((model.predict(MANY[0].astype(np.float32)) == MANY[1]).mean())
+
+
+@pytest.mark.parametrize("policy", [IN_FILES, MemoryPolicy(dual_share=0.0)])
+def test_weights_in_files_and_little_room_for_duals_give_the_same_model(
+    tmp_path: Path, store: Path, policy: MemoryPolicy
+) -> None:
+    options = {**OPTIONS, "label": "label", "average": False}
+    fit(store, out=tmp_path / "memory", **options)
+    fit_with(policy, store, out=tmp_path / "other", **options)
+    np.testing.assert_allclose(
+        load_model(tmp_path / "other").coef_, load_model(tmp_path / "memory").coef_, rtol=1e-9, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("split", ["rows", "classes"])
+def test_splits_train_on_them_as_on_csr(tmp_path: Path, store: Path, split: str) -> None:
+    X, y = MANY
+    options = {**OPTIONS, "splits": 2, "split": split}
+    fit(store, out=tmp_path / "run", label="label", **options)
+    expected = fit(sp.csr_array(X.astype(np.float32)), y, **options)
+    np.testing.assert_allclose(load_model(tmp_path / "run").coef_, expected.coef_, rtol=1e-6, atol=1e-9)

@@ -1,0 +1,139 @@
+"""Runs on dense matrices in .npy files are those on the same rows as AnnData, and resume."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anndata
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command_line import succeeds
+
+import streamsvm
+from streamsvm import FitResult, evaluate, fit, load_model, plan, predict
+from streamsvm.errors import RunError, SettingsError, StoreError
+
+N = 3000
+OPTIONS: dict[str, Any] = {"passes": 2, "block_rows": 500, "loss": "ww", "C": 1.0, "dtype": "float32"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A matrix whose rows are sorted by label, as files and as AnnData."""
+    rng = np.random.default_rng(0)
+    y = np.sort(rng.integers(0, 4, N))
+    X = (rng.normal(size=(4, 10))[y] + rng.normal(size=(N, 10))).astype(np.float16)
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "F.npy", np.asfortranarray(X))
+    np.save(tmp_path / "y.npy", y)
+    (tmp_path / "y.txt").write_text("\n".join(map(str, y)))
+    obs = pd.DataFrame({"label": pd.Categorical(y)}, [f"r{i}" for i in range(N)])
+    adata = anndata.AnnData(X.astype(np.float32), obs)
+    adata.obsm["X_scVI"] = X
+    adata.write_h5ad(tmp_path / "a.h5ad")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def trained(*data: Any, **options: Any) -> FitResult:
+    result = fit(*data, **(OPTIONS | options))
+    assert isinstance(result, FitResult)
+    return result
+
+
+def test_a_run_is_the_same_on_files_and_on_anndata(folder: Path) -> None:
+    trained("a.h5ad", out="run", label="label", slice_rows=100)
+    trained("a.h5ad", out="latent", label="label", obsm="X_scVI", slice_rows=100)
+    result = trained("X.npy", out="npy", labels="y.npy", valid="F.npy", valid_labels="y.txt", slice_rows=100)
+    trained("F.npy", out="fortran", labels="y.txt", slice_rows=100)
+    wanted = load_model("run").coef_
+    for run in "latent", "npy", "fortran":
+        np.testing.assert_array_equal(load_model(run).coef_, wanted)
+    y = np.load("y.npy")
+    X = np.load("X.npy").astype(np.float32)
+    accuracy = float(np.mean(load_model("npy").predict(X) == y))
+    assert result.valid_accuracy == accuracy == evaluate("npy", "X.npy", labels="y.npy").accuracy > 0.8
+    np.testing.assert_array_equal(predict("npy", "F.npy").labels[:, 0], load_model("npy").predict(X))
+
+
+def test_rows_in_order_are_read_in_random_slices(folder: Path) -> None:
+    found = plan("X.npy", labels="y.npy", **OPTIONS)
+    assert (found["rows"], found["features"], found["classes"]) == (N, 10, 4)
+    result = trained("X.npy", out="run", labels="y.npy")
+    record = json.loads(Path("run/run.json").read_text())
+    assert 0 < record["store"]["slice_rows"] < 500
+    assert result.progressive_accuracy is not None
+    assert result.progressive_accuracy > 0.7
+
+
+def test_a_run_resumes_with_the_same_labels_only(folder: Path) -> None:
+    trained("X.npy", out="run", labels="y.npy")
+    more = streamsvm.resume("run", passes=3)
+    assert isinstance(more, FitResult)
+    assert more.passes == 3
+    trained("X.npy", out="three", labels="y.npy", passes=3)
+    np.testing.assert_array_equal(load_model("run").coef_, load_model("three").coef_)
+    y = np.load("y.npy")
+    np.save("y.npy", y[::-1])
+    with pytest.raises(RunError, match="has changed since"):
+        streamsvm.resume("run", passes=4)
+
+
+def test_the_commands_take_them(folder: Path) -> None:
+    words = "fit X.npy --labels y.npy --valid F.npy --valid-labels y.txt --passes 1 --loss ww --dtype float32"
+    succeeds(*words.split(), "--out", "run", cwd=folder)
+    found = json.loads(succeeds("evaluate", "run", "X.npy", "--labels", "y.npy", "--json", cwd=folder))
+    assert found["accuracy"] == evaluate("run", "F.npy", labels="y.txt").accuracy
+    lines = succeeds("predict", "run", "X.npy", cwd=folder).split()
+    np.testing.assert_array_equal(np.array(lines, int), load_model("run").predict(np.load("X.npy")))
+
+
+def test_the_report_scores_them(folder: Path) -> None:
+    pytest.importorskip("matplotlib")
+    trained("X.npy", out="run", labels="y.npy", valid="F.npy", valid_labels="y.txt")
+    succeeds("report", "run", cwd=folder)
+    assert "cannot be scored" not in Path("run/report.html").read_text()
+
+
+def test_a_column_of_lists_is_the_same_matrix(folder: Path) -> None:
+    X, y = np.load("X.npy"), np.load("y.npy")
+    table = pa.table({"text": ["?"] * N, "vector": X.astype(np.float32).tolist(), "label": y})
+    table = table.set_column(1, "vector", table["vector"].cast(pa.list_(pa.float32())))
+    pq.write_table(table, "t.parquet", row_group_size=400)
+    with pa.ipc.new_stream("t.arrow", table.schema) as writer:
+        writer.write_table(table, max_chunksize=400)
+    trained("X.npy", out="npy", labels="y.npy", slice_rows=100)
+    trained("t.arrow", out="arrow", label="label", slice_rows=100)
+    words = "fit t.parquet --label label --valid t.arrow --passes 2 --loss ww --dtype float32 --C 1"
+    words += " --slice-rows 100 --block-rows 500 --out parquet"
+    succeeds(*words.split(), cwd=folder, notes=True)
+    for run in "arrow", "parquet":
+        np.testing.assert_array_equal(load_model(run).coef_, load_model("npy").coef_)
+    wanted = evaluate("npy", "X.npy", labels="y.npy").accuracy
+    for given in ["t.arrow"], ["t.parquet", "--label", "label"], ["t.parquet", "--labels", "y.txt"]:
+        assert json.loads(succeeds("evaluate", "parquet", *given, "--json", cwd=folder))["accuracy"] == wanted
+    lines = succeeds("predict", "parquet", "t.arrow", cwd=folder).split()
+    np.testing.assert_array_equal(np.array(lines, int), load_model("npy").predict(X.astype(np.float32)))
+
+
+def test_what_makes_no_sense_is_refused(folder: Path) -> None:
+    with pytest.raises(SettingsError, match="valid_labels is for the matrix of valid"):
+        trained("X.npy", out="run", labels="y.npy", valid_labels="y.npy")
+    for name in "valid", "calibrate":
+        with pytest.raises(StoreError, match="labels are missing; if it is valid, give them with"):
+            trained("X.npy", out="run", labels="y.npy", **{name: "X.npy"})
+    with pytest.raises(SettingsError, match="labels does not apply to a matrix in memory"):
+        trained(np.load("X.npy"), np.load("y.npy"), labels="y.npy")
+    assert not Path("run").exists()
+
+
+def test_a_search_takes_them_with_and_without_rows_of_their_own(folder: Path) -> None:
+    common: dict[str, Any] = {"labels": "y.npy", "loss": "ww", "dtype": "float32", "C": [0.1, 1.0]}
+    for name, held in ("valid", {"valid": "F.npy", "valid_labels": "y.txt"}), ("part", {"hold_out": "1/5"}):
+        streamsvm.tune("X.npy", out=name, passes=1, **held, **common)
+        assert evaluate(name, "X.npy", labels="y.npy").accuracy > 0.7
