@@ -319,7 +319,7 @@ def test_an_edit_in_another_file_is_compiled_again(tmp_path: Path) -> None:
     assert float(before) == 0.0
     edited = tmp_path / "streamsvm/kernels/score.py"
     text = edited.read_text()
-    line = "s0 = multiply_add(item(data, p), _weights_of(rows, p, weights, c, count), s0)\n"
+    line = "s0 = multiply_add(item(data, p), _weights_of(rows.indices, p, begin, weights, c, count), s0)\n"
     assert line in text
     edited.write_text(text.replace(line, line.replace("item(data", "-item(data")))
     assert float(python(COPIED_SCORES, tmp_path, **env).split()[1]) == 1 + 1.5
