@@ -112,7 +112,8 @@ class Threads:
 
         Raises the first error after all threads are idle.
         """
-        left = iter(list(items))  # each thread takes the next one
+        listed = list(items)
+        left = iter(listed)  # each thread takes the next one
 
         def share() -> None:
             try:
@@ -122,7 +123,7 @@ class Threads:
                 list(left)  # which nobody takes then
                 raise
 
-        others = [self.submit(share) for _ in range(self.number - 1)]
+        others = [self.submit(share) for _ in range(min(self.number, len(listed)) - 1)]
         try:
             share()
         finally:

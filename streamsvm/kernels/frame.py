@@ -31,7 +31,7 @@ from streamsvm.kernels.row_steps import (
     no_sum_term,
     take_own,
 )
-from streamsvm.kernels.score import score_average, score_fixed, score_vectors, score_visit, subtract_scores
+from streamsvm.kernels.score import score_fixed, score_vectors, score_visit, subtract_scores
 from streamsvm.kernels.scratch import (
     clear_lanes,
     list_all,
@@ -247,10 +247,10 @@ def make_kernels(
                 if is_idle(rows, i, y, sets is not None and own_dual, tally):
                     continue
                 if kind == 0 or pairs is not None or sets is not None:  # which change more scores
-                    score_fixed(scratch.scores, rows, i, weights, weights.tile, problem)
+                    score_fixed(scratch.scores, rows, i, weights.current, weights.tile, False, problem)
                     add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)
                 if kind == 1:
-                    score_average(scratch.delta, rows, i, weights, weights.tile, problem)
+                    score_fixed(scratch.delta, rows, i, weights.average_delta, weights.tile, True, problem)
                     add_sparse_scores(scratch.delta, sparse_rows, i, AVERAGE_DELTA)
                     subtract_scores(scratch.scores, scratch.delta, average_scale)
                 take_own(i, y, own_dual, sets, scratch, n)

@@ -124,21 +124,15 @@ def score_visit(scores, rows, i, weights, tile, t, problem):
 
 
 @inlined
-def score_fixed(scores, rows, i, weights, tile, problem):
-    """Write the scores of row `i`, which with a tile is that row of ``weights.tile``, without a visit."""
-    if tile is None:
-        score_ranges(scores, rows, i, weights.current, problem)
-    else:
-        load_tile_scores(scores, tile.scores, i)
+def score_fixed(scores, rows, i, matrix, tile, average, problem):
+    """Write the scores of row `i` without a visit, by the weights or, if `average`, by ``average_delta``.
 
-
-@inlined
-def score_average(scores, rows, i, weights, tile, problem):
-    """As `score_fixed`, by ``average_delta``."""
+    `matrix` has these; with a tile, ``weights.tile``, the row is that one of it.
+    """
     if tile is None:
-        score_ranges(scores, rows, i, weights.average_delta, problem)
+        score_ranges(scores, rows, i, matrix, problem)
     else:
-        load_tile_scores(scores, tile.average_scores, i)
+        load_tile_scores(scores, tile.average_scores if average else tile.scores, i)
 
 
 @inlined

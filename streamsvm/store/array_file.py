@@ -29,7 +29,25 @@ class _Header(NamedTuple):
     offset: int  # of the first value in the file
 
 
-class FileArray(StoredArray):
+class MatrixArray(StoredArray):
+    """Base of the one array of a file: it is not divided into chunks, and has no checksums."""
+
+    container: MatrixFile
+
+    def stored_bytes(self) -> int:
+        return self.container.size
+
+    def check_chunks(self) -> None:
+        """Do nothing: there are none."""
+
+    def load_checksums(self, digest: str | None) -> None:
+        """Do nothing: there are none."""
+
+    def layout(self) -> str:
+        return ""
+
+
+class FileArray(MatrixArray):
     """Array of two axes in a file, by rows (C order) or by columns (Fortran order)."""
 
     name = "X"
@@ -61,18 +79,6 @@ class FileArray(StoredArray):
         if self.exceeds_page_cache:
             dont_need(self.container.descriptor)
         return found
-
-    def stored_bytes(self) -> int:
-        return self.container.size
-
-    def check_chunks(self) -> None:
-        """Do nothing: there are none."""
-
-    def load_checksums(self, digest: str | None) -> None:
-        """Do nothing: there are none."""
-
-    def layout(self) -> str:
-        return ""
 
 
 class MatrixFile(Container):

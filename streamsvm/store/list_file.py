@@ -10,13 +10,12 @@ import numpy as np
 
 from streamsvm.base.label_texts import MISSING_TEXTS
 from streamsvm.errors import Call, InputError, Remedy, StoreError, extra
-from streamsvm.store.array_file import MatrixFile
-from streamsvm.store.container import StoredArray
+from streamsvm.store.array_file import MatrixArray, MatrixFile
 
 SUFFIXES = (".parquet", ".arrow", ".feather")
 
 
-class ListArray(StoredArray):
+class ListArray(MatrixArray):
     """Column of lists, each of which is a row. A chunk is the largest row group or batch."""
 
     def __init__(self, container: ListFile, shape: tuple[int, int], dtype: np.dtype) -> None:
@@ -56,18 +55,6 @@ class ListArray(StoredArray):
                 f"{self.container.path}: column {self.name!r}, row {row + at}: a number is missing"
             )
         return values.to_numpy(zero_copy_only=False).reshape(len(lists), -1)
-
-    def stored_bytes(self) -> int:
-        return self.container.size
-
-    def check_chunks(self) -> None:
-        """Do nothing: the file is one."""
-
-    def load_checksums(self, digest: str | None) -> None:
-        """Do nothing: there are none."""
-
-    def layout(self) -> str:
-        return ""
 
 
 class ListFile(MatrixFile):

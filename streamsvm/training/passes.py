@@ -193,11 +193,11 @@ class Fit(Trainer):
         settings, learner = self.settings, self.learner
         if settings.average != AUTO or settings.tol is not None or self.average_begins(this_pass) is None:
             return None
+        if learner.makes_inner_passes or not learner.progressive:
+            return None
         starts, last = self.source.cut.starts, int(self.source.order(this_pass)[-1])
         n = min(self.n_rows // _LAST_PART, int(starts[last + 1] - starts[last]) // 2, _MOST_LAST)
-        if n < _LEAST_LAST or learner.makes_inner_passes or not learner.progressive:
-            return None
-        return self.n_rows - n
+        return self.n_rows - n if n >= _LEAST_LAST else None
 
     def average_begins(self, this_pass: int) -> int | None:
         """Begin at half of the pass, if its average is wanted: as the model, or to be measured.
