@@ -13,12 +13,13 @@ import numpy as np
 # -- store -----------------------------------------------------------------------------------------
 
 # Version 1 has no weights, groups or several labels a row; version 2 has at least one of these. Version 3 has
-# names or statistics of features, or says how columns became features.
-STORE_VERSION = 3
+# names or statistics of features, or says how columns became features. Version 4 is dense.
+STORE_VERSION = 4
+DENSE_STORE_VERSION = 4
 FEATURES_STORE_VERSION = 3
 COLUMNS_STORE_VERSION = 2
 STORE_ATTR = "streamsvm"  # our root attribute, beside anndata's
-CHUNK_NNZ = 2**18  # non-zeros a chunk: large enough to amortise a read, small enough to cut blocks
+CHUNK_NNZ = 2**18  # values a chunk: large enough to amortise a read, small enough to cut blocks
 
 INDPTR_DTYPE = np.dtype(np.int64)
 LABEL_DTYPE = np.dtype(np.int32)

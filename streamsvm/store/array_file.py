@@ -192,7 +192,7 @@ class ArrayFile(MatrixFile):
             raise InputError(f"{self.path} has no array {name!r}; it has {there}")
         return np.asarray(arrays[name])
 
-    def _array(self, path: str, axes: int) -> FileArray:
+    def _array(self, path: str, axes: int, flat: int | None) -> FileArray:
         return FileArray(self, self._header)
 
 

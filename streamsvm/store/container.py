@@ -75,9 +75,23 @@ class StoredArray(ABC):
     file_rows = 1
 
     def _set_layout(
-        self, shape: Sequence[int] | None, chunks: Sequence[int], dtype: np.dtype, axes: int, *, text: bool
+        self,
+        shape: Sequence[int] | None,
+        chunks: Sequence[int],
+        dtype: np.dtype,
+        axes: int,
+        *,
+        text: bool,
+        flat: int | None = None,
     ) -> None:
         """Set the attributes of an array with this shape; raise StoreError for another number of axes."""
+        if flat is not None and shape is not None:
+            if len(shape) != 2 or shape[1] != flat or chunks[1] != flat:
+                raise StoreError(
+                    f"{self.container.path}: array {self.name} has shape {tuple(shape)} and chunks of "
+                    f"{tuple(chunks)}, expected rows of {flat} ({DAMAGED})"
+                )
+            shape, chunks = [shape[0] * flat], [chunks[0] * flat]
         if shape is None or len(shape) != axes:
             expected = "one axis" if axes == 1 else "two axes"
             raise StoreError(
@@ -315,15 +329,19 @@ class Container(ABC):
     def children(self, group: str) -> list[str]:
         """Return the names of what is in a group, sorted; none if there is no such group."""
 
-    def array(self, path: str, axes: int = 1) -> StoredArray:
-        """Open an array of so many axes; raise StoreError if there is none."""
+    def array(self, path: str, axes: int = 1, flat: int | None = None) -> StoredArray:
+        """Open an array of so many axes; raise StoreError if there is none.
+
+        With `flat` it is one of two axes with chunks of whole rows of so many values, which is read as if it
+        had one: see `ArraySpec`.
+        """
         if self.node(path) != "array":
             raise StoreError(f"{self.path}: there is no array {path} ({DAMAGED})")
         with self.wrapped(path):
-            return self._array(path, axes)
+            return self._array(path, axes, flat)
 
     @abstractmethod
-    def _array(self, path: str, axes: int) -> StoredArray: ...
+    def _array(self, path: str, axes: int, flat: int | None) -> StoredArray: ...
 
     # Writing, which a container at an address does not implement:
 

@@ -40,7 +40,9 @@ CODECS: dict[str, dict[str, Any]] = {
 class Hdf5Array(StoredArray):
     """Dataset of an HDF5 file."""
 
-    def __init__(self, container: Hdf5Container, name: str, dataset: h5py.Dataset, axes: int) -> None:
+    def __init__(
+        self, container: Hdf5Container, name: str, dataset: h5py.Dataset, axes: int, flat: int | None
+    ) -> None:
         elsewhere = not container.is_remote and dataset.file.filename != str(container.path)
         if dataset.is_virtual or dataset.external or elsewhere:
             raise StoreError(
@@ -54,7 +56,8 @@ class Hdf5Array(StoredArray):
         if not chunks and dataset.shape:  # contiguous: nothing is decoded
             length, *columns = dataset.shape
             chunks = (min(length, _PIECE // max(1, *columns, 1)), *columns)
-        self._set_layout(dataset.shape, chunks, dataset.dtype, axes, text=text)
+        self._set_layout(dataset.shape, chunks, dataset.dtype, axes, text=text, flat=flat)
+        self._flat = flat
         self._dataset = dataset
         self._source = dataset.asstr() if text else dataset
         self._compressed = compressed_chunks(dataset) if axes == 1 else None
@@ -67,7 +70,12 @@ class Hdf5Array(StoredArray):
         return values
 
     def _read(self, start: int, stop: int) -> np.ndarray:
-        values = np.asarray(self._source[start:stop])
+        if self._flat is None:
+            values = np.asarray(self._source[start:stop])
+        else:
+            first, end = start // self._flat, -(-stop // self._flat)
+            rows = np.asarray(self._source[first:end]).reshape(-1)
+            values = rows[start - first * self._flat : stop - first * self._flat]
         self._drop_cache()
         return values
 
@@ -92,7 +100,7 @@ class Hdf5Array(StoredArray):
             if self._dataset.id.get_num_chunks() == self.n_chunks:
                 return
             present = {
-                self._dataset.id.get_chunk_info(i).chunk_offset[0] // self.chunk
+                self._dataset.id.get_chunk_info(i).chunk_offset[0] // self._dataset.chunks[0]
                 for i in range(self._dataset.id.get_num_chunks())
             }
             lost = next((chunk for chunk in range(self.n_chunks) if chunk not in present), 0)
@@ -186,8 +194,8 @@ class Hdf5Container(Container):
         with self.wrapped(group):
             return sorted(self._node(group)) if self.node(group) == "group" else []
 
-    def _array(self, path: str, axes: int) -> Hdf5Array:
-        return Hdf5Array(self, path, self._node(path), axes)
+    def _array(self, path: str, axes: int, flat: int | None) -> Hdf5Array:
+        return Hdf5Array(self, path, self._node(path), axes, flat)
 
     def create_group(self, path: str, attrs: dict[str, Any]) -> None:
         with self.wrapped(path):
@@ -199,7 +207,8 @@ class Hdf5Container(Container):
         self, path: str, spec: ArraySpec, *, chunk: int, codec: str, attrs: dict[str, Any]
     ) -> None:
         with self.wrapped(path):
-            self._create(path, spec.length, spec.dtype, chunk, codec, attrs, spec.fill)
+            shape, chunks = tuple(spec.shape(spec.length)), tuple(spec.shape(chunk))
+            self._create(path, shape, spec.dtype, chunks, codec, attrs, spec.fill)
 
     def create_text(self, path: str, texts: Sequence[str], *, attrs: dict[str, Any]) -> None:
         with self.wrapped(path):
@@ -209,23 +218,23 @@ class Hdf5Container(Container):
             # checksums, and libhdf5 may hang when the heap is damaged.
             dtype = h5py.string_dtype("utf-8", width)
             chunk = max(1, min(len(texts), 2**22 // width))
-            dataset = self._create(path, len(texts), dtype, chunk, "small", attrs, None)
+            dataset = self._create(path, (len(texts),), dtype, (chunk,), "small", attrs, None)
             for start in range(0, len(texts), chunk):
                 _put(dataset, start, np.array(encoded[start : start + chunk], dtype=dtype))
 
     def _create(
         self,
         path: str,
-        length: int,
+        shape: tuple[int, ...],
         dtype: np.dtype | None,
-        chunk: int,
+        chunks: tuple[int, ...],
         codec: str,
         attrs: dict[str, Any],
         fill: float | int | str | None,
     ) -> h5py.Dataset:
         # HDF5 does not allow chunks of an empty dataset.
-        options = {"chunks": (chunk,), "fletcher32": True, **CODECS[codec]} if length else {}
-        dataset = self._node("").create_dataset(path, (length,), dtype, fillvalue=fill, **options)
+        options = {"chunks": chunks, "fletcher32": True, **CODECS[codec]} if shape[0] else {}
+        dataset = self._node("").create_dataset(path, shape, dtype, fillvalue=fill, **options)
         for name, value in attrs.items():
             dataset.attrs[name] = _storable(value)
         return dataset
@@ -276,6 +285,8 @@ def _kept_open(node: Any) -> Iterator[None]:
 
 def _put(dataset: h5py.Dataset, start: int, values: np.ndarray) -> None:
     with _kept_open(dataset):
+        if dataset.ndim == 2:
+            start, values = start // dataset.shape[1], values.reshape(-1, dataset.shape[1])
         dataset[start : start + len(values)] = values
         dataset.flush()  # closing it would flush as well, but would not report an error
 

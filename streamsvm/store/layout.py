@@ -22,6 +22,9 @@ INDPTR = "X/indptr"
 # Our own arrays are inside X because anndata rejects unknown names at the root, but ignores them in X.
 NORM2 = "X/row_norm2"
 COUNTS = "X/class_counts"
+# Of a dense store, in place of those: X is an array itself, and what is ours is where anndata keeps anything.
+MATRIX = "X"
+DENSE_COUNTS = "uns/streamsvm/class_counts"
 NAMES = "obs/_index"
 CODES = f"obs/{LABEL}/codes"
 CATEGORIES = f"obs/{LABEL}/categories"
@@ -59,11 +62,20 @@ SUFFIXES = {".zarr": "zarr", ".h5": "hdf5", ".hdf5": "hdf5", ".h5ad": "hdf5"}
 
 
 class ArraySpec(NamedTuple):
-    """Specification of one array of a store; `dtype` is None for text."""
+    """Specification of one array of a store; `dtype` is None for text.
+
+    An array of two axes has chunks of whole rows of `columns` values, so it is written and read as one of
+    `length` values, row after row: only the metadata know of its rows.
+    """
 
     length: int
     dtype: np.dtype | None
     fill: float | int | str
+    columns: int | None = None
+
+    def shape(self, length: int) -> list[int]:
+        """Return the shape of so many of its values."""
+        return [length] if self.columns is None else [length // self.columns, self.columns]
 
 
 def store_kind(path: str | os.PathLike[str]) -> str:
@@ -100,19 +112,26 @@ def array_specs(
     *,
     named: bool = False,
     statistics: bool = False,
+    dense: bool = False,
 ) -> dict[str, ArraySpec]:
-    """Return every array of a store with `n` rows, `d` features, `nnz` non-zeros and `k` classes.
+    """Return every array of a store with `n` rows, `d` features, `nnz` values and `k` classes.
 
     `columns` says which of `COLUMNS` it has, `n_labels` how many labels its rows have in all, `named`
-    whether its features have names, and `statistics` whether it has those of the features. Readers refuse
-    each of the fill values: a lost chunk must not turn into plausible numbers.
+    whether its features have names, `statistics` whether it has those of the features, and `dense` whether
+    rows have a value of each feature. Readers refuse each of the fill values: a lost chunk must not turn into
+    plausible numbers.
     """
-    specs = {
-        DATA: ArraySpec(nnz, dtype, float("nan")),
-        INDICES: ArraySpec(nnz, format.index_dtype(d), -1),
-        INDPTR: ArraySpec(n + 1, format.INDPTR_DTYPE, -1),
-        NORM2: ArraySpec(n, format.NORM2_DTYPE, float("nan")),
-        COUNTS: ArraySpec(k, np.dtype(np.int64), -1),
+    if dense:
+        specs = {MATRIX: ArraySpec(nnz, dtype, float("nan"), d)}
+    else:
+        specs = {
+            DATA: ArraySpec(nnz, dtype, float("nan")),
+            INDICES: ArraySpec(nnz, format.index_dtype(d), -1),
+            INDPTR: ArraySpec(n + 1, format.INDPTR_DTYPE, -1),
+            NORM2: ArraySpec(n, format.NORM2_DTYPE, float("nan")),
+        }
+    specs |= {
+        DENSE_COUNTS if dense else COUNTS: ArraySpec(k, np.dtype(np.int64), -1),
         NAMES: ArraySpec(n, np.dtype(np.int64), -1),
         CODES: ArraySpec(n, format.LABEL_DTYPE, -2),
         CATEGORIES: ArraySpec(k, None, ""),
@@ -142,6 +161,9 @@ def chunk_length(name: str, length: int, *, n: int, nnz: int, chunk_nnz: int) ->
     A chunk of a per-row array spans about eight chunks of `data`: reading a block of rows then decodes
     little besides its values, and there are never more files for rows than for values.
     """
+    if name == MATRIX:  # of whole rows
+        columns = length // n
+        return columns * max(1, min(chunk_nnz // columns, n))
     if name in (DATA, INDICES):
         wanted = chunk_nnz
     elif name in _ROW_ARRAYS:
@@ -180,8 +202,9 @@ def fingerprint(
         Of the values.
     classes : sequence of str
     digests : mapping of str to str
-        SHA-256 of the little-endian bytes, in row order, of `data`, `indices`, `indptr`, the label codes
-        and the row names, and of the weights, groups and label sets of a store that has them, by array name.
+        SHA-256 of the little-endian bytes, in row order, of `data`, `indices` and `indptr`, or of a dense
+        matrix, of the label codes and the row names, and of the weights, groups and label sets of a store
+        that has them, by array name.
     named : bool
         Whether the features have names, whose digest is then part of it.
     label_dtype : str
@@ -194,8 +217,8 @@ def fingerprint(
     """
     header = {"n": n, "d": d, "dtype": dtype.name, "classes": text_digest(classes)}
     header |= {} if label_dtype == TEXT else {"label_dtype": label_dtype}
-    always = (DATA, INDICES, INDPTR, CODES, NAMES)
-    arrays = {name: digests[name] for name in always}
+    values = (MATRIX,) if MATRIX in digests else (DATA, INDICES, INDPTR)
+    arrays = {name: digests[name] for name in (*values, CODES, NAMES)}
     arrays |= {name: digests[name] for name in (WEIGHT, QID, LABELS_INDPTR, LABELS_CODES) if name in digests}
     if named:
         arrays[FEATURES] = digests[FEATURES]

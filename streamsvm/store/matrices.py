@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -164,18 +164,6 @@ class DenseMatrix(StoredMatrix):
     def pointers(self, ranges: Ranges) -> tuple[Ranges, np.ndarray]:
         return ranges * self.shape[1], np.arange(lengths(ranges).sum() + 1) * self.shape[1]
 
-    def is_mostly_filled(self) -> bool:
-        """Return True if at least half of the values of a sample of rows are not 0."""
-        n_rows, n_columns = self.shape
-        length = min(n_rows, _SLICE_ROWS, max(1, _PIECE // max(1, n_columns)))
-        filled = size = 0
-        for first in np.unique(np.linspace(0, n_rows - length, _SAMPLE_SLICES, dtype=np.int64)).tolist():
-            for begin in range(0, n_columns, self._width):
-                values = self._stored_part(first, first + length, begin)
-                filled += int(np.count_nonzero(values))
-                size += values.size
-        return 2 * filled >= size > 0
-
     def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
         wanted = numbers_in(ranges)
         order = np.argsort(wanted, kind="stable")
@@ -211,16 +199,18 @@ class DenseMatrix(StoredMatrix):
         """
         first, stop = int(rows[0]), int(rows[-1]) + 1
         numbers = np.column_stack([rows, rows + 1])
-        for begin in range(0, self.shape[1], self._width):
-            values = self._stored_part(first, stop, begin)
+        begins = range(0, self.shape[1], self._width)
+        for begin, values in zip(begins, self.parts(first, stop), strict=True):
             yield begin, self._convert(values[rows - first], numbers, "row")
 
-    def _stored_part(self, first: int, stop: int, begin: int) -> np.ndarray:
-        """Return the values of some rows, and of the columns from `begin` on that are read as one."""
-        end = min(begin + self._width, self.shape[1])
-        if self._columns:
-            return np.column_stack([each.read(first, stop) for each in self._columns[begin:end]])
-        return self.values.read_part(first, stop, begin, end)
+    def parts(self, first: int, stop: int) -> Iterator[np.ndarray]:
+        """Yield the values of some rows as stored, by the columns that are read as one."""
+        for begin in range(0, self.shape[1], self._width):
+            end = min(begin + self._width, self.shape[1])
+            if self._columns:
+                yield np.column_stack([each.read(first, stop) for each in self._columns[begin:end]])
+            else:
+                yield self.values.read_part(first, stop, begin, end)
 
 
 class CscMatrix(StoredMatrix):
@@ -316,8 +306,23 @@ def open_frame(container: Container, name: str) -> DenseMatrix:
 
 
 def _with_kind_of_rows(matrix: DenseMatrix) -> DenseMatrix:
-    matrix.dense_rows = matrix.is_mostly_filled()
+    matrix.dense_rows = is_mostly_filled(matrix.shape, matrix.parts)
     return matrix
+
+
+def is_mostly_filled(shape: tuple[int, int], parts: Callable[[int, int], Iterable[np.ndarray]]) -> bool:
+    """Return True if at least half of the values of a sample of rows are not 0.
+
+    `parts` gives the values of the rows from one to before another, in one or more parts.
+    """
+    n_rows, n_columns = shape
+    length = min(n_rows, _SLICE_ROWS, max(1, _PIECE // max(1, n_columns)))
+    filled = size = 0
+    for first in np.unique(np.linspace(0, n_rows - length, _SAMPLE_SLICES, dtype=np.int64)).tolist():
+        for values in parts(first, first + length):
+            filled += int(np.count_nonzero(values))
+            size += values.size
+    return 2 * filled >= size > 0
 
 
 def read_pointers(array: StoredArray, ranges: Ranges, end: int) -> tuple[Ranges, np.ndarray]:

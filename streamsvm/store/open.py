@@ -206,13 +206,13 @@ def open_container(path: Path, kind: str, *, write: bool = False) -> Container:
 class _StoreRecord:
     """Entries that reading needs of the record of a complete store; docs/formats.md lists all."""
 
-    version: Literal[1, 2, 3]
+    version: Literal[1, 2, 3, 4]
     complete: Literal[True]
     n: Count
     d: Count
     nnz: Count
     n_classes: Count
-    dtype: Literal["float32", "float64"]
+    dtype: Literal["float16", "float32", "float64"]
     chunk_nnz: Annotated[int, between(1, layout.MAX_CHUNK)]
     fingerprint: str
     arrays: dict[str, dict[str, Any]]  # metadata and SHA-256 of each array
@@ -232,8 +232,18 @@ class _StoreRecord:
             self.version < 3 and (self.version == 2) != bool(self.columns)
         ):
             raise ValueError(f"version {self.version} does not have the columns {self.columns}")
-        if (self.version == 3) != (self.feature_names or self.encoding is not None or self.statistics):
+        if self.version < 4 and (self.version == 3) != (
+            self.feature_names or self.encoding is not None or self.statistics
+        ):
             raise ValueError("names, statistics or an encoding of features make version 3, and nothing else")
+        if self.dense and not (0 < self.nnz == self.n * self.d):
+            raise ValueError(f"dense rows have {self.n * self.d} values, at least one, not {self.nnz}")
+        if self.dtype == "float16" and not self.dense:
+            raise ValueError("values in float16 are for dense rows")
+
+    @property
+    def dense(self) -> bool:
+        return self.version == format.DENSE_STORE_VERSION
 
 
 def _open_native(container: Container, content: Any, label: str | None, sample_weight: str | None) -> Store:
@@ -256,11 +266,11 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
     dtype = np.dtype(record.dtype)
     specs = layout.array_specs(
         record.n, record.d, record.nnz, record.n_classes, dtype, record.columns, record.n_labels,
-        named=record.feature_names, statistics=record.statistics,
+        named=record.feature_names, statistics=record.statistics, dense=record.dense,
     )  # fmt: skip
     if record.arrays.keys() != specs.keys():
         raise StoreError(f"{path}: the store's record does not list the arrays of a store ({DAMAGED})")
-    if container.attr("X", "shape") != [record.n, record.d]:
+    if not record.dense and container.attr("X", "shape") != [record.n, record.d]:
         shape = f"{record.n} x {record.d}"
         raise StoreError(f"{path}: the shape of X is not the recorded {shape} ({DAMAGED})")
     if layout.LABEL_SETS in record.columns:
@@ -274,7 +284,7 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
     arrays: dict[str, StoredArray] = {}
     digests: dict[str, str] = {}
     for name, spec in specs.items():
-        array = container.array(name)
+        array = container.array(name, flat=spec.columns)
         digests[name] = str(record.arrays[name].get("sha256"))
         found = {**array_metadata(array), "sha256": digests[name]}
         if found != record.arrays[name] or (array.length, array.dtype) != (spec.length, spec.dtype):
@@ -300,6 +310,7 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
     )
     if content_digest != record.fingerprint:
         raise StoreError(f"{path}: the recorded fingerprint is not that of the recorded arrays ({DAMAGED})")
+    chunk_nnz = arrays[layout.MATRIX].chunk if record.dense else record.chunk_nnz
     internal = ("arrays", "chunk_checksums", "checksum")
     facts = Facts(
         path=path,
@@ -311,11 +322,13 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
         n_labels=record.n_labels,
         classes=tuple(classes),
         label_dtype=record.label_dtype,
-        dtype=dtype,
+        dtype=np.result_type(dtype, np.float32),
         index_base=record.index_base,
         shuffled=content.get("shuffle_seed") is not None,
-        chunk_nnz=record.chunk_nnz,
-        chunk_rows=record.chunk_nnz * record.n / max(record.nnz, 1),
+        chunk_nnz=chunk_nnz,
+        chunk_rows=chunk_nnz * record.n / max(record.nnz, 1),
+        dense=record.dense,
+        dense_rows=record.dense,
         stored=frozenset(["numbers", *(name for name, (array, *_) in STORED.items() if array in arrays)])
         | ({"label_codes"} if layout.LABELS_CODES in arrays else set()),
         meta={key: value for key, value in content.items() if key not in internal},

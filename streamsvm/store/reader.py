@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm.base import format
 from streamsvm.base.text import check_classes
-from streamsvm.data.checks import find_label_violation, find_violation, first_labels
+from streamsvm.data.checks import find_label_violation, find_violation, first_labels, row_norms
 from streamsvm.data.names import feature_names
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics
@@ -18,7 +18,7 @@ from streamsvm.errors import StoreError
 from streamsvm.store import layout
 from streamsvm.store.container import DAMAGED, Container, StoredArray
 from streamsvm.store.matrices import check_ends, read_pointers
-from streamsvm.store.ranges import Ranges, number_at, numbers_in
+from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in
 from streamsvm.store.store import COLUMNS, Columns, Facts, Progress, RowSizes, Store, Whole, only
 
 
@@ -75,11 +75,14 @@ class ContainerStore(Store):
         return self._bytes_read
 
     def sizes(self, ranges: Ranges) -> RowSizes:
-        _, indptr = self._pointers(layout.INDPTR, ranges, self.nnz)
+        if self.dense_rows:
+            nnz = np.full(int(lengths(ranges).sum()), self.n_features)
+        else:
+            nnz = np.diff(self._pointers(layout.INDPTR, ranges, self.nnz)[1])
         labels = np.zeros(1, np.int64)
         if self.multilabel:
             _, labels = self._pointers(layout.LABELS_INDPTR, ranges, self.n_labels)
-        return RowSizes(np.diff(indptr), np.diff(labels))
+        return RowSizes(nnz, np.diff(labels))
 
     def columns(self, ranges: Ranges, wanted: Set[str]) -> Columns:
         wanted = wanted & self.facts.stored
@@ -124,8 +127,10 @@ class ContainerStore(Store):
                 raise self.arrays[layout.CODES].damage(at, reason)
         return rows
 
-    def _read_matrix(self, ranges: Ranges) -> Columns:
+    def _read_matrix(self, ranges: Ranges) -> dict[str, Any]:
         """Read and check `data`, `indices` and `indptr`, and what else is not a column."""
+        if self.dense_rows:
+            return self._read_dense(ranges)
         spans, indptr = self._pointers(layout.INDPTR, ranges, self.nnz)
         data, indices = self._read(layout.DATA, spans), self._read(layout.INDICES, spans)
         violation = find_violation(data, indices, indptr, self.n_features)
@@ -133,6 +138,17 @@ class ContainerStore(Store):
             element = number_at(spans, violation.element)
             raise self.arrays[f"X/{violation.array}"].damage(element, violation.reason)
         return {"data": data, "indices": indices, "indptr": indptr}
+
+    def _read_dense(self, ranges: Ranges) -> dict[str, Any]:
+        places = ranges * self.n_features
+        data = self._read(layout.MATRIX, places).astype(self.dtype, copy=False)
+        indptr = np.arange(len(data) // self.n_features + 1) * self.n_features
+        norm2 = row_norms(data, indptr)
+        finite = np.isfinite(norm2)
+        if not finite.all():
+            element = number_at(places, int(indptr[np.argmin(finite)]))
+            raise self.arrays[layout.MATRIX].damage(element, "a value or a norm is not finite")
+        return {"data": data, "indices": None, "indptr": indptr, "norm2": norm2}
 
     def _pointers(self, name: str, ranges: Ranges, end: int) -> tuple[Ranges, np.ndarray]:
         """Read row pointers of an array that ends with `end`: see `read_pointers`."""
@@ -149,7 +165,8 @@ class ContainerStore(Store):
         if what == "fingerprint":
             return self.meta["fingerprint"]
         if what == "class_counts":
-            return self.arrays[layout.COUNTS].read(0, self.n_classes)
+            name = layout.DENSE_COUNTS if self.dense_rows else layout.COUNTS
+            return self.arrays[name].read(0, self.n_classes)
         return self._feature_names() if what == "feature_names" else self._statistics()
 
     def _feature_names(self) -> list[str] | None:
@@ -194,7 +211,7 @@ class ContainerStore(Store):
             if found[name] != self._digests[name]:
                 raise StoreError(f"{self.path}: array {name} does not match the store's record ({DAMAGED})")
         whole = layout.fingerprint(
-            self.n_rows, self.n_features, self.dtype, self.classes, found, named=named,
+            self.n_rows, self.n_features, np.dtype(self.meta["dtype"]), self.classes, found, named=named,
             label_dtype=self.label_dtype,
         )  # fmt: skip
         if whole != self.fingerprint:

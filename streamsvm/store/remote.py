@@ -134,11 +134,11 @@ class RemoteZarrContainer(Container):
         found: bytes = ask(self._files.cat_file, f"{self._folder}/{name}")
         return found
 
-    def _array(self, path: str, axes: int) -> StoredArray:
+    def _array(self, path: str, axes: int, flat: int | None) -> StoredArray:
         if self.record(format.STORE_ATTR) is not None:
             metadata = json.loads(self.content(f"{path}/{METADATA}"))
             if known_layout(metadata) is not None:
-                return NativeRemoteArray(self, path, metadata)
+                return NativeRemoteArray(self, path, metadata, flat)
         return RemoteZarrArray(self, path, self._node(path), axes)
 
     def check_unchanged(self) -> None:
@@ -191,7 +191,9 @@ class RemoteZarrArray(_RemoteArray):
 class NativeRemoteArray(_RemoteArray):
     """Array at a URL that streamsvm wrote, whose chunks are fetched, checked and decoded without zarr."""
 
-    def __init__(self, container: RemoteZarrContainer, name: str, metadata: dict[str, Any]) -> None:
+    def __init__(
+        self, container: RemoteZarrContainer, name: str, metadata: dict[str, Any], flat: int | None
+    ) -> None:
         known = known_layout(metadata)
         assert known is not None
         shape, chunks, dtype = known
@@ -199,7 +201,8 @@ class NativeRemoteArray(_RemoteArray):
         self.name = name
         self._metadata = metadata
         as_files = chunk_files(metadata, Path(name))
-        self._set_layout(shape, chunks, dtype, 1, text=as_files is None)
+        self._set_layout(shape, chunks, dtype, 1, text=as_files is None, flat=flat)
+        self._name_of = "c/{}".format if as_files is None else as_files.name_of
         self._chunks = None if as_files is None else _RemoteChunks(self, dtype, as_files.decode)
 
     def _read(self, start: int, stop: int) -> np.ndarray:
@@ -215,7 +218,7 @@ class NativeRemoteArray(_RemoteArray):
     def fetch(self, chunk: int) -> bytes:
         """Return the bytes of a chunk as stored; raise ValueError if there is none."""
         try:
-            return self.container.content(f"{self.name}/c/{chunk}")
+            return self.container.content(f"{self.name}/{self._name_of(chunk)}")
         except FileNotFoundError:
             raise ValueError("the chunk is missing") from None
 

@@ -77,12 +77,13 @@ class RowsWriter:
         return Sizes(rows.n_rows, len(rows.data), len(rows.label_codes) if has_lists else 0)
 
     def append(self, rows: Rows, names: np.ndarray) -> None:
-        """Write CSR rows, which `StoreWriter.append` describes; raises `StoreError` if they are not valid."""
+        """Write rows, which `StoreWriter.append` describes; raises `StoreError` if they are not valid."""
         before = self.sizes
         indptr = np.asarray(rows.indptr, np.int64)
-        data = np.ascontiguousarray(rows.data, self.dtype)
+        with np.errstate(over="ignore"):  # what becomes infinite is refused
+            data = np.ascontiguousarray(rows.data, self.dtype)
         labels = np.asarray(rows.labels)
-        indices = np.ascontiguousarray(rows.features)
+        indices = None if rows.indices is None else np.ascontiguousarray(rows.indices)
         reason = self._invalid(data, indices, indptr, labels, names) or self._invalid_columns(rows)
         if reason is None:
             norms = row_norms(data, indptr)
@@ -90,12 +91,17 @@ class RowsWriter:
                 reason = f"row {int(np.argmin(np.isfinite(norms)))}: the squared norm overflows"
         if reason is not None:
             raise StoreError(f"{self.path}: rows from {before.n_rows} on cannot be stored: {reason}")
-        self._arrays[layout.INDPTR].append(indptr[1:] + before.nnz)
-        self._arrays[layout.DATA].append(data)
-        self._arrays[layout.INDICES].append(indices)
+        if indices is None:
+            self._arrays[layout.MATRIX].append(data)
+        else:
+            self._arrays[layout.INDPTR].append(indptr[1:] + before.nnz)
+            self._arrays[layout.DATA].append(data)
+            self._arrays[layout.INDICES].append(indices)
+            self._arrays[layout.NORM2].append(norms)
         if self._statistics is not None:
-            self._statistics.add(indptr, data, indices)
-        self._arrays[layout.NORM2].append(norms)
+            # The kernels have no float16.
+            values = data.astype(np.result_type(data.dtype, np.float32), copy=False)
+            self._statistics.add_rows(rows._replace(data=values, indices=indices, indptr=indptr))
         self._arrays[layout.CODES].append(labels)
         self._arrays[layout.NAMES].append(names)
         if layout.WEIGHTS in self.columns:
@@ -115,10 +121,16 @@ class RowsWriter:
         self.sizes = before.plus(self.sizes_of(rows))
 
     def _invalid(
-        self, data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, labels: np.ndarray, names: np.ndarray
+        self,
+        data: np.ndarray,
+        indices: np.ndarray | None,
+        indptr: np.ndarray,
+        labels: np.ndarray,
+        names: np.ndarray,
     ) -> str | None:
         """Return why a reader would refuse these rows, or None."""
-        if not len(indptr) == len(labels) + 1 == len(names) + 1 or len(data) != len(indices):
+        n_values = len(labels) * self.n_features if indices is None else len(indices)
+        if not len(indptr) == len(labels) + 1 == len(names) + 1 or len(data) != n_values:
             return "the lengths of the arrays do not match"
         if indptr[0] != 0 or indptr[-1] != len(data) or not is_monotonic(indptr):
             return "indptr does not rise from 0 to the number of values"
@@ -126,6 +138,10 @@ class RowsWriter:
             return f"a label code is outside -1..{self.n_classes - 1}"
         if len(names) and np.min(names) < 0:
             return "a row name is negative"
+        if indices is None:
+            finite = np.isfinite(data)
+            bad = None if finite.all() else int(np.argmin(finite)) // self.n_features
+            return None if bad is None else f"row {bad}: a value is not finite"
         violation = find_violation(data, indices, indptr, self.n_features)
         if violation is None:
             return None

@@ -27,6 +27,7 @@ CODECS = ("fast", "small", "none")
 
 _DATAFRAME = {"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"}
 _CSR = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
+_DICT = {"encoding-type": "dict", "encoding-version": "0.1.0"}
 
 
 class StoreWriter:
@@ -48,7 +49,7 @@ class StoreWriter:
     classes : sequence of str
         Label texts by class code, distinct.
     dtype : dtype
-        float32 or float64.
+        float32 or float64; of dense rows also float16.
     index_base : {0, 1} or None
         The first feature index in the text that the rows come from.
     label_dtype : {"str", "int64"}
@@ -57,7 +58,7 @@ class StoreWriter:
         Blosc-lz4, Blosc-zstd or nothing in Zarr; nothing, gzip or nothing in HDF5 (where "fast" is
         "none"). Chunks always have checksums.
     chunk_nnz : int
-        Non-zeros per chunk.
+        Values per chunk, of dense rows at most, unless a row has more.
     threads : int
         With more than one, background threads compress and write the chunks: that many for Zarr, one for
         HDF5. The files do not depend on it.
@@ -76,6 +77,8 @@ class StoreWriter:
         How columns of a table became features, as JSON: `Store.meta` returns it as ``encoding``.
     statistics : bool
         Whether to gather the statistics of at most 2**27 features, which takes 32 bytes of each.
+    dense : bool
+        Whether the rows are dense: each has a value of every one of at most 2**27 features.
 
     Raises
     ------
@@ -106,6 +109,7 @@ class StoreWriter:
         feature_names: Sequence[str] | None = None,
         encoding: Mapping[str, Any] | None = None,
         statistics: bool = False,
+        dense: bool = False,
     ) -> None:
         self.path = Path(path)
         self.n_rows, self.n_features = (int(size) for size in shape)
@@ -114,11 +118,14 @@ class StoreWriter:
         self.dtype = np.dtype(dtype)
         if kind not in ("zarr", "hdf5") or codec not in CODECS:
             raise ValueError(f"no container {kind!r} with codec {codec!r}")
-        if self.dtype not in (np.float32, np.float64):
-            raise ValueError(f"values are float32 or float64, not {self.dtype}")
+        self.dense = dense
+        if self.dtype not in (np.float32, np.float64) and not (dense and self.dtype == np.float16):
+            raise ValueError(f"values are float32 or float64, or float16 of dense rows, not {self.dtype}")
         sizes = (self.n_rows, self.n_features, self.nnz, n_labels or 0)
         if min(sizes) < 0 or not 1 <= chunk_nnz <= layout.MAX_CHUNK:
             raise ValueError("shape, nnz and n_labels are at least 0, chunk_nnz is 1 to 2**27")
+        if dense and not (0 < self.nnz == self.n_rows * self.n_features <= layout.MAX_CHUNK * self.n_rows):
+            raise ValueError("dense rows have values, one of each of at most 2**27 features")
         if index_base not in (None, 0, 1):
             raise ValueError(f"index_base is 0, 1 or None, not {index_base!r}")
         if len(set(self.classes)) != len(self.classes):
@@ -158,8 +165,8 @@ class StoreWriter:
         if statistics and self.n_features > layout.VAR_LIMIT:
             raise ValueError("there are more than 2**27 features")
         self._statistics = StatisticsBuilder(self.n_rows, self.n_features) if statistics else None
-        if self.feature_names is not None or encoding is not None or statistics:
-            self._record["version"] = format.FEATURES_STORE_VERSION
+        if self.feature_names is not None or encoding is not None or statistics or dense:
+            self._record["version"] = format.DENSE_STORE_VERSION if dense else format.FEATURES_STORE_VERSION
             self._record["statistics"] = statistics
             self._record["feature_names"] = self.feature_names is not None
             self._record["encoding"] = None if encoding is None else dict(encoding)
@@ -191,7 +198,11 @@ class StoreWriter:
         n, d, codec = self.n_rows, self.n_features, record["codec"]
         container.create_group("", {"encoding-type": "anndata", "encoding-version": "0.1.0"})
         container.set_record(format.STORE_ATTR, {"version": record["version"], "complete": False})
-        container.create_group("X", {**_CSR, "shape": [n, d]})
+        if self.dense:
+            for group in ("uns", "uns/streamsvm"):
+                container.create_group(group, _DICT)
+        else:
+            container.create_group("X", {**_CSR, "shape": [n, d]})
         columns = [name for name in (layout.WEIGHTS, layout.GROUPS) if name in self.columns]
         container.create_group("obs", {**_DATAFRAME, "column-order": [layout.LABEL, *columns]})
         container.create_group(f"obs/{layout.LABEL}", layout.CATEGORICAL_ATTRS)
@@ -199,13 +210,13 @@ class StoreWriter:
             columns = list(layout.STATISTICS) if self._statistics else []
             container.create_group("var", {**_DATAFRAME, "column-order": columns})
         if layout.LABEL_SETS in self.columns:
-            container.create_group("obsm", {"encoding-type": "dict", "encoding-version": "0.1.0"})
+            container.create_group("obsm", _DICT)
             labels = {**_CSR, "shape": [n, len(self.classes)]}
             container.create_group(f"obsm/{layout.LABEL_SETS}", labels)
         arrays = {}
         specs = layout.array_specs(
             n, d, self.nnz, len(self.classes), self.dtype, self.columns, self.n_labels,
-            named=self.feature_names is not None, statistics=self._statistics is not None,
+            named=self.feature_names is not None, statistics=self._statistics is not None, dense=self.dense,
         )  # fmt: skip
         for name, spec in specs.items():
             if spec.dtype is None:
@@ -226,8 +237,9 @@ class StoreWriter:
         Parameters
         ----------
         rows : Rows
-            Of dense ones the zeros are left out. `norm2` is not used: norms are computed from the values as
-            they are stored. With `weighted`, `cost` has the weights: finite, and at least 0.
+            Of dense ones the zeros are left out, unless the store is dense. `norm2` is not used: norms are
+            computed from the values as they are stored. With `weighted`, `cost` has the weights: finite, and
+            at least 0.
         names : ndarray of int64, shape (n_rows,)
             Number of each row in the original input, at least 0.
 
@@ -239,7 +251,10 @@ class StoreWriter:
         """
         if self._container is None:
             raise StoreError(f"{self.path}: the writer is closed")
-        rows = sparse_rows(rows, format.index_dtype(self.n_features))
+        if self.dense != rows.dense:
+            if self.dense:
+                raise ValueError("the rows of a dense store are dense")
+            rows = sparse_rows(rows, format.index_dtype(self.n_features))
         sizes = self._rows.sizes.plus(self._rows.sizes_of(rows))
         if any(found > announced for found, announced in zip(sizes, self._sizes, strict=True)):
             raise StoreError(
@@ -275,7 +290,8 @@ class StoreWriter:
                 f"{self.path}: {self._announced(self._rows.sizes)} were given; "
                 "the input changed while it was read"
             )
-        self._arrays[layout.COUNTS].append(self._rows.class_counts)
+        counts = layout.DENSE_COUNTS if self.dense else layout.COUNTS
+        self._arrays[counts].append(self._rows.class_counts)
         if layout.FEATURES in self._arrays:
             for start in range(0, self.n_features, 2**18):
                 stop = min(start + 2**18, self.n_features)
@@ -296,8 +312,9 @@ class StoreWriter:
             self.n_rows, self.n_features, self.dtype, self.classes, digests,
             named=self.feature_names is not None, label_dtype=self.label_dtype,
         )  # fmt: skip
+        columns = {layout.MATRIX: self.n_features} if self.dense else {}
         arrays = {
-            name: {**array_metadata(container.array(name)), "sha256": digest}
+            name: {**array_metadata(container.array(name, flat=columns.get(name))), "sha256": digest}
             for name, digest in digests.items()
         }
         record = {**self._record, "fingerprint": content, "arrays": arrays, "complete": True}

@@ -90,15 +90,19 @@ class ZarrArray(StoredArray):
 
     presence: ChunkPresence
 
-    def __init__(self, container: ZarrContainer, name: str, metadata: dict[str, Any], axes: int) -> None:
+    def __init__(
+        self, container: ZarrContainer, name: str, metadata: dict[str, Any], axes: int, flat: int | None
+    ) -> None:
         self.container: ZarrContainer = container
         self.name = name
         self._metadata = metadata
         known = known_layout(metadata)
         shape, chunks, dtype = known or (self._array.shape, self._array.chunks, np.dtype(self._array.dtype))
-        self._set_layout(shape, chunks, dtype, axes, text=dtype.kind in "OTUS")
+        self._set_layout(shape, chunks, dtype, axes, text=dtype.kind in "OTUS", flat=flat)
         self._is_known = known is not None
         self.direct = chunk_files(metadata, container.path / name) if axes == 1 else None
+        if flat is not None and self.direct is None:
+            raise StoreError(f"{container.path}: array {name} is not stored as streamsvm does it ({DAMAGED})")
         self.presence = ChunkPresence() if self.direct is None else self.direct.presence
         self.file_rows = self.chunk if self.direct is not None or self._is_known else max(1, self._grid[0])
         codecs = [codec["name"] for codec in metadata.get("codecs") or []]  # of format 3; else:
@@ -233,9 +237,10 @@ class ZarrArray(StoredArray):
         with self.container.wrapped(self.name):
             if sum(1 for _ in self._file_sizes()) >= self.n_chunks:
                 return
-            folder = self.container.path / self.name / "c"
+            folder = self.container.path / self.name
             for chunk in range(self.n_chunks):
-                if not (folder / str(chunk)).is_file():
+                name = f"c/{chunk}" if self.direct is None else self.direct.name_of(chunk)
+                if not (folder / name).is_file():
                     raise self.damage(chunk * self.chunk, "the chunk is missing")
 
     def load_checksums(self, digest: str | None) -> None:
@@ -311,14 +316,14 @@ class ZarrContainer(Container):
             names = sorted(os.listdir(folder)) if self.node(group) == "group" else []
             return [name for name in names if self.node(f"{group}/{name}" if group else name) is not None]
 
-    def _array(self, path: str, axes: int) -> ZarrArray:
+    def _array(self, path: str, axes: int, flat: int | None) -> ZarrArray:
         metadata = self._json(path, METADATA if self._version == 3 else ".zarray")
         if self._version == 2:
             self.attrs(path)  # zarr reads them, too: they must be a file of a plausible size
             codecs = [*(metadata.get("filters") or []), metadata.get("compressor")]
             if unknown := {str(codec.get("id")) for codec in codecs if codec} - SAFE_V2_CODECS:
                 raise StoreError(f"{self.path}: array {path} uses {sorted(unknown)}, which is not read")
-        array = ZarrArray(self, path, metadata, axes)
+        array = ZarrArray(self, path, metadata, axes, flat)
         self._watch(path)
         return array
 
@@ -339,15 +344,16 @@ class ZarrContainer(Container):
         with self.wrapped(path):
             folder = self.path / path
             folder.mkdir()
-            _write(folder, array_document(spec.dtype, spec.length, chunk, spec.fill, CODECS[codec], attrs))
-            (folder / "c").mkdir()
-            self._writers[path] = ChunkWriter(folder / "c", spec, chunk, CODECS[codec])
+            _write(folder, array_document(spec, chunk, CODECS[codec], attrs))
+            if spec.columns is None:
+                (folder / "c").mkdir()
+            self._writers[path] = ChunkWriter(folder, spec, chunk, CODECS[codec])
 
     def create_text(self, path: str, texts: Sequence[str], *, attrs: dict[str, Any]) -> None:
         with self.wrapped(path):
             folder, chunk = self.path / path, max(1, len(texts))
             folder.mkdir()
-            _write(folder, array_document(None, len(texts), chunk, "", CODECS["small"], attrs))
+            _write(folder, array_document(ArraySpec(len(texts), None, ""), chunk, CODECS["small"], attrs))
             if texts:
                 (folder / "c").mkdir()
                 (folder / "c/0").write_bytes(encode_text(texts, CODECS["small"]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import os
 import sys
 import threading
@@ -51,7 +52,7 @@ class ChunkFiles:
     chunk : int
         Elements per chunk; the last chunk is stored in full length, too.
     name_of : callable
-        The name of a chunk's file, by its number.
+        The path of a chunk's file in the folder, by its number.
     checksums : ndarray of uint32, shape (n_chunks,), or None
         The crc32c of each chunk when it was written. A chunk that ends with another one may be intact, but
         belongs to another place or store.
@@ -75,7 +76,7 @@ class ChunkFiles:
         fill: Any = None,
     ) -> None:
         self.folder, self.dtype, self.chunk, self.decode = folder, dtype, chunk, decode
-        self._name_of = name_of
+        self.name_of = name_of
         self.fill = fill
         self.presence = ChunkPresence()
         self.checksums: np.ndarray | None = None
@@ -87,11 +88,11 @@ class ChunkFiles:
         return self.chunk * self.dtype.itemsize + extra
 
     def expect(self, number: int) -> None:
-        will_need(self.folder / self._name_of(number))
+        will_need(self.folder / self.name_of(number))
 
     def fetch(self, number: int, local: threading.local) -> np.ndarray | None:
         try:
-            descriptor = open_descriptor(self.folder / self._name_of(number), os.O_RDONLY, follow=True)
+            descriptor = open_descriptor(self.folder / self.name_of(number), os.O_RDONLY, follow=True)
         except FileNotFoundError:
             if self.fill is None:
                 raise ValueError("the chunk is missing") from None
@@ -144,8 +145,8 @@ def check_written(payload: np.ndarray, checksums: np.ndarray | None, number: int
 def chunk_files(metadata: dict[str, Any], folder: Path) -> ChunkFiles | None:
     """Return the chunk files of an array; None if its layout is one that zarr must read.
 
-    Read here are numbers of one axis without shards, plain or compressed by Blosc, zstd, gzip or zlib, of
-    format 2 and 3.
+    Read here are numbers of one axis, or of two with chunks of whole rows, without shards, plain or
+    compressed by Blosc, zstd, gzip or zlib, of format 2 and 3.
 
     Parameters
     ----------
@@ -181,7 +182,9 @@ class _Layout(NamedTuple):
 
 def _of_format_3(metadata: dict[str, Any]) -> _Layout | None:
     grid, keys = metadata["chunk_grid"], metadata["chunk_key_encoding"]
-    [chunk] = grid["configuration"]["chunk_shape"]
+    chunk, *columns = grid["configuration"]["chunk_shape"]
+    if columns != metadata["shape"][1:]:
+        return None
     first, *others = metadata["codecs"]
     dtype = np.dtype(metadata["data_type"])
     if grid["name"] != "regular" or keys["name"] != "default" or metadata.get("storage_transformers"):
@@ -194,8 +197,11 @@ def _of_format_3(metadata: dict[str, Any]) -> _Layout | None:
     names = names[: len(names) - checksum]
     if len(names) > 1:
         return None
-    prefix = "c" + keys.get("configuration", {}).get("separator", "/")
-    return _Layout(dtype, chunk, names[0] if names else None, checksum, lambda number: f"{prefix}{number}")
+    separator = keys.get("configuration", {}).get("separator", "/")
+    codec, last = names[0] if names else None, (separator + "0") * len(columns)
+    return _Layout(
+        dtype, chunk * math.prod(columns), codec, checksum, lambda number: f"c{separator}{number}{last}"
+    )
 
 
 def _of_format_2(metadata: dict[str, Any]) -> _Layout | None:
@@ -333,7 +339,8 @@ class ChunkWriter:
             whole = np.full(self._chunk, self._spec.fill, dtype)
             whole[: len(values)] = values
         payload: Any = whole.view(np.uint8) if self._blosc is None else self._blosc.encode(whole)
-        with open(self._folder / str(number), "wb") as file:
+        name = f"c/{number}" if self._spec.columns is None else f"c.{number}.0"
+        with open(self._folder / name, "wb") as file:
             file.write(payload)
             self.checksums[number] = google_crc32c.value(bytes(payload))
             file.write(self.checksums[number].tobytes())

@@ -10,15 +10,17 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base import format
+from streamsvm.store.layout import ArraySpec
 
 METADATA = "zarr.json"
 
-_NUMBERS = ("float32", "float64", "int8", "int32", "int64")
+_NUMBERS = ("float16", "float32", "float64", "int8", "int32", "int64")
 _TEXT = "string"
 LITTLE_ENDIAN = {"name": "bytes", "configuration": {"endian": "little"}}
 _BYTES = {"name": "bytes"}  # of numbers of one byte, which have no order of bytes
 _COMPRESSIONS = (["crc32c"], ["blosc", "crc32c"])
-_KEYS = {"name": "default", "configuration": {"separator": "/"}}
+# Chunks are files in one folder, of two axes, too: a folder for each would be another one to sync.
+_KEYS = {axes: {"name": "default", "configuration": {"separator": "/."[axes - 1]}} for axes in (1, 2)}
 
 
 def encoded(document: dict[str, Any]) -> bytes:
@@ -32,17 +34,13 @@ def group_document(attrs: dict[str, Any]) -> dict[str, Any]:
 
 
 def array_document(
-    dtype: Any,
-    length: int,
-    chunk: int,
-    fill: float | str,
-    blosc: dict[str, Any] | None,
-    attrs: dict[str, Any],
+    spec: ArraySpec, chunk: int, blosc: dict[str, Any] | None, attrs: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the metadata of an array of one axis: of numbers, or of text if `dtype` is None.
+    """Return the metadata of an array with chunks of `chunk` values.
 
     `blosc` configures the compression; without it there is none.
     """
+    dtype, fill, shape = spec.dtype, spec.fill, spec.shape(spec.length)
     number = None if dtype is None else np.dtype(dtype)
     codecs: list[dict[str, Any]] = [_BYTES if number is not None and number.itemsize == 1 else LITTLE_ENDIAN]
     if number is None:
@@ -51,10 +49,10 @@ def array_document(
         size = 1 if number is None else number.itemsize
         codecs.append({"name": "blosc", "configuration": {"typesize": size, **blosc, "blocksize": 0}})
     return {
-        "shape": [length],
+        "shape": shape,
         "data_type": _TEXT if number is None else number.name,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [chunk]}},
-        "chunk_key_encoding": _KEYS,
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": spec.shape(chunk)}},
+        "chunk_key_encoding": _KEYS[len(shape)],
         "fill_value": "NaN" if isinstance(fill, float) and math.isnan(fill) else fill,
         "codecs": [*codecs, {"name": "crc32c"}],
         "attributes": attrs,
@@ -64,23 +62,29 @@ def array_document(
     }
 
 
-def known_layout(metadata: dict[str, Any]) -> tuple[tuple[int], tuple[int], np.dtype] | None:
+def known_layout(
+    metadata: dict[str, Any],
+) -> tuple[tuple[int, ...], tuple[int, ...], np.dtype] | None:
     """Return shape, chunk shape and dtype of an array laid out as `array_document` does; None for others.
 
     Zarr, which reads those, says what is wrong with a damaged document.
     """
     try:
-        [length], [chunk] = metadata["shape"], metadata["chunk_grid"]["configuration"]["chunk_shape"]
+        shape, chunks = metadata["shape"], metadata["chunk_grid"]["configuration"]["chunk_shape"]
+        (length, *columns), (chunk, *chunk_columns) = shape, chunks
         name = metadata["data_type"]
         codecs = [codec["name"] for codec in metadata["codecs"]]
-        grid = {"name": "regular", "configuration": {"chunk_shape": [chunk]}}
-        required = {"chunk_grid": grid, "chunk_key_encoding": _KEYS, "zarr_format": 3, "node_type": "array"}
+        grid = {"name": "regular", "configuration": {"chunk_shape": chunks}}
+        keys = _KEYS[len(shape)]
+        required = {"chunk_grid": grid, "chunk_key_encoding": keys, "zarr_format": 3, "node_type": "array"}
         optional = {"attributes", "storage_transformers", "shape", "data_type", "codecs", "fill_value"}
         if (
             sys.byteorder != "little"
             or type(length) is not int
             or type(chunk) is not int
             or not (length >= 0 and chunk >= 1)
+            or columns != chunk_columns
+            or not all(type(size) is int and size >= 1 for size in columns)
             or {key: metadata[key] for key in required} != required
             or metadata.keys() - required.keys() - optional
             or metadata.get("storage_transformers")
@@ -88,6 +92,7 @@ def known_layout(metadata: dict[str, Any]) -> tuple[tuple[int], tuple[int], np.d
             return None
         if (
             name == _TEXT
+            and not columns
             and chunk <= max(length, 1)
             and codecs == ["vlen-utf8", "blosc", "crc32c"]
             and metadata["fill_value"] == ""
@@ -95,7 +100,7 @@ def known_layout(metadata: dict[str, Any]) -> tuple[tuple[int], tuple[int], np.d
             return (length,), (chunk,), np.dtype(object)
         first = _BYTES if name == "int8" else LITTLE_ENDIAN
         if name in _NUMBERS and metadata["codecs"][0] == first and codecs[1:] in _COMPRESSIONS:
-            return (length,), (chunk,), np.dtype(name)
+            return tuple(shape), tuple(chunks), np.dtype(name)
     except (LookupError, TypeError, ValueError):
         pass
     return None

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from streamsvm.base import format
-from streamsvm.data.rows import Rows, sparse_rows
+from streamsvm.data.rows import Rows, sparse_rows, with_matrix
 from streamsvm.store import StoreWriter, store_kind
 
 
@@ -28,6 +28,7 @@ class Problem:
     weights: np.ndarray | None = None
     groups: np.ndarray | None = None
     indicator: sp.csr_matrix | None = None  # of shape (n, k), if rows may have several labels
+    dense: bool = False  # its store has the zeros, too
 
     def rows(self, start: int, stop: int) -> Rows:
         part = self.matrix[start:stop]
@@ -42,12 +43,14 @@ class Problem:
             sets = self.indicator[start:stop]
             codes, indptr = sets.indices.astype(np.int32), sets.indptr.astype(np.int64)
             rows = rows._replace(label_codes=codes, label_indptr=indptr)
-        return rows
+        return with_matrix(rows._replace(indices=None), part.toarray()) if self.dense else rows
 
     def write(self, path: Path, cuts: list[int] | None = None, **options) -> str:
         n = self.matrix.shape[0]
         options = {"dtype": self.matrix.dtype, "index_base": 1, "chunk_nnz": 100, **options}
-        options = {"shape": self.matrix.shape, "nnz": self.matrix.nnz, "classes": self.classes, **options}
+        nnz = n * self.matrix.shape[1] if self.dense else self.matrix.nnz
+        options = {"shape": self.matrix.shape, "nnz": nnz, "classes": self.classes, **options}
+        options = {"dense": self.dense, **options}
         columns = {
             "weighted": self.weights is not None,
             "grouped": self.groups is not None,
@@ -66,7 +69,8 @@ def list_checksums(path: Path) -> None:
     root = json.loads((path / "zarr.json").read_text())
     record = root["attributes"][format.STORE_ATTR]
     for name in record["chunk_checksums"]:
-        chunks = sorted((path / name / "c").iterdir(), key=lambda file: int(file.name))
+        files = [*(path / name).glob("c/*"), *(path / name).glob("c.*")]
+        chunks = sorted(files, key=lambda file: [int(part) for part in file.name.split(".") if part != "c"])
         content = b"".join(file.read_bytes()[-4:] for file in chunks)
         (path / name / "crc32c").write_bytes(content)
         record["chunk_checksums"][name] = hashlib.sha256(content).hexdigest()
@@ -83,6 +87,14 @@ def make_problem(n: int = 90, d: int = 40, density: float = 0.2, dtype: str = "f
     matrix.eliminate_zeros()
     classes = ("10", "2", "ähnlich", "zz top")
     return Problem(matrix, rng.integers(0, 4, n).astype(np.int32), classes, rng.permutation(n))
+
+
+def make_dense_problem(n: int = 90, d: int = 40, dtype: str = "f4") -> Problem:
+    """A problem of a dense store, whose values are numbers in `dtype`; at most float16 is kept in float32."""
+    problem = make_problem(n, d, 0.8, dtype="f8" if dtype == "f8" else "f4")
+    problem.matrix.data[:] = problem.matrix.data.astype(dtype)
+    problem.dense = True
+    return problem
 
 
 def make_full_problem(n: int = 90, seed: int = 0) -> Problem:
@@ -115,10 +127,15 @@ def assert_rows_equal(rows: Rows, matrix: sp.csr_matrix, labels: np.ndarray) -> 
     np.testing.assert_allclose(rows.norm2, np.asarray(squares).ravel(), rtol=1e-13)
 
 
+def chunk_file(path: Path, name: str, chunk: int) -> Path:
+    """The file of a chunk of an array in a Zarr store."""
+    return path / name / (f"c.{chunk}.0" if name == "X" else f"c/{chunk}")
+
+
 def flip_bit(path: Path, name: str, chunk: int, at: int) -> None:
-    """Damage the byte `at` of a chunk of an array of one axis, whose store has the codec ``none``."""
+    """Damage the byte `at` of a chunk of an array, whose store has the codec ``none``."""
     if path.suffix == ".zarr":
-        target = path / name / "c" / str(chunk)
+        target = chunk_file(path, name, chunk)
     else:
         with h5py.File(path, "r") as file:
             target, at = path, file[name].id.get_chunk_info(chunk).byte_offset + at

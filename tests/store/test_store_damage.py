@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import pytest
 import zarr
-from store_problems import Problem, flip_bit, list_checksums, make_problem
+from store_problems import Problem, chunk_file, flip_bit, list_checksums, make_dense_problem, make_problem
 
 from streamsvm.base import format
 from streamsvm.errors import StoreError
@@ -27,7 +27,8 @@ def everything(path: Path) -> list:
     """Return everything that a caller can learn from a store."""
     with open_store(path) as store:
         rows = store.rows(0, store.n_rows)
-        found = [array.tobytes() for array in rows] + [store.names(0, store.n_rows).tobytes()]
+        found = [array.tobytes() for array in rows if array is not None]
+        found += [store.names(0, store.n_rows).tobytes()]
         found += [store.meta, store.classes, store.class_counts.tobytes(), store.fingerprint, store.shuffled]
         found += [store.n_features, store.nnz, store.dtype, store.index_base, store.chunk_nnz]
         store.verify()
@@ -39,10 +40,11 @@ def files_of(path: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("codec", ["fast", "none"])
-def test_a_flipped_byte_or_a_truncated_file_is_harmless_or_an_error(suffix, codec, tmp_path):
+@pytest.mark.parametrize("make", [make_problem, make_dense_problem])
+def test_a_flipped_byte_or_a_truncated_file_is_harmless_or_an_error(suffix, codec, make, tmp_path):
     """Whatever happens to a byte, the content is unchanged or there is a StoreError."""
     path = tmp_path / f"a.{suffix}"
-    make_problem(n=50, d=30).write(path, codec=codec)
+    make(n=50, d=30).write(path, codec=codec)
     original = everything(path)
     refused: list[str] = []
     for case in range(CASES // 2):
@@ -64,11 +66,12 @@ def test_a_flipped_byte_or_a_truncated_file_is_harmless_or_an_error(suffix, code
     assert everything(path) == original
 
 
-@pytest.mark.parametrize("name", ["X/data", "X/indices", "X/indptr", "X/row_norm2", "obs/_index"])
+@pytest.mark.parametrize("name", ["X/data", "X/indices", "X/indptr", "X/row_norm2", "obs/_index", "X"])
 def test_a_damaged_chunk_is_named(suffix, name, tmp_path):
     """A flipped byte in chunk 1 of an array is found by reading rows, and by `verify`, with its name."""
     path = tmp_path / f"a.{suffix}"
-    make_problem(n=3000, d=50, density=0.1).write(path, chunk_nnz=500, codec="none")
+    problem = make_dense_problem(n=3000) if name == "X" else make_problem(n=3000, d=50, density=0.1)
+    problem.write(path, chunk_nnz=500, codec="none")
     flip_bit(path, name, chunk=1, at=200)
     with open_store(path) as store:
         read = store.names if name == "obs/_index" else store.rows
@@ -92,12 +95,23 @@ def test_a_missing_zarr_chunk_is_noticed_on_opening(name, problem: Problem, tmp_
         open_store(path)
 
 
-@pytest.mark.parametrize("name", ["X/data", "X/indices", "X/indptr", "X/row_norm2", "obs/label/codes"])
+@pytest.mark.parametrize("name", ["X", "uns/streamsvm/class_counts"])
+def test_a_missing_chunk_of_a_dense_store_is_noticed_on_opening(name, tmp_path):
+    path = tmp_path / "a.zarr"
+    make_dense_problem().write(path)
+    chunk = 3 if name == "X" else 0
+    chunk_file(path, name, chunk).unlink()
+    with pytest.raises(StoreError, match=rf"array {name}, chunk {chunk}: the chunk is missing"):
+        open_store(path)
+
+
+@pytest.mark.parametrize("name", ["X/data", "X/indices", "X/indptr", "X/row_norm2", "obs/label/codes", "X"])
 def test_a_chunk_that_is_lost_after_opening_is_named(name, problem: Problem, tmp_path):
     path = tmp_path / "a.zarr"
+    problem = make_dense_problem() if name == "X" else problem
     problem.write(path)
     with open_store(path) as store:
-        (path / name / "c" / "0").unlink()
+        chunk_file(path, name, 0).unlink()
         with pytest.raises(StoreError, match=rf"array {name}, chunk 0: "):
             store.rows(0, 90)
         with pytest.raises(StoreError, match=f"array {name}, chunk 0: "):
@@ -129,6 +143,22 @@ def test_a_chunk_of_wrong_size_with_a_valid_checksum(codec, spoil, reason, probl
     list_checksums(path)
     with open_store(path) as store, pytest.raises(StoreError, match=f"array X/data, chunk 1: {reason}"):
         store.rows(0, 90)
+
+
+def test_a_missing_hdf5_chunk_of_a_dense_store_is_noticed_on_opening(tmp_path):
+    path = tmp_path / "a.h5"
+    make_dense_problem().write(path, codec="none")
+    with h5py.File(path, "r+", libver=("v110", "v110")) as file:
+        values, attrs = file["X"][()], dict(file["X"].attrs)
+        del file["X"]
+        dataset = file.create_dataset(
+            "X", values.shape, values.dtype, chunks=(2, 40), fletcher32=True, fillvalue=np.nan
+        )
+        dataset[:6] = values[:6]
+        dataset[8:] = values[8:]
+        dataset.attrs.update(attrs)
+    with pytest.raises(StoreError, match="array X, chunk 3: the chunk is missing"):
+        open_store(path)
 
 
 def test_a_missing_hdf5_chunk_is_noticed_on_opening(problem: Problem, tmp_path):
@@ -199,6 +229,34 @@ def test_invalid_values_with_valid_checksums_are_not_returned(stored: Path, name
             spoil(file[name])
     with open_store(stored) as store, pytest.raises(StoreError, match=f"array {name}, .*{reason}"):
         store.rows(0, 90)
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf, 1e300])
+def test_an_invalid_value_of_a_dense_store_with_a_valid_checksum_is_not_returned(suffix, value, tmp_path):
+    path = tmp_path / f"a.{suffix}"
+    make_dense_problem(dtype="f8").write(path, chunk_nnz=100)  # of two rows
+    if suffix == "zarr":
+        zarr.open_group(path, mode="r+")["X"][7, 3] = value
+        list_checksums(path)
+    else:
+        with h5py.File(path, "r+") as file:
+            file["X"][7, 3] = value
+    with open_store(path) as store:
+        assert store.rows(0, 7).n_rows == 7
+        with pytest.raises(StoreError, match="array X, chunk 3: a value or a norm is not finite"):
+            store.rows(2, 90)
+
+
+def test_rows_of_another_width_are_refused(tmp_path):
+    """An array of as many values, whose filters, and checksums of the values in order, are the same."""
+    path = tmp_path / "a.h5"
+    make_dense_problem().write(path, codec="none")
+    with h5py.File(path, "r+", libver=("v110", "v110")) as file:
+        values = file["X"][()]
+        del file["X"]
+        file.create_dataset("X", data=values.reshape(180, 20), chunks=(4, 20), fletcher32=True)
+    with pytest.raises(StoreError, match=r"array X has shape \(180, 20\) .*expected rows of 40"):
+        open_store(path)
 
 
 # -- refused on opening ----------------------------------------------------------------------------
@@ -294,7 +352,7 @@ def edit_record(path: Path, change) -> None:
     [
         ("nnz", 1, "its checksum does not match"),
         ("fingerprint", "0" * 64, "its checksum does not match"),
-        ("version", 4, "written by a newer streamsvm .store format 4; this one reads 3.; update streamsvm"),
+        ("version", 5, "written by a newer streamsvm .store format 5; this one reads 4.; update streamsvm"),
         ("complete", False, "incomplete: its conversion did not finish"),
     ],
 )
@@ -325,12 +383,34 @@ def test_an_altered_record_is_refused(stored: Path, key, value, reason):
         {"chunk_nnz": "many"},
         {"chunk_nnz": 2**60},
         {"index_base": "1"},
+        {"dtype": "float16"},
+        {"version": 4},
     ],
 )
 def test_an_invalid_record_with_a_valid_checksum_is_refused(stored: Path, change):
     edit_record(stored, lambda record: format.sealed({**record, **change}))
     with pytest.raises(StoreError, match="small"):
         open_store(stored)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"n": 45, "d": 80},
+        {"nnz": 3599},
+        {"n": 0, "nnz": 0},
+        {"version": 3},
+        {"version": 1},
+        {"dtype": "float64"},
+        {"chunk_nnz": 0},
+    ],
+)
+def test_an_invalid_record_of_a_dense_store_is_refused(suffix, change, tmp_path):
+    path = tmp_path / f"small.{suffix}"
+    make_dense_problem().write(path)
+    edit_record(path, lambda record: format.sealed({**record, **change}))
+    with pytest.raises(StoreError, match="small"):
+        open_store(path)
 
 
 @pytest.mark.parametrize("record", [[], 3, "x", {}, {"version": float("nan")}])
@@ -340,9 +420,10 @@ def test_a_record_of_another_kind_is_refused(stored: Path, record):
         open_store(stored)
 
 
-@pytest.mark.parametrize("name", ["X/data", "X/indptr", "obs/_index", "var/_index"])
+@pytest.mark.parametrize("name", ["X/data", "X/indptr", "obs/_index", "var/_index", "X"])
 def test_altered_zarr_metadata_is_refused(name, problem: Problem, tmp_path):
     path = tmp_path / "a.zarr"
+    problem = make_dense_problem() if name == "X" else problem
     problem.write(path)
     target = path / name / "zarr.json"
     original = target.read_text()

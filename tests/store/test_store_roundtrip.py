@@ -17,8 +17,9 @@ import scipy.sparse as sp
 import zarr
 from anndata.io import sparse_dataset
 from sklearn.datasets import load_svmlight_file
-from store_problems import Problem, assert_rows_equal, make_problem
+from store_problems import Problem, assert_rows_equal, make_dense_problem, make_problem
 
+from streamsvm.data.rows import with_matrix
 from streamsvm.errors import StoreError
 from streamsvm.store import StoreWriter, hdf5_backend, layout, open_store, store_kind, zarr_backend
 
@@ -35,14 +36,17 @@ def read_with_anndata(path: Path, **options) -> anndata.AnnData:
 
 
 @pytest.mark.parametrize("codec", ["fast", "small", "none"])
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "dense f2", "dense f4", "dense f8"])
 def test_any_range_of_rows_is_read_as_it_was_written(suffix, codec, dtype, tmp_path):
-    problem = make_problem(dtype=dtype)
+    dense, dtype = dtype.startswith("dense"), dtype.split()[-1]
+    problem = make_dense_problem(dtype=dtype) if dense else make_problem(dtype=dtype)
     path = tmp_path / f"a.{suffix}"
-    written = problem.write(path, codec=codec)
+    written = problem.write(path, codec=codec, dtype=dtype)
     with open_store(path) as store:
         assert (store.n_rows, store.n_features) == problem.matrix.shape
-        assert (store.nnz, store.n_classes) == (problem.matrix.nnz, 4)
+        assert (store.nnz, store.n_classes) == (90 * 40 if dense else problem.matrix.nnz, 4)
+        assert store.dense_rows == dense
+        assert np.dtype(store.meta["dtype"]) == dtype
         assert store.classes == problem.classes
         assert store.dtype == problem.matrix.dtype
         assert store.native
@@ -52,9 +56,12 @@ def test_any_range_of_rows_is_read_as_it_was_written(suffix, codec, dtype, tmp_p
         for start, stop in [(0, 90), (0, 0), (90, 90), (0, 1), (17, 61), (44, 47), (89, 90)]:
             rows = store.rows(start, stop)
             assert_rows_equal(rows, problem.matrix[start:stop], problem.labels[start:stop])
-            assert all(array.flags.writeable and array.flags.c_contiguous for array in rows)
+            arrays = [array for array in rows if array is not None]
+            assert all(array.flags.writeable and array.flags.c_contiguous for array in arrays)
             np.testing.assert_array_equal(store.names(start, stop), problem.names[start:stop])
-            np.testing.assert_array_equal(store.indptr(start, stop), problem.matrix[start:stop].indptr)
+            np.testing.assert_array_equal(store.indptr(start, stop), rows.indptr)
+            np.testing.assert_array_equal(store.norms(start, stop), rows.norm2)
+        store.verify()
         for start, stop in [(-1, 3), (3, 2), (0, 91)]:
             with pytest.raises(IndexError):
                 store.rows(start, stop)
@@ -70,8 +77,33 @@ def test_anndata_reads_a_store(problem: Problem, stored: Path):
     assert adata.var_names.tolist() == [str(j) for j in range(40)]
 
 
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+def test_anndata_reads_a_dense_store(suffix, dtype, tmp_path):
+    problem = make_dense_problem(dtype=dtype)
+    path = tmp_path / f"a.{suffix}"
+    problem.write(path, dtype=dtype, statistics=True, feature_names=[f"g{j}" for j in range(40)])
+    adata = read_with_anndata(path)
+    assert isinstance(adata.X, np.ndarray)
+    assert adata.X.dtype == dtype
+    np.testing.assert_array_equal(adata.X, problem.matrix.toarray())
+    assert adata.obs["label"].tolist() == [problem.classes[code] for code in problem.labels]
+    assert adata.obs_names.tolist() == [str(name) for name in problem.names]
+    assert adata.var_names.tolist() == [f"g{j}" for j in range(40)]
+    assert adata.var["nonzeros"].tolist() == np.count_nonzero(problem.matrix.toarray(), axis=0).tolist()
+    counts = adata.uns["streamsvm"]["class_counts"]
+    assert counts.tolist() == np.bincount(problem.labels, minlength=4).tolist()
+    with open_store(path) as store:
+        assert store.feature_names() == adata.var_names.tolist()
+        assert store.class_counts.tolist() == counts.tolist()
+
+
 def test_anndata_opens_a_store_backed(problem: Problem, tmp_path: Path):
     path = tmp_path / "a.h5ad"
+    dense = make_dense_problem()
+    dense.write(tmp_path / "dense.h5ad")
+    adata = read_with_anndata(tmp_path / "dense.h5ad", backed="r")
+    np.testing.assert_array_equal(adata.X[10:60], dense.matrix[10:60].toarray())
+    adata.file.close()
     problem.write(path)
     adata = read_with_anndata(path, backed="r")
     assert adata.isbacked
@@ -98,7 +130,9 @@ def test_a_store_equals_what_the_svmlight_loader_gives(suffix, tmp_path):
     assert [float(label) for label in adata.obs["label"]] == labels.tolist()
 
 
-def test_the_files_do_not_depend_on_batch_sizes(problem: Problem, tmp_path: Path):
+@pytest.mark.parametrize("make", [make_problem, make_dense_problem])
+def test_the_files_do_not_depend_on_batch_sizes(make, tmp_path: Path):
+    problem = make()
     rng = np.random.default_rng(1)
     problem.write(tmp_path / "whole.zarr")
     expected = contents(tmp_path / "whole.zarr")
@@ -113,7 +147,9 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
-def test_the_fingerprint_depends_on_the_content_alone(problem: Problem, tmp_path: Path):
+@pytest.mark.parametrize("make", [make_problem, make_dense_problem])
+def test_the_fingerprint_depends_on_the_content_alone(make, tmp_path: Path):
+    problem = make()
     variants = [("zarr", "fast", 100), ("zarr", "none", 7), ("zarr", "small", 10**6)]
     variants += [("h5", "fast", 33), ("hdf5", "none", 100), ("h5ad", "small", 2**18)]
     found = {
@@ -157,7 +193,10 @@ def test_the_fingerprint_changes_with_any_content(problem: Problem, tmp_path: Pa
     def dtype(p):
         p.matrix = p.matrix.astype(np.float64)
 
-    changes = [lambda p: None, value, index, boundary, label, name, class_text, width, dtype]
+    def dense(p):
+        p.dense = True
+
+    changes = [lambda p: None, value, index, boundary, label, name, class_text, width, dtype, dense]
     assert len({variant(change) for change in changes}) == len(changes)
 
 
@@ -265,9 +304,10 @@ def test_stores_of_earlier_codecs_are_read(suffix, backend, codec, tmp_path, mon
 
 
 @pytest.mark.parametrize("codec", ["fast", "small", "none"])
-def test_any_range_is_what_the_containers_library_reads(suffix, codec, tmp_path):
+@pytest.mark.parametrize("make", [make_problem, make_dense_problem])
+def test_any_range_is_what_the_containers_library_reads(suffix, codec, make, tmp_path):
     """Ranges that begin and end at chunk boundaries and inside chunks are compared with zarr's and h5py's."""
-    problem = make_problem(n=400)
+    problem = make(n=400)
     path = tmp_path / f"a.{suffix}"
     problem.write(path, codec=codec, chunk_nnz=64)
     rng = np.random.default_rng(0)
@@ -276,7 +316,7 @@ def test_any_range_is_what_the_containers_library_reads(suffix, codec, tmp_path)
         for name, array in store.arrays.items():
             if array.dtype is None:
                 continue
-            whole = np.asarray(opened[name][...])
+            whole = np.asarray(opened[name][...]).reshape(-1)
             drawn = [0, 1, 63, 64, 128, len(whole), *rng.integers(0, len(whole) + 1, 12).tolist()]
             edges = {edge for edge in drawn if edge <= len(whole)}
             for start in edges:
@@ -333,6 +373,9 @@ def test_the_chunk_length_of_per_row_arrays_follows_that_of_the_values():
     assert layout.chunk_length(layout.DATA, 10**11, **sizes) == 2**18
     assert layout.chunk_length(layout.INDPTR, 10**9 + 1, **sizes) == 2**15
     assert layout.chunk_length(layout.CODES, 500, n=500, nnz=10**6, chunk_nnz=2**18) == 500
+    for d, rows in (1, 2**18), (384, 682), (2**18, 1), (2**20, 1):  # of a dense store
+        assert layout.chunk_length(layout.MATRIX, 10**9 * d, **sizes) == rows * d
+    assert layout.chunk_length(layout.MATRIX, 7 * 384, n=7, nnz=7 * 384, chunk_nnz=2**18) == 7 * 384
 
 
 def test_the_suffix_decides_the_container():
@@ -390,6 +433,38 @@ def test_the_writer_refuses_norms_that_overflow(tmp_path):
         Problem(matrix, np.zeros(2, np.int32), ("a",), np.arange(2)).write(tmp_path / "a.h5")
 
 
+@pytest.mark.parametrize(
+    ("value", "dtype", "reason"),
+    [
+        (np.nan, "f4", "row 1: a value is not finite"),
+        (np.inf, "f2", "row 1: a value is not finite"),
+        (65520.0, "f2", "row 1: a value is not finite"),  # the first that becomes infinite
+        (1e39, "f4", "row 1: a value is not finite"),
+        (1e200, "f8", "row 1: the squared norm overflows"),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_the_writer_refuses_dense_rows_that_the_reader_would_refuse(value, dtype, reason, tmp_path):
+    problem = make_dense_problem(dtype="f8")
+    problem.matrix[1, 7] = value
+    with pytest.raises(StoreError, match=reason):
+        problem.write(tmp_path / "a.h5", dtype=dtype)
+
+
+def test_the_writer_refuses_other_rows_than_those_of_a_dense_store(tmp_path):
+    problem = make_dense_problem()
+    problem.dense = False
+    with pytest.raises(ValueError, match="rows of a dense store are dense"):
+        problem.write(tmp_path / "a.h5", dense=True, nnz=90 * 40)
+    rows = with_matrix(problem.rows(0, 90)._replace(indices=None), np.zeros((90, 39), "f4"))
+    options = {"shape": (90, 40), "nnz": 90 * 40, "dtype": "f4", "index_base": 0, "classes": problem.classes}
+    with (
+        StoreWriter(tmp_path / "b.h5", "hdf5", dense=True, **options) as writer,
+        pytest.raises(StoreError, match="lengths of the arrays do not match"),
+    ):
+        writer.append(rows, problem.names)
+
+
 def test_the_writer_refuses_an_existing_path(problem: Problem, stored: Path):
     with pytest.raises(StoreError, match="small"):
         problem.write(stored)
@@ -407,6 +482,10 @@ def test_the_writer_refuses_invalid_arguments(tmp_path):
         ("zarr", {"chunk_nnz": 0}),
         ("zarr", {"classes": ["a", "a"]}),
         ("zarr", {"meta": {"nnz": 3}}),
+        ("zarr", {"dense": True, "nnz": 0}),
+        ("zarr", {"dense": True, "shape": (0, 1), "nnz": 0}),
+        ("zarr", {"dense": True, "shape": (1, 2**27 + 1), "nnz": 2**27 + 1}),
+        ("zarr", {"dense": True, "dtype": "i2"}),
     ]:
         with pytest.raises(ValueError, match=r".+"):
             StoreWriter(tmp_path / "a.zarr", kind, **{**good, **bad})
