@@ -37,7 +37,8 @@ def convert(
         int | None, typer.Option(min=1, help="Number of features, if more than occur.")
     ] = None,
     dtype: Annotated[
-        Literal["float32", "float64"], typer.Option(help="Precision of the values.")
+        Literal["float16", "float32", "float64"],
+        typer.Option(help="Precision of the values; float16 is for dense ones."),
     ] = "float32",
     shuffle: Annotated[bool, typer.Option(help="Shuffle the rows, or keep the order of the input.")] = True,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the shuffle.")] = 0,

@@ -175,8 +175,9 @@ def convert(
     n_features : int, optional
         LIBSVM text: width of the store. By default the largest index determines it; a smaller width is an
         error.
-    dtype : {"float32", "float64"}
-        Type of the values, to which they are rounded once.
+    dtype : {"float16", "float32", "float64"}
+        Type of the values, to which they are rounded once. float16 is for dense stores, and computed with in
+        float32.
     shuffle : bool
         Whether the rows are put in an order that depends only on `seed` and their number, or keep theirs.
     seed : int
@@ -295,8 +296,8 @@ def convert(
         ngrams = tuple(map(as_python_value, ngrams))
     missing = str(missing)
     check_choices(
-        dtype=dtype, on_error=on_error, unseen_label=unseen_label, labels_as=labels_as or "numbers",
-        missing=missing,
+        dtype="float32" if dtype == "float16" else dtype, on_error=on_error, unseen_label=unseen_label,
+        labels_as=labels_as or "numbers", missing=missing,
     )  # fmt: skip
     began = time.monotonic()
     inputs = [inputs] if isinstance(inputs, str | Path) else list(inputs)
@@ -309,11 +310,7 @@ def convert(
         raise ValueError(f"index_base must be auto, 0 or 1, not {index_base!r}")
     if n_features is not None and not 0 < n_features < 2**62:
         raise InputError(f"n_features must be between 1 and 2**62 - 1, not {n_features}")
-    if memory < _CHUNK_FACTOR * chunk_nnz:
-        raise PlanError(
-            f"a memory of {memory} bytes is too small to write chunks of {chunk_nnz} values",
-            needed_memory=_CHUNK_FACTOR * chunk_nnz,
-        )
+    _check_memory(memory, chunk_nnz)
     if threads is None:
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if threads < 1:
@@ -370,6 +367,7 @@ def convert(
 
         made = staging / out.name
         width = features.width
+        _check_memory(memory, width if reader.dense else 0)
         batches: Iterator[tuple[Rows, np.ndarray]] = shuffled.drain(features.shift, index_dtype(width))
         with StoreWriter(
             made, kind, shape=(counts.rows, width), nnz=counts.nnz, classes=classes, dtype=dtype,
@@ -381,7 +379,7 @@ def convert(
             },
             weighted=weights is not None, grouped=groups,
             n_labels=shuffled.n_labels if multilabel else None,
-            feature_names=features.names, encoding=features.encoding,
+            feature_names=features.names, encoding=features.encoding, dense=reader.dense,
             statistics=BYTES_PER_FEATURE["moments"] * width <= memory // _STATISTICS_FRACTION,
         ) as writer, contextlib.ExitStack() as stack:  # fmt: skip
             if threads > 1:
@@ -428,6 +426,15 @@ def _read_all(reader: Reader, weights: str | Path | None, shuffled: ExternalShuf
         counts = reader.counts
         n_rows = counts.rows + counts.skipped + getattr(counts, "unlabelled", 0)
         return [*reader.sources, file.finish(n_rows)]
+
+
+def _check_memory(memory: int, chunk: int) -> None:
+    """Raise `PlanError` if the memory is too small to write chunks of so many values."""
+    if memory < _CHUNK_FACTOR * chunk:
+        raise PlanError(
+            f"a memory of {memory} bytes is too small to write chunks of {chunk} values",
+            needed_memory=_CHUNK_FACTOR * chunk,
+        )
 
 
 def _check_distinct(inputs: Sequence[str | Path], out: Path) -> None:

@@ -25,9 +25,10 @@ _MAX_LEVEL_BITS = 6
 class ExternalShuffle:
     """Sorter of rows by their keys, which stores them on disk.
 
-    A context manager around the calls of `append`; `drain` follows. The files take 8 bytes per value (12 in
-    float64; 4 more where indices need int64) and 20 per row, and 8 more for each of weight, group and list of
-    labels, and 4 for each label of a list; each is deleted once it is drained.
+    A context manager around the calls of `append`; `drain` follows. Rows are all CSR or all dense. The files
+    take 8 bytes per value (12 in float64; 4 more where indices need int64, and 4 less in dense rows) and 20
+    per row, and 8 more for each of weight, group and list of labels, and 4 for each label of a list; each is
+    deleted once it is drained.
 
     Parameters
     ----------
@@ -74,7 +75,8 @@ class ExternalShuffle:
         keys = self._waiting.keys(rows, numbers)
         buckets = (keys >> shift) & np.uint64((1 << self._bits) - 1)
         order = np.argsort(buckets, kind="stable")
-        rows, numbers = take(rows, order, 0, rows.features.dtype, self._buffers), numbers[order]
+        index_dtype = np.dtype(np.int32) if rows.indices is None else rows.indices.dtype
+        rows, numbers = take(rows, order, 0, index_dtype, self._buffers), numbers[order]
         found, starts = np.unique(buckets[order], return_index=True)
         for bucket, start, stop in zip(found.tolist(), starts, [*starts[1:], len(order)], strict=True):
             part = row_span(rows, int(start), int(stop))

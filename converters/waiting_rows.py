@@ -39,7 +39,7 @@ class Bucket:
     n_rows, nnz, n_labels : int
         `n_labels` counts the labels of lists.
     index_size : int
-        Bytes of the widest index.
+        Bytes of the widest index; 0 of dense rows.
     least_group, largest_group : int
         Equal if the bucket has one group, which cannot be split.
     """
@@ -48,7 +48,7 @@ class Bucket:
     n_rows: int = 0
     nnz: int = 0
     n_labels: int = 0
-    index_size: int = 4
+    index_size: int = 0
     least_group: int = 2**63 - 1
     largest_group: int = -1
 
@@ -57,7 +57,7 @@ class Bucket:
         self.n_rows += rows.n_rows
         self.nnz += len(rows.data)
         self.n_labels += len(rows.label_codes)
-        self.index_size = max(self.index_size, rows.features.itemsize)
+        self.index_size = max(self.index_size, _index_size(rows))
         self.least_group = int(rows.qid.min(initial=self.least_group))
         self.largest_group = int(rows.qid.max(initial=self.largest_group))
 
@@ -130,12 +130,13 @@ class WaitingRows:
 
     def write(self, file: BinaryIO, rows: Rows, numbers: np.ndarray) -> None:
         """Append rows as a segment."""
-        head = [rows.n_rows, len(rows.data), rows.features.itemsize, len(rows.label_codes)]
+        head = [rows.n_rows, len(rows.data), _index_size(rows), len(rows.label_codes)]
         lists = [np.diff(rows.label_indptr)] if "label_codes" in self.columns else []
         per_row = [rows.cost] * ("cost" in self.columns) + [rows.qid] * ("qid" in self.columns) + lists
         own = (np.array(head, np.int64), numbers, rows.labels, np.diff(rows.indptr), *per_row)
         for part in (*own, rows.label_codes, rows.indices, rows.data):
-            file.write(np.ascontiguousarray(part).data)
+            if part is not None:
+                file.write(np.ascontiguousarray(part).data)
 
     def read(self, bucket: Bucket) -> Iterator[NumberedRows]:
         """Yield the rows of a bucket in batches that stay within the limit."""
@@ -173,9 +174,14 @@ class WaitingRows:
         )
         cost, qid, lists = read(n_cost, np.float64), read(n_qid, np.int64), read(n_lists, np.int64)
         label_indptr = pointers(lists) if "label_codes" in self.columns else lists
-        codes, indices = read(n_labels, np.int32), read(nnz, f"i{index_size}")
+        codes = read(n_labels, np.int32)
+        indices = read(nnz, f"i{index_size}") if index_size else None
         data = read(nnz, self.dtype)
         return Rows(data, indices, indptr, labels, NO_NORMS, cost, codes, label_indptr, qid), numbers
+
+
+def _index_size(rows: Rows) -> int:
+    return 0 if rows.indices is None else rows.indices.itemsize
 
 
 class ValueBuffers:
@@ -197,8 +203,13 @@ def take(rows: Rows, order: np.ndarray, base: int, index_dtype: np.dtype, buffer
     indptr = np.zeros(len(order) + 1, np.int64)
     np.cumsum(rows.indptr[order + 1] - rows.indptr[order], out=indptr[1:])
     data, indices = buffers.arrays(int(indptr[-1]), rows.data.dtype, index_dtype)
-    _gather(rows.data, rows.indices, rows.indptr, order, base, data, indices)
-    taken = Rows(data, indices, indptr, rows.labels[order], NO_NORMS)
+    if rows.dense:
+        matrix = rows.matrix
+        np.take(matrix, order, axis=0, out=data.reshape(len(order), matrix.shape[1]), mode="clip")
+        taken = Rows(data, None, indptr, rows.labels[order], NO_NORMS)
+    else:
+        _gather(rows.data, rows.indices, rows.indptr, order, base, data, indices)
+        taken = Rows(data, indices, indptr, rows.labels[order], NO_NORMS)
     if len(rows.cost):
         taken = taken._replace(cost=rows.cost[order])
     if len(rows.qid):

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 import streamsvm
 from streamsvm.data import memory_plan
 from streamsvm.data.memory_plan import Plan
-from streamsvm.data.rows import Rows
+from streamsvm.data.rows import Rows, with_matrix
 from streamsvm.data.statistics import Statistics, StatisticsBuilder
 from streamsvm.kernels.duals import OldDuals
 from streamsvm.model.coefficients import Coefficients
@@ -166,6 +166,7 @@ def make_store(
     dtype: str = "float64",
     shuffled: bool = True,
     chunk_nnz: int = 64,
+    dense: bool = False,
 ) -> Path:
     """Write a problem as a store; the suffix of `path` decides the container."""
     n_classes = int(labels.max()) + 1 if n_classes is None else n_classes
@@ -174,14 +175,18 @@ def make_store(
         path,
         kind,
         shape=X.shape,
-        nnz=X.nnz,
+        nnz=X.shape[0] * X.shape[1] if dense else X.nnz,
+        dense=dense,
         classes=[str(c) for c in range(n_classes)],
         dtype=np.dtype(dtype),
         index_base=1,
         chunk_nnz=chunk_nnz,
         meta={"shuffle_seed": 0 if shuffled else None},
     ) as writer:
-        writer.append(as_rows(X, labels, dtype), np.arange(X.shape[0], dtype=np.int64))
+        rows = as_rows(X, labels, dtype)
+        if dense:
+            rows = with_matrix(rows._replace(indices=None), X.toarray())
+        writer.append(rows, np.arange(X.shape[0], dtype=np.int64))
         writer.finish()
     return path
 

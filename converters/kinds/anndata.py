@@ -17,7 +17,7 @@ from streamsvm_converters.label_codes import MISSING, LabelCodes
 from streamsvm_converters.libsvm.position import InputFile
 from streamsvm_converters.sorted_rows import MatrixEntries, sorted_rows
 
-from streamsvm.base.format import UNSEEN_LABEL, index_dtype
+from streamsvm.base.format import CHUNK_NNZ, UNSEEN_LABEL, index_dtype
 from streamsvm.base.label_values import TEXT
 from streamsvm.data.names import match_features, with_columns
 from streamsvm.data.rows import Rows, kept_rows, sparse_rows, with_index_dtype
@@ -110,14 +110,21 @@ class AnnDataReader(Reader):
 
     def _find_features(self) -> None:
         """Take the features from earlier data, or from all files together."""
-        like = self.options.like
         known: list[list[str] | None] = []
         widths: list[int] = []
+        dense = []
         for path in self.inputs:
             with self._open(path) as store:
                 known.append(store.feature_names())
                 widths.append(store.n_features)
+                dense.append(store.dense_rows)
                 self._values += store.nnz
+        self._choose_features(known, widths)
+        all_in_each = (self._names is not None and None not in known) or {*widths} == {self._width}
+        self.dense = all(dense) and all_in_each and self._width <= CHUNK_NNZ
+
+    def _choose_features(self, known: list[list[str] | None], widths: list[int]) -> None:
+        like = self.options.like
         if like is None:
             self._names = common_features(self.inputs, known, widths, self.options.join)
             self._width = widths[0] if self._names is None else len(self._names)
@@ -153,8 +160,10 @@ class AnnDataReader(Reader):
                 yield part.start, Rows(data, part.indices, part.indptr, labels, NO_NORMS)
             return
         for start, rows in store.pieces(_VALUES_PER_READ, 0, store.n_rows):
-            rows = sparse_rows(rows, store.index_dtype)
-            yield start, rows._replace(data=rows.data.astype(dtype, copy=False), norm2=NO_NORMS)
+            rows = rows if self.dense else sparse_rows(rows, store.index_dtype)
+            with np.errstate(over="ignore"):  # what becomes infinite is refused
+                data = rows.data.astype(dtype, copy=False)
+            yield start, rows._replace(data=data, norm2=NO_NORMS)
 
     def _batch(
         self, store: AnnDataStore, rows: Rows, start: int, columns: np.ndarray | None
@@ -170,20 +179,21 @@ class AnnDataReader(Reader):
         finite = np.isfinite(rows.data)
         if not finite.all():
             at = int(np.argmin(finite))
-            row = start + int(np.searchsorted(rows.indptr, at, "right")) - 1
+            row = int(np.searchsorted(rows.indptr, at, "right")) - 1
+            column = at - rows.indptr[row] if rows.indices is None else rows.indices[at]
             raise InputError(
-                f"{store.path}: {store.matrix.name}, row {row}, column {int(rows.features[at])}: "
+                f"{store.path}: {store.matrix.name}, row {start + row}, column {column}: "
                 f"{rows.data[at]} is not finite in {self.options.dtype}; drop or replace such values"
             )
         rows = rows._replace(labels=codes)
         if not kept.all():
             rows = kept_rows(rows, kept)
-        if (rows.data == 0).any():
+        if not rows.dense and (rows.data == 0).any():
             rows = without_zeros(rows)
         if columns is not None:
-            before = len(rows.data)
+            before = np.count_nonzero(rows.data)
             rows = with_columns(rows, columns, self._width)
-            self.counts.unseen_features += before - len(rows.data)
+            self.counts.unseen_features += int(before - np.count_nonzero(rows.data))
         rows = with_index_dtype(rows, index_dtype(self._width))
         self.counts.add(rows)
         return rows, kept

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,15 @@ from streamsvm_converters.libsvm.position import InputFile
 from streamsvm_converters.sorted_rows import MatrixEntries, sorted_rows
 
 from streamsvm.base.durable import open_file, os_errors_as, reason
-from streamsvm.base.format import UNSEEN_LABEL, index_dtype
+from streamsvm.base.format import CHUNK_NNZ, UNSEEN_LABEL, index_dtype
 from streamsvm.base.label_values import TEXT
 from streamsvm.base.text import printable
 from streamsvm.data.rows import Rows, kept_rows
 from streamsvm.errors import InputError, Option, Remedy, SettingsError
+from streamsvm.store.container import StoredArray
 from streamsvm.store.label_file import names_of_lines
+from streamsvm.store.list_file import ListFile
+from streamsvm.store.matrices import is_mostly_filled
 
 _VALUES_PER_READ = 2**20  # of rows read at a time
 _SPARSE = ("csr", "csc", "coo")
@@ -57,16 +60,18 @@ class MatrixReader(Reader):
         self._width: int | None = None
         if like is not None and not like.takes_any_feature:
             self._width = like.n_features
+        self.dense = all(self._is_dense(Path(path)) for path in inputs)
 
     def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
         number = 0
         total = sum(Path(path).stat().st_size for path in self.inputs)
         for path in map(Path, self.inputs):
             with contextlib.ExitStack() as stack:
-                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self.options.folder)))
-                matrix, labels = self._opened(path, folder)
+                folder = self._folder(stack)
+                matrix, arrays = self._opened(path, folder, stack)
+                labels = self._labels_of(path, matrix, arrays) if self.options.labelled else None
                 self._check_width(path, matrix.shape[1])
-                for start, values in matrix.parts(folder, self.options, str(path)):
+                for start, values in matrix.parts(folder, self.options, str(path), dense=self.dense):
                     n = len(values[2]) - 1
                     batch = self._batch(path, values, start, number, labels)
                     if batch is not None:
@@ -97,12 +102,32 @@ class MatrixReader(Reader):
 
     # ----------------------------------------------------------------------------------------------
 
-    def _opened(self, path: Path, folder: Path) -> tuple[_Matrix, np.ndarray | None]:
-        """Return the matrix of a file, and its labels if they are read."""
+    def _folder(self, stack: contextlib.ExitStack) -> Path:
+        return Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self.options.folder)))
+
+    def _is_dense(self, path: Path) -> bool:
+        """Return True if the matrix of a file is dense, mostly not 0, and has all features."""
+        like = self.options.like
+        with contextlib.ExitStack() as stack:
+            if _is_zip(path):
+                with zipfile.ZipFile(path) as archive:
+                    if "format.npy" in archive.namelist():  # sparse: need not be unpacked
+                        return False
+            matrix, _ = self._opened(path, self._folder(stack), stack)
+            width = matrix.shape[1]
+            if like is not None and (like.takes_any_feature or like.n_features != width):
+                return False
+            return matrix.is_mostly_filled() and width <= CHUNK_NNZ
+
+    def _opened(
+        self, path: Path, folder: Path, stack: contextlib.ExitStack
+    ) -> tuple[_Matrix, Mapping[str, np.ndarray]]:
+        """Return the matrix of a file, which is open as long as `stack`, and its arrays by name."""
         arrays = _unpacked(path, folder) if _is_zip(path) else {"": _mapped(path, str(path))}
-        matrix = _matrix(path, arrays)
-        if not self.options.labelled:
-            return matrix, None
+        return _matrix(path, arrays), arrays
+
+    def _labels_of(self, path: Path, matrix: _Matrix, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the labels of a matrix: those of the file of labels, or one of its arrays."""
         if self.options.labels is not None:
             labels, where = self._read_labels(Path(self.options.labels)), str(self.options.labels)
         elif self.options.label is not None:
@@ -123,7 +148,7 @@ class MatrixReader(Reader):
                 f"{where}: labels of shape {labels.shape} for the {matrix.shape[0]:,} rows of {path}"
             )
         self._has_text_array |= labels.dtype.kind in "US"
-        return matrix, labels
+        return labels
 
     def _read_labels(self, path: Path) -> np.ndarray:
         """Return the labels in an .npy file, or in the lines of a text file, spelled as in LIBSVM text."""
@@ -167,29 +192,54 @@ class MatrixReader(Reader):
             bad = np.unique(np.searchsorted(indptr, np.flatnonzero(~finite), "right") - 1)
             for row in bad[kept[bad]].tolist():
                 place = int(indptr[row] + np.argmin(finite[indptr[row] : indptr[row + 1]]))
-                message = f"{where(row)}, column {int(indices[place]) + 1:,}: {data[place]} is not finite"
+                column = place - indptr[row] if indices is None else indices[place]
+                message = f"{where(row)}, column {column + 1:,}: {data[place]} is not finite in {data.dtype}"
                 if self.options.on_error == "raise":
                     raise InputError(
                         message, remedy=Remedy("leave out such rows with {}", Option("on_error", "skip"))
                     )
                 self.counts.skip(message)
             kept[bad] = False
-        rows = without_zeros(kept_rows(Rows(data, indices, indptr, codes, NO_NORMS), kept))
+        rows = kept_rows(Rows(data, indices, indptr, codes, NO_NORMS), kept)
+        rows = rows if rows.dense else without_zeros(rows)
         self.counts.add(rows)
         return (rows, number + start + np.flatnonzero(kept)) if rows.n_rows else None
+
+
+class ListReader(MatrixReader):
+    """Reader of the column of lists of numbers of a Parquet or Arrow file; other columns may be labels."""
+
+    def _opened(
+        self, path: Path, folder: Path, stack: contextlib.ExitStack
+    ) -> tuple[_Matrix, Mapping[str, np.ndarray]]:
+        file = stack.enter_context(contextlib.closing(ListFile(path)))
+        array = file.array("X", axes=2)
+        note = f"the features are the numbers of the column {file.column!r}, and no others"
+        self.notes += [note] * (note not in self.notes)
+        label = self.options.label
+        labels = {} if label is None or not self.options.labelled else {label: file.labels(label)}
+        return _Matrix((array.length, array.columns or 0), "dense", {"data": array}), labels
 
 
 class _Matrix:
     """Matrix whose rows are read in parts: dense, or in one of SciPy's formats."""
 
-    def __init__(self, shape: tuple[int, int], kind: str, arrays: dict[str, np.ndarray]) -> None:
+    def __init__(self, shape: tuple[int, int], kind: str, arrays: Mapping[str, Any]) -> None:
         self.shape, self._kind, self._arrays = shape, kind, arrays
 
-    def parts(self, folder: Path, options: ReadOptions, where: str) -> Iterator[tuple[int, Any]]:
-        """Yield parts: the first row, and ``data, indices, indptr``; temporary files are in `folder`."""
+    def is_mostly_filled(self) -> bool:
+        return self._kind == "dense" and is_mostly_filled(self.shape, lambda *rows: [self._dense_part(*rows)])
+
+    def parts(
+        self, folder: Path, options: ReadOptions, where: str, *, dense: bool
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield parts: the first row, and ``data, indices, indptr``; temporary files are in `folder`.
+
+        If `dense`, as the matrix must then be, there are no indices.
+        """
         with np.errstate(over="ignore"):  # what becomes infinite is refused, or left out
             if self._kind in ("dense", "csr"):
-                yield from self._by_rows(np.dtype(options.dtype), where)
+                yield from self._by_rows(np.dtype(options.dtype), where, dense)
                 return
             for part in sorted_rows(
                 self._csc if self._kind == "csc" else self._coo, self.shape, options.dtype, folder,
@@ -197,26 +247,35 @@ class _Matrix:
             ):  # fmt: skip
                 yield part.start, part[1:]
 
-    def _by_rows(self, dtype: np.dtype, where: str) -> Iterator[tuple[int, Any]]:
+    def _dense_part(self, start: int, stop: int) -> np.ndarray:
+        data = self._arrays["data"]
+        return data.read(start, stop) if isinstance(data, StoredArray) else np.asarray(data[start:stop])
+
+    def _by_rows(self, dtype: np.dtype, where: str, dense: bool) -> Iterator[tuple[int, Any]]:
         import scipy.sparse
 
-        (n, d), data, dense = self.shape, self._arrays["data"], self._kind == "dense"
+        (n, d), is_dense = self.shape, self._kind == "dense"
         start = 0
         while start < n:
-            if dense:
+            if is_dense:
                 most = start + _VALUES_PER_READ // max(d, 1)
             else:
                 offsets = self._arrays["indptr"]
                 most = int(np.searchsorted(offsets, offsets[start] + _VALUES_PER_READ, "right")) - 1
             stop = min(max(most, start + 1), start + _VALUES_PER_READ, n)
-            if dense:
-                part = scipy.sparse.csr_array(np.asarray(data[start:stop]).astype(dtype))
+            if is_dense:
+                values_of = self._dense_part(start, stop).astype(dtype, order="C")
+                if dense:
+                    yield start, (values_of.reshape(-1), None, np.arange(stop - start + 1) * d)
+                    start = stop
+                    continue
+                part = scipy.sparse.csr_array(values_of)
             else:
                 own = np.asarray(offsets[start : stop + 1]).astype(np.int64)
                 values = slice(int(own[0]), int(own[-1]))
                 found = np.asarray(self._arrays["indices"][values])
                 _check_range(found, d, "column", where)
-                values_of = np.asarray(data[values]).astype(dtype)
+                values_of = np.asarray(self._arrays["data"][values]).astype(dtype)
                 part = scipy.sparse.csr_array((values_of, found, own - own[0]), shape=(stop - start, d))
                 part.sum_duplicates()
             indices = part.indices.astype(index_dtype(d), copy=False)

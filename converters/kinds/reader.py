@@ -81,6 +81,9 @@ class Reader(ABC):
     counts : ReadCounts
     sources : list of InputFile
         The inputs that were read to their end.
+    dense : bool
+        Whether the rows are dense: those of dense matrices whose values are mostly not 0, and that have all
+        features.
     notes : list of str
         Messages to the user about the reading; complete when all rows are read.
     decompress_seconds : float
@@ -88,6 +91,7 @@ class Reader(ABC):
 
     counts: ReadCounts
     decompress_seconds = 0.0
+    dense = False
     _labels: LabelCodes | LabelTable
 
     def __init__(self, inputs: list[str | Path], options: ReadOptions) -> None:

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamsvm_converters.kinds.options import ReadOptions
 from streamsvm_converters.kinds.recognise import recognise
 
+from streamsvm.base.format import CHUNK_NNZ
 from streamsvm.errors import InputError, SettingsError
+from streamsvm.store.list_file import holds_lists
 
 if TYPE_CHECKING:
     from streamsvm_converters.kinds.reader import Reader
@@ -28,23 +30,28 @@ class Kind(NamedTuple):
         Module and class of its `Reader`; imported when it is used.
     options : frozenset of str
         Attributes of `ReadOptions` that apply to this kind, and not to all.
+    may_be_dense : bool
+        Whether its reader may yield dense rows.
     """
 
     title: str
     reader: str
     options: frozenset[str]
+    may_be_dense: bool = False
 
 
 _TABLE = frozenset(
     {"label", "labels_as", "drop", "categorical", "missing", "text", "analyzer", "ngrams", "bits"}
 )
 _MATRIX = frozenset({"label", "labels", "labels_as"})
+_ANNDATA = frozenset({"label", "join", "layer", "raw", "obsm"})
 _TEXT = frozenset({"index_base", "n_features", "multilabel", "groups", "labels_as"})
 KINDS = {
     "libsvm": Kind("LIBSVM text", "libsvm.LibsvmFileReader", _TEXT),
-    "anndata": Kind("AnnData", "anndata.AnnDataReader", frozenset({"label", "join", "layer", "raw", "obsm"})),
-    "npz": Kind("a .npz archive", "matrix.MatrixReader", _MATRIX),
-    "npy": Kind("a NumPy array", "matrix.MatrixReader", _MATRIX),
+    "anndata": Kind("AnnData", "anndata.AnnDataReader", _ANNDATA, may_be_dense=True),
+    "npz": Kind("a .npz archive", "matrix.MatrixReader", _MATRIX, may_be_dense=True),
+    "npy": Kind("a NumPy array", "matrix.MatrixReader", _MATRIX, may_be_dense=True),
+    "lists": Kind("a column of lists of numbers", "matrix.ListReader", _MATRIX, may_be_dense=True),
     "parquet": Kind("a Parquet table", "table.TableReader", _TABLE),
     "csv": Kind("CSV", "table.TableReader", _TABLE),
     "tsv": Kind("tab-separated values", "table.TableReader", _TABLE),
@@ -78,6 +85,15 @@ def kind_of(path: str | Path, format: str | None = None) -> str:
     return format
 
 
+def _kind_to_read(path: str | Path, options: ReadOptions) -> str:
+    """Return the kind of a file; a table with one column of lists is that, unless its columns are wanted."""
+    by_column = options.changed(sorted(_TABLE - _MATRIX))
+    like_table = options.like is not None and options.like.encoding is not None
+    if not by_column and not like_table and holds_lists(Path(path)):
+        return "lists"
+    return kind_of(path, options.format)
+
+
 def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None, **changes: Any) -> Reader:
     """Return a reader of some files, all of one kind.
 
@@ -102,7 +118,7 @@ def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None
         If an option is not for this kind.
     """
     options = replace(options or ReadOptions(), **changes)
-    kinds = {str(path): kind_of(path, options.format) for path in inputs}
+    kinds = {str(path): _kind_to_read(path, options) for path in inputs}
     name = next(iter(kinds.values()), "libsvm")
     other = next((path for path, kind in kinds.items() if kind != name), None)
     if other is not None:
@@ -121,6 +137,13 @@ def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None
         options = replace(options, label=like.label)
     if options.labels_as is None:
         options = replace(options, labels_as="numbers" if like is None else like.labels_as)
-    module, reader = kind.reader.split(".")
+    module, name = kind.reader.split(".")
     found = importlib.import_module(f"streamsvm_converters.kinds.{module}")
-    return getattr(found, reader)(list(inputs), options)
+    half = options.dtype == "float16"
+    reader: Reader | None = None
+    if kind.may_be_dense or not half:
+        reader = getattr(found, name)(list(inputs), options)
+    if reader is None or (half and not reader.dense):
+        what = f"dense input, mostly not 0, of at most {CHUNK_NNZ:,} features"
+        raise SettingsError(f"dtype float16 is for {what}; this becomes CSR", setting="dtype")
+    return reader

@@ -66,7 +66,7 @@ class ReadCounts:
     first_errors : list of str
         Messages about the first five rows skipped.
     nnz, explicit_zeros, empty_rows, qids : int
-        Values kept; values dropped because they are zero in the dtype; rows left without a value;
+        Values kept; values dropped because they are zero in the dtype; rows left without one that is not 0;
         ``qid`` fields ignored.
     unseen_features, unseen_labels : int
         Values dropped because their feature is not among the given ones; rows whose label is not.
@@ -90,7 +90,8 @@ class ReadCounts:
         """Count rows that are yielded, and their values."""
         self.rows += rows.n_rows
         self.nnz += len(rows.data)
-        self.empty_rows += int(np.count_nonzero(np.diff(rows.indptr) == 0))
+        filled = rows.matrix.any(axis=1) if rows.dense else np.diff(rows.indptr) > 0
+        self.empty_rows += int(np.count_nonzero(~filled))
 
     def skip(self, message: str) -> None:
         """Count a row that is left out for the fault that `message` describes."""

@@ -246,7 +246,7 @@ def test_columns_that_cannot_become_features_have_remedies(tmp_path: Path) -> No
     frame.assign(when=pd.Timestamp("2020-01-01")).to_parquet(tmp_path / "t.parquet")
     with pytest.raises(InputError, match=r"'when' holds timestamp.*drop='when'"):
         convert([tmp_path / "t.parquet"], tmp_path / "b.zarr", label="y", drop=["id"])
-    pq.write_table(pa.table({"x": [[1.0]], "y": ["a"]}), tmp_path / "lists.parquet")
+    pq.write_table(pa.table({"x": [[1.0]], "v": [[1.0]], "y": ["a"]}), tmp_path / "lists.parquet")
     with pytest.raises(InputError, match="'x' holds list"):
         convert([tmp_path / "lists.parquet"], tmp_path / "b.zarr", label="y")
 

@@ -44,8 +44,10 @@ def write_text(path: Path, X: sp.csr_matrix, labels: np.ndarray) -> Path:
     return path
 
 
+@pytest.mark.parametrize("is_dense", [False, True])
 @pytest.mark.parametrize("cuts", [None, [1, 50]])
-def test_they_are_those_of_numpy(problem: Problem, suffix: str, tmp_path: Path, cuts) -> None:
+def test_they_are_those_of_numpy(problem: Problem, suffix: str, tmp_path: Path, cuts, is_dense: bool) -> None:
+    problem.dense = is_dense
     path = tmp_path / f"a.{suffix}"
     plain = problem.write(tmp_path / f"plain.{suffix}")
     assert problem.write(path, cuts, statistics=True) == plain  # the fingerprint is that of the rows
@@ -53,7 +55,7 @@ def test_they_are_those_of_numpy(problem: Problem, suffix: str, tmp_path: Path, 
     with open_store(path) as store:
         found = store.statistics()
         store.verify()
-        assert store.meta["version"] == 3
+        assert store.meta["version"] == 3 + is_dense
     assert found is not None
     np.testing.assert_array_equal(found.count, (dense != 0).sum(axis=0))
     np.testing.assert_allclose(found.mean, dense.mean(axis=0), rtol=1e-12)

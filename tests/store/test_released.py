@@ -25,6 +25,8 @@ STORES = [
     "store-2.h5",
     "store-3.zarr",
     "store-3.h5",
+    "store-4.zarr",
+    "store-4.h5",
 ]
 COLUMNS = {  # of the rows in version 2
     "cost": [1, 0.5, 2, 0.25, 1, 3],
@@ -56,8 +58,10 @@ def test_rows_labels_and_names_are_those_that_were_written(path: Path) -> None:
     with open_store(path) as store:
         assert store.native
         assert store.shuffled
-        assert (store.n_rows, store.n_features, store.nnz, store.index_base) == (*shape, matrix.nnz, 1)
+        nnz = 30 if store.dense_rows else matrix.nnz
+        assert (store.n_rows, store.n_features, store.nnz, store.index_base) == (*shape, nnz, 1)
         assert store.dtype == np.float32
+        assert store.dense_rows == (path.stem == "store-4")
         assert list(store.classes) == PLAIN["classes"]
         codes = COLUMNS["label_codes"] if store.multilabel else PLAIN["labels"]
         assert store.class_counts.tolist() == [codes.count(code) for code in range(3)]
@@ -107,6 +111,11 @@ def test_the_fingerprint_is_that_of_the_content(path: Path) -> None:
         digests = {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in arrays.items()}
     if path.stem == "store-3":
         digests["var/_index"] = digest(NAMES)
+    if path.stem == "store-4":
+        header["dtype"] = "float16"
+        dense = sp.csr_array((PLAIN["data"], PLAIN["indices"], PLAIN["indptr"]), (6, 5)).toarray()
+        digests = {name: digests[name] for name in ("obs/label/codes", "obs/_index")}
+        digests["X"] = hashlib.sha256(dense.astype("<f2").tobytes()).hexdigest()
     with open_store(path) as store:
         assert store.fingerprint == digest({"header": header, "arrays": digests})
 

@@ -13,6 +13,7 @@ import pytest
 import scipy.sparse as sp
 from helpers import make_problem, make_store
 from run_files import model_bytes
+from store_problems import make_dense_problem
 
 from streamsvm import fit, load_model, predict, resume
 from streamsvm.errors import StoreError
@@ -135,10 +136,15 @@ def test_an_address_without_a_store_is_one_line(name: str) -> None:
 # -- stores that streamsvm wrote -------------------------------------------------------------------
 
 
-@pytest.fixture(params=["zarr", "h5"])
+@pytest.fixture(params=["zarr", "h5", "dense.zarr", "dense.h5"])
 def written(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Path, str]]:
     """A store that streamsvm wrote, of several chunks, and the address of its copy."""
-    path = make_store(tmp_path / f"a.{request.param}", *make_problem(300, 14, 4))
+    path = tmp_path / f"a.{request.param}"
+    if "dense" in request.param:
+        problem = make_dense_problem(300, 14, "f2")
+        problem.write(path, dtype="f2", chunk_nnz=64, meta={"shuffle_seed": 0})
+    else:
+        make_store(path, *make_problem(300, 14, 4))
     memory = fsspec.filesystem("memory")
     memory.put(str(path), f"/{path.name}", recursive=True)
     yield path, f"memory://{path.name}"
@@ -162,7 +168,11 @@ def test_a_store_at_an_address_reads_as_its_file_does(written: tuple[Path, str])
 def test_runs_on_stores_at_addresses(written: tuple[Path, str], tmp_path: Path) -> None:
     """To train on, to validate and to calibrate with, and to predict."""
     path, url = written
-    valid = make_store(tmp_path / "v.zarr", *make_problem(60, 14, 4, seed=1))
+    valid = tmp_path / "v.zarr"
+    if "dense" in path.name:
+        make_dense_problem(60, 14).write(valid, meta={"shuffle_seed": 0})
+    else:
+        make_store(valid, *make_problem(60, 14, 4, seed=1))
     options = {"passes": 2, "block_rows": 90, "keep_duals": True}
     local = fit(path, out=tmp_path / "local", valid=path, **options)
     remote = fit(url, out=tmp_path / "remote", valid=Path(url), **options)
@@ -177,6 +187,22 @@ def test_runs_on_stores_at_addresses(written: tuple[Path, str], tmp_path: Path) 
     assert found == load_model(tmp_path / "other").temperature
     labels = predict(tmp_path / "local", url).labels
     np.testing.assert_array_equal(labels, predict(tmp_path / "local", path).labels)
+
+
+@pytest.mark.parametrize("written", ["dense.zarr"], indirect=True)
+@pytest.mark.parametrize(
+    ("file", "change", "problem"),
+    [
+        ("X/c.2.0", "flip", "array X, chunk 2: "),
+        ("X/c.2.0", "delete", "array X, chunk 2: the chunk is missing"),
+        ("X/c.2.0", "another", "array X, chunk 2: .*not the one that was written here"),
+        ("X/crc32c", "delete", "the checksums of the chunks are missing"),
+    ],
+)
+def test_damage_of_a_dense_store_at_an_address_is_found(
+    written: tuple[Path, str], file: str, change: str, problem: str
+) -> None:
+    test_damage_at_an_address_is_found(written, file, change, problem)
 
 
 @pytest.mark.parametrize("written", ["zarr"], indirect=True)
@@ -195,14 +221,15 @@ def test_runs_on_stores_at_addresses(written: tuple[Path, str], tmp_path: Path) 
 def test_damage_at_an_address_is_found(
     written: tuple[Path, str], file: str, change: str, problem: str
 ) -> None:
-    _, url = written
-    memory, place = fsspec.filesystem("memory"), f"/a.zarr/{file}"
+    path, url = written
+    memory, place = fsspec.filesystem("memory"), f"/{path.name}/{file}"
     content = bytearray(memory.cat_file(place))
     memory.rm(place)
     if change == "flip":
         content[0] ^= 1
     elif change == "another":
-        content = bytearray(memory.cat_file(place.replace("X/data", "X/indices").replace("c/1", "c/0")))
+        other = place.replace("X/data", "X/indices").replace("c/1", "c/0").replace("c.2", "c.1")
+        content = bytearray(memory.cat_file(other))
     if change != "delete":
         memory.pipe_file(place, bytes(content))
     with pytest.raises(StoreError, match=problem):

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command_line import succeeds
+from streamsvm_converters import convert
 
 import streamsvm
-from streamsvm import FitResult, evaluate, fit, load_model, plan, predict
+from streamsvm import FitResult, evaluate, fit, load_model, open_store, plan, predict
 from streamsvm.errors import RunError, SettingsError, StoreError
 
 N = 3000
@@ -51,8 +52,12 @@ def test_a_run_is_the_same_on_files_and_on_anndata(folder: Path) -> None:
     trained("a.h5ad", out="latent", label="label", obsm="X_scVI", slice_rows=100)
     result = trained("X.npy", out="npy", labels="y.npy", valid="F.npy", valid_labels="y.txt", slice_rows=100)
     trained("F.npy", out="fortran", labels="y.txt", slice_rows=100)
+    for dtype in "float16", "float32":
+        convert(["X.npy"], f"{dtype}.zarr", labels="y.npy", shuffle=False, dtype=dtype, chunk_nnz=600)
+        trained(f"{dtype}.zarr", out=dtype, slice_rows=100)
+        assert evaluate(dtype, f"{dtype}.zarr").accuracy == evaluate(dtype, "X.npy", labels="y.npy").accuracy
     wanted = load_model("run").coef_
-    for run in "latent", "npy", "fortran":
+    for run in "latent", "npy", "fortran", "float16", "float32":
         np.testing.assert_array_equal(load_model(run).coef_, wanted)
     y = np.load("y.npy")
     X = np.load("X.npy").astype(np.float32)
@@ -80,6 +85,24 @@ def test_a_run_resumes_with_the_same_labels_only(folder: Path) -> None:
     np.testing.assert_array_equal(load_model("run").coef_, load_model("three").coef_)
     y = np.load("y.npy")
     np.save("y.npy", y[::-1])
+    with pytest.raises(RunError, match="has changed since"):
+        streamsvm.resume("run", passes=4)
+
+
+def test_a_run_on_a_dense_store_resumes(folder: Path) -> None:
+    convert(["X.npy"], "s.h5", labels="y.npy", dtype="float16", chunk_nnz=600)
+    for run, passes in ("run", 2), ("three", 3):
+        result = trained("s.h5", out=run, passes=passes, transform=["scale=std", "bias"], valid="s.h5")
+    streamsvm.resume("run", passes=3)
+    np.testing.assert_array_equal(load_model("run").coef_, load_model("three").coef_)
+    labels = np.load("y.npy")
+    assert result.valid_accuracy == np.mean(load_model("three").predict(np.load("X.npy")) == labels) > 0.8
+    with open_store("s.h5") as store:
+        names = store.names(0, N)
+    np.testing.assert_array_equal(
+        predict("run", "s.h5").labels[:, 0], predict("run", "X.npy").labels[names, 0]
+    )
+    convert(["X.npy"], "s.h5", labels="y.npy", dtype="float32", force=True)
     with pytest.raises(RunError, match="has changed since"):
         streamsvm.resume("run", passes=4)
 

@@ -133,7 +133,9 @@ def _with_sealed_record(content: bytes) -> bytes:
 def seeds() -> list[bytes]:
     X, labels = make_problem(8, 5, 3)
     made = make_store(folder("hdf5-seeds") / "s.h5", X, labels, dtype="float32", chunk_nnz=16)
-    found = [bytes([flags]) + made.read_bytes() for flags in (0, CHECKSUMS, CHECKSUMS | SEAL)]
+    dense = make_store(folder("hdf5-seeds") / "d.h5", X, labels, dtype="float16", chunk_nnz=16, dense=True)
+    stores = (made.read_bytes(), dense.read_bytes())
+    found = [bytes([flags]) + each for flags in (0, CHECKSUMS, CHECKSUMS | SEAL) for each in stores]
     foreign = folder("hdf5-seeds") / "foreign.h5ad"
     with h5py.File(made) as source, h5py.File(foreign, "w", libver="latest") as copy:
         for name in ("encoding-type", "encoding-version"):

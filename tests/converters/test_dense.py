@@ -1,0 +1,275 @@
+"""Dense matrices become dense stores: every value as NumPy rounds it, in the order of sparse ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import anndata
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+from streamsvm_converters import convert, external_shuffle, waiting_rows
+from streamsvm_converters.kinds import anndata as anndata_module
+from streamsvm_converters.kinds import matrix as matrix_module
+
+from streamsvm import fit
+from streamsvm.errors import InputError, PlanError, SettingsError, StoreError
+from streamsvm.store import open_store
+
+N, D = 500, 24
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in matrix_module, anndata_module:
+        monkeypatch.setattr(module, "_VALUES_PER_READ", 700)
+    monkeypatch.setattr(waiting_rows, "_VALUES_PER_BATCH", 900)
+
+
+@pytest.fixture
+def X() -> np.ndarray:
+    X = np.random.default_rng(0).normal(size=(N, D))
+    X[5], X[np.abs(X) < 0.3] = 0, 0
+    return X
+
+
+@pytest.fixture
+def y() -> np.ndarray:
+    return np.random.default_rng(1).choice(["b", "a", "10"], N)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, X: np.ndarray, y: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The rows in every kind of file that holds dense rows, and once as a sparse matrix."""
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "fortran.npy", np.asfortranarray(X))
+    np.savez(tmp_path / "x.npz", X=X, y=y)
+    np.savez_compressed(tmp_path / "packed.npz", X=X, y=y)
+    np.save(tmp_path / "y.npy", y)
+    sp.save_npz(tmp_path / "sparse.npz", sp.csr_array(X))
+    table = pa.table({"n": range(N), "v": pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), D), "y": y})
+    pq.write_table(table, tmp_path / "x.parquet", row_group_size=60)
+    for suffix, new in ("arrow", pa.ipc.new_stream), ("feather", pa.ipc.new_file):
+        with new(str(tmp_path / f"x.{suffix}"), table.schema) as writer:
+            writer.write_table(table, max_chunksize=60)
+    obs = pd.DataFrame({"y": pd.Categorical(y)}, index=[f"c{i}" for i in range(N)])
+    cells = anndata.AnnData(X, obs, pd.DataFrame(index=[f"g{j}" for j in range(D)]))
+    cells.obsm["latent"] = X
+    cells.write_h5ad(tmp_path / "x.h5ad")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+INPUTS: dict[str, dict[str, Any]] = {
+    "x.npy": {"labels": "y.npy"},
+    "fortran.npy": {"labels": "y.npy"},
+    "x.npz": {"label": "y"},
+    "packed.npz": {"label": "y"},
+    "x.parquet": {"label": "y"},
+    "x.arrow": {"label": "y"},
+    "x.feather": {"label": "y"},
+    "x.h5ad": {"label": "y"},
+    "obsm of x.h5ad": {"label": "y", "obsm": "latent"},
+}
+
+
+def stored(path: str | Path) -> tuple[np.ndarray, list[str]]:
+    """The values and labels of a dense store."""
+    with open_store(path) as store:
+        rows = store.rows(0, store.n_rows)
+        assert rows.dense
+        store.verify()
+        return rows.matrix, [store.classes[code] if code >= 0 else "?" for code in rows.labels]
+
+
+@pytest.mark.parametrize("name", INPUTS)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_every_kind_of_dense_file_becomes_a_dense_store(folder, X, y, name: str, dtype: str) -> None:
+    report = convert([name.split()[-1]], "s.zarr", dtype=dtype, shuffle=False, chunk_nnz=300, **INPUTS[name])
+    matrix, labels = stored("s.zarr")
+    np.testing.assert_array_equal(matrix, X.astype(dtype))
+    assert labels == y.tolist()
+    assert (report.n, report.d, report.nnz, report.empty_rows) == (N, D, N * D, 1)
+    with open_store("s.zarr") as store:
+        assert store.meta["dtype"] == dtype
+        assert store.feature_names() == ([f"g{j}" for j in range(D)] if name == "x.h5ad" else None)
+        found = store.statistics()
+    assert found is not None
+    np.testing.assert_array_equal(found.count, np.count_nonzero(X, axis=0))
+    np.testing.assert_allclose(found.mean, X.astype(dtype).astype(float).mean(axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("memory", [2**30, 2**17])
+@pytest.mark.parametrize("columns", ["", "weights"])
+def test_the_order_is_that_of_csr_whatever_the_memory(folder, X, memory: int, columns: str) -> None:
+    """Buckets of 16 KB are split; a store of the same rows in CSR has the same names and columns."""
+    options: dict[str, Any] = {"chunk_nnz": 300, "seed": 3}
+    if columns:
+        Path("w.txt").write_text("".join(f"{i % 7 / 4}\n" for i in range(N)))
+        options["weights"] = "w.txt"
+    convert(["x.npy"], "dense.h5", labels="y.npy", memory=memory, **options)
+    convert(["sparse.npz"], "csr.h5", labels="y.npy", **options)
+    with open_store("dense.h5") as dense, open_store("csr.h5") as csr:
+        names = dense.names(0, N)
+        assert names.tolist() == csr.names(0, N).tolist() != list(range(N))
+        np.testing.assert_array_equal(dense.rows(0, N).matrix, X[names].astype(np.float32))
+        np.testing.assert_array_equal(dense.labels(0, N), csr.labels(0, N))
+        assert dense.weighted == bool(columns)
+        if dense.weighted:
+            np.testing.assert_array_equal(dense.weights(0, N), names % 7 / 4)
+        for found, expected in zip(dense.statistics().moments, csr.statistics().moments, strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("suffix", ["zarr", "h5"])
+def test_the_bytes_depend_on_neither_memory_nor_threads(folder, suffix: str) -> None:
+    def contents(name: str, **options: Any) -> dict[str, bytes]:
+        convert(["x.npy"], name, labels="y.npy", dtype="float16", chunk_nnz=300, **options)
+        files = [Path(name), *Path(name).rglob("*")]
+        return {str(p.relative_to(name)): p.read_bytes() for p in files if p.is_file()}
+
+    whole = contents(f"a.{suffix}", threads=1)
+    for number, options in enumerate([{"threads": 3}, {"memory": 2**17}, {"memory": 2**16, "threads": 2}]):
+        assert contents(f"{number}.{suffix}", **options) == whole
+
+
+def test_deep_splits_keep_every_row(folder, X, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Levels of one bit, and buckets of a few rows."""
+    monkeypatch.setattr(external_shuffle, "_MAX_LEVEL_BITS", 1)
+    convert(["x.npy"], "s.h5", labels="y.npy", chunk_nnz=24, memory=2**14)
+    with open_store("s.h5") as store:
+        names = store.names(0, N)
+    assert sorted(names.tolist()) == list(range(N))
+    np.testing.assert_array_equal(stored("s.h5")[0], X[names].astype(np.float32))
+
+
+# -- what becomes CSR ------------------------------------------------------------------------------
+
+
+def test_what_is_mostly_zeros_or_partly_sparse_becomes_csr(folder, X, y) -> None:
+    X[:, 8:] = 0
+    np.save("zeros.npy", X)
+    np.savez("zeros.npz", X=X, y=y)
+    for number, inputs in enumerate([["zeros.npy"], ["x.npz", "zeros.npz"], ["zeros.npz", "x.npz"]]):
+        given = {"labels": "y.npy"} if number == 0 else {"label": "y"}
+        convert(inputs, f"{number}.h5", shuffle=False, **given)
+        with open_store(f"{number}.h5") as store:
+            rows = store.rows(0, store.n_rows)
+            assert not rows.dense
+            found = sp.csr_array((rows.data, rows.indices, rows.indptr), (store.n_rows, D)).toarray()
+        dense = np.load("x.npy")
+        expected = [X, np.vstack([dense, X]), np.vstack([X, dense])][number]
+        np.testing.assert_array_equal(found, expected.astype("f4"))
+        with pytest.raises(SettingsError, match=r"dtype float16 is for dense input.*this becomes CSR"):
+            convert(inputs, "no.h5", dtype="float16", **given)
+    assert not Path("no.h5").exists()
+
+
+def test_rows_of_very_many_features_become_csr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix_module, "CHUNK_NNZ", D - 1)
+    np.savez(tmp_path / "x.npz", X=np.ones((9, D)), y=np.arange(9) % 2)
+    convert([tmp_path / "x.npz"], tmp_path / "a.h5", label="y")
+    with open_store(tmp_path / "a.h5") as store:
+        assert not store.dense_rows
+
+
+def test_float16_is_refused_for_text(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a 1:1\nb 2:1\n")
+    with pytest.raises(SettingsError, match="dtype float16 is for dense input"):
+        convert([tmp_path / "text"], tmp_path / "a.h5", dtype="float16")
+    with pytest.raises(ValueError, match="dtype must be one of"):
+        convert([tmp_path / "text"], tmp_path / "a.h5", dtype="int8")
+
+
+# -- like, and rows that are not finite ------------------------------------------------------------
+
+
+def test_test_data_has_the_classes_of_a_dense_store(folder, X, y) -> None:
+    convert(["x.npy"], "train.zarr", labels="y.npy", shuffle=False, dtype="float16")
+    fit("train.zarr", out="run", passes=1, C=1.0, loss="ww", dtype="float32")
+    np.savez("test.npz", X=X[:50], y=np.where(np.arange(50) == 3, "z", y[:50]))
+    for like in "train.zarr", "run":
+        options: dict[str, Any] = {"label": "y", "like": like, "shuffle": False, "force": True}
+        with pytest.raises(InputError, match=r"row 4: label 'z' is not among the 3 known classes"):
+            convert(["test.npz"], "test.zarr", **options)
+        convert(["test.npz"], "test.zarr", unseen_label="keep", **options)
+        matrix, labels = stored("test.zarr")
+        np.testing.assert_array_equal(matrix, X[:50].astype(np.float32))
+        assert labels == ["?" if i == 3 else y[i] for i in range(50)]
+        np.savez("wide.npz", X=np.ones((4, D + 1)), y=y[:4])
+        with pytest.raises(InputError, match=rf"wide.npz has {D + 1} columns, and {like} has {D} features"):
+            convert(["wide.npz"], "wide.zarr", **options)
+    np.savez("narrow.npz", X=np.ones((4, D - 1)), y=y[:4])  # has not all features: as before, CSR
+    convert(["narrow.npz"], "narrow.zarr", label="y", like="run")
+    with open_store("narrow.zarr") as store:
+        assert (store.n_features, store.dense_rows) == (D, False)
+
+
+def test_features_of_anndata_are_matched_by_name(folder, X, y) -> None:
+    convert(["x.h5ad"], "train.zarr", label="y", shuffle=False)
+    cells = anndata.read_h5ad("x.h5ad")
+    order = np.random.default_rng(0).permutation(D)[:-2]
+    other = cells[:, order].copy()
+    other.write_h5ad("other.h5ad")
+    report = convert(["other.h5ad"], "test.zarr", label="y", like="train.zarr", shuffle=False)
+    expected = np.zeros((N, D), np.float32)
+    expected[:, order] = X[:, order]
+    np.testing.assert_array_equal(stored("test.zarr")[0], expected)
+    assert report.unseen_features == 0
+    convert(["other.h5ad"], "other.zarr", label="y")
+    report = convert(["x.h5ad"], "less.zarr", label="y", like="other.zarr", shuffle=False)
+    np.testing.assert_array_equal(stored("less.zarr")[0], X[:, order].astype(np.float32))
+    assert report.unseen_features == np.count_nonzero(np.delete(X, order, axis=1))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.parquet", "x.h5ad"])
+def test_what_becomes_infinite_in_float16_is_named(folder, X, y, name: str) -> None:
+    X[7, 3] = 65520
+    np.save("x.npy", X)
+    np.savez("x.npz", X=X, y=y)
+    pq.write_table(pa.table({"v": list(X), "y": y}), "x.parquet")
+    anndata.AnnData(X, pd.DataFrame({"y": pd.Categorical(y)}, index=[f"c{i}" for i in range(N)])).write_h5ad(
+        "x.h5ad"
+    )
+    where = "X, row 7, column 3" if name == "x.h5ad" else "row 8, column 4"
+    with pytest.raises(InputError, match=rf"{name}.*{where}: inf is not finite in float16"):
+        convert([name], "s.h5", dtype="float16", **INPUTS[name])
+    if name != "x.h5ad":
+        report = convert([name], "s.h5", dtype="float16", on_error="skip", shuffle=False, **INPUTS[name])
+        assert report.skipped == 1
+        np.testing.assert_array_equal(stored("s.h5")[0], np.delete(X, 7, axis=0).astype(np.float16))
+    assert convert([name], "t.h5", **INPUTS[name]).n == N  # in float32 it is finite
+
+
+def test_too_little_memory_for_a_chunk_of_one_row(tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", X=np.ones((20, 200)), y=np.arange(20) % 2)
+    with pytest.raises(PlanError, match="too small to write chunks of 200 values") as caught:
+        convert([tmp_path / "x.npz"], tmp_path / "s.h5", label="y", chunk_nnz=8, memory=128 * 199)
+    assert caught.value.needed_memory == 128 * 200
+
+
+# -- columns of lists ------------------------------------------------------------------------------
+
+
+def test_lists_with_other_columns_say_what_is_used(folder) -> None:
+    report = convert(["x.parquet"], "s.h5", label="y")
+    assert report.notes == ("the features are the numbers of the column 'v', and no others",)
+    assert convert(["x.parquet"], "t.h5", label="y", drop=["v"]).d == 1  # the column n
+    with pytest.raises(InputError, match=r"x.parquet has no column 'z' of labels; it has n, y"):
+        convert(["x.parquet"], "u.h5", label="z")
+    with pytest.raises(InputError, match="its labels are missing"):
+        convert(["x.arrow"], "u.h5")
+    convert(["x.arrow"], "u.h5", labels="y.npy", shuffle=False)
+    assert stored("u.h5")[1] == np.load("y.npy").tolist()
+
+
+def test_lists_of_several_lengths_are_named(tmp_path: Path) -> None:
+    table = pa.table({"v": [[1.0, 2.0]] * 5 + [[1.0]], "y": list("ababab")})
+    pq.write_table(table, tmp_path / "x.parquet")
+    with pytest.raises(StoreError, match=r"column 'v', row 5: a list of 1, and the first row has 2 numbers"):
+        convert([tmp_path / "x.parquet"], tmp_path / "a.h5", label="y")
