@@ -50,7 +50,7 @@ def convert(
         Literal["fast", "small", "none"],
         typer.Option(help="Compression: fast (LZ), small (zstd or gzip), none."),
     ] = "fast",
-    chunk_nnz: Annotated[int | None, typer.Option(min=1, help="Non-zeros in a chunk.")] = None,
+    chunk_nnz: Annotated[int | None, typer.Option(min=1, help="Values in a chunk.")] = None,
     like: Annotated[
         Path | None,
         typer.Option(help="Store, run or model to take classes, index base and width from, for test data."),

@@ -169,6 +169,18 @@ def test_what_is_mostly_zeros_or_partly_sparse_becomes_csr(folder, X, y) -> None
     assert not Path("no.h5").exists()
 
 
+def test_anndata_of_which_a_part_is_sparse_becomes_csr(folder, X, y) -> None:
+    cells = anndata.read_h5ad("x.h5ad")
+    cells.X = sp.csr_matrix(X)
+    cells.write_h5ad("sparse.h5ad")
+    convert(["x.h5ad", "sparse.h5ad"], "csr.h5", label="y")
+    report = convert(["x.h5ad", "x.h5ad"], "dense.h5", label="y", shuffle=False)
+    np.testing.assert_array_equal(stored("dense.h5")[0], np.vstack([X, X]).astype(np.float32))
+    with open_store("csr.h5") as store:
+        assert (store.dense_rows, store.nnz) == (False, 2 * np.count_nonzero(X))
+    assert report.nnz == 2 * N * D
+
+
 def test_rows_of_very_many_features_become_csr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matrix_module, "CHUNK_NNZ", D - 1)
     np.savez(tmp_path / "x.npz", X=np.ones((9, D)), y=np.arange(9) % 2)

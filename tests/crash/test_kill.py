@@ -489,6 +489,27 @@ def test_convert_interrupted_at_counted_instants(launcher, digits, reference, qu
         shutil.rmtree(quick_path / "s.zarr")
 
 
+def test_convert_to_a_dense_store_killed_at_counted_instants(launcher, quick_path) -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 4, 2000)
+    np.savez(quick_path / "x.npz", X=rng.normal(size=(2000, 30)), y=y)
+    command = ("convert", "x.npz", "--label", "y", "--out", "s.zarr", "--dtype", "float16")
+    command += ("--chunk-nnz", 5000, "--memory", "1M", "--json")
+    whole = launcher(*command, cwd=quick_path)
+    for _ in range(4):
+        shutil.rmtree(quick_path / "s.zarr", ignore_errors=True)
+        ended = launcher(*command, cwd=quick_path, at=int(rng.integers(whole.count)), lose=True)
+        assert ended.code == -signal.SIGKILL
+        assert {path.name for path in quick_path.iterdir() if path.name[0] != "."} <= {"x.npz", "s.zarr"}
+        again = launcher(*command, "--force", cwd=quick_path)
+        assert result(again)["fingerprint"] == result(whole)["fingerprint"]
+        assert {path.name for path in quick_path.iterdir()} == {"x.npz", "s.zarr"}
+        info = result(launcher("info", "s.zarr", "--verify", "--json", cwd=quick_path))
+        assert (info["dense"], info["dtype"], info["fingerprint"]) == (
+            True, "float16", result(whole)["fingerprint"],
+        )  # fmt: skip
+
+
 @SIGNALS
 def test_the_command_line_interrupted(long_run, quick_path, sent: int) -> None:
     folder, model = long_run
