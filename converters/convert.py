@@ -154,6 +154,7 @@ def convert(
 ) -> ConvertReport:
     """Convert files to a store, in bounded memory: LIBSVM text, tables, text columns, AnnData or arrays.
 
+    Dense matrices whose values are mostly not 0, of at most 2**18 features, become dense stores, others CSR.
     The content of a file determines its kind; the suffix does if several kinds of text look alike. All
     inputs are of one kind, and are read one after another. LIBSVM text is read once, tables twice if they
     have categories. The rows are stored in a hidden folder beside `out`, since classes and width are known
@@ -166,7 +167,8 @@ def convert(
     ----------
     inputs : sequence of path or "-"
         LIBSVM text, CSV, TSV or JSON lines, plain or compressed by gzip, bzip2, xz or zstd; Parquet; AnnData;
-        ``.npz`` of SciPy or NumPy, or ``.npy``. "-" is standard input, with LIBSVM text.
+        ``.npz`` of SciPy or NumPy, or ``.npy``; a column of lists of numbers in Parquet or Arrow. "-" is
+        standard input, with LIBSVM text.
     out : path
         The store to write. The suffix ``.zarr``, ``.h5`` or ``.h5ad`` determines the container.
     index_base : {"auto", 0, 1}
