@@ -32,7 +32,10 @@ _SUFFIXES = {
 _COMPRESSION_SUFFIXES = {".gz", ".bz2", ".xz", ".zst"}
 _MAGIC = {b"\x89HDF\r\n\x1a\n": "anndata", b"\x93NUMPY": "npy", b"PAR1": "parquet"}
 _BINARY_KINDS = set(_MAGIC.values()) | {"npz"}
-_SUPPORTED = "LIBSVM text, CSV, TSV and JSON lines, perhaps compressed; Parquet, AnnData, .npy and .npz"
+_SUPPORTED = (
+    "LIBSVM text, CSV, TSV and JSON lines, perhaps compressed; Parquet, AnnData, .npy and .npz; "
+    "Arrow with one column of lists of numbers"
+)
 
 
 def recognise(path: str | Path) -> tuple[str, bool]:
