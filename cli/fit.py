@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from streamsvm_cli.wording import count, fraction, size_of_data, wrong_usage
 
 from streamsvm.base.text import format_size
 from streamsvm.settings.field import declared
-from streamsvm.settings.fit import Settings
+from streamsvm.settings.fit import AUTO, Settings
 
 _SLOW_READING_FRACTION = 0.5  # of the time
 
@@ -72,7 +73,8 @@ def fit(
     finish(console, result)
 
 
-def print_plan(console: Console, plan: dict[str, Any]) -> None:
+def print_plan(console: Console, plan: dict[str, Any], tried: Sequence[dict[str, float]] = ()) -> None:
+    """Print a plan; `tried` are the values of C from which that of the plan was chosen."""
     console.say(
         size_of_data(plan["rows"], plan["features"], plan["classes"], plan["nnz"])
         + f"; {count(plan['blocks'], 'block')}"
@@ -112,6 +114,20 @@ def print_plan(console: Console, plan: dict[str, Any]) -> None:
     for name in ("average_warning", "order_warning"):
         if plan[name]:
             console.warn(plan[name])
+    console.say(_line_of_c(plan, tried))
+
+
+def _line_of_c(plan: dict[str, Any], tried: Sequence[dict[str, float]]) -> str:
+    """Return what C is, or will be, and where it comes from."""
+    if plan["C"] == AUTO:
+        return "C: chosen before the first pass, by trainings on a sample of the rows"
+    line = f"C {plan['C']:.6g}" + ", chosen from the data" * plan["C_auto"]
+    if tried:
+        found = ", ".join(f"{each['valid_accuracy']:.4f} with C {each['C']:.3g}" for each in tried)
+        line += f"; accuracy on held-out rows of a sample: {found}"
+    if plan["first_C"] < plan["C"]:
+        line += f"; the first pass has {plan['first_C']:.6g}, doubled in each pass until it is C"
+    return line
 
 
 def _place(plan: dict[str, Any]) -> str:
@@ -141,14 +157,14 @@ class FitReporter(EventTable):
         ("peak", 9, "peak_memory_bytes", "size"),
     )
 
+    _tried: Sequence[dict[str, float]] = ()  # values of C, and their accuracies
+
     def __call__(self, event: dict[str, Any]) -> None:
         super().__call__(event)
-        if event["event"] == "plan":
-            print_plan(self.console, event)
-            line = f"C {event['C']:.6g}" + ", chosen from the data" * event["C_auto"]
-            if event["first_C"] < event["C"]:
-                line += f"; the first pass has {event['first_C']:.6g}, doubled in each pass until it is C"
-            self.console.say(line)
+        if event["event"] == "C":
+            self._tried = event["tried"]
+        elif event["event"] == "plan":
+            print_plan(self.console, event, self._tried)
         elif event["event"] == "rows" and event["rows"] >= 100:
             self.console.say(
                 f"  {event['rows']:>12,} rows, progressive accuracy {fraction(event['progressive_accuracy'])}"

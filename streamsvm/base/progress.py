@@ -124,6 +124,9 @@ def _log(event: dict[str, Any]) -> None:
         logger.info(
             "C %.4g %s: valid accuracy %.4f", event["C"], event["settings"] or "", event["valid_accuracy"]
         )
+    elif kind == "C":
+        found = ", ".join(f"{each['C']:.4g} {each['valid_accuracy']:.4f}" for each in event["tried"])
+        logger.info("C %.4g, by valid accuracies on a sample: %s", event["C"], found)
     elif kind == "rows" and "pass" not in event:  # of a stream, which has no passes
         logger.info("%s rows: %s", f"{event['rows']:,}", _figures(event))
     elif logger.isEnabledFor(logging.DEBUG):

@@ -357,7 +357,9 @@ def _encode(y: Any, n_rows: int) -> tuple[np.ndarray, dict[str, Any]]:
         raise InputError(
             f"X has {n_rows:,} rows, and y the shape {labels.shape}; give one label for each row"
         )
-    missing = _first_missing(y if isinstance(y, list) else labels.tolist())
+    missing = None
+    if labels.dtype.kind not in "iub":
+        missing = _first_missing(y if isinstance(y, list) else labels.tolist())
     if missing is not None:
         raise InputError(f"y[{missing}] is missing; drop rows without a label")
     return _codes_and_classes(y)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base import format
-from streamsvm.data.rows import Rows, joined_rows, row_span, with_index_dtype
-from streamsvm.store.ranges import Ranges
+from streamsvm.data.rows import Rows, joined_rows, kept_rows, row_span, with_index_dtype
+from streamsvm.store.ranges import Ranges, numbers_in
 from streamsvm.store.store import COLUMNS, IN_MEMORY, Columns, Facts, RowSizes, Store, Whole, only
 
 
@@ -74,6 +74,10 @@ class ArrayStore(Store):
 
     def read(self, ranges: Ranges) -> Rows:
         """Return the rows of some ranges: one range of them as views of the given arrays."""
+        if len(ranges) > 1 and (ranges[1:, 0] >= ranges[:-1, 1]).all():
+            kept = np.zeros(self.n_rows, np.bool_)
+            kept[numbers_in(ranges)] = True
+            return kept_rows(self._rows, kept)
         parts = [row_span(self._rows, start, stop) for start, stop in ranges.tolist() or [(0, 0)]]
         return parts[0] if len(parts) == 1 else joined_rows(parts)
 
@@ -81,3 +85,10 @@ class ArrayStore(Store):
         if what == "class_counts":
             return self._rows._replace(cost=np.empty(0)).class_counts(self.n_classes)
         return self._feature_names if what == "feature_names" else None
+
+
+def in_memory(store: Store) -> ArrayStore:
+    """Return all rows of a store in memory, such as a view, which makes them anew at each reading."""
+    labels = {"classes": store.classes, "label_dtype": store.label_dtype}
+    rows = store.rows(0, store.n_rows)
+    return ArrayStore(rows, labels, store.n_features, store.feature_names(), store.meta)

@@ -69,6 +69,15 @@ class TrainingCosts:
         """Return the factor of each class by which the costs of its rows are multiplied, if there are any."""
         return None if get_loss(settings.loss).own_dual else self.class_weights
 
+    def of_classes(self, codes: np.ndarray, classes: Sequence[str]) -> TrainingCosts:
+        """Return the costs of some of the classes, by their codes and names."""
+        tree = None if self.tree is None else ClassTree.from_record(self.tree.to_record(), classes)
+        return TrainingCosts(
+            None if self.class_weights is None else self.class_weights[codes],
+            None if self.costs is None else self.costs[np.ix_(codes, codes)],
+            tree,
+        )
+
     def record(self) -> dict[str, Any]:
         """Return the entry of ``run.json``; the matrix is in a file of its own."""
         return {

@@ -19,13 +19,11 @@ from streamsvm.store.arrays import ArrayStore
 from streamsvm.training.costs import check_multilabel
 from streamsvm.training.fit_plan import check_has_groups
 from streamsvm.training.prepare import prepare
-from streamsvm.training.search_c import choose_c
 from streamsvm.training.train_rows import train_rows
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import parse_transforms
 from streamsvm.transforms.defaults import MATRIX_DEFAULT, with_transform
 from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_rows
-from streamsvm.transforms.store import transformed
 
 
 def fit_matrix(
@@ -48,12 +46,13 @@ def fit_matrix(
     return fit_rows(raw, labels, settings, callbacks=callbacks, given=given, workers=workers, tuned=tuned)
 
 
-def automatic_c(X: Any, y: Any, groups: Any, settings: Settings, given: Mapping[str, Any]) -> float:
+def automatic_c(
+    X: Any, y: Any, groups: Any, settings: Settings, given: Mapping[str, Any], callbacks: Callbacks
+) -> float:
     """Return the C that `fit_matrix` would choose."""
     raw, _, encoding = _labelled(X, y, groups, settings, given)
     settings = with_transform(settings, encoding, MATRIX_DEFAULT)
-    transforms = _fitted(raw, settings).transforms
-    return choose_c(transformed(raw, transforms), transforms, settings)[0].C
+    return prepare(raw, _fitted(raw, settings), settings, given, callbacks).spec.settings.C
 
 
 def _labelled(
@@ -117,7 +116,7 @@ def fit_rows(
     """
     check_multilabel(settings, multilabel=raw.multilabel, where="y")
     check_has_groups(settings, has_groups=raw.grouped, where="the matrix")
-    store, spec, costs, fitted, chosen = prepare(raw, _fitted(raw, settings), settings, given)
+    store, spec, costs, fitted, chosen = prepare(raw, _fitted(raw, settings), settings, given, callbacks)
     return train_rows(
         store,
         spec,

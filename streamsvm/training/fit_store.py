@@ -26,6 +26,7 @@ from streamsvm.training.parallel.splits import check_splits
 from streamsvm.training.prepare import Prepared, fit_to_store, prepare
 from streamsvm.training.resume import resume_run
 from streamsvm.training.same_run import check_same
+from streamsvm.training.search_c import find_sample
 from streamsvm.training.store_training import StoreRun
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training import DataRef, Training, open_to_train
@@ -127,13 +128,16 @@ def plan_store(
     paths = as_paths(path) or []
     with open_to_train(paths, settings) as raw:
         prepared, training, store = _prepare(
-            paths, raw, settings, given, Callbacks(), workers, None, on_cluster=cluster
+            paths, raw, settings, given, Callbacks(), workers, None, on_cluster=cluster, search=False
         )
-        return {
+        plan = {
             **describe_fit(store, training),
             **worker_bytes(store, training),
             "C_auto": prepared.chosen,
         }
+        if find_sample(prepared.store, settings) is not None:
+            plan |= {"C": settings.C, "first_C": settings.first_C}
+        return plan
 
 
 def _prepare(
@@ -146,13 +150,14 @@ def _prepare(
     fitted: FittedTransforms | None,
     *,
     on_cluster: bool,
+    search: bool = True,
 ) -> tuple[Prepared, Training, Store]:
     """Prepare a training of the opened store `raw`, plan its memory, and view the rows to train on."""
     settings = with_transform(settings, raw.meta.get("encoding"))
     if fitted is None:
         asked = parse_transforms(settings.transform)
         [fitted] = fit_to_store(raw, asked, settings, callbacks, workers, [settings.hold_out])
-    prepared = prepare(raw, fitted, settings, given)
+    prepared = prepare(raw, fitted, settings, given, callbacks, search=search)
     spec = prepared.spec
     slice_rows = find_slice_rows(prepared.store, spec, cluster=on_cluster)
     where = tuple(absolute(each) for each in paths)

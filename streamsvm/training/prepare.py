@@ -13,8 +13,11 @@ from streamsvm.data.hold_out import held_out_part, is_trained_on
 from streamsvm.errors import Interrupted
 from streamsvm.settings.fit import BALANCED, NONE, Settings
 from streamsvm.store import Store
+from streamsvm.store.arrays import in_memory
+from streamsvm.store.store import IN_MEMORY
+from streamsvm.training.auto_c import c_of_norms, with_c
 from streamsvm.training.costs import TrainingCosts, read_training_costs
-from streamsvm.training.search_c import choose_c
+from streamsvm.training.search_c import find_sample, search_c
 from streamsvm.training.spec import Spec, specify, takes_dense_rows
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training import rows_to_learn
@@ -46,15 +49,29 @@ class Prepared(NamedTuple):
     chosen: bool
 
 
-def prepare(raw: Store, fitted: FittedTransforms, settings: Settings, given: Mapping[str, Any]) -> Prepared:
+def prepare(
+    raw: Store,
+    fitted: FittedTransforms,
+    settings: Settings,
+    given: Mapping[str, Any],
+    callbacks: Callbacks,
+    *,
+    search: bool = True,
+) -> Prepared:
     """Resolve the settings of a training of the store `raw`, whose transforms are fitted.
 
-    `given` has ``costs`` and ``tree`` that are not files, by name.
+    `given` has ``costs`` and ``tree`` that are not files, by name. Without `search`, C auto is that of the
+    norms, where `find_sample` finds rows to search it on.
     """
     store = rows_to_learn(raw, fitted.transforms, dense=takes_dense_rows(settings))
+    if store.kind == IN_MEMORY:
+        store = in_memory(store)
     costs = read_training_costs(settings, store.classes, class_counts(store, settings), given)
-    settings, chosen = choose_c(store, fitted.transforms, settings)
-    return Prepared(store, specify(settings, store), costs, fitted, chosen)
+    resolved, chosen = c_of_norms(store, fitted.transforms, settings)
+    sample = find_sample(store, settings) if search else None
+    if sample is not None:
+        resolved = with_c(settings, search_c(store, sample, settings, resolved.C, costs, callbacks))
+    return Prepared(store, specify(resolved, store), costs, fitted, chosen)
 
 
 def class_counts(store: Store, settings: Settings) -> np.ndarray:

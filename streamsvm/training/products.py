@@ -9,6 +9,7 @@ import numpy as np
 
 from streamsvm.base.threads import Threads
 from streamsvm.data.rows import Rows, kept_rows, row_span
+from streamsvm.errors import Option, Remedy, RunError
 from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.simd import LANES
 from streamsvm.kernels.tile import Tile, add_columns, clear_steps, mark_moved
@@ -77,10 +78,18 @@ class Products:
         """Visit the rows of ``order[begin:end]``; return the position reached.
 
         ``visit(at, end, weights)`` visits those of a tile, which the weights have, and returns the position
-        reached.
+        reached. Raises `RunError` if inner products of the rows would overflow.
         """
         if begin == end:  # to compile it
             return visit(begin, end, weights._replace(tile=self._tile))
+        dtype = rows.data.dtype
+        if (largest := rows.norm2.max()) > np.finfo(dtype).max:
+            raise RunError(
+                f"a row has the squared norm {largest:.1e}, too large for products in {dtype}",
+                remedy=Remedy(
+                    "scale the values of the data to about 1, or give {}", Option("dtype", "float64")
+                ),
+            )
 
         def load(places: slice) -> tuple[np.ndarray, np.ndarray]:
             X = np.take(rows.matrix, order[places], axis=0)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamsvm.data.hold_out import is_trained_on
+from streamsvm.errors import Interrupted
 from streamsvm.kernels.dual_matrix import MOST_COLUMNS
 from streamsvm.kernels.random import permutation
 from streamsvm.losses import get_loss
@@ -14,72 +17,128 @@ from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.store import Store
 from streamsvm.store.arrays import ArrayStore
 from streamsvm.store.ranges import ranges_of
-from streamsvm.training.auto_c import c_of_norms, with_c
-from streamsvm.training.costs import read_training_costs
+from streamsvm.training.auto_c import with_c
+from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.spec import specify, takes_dense_rows
 from streamsvm.training.train_rows import train_rows
-from streamsvm.transforms import Transform
+from streamsvm.training.trainer import Callbacks
 
-_FACTORS = (1.0, 0.1, 0.01, 0.001)
-_HOLD_OUT = "1/5"
-_PASSES = 2
-_MOST_ROWS, _LEAST_ROWS = 20_000, 500  # of the sample
+_FACTORS = ("0.001", "0.01", "0.1", "1")
+_HOLD_OUT = "1/3"
+_PASSES = 2  # for each, if they cannot be one training
+_MOST_ROWS, _LEAST_ROWS = 12_000, 500  # of the sample
 _LEAST_CLASSES = 16  # of the sample, if there are as many: none has more than its share of the rows
+_MOST_CLASSES = 500  # of the sample: a pass takes as long as there are rows times classes
 _MEMORY_SHARE = 16  # of the budget, for the values of the sample
 _ROWS_AT_ONCE = 2**18  # labels read at a time
 
 
-def choose_c(store: Store, transforms: Sequence[Transform], settings: Settings) -> tuple[Settings, bool]:
-    """Return settings in which C and first_C are numbers, and whether C was chosen here.
+class Sample(NamedTuple):
+    """Rows to train on of some classes.
 
-    `store` has the rows after `transforms`. C auto is as `c_of_norms` has it; of dense rows with one label
-    each, `search_c` may make it smaller. A path has several values of C already.
+    Attributes
+    ----------
+    numbers : ndarray of int64, shape (n,)
+        Their places in the store.
+    labels : ndarray of int32, shape (n,)
+        Of each row the place of its class in `classes`.
+    classes : ndarray of int64
+        Codes in the store, ascending.
     """
-    found, chosen = c_of_norms(store, transforms, settings)
-    searched = settings.C == AUTO and settings.C_path is None and not store.multilabel
-    if searched and store.dense_rows and takes_dense_rows(settings):
-        found = with_c(settings, search_c(store, settings, found.C))
-    return found, chosen
+
+    numbers: np.ndarray
+    labels: np.ndarray
+    classes: np.ndarray
+
+    def read(self, store: Store) -> ArrayStore:
+        rows = store.read(ranges_of(self.numbers))._replace(labels=self.labels)
+        return ArrayStore(rows, {"classes": [store.classes[c] for c in self.classes]}, store.n_features)
 
 
-def search_c(store: Store, settings: Settings, C: float) -> float:
+def find_sample(store: Store, settings: Settings) -> Sample | None:
+    """Return the rows on which C is searched for; None if there is no search.
+
+    There is one if C is auto and no path, the rows of `store`, those after the transforms, are dense and of
+    one label each, and there are enough of them.
+    """
+    if settings.C != AUTO or settings.C_path is not None or store.multilabel:
+        return None
+    return draw_sample(store, settings) if store.dense_rows and takes_dense_rows(settings) else None
+
+
+def search_c(
+    store: Store, sample: Sample, settings: Settings, C: float, costs: TrainingCosts, callbacks: Callbacks
+) -> float:
     """Return 1, 0.1, 0.01 or 0.001 times `C`: the one whose model is right most often on held-out rows.
 
-    For each, two passes are made over four fifths of a sample, which has all rows of some classes: the best C
-    is the smaller, the more rows a class has. Of equal ones the largest is returned; and `C`, if there are
-    fewer than 500 rows to train on, or all are of one class.
+    One training over four fifths of the sample makes a pass for each, from the smallest on, which begins with
+    the weights and duals of the one before; or each has a training of two passes, if the loss has no such
+    path. The sample has all rows of some classes, as the best C is the smaller, the more rows a class has. Of
+    equal ones the largest is returned.
 
     Parameters
     ----------
     store : Store
         Dense rows of one label each, after the transforms.
+    sample : Sample
     settings : Settings
     C : float
+    costs : TrainingCosts
+        Those of the sample's classes are those of the trainings.
+    callbacks : Callbacks
+        What is reported: ``{"event": "C", ...}`` with what was tried.
+
+    Raises `Interrupted` if the callbacks stop it.
     """
-    sample = draw_sample(store, settings)
-    if sample is None:
-        return C
-    right = [accuracy(sample, settings, C * factor) for factor in _FACTORS]
-    return C * _FACTORS[int(np.argmax(right))]
+    tried: list[dict[str, float]] = []
+    try:
+        rows = sample.read(store)
+        costs = costs.of_classes(sample.classes, rows.classes)
+        for record in _trials(rows, settings, C, costs, callbacks):
+            tried.append({"C": record["C"], "valid_accuracy": record["valid_accuracy"]})
+    except Interrupted:
+        raise Interrupted("stopped while C was chosen, before the training began") from None
+    best = max(tried, key=lambda each: (each["valid_accuracy"], each["C"]))["C"]
+    callbacks.report({"event": "C", "C": best, "rows": len(sample.numbers), "tried": tried})
+    return best
 
 
-def accuracy(sample: ArrayStore, settings: Settings, C: float) -> float:
-    """Return the accuracy on held-out rows of a sample after training on the others with `C`."""
-    tried = Settings(
-        loss=settings.loss, **settings.of_loss, C=C, passes=_PASSES, average=settings.average, gap="none",
-        dtype=settings.dtype, seed=settings.seed, memory=settings.memory,
-        sample_weight=settings.sample_weight, inner_passes=settings.inner_passes, hold_out=_HOLD_OUT,
-    )  # fmt: skip
-    costs = read_training_costs(tried, sample.classes, sample.class_counts, {})
+def _trials(
+    sample: ArrayStore, settings: Settings, C: float, costs: TrainingCosts, callbacks: Callbacks
+) -> Iterator[dict[str, Any]]:
+    """Train with each C on four fifths of a sample, and yield the record of the last pass with it."""
+    on_path = get_loss(settings.loss).linear_duals
+    paths = [",".join(_FACTORS)] if on_path else _FACTORS
+    passes, made = len(_FACTORS) if on_path else _PASSES, 0
+
+    def note_progress() -> None:
+        callbacks.progress("choose C", made * sample.n_rows, passes * len(paths) * sample.n_rows)
+
+    def report(event: dict[str, Any]) -> None:
+        nonlocal made
+        if event["event"] == "pass":
+            made += 1
+            note_progress()
+        elif event["event"] in ("compile", "ready"):
+            callbacks.report(event)
+
+    note_progress()
+
     record = {"classes": sample.classes, "n_features": sample.n_features, "index_base": None, "C_auto": True}
-    result = train_rows(sample, specify(with_c(tried, C), sample), costs, record=record, workers=1).result
-    assert result is not None
-    assert result.valid_accuracy is not None
-    return result.valid_accuracy
+    for path in paths:
+        tried = dataclasses.replace(
+            settings, C=C, first_C=AUTO, C_path=path, passes=passes, keep_duals=True, tol=None, gap="none",
+            hold_out=_HOLD_OUT, valid=None, valid_labels=None,
+        )  # fmt: skip
+        spec = specify(with_c(tried, C), sample)
+        called = Callbacks(report, stop=callbacks.stop)
+        result = train_rows(sample, spec, costs, record=record, callbacks=called, workers=1).result
+        assert result is not None
+        yield from (record for record in result.history if "valid_accuracy" in record)
 
 
-def draw_sample(store: Store, settings: Settings) -> ArrayStore | None:
-    """Return all rows to train on of some classes, drawn by the seed; None if they are too few.
+def draw_sample(store: Store, settings: Settings) -> Sample | None:
+    """Return all rows to train on of some classes, drawn by the seed; None if they are too few, or one class.
 
     Of a class with more than its share of the sample, the rows are drawn, too.
     """
@@ -92,7 +151,7 @@ def draw_sample(store: Store, settings: Settings) -> ArrayStore | None:
     share = most if counts.sum() <= most else most // min(max(len(classes), 1), _LEAST_CLASSES)
     classes = classes[permutation(len(classes), settings.seed, 0, 0, 0)]
     reached = np.cumsum(np.minimum(counts[classes], share))
-    classes = np.sort(classes[: np.searchsorted(reached, most) + 1])
+    classes = np.sort(classes[: np.searchsorted(reached, most) + 1][:_MOST_CLASSES])
     numbers, codes = _rows_of(store, settings, classes, 2 * share / counts[classes])
     order = permutation(len(numbers), settings.seed, 0, 1, 0)
     order = order[np.argsort(codes[order], kind="stable")]  # by class, within it at random
@@ -100,8 +159,7 @@ def draw_sample(store: Store, settings: Settings) -> ArrayStore | None:
     kept = np.sort(order[place < share])
     if len(kept) < _LEAST_ROWS or len(np.unique(codes)) < 2:
         return None
-    rows = store.read(ranges_of(numbers[kept]))._replace(labels=codes[kept])
-    return ArrayStore(rows, {"classes": [store.classes[c] for c in classes]}, store.n_features)
+    return Sample(numbers[kept], codes[kept], classes)
 
 
 def _rows_of(

@@ -21,14 +21,12 @@ from streamsvm.settings.fit import Interval, Settings
 from streamsvm.training.costs import read_training_costs
 from streamsvm.training.fit_store import fit_store
 from streamsvm.training.held_out import open_held_out
-from streamsvm.training.prepare import class_counts, fit_to_store
-from streamsvm.training.search_c import choose_c
+from streamsvm.training.prepare import class_counts, fit_to_store, prepare
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training import open_to_train
 from streamsvm.transforms import parse_transforms
 from streamsvm.transforms.defaults import with_transform
 from streamsvm.transforms.fitting import FittedTransforms
-from streamsvm.transforms.store import transformed
 
 
 class Trial(NamedTuple):
@@ -190,8 +188,8 @@ class StoreSearch:
     def automatic_c(self, settings: Settings) -> float:
         """Return the C that a training with the settings would choose."""
         with open_to_train(self.paths, settings) as raw:
-            transforms = self._fitted(settings).transforms
-            return choose_c(transformed(raw, transforms), transforms, settings)[0].C
+            fitted = self._fitted(settings)
+            return prepare(raw, fitted, settings, self.given, self.callbacks).spec.settings.C
 
     def _fitted(self, settings: Settings) -> FittedTransforms:
         """Fit the transforms of the settings to the rows that are trained on.

@@ -333,7 +333,7 @@ class _ArraySearch:
             yield result
 
     def automatic_c(self, settings: Settings) -> float:
-        return fit_arrays.automatic_c(*self.data, settings, self.tables)
+        return fit_arrays.automatic_c(*self.data, settings, self.tables, self.callbacks)
 
     def train(self, settings: Settings) -> tuple[FitResult, Model | None]:
         model = self._fit(settings, tuned=True)

@@ -11,15 +11,21 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from helpers import plain_fit as fit
+from run_files import stop_after
 
 import streamsvm
+from streamsvm.data.class_costs import ClassTree
 from streamsvm.data.hold_out import HeldOutPart
+from streamsvm.errors import Interrupted
 from streamsvm.settings.fit import Settings
 from streamsvm.store import open_store
-from streamsvm.training.search_c import draw_sample, search_c
+from streamsvm.training.costs import TrainingCosts
+from streamsvm.training.search_c import draw_sample, find_sample
 
 N, D, K = 900, 20, 5
-FACTORS = (1.0, 0.1, 0.01, 0.001)
+FACTORS = (0.001, 0.01, 0.1, 1.0)
+PATH = "0.001,0.01,0.1,1"
+HELD = HeldOutPart(1, 3).has(np.arange(N))  # of the sample, which has all rows
 SEARCH = "streamsvm.training.search_c"
 
 
@@ -33,43 +39,55 @@ def plain_c(X: np.ndarray) -> float:
     return 1 / np.square(X.astype(np.float64)).sum(axis=1).mean()
 
 
-@pytest.fixture
-def tried(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The values of C that are tried."""
-    from streamsvm.training import search_c as module
-
-    found, plain = [], module.accuracy
-
-    def accuracy(sample: Any, settings: Settings, C: float) -> float:
-        found.append(C)
-        return plain(sample, settings, C)
-
-    monkeypatch.setattr(module, "accuracy", accuracy)
-    return found
+def tried(X: Any, y: Any, **options: Any) -> tuple[float, list[dict[str, float]]]:
+    """Return the C of a fit, and the values that it tried."""
+    events: list[dict[str, Any]] = []
+    C = fit(X, y, report=events.append, **options).result.C
+    found = [event for event in events if event["event"] == "C"]
+    assert len(found) <= 1
+    for event in found:
+        assert event["C"] == C
+        assert event["rows"] == len(X)
+    return C, found[0]["tried"] if found else []
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_c_is_the_best_of_four_on_held_out_rows(seed: int) -> None:
-    """As a loop over them finds it, by what their models predict; of equal ones the largest."""
+def accuracy(model: Any, X: np.ndarray, y: np.ndarray) -> float:
+    """Return the accuracy on held-out rows, by a product of NumPy."""
+    return float((model.classes_[(X[HELD] @ model.coef_.T).argmax(axis=1)] == y[HELD]).mean())
+
+
+@pytest.mark.parametrize("class_weight", [None, {"0": 5.0}])
+@pytest.mark.parametrize("seed", range(3))
+def test_c_is_the_best_of_four_on_held_out_rows(seed: int, class_weight: Any) -> None:
+    """As a loop over them finds it, each from the weights of the one before; of equal ones the largest."""
     X, y = problem(seed)
-    held = HeldOutPart(1, 5).has(np.arange(N))
+    own = {"average": False, "class_weight": class_weight}
     right = []
-    for factor in FACTORS:
-        model = fit(X, y, sample_weight=1.0 - held, C=plain_c(X) * factor, passes=2, average=False)
-        scores = X[held] @ model.coef_.T
-        right.append((model.classes_[scores.argmax(axis=1)] == y[held]).sum())
-    result = fit(X, y, average=False).result
-    assert pytest.approx(plain_c(X) * FACTORS[int(np.argmax(right))]) == result.C
-    assert result.C == fit(X, y, average=False).result.C
+    for n in range(1, 5):
+        path = ",".join(PATH.split(",")[:n])
+        model = fit(X, y, sample_weight=1.0 - HELD, C=plain_c(X), C_path=path, passes=n, **own)
+        right.append(accuracy(model, X, y))
+    C, found = tried(X, y, **own)
+    assert [each["C"] for each in found] == pytest.approx([plain_c(X) * factor for factor in FACTORS])
+    assert [each["valid_accuracy"] for each in found] == pytest.approx(right)
+    assert pytest.approx(plain_c(X) * FACTORS[3 - int(np.argmax(right[::-1]))]) == C
     assert len(set(right)) > 1
 
 
-def test_of_equal_ones_the_largest_is_taken(tried: list[float]) -> None:
+def test_a_loss_without_a_path_has_a_training_for_each(tmp_path: Path) -> None:
+    X, y = problem()
+    own = {"loss": "ww2", "dtype": "float64", "average": False}
+    models = [fit(X, y, sample_weight=1.0 - HELD, C=plain_c(X) * f, passes=2, **own) for f in FACTORS]
+    _, found = tried(X, y, **own)
+    assert [each["valid_accuracy"] for each in found] == pytest.approx([accuracy(m, X, y) for m in models])
+
+
+def test_of_equal_ones_the_largest_is_taken() -> None:
     X, y = problem(noise=0.1)
-    model = fit(X, y)
-    assert tried == pytest.approx([plain_c(X) * factor for factor in FACTORS])
-    assert pytest.approx(plain_c(X)) == model.result.C
-    assert model.record["C_auto"]
+    C, found = tried(X, y)
+    assert {each["valid_accuracy"] for each in found} == {1.0}
+    assert pytest.approx(plain_c(X)) == C
+    assert fit(X, y).record["C_auto"]
 
 
 @pytest.mark.parametrize(
@@ -82,19 +100,67 @@ def test_of_equal_ones_the_largest_is_taken(tried: list[float]) -> None:
         ({}, lambda X: X[:499]),
     ],
 )
-def test_others_have_no_search(tried: list[float], options: dict[str, Any], change: Any) -> None:
+def test_others_have_no_search(options: dict[str, Any], change: Any) -> None:
     X, y = problem()
     given = X if change is None else change(X)
-    C = fit(given, y[: given.shape[0]], **options).result.C
-    assert tried == []
+    C, found = tried(given, y[: given.shape[0]], **options)
+    assert found == []
     assert pytest.approx(options.get("C", plain_c(X[: given.shape[0]]))) == C
 
 
-def test_rows_of_several_labels_have_no_search(tried: list[float]) -> None:
+def test_rows_of_several_labels_have_no_search() -> None:
     X, y = problem()
     both = np.eye(K, dtype=int)[y] | np.eye(K, dtype=int)[(y + 1) % K]
-    result = fit(X, both, loss="ovr2", dtype="float64").result
-    assert (tried, result.C) == ([], pytest.approx(plain_c(X)))
+    assert tried(X, both, loss="ovr2", dtype="float64") == (pytest.approx(plain_c(X)), [])
+
+
+def written(tmp_path: Path) -> dict[str, Any]:
+    """Write a problem as an .npy file; return what `fit` and `plan` take."""
+    X, y = problem()
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", y)
+    return {"data": tmp_path / "X.npy", "labels": tmp_path / "y.npy"}
+
+
+def test_a_plan_says_that_c_will_be_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = written(tmp_path)
+    monkeypatch.setattr(f"{SEARCH}.train_rows", None)
+    plan = streamsvm.plan(**given)
+    assert (plan["C"], plan["first_C"], plan["C_auto"]) == ("auto", "auto", True)
+    plan = streamsvm.plan(**given, C=0.5)
+    assert (plan["C"], plan["first_C"], plan["C_auto"]) == (0.5, 0.5, False)
+
+
+def test_a_search_shows_its_progress_and_can_be_stopped(tmp_path: Path) -> None:
+    """Each pass over the sample, and each scoring of its held-out rows, ends it; no run is begun."""
+    given, shown = written(tmp_path), []
+
+    def progress(stage: str, done: int, total: int | None) -> None:
+        shown.append((stage, done, total))
+
+    for n in range(8):
+        with pytest.raises(Interrupted, match="while C was chosen, before the training began"):
+            streamsvm.fit(**given, out=tmp_path / "run", stop=stop_after(n))
+        assert not (tmp_path / "run").exists()
+    X, y = problem()
+    with pytest.raises(Interrupted, match="nothing is kept of a training on a matrix"):
+        fit(X, y, stop=stop_after(1))
+    streamsvm.fit(**given, out=tmp_path / "run", progress=progress)
+    assert [each for each in shown if each[0] == "choose C"] == [("choose C", n * N, 4 * N) for n in range(5)]
+
+
+def test_costs_of_some_classes() -> None:
+    """A table, weights and a tree have the entries of the classes that are left."""
+    codes, names = np.array([1, 3]), ["a", "b", "c", "d"]
+    tree = ClassTree({"a": "x", "b": "x", "c": "y", "d": "y", "x": "root", "y": "root"}, names)
+    costs = np.arange(16.0).reshape(4, 4)
+    some = TrainingCosts(np.arange(4.0), costs, tree).of_classes(codes, ["b", "d"])
+    assert some.class_weights is not None
+    assert some.costs is not None
+    assert some.tree is not None
+    assert some.class_weights.tolist() == [1.0, 3.0]
+    assert some.costs.tolist() == [[5.0, 7.0], [13.0, 15.0]]
+    assert some.tree.distance(0, 1).item() == 4
 
 
 def test_held_out_rows_and_rows_of_weight_0_do_not_choose(tmp_path: Path) -> None:
@@ -115,7 +181,6 @@ def test_held_out_rows_and_rows_of_weight_0_do_not_choose(tmp_path: Path) -> Non
         options |= {"label": "type", "sample_weight": "w"}
         run = streamsvm.fit(path, out=tmp_path / str(number), **options)
         found.append(run.C)
-        assert streamsvm.plan(path, **options)["C"] == run.C
         assert streamsvm.resume(tmp_path / str(number), passes=4).C == run.C
     assert found == pytest.approx(found[:1] * 4)
 
@@ -131,8 +196,9 @@ def test_a_sample_has_all_rows_of_some_classes(tmp_path: Path, monkeypatch: pyte
     drawn = set()
     with open_store(tmp_path / "a.h5ad", label="type") as store:
         for seed in range(6):
-            sample = draw_sample(store, Settings(seed=seed))
-            assert sample is not None
+            drawn_rows = draw_sample(store, Settings(seed=seed))
+            assert drawn_rows is not None
+            sample = drawn_rows.read(store)
             rows = sample.rows(0, sample.n_rows)
             classes = [int(name) for name in sample.classes]
             assert 300 <= sample.n_rows < 400
@@ -144,5 +210,5 @@ def test_a_sample_has_all_rows_of_some_classes(tmp_path: Path, monkeypatch: pyte
         assert len(drawn) > 1
         small = draw_sample(store, Settings(memory=16 * 4 * (D + 2 * 9) * 150))
         assert small is not None
-        assert small.n_rows <= 200
-        assert search_c(store, Settings(memory=16 * 4 * (D + 2 * 9) * 50), 2.0) == 2.0
+        assert len(small.numbers) <= 200
+        assert find_sample(store, Settings(memory=16 * 4 * (D + 2 * 9) * 50)) is None
