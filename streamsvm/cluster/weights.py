@@ -19,7 +19,16 @@ from streamsvm.base.threads import WorkersLost
 from streamsvm.cluster import worker
 from streamsvm.cluster.client import Cluster
 from streamsvm.cluster.logs import read_weights, write_weights
-from streamsvm.cluster.tasks import Job, Round, TaskResult, WeightShard, in_slices, scaled, zeros
+from streamsvm.cluster.tasks import (
+    Job,
+    Round,
+    TaskResult,
+    WeightShard,
+    in_slices,
+    scaled,
+    without_average,
+    zeros,
+)
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.dual_lists import joined
 from streamsvm.kernels.duals import OldDuals, RowDuals
@@ -31,6 +40,7 @@ from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.dual_log import DualFiles, DualLog
 from streamsvm.run.files import NewLog, OldLog, RunFiles
 from streamsvm.training.learner import Learner
+from streamsvm.training.parallel.split_learner import Turn
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.training import Training
 
@@ -56,7 +66,6 @@ class OnCluster(Learner):
     _shards: list[Any] | None = None  # futures of `WeightShard`
     _is_here = True
     _committed: dict[str, LogEnd] | None = None
-    _begins_average = False
     _old_duals: DualFiles
     entries: int  # room for new duals
 
@@ -226,7 +235,10 @@ class OnCluster(Learner):
 
     def begin_average(self) -> None:
         super().begin_average()
-        self._begins_average = True
+        if self._shards is not None or not self._is_here:
+            shards = self._find_shards()
+            tasks = [self._cluster.task("average", without_average, shard) for shard in shards]
+            self._replace_shards(self._cluster.start(tasks))
 
     def _norms(self, average_scale: float) -> list[Any]:
         """Make tasks that compute ‖w‖² of parts of the weights, or of their average."""
@@ -249,11 +261,7 @@ class OnCluster(Learner):
 
     def _round(self, block: TrainingBlock, step: int, old: OldDuals) -> Round:
         """Describe the next round to its tasks."""
-        begins, self._begins_average = self._begins_average, False
-        return Round(
-            block.pass_number, block.number, step, block.read_work, self.averaging, begins, self.tally[CLOCK],
-            block.permute, self._old_duals, old.scale,
-        )  # fmt: skip
+        return Round(Turn.of(block, step), self.averaging, self.tally[CLOCK], self._old_duals, old.scale)
 
 
 def _only(features: np.ndarray) -> Rows:
