@@ -17,7 +17,6 @@ import numpy as np
 from streamsvm.base import format
 from streamsvm.base.threads import WorkersLost
 from streamsvm.cluster import worker
-from streamsvm.cluster.client import Cluster
 from streamsvm.cluster.logs import read_weights, write_weights
 from streamsvm.cluster.tasks import (
     Job,
@@ -40,6 +39,7 @@ from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.dual_log import DualFiles, DualLog
 from streamsvm.run.files import NewLog, OldLog, RunFiles
 from streamsvm.training.learner import Learner
+from streamsvm.training.parallel.executor import Executor
 from streamsvm.training.parallel.split_learner import Turn
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.training import Training
@@ -62,14 +62,14 @@ class OnCluster(Learner):
     of a commit (`_committed`). After a visit the new weights are with the workers alone.
     """
 
-    _cluster: Cluster
+    _cluster: Executor
     _shards: list[Any] | None = None  # futures of `WeightShard`
     _is_here = True
     _committed: dict[str, LogEnd] | None = None
     _old_duals: DualFiles
     entries: int  # room for new duals
 
-    def use(self, cluster: Cluster, training: Training, folder: Path) -> Self:
+    def use(self, cluster: Executor, training: Training, folder: Path) -> Self:
         """Let the workers of a cluster do the work."""
         self._cluster, self._counted = cluster, dict(_ZERO_COUNTS)
         self._job_facts = Job(
@@ -80,7 +80,8 @@ class OnCluster(Learner):
     @functools.cached_property
     def _job(self) -> Any:
         """Return the future of the facts that all tasks need."""
-        return self._cluster.hold(self._job_facts)
+        [held] = self._cluster.start([self._cluster.task("settings", worker.hold, self._job_facts)])
+        return held
 
     # -- weights with the workers, in the storage, and in the run directory ---------------------------
 
@@ -229,7 +230,7 @@ class OnCluster(Learner):
 
     def work_of_pass(self) -> dict[str, float]:
         counted, self._counted = self._counted, dict(_ZERO_COUNTS)
-        return {"workers": len(self._cluster.workers), **counted}
+        return {"workers": len(set(self._cluster.slots)), **counted}
 
     # -- norms and scores --------------------------------------------------------------------------
 

@@ -143,13 +143,12 @@ def test_all_workers_go_between_two_blocks(
 def test_the_scheduler_goes_and_the_client_gives_it_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamsvm.cluster.client.LIMITS", Limits(connect=1.0))
     with start(1) as cluster, Cluster(cluster.scheduler_address, 1, 2) as workers:
-        workers.hold(1)
+        task = workers.task("task", sleep_for, 0.0)
         cluster.close()
         while workers._client.status != "closed":
             time.sleep(0.1)
-        workers.tell(os.getpid)  # nobody is there
         with pytest.raises(ClusterError, match=r"the scheduler of the cluster .* has gone") as error:
-            workers.hold(1)
+            workers.start([task])
         assert not isinstance(error.value, WorkersLost)  # nothing to go on with
         with pytest.raises(ClusterError, match=r"1 did not come in 1 seconds"):
             workers.on_each(os.getpid)
@@ -320,19 +319,19 @@ def is_here() -> bool:
 def test_who_wants_to_stop_does_not_wait_for_a_worker_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamsvm.cluster.client._SILENT_SECONDS", 1.0)
     monkeypatch.setattr("streamsvm.cluster.client.CLOSE_SECONDS", 0.5)
-    with start(1) as cluster, Cluster(cluster.scheduler_address, 1, 2) as workers:
+    with start(1) as cluster:
         (worker,) = cluster.workers.values()
-        os.kill(worker.process.pid, signal.SIGSTOP)
+        with Cluster(cluster.scheduler_address, 1, 2) as workers:
+            os.kill(worker.process.pid, signal.SIGSTOP)
 
-        def stop() -> None:
-            raise Interrupted("stopped")
+            def stop() -> None:
+                raise Interrupted("stopped")
 
-        workers.when_silent = stop
-        task = workers.start([workers.task("task", sleep_for, 0.0)])
-        with pytest.raises(Interrupted):
-            workers.results(task)
-        workers.tell(is_here)  # does not wait for it either
-        os.kill(worker.process.pid, signal.SIGKILL)
+            workers.when_silent = stop
+            task = workers.start([workers.task("task", sleep_for, 0.0)])
+            with pytest.raises(Interrupted):
+                workers.results(task)
+        os.kill(worker.process.pid, signal.SIGKILL)  # which the connection did not wait for
 
 
 def test_a_run_stops_while_a_worker_hangs_and_goes_on_from_its_last_commit(
