@@ -15,7 +15,7 @@ from streamsvm.kernels.weights import Weights, sums_of_squares
 from streamsvm.run.weights import map_array
 from streamsvm.training.learner import features_of, problem_of
 from streamsvm.training.parallel import class_learner
-from streamsvm.training.parallel.class_learner import in_columns, sum_list
+from streamsvm.training.parallel.class_learner import BlockDuals, in_columns, sum_list
 
 
 def visit_pair(
@@ -48,8 +48,9 @@ def visit_pair(
     groups, settings = job.spec.groups, job.spec.settings
     assert groups is not None
     shards = [left, right]
-    rows = in_columns(job.rows(round_.turn), groups)
-    of_block = job.duals_of_groups(round_, rows)
+    reader = job.reader()
+    rows = in_columns(reader.rows(round_.turn), groups)
+    of_block = reader.old_duals(round_, rows.n_rows, lambda old: BlockDuals(rows, old, groups))
     members = [of_block.members[g] for g in pair]
     lists = {(g, h): of_block.lists[g, h] for g in pair for h in pair}
     lists |= {(g, g): each.duals for g, each in zip(pair, shards, strict=True) if each.duals is not None}
@@ -103,7 +104,7 @@ def norm2_of_group(job: Job, g: int, shard: WeightShard, average_scale: float) -
 
 def sum_group(job: Job, round_: Round, shard: WeightShard) -> tuple[np.ndarray, np.ndarray]:
     """Sum up the columns of a group: of its weights and their average, for the features of a block."""
-    features = features_of(job.rows(round_.turn), job.spec.n_features)
+    features = features_of(job.reader().rows(round_.turn), job.spec.n_features)
     matrices = (shard.current, shard.average_delta)
     current, average = (
         sums_of_group(features, matrix, 0, matrix.shape[1]) if len(matrix) else np.zeros(len(features))
@@ -117,7 +118,7 @@ def centre_group(
 ) -> WeightShard:
     """Subtract the mean over the classes of all groups from the weights of a group."""
     assert job.spec.groups is not None
-    features = features_of(job.rows(round_.turn), job.spec.n_features)
+    features = features_of(job.reader().rows(round_.turn), job.spec.n_features)
     n_columns = int(job.spec.groups.ranges[g, 1] - job.spec.groups.ranges[g, 0])
     new = shard.copy(averaging=round_.averaging)
     for at, matrix in enumerate((new.current, new.average_delta)):

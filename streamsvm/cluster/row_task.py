@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +34,9 @@ def visit_part(job: Job, round_: Round, split: int, shard: WeightShard) -> tuple
     """Visit one round's rows of a part of a block, as `RowSplitLearner` does, and write the new duals."""
     begin = time.thread_time()
     splits = job.spec.settings.splits
-    block = job.rows(round_.turn)
+    reader = job.reader()
+    block = reader.rows(round_.turn)
+    old = reader.old_duals(round_, block.n_rows, lambda old: old)
     first, end = (block.n_rows * s // splits for s in (split, split + 1))
     features, rows = _renumbered(row_span(block, first, end), job.spec.n_features)
     weights = _local_weights(features, shard, round_, job)
@@ -43,7 +44,7 @@ def visit_part(job: Job, round_: Round, split: int, shard: WeightShard) -> tuple
     tally[CLOCK] = round_.clock
     new = row_learner.visit_part(
         new_visitor(job, job.spec.columns, rows.n_rows), job.spec, round_.turn, split, rows,
-        job.old_duals(round_, block).span(first, end), weights, tally,
+        old.span(first, end), weights, tally,
     )  # fmt: skip
     for some in in_slices(len(features)):
         weights.current[some] -= shard.current[features[some]]
@@ -64,8 +65,7 @@ def _local_weights(features: np.ndarray, shard: WeightShard, round_: Round, job:
     """Copy the weights of some features; their average begins with zero, so that it becomes a change."""
     shape = len(features), shard.current.shape[1]
     current = map_array(None, shape, shard.current.dtype)
-    for some in in_slices(len(features)):
-        current[some] = shard.current[features[some]]
+    np.take(shard.current, features, axis=0, out=current, mode="clip")  # with a mode it needs no buffer
     average = map_array(None, shape if round_.averaging else (0, shape[1]), current.dtype)
     time_unit = job.spec.time_unit if round_.averaging else np.inf
     return Weights.create(current, average, time_unit, np.zeros((0, 2), np.uint64))
@@ -85,17 +85,16 @@ def sum_deltas(left: WeightDelta, right: WeightDelta) -> WeightDelta:
     return WeightDelta(features, *sums)
 
 
-def score_parts(
-    job: Job, number: int, parts: Sequence[int], shard: WeightShard, average_scale: float | None
+def score_part(
+    job: Job, number: int, part: int, shard: WeightShard, average_scale: float | None
 ) -> TaskResult:
-    """Score parts of a block, as `SplitLearner.score` does."""
+    """Score a part of a block, as `SplitLearner.score` does."""
     begin = time.thread_time()
-    rows = job.reader().to_score(number)
+    rows = scored_part(job.reader().to_score(number), part)
     weights = job.weights_of(shard, averaged=average_scale is not None)
     visitor = Visitor(job.spec, job.spec.columns, 0, 0, job.own_pairs())
     problem = problem_of(job.spec.settings, job.spec.n_classes)
-    found = [visitor.score(scored_part(rows, part), problem, weights, average_scale) for part in parts]
-    return job.result([shard], begin, np.array(found))
+    return job.result([shard], begin, visitor.score(rows, problem, weights, average_scale))
 
 
 def norm2_of(job: Job, shard: WeightShard, average_scale: float, problem: Problem) -> float:

@@ -28,7 +28,7 @@ from streamsvm.kernels.duals import OldDuals
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.append_log import LogEnd
 from streamsvm.run.dual_log import DualFiles, DualLog
-from streamsvm.training.parallel.class_learner import BlockDuals, DualList
+from streamsvm.training.parallel.class_learner import DualList
 from streamsvm.training.parallel.split_learner import Turn
 from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.training.sources import ShuffledSource
@@ -62,21 +62,25 @@ class _BlockReader:
         self.new_duals = DualLogs()
         self._lock = threading.Lock()
 
-    def once_per_block(self, files: DualFiles, block: int, find: Callable[[DualLog], _T]) -> _T:
-        """Return `find` of the log of the last pass, called once for all tasks of a block."""
+    def old_duals(self, round_: Round, n_rows: int, make: Callable[[OldDuals], _T]) -> _T:
+        """Return what `make` makes of the duals of a block of `n_rows`: once for all of its tasks."""
+        files, block = round_.old_duals, round_.turn.block
         with self._lock:
             if self._duals is None or self._duals.files != files:
                 self._duals, self._of_block = DualLog(files), None
             if self._of_block is None or self._of_block[0] != block:
-                self._of_block = block, find(self._duals)
+                old = self._duals.segment(block, n_rows)._replace(scale=round_.dual_scale)
+                self._of_block = block, make(old)
             found: _T = self._of_block[1]
             return found
 
-    def rows(self, pass_number: int, number: int) -> Rows:
+    def rows(self, turn: Turn) -> Rows:
+        """Read the rows of a block."""
+        pass_number = turn.pass_number
         with self._lock:
             if self._order[0] != pass_number:
                 self._order = pass_number, self._source.order(pass_number).tolist()
-            at = self._order[1].index(number)
+            at = self._order[1].index(turn.block)
             wanted = [(pass_number, block) for block in self._order[1][at : at + _BLOCKS_IN_MEMORY]]
             for key in wanted:
                 if key not in self._rows:
@@ -132,26 +136,6 @@ class Job(NamedTuple):
     def reader(self) -> _BlockReader:
         """Return this process's reader of the run, opened when it is first needed."""
         return worker.open_once(self.token, lambda: _BlockReader(self.training))
-
-    def rows(self, turn: Turn) -> Rows:
-        """Read the rows of a block."""
-        return self.reader().rows(turn.pass_number, turn.block)
-
-    def old_duals(self, round_: Round, rows: Rows) -> OldDuals:
-        """Return the duals of the rows of a block, as the last pass left them."""
-        block = round_.turn.block
-        return self.reader().once_per_block(
-            round_.old_duals, block, lambda log: _scaled(log.segment(block, rows.n_rows), round_)
-        )
-
-    def duals_of_groups(self, round_: Round, rows: Rows) -> BlockDuals:
-        """Return the same, by groups of classes; labels of the rows are columns of the weights."""
-        groups, block = self.spec.groups, round_.turn.block
-        assert groups is not None
-        return self.reader().once_per_block(
-            round_.old_duals, block,
-            lambda log: BlockDuals(rows, _scaled(log.segment(block, rows.n_rows), round_), groups),
-        )  # fmt: skip
 
     def own_pairs(self) -> ClassPairs | None:
         """Return a copy of the margins and costs of pairs: what is received cannot be written to."""
@@ -215,7 +199,7 @@ LogPosition = tuple[str, LogEnd]  # the name of a log, and how far it has come
 class TaskResult(NamedTuple):
     """Report of a task to the command: sums over its rows, and the costs of the task."""
 
-    tally: np.ndarray  # of its visits; or one for each part that it scored
+    tally: np.ndarray  # of its visits; or of the part that it scored
     seconds: float  # of the processor
     moved: int  # bytes of weights that came from another worker
     read: int  # bytes of the store, decoded, since this process reported last
@@ -240,11 +224,6 @@ def without_average(shard: WeightShard) -> WeightShard:
     return shard._replace(average_delta=shard.average_delta[:0])
 
 
-def take(results: Sequence[Any], at: int) -> Any:
-    """Select one item of a task's result, so that only it is transferred."""
-    return results[at]
-
-
 def new_visitor(job: Job, columns: int, n_rows: int) -> Visitor:
     """Make a visitor of weights with so many columns, which copies its new duals when threads would."""
     entries = job.entries and job.entries - job.spec.columns + columns
@@ -254,7 +233,3 @@ def new_visitor(job: Job, columns: int, n_rows: int) -> Visitor:
 def in_slices(n: int) -> Iterator[slice]:
     """Cut `n` features into slices: indexing copies, and a copy of all weights may not fit into memory."""
     return (slice(begin, begin + _SLICE_FEATURES) for begin in range(0, n, _SLICE_FEATURES))
-
-
-def _scaled(old: OldDuals, round_: Round) -> OldDuals:
-    return old._replace(scale=round_.dual_scale)

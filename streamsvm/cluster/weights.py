@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -101,11 +102,7 @@ class OnCluster(Learner):
 
     def _places(self, count: int) -> list[str]:
         """Choose the workers of so many pieces of work, neighbours on the same one, by their threads."""
-        return [self._slots[at] for at in self._slots_of(count)]
-
-    def _slots_of(self, count: int) -> list[int]:
-        """Choose the thread, of all workers' threads, for each of so many pieces of work."""
-        return [at * len(self._slots) // count for at in range(count)]
+        return [self._slots[at * len(self._slots) // count] for at in range(count)]
 
     def _find_shards(self) -> list[Any]:
         """Return the futures of the weights; if there are none yet, of those of the last commit."""
@@ -188,9 +185,12 @@ class OnCluster(Learner):
 
     def scale(self, factor: float) -> None:
         if factor != 1:
-            shards = self._find_shards()
-            tasks = [self._cluster.task("scale", scaled, shard, factor) for shard in shards]
-            self._replace_shards(self._cluster.start(tasks))
+            self._change("scale", scaled, factor)
+
+    def _change(self, name: str, function: Callable[..., WeightShard], *arguments: Any) -> None:
+        """Replace the weights by what a function makes of each shard."""
+        tasks = [self._cluster.task(name, function, shard, *arguments) for shard in self._find_shards()]
+        self._replace_shards(self._cluster.start(tasks))
 
     # -- duals in the run directory ----------------------------------------------------------------
 
@@ -237,9 +237,7 @@ class OnCluster(Learner):
     def begin_average(self) -> None:
         super().begin_average()
         if self._shards is not None or not self._is_here:
-            shards = self._find_shards()
-            tasks = [self._cluster.task("average", without_average, shard) for shard in shards]
-            self._replace_shards(self._cluster.start(tasks))
+            self._change("average", without_average)
 
     def _norms(self, average_scale: float) -> list[Any]:
         """Make tasks that compute ‖w‖² of parts of the weights, or of their average."""
