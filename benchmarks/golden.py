@@ -208,7 +208,7 @@ def trainings(data: Data) -> Iterator[tuple[str, Trained]]:
         for loss in losses:
             for splits in (2, 3, 4) if loss == "ww" else (2,):
                 store = data.many if split == "classes" else data.few
-                for workers in (1, 2) if loss == "ww" else (2,):
+                for workers in (1, 2, 3) if loss == "ww" else (2,):
                     yield (
                         f"{splits} splits by {split} {loss}, {workers} workers",
                         fit(store, loss=loss, split=split, splits=splits, workers=workers, block_rows=250),

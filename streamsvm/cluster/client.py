@@ -17,7 +17,7 @@ import platform
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -53,10 +53,6 @@ class Limits(NamedTuple):
 
 LIMITS = Limits()
 _SAME_VERSIONS = Remedy("install the same versions on all machines of the cluster")
-
-
-class _TaskTimeout(WorkersLost):
-    """A task that has not ended in the limit."""
 
 
 class Cluster:
@@ -211,24 +207,22 @@ class Cluster:
             self._await_scheduler()
             raise WorkersLost(f"the connection to the cluster {self.address} was lost") from None
 
-    def results(self, futures: Iterable[Any]) -> list[Any]:
+    def results(self, futures: Sequence[Any], at: str | None = None) -> list[Any]:
         """Wait for the results of futures; errors of the data are raised as on this machine.
+
+        The worker `at` an address, if one is given, must answer soon. Other tasks may take long while all
+        workers are heard of.
 
         Raises
         ------
         WorkersLost
             If a worker is not heard of, no task ends for very long, or what is needed was lost.
         """
-        futures = list(futures)
-        return [self._long_result(future, futures) for future in futures]
-
-    def _result(self, future: Any, at: str | None = None) -> Any:
-        """Wait for the result of a task, and turn Dask's errors into those of this library."""
         coming = asyncio.run_coroutine_threadsafe(
-            self._client.gather(future, asynchronous=True), self._client.loop.asyncio_loop
+            self._client.gather(futures, asynchronous=True), self._client.loop.asyncio_loop
         )
         try:
-            return self._await_result(coming, at)
+            return self._await(coming, futures, at)
         except StreamsvmError:
             raise
         except MemoryError as error:
@@ -242,26 +236,30 @@ class Cluster:
         except Exception as error:  # Dask has many kinds for what was lost
             raise WorkersLost(f"{type(error).__name__}: {_one_line(error)}") from error
 
-    def _await_result(self, coming: Future[Any], at: str | None) -> Any:
-        """Wait for the result of a task while a worker can end it: any, or the one `at` an address."""
-        begin = time.monotonic()
+    def _await(self, coming: Future[list[Any]], futures: Sequence[Any], at: str | None) -> list[Any]:
+        """Wait for results while a worker can end them: any, or the one `at` an address."""
+        begin = ended = time.monotonic()
+        n_ended, limits = 0, self._limits
         while True:
             try:
                 return coming.result(timeout=_POLL_SECONDS)
             except TimeoutError:
                 if coming.done():  # an error of the task
                     raise
-            waited, set_back = time.monotonic() - begin, self._clock_offset - _clock_offset()
+            now, set_back = time.monotonic(), self._clock_offset - _clock_offset()
             if self._has_silent_worker():
                 self.when_silent()
             if at is not None and at not in self._heard:
                 raise WorkersLost(f"the worker {at} has gone")
-            if waited > self._limits.connect and set_back > self._limits.task:
+            if now - begin > limits.connect and set_back > limits.task:
                 raise ClusterError(
                     f"no task ends since the clock was set back by {set_back:.0f} seconds: Dask plans by it"
                 )
-            if waited > self._limits.task:
-                raise self._timeout(self._limits.task)
+            if (count := sum(future.done() for future in futures)) > n_ended:
+                n_ended, ended = count, now
+            limit = limits.task if at is not None or self._is_silent(limits.task) else limits.busy
+            if now - ended > limit:
+                raise WorkersLost(f"no task ended for {limit:g} seconds on the cluster {self.address}")
 
     def _has_silent_worker(self) -> bool:
         """Check whether a worker has not been heard of for a while; wait for one if there are none."""
@@ -288,29 +286,6 @@ class Cluster:
             time.sleep(_POLL_SECONDS / 10)
         if self._client.status != "running":
             raise ClusterError(f"the scheduler of the cluster {self.address} has gone")
-
-    def hold(self, value: Any) -> Any:
-        """Store a value on the cluster; return its future, which tasks can be given."""
-        (held,) = self.start([self.task("settings", worker.hold, value)])
-        return held
-
-    def _long_result(self, future: Any, others: Sequence[Any]) -> Any:
-        """Wait for the result of a task while all workers are heard of and `others` end from time to time."""
-        done, since = -1, time.monotonic()
-        while True:
-            try:
-                return self._result(future)
-            except _TaskTimeout:
-                if not self._heard or self._is_silent(self._limits.task):
-                    raise
-                earlier, done = done, sum(each.done() for each in others)
-                if done > earlier:
-                    since = time.monotonic()
-                if time.monotonic() - since > self._limits.busy:
-                    raise self._timeout(self._limits.busy) from None
-
-    def _timeout(self, seconds: float) -> _TaskTimeout:
-        return _TaskTimeout(f"no task ended for {seconds:g} seconds on the cluster {self.address}")
 
     # -- checks ------------------------------------------------------------------------------------
 
@@ -351,18 +326,13 @@ class Cluster:
             with self._check_errors():
                 try:
                     return {
-                        address: self._result(future, address)
+                        address: self.results([future], address)[0]
                         for address, future in zip(addresses, self.start(tasks), strict=True)
                     }
                 except WorkersLost:
                     if attempt + 1 == _CHECK_ATTEMPTS or set(addresses) <= set(self.workers):
                         raise
         raise AssertionError
-
-    def tell(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Run a function in the process of each worker that is there, beside its tasks, if it answers."""
-        with contextlib.suppress(TimeoutError, *_NO_SCHEDULER):
-            self._client.run(function, *arguments, on_error="ignore", callback_timeout=CLOSE_SECONDS)
 
     @contextlib.contextmanager
     def _check_errors(self) -> Iterator[None]:
@@ -381,6 +351,9 @@ class Cluster:
         return self
 
     def __exit__(self, *error: object) -> None:
+        """Let workers close what they have open, if they answer, and disconnect."""
+        with contextlib.suppress(TimeoutError, *_NO_SCHEDULER):
+            self._client.run(worker.close, self.token, on_error="ignore", callback_timeout=CLOSE_SECONDS)
         self._stack.close()
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import collections
 import itertools
 from collections.abc import Iterator
+from operator import getitem
 from typing import Any
 
 import numpy as np
 
 from streamsvm.cluster.pair_task import centre_group, norm2_of_group, sum_group, visit_pair
-from streamsvm.cluster.row_task import add_delta, norm2_of, score_parts, sum_deltas, visit_part
-from streamsvm.cluster.tasks import Round, TaskResult, take
+from streamsvm.cluster.row_task import add_delta, norm2_of, score_part, sum_deltas, visit_part
+from streamsvm.cluster.tasks import Round, TaskResult
 from streamsvm.cluster.weights import OnCluster
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.duals import OldDuals
@@ -75,8 +76,8 @@ class ClusterClassLearner(OnCluster, ClassSplitLearner):
                 found = cluster.task(
                     "pair", visit_pair, self._job, round_, pair, shards[g], shards[h], before, is_last, at=at
                 )
-                shards[g], shards[h] = (cluster.task("take", take, found, n, at=at) for n in range(2))
-                results.append(cluster.task("result", take, found, 2, at=at))
+                shards[g], shards[h] = (cluster.task("take", getitem, found, n, at=at) for n in range(2))
+                results.append(cluster.task("result", getitem, found, 2, at=at))
             if self.averaging:
                 before = results[-len(pairs) :]
             if self.loss.centred:
@@ -142,8 +143,8 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
         deltas, results = [], []
         for split, worker in enumerate(at):
             found = cluster.task("part", visit_part, self._job, round_, split, copies[worker], at=worker)
-            deltas.append(cluster.task("take", take, found, 0, at=worker))
-            results.append(cluster.task("result", take, found, 1, at=worker))
+            deltas.append(cluster.task("take", getitem, found, 0, at=worker))
+            results.append(cluster.task("result", getitem, found, 1, at=worker))
         step = 1
         while step < splits:
             for i in range(0, splits - step, 2 * step):
@@ -161,25 +162,22 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
         self._count_parts(block, [(result.tally, []) for result in done], None)
 
     def score_elsewhere(self, n_blocks: int, average_scale: float | None) -> Iterator[list[np.ndarray]]:
-        """Score each block of the training data; each thread of a worker scores some parts of it."""
+        """Score each block of the training data, in parts."""
         self._find_shards()
-        cluster, slots = self._cluster, self._slots_of(SCORED_PARTS)
-        parts_of = [list(parts) for _, parts in itertools.groupby(range(SCORED_PARTS), slots.__getitem__)]
-        places = [self._slots[slots[parts[0]]] for parts in parts_of]
+        cluster, places = self._cluster, self._places(SCORED_PARTS)
         copies = self._copies(places)
         awaited: collections.deque[list[Any]] = collections.deque()
 
         def next_block() -> list[np.ndarray]:
-            tallies: list[np.ndarray] = []
-            for result in cluster.results(awaited.popleft()):
+            found = cluster.results(awaited.popleft())
+            for result in found:
                 self._count(result)
-                tallies += list(result.tally)
-            return tallies
+            return [result.tally for result in found]
 
         for number in range(n_blocks):
             tasks = [
-                cluster.task("score", score_parts, self._job, number, parts, copies[at], average_scale, at=at)
-                for at, parts in zip(places, parts_of, strict=True)
+                cluster.task("score", score_part, self._job, number, part, copies[at], average_scale, at=at)
+                for part, at in enumerate(places)
             ]
             awaited.append(cluster.start(tasks))
             if len(awaited) > _BLOCKS_AHEAD:

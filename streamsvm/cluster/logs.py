@@ -17,13 +17,12 @@ from streamsvm.cluster.tasks import Job, LogPosition, Round, WeightShard
 from streamsvm.cluster.worker import own_address
 from streamsvm.cluster.worker_duals import naming_this_worker
 from streamsvm.errors import RunError
-from streamsvm.kernels.duals import OldDuals, RowDuals
+from streamsvm.kernels.duals import RowDuals
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.append_log import AppendLog, LogEnd
-from streamsvm.run.dual_log import DualLog, WorkerDuals
 from streamsvm.run.weight_log import append_columns, restore_columns
 from streamsvm.run.weights import map_array
-from streamsvm.training.parallel.class_learner import DualList, DualLists, divide_duals
+from streamsvm.training.parallel.class_learner import DualList
 
 # -- duals -----------------------------------------------------------------------------------------
 
@@ -33,79 +32,10 @@ def write_duals(job: Job, round_: Round, duals: Sequence[RowDuals]) -> LogPositi
     parts = [part for part in duals if len(part.rows)]
     if not job.spec.settings.keep_duals or not parts:
         return None
-    path = job.folder / format.log_name(format.DUALS, round_.pass_number, uuid.uuid4().hex)
+    pass_number, block = round_.turn[:2]
+    path = job.folder / format.log_name(format.DUALS, pass_number, uuid.uuid4().hex)
     with naming_this_worker(path):
-        return job.reader().new_duals.append((job.attempt, round_.pass_number), path, round_.block, parts)
-
-
-def span_of_old(job: Job, round_: Round, n_rows: int, begin: int, end: int) -> OldDuals:
-    """Read the old duals of successive rows of a block of `n_rows`."""
-    log = job.reader().dual_log(round_.old_duals)
-    return log.span(round_.block, n_rows, begin, end)._replace(scale=round_.dual_scale)
-
-
-def lists_of_old(
-    job: Job,
-    round_: Round,
-    columns: np.ndarray,
-    pair: tuple[int, int],
-    members: Sequence[np.ndarray],
-    keys: Sequence[tuple[int, int]],
-) -> DualLists:
-    """Read the old duals of a pair's rows for its classes, divided as `divide_duals` does.
-
-    Parameters
-    ----------
-    columns : ndarray
-        Column of the weights of the label of each row of the block.
-    members : sequence of ndarray
-        The rows of either group, ascending.
-    keys : sequence of (int, int)
-        Lists to return, by the groups of the rows and of the classes.
-    """
-    assert job.spec.groups is not None
-    reader, groups, n_rows, scale = job.reader(), job.spec.groups.groups, len(columns), round_.dual_scale
-    log = reader.dual_log(round_.old_duals)
-    by_key = reader.once_per_block(log, round_.block, lambda: _by_groups(log, round_.block, columns, groups))
-    if isinstance(by_key, OldDuals):
-        old = by_key._replace(scale=scale)
-        places = np.full(len(job.spec.groups.ranges), -1)
-        places[list(pair)] = range(2)
-        found = [divide_duals(old, each, places[groups], 2) for each in members]
-        return {(g, h): found[pair.index(g)][pair.index(h)] for g, h in keys}
-    return {
-        (g, h): _read_list(log, round_.block, by_key.get((g, h)), members[pair.index(g)], n_rows, scale)
-        for g, h in keys
-    }
-
-
-def _by_groups(
-    log: DualLog, block: int, columns: np.ndarray, groups: np.ndarray
-) -> dict[tuple[int, int], WorkerDuals] | OldDuals:
-    """Sort what workers wrote of a block by the groups of rows and classes; return all if they did not."""
-
-    def key_of(duals: WorkerDuals) -> tuple[int, int]:
-        if not (0 <= duals.first_row < len(columns) and 0 <= duals.first_id < len(groups)):
-            duals.check()
-            raise log.foreign(block)
-        return int(groups[columns[duals.first_row]]), int(groups[duals.first_id])
-
-    found = log.of_workers(block, key_of)
-    return log.segment(block, len(columns)) if found is None else found
-
-
-def _read_list(
-    log: DualLog, block: int, duals: WorkerDuals | None, members: np.ndarray, n_rows: int, scale: float
-) -> DualList:
-    counts = np.zeros(len(members), np.int32)
-    if duals is None:
-        return counts, np.zeros(0, log.files.format.ids_dtype), np.zeros(0, log.files.format.values_dtype)
-    found = duals.read(n_rows)
-    at = np.searchsorted(members, found.rows)
-    log.check_rows(block, found, members[at.clip(max=len(members) - 1)])
-    counts[at] = found.counts
-    values = found.values if scale == 1 else (scale * found.values.astype(float)).astype(found.values.dtype)
-    return counts, found.ids, values
+        return job.reader().new_duals.append((job.attempt, pass_number), path, block, parts)
 
 
 def row_duals(members: np.ndarray, lists: DualList) -> RowDuals:

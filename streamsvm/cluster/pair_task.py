@@ -7,23 +7,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamsvm.cluster.logs import lists_of_old, row_duals, write_duals
-from streamsvm.cluster.tasks import (
-    Job,
-    Round,
-    TaskResult,
-    WeightShard,
-    bounds_of,
-    local_weights,
-    new_visitor,
-    renumbered,
-)
-from streamsvm.data.rows import kept_rows
+from streamsvm.cluster.logs import row_duals, write_duals
+from streamsvm.cluster.tasks import Job, Round, TaskResult, WeightShard, new_visitor
 from streamsvm.kernels.centre import mean_of_groups, subtract_from_columns, sums_of_group
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.weights import Weights, sums_of_squares
+from streamsvm.run.weights import map_array
 from streamsvm.training.learner import features_of, problem_of
-from streamsvm.training.parallel.class_learner import DualLists, divide_lists, join_lists, sum_list
+from streamsvm.training.parallel import class_learner
+from streamsvm.training.parallel.class_learner import BlockDuals, in_columns, sum_list
 
 
 def visit_pair(
@@ -56,70 +48,48 @@ def visit_pair(
     groups, settings = job.spec.groups, job.spec.settings
     assert groups is not None
     shards = [left, right]
-    rows = job.rows(round_)
-    columns = np.append(groups.columns, -1)[rows.labels].astype(rows.labels.dtype)
-    of_rows_ = groups.groups[columns]
-    is_member = (of_rows_ == pair[0]) | (of_rows_ == pair[1])
-    members = np.flatnonzero(is_member)
-    at_pair = (of_rows_[members] == pair[1]).astype(np.int64)
-    of_each = [np.flatnonzero(at_pair == at) for at in range(2)]
-    own = {(g, g): each.duals for g, each in zip(pair, shards, strict=True) if each.duals is not None}
-    wanted = _keys_of(pair, diagonal=round_.number == 0)
-    old_lists = lists_of_old(job, round_, columns, pair, [members[at] for at in of_each], wanted)
-    lists: DualLists = {**own, **old_lists}
+    reader = job.reader()
+    rows = in_columns(reader.rows(round_.turn), groups)
+    of_block = reader.old_duals(round_, rows.n_rows, lambda old: BlockDuals(rows, old, groups))
+    members = [of_block.members[g] for g in pair]
+    lists = {(g, h): of_block.lists[g, h] for g in pair for h in pair}
+    lists |= {(g, g): each.duals for g, each in zip(pair, shards, strict=True) if each.duals is not None}
     tally = np.zeros(N_TALLIES)
     tally[CLOCK] = max([result.tally[CLOCK] for result in before], default=round_.clock)
-    if len(members):
-        bounds = bounds_of(shards)
-        # Columns of these groups side by side minus their columns of all weights, which are ids of duals too.
-        shifts = [int(bounds[at] - groups.ranges[g, 0]) for at, g in enumerate(pair)]
-        labels = columns[members] + np.array(shifts, columns.dtype)[at_pair]
-        features, few = renumbered(kept_rows(rows, is_member), job.spec.n_features)
-        few = few._replace(labels=labels.astype(columns.dtype))
-        old = join_lists(lists, pair, of_each, len(members), shifts)
-        weights = local_weights(features, shards, round_, job)
-        number = round_.block * (len(groups.ranges) - 1) + round_.number
-        order = round_.permute(len(members), settings.seed, round_.pass_number, number, 0)
-        ranges = groups.ranges[list(pair)] + np.array(shifts)[:, None]
-        problem = problem_of(settings, int(bounds[-1]))._replace(ranges=ranges)
-        new = new_visitor(job, int(bounds[-1]), len(members)).visit(
-            few, order, old, problem, weights, tally, (round_.pass_number, number),
-            read_work=round_.read_work * (round_.number == 0),
+    if any(map(len, members)):
+        weights = _side_by_side(shards, round_, job)
+        bounds = np.cumsum([0, *(each.current.shape[1] for each in shards)])
+        shifts = (bounds[:2] - groups.ranges[list(pair), 0]).tolist()
+        here = np.full(groups.n_columns + 1, -1, rows.labels.dtype)  # columns of all weights, as labels are
+        for g, shift in zip(pair, shifts, strict=True):
+            own = np.arange(*groups.ranges[g, ::2])
+            here[own] = own + shift
+        lists |= class_learner.visit_pair(
+            new_visitor(job, int(bounds[-1]), sum(map(len, members))), job.spec, round_.turn,
+            rows._replace(labels=here[rows.labels]), pair, members, lists, weights, tally, shifts,
         )  # fmt: skip
-        left, right = (
-            _with_rows(each, features, weights, slice(bounds[at], bounds[at + 1]), round_)
-            for at, each in enumerate(shards)
-        )
-        places = np.repeat(np.arange(2), np.diff(bounds))
-        lists = divide_lists(new, pair, of_each, len(members), places, shifts)
-    elif round_.begins_average:
-        left, right = (each._replace(average_delta=each.average_delta[:0]) for each in shards)
-    left, right = (each._replace(duals=lists[g, g]) for g, each in zip(pair, (left, right), strict=True))
-    done = {key: lists[key] for key in _keys_of(pair, diagonal=is_last)}
-    of_key = {g: members[at] for g, at in zip(pair, of_each, strict=True)}
+        left, right = (WeightShard.of(weights, slice(*bounds[at : at + 2])) for at in range(2))
+    kept = [None if is_last else lists[g, g] for g in pair]
+    left, right = (each._replace(duals=own) for own, each in zip(kept, (left, right), strict=True))
+    g, h = pair
+    done = [(g, h), (h, g), *([(g, g), (h, h)] if is_last else [])]
     whole = problem_of(settings, groups.n_columns)._replace(ranges=groups.ranges)
-    sums = {
-        key: sum_list(settings.trained_loss, whole, rows, of_key[key[0]], each) for key, each in done.items()
-    }
-    log = write_duals(job, round_, [row_duals(of_key[g], each) for (g, _), each in done.items()])
+    sums = {key: sum_list(job.spec.loss, whole, rows, of_block.members[key[0]], lists[key]) for key in done}
+    log = write_duals(job, round_, [row_duals(of_block.members[key[0]], lists[key]) for key in done])
     return left, right, job.result(shards, begin, tally, log=log, sums=sums)
 
 
-def _keys_of(pair: tuple[int, int], *, diagonal: bool) -> list[tuple[int, int]]:
-    """List the duals that a pair reads or writes, by the groups of the rows and of the classes."""
-    g, h = pair
-    return [(g, h), (h, g), *([(g, g), (h, h)] if diagonal else [])]
-
-
-def _with_rows(
-    shard: WeightShard, features: np.ndarray, weights: Weights, columns: slice, round_: Round
-) -> WeightShard:
-    """Copy a shard, with new weights of some features."""
-    new = shard.copy(averaging=round_.averaging, begins_average=round_.begins_average)
-    new.current[features] = weights.current[:, columns]
-    if round_.averaging:
-        new.average_delta[features] = weights.average_delta[:, columns]
-    return new
+def _side_by_side(shards: Sequence[WeightShard], round_: Round, job: Job) -> Weights:
+    """Copy the weights of two groups, the columns of the one beside those of the other."""
+    n_features = len(shards[0].current)
+    shape, dtype = (n_features, sum(each.current.shape[1] for each in shards)), job.spec.dtype
+    current = map_array(None, shape, dtype)
+    np.concatenate([each.current for each in shards], axis=1, out=current)
+    average = map_array(None, shape if round_.averaging else (0, shape[1]), dtype)
+    if round_.averaging and all(len(each.average_delta) for each in shards):
+        np.concatenate([each.average_delta for each in shards], axis=1, out=average)
+    time_unit = job.spec.time_unit if round_.averaging else np.inf
+    return Weights.create(current, average, time_unit, np.zeros((0, 2), np.uint64))
 
 
 def norm2_of_group(job: Job, g: int, shard: WeightShard, average_scale: float) -> float:
@@ -134,7 +104,7 @@ def norm2_of_group(job: Job, g: int, shard: WeightShard, average_scale: float) -
 
 def sum_group(job: Job, round_: Round, shard: WeightShard) -> tuple[np.ndarray, np.ndarray]:
     """Sum up the columns of a group: of its weights and their average, for the features of a block."""
-    features = features_of(job.rows(round_), job.spec.n_features)
+    features = features_of(job.reader().rows(round_.turn), job.spec.n_features)
     matrices = (shard.current, shard.average_delta)
     current, average = (
         sums_of_group(features, matrix, 0, matrix.shape[1]) if len(matrix) else np.zeros(len(features))
@@ -148,9 +118,9 @@ def centre_group(
 ) -> WeightShard:
     """Subtract the mean over the classes of all groups from the weights of a group."""
     assert job.spec.groups is not None
-    features = features_of(job.rows(round_), job.spec.n_features)
+    features = features_of(job.reader().rows(round_.turn), job.spec.n_features)
     n_columns = int(job.spec.groups.ranges[g, 1] - job.spec.groups.ranges[g, 0])
-    new = shard.copy(averaging=round_.averaging, begins_average=False)
+    new = shard.copy(averaging=round_.averaging)
     for at, matrix in enumerate((new.current, new.average_delta)):
         if len(matrix):
             means = mean_of_groups([each[at] for each in sums], job.spec.n_classes)

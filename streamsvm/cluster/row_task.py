@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.cluster.logs import span_of_old, write_duals
-from streamsvm.cluster.tasks import (
-    Job,
-    Round,
-    TaskResult,
-    WeightShard,
-    in_slices,
-    local_weights,
-    new_visitor,
-    renumbered,
-)
-from streamsvm.data.rows import row_span
+from streamsvm.cluster.logs import write_duals
+from streamsvm.cluster.tasks import Job, Round, TaskResult, WeightShard, in_slices, new_visitor
+from streamsvm.data.rows import Rows, row_span
 from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.sum_rows import add_rows
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
-from streamsvm.training.learner import problem_of
-from streamsvm.training.parallel.row_learner import ROUNDS, rows_after
+from streamsvm.kernels.weights import Weights
+from streamsvm.run.weights import map_array
+from streamsvm.training.learner import features_of, problem_of
+from streamsvm.training.parallel import row_learner
 from streamsvm.training.parallel.split_learner import scored_part
 from streamsvm.training.parallel.visitor import Visitor
 
@@ -41,29 +33,42 @@ class WeightDelta(NamedTuple):
 def visit_part(job: Job, round_: Round, split: int, shard: WeightShard) -> tuple[WeightDelta, TaskResult]:
     """Visit one round's rows of a part of a block, as `RowSplitLearner` does, and write the new duals."""
     begin = time.thread_time()
-    settings = job.spec.settings
-    splits = settings.splits
-    block = job.rows(round_)
+    splits = job.spec.settings.splits
+    reader = job.reader()
+    block = reader.rows(round_.turn)
+    old = reader.old_duals(round_, block.n_rows, lambda old: old)
     first, end = (block.n_rows * s // splits for s in (split, split + 1))
-    features, rows = renumbered(row_span(block, first, end), job.spec.n_features)
-    order = round_.permute(end - first, settings.seed, round_.pass_number, round_.block * splits + split, 0)
-    low, high = (rows_after(n, len(order)) for n in (round_.number, round_.number + 1))
-    # The average of this part begins with zero: its change is returned.
-    weights = local_weights(features, [shard._replace(average_delta=shard.average_delta[:0])], round_, job)
+    features, rows = _renumbered(row_span(block, first, end), job.spec.n_features)
+    weights = _local_weights(features, shard, round_, job)
     tally = np.zeros(N_TALLIES)
     tally[CLOCK] = round_.clock
-    old = span_of_old(job, round_, block.n_rows, first, end)
-    new = new_visitor(job, job.spec.columns, rows.n_rows).visit(
-        rows._replace(norm2=rows.norm2 * splits), order[low:high], old,
-        problem_of(settings, job.spec.n_classes)._replace(sigma=float(splits)), weights, tally,
-        (round_.pass_number, (round_.block * splits + split) * ROUNDS + round_.number),
-        read_work=round_.read_work,
+    new = row_learner.visit_part(
+        new_visitor(job, job.spec.columns, rows.n_rows), job.spec, round_.turn, split, rows,
+        old.span(first, end), weights, tally,
     )  # fmt: skip
     for some in in_slices(len(features)):
         weights.current[some] -= shard.current[features[some]]
     log = write_duals(job, round_, [part._replace(rows=part.rows + np.int32(first)) for part in new])
     result = job.result([shard], begin, tally, log=log)
     return WeightDelta(features, weights.current, weights.average_delta), result
+
+
+def _renumbered(rows: Rows, n_features: int) -> tuple[np.ndarray, Rows]:
+    """Return the features of rows, ascending, and the rows with these numbered from 0 on."""
+    features = features_of(rows, n_features)
+    numbers = np.zeros(n_features, rows.features.dtype)
+    numbers[features] = np.arange(len(features))
+    return features, rows._replace(indices=numbers[rows.features])
+
+
+def _local_weights(features: np.ndarray, shard: WeightShard, round_: Round, job: Job) -> Weights:
+    """Copy the weights of some features; their average begins with zero, so that it becomes a change."""
+    shape = len(features), shard.current.shape[1]
+    current = map_array(None, shape, shard.current.dtype)
+    np.take(shard.current, features, axis=0, out=current, mode="clip")  # with a mode it needs no buffer
+    average = map_array(None, shape if round_.averaging else (0, shape[1]), current.dtype)
+    time_unit = job.spec.time_unit if round_.averaging else np.inf
+    return Weights.create(current, average, time_unit, np.zeros((0, 2), np.uint64))
 
 
 def sum_deltas(left: WeightDelta, right: WeightDelta) -> WeightDelta:
@@ -80,17 +85,16 @@ def sum_deltas(left: WeightDelta, right: WeightDelta) -> WeightDelta:
     return WeightDelta(features, *sums)
 
 
-def score_parts(
-    job: Job, number: int, parts: Sequence[int], shard: WeightShard, average_scale: float | None
+def score_part(
+    job: Job, number: int, part: int, shard: WeightShard, average_scale: float | None
 ) -> TaskResult:
-    """Score parts of a block, as `SplitLearner.score` does."""
+    """Score a part of a block, as `SplitLearner.score` does."""
     begin = time.thread_time()
-    rows = job.reader().to_score(number)
+    rows = scored_part(job.reader().to_score(number), part)
     weights = job.weights_of(shard, averaged=average_scale is not None)
     visitor = Visitor(job.spec, job.spec.columns, 0, 0, job.own_pairs())
     problem = problem_of(job.spec.settings, job.spec.n_classes)
-    found = [visitor.score(scored_part(rows, part), problem, weights, average_scale) for part in parts]
-    return job.result([shard], begin, np.array(found))
+    return job.result([shard], begin, visitor.score(rows, problem, weights, average_scale))
 
 
 def norm2_of(job: Job, shard: WeightShard, average_scale: float, problem: Problem) -> float:
@@ -101,7 +105,7 @@ def norm2_of(job: Job, shard: WeightShard, average_scale: float, problem: Proble
 
 def add_delta(job: Job, shard: WeightShard, delta: WeightDelta, round_: Round) -> WeightShard:
     """Return the weights plus the mean of the parts' changes, of which `delta` is the sum."""
-    new = shard.copy(averaging=round_.averaging, begins_average=round_.begins_average)
+    new = shard.copy(averaging=round_.averaging)
     for weights, step in ((new.current, delta.current), (new.average_delta, delta.average_delta)):
         for some in in_slices(len(step)):
             features = delta.features[some]

@@ -24,12 +24,12 @@ from streamsvm.cluster.worker_duals import DualLogs
 from streamsvm.data.memory_plan import forget_peak, peak_private_memory
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
+from streamsvm.kernels.duals import OldDuals
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.append_log import LogEnd
 from streamsvm.run.dual_log import DualFiles, DualLog
-from streamsvm.run.weights import map_array
-from streamsvm.training.learner import features_of
 from streamsvm.training.parallel.class_learner import DualList
+from streamsvm.training.parallel.split_learner import Turn
 from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.training.sources import ShuffledSource
 from streamsvm.training.spec import Spec
@@ -57,32 +57,30 @@ class _BlockReader:
         self._order: tuple[int, list[int]] = (0, [])
         self._scored: tuple[int, Rows] | None = None
         self._duals: DualLog | None = None
-        self._of_block: tuple[DualLog | None, int, Any] = None, 0, None
+        self._of_block: tuple[int, Any] | None = None
         self._bytes_told = 0
         self.new_duals = DualLogs()
         self._lock = threading.Lock()
 
-    def dual_log(self, files: DualFiles) -> DualLog:
-        """Open the log of the duals of the last pass."""
+    def old_duals(self, round_: Round, n_rows: int, make: Callable[[OldDuals], _T]) -> _T:
+        """Return what `make` makes of the duals of a block of `n_rows`: once for all of its tasks."""
+        files, block = round_.old_duals, round_.turn.block
         with self._lock:
             if self._duals is None or self._duals.files != files:
-                self._duals = DualLog(files)
-                self._duals.find_parts()
-            return self._duals
-
-    def once_per_block(self, log: DualLog, block: int, find: Callable[[], _T]) -> _T:
-        """Call `find` for the duals of a block, once for all tasks of that block."""
-        with self._lock:
-            if self._of_block[:2] != (log, block):
-                self._of_block = log, block, find()
-            found: _T = self._of_block[2]
+                self._duals, self._of_block = DualLog(files), None
+            if self._of_block is None or self._of_block[0] != block:
+                old = self._duals.segment(block, n_rows)._replace(scale=round_.dual_scale)
+                self._of_block = block, make(old)
+            found: _T = self._of_block[1]
             return found
 
-    def rows(self, pass_number: int, number: int) -> Rows:
+    def rows(self, turn: Turn) -> Rows:
+        """Read the rows of a block."""
+        pass_number = turn.pass_number
         with self._lock:
             if self._order[0] != pass_number:
                 self._order = pass_number, self._source.order(pass_number).tolist()
-            at = self._order[1].index(number)
+            at = self._order[1].index(turn.block)
             wanted = [(pass_number, block) for block in self._order[1][at : at + _BLOCKS_IN_MEMORY]]
             for key in wanted:
                 if key not in self._rows:
@@ -113,7 +111,7 @@ class _BlockReader:
         """Drop the rows in memory: another run has begun."""
         with self._lock:
             self._rows.clear()
-            self._scored, self._of_block = None, (None, 0, None)
+            self._scored = self._of_block = None
 
     def close(self) -> None:
         self.new_duals.close()
@@ -139,10 +137,6 @@ class Job(NamedTuple):
         """Return this process's reader of the run, opened when it is first needed."""
         return worker.open_once(self.token, lambda: _BlockReader(self.training))
 
-    def rows(self, round_: Round) -> Rows:
-        """Read the rows of a block."""
-        return self.reader().rows(round_.pass_number, round_.block)
-
     def own_pairs(self) -> ClassPairs | None:
         """Return a copy of the margins and costs of pairs: what is received cannot be written to."""
         return self.pairs and ClassPairs(*map(np.array, self.pairs))
@@ -164,16 +158,11 @@ class Job(NamedTuple):
 
 
 class Round(NamedTuple):
-    """One round of visits to a block: of the pairs of groups, or of one half of each part of its rows."""
+    """What all tasks of a round need, beside the weights."""
 
-    pass_number: int
-    block: int  # its number
-    number: int  # of the round in the block
-    read_work: int
+    turn: Turn
     averaging: bool
-    begins_average: bool
     clock: float  # of the average, unless results of earlier tasks have a later one
-    permute: Callable[[int, int, int, int, int], np.ndarray]  # orders rows
     old_duals: DualFiles  # of the last pass
     dual_scale: float  # by which the old values are to be multiplied
 
@@ -190,12 +179,17 @@ class WeightShard(NamedTuple):
     def nbytes(self) -> int:
         return self.current.nbytes + self.average_delta.nbytes
 
-    def copy(self, *, averaging: bool, begins_average: bool) -> WeightShard:
+    @classmethod
+    def of(cls, weights: Weights, columns: slice) -> WeightShard:
+        """Copy some columns of the weights."""
+        current, average = (np.ascontiguousarray(each[:, columns]) for each in weights[:2])
+        return cls(current, average, worker.own_address())
+
+    def copy(self, *, averaging: bool) -> WeightShard:
         """Copy the weights and, while an average is formed, its delta, which is zero at first."""
         average = self.average_delta[:0]
         if averaging:
-            kept = len(self.average_delta) and not begins_average
-            average = self.average_delta.copy() if kept else np.zeros_like(self.current)
+            average = self.average_delta.copy() if len(self.average_delta) else np.zeros_like(self.current)
         return WeightShard(self.current.copy(), average, worker.own_address(), self.duals)
 
 
@@ -205,7 +199,7 @@ LogPosition = tuple[str, LogEnd]  # the name of a log, and how far it has come
 class TaskResult(NamedTuple):
     """Report of a task to the command: sums over its rows, and the costs of the task."""
 
-    tally: np.ndarray  # of its visits; or one for each part that it scored
+    tally: np.ndarray  # of its visits; or of the part that it scored
     seconds: float  # of the processor
     moved: int  # bytes of weights that came from another worker
     read: int  # bytes of the store, decoded, since this process reported last
@@ -225,9 +219,9 @@ def scaled(shard: WeightShard, factor: float) -> WeightShard:
     return shard._replace(current=current, worker=worker.own_address())
 
 
-def take(results: Sequence[Any], at: int) -> Any:
-    """Select one item of a task's result, so that only it is transferred."""
-    return results[at]
+def without_average(shard: WeightShard) -> WeightShard:
+    """Return the weights alone, before another average begins."""
+    return shard._replace(average_delta=shard.average_delta[:0])
 
 
 def new_visitor(job: Job, columns: int, n_rows: int) -> Visitor:
@@ -236,35 +230,6 @@ def new_visitor(job: Job, columns: int, n_rows: int) -> Visitor:
     return Visitor(job.spec, columns, entries, n_rows, job.own_pairs())
 
 
-def local_weights(features: np.ndarray, shards: Sequence[WeightShard], round_: Round, job: Job) -> Weights:
-    """Copy the weights of some features, those of all shards side by side."""
-    dtype = shards[0].current.dtype
-    shape = len(features), sum(each.current.shape[1] for each in shards)
-    current = map_array(None, shape, dtype)
-    for some in in_slices(len(features)):
-        np.concatenate([each.current[features[some]] for each in shards], axis=1, out=current[some])
-    average = map_array(None, shape if round_.averaging else (0, shape[1]), dtype)
-    if round_.averaging and not round_.begins_average:
-        for each, columns in zip(shards, np.split(average, bounds_of(shards)[1:-1], axis=1), strict=True):
-            if len(each.average_delta):
-                columns[:] = each.average_delta[features]
-    none = np.zeros((0, 2), np.uint64)
-    return Weights.create(current, average, job.spec.time_unit if round_.averaging else np.inf, none)
-
-
 def in_slices(n: int) -> Iterator[slice]:
     """Cut `n` features into slices: indexing copies, and a copy of all weights may not fit into memory."""
     return (slice(begin, begin + _SLICE_FEATURES) for begin in range(0, n, _SLICE_FEATURES))
-
-
-def bounds_of(shards: Sequence[WeightShard]) -> np.ndarray:
-    """Return the first columns of shards that stand side by side, and the number of all columns."""
-    return np.cumsum([0, *(each.current.shape[1] for each in shards)])
-
-
-def renumbered(rows: Rows, n_features: int) -> tuple[np.ndarray, Rows]:
-    """Return the features of rows, ascending, and the rows with these numbered from 0 on."""
-    features = features_of(rows, n_features)
-    numbers = np.zeros(n_features, rows.features.dtype)
-    numbers[features] = np.arange(len(features))
-    return features, rows._replace(indices=numbers[rows.features])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,9 +18,17 @@ import numpy as np
 from streamsvm.base import format
 from streamsvm.base.threads import WorkersLost
 from streamsvm.cluster import worker
-from streamsvm.cluster.client import Cluster
 from streamsvm.cluster.logs import read_weights, write_weights
-from streamsvm.cluster.tasks import Job, Round, TaskResult, WeightShard, in_slices, scaled, zeros
+from streamsvm.cluster.tasks import (
+    Job,
+    Round,
+    TaskResult,
+    WeightShard,
+    in_slices,
+    scaled,
+    without_average,
+    zeros,
+)
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.dual_lists import joined
 from streamsvm.kernels.duals import OldDuals, RowDuals
@@ -31,6 +40,8 @@ from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.dual_log import DualFiles, DualLog
 from streamsvm.run.files import NewLog, OldLog, RunFiles
 from streamsvm.training.learner import Learner
+from streamsvm.training.parallel.executor import Executor
+from streamsvm.training.parallel.split_learner import Turn
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.training import Training
 
@@ -52,15 +63,14 @@ class OnCluster(Learner):
     of a commit (`_committed`). After a visit the new weights are with the workers alone.
     """
 
-    _cluster: Cluster
+    _cluster: Executor
     _shards: list[Any] | None = None  # futures of `WeightShard`
     _is_here = True
     _committed: dict[str, LogEnd] | None = None
-    _begins_average = False
     _old_duals: DualFiles
     entries: int  # room for new duals
 
-    def use(self, cluster: Cluster, training: Training, folder: Path) -> Self:
+    def use(self, cluster: Executor, training: Training, folder: Path) -> Self:
         """Let the workers of a cluster do the work."""
         self._cluster, self._counted = cluster, dict(_ZERO_COUNTS)
         self._job_facts = Job(
@@ -71,7 +81,8 @@ class OnCluster(Learner):
     @functools.cached_property
     def _job(self) -> Any:
         """Return the future of the facts that all tasks need."""
-        return self._cluster.hold(self._job_facts)
+        [held] = self._cluster.start([self._cluster.task("settings", worker.hold, self._job_facts)])
+        return held
 
     # -- weights with the workers, in the storage, and in the run directory ---------------------------
 
@@ -91,11 +102,7 @@ class OnCluster(Learner):
 
     def _places(self, count: int) -> list[str]:
         """Choose the workers of so many pieces of work, neighbours on the same one, by their threads."""
-        return [self._slots[at] for at in self._slots_of(count)]
-
-    def _slots_of(self, count: int) -> list[int]:
-        """Choose the thread, of all workers' threads, for each of so many pieces of work."""
-        return [at * len(self._slots) // count for at in range(count)]
+        return [self._slots[at * len(self._slots) // count] for at in range(count)]
 
     def _find_shards(self) -> list[Any]:
         """Return the futures of the weights; if there are none yet, of those of the last commit."""
@@ -178,9 +185,12 @@ class OnCluster(Learner):
 
     def scale(self, factor: float) -> None:
         if factor != 1:
-            shards = self._find_shards()
-            tasks = [self._cluster.task("scale", scaled, shard, factor) for shard in shards]
-            self._replace_shards(self._cluster.start(tasks))
+            self._change("scale", scaled, factor)
+
+    def _change(self, name: str, function: Callable[..., WeightShard], *arguments: Any) -> None:
+        """Replace the weights by what a function makes of each shard."""
+        tasks = [self._cluster.task(name, function, shard, *arguments) for shard in self._find_shards()]
+        self._replace_shards(self._cluster.start(tasks))
 
     # -- duals in the run directory ----------------------------------------------------------------
 
@@ -220,13 +230,14 @@ class OnCluster(Learner):
 
     def work_of_pass(self) -> dict[str, float]:
         counted, self._counted = self._counted, dict(_ZERO_COUNTS)
-        return {"workers": len(self._cluster.workers), **counted}
+        return {"workers": len(set(self._cluster.slots)), **counted}
 
     # -- norms and scores --------------------------------------------------------------------------
 
     def begin_average(self) -> None:
         super().begin_average()
-        self._begins_average = True
+        if self._shards is not None or not self._is_here:
+            self._change("average", without_average)
 
     def _norms(self, average_scale: float) -> list[Any]:
         """Make tasks that compute ‖w‖² of parts of the weights, or of their average."""
@@ -249,11 +260,7 @@ class OnCluster(Learner):
 
     def _round(self, block: TrainingBlock, step: int, old: OldDuals) -> Round:
         """Describe the next round to its tasks."""
-        begins, self._begins_average = self._begins_average, False
-        return Round(
-            block.pass_number, block.number, step, block.read_work, self.averaging, begins, self.tally[CLOCK],
-            block.permute, self._old_duals, old.scale,
-        )  # fmt: skip
+        return Round(Turn.of(block, step), self.averaging, self.tally[CLOCK], self._old_duals, old.scale)
 
 
 def _only(features: np.ndarray) -> Rows:

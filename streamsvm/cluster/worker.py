@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,12 +20,17 @@ _open: collections.OrderedDict[str, Any] = collections.OrderedDict()
 _lock = threading.Lock()  # a worker may have several threads
 
 
+def _dask_worker() -> Any:
+    """Return the worker that runs this task; None if it is not one of Dask."""
+    try:
+        return sys.modules["distributed"].get_worker()
+    except (KeyError, ValueError):
+        return None
+
+
 def own_address() -> str:
     """Return the address of the worker that runs this task."""
-    from distributed import get_worker
-
-    address: str = get_worker().address
-    return address
+    return getattr(_dask_worker(), "address", f"process {os.getpid()}")
 
 
 def open_once(token: str, open_: Callable[[], _T]) -> _T:
@@ -32,19 +39,18 @@ def open_once(token: str, open_: Callable[[], _T]) -> _T:
     The name begins with the token of the `Cluster` whose tasks ask for it: once none of these tasks are here,
     the object is closed. It is closed earlier if many others are opened after it.
     """
-    from distributed import get_worker
-
     with _lock:
         if token not in _open:
             for other in _open.values():
                 getattr(other, "forget", lambda: None)()  # what it holds in memory, and can read again
             _open[token] = open_()
-            threading.Thread(target=_close_when_idle, args=(token, get_worker()), daemon=True).start()
+            if (found := _dask_worker()) is not None:
+                threading.Thread(target=_close_when_idle, args=(token, found), daemon=True).start()
         _open.move_to_end(token)
         while len(_open) > _MAX_OPEN:
             _open.popitem(last=False)[1].close()
-        found: _T = _open[token]
-        return found
+        opened: _T = _open[token]
+        return opened
 
 
 def _close_when_idle(token: str, worker: Any) -> None:

@@ -24,8 +24,9 @@ def worker_bytes(store: Store, training: Training) -> dict[str, int | None]:
     By classes, a worker has the two groups of a split before and after a task, the task's copy of them, and
     two groups that arrive or were passed on: all of average width or, if that is more, the task's groups the
     two widest. By rows, a worker has all weights before and after a round; for each split, the weights of the
-    features of its rows and their changes; and the sum of these. All splits of a worker share two blocks: one
-    to learn from and the next one. Costs of pairs of classes are held once for the run and once by each task.
+    features of its rows and their changes; and the sum of these. All splits of a worker share two blocks, one
+    to learn from and the next one, and the duals of a block. Costs of pairs of
+    classes are held once for the run and once by each task.
 
     Returns
     -------
@@ -44,7 +45,8 @@ def worker_bytes(store: Store, training: Training) -> dict[str, int | None]:
     dual_bytes = min(plan.dual_bytes, rows * spec.row_dual_bytes)
     table_bytes = spec.pair_bytes()
     split_bytes = (block_bytes + dual_bytes) // splits + table_bytes
-    shared_bytes = min(_BLOCK_COPIES, len(starts)) * block_bytes + plan.decode_bytes + table_bytes
+    shared_bytes = min(_BLOCK_COPIES, len(starts)) * block_bytes + dual_bytes
+    shared_bytes += plan.decode_bytes + table_bytes
     column_bytes = (1 + plan.average) * itemsize  # of one feature
     if spec.groups is None:
         feature_bytes = column_bytes * shape[1]

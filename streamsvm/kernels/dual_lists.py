@@ -112,17 +112,3 @@ def joined(parts: Sequence[RowDuals], n_rows: int, n_bytes: int) -> OldDuals:
     rows.flags.writeable = counts.flags.writeable = False  # as of a log
     place_duals(rows, counts, 0, 0, len(ids), duals)
     return duals
-
-
-def span_of(old: OldDuals, begin: int, end: int, n_bytes: int) -> OldDuals:
-    """Copy the duals of successive rows of a block alone; a row has `n_bytes` bytes of bits."""
-    counts = old.counts[begin:end]
-    at = np.cumsum(counts, dtype=np.int64) - counts
-    within = np.arange(counts.sum(dtype=np.int64)) - np.repeat(at, counts)
-    ids = old.ids[np.repeat(old.ids_at[begin:end], counts) + within]
-    values = old.values[np.repeat(old.values_at[begin:end], counts) + within]
-    bits_at = old.bits_at[begin:end].copy()
-    there = bits_at >= 0
-    bits = old.bits[(bits_at[there][:, None] + np.arange(n_bytes)).reshape(-1)]
-    bits_at[there] = n_bytes * np.arange(np.count_nonzero(there))
-    return OldDuals(ids, values, at, at, counts.copy(), bits, bits_at, old.scale).read_only()

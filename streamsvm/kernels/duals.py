@@ -42,6 +42,14 @@ class OldDuals(NamedTuple):
     bits_at: np.ndarray = np.zeros(0, np.int64)  # (n_rows,), -1 for rows without bits; or (0,)
     scale: float = 1.0  # by which the values, but not what bits stand for, have been multiplied since
 
+    def span(self, begin: int, end: int) -> OldDuals:
+        """Return views of the duals of successive rows."""
+        some = slice(begin, end)
+        return self._replace(
+            ids_at=self.ids_at[some], values_at=self.values_at[some], counts=self.counts[some],
+            bits_at=self.bits_at[some],
+        )  # fmt: skip
+
     def read_only(self) -> OldDuals:
         """Return views that are read-only, as of a mapped log: kernels are compiled for one type of array."""
         views = {name: getattr(self, name).view() for name in ("ids", "values", "bits")}

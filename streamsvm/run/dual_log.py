@@ -9,7 +9,6 @@ each class, and the counts are of the other duals.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +16,7 @@ import numpy as np
 
 from streamsvm.base.format import DUALS_MAGIC
 from streamsvm.errors import RunError
-from streamsvm.kernels.dual_lists import joined, span_of
+from streamsvm.kernels.dual_lists import joined
 from streamsvm.kernels.duals import DualBuffer, OldDuals, RowDuals, place_duals, repeats_class
 from streamsvm.kernels.memory import own_lines
 from streamsvm.run.append_log import AppendLog, LogEnd, Part, check_length, check_part, mapped, offsets, scan
@@ -118,50 +117,32 @@ class _Log:
         self.parts = list(scan(path, length, MAGICS)) if length else []
 
 
-class WorkerDuals:
-    """Part of a worker's log: duals of some rows of a block.
+def _read_part(files: DualFiles, log: _Log, part: Part, n_rows: int) -> RowDuals:
+    """Return the duals of a part that a worker wrote, of a block of `n_rows` rows, as views of its log.
 
-    Attributes
-    ----------
-    first_row, first_id : int
-        First row and first id of the duals, which tell the parts of a block apart: no two workers share a row
-        of a block, except for duals of different classes.
+    Raises `RunError` if they are damaged, or impossible.
     """
-
-    def __init__(self, files: DualFiles, log: _Log, part: Part) -> None:
-        self._files, self._log, self._part = files, log, part
-        block, n, n_duals = part.numbers
-        int32, uint8 = np.dtype(np.int32), np.dtype(np.uint8)
-        kinds: list[np.dtype] = [int32, int32, uint8, files.format.ids_dtype, files.format.values_dtype]
-        counts = [n, n, n * files.format.bytes_of_bits, n_duals, n_duals]
-        sizes = [count * kind.itemsize for count, kind in zip(counts, kinds, strict=True)]
-        if min(n, n_duals) < 0 or (places := offsets(part.at, *sizes))[-1] != part.at + part.size:
-            raise _foreign(log.path, block)
-        rows, counts_, bits, ids, values = (
-            log.content[at : at + size].view(kind)
-            for at, size, kind in zip(places, sizes, kinds, strict=False)
-        )
-        self._duals = RowDuals(rows, counts_, ids, values, bits.reshape(n, files.format.bytes_of_bits))
-        self.first_row, self.first_id = (int(array[0]) if len(array) else -1 for array in (rows, ids))
-
-    def check(self) -> None:
-        """Raise `RunError` if they are damaged."""
-        check_length(self._log.path, len(self._log.content))
-        check_part(self._log.path, self._part, self._log.content)
-
-    def read(self, n_rows: int) -> RowDuals:
-        """Views of the log; raises `RunError` if they are damaged, or not of a block of `n_rows` rows."""
-        self.check()
-        files, found = self._files, self._duals
-        if not (
-            len(found.rows) > 0
-            and 0 <= found.rows.min() <= found.rows.max() < n_rows
-            and 0 <= found.counts.min() <= found.counts.max() <= files.format.max_duals
-            and found.counts.sum(dtype=np.int64) == len(found.ids)
-            and (len(found.ids) == 0 or found.ids.max() < files.format.n_ids)
-        ):
-            raise _foreign(self._log.path, self._part.numbers[0])
-        return found
+    check_length(log.path, len(log.content))
+    check_part(log.path, part, log.content)
+    (block, n, n_duals), format = part.numbers, files.format
+    int32, uint8 = np.dtype(np.int32), np.dtype(np.uint8)
+    kinds: list[np.dtype] = [int32, int32, uint8, format.ids_dtype, format.values_dtype]
+    counts = [n, n, n * format.bytes_of_bits, n_duals, n_duals]
+    sizes = [count * kind.itemsize for count, kind in zip(counts, kinds, strict=True)]
+    if n <= 0 or n_duals < 0 or (places := offsets(part.at, *sizes))[-1] != part.at + part.size:
+        raise _foreign(log.path, block)
+    views = (
+        log.content[at : at + size].view(kind) for at, size, kind in zip(places, sizes, kinds, strict=False)
+    )
+    rows, counts_, bits, ids, values = views
+    if not (
+        0 <= rows.min() <= rows.max() < n_rows
+        and 0 <= counts_.min() <= counts_.max() <= format.max_duals
+        and counts_.sum(dtype=np.int64) == n_duals
+        and (n_duals == 0 or ids.max() < format.n_ids)
+    ):
+        raise _foreign(log.path, block)
+    return RowDuals(rows, counts_, ids, values, bits.reshape(n, format.bytes_of_bits))
 
 
 class DualLog:
@@ -187,26 +168,6 @@ class DualLog:
                 found.setdefault(part.numbers[0], []).append((log, part))
         return found
 
-    def find_parts(self) -> None:
-        """Index the logs of workers now instead of at the first request for their duals."""
-        self._of_workers  # noqa: B018
-
-    def of_workers(
-        self, block: int, key_of: Callable[[WorkerDuals], tuple[int, int]]
-    ) -> dict[tuple[int, int], WorkerDuals] | None:
-        """Return the parts that workers wrote of a block, by their `key_of`; None if there are none."""
-        if block not in self._of_workers:
-            return None
-        found: dict[tuple[int, int], WorkerDuals] = {}
-        for log, part in self._of_workers[block]:
-            duals = WorkerDuals(self.files, log, part)
-            key = key_of(duals)
-            if key in found:  # the same work, done twice; unless one of them is damaged
-                duals.check()
-                found[key].check()
-            found.setdefault(key, duals)
-        return found
-
     def segment(self, block: int, n_rows: int) -> OldDuals:
         """Return the duals of a block; rows without any have a count of 0.
 
@@ -214,7 +175,7 @@ class DualLog:
         impossible numbers: kernels rely on them.
         """
         if block in self._of_workers:
-            return self.span(block, n_rows, 0, n_rows)
+            return self._without_repeats(block, self._joined(block, n_rows))
         files, content, n_bytes = self.files, self._log.content, self.files.format.bytes_of_bits
         if files.length:
             check_length(files.path, files.length)
@@ -230,34 +191,18 @@ class DualLog:
                 raise _foreign(files.path, block)
         return self._without_repeats(block, duals)
 
-    def span(self, block: int, n_rows: int, begin: int, end: int) -> OldDuals:
-        """Return a copy of the duals of successive rows of a block; no worker's part crosses their ends."""
-        files, n_bytes = self.files, self.files.format.bytes_of_bits
-        of_workers = self.of_workers(block, lambda duals: (duals.first_row, duals.first_id))
-        if of_workers is None:
-            return span_of(self.segment(block, n_rows), begin, end, n_bytes)
-        parts = [RowDuals.none(files.format.ids_dtype, files.format.values_dtype, n_bytes)]
-        for duals in sorted(of_workers.values(), key=lambda duals: duals.first_id):
-            if not 0 <= duals.first_row < n_rows:
-                raise _foreign(files.path, block)
-            if begin <= duals.first_row < end:
-                part = duals.read(n_rows)
-                if not (begin <= part.rows.min() and part.rows.max() < end):
-                    raise _foreign(files.path, block)
-                parts.append(part._replace(rows=part.rows - np.int32(begin)))
-        return self._without_repeats(block, joined(parts, end - begin, n_bytes))
+    def _joined(self, block: int, n_rows: int) -> OldDuals:
+        """Join the parts of a block that workers wrote; work that was done twice counts once.
 
-    def foreign(self, block: int) -> RunError:
-        """Return the error for duals of a block that are impossible."""
-        return _foreign(self.files.path, block)
-
-    def check_rows(self, block: int, duals: RowDuals, rows: np.ndarray) -> None:
-        """Raise `RunError` unless the duals are those of these rows, with distinct ids in each row."""
-        at = np.cumsum(duals.counts, dtype=np.int64) - duals.counts
-        if not np.array_equal(duals.rows, rows):
-            raise _foreign(self.files.path, block)
-        old = OldDuals(duals.ids, duals.values, at, at, np.array(duals.counts))
-        self._without_repeats(block, old.read_only())
+        Parts differ by their first row and first id: no two workers share a row of a block, except for duals
+        of different classes.
+        """
+        files, found = self.files, dict[tuple[int, int], RowDuals]()
+        for log, part in self._of_workers[block]:
+            duals = _read_part(files, log, part, n_rows)
+            found.setdefault((int(duals.ids[0]) if len(duals.ids) else -1, int(duals.rows[0])), duals)
+        by_id = sorted(found, key=lambda key: key[0])
+        return joined([found[key] for key in by_id], n_rows, files.format.bytes_of_bits)
 
     def _without_repeats(self, block: int, duals: OldDuals) -> OldDuals:
         if self.files.format.distinct_ids and repeats_class(

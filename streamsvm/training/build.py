@@ -21,6 +21,7 @@ from streamsvm.run.weights import DenseWeights, WeightStorage
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.learner import Learner
 from streamsvm.training.parallel.class_learner import ClassSplitLearner
+from streamsvm.training.parallel.executor import Executor
 from streamsvm.training.parallel.row_learner import RowSplitLearner
 from streamsvm.training.parallel.splits import check_splits
 from streamsvm.training.passes import Fit
@@ -29,7 +30,6 @@ from streamsvm.training.spec import Spec
 from streamsvm.training.trainer import Callbacks
 
 if TYPE_CHECKING:
-    from streamsvm.cluster.client import Cluster
     from streamsvm.training.training import Training
 
 
@@ -39,7 +39,7 @@ def build(
     blocks: Blocks,
     files: Files,
     costs: TrainingCosts,
-    workers: Threads | Cluster,
+    workers: Threads | Executor,
     callbacks: Callbacks,
     *,
     matrix_bytes: int,
@@ -59,7 +59,7 @@ def build(
         The rows to train on, with their costs.
     files : RunFiles or MemoryRun
     costs : TrainingCosts
-    workers : Threads or Cluster
+    workers : Threads or Executor
     callbacks : Callbacks
     matrix_bytes : int
         Memory for matrices of the duals of two passes.
@@ -96,7 +96,7 @@ def build(
 @contextlib.contextmanager
 def find_workers(
     spec: Spec, wanted: int | None, cluster: str | os.PathLike[str] | None = None
-) -> Iterator[Threads | Cluster]:
+) -> Iterator[Threads | Executor]:
     """Provide the workers of a training: a cluster if there is one, else threads.
 
     There are `wanted` threads, by default one a processor, but at most as many as splits, unless they
@@ -134,7 +134,7 @@ def new_learner(
     placement: Placement,
     storage: WeightStorage,
     costs: TrainingCosts,
-    workers: Threads | Cluster,
+    workers: Threads | Executor,
     *,
     block_rows: int,
     dual_matrix: bool = False,

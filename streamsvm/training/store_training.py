@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from streamsvm.base.threads import Threads, WorkersLost
-from streamsvm.cluster import worker
 from streamsvm.data.blocks import Blocks, HeldOutBlocks
 from streamsvm.data.hold_out import held_out_part
 from streamsvm.errors import ClusterError, Interrupted, Remedy
@@ -23,13 +22,11 @@ from streamsvm.training.build import build
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.fit_plan import describe_fit
 from streamsvm.training.held_out import held_out_blocks, open_held_out, other_held_out
+from streamsvm.training.parallel.executor import Executor
 from streamsvm.training.passes import Fit
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training import Training
 from streamsvm.transforms.fitting import DATA_ENTRIES
-
-if TYPE_CHECKING:
-    from streamsvm.cluster.client import Cluster
 
 _MAX_LOSSES = 4  # losses of workers, one after the other without a commit between them
 
@@ -49,7 +46,7 @@ class StoreRun:
     costs: TrainingCosts
     every: Interval
     callbacks: Callbacks
-    workers: Threads | Cluster
+    workers: Threads | Executor
 
     def __post_init__(self) -> None:
         self.settings = self.training.spec.settings
@@ -74,13 +71,6 @@ class StoreRun:
 
     def train(self, trainer: Fit | None = None) -> FitResult:
         """Train to the end; if workers of a cluster are lost, go on from the last commit with the others."""
-        try:
-            return self._train(trainer)
-        finally:
-            if not isinstance(self.workers, Threads):  # they close the store and the logs of this run
-                self.workers.tell(worker.close, self.workers.token)
-
-    def _train(self, trainer: Fit | None) -> FitResult:
         times, before = 0, None
         resume = self.run.continues()
 

@@ -66,8 +66,8 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found: list[Any] = []
     results = Cluster.results
 
-    def counting(self: Cluster, futures: list[Any]) -> list[Any]:
-        values = results(self, futures)
+    def counting(self: Cluster, futures: list[Any], *at: Any) -> list[Any]:
+        values = results(self, futures, *at)
         found.extend(value for value in values if isinstance(value, WeightShard))
         return values
 

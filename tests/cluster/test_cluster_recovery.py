@@ -18,26 +18,20 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from helpers import make_problem, make_store
 from run_files import model_bytes
 
 import streamsvm
-from streamsvm.base.format import LOG_HEADER
 from streamsvm.base.threads import WorkersLost
 from streamsvm.cluster import client, worker
 from streamsvm.errors import ClusterError, Interrupted, RunError
-from streamsvm.kernels.duals import RowDuals
 from streamsvm.run import shared_folder
-from streamsvm.run.append_log import LogEnd
 from streamsvm.run.directory import RunDir
-from streamsvm.run.dual_log import DualFiles, DualFormat, DualLog, DualWriter
 from streamsvm.run.files import RunFiles
 from streamsvm.run.shared_folder import sample_file, why_out_of_reach
 
 distributed = pytest.importorskip("distributed")
-from streamsvm.cluster import logs as cluster_logs  # noqa: E402
 from streamsvm.cluster.client import Cluster, Limits  # noqa: E402
 from streamsvm.cluster.weights import OnCluster  # noqa: E402
 
@@ -100,34 +94,6 @@ def test_parts_of_a_block_without_duals(local: Any, tmp_path: Path, settings: di
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "threads")
 
 
-@pytest.mark.parametrize("damaged_first", [True, False])
-def test_duals_that_look_like_those_of_other_groups(tmp_path: Path, damaged_first: bool) -> None:
-    """Of two parts of a block one is damaged: it is not left out for the other."""
-    parts = [duals([0, 1], [2, 3]), duals([3, 6], [2, 3])]
-    with DualWriter(tmp_path / f"duals-1-{1:032x}.bin", LogEnd()) as log:
-        for part in parts if damaged_first else reversed(parts):
-            log.append_duals(0, part)
-        log.sync()
-    content = bytearray(log.path.read_bytes())
-    content[LOG_HEADER.size + (0 if damaged_first else len(content) // 2)] = 2  # row 0 becomes 2
-    log.path.write_bytes(content)
-    found = DualLog(DualFiles(
-        tmp_path / "duals-1.bin", 0, DualFormat(np.dtype("f4"), np.dtype("u1"), 0, 4, 3),
-        worker_logs=((log.path.name, log.end.length),),
-    ))  # fmt: skip
-    labels, groups = np.array([0, 1, 2, 3, 0, 1, 2, 3]), np.array([0, 0, 1, 1])
-    with pytest.raises(RunError, match="is damaged: wrong checksum"):
-        cluster_logs._by_groups(found, 0, labels, groups)
-
-
-def duals(rows: list[int], ids: list[int]) -> RowDuals:
-    n = len(rows)
-    return RowDuals(
-        np.array(rows, np.int32), np.ones(n, np.int32), np.array(ids, np.uint8), np.ones(n, np.float32),
-        np.zeros((n, 0), np.uint8),
-    )  # fmt: skip
-
-
 # -- what is lost ----------------------------------------------------------------------------------
 
 
@@ -177,13 +143,12 @@ def test_all_workers_go_between_two_blocks(
 def test_the_scheduler_goes_and_the_client_gives_it_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamsvm.cluster.client.LIMITS", Limits(connect=1.0))
     with start(1) as cluster, Cluster(cluster.scheduler_address, 1, 2) as workers:
-        workers.hold(1)
+        task = workers.task("task", sleep_for, 0.0)
         cluster.close()
         while workers._client.status != "closed":
             time.sleep(0.1)
-        workers.tell(os.getpid)  # nobody is there
         with pytest.raises(ClusterError, match=r"the scheduler of the cluster .* has gone") as error:
-            workers.hold(1)
+            workers.start([task])
         assert not isinstance(error.value, WorkersLost)  # nothing to go on with
         with pytest.raises(ClusterError, match=r"1 did not come in 1 seconds"):
             workers.on_each(os.getpid)
@@ -354,19 +319,19 @@ def is_here() -> bool:
 def test_who_wants_to_stop_does_not_wait_for_a_worker_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamsvm.cluster.client._SILENT_SECONDS", 1.0)
     monkeypatch.setattr("streamsvm.cluster.client.CLOSE_SECONDS", 0.5)
-    with start(1) as cluster, Cluster(cluster.scheduler_address, 1, 2) as workers:
+    with start(1) as cluster:
         (worker,) = cluster.workers.values()
-        os.kill(worker.process.pid, signal.SIGSTOP)
+        with Cluster(cluster.scheduler_address, 1, 2) as workers:
+            os.kill(worker.process.pid, signal.SIGSTOP)
 
-        def stop() -> None:
-            raise Interrupted("stopped")
+            def stop() -> None:
+                raise Interrupted("stopped")
 
-        workers.when_silent = stop
-        task = workers.start([workers.task("task", sleep_for, 0.0)])
-        with pytest.raises(Interrupted):
-            workers.results(task)
-        workers.tell(is_here)  # does not wait for it either
-        os.kill(worker.process.pid, signal.SIGKILL)
+            workers.when_silent = stop
+            task = workers.start([workers.task("task", sleep_for, 0.0)])
+            with pytest.raises(Interrupted):
+                workers.results(task)
+        os.kill(worker.process.pid, signal.SIGKILL)  # which the connection did not wait for
 
 
 def test_a_run_stops_while_a_worker_hangs_and_goes_on_from_its_last_commit(

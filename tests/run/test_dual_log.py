@@ -220,18 +220,11 @@ def test_workers_divide_rows_or_classes_of_a_block(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_block(log, 0), of_rows)
     np.testing.assert_array_equal(read_block(log, 1), of_classes)
     for begin, end in ((0, 12), (12, 20)):
-        span = log.span(0, 20, begin, end)
+        span = log.segment(0, 20).span(begin, end)
         assert span.counts.tolist() == np.count_nonzero(of_rows[begin:end], axis=1).tolist()
-        assert span.values.sum() == pytest.approx(of_rows[begin:end].sum())
-    assert log.of_workers(2, lambda duals: (0, 0)) is None
+        at = np.concatenate([np.arange(a, a + n) for a, n in zip(span.values_at, span.counts, strict=True)])
+        assert span.values[at].sum() == pytest.approx(of_rows[begin:end].sum())
     assert not read_block(log, 2).any()
-
-
-def test_a_part_is_of_one_span(tmp_path: Path) -> None:
-    duals = np.eye(20, K, dtype=VALUES)
-    log = write_worker_logs(tmp_path, [[(0, np.arange(20), duals)]])
-    with pytest.raises(RunError, match="does not belong to this run"):
-        log.span(0, 20, 0, 10)
 
 
 def test_of_two_alike_none_may_be_damaged(tmp_path: Path) -> None:
@@ -239,10 +232,10 @@ def test_of_two_alike_none_may_be_damaged(tmp_path: Path) -> None:
     duals = np.eye(20, K, dtype=VALUES)
     duals[:10] = duals[10:]  # so that both have the same ids
     log = write_worker_logs(tmp_path, [[(0, np.arange(10), duals)], [(0, np.arange(10, 20), duals)]])
-    assert log.span(0, 20, 10, 20).counts.sum() == 10
+    assert log.segment(0, 20).counts.sum() == 20
     path = tmp_path / log.files.worker_logs[1][0]
     content = bytearray(path.read_bytes())
     content[LOG_HEADER.size] = 0  # the first row
     path.write_bytes(content)
     with pytest.raises(RunError, match="is damaged: wrong checksum"):
-        DualLog(log.files).span(0, 20, 0, 10)
+        DualLog(log.files).segment(0, 20)

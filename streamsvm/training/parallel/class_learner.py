@@ -24,14 +24,16 @@ from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.scratch import Scratch
 from streamsvm.kernels.tally import CLOCK, DUAL_DELTA, DUAL_SUM, EMPTY, N_TALLIES, UNWEIGHTED, VISITED
 from streamsvm.kernels.update import mark_rows_dirty
-from streamsvm.kernels.weights import sums_of_squares
+from streamsvm.kernels.weights import Weights, sums_of_squares
 from streamsvm.losses.base import Loss
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.files import NewLog
 from streamsvm.training.learner import features_of, problem_of
 from streamsvm.training.parallel.class_groups import ClassGroups, tournament_rounds
-from streamsvm.training.parallel.split_learner import SplitLearner
+from streamsvm.training.parallel.split_learner import SplitLearner, Turn
+from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.training.sources import TrainingBlock
+from streamsvm.training.spec import Spec
 
 _CENTRED_PARTS = 8  # parts of the features that workers centre
 _NO_BITS = np.zeros((0, 0), np.uint8)
@@ -60,13 +62,8 @@ class ClassSplitLearner(SplitLearner):
         self.problem = problem_of(self.spec.settings, columns)._replace(ranges=self._groups.ranges)
         self.scratch = Scratch.create(columns, self.dtype)
 
-    def _in_columns(self, rows: Rows) -> Rows:
-        """Return the rows with columns of the weights as labels."""
-        labels = np.append(self._groups.columns, -1)[rows.labels].astype(rows.labels.dtype)
-        return rows._replace(labels=labels)
-
     def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
-        super().score(self._in_columns(rows), average_scale, tallies)
+        super().score(in_columns(rows, self._groups), average_scale, tallies)
 
     def norm2(self, average_scale: float = 0.0) -> float:
         """Return `Learner.norm2`, summed up group by group, so that a cluster gets the same bits."""
@@ -87,7 +84,8 @@ class ClassSplitLearner(SplitLearner):
         current, average_delta = (each[:0] for each in self.storage.weights[:2])
         empty = self.storage.weights._replace(current=current, average_delta=average_delta)
         sums_of_squares(empty, 0.0, self._groups.ranges, np.zeros(len(self._groups.ranges)))
-        BlockDuals(rows, old, self._groups).of_pair((0, 1))
+        of_block = BlockDuals(rows, old, self._groups)
+        join_lists(of_block.lists, (0, 1), of_block.members[:2], 0)
         self.centre(features_of(rows, self.storage.n_features))
 
     def learn(
@@ -99,7 +97,7 @@ class ClassSplitLearner(SplitLearner):
         next_pause: Callable[[int], int],
     ) -> Iterator[int]:
         assert isinstance(old, OldDuals)
-        rows = self._in_columns(rows)
+        rows = in_columns(rows, self._groups)
         duals = self._block_duals(rows, old)
         if len(self.storage.weights.dirty):
             mark_rows_dirty(rows.features, self.storage.weights)
@@ -160,17 +158,53 @@ class ClassSplitLearner(SplitLearner):
         """Visit the rows of two groups over their classes; returns the tally of these visits."""
         tally = own_lines(N_TALLIES)
         tally[CLOCK] = self.tally[CLOCK]
-        members = np.sort(np.concatenate([duals.members[g] for g in pair]))
-        number = block.number * len(self._rounds) + round_
-        order = members[block.permute(len(members), self.spec.settings.seed, block.pass_number, number, 0)]
-        problem = self.problem._replace(ranges=self._groups.ranges[list(pair)])
         weights = self.moved_weights()
-        new = self._visitor.visit(
-            rows, order, duals.of_pair(pair), problem, weights._replace(dirty=weights.dirty[:0]), tally,
-            (block.pass_number, number), read_work=block.read_work * (round_ == 0),
+        duals.lists |= visit_pair(
+            self._visitor, self.spec, Turn.of(block, round_), rows, pair, [duals.members[g] for g in pair],
+            duals.lists, weights._replace(dirty=weights.dirty[:0]), tally,
         )  # fmt: skip
-        duals.replace(pair, new)
         return tally
+
+
+def visit_pair(
+    visitor: Visitor,
+    spec: Spec,
+    turn: Turn,
+    rows: Rows,
+    pair: tuple[int, int],
+    members: Sequence[np.ndarray],
+    lists: DualLists,
+    weights: Weights,
+    tally: np.ndarray,
+    shifts: Sequence[int] = (0, 0),
+) -> DualLists:
+    """Visit the rows of two groups, `members`, over the classes of these, and return their new duals.
+
+    Labels of the rows are columns of the given weights: those of all weights plus one of `shifts` for either
+    group.
+    """
+    assert spec.groups is not None
+    ranges = spec.groups.ranges[list(pair)] + np.array(shifts)[:, None]
+    both = np.sort(np.concatenate(members))
+    if not len(both):
+        return {}
+    number = turn.block * (len(spec.groups.ranges) - 1) + turn.number
+    order = both[turn.permute(len(both), spec.settings.seed, turn.pass_number, number, 0)]
+    new = visitor.visit(
+        rows, order, join_lists(lists, pair, members, rows.n_rows, shifts),
+        problem_of(spec.settings, weights.current.shape[1])._replace(ranges=ranges), weights, tally,
+        (turn.pass_number, number), read_work=turn.read_work * (turn.number == 0),
+    )  # fmt: skip
+    places = np.full(weights.current.shape[1], -1)
+    for at, (begin, _, end) in enumerate(ranges):
+        places[begin:end] = at
+    return divide_lists(new, pair, members, rows.n_rows, places, shifts)
+
+
+def in_columns(rows: Rows, groups: ClassGroups) -> Rows:
+    """Return the rows with columns of the weights as labels."""
+    labels = np.append(groups.columns, -1)[rows.labels].astype(rows.labels.dtype)
+    return rows._replace(labels=labels)
 
 
 class BlockDuals:
@@ -180,8 +214,6 @@ class BlockDuals:
     """
 
     def __init__(self, rows: Rows, old: OldDuals, groups: ClassGroups) -> None:
-        self._groups = groups
-        self._n_rows = rows.n_rows
         n_groups = len(groups.ranges)
         group_of_row = groups.groups[rows.labels]
         order = np.argsort(group_of_row, kind="stable")
@@ -192,24 +224,12 @@ class BlockDuals:
             for h, each in enumerate(divide_duals(old, members, groups.groups, n_groups)):
                 self.lists[g, h] = each
 
-    def of_pair(self, pair: tuple[int, int]) -> OldDuals:
-        """Return the duals of the rows of two groups for the classes of these."""
-        return join_lists(self.lists, pair, [self.members[g] for g in pair], self._n_rows)
-
     def parts(self) -> Iterator[RowDuals]:
         """Yield all duals of the rows of each group."""
         groups = range(len(self.members))
         for g, members in enumerate(self.members):
             if len(members):
                 yield _rows_of(self.lists, g, members, groups, [0] * len(groups))
-
-    def replace(self, pair: tuple[int, int], new: list[RowDuals]) -> None:
-        """Set the duals of the rows of two groups for their classes."""
-        if new:  # else the pair has no rows
-            places = np.full(len(self._groups.ranges), -1)
-            places[list(pair)] = range(2)
-            members = [self.members[g] for g in pair]
-            self.lists |= divide_lists(new, pair, members, self._n_rows, places[self._groups.groups])
 
 
 def join_lists(
@@ -233,7 +253,7 @@ def divide_lists(
     members: Sequence[np.ndarray],
     n_rows: int,
     places: np.ndarray,
-    shifts: Sequence[int] = (0, 0),
+    shifts: Sequence[int],
 ) -> DualLists:
     """Divide duals that `join_lists` joined, after a visit; ``places[id]`` is 0 or 1, or negative."""
     arrays = (np.concatenate([part[at] for part in new]) for at in range(len(RowDuals._fields) - 1))

@@ -24,9 +24,11 @@ from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.files import NewLog
 from streamsvm.run.weights import map_array
-from streamsvm.training.learner import features_of
-from streamsvm.training.parallel.split_learner import SplitLearner
+from streamsvm.training.learner import features_of, problem_of
+from streamsvm.training.parallel.split_learner import SplitLearner, Turn
+from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.training.sources import TrainingBlock
+from streamsvm.training.spec import Spec
 
 ROUNDS = 2  # rounds of a block, between which the average can begin
 _MAX_SUMS = 8  # largest number of parts of the features that are added up in parallel
@@ -36,7 +38,8 @@ _VALUES_PER_SUM = 1 << 18  # numbers for which one more part pays
 class _Part(NamedTuple):
     """Part of a block that one split works on."""
 
-    order: np.ndarray  # (n,) int64: its rows, in the order of their visits
+    begin: int  # its first row
+    rows: Rows
     features: np.ndarray  # (m,) int64: those of its rows, ascending
     weights: Weights  # private copy, valid for its features alone
 
@@ -47,6 +50,28 @@ def rows_after(rounds: int, n_rows: Any) -> Any:
     It is rounded up, so that an average can begin at half of a pass over one block.
     """
     return -(-n_rows * rounds // ROUNDS)
+
+
+def visit_part(
+    visitor: Visitor,
+    spec: Spec,
+    turn: Turn,
+    split: int,
+    rows: Rows,
+    old: OldDuals,
+    weights: Weights,
+    tally: np.ndarray,
+) -> list[RowDuals]:
+    """Visit the rows of a round of a part of a block, each with a step that counts S times."""
+    settings = spec.settings
+    splits, piece = settings.splits, turn.block * settings.splits + split
+    order = turn.permute(rows.n_rows, settings.seed, turn.pass_number, piece, 0)
+    begin, end = (rows_after(n, rows.n_rows) for n in (turn.number, turn.number + 1))
+    return visitor.visit(
+        rows._replace(norm2=rows.norm2 * splits), order[begin:end], old,
+        problem_of(settings, spec.n_classes)._replace(sigma=float(splits)), weights, tally,
+        (turn.pass_number, piece * ROUNDS + turn.number), read_work=turn.read_work,
+    )  # fmt: skip
 
 
 def sum_as_tree(features: list[np.ndarray], moved: list[np.ndarray]) -> np.ndarray:
@@ -103,17 +128,15 @@ class RowSplitLearner(SplitLearner):
                 yield int(rows_after(number + 1, lengths).sum())
 
     def _begin_block(self, block: TrainingBlock, rows: Rows) -> Any:
-        """Return what the rounds of a block share: its parts, and its rows with the norms of S steps."""
-        splits = self.spec.settings.splits
-        parts = self._workers.map(functools.partial(self._part, block, rows, self._own), range(splits))
-        return parts, rows._replace(norm2=rows.norm2 * splits)
+        """Return the parts of a block, which its rounds share."""
+        splits = range(self.spec.settings.splits)
+        return self._workers.map(functools.partial(self._part, rows, self._own), splits)
 
     def _visit_round(
-        self, block: TrainingBlock, number: int, old: OldDuals, begun: Any, keep: NewLog | None
+        self, block: TrainingBlock, number: int, old: OldDuals, parts: Any, keep: NewLog | None
     ) -> None:
-        """Visit the rows of a round, and add up the steps; `begun` is from `_begin_block`."""
-        parts, damped = begun
-        work = functools.partial(self._visit_part, block, damped, old, parts, number)
+        """Visit the rows of a round, and add up the steps; `parts` is from `_begin_block`."""
+        work = functools.partial(self._visit_part, Turn.of(block, number), old, parts)
         self._count_parts(block, self._workers.map(work, range(len(parts))), keep)
         self._add_up(parts)
 
@@ -129,38 +152,31 @@ class RowSplitLearner(SplitLearner):
                 for part in duals:
                     keep.append_duals(block.number, part)
 
-    def _part(self, block: TrainingBlock, rows: Rows, weights: list[list[np.ndarray]], split: int) -> _Part:
-        splits = self.spec.settings.splits
-        begin, end = (rows.n_rows * s // splits for s in (split, split + 1))
-        number = block.number * splits + split
-        order = begin + block.permute(end - begin, self.spec.settings.seed, block.pass_number, number, 0)
-        features = features_of(row_span(rows, begin, end), self.storage.n_features)
+    def _part(self, rows: Rows, weights: list[list[np.ndarray]], split: int) -> _Part:
+        begin, end = (rows.n_rows * s // self.spec.settings.splits for s in (split, split + 1))
+        rows = row_span(rows, begin, end)
+        features = features_of(rows, self.storage.n_features)
         current, *delta = weights[split]
         average_delta = delta[0] if delta else current[:0]
         own = self.storage.weights._replace(current=current, average_delta=average_delta)
-        return _Part(order, features, own._replace(dirty=own.dirty[:0]))
+        return _Part(begin, rows, features, own._replace(dirty=own.dirty[:0]))
 
     def _visit_part(
-        self, block: TrainingBlock, rows: Rows, old: OldDuals, parts: list[_Part], number: int, split: int
+        self, turn: Turn, old: OldDuals, parts: list[_Part], split: int
     ) -> tuple[np.ndarray, list[RowDuals]]:
         """Visit a part's rows on a private copy of the weights; on return the copy holds the change."""
-        part, shared = parts[split], self.storage.weights
-        own = part.weights
-        copy_rows(part.features, shared.current, own.current)
+        begin, rows, features, own = parts[split]
+        copy_rows(features, self.storage.weights.current, own.current)
         if self.averaging:
-            zero_rows(part.features, own.average_delta)
+            zero_rows(features, own.average_delta)
         else:
             own = own._replace(average_delta=own.average_delta[:0], time_unit=np.inf)
         tally = own_lines(N_TALLIES)
         tally[CLOCK] = self.tally[CLOCK]
-        begin, end = (rows_after(n, len(part.order)) for n in (number, number + 1))
-        place = block.pass_number, (block.number * len(parts) + split) * ROUNDS + number
-        new = self._visitor.visit(
-            rows, part.order[begin:end], old, self.problem._replace(sigma=float(len(parts))), own, tally,
-            place, read_work=block.read_work,
-        )  # fmt: skip
-        add_rows(part.features, shared.current, -1.0, own.current)
-        return tally, new
+        old = old.span(begin, begin + rows.n_rows)
+        new = visit_part(self._visitor, self.spec, turn, split, rows, old, own, tally)
+        add_rows(features, self.storage.weights.current, -1.0, own.current)
+        return tally, [part._replace(rows=part.rows + np.int32(begin)) for part in new]
 
     def _add_up(self, parts: list[_Part]) -> None:
         """Add the mean of the parts' changes to the weights; the changes are summed as a binary tree."""

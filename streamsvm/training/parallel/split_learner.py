@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,9 +14,24 @@ from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.run.weights import WeightStorage
 from streamsvm.training.learner import Learner
 from streamsvm.training.parallel.visitor import Visitor
+from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
 
 SCORED_PARTS = 16  # parts of a block that are scored; sums are added up in their order, whatever the workers
+
+
+class Turn(NamedTuple):
+    """One round of visits to a block: of the pairs of groups, or of one half of each part of its rows."""
+
+    pass_number: int
+    block: int  # its number
+    number: int  # of the round in the block
+    read_work: int
+    permute: Callable[[int, int, int, int, int], np.ndarray]  # orders rows
+
+    @classmethod
+    def of(cls, block: TrainingBlock, number: int) -> Turn:
+        return cls(block.pass_number, block.number, number, block.read_work, block.permute)
 
 
 class SplitLearner(Learner):

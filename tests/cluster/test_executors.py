@@ -1,0 +1,140 @@
+"""An executor of its own: tasks run in this process, one after the other, each on a copy of its arguments.
+
+It does what a cluster does, without processes: any number of workers, and losses at any time.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import make_problem, make_store
+from run_files import model_bytes
+
+import streamsvm
+from streamsvm.base.threads import Threads, WorkersLost
+from streamsvm.cluster import worker
+
+BY_CLASSES: dict[str, Any] = {"split": "classes", "splits": 3, "passes": 3, "gap": "pass", "block_rows": 120}
+BY_ROWS: dict[str, Any] = {"split": "rows", "splits": 3, "passes": 3, "gap": "pass", "block_rows": 120}
+EACH = pytest.mark.parametrize("settings", [BY_CLASSES, BY_ROWS], ids=["classes", "rows"])
+
+
+class Task:
+    """A function and its arguments, and its result when it has run."""
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple) -> None:
+        self.function, self.arguments, self.has_run = function, arguments, False
+
+    def run(self) -> Any:
+        if not self.has_run:
+            given = [_value(each) for each in self.arguments]
+            before = pickle.dumps(given)
+            self.result = pickle.loads(pickle.dumps(self.function(*pickle.loads(before))))
+            assert pickle.dumps(given) == before  # another task may be given the same
+            self.has_run = True
+        return self.result
+
+
+def _value(argument: Any) -> Any:
+    if isinstance(argument, list):
+        return [_value(each) for each in argument]
+    return argument.run() if isinstance(argument, Task) else argument
+
+
+class InThisProcess:
+    """Executor with some workers, whose results are lost each time that `lost` returns True."""
+
+    token = "in this process"
+
+    def __init__(self, n_workers: int, lost: Callable[[], bool] = lambda: False) -> None:
+        self.slots = [worker.own_address()] * n_workers
+        self.count, self.threads, self._lost = 0, Threads(), lost
+        self.when_silent: Callable[[], None] = lambda: None
+
+    def task(self, name: str, function: Callable[..., Any], *arguments: Any, at: str | None = None) -> Task:
+        assert name
+        assert at is None or at in self.slots
+        self.count += 1
+        return Task(function, arguments)
+
+    def start(self, tasks: Sequence[Task]) -> list[Task]:
+        return list(tasks)
+
+    def results(self, references: Sequence[Task]) -> list[Any]:
+        if self._lost():
+            raise WorkersLost("a worker was lost")
+        return [task.run() for task in references]
+
+    def on_each(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
+        return {address: function(*arguments) for address in self.slots}
+
+    def check(self, data: Any) -> list[str]:
+        assert worker.read_problem(data) is None
+        return []
+
+    def __enter__(self) -> InThisProcess:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        worker.close(self.token)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_store(tmp_path_factory.mktemp("store") / "a.zarr", *make_problem(400, 30, 12, noise=1.5))
+
+
+def fit(store: Path, out: Path, settings: dict[str, Any], **more: Any) -> Any:
+    return streamsvm.fit(store, out=out, progress=False, **settings, **more)
+
+
+def use(executor: InThisProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamsvm.cluster.client.Cluster", lambda *given: executor)
+
+
+@pytest.mark.parametrize("n_workers", [1, 2, 3])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        BY_CLASSES,
+        BY_CLASSES | {"loss": "ovr2", "dtype": "float64"},
+        BY_CLASSES | {"loss": "llw", "dtype": "float64"},
+        BY_ROWS | {"first_C": 0.01, "C": 0.1},
+        BY_ROWS | {"loss": "cs", "dtype": "float64", "hold_out": "1/5", "splits": 5},
+    ],
+    ids=lambda s: f"{s['split']}-{s.get('loss', 'ww')}",
+)
+def test_any_executor_gives_the_model_of_threads(
+    store: Path, tmp_path: Path, settings: dict[str, Any], n_workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = fit(store, tmp_path / "threads", settings, workers=2)
+    use(InThisProcess(n_workers), monkeypatch)
+    found = fit(store, tmp_path / "run", settings, cluster="this process")
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "threads")
+    measured = ("dual", "primal", "gap", "train_accuracy", "average_gap", "valid_accuracy")
+    for ours, theirs in zip(found.history, threads.history, strict=True):
+        assert {name: ours.get(name) for name in measured} == {name: theirs.get(name) for name in measured}
+        assert ours["worker_tasks"] > 0
+
+
+@EACH
+@pytest.mark.parametrize("first", [2, 6])
+def test_results_are_lost_again_and_again(
+    store: Path, tmp_path: Path, settings: dict[str, Any], first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While rows are visited, scored and written: the training goes on from its last commit."""
+    fit(store, tmp_path / "threads", settings)
+    asked, lost, events = iter(range(10**6)), range(first, 40, 12), []
+    use(InThisProcess(2, lambda: next(asked) in lost), monkeypatch)
+    fit(
+        store, tmp_path / "run", settings, cluster="this process", checkpoint_every="1 blocks",
+        report=events.append,
+    )  # fmt: skip
+    warnings = [event["warning"] for event in events if event["event"] == "warning"]
+    assert len(warnings) >= 3
+    assert all("a worker was lost; the training goes on" in warning for warning in warnings)
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "threads")
