@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -58,10 +59,12 @@ def open_anndata(
         raise StoreError(f"{path}: {error}") from None
 
 
-def open_array(container: MatrixFile, label: str | None, labels: str | None, labelled: bool) -> AnnDataStore:
+def open_array(
+    container: MatrixFile, label: str | None, labels: str | None, like: Mapping[str, Any], labelled: bool
+) -> AnnDataStore:
     """Open a file with a matrix and nothing else as a store; parameters and errors as in `open_store`."""
     matrix = open_matrix(container, "X")
-    found = open_labels(container, matrix.shape[0], label, labels) if labelled else None
+    found = open_labels(container, matrix.shape[0], label, labels, like) if labelled else None
     return AnnDataStore(container, matrix, None, found, None, label)
 
 

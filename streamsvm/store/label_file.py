@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -59,14 +60,19 @@ class FileLabels:
         return self._codes[numbers_in(ranges)]
 
 
-def open_labels(file: MatrixFile, n_rows: int, label: str | None, labels: Path | str | None) -> FileLabels:
-    """Open the labels of the `n_rows` rows of a matrix: the file `labels`, or its own array or column."""
+def open_labels(
+    file: MatrixFile, n_rows: int, label: str | None, labels: Path | str | None, like: Mapping[str, Any]
+) -> FileLabels:
+    """Open the labels of the `n_rows` rows of a matrix: the file `labels`, or its own array or column.
+
+    `like` is as for `open_store`.
+    """
     path = file.path
     if labels is not None and label is not None:
         raise InputError(f"{path}: labels are given twice, by label and by labels; leave one of them out")
     if labels is not None:
         with os_errors_as(InputError, labels, "read"):
-            return FileLabels(_read_labels(Path(labels)), str(labels), path, n_rows)
+            return FileLabels(_read_labels(Path(labels), like), str(labels), path, n_rows)
     if label is not None:
         return FileLabels(file.labels(label), f"{path}, {label!r}", path, n_rows)
     raise InputError(
@@ -79,7 +85,7 @@ def open_labels(file: MatrixFile, n_rows: int, label: str | None, labels: Path |
     )
 
 
-def _read_labels(path: Path) -> np.ndarray:
+def _read_labels(path: Path, like: Mapping[str, Any]) -> np.ndarray:
     with open_file(path, follow=True) as file:
         if file.read(6) == b"\x93NUMPY":
             return load_array(path)
@@ -87,7 +93,9 @@ def _read_labels(path: Path) -> np.ndarray:
         lines = [line.strip() for line in path.read_text("utf-8-sig").splitlines()]
     except UnicodeDecodeError:
         raise InputError(f"{path} is not UTF-8 text; give one label a line, or an .npy array") from None
-    return names_of_lines(lines)
+    if like.get("labels_as") == "text":
+        return np.array(lines, object)
+    return names_of_lines(lines, like.get("classes", ()))
 
 
 def names_of_lines(lines: list[str], known: Collection[str] = ()) -> np.ndarray:

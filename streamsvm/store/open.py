@@ -34,7 +34,7 @@ def open_store(
     path: str | os.PathLike[str],
     *,
     label: str | None = None,
-    default_label: str | None = None,
+    like: Mapping[str, Any] | None = None,
     labelled: bool = True,
     sample_weight: str | None = None,
     layer: str | None = None,
@@ -57,9 +57,9 @@ def open_store(
         where rows have several labels, the matrix of zeros and ones in ``obsm`` with a column for each
         class: CSR, or dense, or a dataframe, whose columns name the classes (else they are numbers from 0).
         A store that streamsvm wrote has only one, ``"label"``.
-    default_label : str, optional
-        The same where `label` is not given, such as the column that a model was trained on; a store that
-        streamsvm wrote has its own.
+    like : mapping, optional
+        The record of a model, whose data's labels these are read like: where `label` is not given they are in
+        the column that it was trained on, and lines of text in `labels` are spelled as it spells them.
     labelled : bool
         Whether the labels of such AnnData are read. If not, it needs no label column: the store has no
         classes, and all label codes are -1.
@@ -89,6 +89,7 @@ def open_store(
     """
     container = open_existing(path)
     matrix = {"layer": layer, "raw": raw, "obsm": obsm}
+    default_label = (like or {}).get("label")
     try:
         if not isinstance(container, MatrixFile):
             _refuse(path, "its labels are in it, and those of a matrix in a file", {"labels": labels})
@@ -99,7 +100,8 @@ def open_store(
         if isinstance(container, MatrixFile):
             _refuse(path, "a matrix has nothing beside it", matrix | {"sample_weight": sample_weight})
             label = default_label if label is None and labels is None else label
-            found = open_array(container, label, None if labels is None else os.fspath(labels), labelled)
+            labels = None if labels is None else os.fspath(labels)
+            found = open_array(container, label, labels, like or {}, labelled)
             return with_labels(found) if labelled else found
         if container.attr("", "encoding-type") != "anndata":
             raise StoreError(
@@ -148,6 +150,23 @@ def open_existing(path: str | os.PathLike[str]) -> Container:
     if kind == "hdf5":
         warn_and_recover(path)
     return open_container(path, kind)
+
+
+def is_store(path: str | os.PathLike[str]) -> bool:
+    """Return True for what `open_store` opens, and False for other files, such as text and tables.
+
+    By the name, where that says it; a table is a store if it has a column of lists of numbers, and an archive
+    if it has a dense matrix that is not compressed.
+    """
+    suffix = Path(path).suffix.lower()
+    if as_url(path) is None and suffix in (".npz", *LIST_SUFFIXES):
+        try:
+            open_existing(path).close()
+        except StoreError:
+            return False
+    elif suffix not in (*layout.SUFFIXES, *ARRAY_SUFFIXES):
+        return as_url(path) is not None
+    return True
 
 
 def open_stores(paths: Sequence[str | os.PathLike[str]], *, join: str = "inner", **options: Any) -> Store:
