@@ -19,7 +19,8 @@ def predict(
         list[Path],
         typer.Argument(
             metavar="DATA",
-            help="Stores, AnnData or LIBSVM text (- for standard input); their labels are not used.",
+            help="Stores, or files of any kind that convert takes (- for LIBSVM text on standard input); "
+            "their labels are not used.",
         ),
     ],
     out: Annotated[

@@ -202,7 +202,7 @@ def fit(
         Column of obs with the labels, for AnnData that was not written by convert. It can be in memory, and
         then also the name of an indicator matrix in obsm.
     labels : path, optional
-        Labels of an .npy or .npz matrix, or of lists: .npy, or text with one a line.
+        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
     valid_labels : path, optional
         Labels of the matrix that valid names.
     layer : str, optional
@@ -423,7 +423,7 @@ def plan(
         Column of obs with the labels, for AnnData that was not written by convert. It can be in memory, and
         then also the name of an indicator matrix in obsm.
     labels : path, optional
-        Labels of an .npy or .npz matrix, or of lists: .npy, or text with one a line.
+        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
     valid_labels : path, optional
         Labels of the matrix that valid names.
     layer : str, optional
@@ -740,7 +740,7 @@ def tune(
         Column of obs with the labels, for AnnData that was not written by convert. It can be in memory, and
         then also the name of an indicator matrix in obsm.
     labels : path, optional
-        Labels of an .npy or .npz matrix, or of lists: .npy, or text with one a line.
+        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
     valid_labels : path, optional
         Labels of the matrix that valid names.
     layer : str, optional

@@ -93,7 +93,7 @@ def rows_of_matrix(X: Any, y: Any, groups: Any, model: Any) -> Rows:
     """Convert a matrix to rows, before the transforms, as `Model.rows` describes it."""
     n_features = None if model.takes_any_feature else model.n_features_in_
     feature_names, dtype, classes = model.feature_names_in_, model.dtype, model.classes_
-    if model.takes_texts and _begins_with_text(X):
+    if are_texts(X, model):
         X = _hashed(list(X), model)
     if isinstance(X, tuple) and len(X) == 2 and _are_indices_and_values(*X):
         matrix = one_row(*X, MAX_FEATURES if n_features is None else n_features, dtype, ModelError)
@@ -115,9 +115,10 @@ def rows_of_matrix(X: Any, y: Any, groups: Any, model: Any) -> Rows:
     return rows if sets is None else with_label_sets(rows, *sets)
 
 
-def _begins_with_text(X: Any) -> bool:
+def are_texts(X: Any, model: Any) -> bool:
+    """Return True for a list or column of texts, if the model is one of hashed text."""
     is_column = isinstance(X, list | tuple | np.ndarray) or type(X).__name__ == "Series"
-    return is_column and isinstance(next(iter(X), None), str)
+    return model.takes_texts and is_column and isinstance(next(iter(X), None), str)
 
 
 def _hashed(texts: list[Any], model: Any) -> Any:

@@ -117,7 +117,7 @@ def calibrate(
     if isinstance(data, Iterator) or (is_path and _is_pipe(data)):
         raise InputError(
             f"{'a pipe' if is_path else 'an iterator'} can be read only once, and calibrating reads several "
-            "times; give a file, or a list of Rows"
+            "times; give a file, a store, or a list of Rows"
         )
     options = {"label": label, "layer": layer, "raw": raw, "obsm": obsm, "labels": labels}
     with shown(progress) as report:

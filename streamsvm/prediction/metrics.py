@@ -89,7 +89,7 @@ def evaluate(
     obsm : str, optional
         Entry of ``obsm`` of AnnData to score instead of ``X``, such as an embedding.
     labels : path, optional
-        Labels of the ``.npy`` or ``.npz`` matrix at the path `data`, as for `streamsvm.fit`.
+        Labels of the matrix (``.npy``, ``.npz``, Zarr, lists) at the path `data`, as for `streamsvm.fit`.
     multilabel : bool
         Whether commas in LIBSVM text separate several labels of a row; by default as the model was trained.
     groups : array_like, shape (n,), or str, optional

@@ -236,7 +236,7 @@ class Settings(LossSettings):
         group="Labels", scope=MATRIX,
     )  # fmt: skip
     labels: str | None = setting(
-        os.PathLike, None, "Labels of an .npy or .npz matrix, or of lists: .npy, or text with one a line.",
+        os.PathLike, None, "Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.",
         group="Labels", instead="give y",
     )  # fmt: skip
     valid_labels: str | None = setting(

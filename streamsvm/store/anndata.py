@@ -17,7 +17,6 @@ from streamsvm.data.names import feature_names, sort_rows
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Option, Remedy, StoreError
 from streamsvm.store import layout
-from streamsvm.store.array_file import MatrixFile
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.indicator import Indicator, open_indicator
 from streamsvm.store.label_file import FileLabels, open_labels
@@ -60,9 +59,9 @@ def open_anndata(
 
 
 def open_array(
-    container: MatrixFile, label: str | None, labels: str | None, like: Mapping[str, Any], labelled: bool
+    container: Container, label: str | None, labels: str | None, like: Mapping[str, Any], labelled: bool
 ) -> AnnDataStore:
-    """Open a file with a matrix and nothing else as a store; parameters and errors as in `open_store`."""
+    """Open a matrix with nothing else as a store; parameters and errors as in `open_store`."""
     matrix = open_matrix(container, "X")
     found = open_labels(container, matrix.shape[0], label, labels, like) if labelled else None
     return AnnDataStore(container, matrix, None, found, None, label)

@@ -13,7 +13,8 @@ from streamsvm.base.format import LABEL_DTYPE, UNSEEN_LABEL
 from streamsvm.base.label_texts import MISSING_TEXTS, canonical_name, class_order, label_text
 from streamsvm.base.label_values import TEXT, dtype_of_names
 from streamsvm.errors import InputError, Option, Remedy
-from streamsvm.store.array_file import MatrixFile, load_array
+from streamsvm.store.array_file import load_array
+from streamsvm.store.container import Container
 from streamsvm.store.ranges import Ranges, numbers_in
 
 
@@ -61,20 +62,20 @@ class FileLabels:
 
 
 def open_labels(
-    file: MatrixFile, n_rows: int, label: str | None, labels: Path | str | None, like: Mapping[str, Any]
+    container: Container, n_rows: int, label: str | None, labels: Path | str | None, like: Mapping[str, Any]
 ) -> FileLabels:
     """Open the labels of the `n_rows` rows of a matrix: the file `labels`, or its own array or column.
 
     `like` is as for `open_store`.
     """
-    path = file.path
+    path = container.path
     if labels is not None and label is not None:
         raise InputError(f"{path}: labels are given twice, by label and by labels; leave one of them out")
     if labels is not None:
         with os_errors_as(InputError, labels, "read"):
             return FileLabels(_read_labels(Path(labels), like), str(labels), path, n_rows)
     if label is not None:
-        return FileLabels(file.labels(label), f"{path}, {label!r}", path, n_rows)
+        return FileLabels(container.labels(label), f"{path}, {label!r}", path, n_rows)
     raise InputError(
         f"{path} is a matrix, and its labels are missing",
         remedy=Remedy(

@@ -19,7 +19,7 @@ from streamsvm.errors import Call, Option, Remedy, SettingsError, StoreError
 from streamsvm.store import layout
 from streamsvm.store.anndata import open_anndata, open_array
 from streamsvm.store.array_file import SUFFIXES as ARRAY_SUFFIXES
-from streamsvm.store.array_file import ArrayFile, MatrixFile
+from streamsvm.store.array_file import ArrayFile
 from streamsvm.store.container import DAMAGED, Container, StoredArray, array_metadata
 from streamsvm.store.joined import join_stores
 from streamsvm.store.journal import warn_and_recover
@@ -49,8 +49,8 @@ def open_store(
     path : path-like
         A ``.zarr`` folder, or an ``.h5``, ``.hdf5`` or ``.h5ad`` file; or its address, such as
         ``s3://bucket/atlas.h5ad``, which is read by fsspec (extra ``remote``) in ranges of bytes. Or a dense
-        matrix in an ``.npy`` file, or uncompressed in an ``.npz`` archive; or the column of lists of numbers
-        of a Parquet or Arrow file.
+        matrix in an ``.npy`` file, uncompressed in an ``.npz`` archive, or in a ``.zarr`` folder that is one
+        array of Zarr; or the column of lists of numbers of a Parquet or Arrow file.
     label : str, optional
         For AnnData that streamsvm did not write: the column of ``obs`` that holds the classes, as categories,
         texts, integers or booleans; rows without one are left out, and `Store.unlabelled` counts them. Or,
@@ -91,13 +91,13 @@ def open_store(
     matrix = {"layer": layer, "raw": raw, "obsm": obsm}
     default_label = (like or {}).get("label")
     try:
-        if not isinstance(container, MatrixFile):
+        if not container.is_matrix:
             _refuse(path, "its labels are in it, and those of a matrix in a file", {"labels": labels})
         record = container.record(format.STORE_ATTR)
         if record is not None:
             _refuse(path, "a store that streamsvm wrote has one matrix", matrix)
             return _open_native(container, record, label if labelled else None, sample_weight)
-        if isinstance(container, MatrixFile):
+        if container.is_matrix:
             _refuse(path, "a matrix has nothing beside it", matrix | {"sample_weight": sample_weight})
             label = default_label if label is None and labels is None else label
             labels = None if labels is None else os.fspath(labels)
@@ -194,7 +194,7 @@ def open_validation_store(
     """
     with contextlib.closing(open_existing(path)) as container:
         native = container.record(format.STORE_ATTR) is not None
-        is_array = isinstance(container, MatrixFile)
+        is_array = container.is_matrix
     if native:
         return open_store(path, labels=labels)
     if is_array and label is None and labels is None:

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zarr
 from command_line import succeeds
 
 import streamsvm
@@ -59,6 +60,17 @@ def test_a_run_is_the_same_on_files_and_on_anndata(folder: Path) -> None:
     accuracy = float(np.mean(load_model("npy").predict(X) == y))
     assert result.valid_accuracy == accuracy == evaluate("npy", "X.npy", labels="y.npy").accuracy > 0.8
     np.testing.assert_array_equal(predict("npy", "F.npy").labels[:, 0], load_model("npy").predict(X))
+
+
+@pytest.mark.parametrize("layout", [{"zarr_format": 2}, {"zarr_format": 3, "shards": (600, 10)}])
+def test_a_run_on_an_array_of_zarr_is_that_on_a_file(folder: Path, layout: dict[str, Any]) -> None:
+    X = np.load("X.npy")
+    zarr.create_array("X.zarr", shape=X.shape, dtype=X.dtype, chunks=(60, 5), **layout)[:] = X
+    trained("X.npy", out="npy", labels="y.npy", slice_rows=60)
+    valid = {"valid": "X.zarr", "valid_labels": "y.npy"}
+    result = trained("X.zarr", out="zarr", labels="y.txt", slice_rows=60, **valid)
+    np.testing.assert_array_equal(load_model("zarr").coef_, load_model("npy").coef_)
+    assert result.valid_accuracy == evaluate("npy", "X.npy", labels="y.npy").accuracy
 
 
 def test_rows_in_order_are_read_in_random_slices(folder: Path) -> None:
