@@ -198,6 +198,10 @@ class Settings(LossSettings):
         "loss ``chain``, the mean counts.",
         given="array_like of shape (n,)", scope=MATRIX,
     )  # fmt: skip
+    weights: str | None = _weights(
+        os.PathLike, None, "Weights of the rows of a matrix in a file: .npy, or text with one a line.",
+        instead="give sample_weight",
+    )  # fmt: skip
     costs: str | None = _weights(
         os.PathLike, None,
         "Table of what it costs to predict one class (column) for another (row): CSV or .npy.",

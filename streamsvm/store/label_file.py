@@ -1,7 +1,8 @@
-"""Labels of a matrix without any: in an ``.npy`` file, in its ``.npz`` archive, or in lines of text."""
+"""Labels and weights of a matrix without any: in ``.npy`` files, its ``.npz`` archive, or lines of text."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,11 @@ class FileLabels:
 
 
 def open_labels(
-    container: Container, n_rows: int, label: str | None, labels: Path | str | None, like: Mapping[str, Any]
+    container: Container,
+    n_rows: int,
+    label: str | None,
+    labels: str | os.PathLike[str] | None,
+    like: Mapping[str, Any],
 ) -> FileLabels:
     """Open the labels of the `n_rows` rows of a matrix: the file `labels`, or its own array or column.
 
@@ -86,14 +91,37 @@ def open_labels(
     )
 
 
-def _read_labels(path: Path, like: Mapping[str, Any]) -> np.ndarray:
+def read_weights(path: Path, n_rows: int, matrix: Path) -> np.ndarray:
+    """Return the weights of the rows of a matrix, float64; raises InputError for what are none."""
+    with os_errors_as(InputError, path, "read"):
+        content = _array_or_lines(path)
+    try:
+        weights = np.array(content, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: weights are numbers, one for each row: {error}") from None
+    if weights.shape != (n_rows,):
+        raise InputError(f"{path}: weights of shape {weights.shape} for the {n_rows:,} rows of {matrix}")
+    good = np.isfinite(weights) & (weights >= 0)
+    if not good.all():
+        row = int(np.argmin(good))
+        raise InputError(f"{path}, row {row}: the weight {weights[row]}; weights are numbers from 0 on")
+    return weights
+
+
+def _array_or_lines(path: Path) -> np.ndarray | list[str]:
     with open_file(path, follow=True) as file:
         if file.read(6) == b"\x93NUMPY":
             return load_array(path)
     try:
-        lines = [line.strip() for line in path.read_text("utf-8-sig").splitlines()]
+        return [line.strip() for line in path.read_text("utf-8-sig").splitlines()]
     except UnicodeDecodeError:
-        raise InputError(f"{path} is not UTF-8 text; give one label a line, or an .npy array") from None
+        raise InputError(f"{path} is not UTF-8 text; give one value a line, or an .npy array") from None
+
+
+def _read_labels(path: Path, like: Mapping[str, Any]) -> np.ndarray:
+    lines = _array_or_lines(path)
+    if isinstance(lines, np.ndarray):
+        return lines
     if like.get("labels_as") == "text":
         return np.array(lines, object)
     return names_of_lines(lines, like.get("classes", ()))

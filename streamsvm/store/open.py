@@ -41,6 +41,7 @@ def open_store(
     raw: bool = False,
     obsm: str | None = None,
     labels: str | os.PathLike[str] | None = None,
+    weights: str | os.PathLike[str] | None = None,
 ) -> Store:
     """Open a store for reading.
 
@@ -76,6 +77,8 @@ def open_store(
     labels : path, optional
         The labels of such a matrix: ``.npy``, or text with one a line. Else `label` names an array of the
         archive, or a column of the table.
+    weights : path, optional
+        The weights of the rows of such a matrix: ``.npy``, or text with one a line.
 
     Returns
     -------
@@ -92,7 +95,8 @@ def open_store(
     default_label = (like or {}).get("label")
     try:
         if not container.is_matrix:
-            _refuse(path, "its labels are in it, and those of a matrix in a file", {"labels": labels})
+            files = {"labels": labels, "weights": weights}
+            _refuse(path, "its labels and weights are in it, and those of a matrix in files", files)
         record = container.record(format.STORE_ATTR)
         if record is not None:
             _refuse(path, "a store that streamsvm wrote has one matrix", matrix)
@@ -100,8 +104,7 @@ def open_store(
         if container.is_matrix:
             _refuse(path, "a matrix has nothing beside it", matrix | {"sample_weight": sample_weight})
             label = default_label if label is None and labels is None else label
-            labels = None if labels is None else os.fspath(labels)
-            found = open_array(container, label, labels, like or {}, labelled)
+            found = open_array(container, label, labels, weights, like or {}, labelled)
             return with_labels(found) if labelled else found
         if container.attr("", "encoding-type") != "anndata":
             raise StoreError(
@@ -171,8 +174,11 @@ def is_store(path: str | os.PathLike[str]) -> bool:
 
 def open_stores(paths: Sequence[str | os.PathLike[str]], *, join: str = "inner", **options: Any) -> Store:
     """Open one store, or several as one; options and errors are those of `open_store` and `join_stores`."""
-    if len(paths) > 1 and options.get("labels") is not None:
-        raise SettingsError("labels is for one matrix, and there are several; convert each", setting="labels")
+    for name in ("labels", "weights"):
+        if len(paths) > 1 and options.get(name) is not None:
+            raise SettingsError(
+                f"{name} is for one matrix, and there are several; convert each", setting=name
+            )
     with contextlib.ExitStack() as stack:
         stores = [stack.enter_context(open_store(path, **options)) for path in paths]
         joined = join_stores(stores, join) if len(stores) > 1 else stores[0]
