@@ -35,7 +35,7 @@ def rows_of_file(
 
     kind = kind_of(path)
     if multilabel and kind != "libsvm":
-        raise SettingsError("multilabel is for text; other data says itself", setting="multilabel")
+        raise SettingsError("multilabel is for LIBSVM text; other data says itself", setting="multilabel")
     common: dict[str, Any] = {
         "dtype": model.record["dtype"], "memory": memory // 2, "unseen_label": "keep",
     }  # fmt: skip
@@ -54,7 +54,7 @@ def rows_of_file(
             **common,
             classes=model.record["classes"],
             n_features=None if model.takes_any_feature else model.n_features_in_,
-            index_base=model.record["index_base"],
+            index_base=0 if model.takes_any_feature else model.record["index_base"],  # numbers are hashed
             labels_as=model.record.get("labels_as", "numbers") if labelled else "text",
             multilabel=multilabel,  # commas separate labels, too, where labels do not matter
             groups=model.transitions_ is not None,

@@ -80,7 +80,7 @@ def rows_to_score(
         raise SettingsError("groups is for the rows of a matrix; this data has its own", setting="groups")
     if isinstance(data, str | os.PathLike) and is_store(data):
         if multilabel:
-            raise SettingsError("multilabel is for text; other data says itself", setting="multilabel")
+            raise SettingsError("multilabel is for LIBSVM text; other data says itself", setting="multilabel")
         options = {"label": label, "layer": layer, "raw": raw, "obsm": obsm, "labels": labels}
         with open_store(data, **options, like=model.record, labelled=labelled) as store:  # type: ignore[arg-type]
             yield from rows_to_score(

@@ -20,7 +20,7 @@ from helpers import save_weights
 from sklearn.datasets import dump_svmlight_file
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from streamsvm import Model, calibrate, evaluate, load_model, predict
+from streamsvm import Model, calibrate, convert, evaluate, fit, load_model, predict
 from streamsvm.errors import InputError, ModelError, SettingsError, StoreError, StreamsvmWarning
 from streamsvm.model.rows_to_score import rows_to_score
 
@@ -184,11 +184,24 @@ def test_options_and_data_that_do_not_fit_are_refused(folder: Path) -> None:
     refused(StoreError, "does not hold numbers of a supported type", "complex.zarr")
     refused(InputError, "absent.txt cannot be read: No such file", "absent.txt")
     refused(StoreError, "absent.npy: nothing is there", "absent.npy", labels="y.npy")
-    with pytest.raises(SettingsError, match="multilabel is for text"):
+    with pytest.raises(SettingsError, match="multilabel is for LIBSVM text"):
         evaluate("model", "a.npy", labels="y.npy", multilabel=True)
     with pytest.raises(InputError, match="a pipe can be read only once"):
         calibrate("model", "-")
     assert "one array of Zarr" in fails(1, "convert", "a.zarr", "--out", "b.zarr", "--labels", "y.npy")
+
+
+@pytest.mark.parametrize("base", [0, 1])
+def test_a_model_that_hashes_features_takes_their_numbers_from_text_as_from_a_store(
+    folder: Path, base: int
+) -> None:
+    dump_svmlight_file(X, BEST, "a.txt", zero_based=base == 0)
+    convert("a.txt", "a.zarr", index_base=base)
+    fit("a.zarr", out="run", passes=5, loss="ww", C=1.0, transform="hash=6")
+    found = evaluate("run", "a.txt")
+    assert found.accuracy == evaluate("run", "a.zarr").accuracy > 0.8
+    columns = np.hstack([np.zeros((N, base)), X])  # column j is the feature with the number j
+    np.testing.assert_array_equal(predict("run", "a.txt").labels[:, 0], load_model("run").predict(columns))
 
 
 def test_an_array_of_zarr_is_described(folder: Path) -> None:
