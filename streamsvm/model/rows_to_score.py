@@ -59,10 +59,9 @@ def rows_to_score(
     The rows of a store or file take half of `memory` (bytes). `data` and `groups` are as for `predict`;
     errors call rows that a caller gives `where`. If `labelled`, a store must have labels that the model
     knows, and a matrix needs `y`, or `label` if it is AnnData; the default is the column that the model was
-    trained on.
-    Names are int64 or str objects: those of a store if `named`, those given in pairs of rows and names, and
-    otherwise the numbers from 0. `counts` is filled in when the data has been opened; for a file that is no
-    store when all is read.
+    trained on. Names are int64 or str objects: those of a store if `named`, those given in pairs of rows and
+    names, and otherwise the numbers from 0. `counts` is filled in when the data has been opened; for a file
+    that is no store when all is read.
     """
     counts = RowCounts() if counts is None else counts
     y, label = label_column(y, label)

@@ -100,7 +100,8 @@ def calibrate(
         not fit the model, or has several labels a row, or no row with a label that the model knows; or a
         score overflows.
     InputError
-        If `data` can be read only once, or a matrix has no labels: neither `y` nor, for AnnData, `label`.
+        If `data` can be read only once, is a file that is malformed, or a matrix has no labels: neither `y`,
+        `labels` nor, for AnnData, `label`.
     SettingsError
         If `memory` is not valid, or `y` or `label` does not apply to the data.
     PlanError

@@ -115,8 +115,8 @@ def evaluate(
         If the model cannot be read, or the data cannot be read, does not fit the model, has no rows, or
         has no label that the model knows, or a score overflows.
     InputError
-        If a matrix has no labels: neither `y` nor, for AnnData, `label`; or `costs` or `tree` cannot be read
-        or does not fit the classes.
+        If a file of text or a table is malformed; a matrix has no labels: neither `y`, `labels` nor, for
+        AnnData, `label`; or `costs` or `tree` cannot be read or does not fit the classes.
     SettingsError
         If `top_k`, `threshold`, `n_labels` or `memory` is not valid, or `y`, `label`, `threshold`,
         `n_labels`, `costs` or `tree` does not apply to the data.

@@ -153,7 +153,7 @@ def predict(
 
     Raises
     ------
-    ModelError, FeatureError, StoreError
+    ModelError, FeatureError, StoreError, InputError
         If the model cannot be read, or has no probabilities and these are asked for, or the data cannot be
         read or does not fit it, or a value or a score is not finite; or if `out` is there, or `into` has such
         columns, and `force` is not given, or `into` has other rows.
