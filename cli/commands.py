@@ -6,7 +6,20 @@ import warnings
 from typing import Annotated, Any
 
 import typer
-from streamsvm_cli import convert, demo, evaluate, export, fit, info, online, predict, report, resume, tune
+from streamsvm_cli import (
+    calibrate,
+    convert,
+    demo,
+    evaluate,
+    export,
+    fit,
+    info,
+    online,
+    predict,
+    report,
+    resume,
+    tune,
+)
 from streamsvm_cli.console import WARNED, warn_once
 from streamsvm_cli.help import MAX_WIDTH, Command, Group
 from streamsvm_cli.options import with_console
@@ -23,7 +36,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": MAX_WIDTH},
 )
-for module in (convert, info, fit, tune, online, resume, predict, evaluate, report, export, demo):
+for module in (
+    convert, info, fit, tune, online, resume, predict, evaluate, calibrate, report, export, demo,
+):  # fmt: skip
     name = module.__name__.rpartition(".")[2]
     app.command(name, cls=Command)(with_console(getattr(module, name)))
 

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 from streamsvm_cli.console import Console
-from streamsvm_cli.inputs import data_to_score
 from streamsvm_cli.options import Label, Labels, Layer, Memory, Multilabel, Obsm, Raw, ScoringThreads
 from streamsvm_cli.wording import count
 
@@ -67,13 +66,10 @@ def evaluate(
     """
     import streamsvm
 
-    loaded = streamsvm.load_model(model)
-    rows = data_to_score(console, loaded, data, memory, multilabel=multilabel, label=label, labels=labels)
     result = streamsvm.evaluate(
-        loaded, rows, top_k=None if top_k is None else (1, top_k), threshold=threshold, n_labels=n_labels,
+        model, data, top_k=None if top_k is None else (1, top_k), threshold=threshold, n_labels=n_labels,
         costs=costs, tree=tree, memory=memory, workers=workers, label=label, layer=layer, raw=raw, obsm=obsm,
-        labels=labels if isinstance(rows, Path) else None,
-        where=str(data), progress=console.bar,
+        labels=labels, multilabel=multilabel, progress=console.bar,
     )  # fmt: skip
     numbers: dict[str, float | None]
     f1 = {"macro F1": result.macro_f1, "micro F1": result.micro_f1}

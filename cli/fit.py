@@ -25,7 +25,9 @@ def fit(
     console: Console,
     data: Annotated[
         list[Path],
-        typer.Argument(metavar="STORE", help="Store, AnnData or a dense .npy matrix; several are joined."),
+        typer.Argument(
+            metavar="STORE", help="Store, AnnData, or dense matrix (.npy, Zarr); several are joined."
+        ),
     ],
     out: Annotated[
         Path | None,

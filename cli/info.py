@@ -20,6 +20,7 @@ _NAMES = {
     "anndata": "AnnData",
     "npy": "NumPy array",
     "npz": "NumPy archive",
+    "zarr": "Zarr array",
     "parquet": "Parquet table",
     "jsonl": "JSON lines",
 }

@@ -95,7 +95,10 @@ Label = Annotated[
 
 Labels = Annotated[
     Path | None,
-    typer.Option(help="Labels of an .npy or .npz matrix: .npy, or text with one a line.", metavar="FILE"),
+    typer.Option(
+        help="Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.",
+        metavar="FILE",
+    ),
 ]
 
 LabelsAs = Annotated[

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from streamsvm_cli.console import Console, terminate_as_interrupt
-from streamsvm_cli.inputs import data_to_score
 from streamsvm_cli.options import Label, Layer, Memory, Obsm, Raw, ScoringThreads
 from streamsvm_cli.wording import count, wrong_usage
 
@@ -20,7 +19,8 @@ def predict(
         list[Path],
         typer.Argument(
             metavar="DATA",
-            help="Stores, AnnData or LIBSVM text (- for standard input); their labels are not used.",
+            help="Stores, or files of any kind that convert takes (- for LIBSVM text on standard input); "
+            "their labels are not used.",
         ),
     ],
     out: Annotated[
@@ -77,13 +77,9 @@ def predict(
         raise wrong_usage("DATA names the same file twice")
     import streamsvm
 
-    loaded = streamsvm.load_model(model)
     with terminate_as_interrupt():
-        sources: Any = {
-            str(path): data_to_score(console, loaded, path, memory, labelled=False) for path in data
-        }
         done = streamsvm.predict(
-            loaded, sources, sys.stdout if place is None else out, top_k=top_k, threshold=threshold,
+            model, data, sys.stdout if place is None else out, top_k=top_k, threshold=threshold,
             scores=scores, proba=proba, memory=memory, workers=workers, label=label, layer=layer, raw=raw,
             obsm=obsm, into=into, key=key, force=force,
             progress=False if place is None else console.bar,

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 from streamsvm_cli.console import Console
-from streamsvm_cli.inputs import data_to_score
 from streamsvm_cli.options import Force, Label, Labels, Layer, Memory, Multilabel, Obsm, Raw
 
 
@@ -34,7 +33,7 @@ def report(
     obsm: Obsm = None,
     force: Force = False,
 ) -> None:
-    """Write a report of a run: one HTML file to look at, keep or send.
+    """Write a report of a run: one HTML file to look at or send.
 
     Pictures of convergence, accuracies and tuning, the most confused classes, the accuracy of each class by
     its frequency, the strongest features, settings and provenance. Needs the extra
@@ -42,14 +41,9 @@ def report(
     """
     import streamsvm
 
-    rows = None
-    if data is not None:
-        model = streamsvm.load_model(run)
-        rows = data_to_score(console, model, data, memory, multilabel=multilabel, label=label, labels=labels)
     written = streamsvm.report(
-        run, out, data=rows, label=label, layer=layer, raw=raw, obsm=obsm,
-        labels=labels if isinstance(rows, Path) else None, memory=memory, force=force,
-        where=None if data is None else str(data),
+        run, out, data=data, label=label, layer=layer, raw=raw, obsm=obsm, labels=labels,
+        multilabel=multilabel, memory=memory, force=force,
     )  # fmt: skip
     console.say(f"wrote {written}")
     console.result({"out": str(written)})

@@ -62,6 +62,7 @@ def fit(
     calibrate: str | Path | None = None,
     class_weight: str | Path | Mapping[str, float] | None = None,
     sample_weight: Any = None,
+    weights: str | Path | None = None,
     costs: Any = None,
     costs_as: Literal["margins", "costs", "both"] | None = None,
     tree: Any = None,
@@ -179,6 +180,8 @@ def fit(
         Numeric column of obs with the weights of the rows. A store that was converted with weights has them
         in the column weight, and uses them unless this is none. Of a matrix it may be an array. A row of
         weight 0 is left out; of the rows of a group, with the loss ``chain``, the mean counts.
+    weights : path, optional
+        Weights of the rows of a matrix in a file: .npy, or text with one a line.
     costs : path, DataFrame or array_like of shape (k, k), optional
         Table of what it costs to predict one class (column) for another (row): CSV or .npy. It is in the
         order of the classes, or has their names in a header and in the first column.
@@ -202,7 +205,7 @@ def fit(
         Column of obs with the labels, for AnnData that was not written by convert. It can be in memory, and
         then also the name of an indicator matrix in obsm.
     labels : path, optional
-        Labels of an .npy or .npz matrix, or of lists: .npy, or text with one a line.
+        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
     valid_labels : path, optional
         Labels of the matrix that valid names.
     layer : str, optional
@@ -307,6 +310,7 @@ def plan(
     calibrate: str | Path | None = None,
     class_weight: str | Path | Mapping[str, float] | None = None,
     sample_weight: Any = None,
+    weights: str | Path | None = None,
     costs: Any = None,
     costs_as: Literal["margins", "costs", "both"] | None = None,
     tree: Any = None,
@@ -400,6 +404,8 @@ def plan(
         Numeric column of obs with the weights of the rows. A store that was converted with weights has them
         in the column weight, and uses them unless this is none. Of a matrix it may be an array. A row of
         weight 0 is left out; of the rows of a group, with the loss ``chain``, the mean counts.
+    weights : path, optional
+        Weights of the rows of a matrix in a file: .npy, or text with one a line.
     costs : path, DataFrame or array_like of shape (k, k), optional
         Table of what it costs to predict one class (column) for another (row): CSV or .npy. It is in the
         order of the classes, or has their names in a header and in the first column.
@@ -423,7 +429,7 @@ def plan(
         Column of obs with the labels, for AnnData that was not written by convert. It can be in memory, and
         then also the name of an indicator matrix in obsm.
     labels : path, optional
-        Labels of an .npy or .npz matrix, or of lists: .npy, or text with one a line.
+        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
     valid_labels : path, optional
         Labels of the matrix that valid names.
     layer : str, optional
@@ -651,6 +657,7 @@ def tune(
     inner_passes: int | Literal["auto"] = 'auto',
     class_weight: str | Path | Mapping[str, float] | None = None,
     sample_weight: Any = None,
+    weights: str | Path | None = None,
     costs: Any = None,
     costs_as: Literal["margins", "costs", "both"] | None = None,
     tree: Any = None,
@@ -729,6 +736,8 @@ def tune(
         Numeric column of obs with the weights of the rows. A store that was converted with weights has them
         in the column weight, and uses them unless this is none. Of a matrix it may be an array. A row of
         weight 0 is left out; of the rows of a group, with the loss ``chain``, the mean counts.
+    weights : path, optional
+        Weights of the rows of a matrix in a file: .npy, or text with one a line.
     costs : path, DataFrame or array_like of shape (k, k), optional
         Table of what it costs to predict one class (column) for another (row): CSV or .npy. It is in the
         order of the classes, or has their names in a header and in the first column.
@@ -740,7 +749,7 @@ def tune(
         Column of obs with the labels, for AnnData that was not written by convert. It can be in memory, and
         then also the name of an indicator matrix in obsm.
     labels : path, optional
-        Labels of an .npy or .npz matrix, or of lists: .npy, or text with one a line.
+        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
     valid_labels : path, optional
         Labels of the matrix that valid names.
     layer : str, optional

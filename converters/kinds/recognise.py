@@ -11,6 +11,7 @@ from streamsvm_converters.libsvm.inputs import COMPRESSIONS, STDIN, Compression
 from streamsvm.base.durable import os_errors_as
 from streamsvm.base.text import check_local
 from streamsvm.errors import InputError
+from streamsvm.store.open import open_container
 
 _HEAD_SIZE = 4096  # bytes that are read
 _SUFFIXES = {
@@ -55,7 +56,10 @@ def recognise(path: str | Path) -> tuple[str, bool]:
     with os_errors_as(InputError, path, "read"):
         mode = path.stat().st_mode
         if stat.S_ISDIR(mode):
-            if any((path / name).exists() for name in ("zarr.json", ".zgroup")):
+            if any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zarray")):
+                with contextlib.closing(open_container(path, "zarr")) as container:
+                    if container.is_matrix:
+                        raise InputError(f"{path} is one array of Zarr, which fit and predict take as it is")
                 return "anndata", True
             raise InputError(f"{path} is a folder; give the files in it")
         if not stat.S_ISREG(mode):  # a pipe cannot be looked at and then read

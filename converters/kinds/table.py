@@ -14,7 +14,7 @@ from streamsvm_converters.label_codes import MISSING, LabelCodes
 from streamsvm_converters.tables.batches import TableFile, listed
 from streamsvm_converters.tables.columns import ColumnEncoder, choose_columns, describe
 from streamsvm_converters.tables.encoding import ColumnsEncoding, Encoding, TextEncoding, read_encoding
-from streamsvm_converters.tables.text import hashed_texts, joined_texts
+from streamsvm_converters.tables.text import TEXTS_PER_BATCH, hashed_texts, joined_texts
 
 from streamsvm.base.decode import encode
 from streamsvm.base.format import UNSEEN_LABEL
@@ -26,7 +26,6 @@ from streamsvm.errors import InputError, Option, Remedy, SettingsError
 
 _COLUMN_OPTIONS = ("drop", "categorical", "missing")
 _TEXT_OPTIONS = ("text", "analyzer", "ngrams", "bits")
-_TEXTS_PER_BATCH = 4096  # hashed at a time
 _PIECE_BYTES = 2**22  # bytes encoded at a time: of long texts, few
 _MIN_PARALLEL_BYTES = 2**24  # bytes of text: below, starting processes takes longer than they save
 
@@ -192,7 +191,7 @@ class TableReader(Reader):
     def _batches(self) -> Iterator[tuple[Any, np.ndarray, np.ndarray, Callable[[int], str]]]:
         """Yield used columns, label codes and numbers of labelled rows, and a function that names a row."""
         names = list(self._encoding.used)
-        most = _TEXTS_PER_BATCH if isinstance(self._encoding, TextEncoding) else self._rows_per_batch(names)
+        most = TEXTS_PER_BATCH if isinstance(self._encoding, TextEncoding) else self._rows_per_batch(names)
         first, total = 0, sum(table.path.stat().st_size for table in self._tables)
         done = 0
         for table in self._tables:

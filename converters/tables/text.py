@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from streamsvm_converters.tables.encoding import TextEncoding
+from streamsvm_converters.tables.encoding import TextEncoding, read_encoding
 
 from streamsvm.errors import InputError, extra
+
+TEXTS_PER_BATCH = 4096  # hashed at a time
 
 Item = TypeVar("Item")
 Matrix = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -46,6 +48,20 @@ def hashed_texts(
     parallel = joblib.Parallel(processes, return_as="generator", pre_dispatch=processes + 1, max_nbytes=None)
     for matrix in parallel(tasks()):
         yield matrix, items.popleft()
+
+
+def hashed_matrix(texts: list[str], record: dict[str, Any], dtype: str) -> Any:
+    """Return the n-grams of texts in memory as a CSR matrix; `record` is that of their encoding."""
+    import scipy.sparse
+
+    encoding = read_encoding(record, "the model")
+    assert isinstance(encoding, TextEncoding)
+    batches = ((texts[i : i + TEXTS_PER_BATCH], None) for i in range(0, len(texts), TEXTS_PER_BATCH))
+    parts = [
+        scipy.sparse.csr_matrix(matrix, (len(matrix[2]) - 1, 2**encoding.bits))
+        for matrix, _ in hashed_texts(batches, encoding, dtype, 1)
+    ]
+    return scipy.sparse.vstack(parts, format="csr")
 
 
 def _hash(texts: Sequence[str], options: dict[str, Any]) -> Matrix:

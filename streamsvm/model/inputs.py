@@ -93,6 +93,8 @@ def rows_of_matrix(X: Any, y: Any, groups: Any, model: Any) -> Rows:
     """Convert a matrix to rows, before the transforms, as `Model.rows` describes it."""
     n_features = None if model.takes_any_feature else model.n_features_in_
     feature_names, dtype, classes = model.feature_names_in_, model.dtype, model.classes_
+    if are_texts(X, model):
+        X = _hashed(list(X), model)
     if isinstance(X, tuple) and len(X) == 2 and _are_indices_and_values(*X):
         matrix = one_row(*X, MAX_FEATURES if n_features is None else n_features, dtype, ModelError)
     else:
@@ -111,6 +113,22 @@ def rows_of_matrix(X: Any, y: Any, groups: Any, model: Any) -> Rows:
     if groups is not None:
         rows = rows._replace(qid=row_groups(X, groups, n, ModelError))
     return rows if sets is None else with_label_sets(rows, *sets)
+
+
+def are_texts(X: Any, model: Any) -> bool:
+    """Return True for a list or column of texts, if the model is one of hashed text."""
+    is_column = isinstance(X, list | tuple | np.ndarray) or type(X).__name__ == "Series"
+    return model.takes_texts and is_column and isinstance(next(iter(X), None), str)
+
+
+def _hashed(texts: list[Any], model: Any) -> Any:
+    """Return the n-grams of texts as a sparse matrix."""
+    from streamsvm_converters.tables.text import hashed_matrix
+
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ModelError(f"X, row {row}: {text!r:.40} is no text")
+    return hashed_matrix(texts, model.record["encoding"], model.record["dtype"])
 
 
 def _are_indices_and_values(indices: Any, values: Any) -> bool:

@@ -250,6 +250,11 @@ class Model(Readable):
         return blocks_of_store(store, self, memory=memory, labelled=labelled, named=named)
 
     @property
+    def takes_texts(self) -> bool:
+        """True for a model of hashed n-grams, which scores lists of texts, too."""
+        return bool((self.record.get("encoding") or {}).get("kind") == "text")
+
+    @property
     def takes_any_feature(self) -> bool:
         """True if data may have features that training did not see, because they are hashed."""
         return any(transform.takes_any_feature for transform in self.transforms)
@@ -295,7 +300,8 @@ class Model(Readable):
             As the training data was, before the transforms, which the model applies. One row may also be a
             tuple of two NumPy arrays: the indices of its features, as integers, and their values.
             Column j is the model's feature j, which in LIBSVM text has the number j + index_base.
-            Columns of categories of a DataFrame become features as in the training.
+            Columns of categories of a DataFrame become features as in the training. For a model of hashed
+            text also a list, array or Series of texts, one for each row.
             Named columns (of a DataFrame, or ``var_names`` of AnnData) are matched with the model's
             names, in any order: missing ones are 0, and unknown ones are left out. For a model that hashes
             features, `X` may have any number of columns, and column j is the feature with the number j in the

@@ -1,4 +1,4 @@
-"""Rows of everything that a model can score: stores, blocks of rows, matrices."""
+"""Rows of everything that a model can score: stores and other files, blocks of rows, matrices."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from streamsvm.base.label_values import NO_LABEL
 from streamsvm.data.arrays import check_is_matrix, label_column, labels_of, with_layer
 from streamsvm.data.rows import Rows, kept_rows
 from streamsvm.errors import ModelError, SettingsError, part_of_memory
+from streamsvm.model.files_to_score import rows_of_file
+from streamsvm.model.inputs import are_texts
 from streamsvm.model.model import Model
 from streamsvm.store import Store, open_store
+from streamsvm.store.open import is_store
 
 
 @dataclasses.dataclass
@@ -44,6 +47,7 @@ def rows_to_score(
     raw: bool = False,
     obsm: str | None = None,
     labels: str | os.PathLike[str] | None = None,
+    multilabel: bool = False,
     labelled: bool = True,
     groups: Any = None,
     named: bool = False,
@@ -52,12 +56,14 @@ def rows_to_score(
 ) -> Iterator[tuple[Rows, np.ndarray]]:
     """Yield the rows of `data`, in its order, after the model's transforms, with the names of the rows.
 
-    The rows of a store take half of `memory` (bytes). `data` and `groups` are as for `predict`; errors call
-    rows that a caller gives `where`. If `labelled`, a store must have labels that the model knows, and a
-    matrix needs `y`, or `label` if it is AnnData; the default is the column that the model was trained on.
-    Names are int64 or str objects: those of a store if `named`, those given in pairs of rows and names, and
-    otherwise the numbers from 0. `counts` is filled in when the data has been opened.
+    The rows of a store or file take half of `memory` (bytes). `data` and `groups` are as for `predict`;
+    errors call rows that a caller gives `where`. If `labelled`, a store must have labels that the model
+    knows, and a matrix needs `y`, or `label` if it is AnnData; the default is the column that the model was
+    trained on. Names are int64 or str objects: those of a store if `named`, those given in pairs of rows and
+    names, and otherwise the numbers from 0. `counts` is filled in when the data has been opened; for a file
+    that is no store when all is read.
     """
+    counts = RowCounts() if counts is None else counts
     y, label = label_column(y, label)
     column = model.record.get("label")  # that it was trained on
     has_labels = isinstance(data, str | os.PathLike | Store | Rows | Iterator) or (
@@ -71,23 +77,22 @@ def rows_to_score(
         data = with_layer(data, layer, raw, obsm)
     if has_labels and groups is not None:
         raise SettingsError("groups is for the rows of a matrix; this data has its own", setting="groups")
-    if isinstance(data, str | os.PathLike):
-        with open_store(
-            data,
-            label=label,
-            default_label=column,
-            labelled=labelled,
-            layer=layer,
-            raw=raw,
-            obsm=obsm,
-            labels=labels,
-        ) as store:
+    if isinstance(data, str | os.PathLike) and is_store(data):
+        if multilabel:
+            raise SettingsError("multilabel is for LIBSVM text; other data says itself", setting="multilabel")
+        options = {"label": label, "layer": layer, "raw": raw, "obsm": obsm, "labels": labels}
+        with open_store(data, **options, like=model.record, labelled=labelled) as store:  # type: ignore[arg-type]
             yield from rows_to_score(
                 model, store, memory=memory, labelled=labelled, named=named, counts=counts
             )
+    elif isinstance(data, str | os.PathLike):
+        rows_of = rows_of_file(
+            model, data, counts, memory=memory, labelled=labelled, multilabel=multilabel, label=label,
+            layer=layer, raw=raw, obsm=obsm, labels=labels,
+        )  # fmt: skip
+        yield from rows_to_score(model, rows_of, memory=memory, where=str(data))
     elif isinstance(data, Store):
-        if counts is not None:
-            counts.n_rows, counts.unlabelled = data.n_rows, data.unlabelled
+        counts.n_rows, counts.unlabelled = data.n_rows, data.unlabelled
         with part_of_memory(2):
             yield from model.store_blocks(data, memory // 2, labelled=labelled, named=named)
     elif has_labels:
@@ -99,15 +104,15 @@ def rows_to_score(
             yield model.transformed(_fitting(model, rows, first, where), where=where, first=first), names
             first += rows.n_rows
     else:
-        check_is_matrix(data, ModelError)
+        if not are_texts(data, model):
+            check_is_matrix(data, ModelError)
         if y is None and label is None and hasattr(data, "obs"):
             label = column
         rows = model.rows(data, labels_of(data, y, label) if labelled else None, groups)
         names, kept = _names_of(data, rows.n_rows), rows.labels != NO_LABEL
         if not kept.all():
             rows, names = kept_rows(rows, kept), names[kept]
-        if counts is not None:
-            counts.n_rows, counts.unlabelled = rows.n_rows, len(kept) - rows.n_rows
+        counts.n_rows, counts.unlabelled = rows.n_rows, len(kept) - rows.n_rows
         yield rows, names
 
 

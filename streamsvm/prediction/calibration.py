@@ -41,6 +41,7 @@ from streamsvm.model.results import Calibration
 from streamsvm.model.rows_to_score import RowCounts, rows_to_score
 from streamsvm.model.serialization import MAX_TEMPERATURE, MIN_TEMPERATURE, model_folder, write_record
 from streamsvm.store import Store, open_store
+from streamsvm.store.open import is_store
 
 _MIN_SLOPE = 1e-3  # as a share of the spread of the scores
 _PRECISION = 1e-7  # relative, of β: the log loss is then minimal up to the square of it
@@ -55,6 +56,10 @@ def calibrate(
     *,
     memory: int | str = 2**28,
     label: str | None = None,
+    layer: str | None = None,
+    raw: bool = False,
+    obsm: str | None = None,
+    labels: str | os.PathLike[str] | None = None,
     progress: bool | Progress | None = None,
 ) -> Calibration:
     """Fit the temperature of a model's probabilities to labelled hold-out data (Guo et al. 2017).
@@ -70,14 +75,17 @@ def calibrate(
         ``model.json`` is replaced.
     data : path, Store, Rows, list of Rows, or matrix
         Labelled data, as for `streamsvm.evaluate` (rows as they were before the transforms, too), but no
-        iterator: it is read more than once. Rows with a label that the model does not know are left out.
+        iterator or pipe: it is read more than once. Rows with a label that the model does not know are left
+        out.
     y : array_like, shape (n,), or str, optional
         Labels of a matrix, which has none of its own. Or, for AnnData, what `label` is.
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
     label : str, optional
-        Column of ``obs`` with the labels, for AnnData that was not written by convert, or is in memory; by
-        default the one that the model was trained on.
+        Column with the labels: of a table, or of ``obs`` of AnnData that was not written by convert, or is in
+        memory; by default the one that the model was trained on.
+    layer, raw, obsm, labels
+        As for `streamsvm.evaluate`.
     progress : bool or callable, optional
         Whether there is a bar, or a function, as in `streamsvm.fit`; each reading is a stage, "calibrate 1".
 
@@ -92,7 +100,8 @@ def calibrate(
         not fit the model, or has several labels a row, or no row with a label that the model knows; or a
         score overflows.
     InputError
-        If `data` can be read only once, or a matrix has no labels: neither `y` nor, for AnnData, `label`.
+        If `data` can be read only once, is a file that is malformed, or a matrix has no labels: neither `y`,
+        `labels` nor, for AnnData, `label`.
     SettingsError
         If `memory` is not valid, or `y` or `label` does not apply to the data.
     PlanError
@@ -105,18 +114,20 @@ def calibrate(
         predicted correctly.
     """
     memory = parse_size(memory)
-    if isinstance(data, Iterator):
+    is_path = isinstance(data, str | os.PathLike)
+    if isinstance(data, Iterator) or (is_path and _is_pipe(data)):
         raise InputError(
-            "an iterator can be read only once, and calibrating reads several times; give a store, or a list "
-            "of Rows"
+            f"{'a pipe' if is_path else 'an iterator'} can be read only once, and calibrating reads several "
+            "times; give a file, a store, or a list of Rows"
         )
+    options = {"label": label, "layer": layer, "raw": raw, "obsm": obsm, "labels": labels}
     with shown(progress) as report:
         if isinstance(model, Model):
-            found = _calibrate(model, data, y, memory, label, report)
+            found = _calibrate(model, data, y, memory, options, report)
         else:
             with _locked(Path(model)) as folder:
                 loaded = load_model(folder)
-                found = _calibrate(loaded, data, y, memory, label, report)
+                found = _calibrate(loaded, data, y, memory, options, report)
                 _write_back(folder, loaded.record)
     logger.info("%r", found)
     if found.warning is not None:
@@ -124,31 +135,34 @@ def calibrate(
     return found
 
 
+def _is_pipe(path: str | os.PathLike[str]) -> bool:
+    return os.fspath(path) == "-" or Path(path).is_fifo()
+
+
 def _calibrate(
-    model: Model, data: Any, y: Any, memory: int, label: str | None, report: Progress
+    model: Model, data: Any, y: Any, memory: int, options: dict[str, Any], report: Progress
 ) -> Calibration:
     if model.transitions_ is not None:
         raise ModelError(
             "a model of sequences has no probabilities of the labels of single rows to calibrate"
         )
     with ExitStack() as stack:
-        if isinstance(data, str | os.PathLike) and y is None:
-            column = model.record.get("label")
-            data = stack.enter_context(open_store(data, label=label, default_label=column))
-
+        if isinstance(data, str | os.PathLike) and y is None and is_store(data):
+            data = stack.enter_context(open_store(data, **options, like=model.record))
+            options = {}
         readings = 0
 
         def read() -> Iterator[Rows]:
             nonlocal readings
             readings += 1
             counts, done = RowCounts(), 0
-            pairs = rows_to_score(model, data, y, memory=memory, label=label, counts=counts)
+            pairs = rows_to_score(model, data, y, memory=memory, counts=counts, **options)
             for rows, _ in pairs:  # in half of the memory
                 yield rows
                 done += rows.n_rows
                 report(f"calibrate {readings}", done, counts.n_rows)
 
-        if isinstance(data, Store):
+        if isinstance(data, Store | str | os.PathLike):
             return set_temperature(model, read, memory // 32)
         rows = list(read())  # in memory already; a matrix is taken apart only once
         return set_temperature(model, lambda: rows, memory // 32)

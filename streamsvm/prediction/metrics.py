@@ -41,6 +41,7 @@ def evaluate(
     raw: bool = False,
     obsm: str | None = None,
     labels: str | Path | None = None,
+    multilabel: bool = False,
     groups: Any = None,
     where: str | None = None,
     observe: Callable[[Rows, int, np.ndarray], object] | None = None,
@@ -54,9 +55,10 @@ def evaluate(
     model : Model or path
         A model, or the run directory or model folder to load it from.
     data : path, Store, iterable of Rows, or matrix
-        Labelled data: a store or AnnData file, which is read in blocks; blocks of rows with the
-        features of the training data, as they were before the transforms, and codes of the model's classes,
-        or pairs of such a block and its rows' names; or anything that `Model.predict` takes.
+        Labelled data: a store, AnnData, or a file of any kind that `convert` takes, which is read in blocks;
+        blocks of rows with the features of the training data, as they were before the transforms, and codes
+        of the model's classes, or pairs of such a block and its rows' names; or anything that `Model.predict`
+        takes.
     y : array_like, shape (n,), or str, optional
         Labels of a matrix, which has none of its own. Or, for AnnData, what `label` is. For several labels a
         row: a list with a list of labels for each row; or an indicator matrix (array, sparse or DataFrame) of
@@ -77,9 +79,9 @@ def evaluate(
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
     label : str, optional
-        Column of ``obs`` with the labels, for AnnData that was not written by convert, or is in memory, and
-        then also the name of an indicator matrix in ``obsm``; by default the one that the model was trained
-        on. Rows without a label are left out.
+        Column with the labels: of a table, or of ``obs`` of AnnData that was not written by convert, or is in
+        memory, and then also the name of an indicator matrix in ``obsm``; by default the one that the model
+        was trained on. Rows without a label are left out.
     layer : str, optional
         Layer of AnnData to score instead of ``X``, also in memory.
     raw : bool
@@ -87,7 +89,9 @@ def evaluate(
     obsm : str, optional
         Entry of ``obsm`` of AnnData to score instead of ``X``, such as an embedding.
     labels : path, optional
-        Labels of the ``.npy`` or ``.npz`` matrix at the path `data`, as for `streamsvm.fit`.
+        Labels of the matrix (``.npy``, ``.npz``, Zarr, lists) at the path `data`, as for `streamsvm.fit`.
+    multilabel : bool
+        Whether commas in LIBSVM text separate several labels of a row; by default as the model was trained.
     groups : array_like, shape (n,), or str, optional
         The group that each row of a matrix belongs to, for a model of sequences: see `streamsvm.fit`. A store
         has its own.
@@ -111,8 +115,8 @@ def evaluate(
         If the model cannot be read, or the data cannot be read, does not fit the model, has no rows, or
         has no label that the model knows, or a score overflows.
     InputError
-        If a matrix has no labels: neither `y` nor, for AnnData, `label`; or `costs` or `tree` cannot be read
-        or does not fit the classes.
+        If a file of text or a table is malformed; a matrix has no labels: neither `y`, `labels` nor, for
+        AnnData, `label`; or `costs` or `tree` cannot be read or does not fit the classes.
     SettingsError
         If `top_k`, `threshold`, `n_labels` or `memory` is not valid, or `y`, `label`, `threshold`,
         `n_labels`, `costs` or `tree` does not apply to the data.
@@ -123,7 +127,7 @@ def evaluate(
     -----
     StreamsvmWarning
         If labels are unknown to the model; counts the rows, or, of several labels a row, the labels of a
-        matrix that are left out.
+        matrix or of text that are left out. If a file has features or categories that are.
     """
     model, memory = as_model(model), parse_size(memory)
     threshold, n_workers = checked_threshold(threshold), count_workers(workers)
@@ -152,7 +156,7 @@ def evaluate(
         threads = stack.enter_context(Threads(n_workers))
         read = rows_to_score(
             model, data, y, memory=memory, label=label, layer=layer, raw=raw, obsm=obsm, labels=labels,
-            groups=groups, where=where, counts=counts,
+            multilabel=multilabel, groups=groups, where=where, counts=counts,
         )  # fmt: skip
         for rows, _ in read:  # in half of the memory
             several = bool(len(rows.label_indptr))

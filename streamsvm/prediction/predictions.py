@@ -96,10 +96,11 @@ def predict(
     model : Model or path
         A model, or the run directory or model folder to load it from.
     data : path, Store, iterable of Rows, matrix, or several of these
-        What to score: a store or AnnData file, which is read in blocks; blocks of rows with the features of
-        the training data, as they were before the transforms, or pairs of such a block and its rows' names;
-        or anything that `Model.predict` takes. Labels in it are not used. Several: a list of paths, or a
-        mapping of names to data.
+        What to score: a store, AnnData, or a file of any kind that `convert` takes, which is read in blocks;
+        blocks of rows with the features of the training data, as they were before the transforms, or pairs of
+        such a block and its rows' names; or anything that `Model.predict` takes, such as texts. Labels in it
+        are not used. Several: a list of paths, or a mapping of names to data. For a model of hashed text, a
+        list of str is one of texts, unless one of them is the path of something that is there.
     out : path or text file, optional
         Where to write the predictions; a file has its name when all is written. A path that ends in ``.csv``,
         ``.tsv`` or ``.parquet`` becomes a table with the columns ``row`` (the name of the row), ``label``,
@@ -121,7 +122,7 @@ def predict(
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
     label : str, optional
-        Column of ``obs`` with the labels of AnnData; it is not needed.
+        Column with the labels of AnnData or a table; it is not needed.
     layer : str, optional
         Layer of AnnData to score instead of ``X``.
     raw : bool
@@ -152,7 +153,7 @@ def predict(
 
     Raises
     ------
-    ModelError, FeatureError, StoreError
+    ModelError, FeatureError, StoreError, InputError
         If the model cannot be read, or has no probabilities and these are asked for, or the data cannot be
         read or does not fit it, or a value or a score is not finite; or if `out` is there, or `into` has such
         columns, and `force` is not given, or `into` has other rows.
@@ -161,6 +162,11 @@ def predict(
         and `into`, are asked for.
     PlanError
         If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
+
+    Warns
+    -----
+    StreamsvmWarning
+        If features or categories of the data are unknown to the model, or its names missing; counts them.
     """
     if scores and proba:
         raise SettingsError("proba gives probabilities in the place of scores; leave one of them out")
@@ -184,7 +190,7 @@ def predict(
             )
         if into is not None:
             raise SettingsError(f"{name} does not apply to columns of obs, one for each row", setting=name)
-    sources = _by_name(data)
+    sources = _by_name(data, texts=model.takes_texts)
     n_workers = count_workers(workers)
     top_k = min(top_k, len(model.classes_))
     with ExitStack() as stack:
@@ -298,13 +304,14 @@ def _margins(scores: np.ndarray, codes: np.ndarray, of_codes: np.ndarray) -> np.
     return margins
 
 
-def _by_name(data: Any) -> dict[str, Any]:
-    """Map each input to a display name; "" for a single input in memory."""
+def _by_name(data: Any, *, texts: bool) -> dict[str, Any]:
+    """Map each input to a display name; "" for a single input in memory, of `texts` too."""
     if isinstance(data, Mapping):
         return dict(data)
     if isinstance(data, str | os.PathLike):
         return {str(data): data}
-    if isinstance(data, list | tuple) and data and all(isinstance(x, str | os.PathLike) for x in data):
+    several = isinstance(data, list | tuple) and data and all(isinstance(x, str | os.PathLike) for x in data)
+    if several and not (texts and all(isinstance(x, str) and not os.path.exists(x) for x in data)):
         sources = {str(path): path for path in data}
         if len(sources) < len(data):
             raise SettingsError("data names the same file twice", setting="data")

@@ -44,6 +44,7 @@ def report(
     raw: bool = False,
     obsm: str | None = None,
     labels: str | os.PathLike[str] | None = None,
+    multilabel: bool = False,
     memory: int | str = 2**28,
     force: bool = False,
     where: str | None = None,
@@ -64,7 +65,7 @@ def report(
         The file to write; by default ``report.html`` in the run directory, which is replaced.
     data : as for `streamsvm.evaluate`, optional
         Held-out data. By default the validation store of the run.
-    label, layer, raw, obsm, labels, memory, where
+    label, layer, raw, obsm, labels, multilabel, memory, where
         As for `streamsvm.evaluate`.
     force : bool
         Replace what is at `out`.
@@ -93,7 +94,7 @@ def report(
         import jinja2  # noqa: F401
     options: dict[str, Any] = {
         "label": label, "layer": layer, "raw": raw, "obsm": obsm, "labels": labels, "where": where,
-        "memory": parse_size(memory),
+        "multilabel": multilabel, "memory": parse_size(memory),
     }  # fmt: skip
     content = _Report(directory, history).page(data, options).encode()
     target = directory.report if out is None else Path(out)

@@ -198,6 +198,10 @@ class Settings(LossSettings):
         "loss ``chain``, the mean counts.",
         given="array_like of shape (n,)", scope=MATRIX,
     )  # fmt: skip
+    weights: str | None = _weights(
+        os.PathLike, None, "Weights of the rows of a matrix in a file: .npy, or text with one a line.",
+        instead="give sample_weight",
+    )  # fmt: skip
     costs: str | None = _weights(
         os.PathLike, None,
         "Table of what it costs to predict one class (column) for another (row): CSV or .npy.",
@@ -236,7 +240,7 @@ class Settings(LossSettings):
         group="Labels", scope=MATRIX,
     )  # fmt: skip
     labels: str | None = setting(
-        os.PathLike, None, "Labels of an .npy or .npz matrix, or of lists: .npy, or text with one a line.",
+        os.PathLike, None, "Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.",
         group="Labels", instead="give y",
     )  # fmt: skip
     valid_labels: str | None = setting(

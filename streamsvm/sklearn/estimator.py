@@ -234,7 +234,9 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
                 of_pass = declared(OnlineSettings).keys() | {"transform"}
                 options = self._options(self.classes_).items()
                 settings = Settings(**{n: value for n, value in options if n in of_pass}, **ONE_PASS)
-                self._learner = IncrementalLearner(settings, labels, matrix.n_features, matrix.names, fitted)
+                self._learner = IncrementalLearner(
+                    settings, labels, matrix.n_features, matrix.names, fitted, dense=matrix.indices is None
+                )
         norm2 = row_norms(matrix.data, matrix.indptr)
         rows = matrix.rows(codes.astype(LABEL_DTYPE), norm2)
         with value_errors():

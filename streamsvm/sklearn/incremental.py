@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base.format import index_dtype
+from streamsvm.base.threads import one_thread_each
 from streamsvm.data.memory_plan import Placement
 from streamsvm.data.rows import Rows, with_index_dtype
 from streamsvm.errors import SettingsError
@@ -43,6 +45,8 @@ class IncrementalLearner:
         Names of the features.
     fitted : Model, optional
         Model of these classes and features, with whose weights and transforms the learner begins.
+    dense : bool
+        Whether dense rows are visited by matrix products, if the classes are many; others are not then.
 
     Raises
     ------
@@ -57,6 +61,8 @@ class IncrementalLearner:
         n_features: int,
         names: Sequence[str] | None = None,
         fitted: Model | None = None,
+        *,
+        dense: bool = False,
     ) -> None:
         loss = get_loss(settings.loss)
         if loss.sequences or loss.extra_columns:
@@ -72,6 +78,7 @@ class IncrementalLearner:
         self._settings = settings
         self._n_features_in, self._names, self._labels = n_features, names, labels
         self._n_features = data.n_features if fitted is None else fitted.n_features
+        self._dense = dense
         self._norms = (0.0, 0)
         self._rows = 0
         self._make()
@@ -81,7 +88,7 @@ class IncrementalLearner:
 
     def _make(self) -> None:
         counts = np.zeros(len(self._labels["classes"]), np.int64)
-        spec = specify(self._settings, DataFacts(0, self._n_features, counts))
+        spec = specify(self._settings, DataFacts(0, self._n_features, counts, dense_rows=self._dense))
         placement = Placement(dual_entries=0, weights_in_memory=True, average=True)
         self._learner = Learner(spec, new_storage(spec, placement, None))
 
@@ -103,10 +110,11 @@ class IncrementalLearner:
         learner, n = self._learner, rows.n_rows
         bound = learner.storage.bind(rows)
         nothing = MemoryDuals(learner.spec.dual_format()).segment(0, n)
-        for _ in learner.learn(
-            TrainingBlock(1, 0, rows, np.arange(n)), bound, nothing, None, lambda seen: seen + n + 1
-        ):
-            pass
+        block = TrainingBlock(1, 0, rows, np.arange(n))
+        # So that the bytes of products are always the same.
+        with one_thread_each if learner.spec.by_products else contextlib.nullcontext():
+            for _ in learner.learn(block, bound, nothing, None, lambda seen: seen + n + 1):
+                pass
         finite_json(None, learner.tally.tolist())
         self._rows += n
 

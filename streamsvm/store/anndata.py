@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +19,9 @@ from streamsvm.data.names import feature_names, sort_rows
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Option, Remedy, StoreError
 from streamsvm.store import layout
-from streamsvm.store.array_file import MatrixFile
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.indicator import Indicator, open_indicator
-from streamsvm.store.label_file import FileLabels, open_labels
+from streamsvm.store.label_file import FileLabels, open_labels, read_weights
 from streamsvm.store.matrices import StoredMatrix, open_matrix
 from streamsvm.store.obs_columns import DataFrameColumn, LabelColumn, column_names, index_column, listed
 from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in, span, spans
@@ -58,11 +60,19 @@ def open_anndata(
         raise StoreError(f"{path}: {error}") from None
 
 
-def open_array(container: MatrixFile, label: str | None, labels: str | None, labelled: bool) -> AnnDataStore:
-    """Open a file with a matrix and nothing else as a store; parameters and errors as in `open_store`."""
+def open_array(
+    container: Container,
+    label: str | None,
+    labels: str | os.PathLike[str] | None,
+    weights: str | os.PathLike[str] | None,
+    like: Mapping[str, Any],
+    labelled: bool,
+) -> AnnDataStore:
+    """Open a matrix with nothing else as a store; parameters and errors as in `open_store`."""
     matrix = open_matrix(container, "X")
-    found = open_labels(container, matrix.shape[0], label, labels) if labelled else None
-    return AnnDataStore(container, matrix, None, found, None, label)
+    found = open_labels(container, matrix.shape[0], label, labels, like) if labelled else None
+    cost = None if weights is None else read_weights(Path(weights), matrix.shape[0], container.path)
+    return AnnDataStore(container, matrix, None, found, cost, label)
 
 
 def _matrix_name(container: Container, layer: str | None, raw: bool, obsm: str | None) -> str:
@@ -132,7 +142,7 @@ class AnnDataStore(ContainerStore):
         matrix: StoredMatrix,
         var: str | None,
         labels: LabelColumn | FileLabels | Indicator | None,
-        weights: StoredArray | None,
+        weights: StoredArray | np.ndarray | None,
         label: str | None,
     ) -> None:
         self.matrix = matrix
@@ -144,7 +154,8 @@ class AnnDataStore(ContainerStore):
         arrays = {f"X/{name}": array for name, array in matrix.arrays.items()}
         if column is not None:
             arrays[layout.CODES] = column.values
-        if weights is not None:
+        self._weights = weights if isinstance(weights, np.ndarray) else None
+        if isinstance(weights, StoredArray):
             arrays[layout.WEIGHT] = weights
         columns = {"labels", "numbers", "names"}
         self._has_obs = container.node("obs") is not None
@@ -167,7 +178,9 @@ class AnnDataStore(ContainerStore):
             stored=frozenset(columns),
             dense=dense,
             dense_rows=matrix.dense_rows,
-            held_bytes=labels.nbytes if isinstance(labels, FileLabels) else 0,
+            held_bytes=sum(
+                each.nbytes for each in (labels, weights) if isinstance(each, FileLabels | np.ndarray)
+            ),
             meta={"label": label},
         )
         super().__init__(container, arrays, facts, {})
@@ -222,6 +235,8 @@ class AnnDataStore(ContainerStore):
             return {name: np.full(int(lengths(ranges).sum()), format.UNSEEN_LABEL, format.LABEL_DTYPE)}
         if name != "cost":
             return super()._read_column(name, ranges)
+        if self._weights is not None:
+            return {name: self._weights[numbers_in(ranges)]}
         weights = self._read(layout.WEIGHT, ranges).astype(np.float64)
         good = np.isfinite(weights) & (weights >= 0)
         if not good.all():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import struct
 import zipfile
-from abc import abstractmethod
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -82,9 +81,10 @@ class FileArray(MatrixArray):
 
 
 class MatrixFile(Container):
-    """File with one dense matrix, which is the array ``X``, and nothing else that a store has."""
+    """File with one dense matrix."""
 
     writes = False
+    is_matrix = True
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -92,10 +92,6 @@ class MatrixFile(Container):
             self._file: BinaryIO = durable.open_file(path, follow=True)
             self._opened = os.fstat(self.descriptor)
             self.size = self._opened.st_size
-
-    @abstractmethod
-    def labels(self, name: str) -> np.ndarray:
-        """Return the labels that the file has under a name; raises InputError if there are none."""
 
     @property
     def descriptor(self) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 
 from streamsvm.base import durable
 from streamsvm.base.page_cache import memory_limit
-from streamsvm.errors import Remedy, StoreError, warn
+from streamsvm.errors import InputError, Option, Remedy, StoreError, warn
 from streamsvm.store.chunk_presence import ChangedChunk, ChunkPresence, MissingChunk
 from streamsvm.store.layout import ArraySpec
 from streamsvm.store.ranges import Ranges, copy_ranges, lengths, span
@@ -294,6 +294,7 @@ class Container(ABC):
     kind: str
     writes: bool
     is_remote = False  # whether it is at an address
+    is_matrix = False  # whether it is one dense array, named ``X``, and nothing else that a store has
     has_gaps = False  # whether there was a warning of chunks that are not there
 
     @contextlib.contextmanager
@@ -328,6 +329,13 @@ class Container(ABC):
     @abstractmethod
     def children(self, group: str) -> list[str]:
         """Return the names of what is in a group, sorted; none if there is no such group."""
+
+    def labels(self, name: str) -> np.ndarray:
+        """Return the labels that a matrix has under a name; raises `InputError` if there are none."""
+        raise InputError(
+            f"{self.path} is one array, and has no labels {name!r}",
+            remedy=Remedy("give them in a file, with {}", Option("labels")),
+        )
 
     def array(self, path: str, axes: int = 1, flat: int | None = None) -> StoredArray:
         """Open an array of so many axes; raise StoreError if there is none.

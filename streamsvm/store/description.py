@@ -21,14 +21,15 @@ _SPARSE_ENCODINGS = ("csr_matrix", "csc_matrix")
 
 
 def describe_anndata(path: Path) -> dict[str, Any] | None:
-    """Describe AnnData of other origin, at a path or an address; None for anything else.
+    """Describe AnnData of other origin, or one array of Zarr, at a path or address; None for anything else.
 
     Returns
     -------
     dict
         ``n`` and ``d``, the shape of ``X``; ``X``, ``raw`` and each of ``layers``: a dict of encoding, shape,
         dtype, number of values and chunk; ``obs``: of each column its kind and number of categories;
-        ``obsm``; the first names of rows and of features. What cannot be read is described by the reason.
+        ``obsm``; the first names of rows and of features. Of an array what ``X`` has. What cannot be read is
+        described by the reason.
 
     Raises
     ------
@@ -40,6 +41,8 @@ def describe_anndata(path: Path) -> dict[str, Any] | None:
     if kind is None or (url is None and (not path.exists() or path.is_dir() != (kind == "zarr"))):
         return None
     with contextlib.closing(open_existing(path)) as container:
+        if container.is_matrix:
+            return {"kind": "zarr", **_matrix(container, "X")}
         is_ours = container.record(format.STORE_ATTR) is not None
         return None if is_ours or container.attr("", "encoding-type") != "anndata" else _describe(container)
 

@@ -1,9 +1,11 @@
-"""Labels of a matrix without any: in an ``.npy`` file, in its ``.npz`` archive, or in lines of text."""
+"""Labels and weights of a matrix without any: in ``.npy`` files, its ``.npz`` archive, or lines of text."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import os
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +14,8 @@ from streamsvm.base.format import LABEL_DTYPE, UNSEEN_LABEL
 from streamsvm.base.label_texts import MISSING_TEXTS, canonical_name, class_order, label_text
 from streamsvm.base.label_values import TEXT, dtype_of_names
 from streamsvm.errors import InputError, Option, Remedy
-from streamsvm.store.array_file import MatrixFile, load_array
+from streamsvm.store.array_file import load_array
+from streamsvm.store.container import Container
 from streamsvm.store.ranges import Ranges, numbers_in
 
 
@@ -59,16 +62,25 @@ class FileLabels:
         return self._codes[numbers_in(ranges)]
 
 
-def open_labels(file: MatrixFile, n_rows: int, label: str | None, labels: Path | str | None) -> FileLabels:
-    """Open the labels of the `n_rows` rows of a matrix: the file `labels`, or its own array or column."""
-    path = file.path
+def open_labels(
+    container: Container,
+    n_rows: int,
+    label: str | None,
+    labels: str | os.PathLike[str] | None,
+    like: Mapping[str, Any],
+) -> FileLabels:
+    """Open the labels of the `n_rows` rows of a matrix: the file `labels`, or its own array or column.
+
+    `like` is as for `open_store`.
+    """
+    path = container.path
     if labels is not None and label is not None:
         raise InputError(f"{path}: labels are given twice, by label and by labels; leave one of them out")
     if labels is not None:
         with os_errors_as(InputError, labels, "read"):
-            return FileLabels(_read_labels(Path(labels)), str(labels), path, n_rows)
+            return FileLabels(_read_labels(Path(labels), like), str(labels), path, n_rows)
     if label is not None:
-        return FileLabels(file.labels(label), f"{path}, {label!r}", path, n_rows)
+        return FileLabels(container.labels(label), f"{path}, {label!r}", path, n_rows)
     raise InputError(
         f"{path} is a matrix, and its labels are missing",
         remedy=Remedy(
@@ -79,15 +91,40 @@ def open_labels(file: MatrixFile, n_rows: int, label: str | None, labels: Path |
     )
 
 
-def _read_labels(path: Path) -> np.ndarray:
+def read_weights(path: Path, n_rows: int, matrix: Path) -> np.ndarray:
+    """Return the weights of the rows of a matrix, float64; raises InputError for what are none."""
+    with os_errors_as(InputError, path, "read"):
+        content = _array_or_lines(path)
+    try:
+        weights = np.array(content, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: weights are numbers, one for each row: {error}") from None
+    if weights.shape != (n_rows,):
+        raise InputError(f"{path}: weights of shape {weights.shape} for the {n_rows:,} rows of {matrix}")
+    good = np.isfinite(weights) & (weights >= 0)
+    if not good.all():
+        row = int(np.argmin(good))
+        raise InputError(f"{path}, row {row}: the weight {weights[row]}; weights are numbers from 0 on")
+    return weights
+
+
+def _array_or_lines(path: Path) -> np.ndarray | list[str]:
     with open_file(path, follow=True) as file:
         if file.read(6) == b"\x93NUMPY":
             return load_array(path)
     try:
-        lines = [line.strip() for line in path.read_text("utf-8-sig").splitlines()]
+        return [line.strip() for line in path.read_text("utf-8-sig").splitlines()]
     except UnicodeDecodeError:
-        raise InputError(f"{path} is not UTF-8 text; give one label a line, or an .npy array") from None
-    return names_of_lines(lines)
+        raise InputError(f"{path} is not UTF-8 text; give one value a line, or an .npy array") from None
+
+
+def _read_labels(path: Path, like: Mapping[str, Any]) -> np.ndarray:
+    lines = _array_or_lines(path)
+    if isinstance(lines, np.ndarray):
+        return lines
+    if like.get("labels_as") == "text":
+        return np.array(lines, object)
+    return names_of_lines(lines, like.get("classes", ()))
 
 
 def names_of_lines(lines: list[str], known: Collection[str] = ()) -> np.ndarray:

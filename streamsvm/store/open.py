@@ -19,7 +19,7 @@ from streamsvm.errors import Call, Option, Remedy, SettingsError, StoreError
 from streamsvm.store import layout
 from streamsvm.store.anndata import open_anndata, open_array
 from streamsvm.store.array_file import SUFFIXES as ARRAY_SUFFIXES
-from streamsvm.store.array_file import ArrayFile, MatrixFile
+from streamsvm.store.array_file import ArrayFile
 from streamsvm.store.container import DAMAGED, Container, StoredArray, array_metadata
 from streamsvm.store.joined import join_stores
 from streamsvm.store.journal import warn_and_recover
@@ -34,13 +34,14 @@ def open_store(
     path: str | os.PathLike[str],
     *,
     label: str | None = None,
-    default_label: str | None = None,
+    like: Mapping[str, Any] | None = None,
     labelled: bool = True,
     sample_weight: str | None = None,
     layer: str | None = None,
     raw: bool = False,
     obsm: str | None = None,
     labels: str | os.PathLike[str] | None = None,
+    weights: str | os.PathLike[str] | None = None,
 ) -> Store:
     """Open a store for reading.
 
@@ -49,17 +50,17 @@ def open_store(
     path : path-like
         A ``.zarr`` folder, or an ``.h5``, ``.hdf5`` or ``.h5ad`` file; or its address, such as
         ``s3://bucket/atlas.h5ad``, which is read by fsspec (extra ``remote``) in ranges of bytes. Or a dense
-        matrix in an ``.npy`` file, or uncompressed in an ``.npz`` archive; or the column of lists of numbers
-        of a Parquet or Arrow file.
+        matrix in an ``.npy`` file, uncompressed in an ``.npz`` archive, or in a ``.zarr`` folder that is one
+        array of Zarr; or the column of lists of numbers of a Parquet or Arrow file.
     label : str, optional
         For AnnData that streamsvm did not write: the column of ``obs`` that holds the classes, as categories,
         texts, integers or booleans; rows without one are left out, and `Store.unlabelled` counts them. Or,
         where rows have several labels, the matrix of zeros and ones in ``obsm`` with a column for each
         class: CSR, or dense, or a dataframe, whose columns name the classes (else they are numbers from 0).
         A store that streamsvm wrote has only one, ``"label"``.
-    default_label : str, optional
-        The same where `label` is not given, such as the column that a model was trained on; a store that
-        streamsvm wrote has its own.
+    like : mapping, optional
+        The record of a model, whose data's labels these are read like: where `label` is not given they are in
+        the column that it was trained on, and lines of text in `labels` are spelled as it spells them.
     labelled : bool
         Whether the labels of such AnnData are read. If not, it needs no label column: the store has no
         classes, and all label codes are -1.
@@ -76,6 +77,8 @@ def open_store(
     labels : path, optional
         The labels of such a matrix: ``.npy``, or text with one a line. Else `label` names an array of the
         archive, or a column of the table.
+    weights : path, optional
+        The weights of the rows of such a matrix: ``.npy``, or text with one a line.
 
     Returns
     -------
@@ -89,17 +92,19 @@ def open_store(
     """
     container = open_existing(path)
     matrix = {"layer": layer, "raw": raw, "obsm": obsm}
+    default_label = (like or {}).get("label")
     try:
-        if not isinstance(container, MatrixFile):
-            _refuse(path, "its labels are in it, and those of a matrix in a file", {"labels": labels})
+        if not container.is_matrix:
+            files = {"labels": labels, "weights": weights}
+            _refuse(path, "its labels and weights are in it, and those of a matrix in files", files)
         record = container.record(format.STORE_ATTR)
         if record is not None:
             _refuse(path, "a store that streamsvm wrote has one matrix", matrix)
             return _open_native(container, record, label if labelled else None, sample_weight)
-        if isinstance(container, MatrixFile):
+        if container.is_matrix:
             _refuse(path, "a matrix has nothing beside it", matrix | {"sample_weight": sample_weight})
             label = default_label if label is None and labels is None else label
-            found = open_array(container, label, None if labels is None else os.fspath(labels), labelled)
+            found = open_array(container, label, labels, weights, like or {}, labelled)
             return with_labels(found) if labelled else found
         if container.attr("", "encoding-type") != "anndata":
             raise StoreError(
@@ -150,10 +155,30 @@ def open_existing(path: str | os.PathLike[str]) -> Container:
     return open_container(path, kind)
 
 
+def is_store(path: str | os.PathLike[str]) -> bool:
+    """Return True for what `open_store` opens, and False for other files, such as text and tables.
+
+    By the name, where that says it; a table is a store if it has a column of lists of numbers, and an archive
+    if it has a dense matrix that is not compressed.
+    """
+    suffix = Path(path).suffix.lower()
+    if as_url(path) is None and suffix in (".npz", *LIST_SUFFIXES):
+        try:
+            open_existing(path).close()
+        except StoreError:
+            return False
+    elif suffix not in (*layout.SUFFIXES, *ARRAY_SUFFIXES):
+        return as_url(path) is not None
+    return True
+
+
 def open_stores(paths: Sequence[str | os.PathLike[str]], *, join: str = "inner", **options: Any) -> Store:
     """Open one store, or several as one; options and errors are those of `open_store` and `join_stores`."""
-    if len(paths) > 1 and options.get("labels") is not None:
-        raise SettingsError("labels is for one matrix, and there are several; convert each", setting="labels")
+    for name in ("labels", "weights"):
+        if len(paths) > 1 and options.get(name) is not None:
+            raise SettingsError(
+                f"{name} is for one matrix, and there are several; convert each", setting=name
+            )
     with contextlib.ExitStack() as stack:
         stores = [stack.enter_context(open_store(path, **options)) for path in paths]
         joined = join_stores(stores, join) if len(stores) > 1 else stores[0]
@@ -175,15 +200,15 @@ def open_validation_store(
     """
     with contextlib.closing(open_existing(path)) as container:
         native = container.record(format.STORE_ATTR) is not None
-        is_array = isinstance(container, MatrixFile)
+        is_array = container.is_matrix
     if native:
         return open_store(path, labels=labels)
     if is_array and label is None and labels is None:
         raise StoreError(
             f"{path} is a matrix, and its labels are missing",
             remedy=Remedy(
-                "if it is valid, give them with {}; or make a store with {}", Option("valid_labels"),
-                Call("convert", path),
+                "if it is valid, give them with {}; if it is calibrate, give them to {} afterwards; or make "
+                "a store with {}", Option("valid_labels"), Call("calibrate"), Call("convert", path),
             ),
         )  # fmt: skip
     if is_array:

@@ -94,13 +94,14 @@ class ZarrArray(StoredArray):
         self, container: ZarrContainer, name: str, metadata: dict[str, Any], axes: int, flat: int | None
     ) -> None:
         self.container: ZarrContainer = container
-        self.name = name
+        self.name = name or "X"  # of an array without a group around it
+        self._folder = container.path / name
         self._metadata = metadata
         known = known_layout(metadata)
         shape, chunks, dtype = known or (self._array.shape, self._array.chunks, np.dtype(self._array.dtype))
         self._set_layout(shape, chunks, dtype, axes, text=dtype.kind in "OTUS", flat=flat)
         self._is_known = known is not None
-        self.direct = chunk_files(metadata, container.path / name) if axes == 1 else None
+        self.direct = chunk_files(metadata, self._folder) if axes == 1 else None
         if flat is not None and self.direct is None:
             raise StoreError(f"{container.path}: array {name} is not stored as streamsvm does it ({DAMAGED})")
         self.presence = ChunkPresence() if self.direct is None else self.direct.presence
@@ -111,7 +112,7 @@ class ZarrArray(StoredArray):
 
     @functools.cached_property
     def _array(self) -> zarr.Array:
-        return self.container.open_with_zarr(self.name)
+        return self.container.open_with_zarr(self._folder)
 
     @property
     def _grid(self) -> tuple[int, ...]:
@@ -146,7 +147,7 @@ class ZarrArray(StoredArray):
 
     def _read_text(self, chunk: int) -> np.ndarray:
         """Read the strings of a chunk; without a file they are empty, as Zarr defines it."""
-        file = self.container.path / self.name / "c" / str(chunk)
+        file = self._folder / "c" / str(chunk)
         if not file.is_file():
             return np.full(self.chunk, "", object)
         with durable.open_file(file, follow=True) as opened:
@@ -161,7 +162,7 @@ class ZarrArray(StoredArray):
         grid = zip(spans, self._grid, strict=True)
         for place in itertools.product(*(range(a // size, -(-b // size)) for (a, b), size in grid)):
             key = self._array.metadata.encode_chunk_key(place)
-            file = self.container.path / self.name / key
+            file = self._folder / key
             self.presence.note(place, file.is_file())
             if place not in self.presence.absent:
                 yield file
@@ -220,7 +221,7 @@ class ZarrArray(StoredArray):
 
     def _file_sizes(self) -> Iterator[int]:
         """Yield the size of each chunk file (or shard); zarr would wait forever for a pipe in its place."""
-        for folder, _, names in os.walk(self.container.path / self.name):
+        for folder, _, names in os.walk(self._folder):
             for name in names:
                 if name not in NON_CHUNK_FILES:
                     file = os.path.join(folder, name)
@@ -237,14 +238,13 @@ class ZarrArray(StoredArray):
         with self.container.wrapped(self.name):
             if sum(1 for _ in self._file_sizes()) >= self.n_chunks:
                 return
-            folder = self.container.path / self.name
             for chunk in range(self.n_chunks):
                 name = f"c/{chunk}" if self.direct is None else self.direct.name_of(chunk)
-                if not (folder / name).is_file():
+                if not (self._folder / name).is_file():
                     raise self.damage(chunk * self.chunk, "the chunk is missing")
 
     def load_checksums(self, digest: str | None) -> None:
-        file = self.container.path / self.name / CHECKSUM_FILE
+        file = self._folder / CHECKSUM_FILE
         size = 4 * self.n_chunks
         with self.container.wrapped(self.name):
             try:
@@ -279,10 +279,11 @@ class ZarrContainer(Container):
                 path.mkdir(parents=True)
                 _write(path, group_document({}))
         elif not (path / METADATA).is_file():
-            if not (path / ".zgroup").is_file():
+            if not any((path / name).is_file() for name in (".zgroup", ".zarray")):
                 raise StoreError(f"{path}: not a Zarr store (no zarr.json in the folder); check the path")
             self._version = 2
         if not write:
+            self.is_matrix = self.node("") == "array"
             self._opened = durable.file_identity(self._root)
             self._content = self._root_content()
 
@@ -300,6 +301,8 @@ class ZarrContainer(Container):
         return self._json(group, ".zattrs") if (self.path / group / ".zattrs").exists() else {}
 
     def node(self, path: str) -> str | None:
+        if self.is_matrix:
+            return "array" if path == "X" else None
         with self.wrapped(path):
             folder = self.path / path
             if self._version == 2:
@@ -317,6 +320,7 @@ class ZarrContainer(Container):
             return [name for name in names if self.node(f"{group}/{name}" if group else name) is not None]
 
     def _array(self, path: str, axes: int, flat: int | None) -> ZarrArray:
+        path = "" if self.is_matrix else path
         metadata = self._json(path, METADATA if self._version == 3 else ".zarray")
         if self._version == 2:
             self.attrs(path)  # zarr reads them, too: they must be a file of a plausible size
@@ -327,11 +331,11 @@ class ZarrContainer(Container):
         self._watch(path)
         return array
 
-    def open_with_zarr(self, path: str) -> zarr.Array:
+    def open_with_zarr(self, folder: Path) -> zarr.Array:
         import zarr
 
         with zarr.config.set({"codec_pipeline.batch_size": BATCH_CHUNKS}):
-            return zarr.open_array(self.path, path=path, mode="r", zarr_format=self._version)
+            return zarr.open_array(folder, mode="r", zarr_format=self._version)
 
     def create_group(self, path: str, attrs: dict[str, Any]) -> None:
         with self.wrapped(path):
@@ -374,7 +378,7 @@ class ZarrContainer(Container):
 
     @property
     def _root(self) -> Path:
-        return self.path / (METADATA if self._version == 3 else ".zgroup")
+        return self.path / (METADATA if self._version == 3 else ".zarray" if self.is_matrix else ".zgroup")
 
     def _root_content(self) -> dict[str, Any]:
         """Return the root's metadata without the consolidated part, which columns added to obs change."""

@@ -382,7 +382,7 @@ class Learner:
         if isinstance(old, DualMatrix):
             return self._call(self._kernels.visit_matrix, rows, order, old, begin, end)
         duals = Duals(old, self.dual_buffer)
-        if self._products is None:
+        if self._products is None or not rows.dense:
             return self._call(self._kernels.visit, rows, order, duals, begin, end)
         visit = functools.partial(self._call, self._kernels.visit, rows, order, duals)
         return self._products.visit(visit, rows, order, begin, end, self.moved_weights())

@@ -27,7 +27,7 @@ def open_to_train(paths: Sequence[str | os.PathLike[str]], settings: Settings) -
     column = None if settings.sample_weight == NONE else settings.sample_weight
     store = open_stores(
         paths, join=settings.join, label=settings.label, sample_weight=column, layer=settings.layer,
-        raw=settings.raw, obsm=settings.obsm, labels=settings.labels,
+        raw=settings.raw, obsm=settings.obsm, labels=settings.labels, weights=settings.weights,
     )  # fmt: skip
     try:
         check_multilabel(settings, multilabel=store.multilabel, where=str(store.path))

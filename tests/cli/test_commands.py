@@ -317,7 +317,7 @@ def test_predict_needs_no_labels_and_says_what_it_drops(folder: Path, tmp_path: 
     done = streamsvm("predict", folder / "run", text, cwd=tmp_path)
     assert done.code == 0
     assert done.out.count("\n") == 2
-    assert "dropped 1 value of features unknown" in done.err
+    assert "plain: left out values of features unknown to the model (1 in all)" in done.err
     succeeds("convert", text, "--out", "plain.h5", cwd=tmp_path, notes=True)
     (tmp_path / "plain").write_text("? 1:3\n? 5:1\n")
     succeeds("convert", text, "--out", "narrow.h5", cwd=tmp_path, notes=True)

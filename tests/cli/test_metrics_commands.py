@@ -157,7 +157,7 @@ def test_text_with_several_labels_is_scored_as_a_store_is(folder: Path, text: Pa
     text.write_text(text.read_text().replace("c4", "new"))
     done = streamsvm("evaluate", "run", text, "--multilabel", cwd=folder)
     n_new = int(own_labels()[:, 4].sum())
-    assert done.err == f"streamsvm: left out {n_new} labels unknown to the model\n"
+    assert done.err == f"streamsvm: {text}: left out labels unknown to the model ({n_new} in all)\n"
 
 
 def test_several_labels_are_refused_where_one_is_meant(folder: Path, text: Path) -> None:
@@ -172,4 +172,4 @@ def test_several_labels_are_refused_where_one_is_meant(folder: Path, text: Path)
     advice = "; `streamsvm convert --multilabel` makes a store of rows with several labels\n"
     assert message.endswith(advice)
     message = fails(2, "evaluate", "run", "test.h5", "--multilabel", cwd=folder)
-    assert message == "streamsvm: --multilabel is for text; a store says itself\n"
+    assert message == "streamsvm: --multilabel is for LIBSVM text; other data says itself\n"

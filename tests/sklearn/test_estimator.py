@@ -26,6 +26,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from streamsvm import fit, load_model, online, predict
 from streamsvm.errors import SettingsError
 from streamsvm.sklearn import StreamSVMClassifier
+from streamsvm.training.products import Products
 
 NOT_CONVERGED = (
     "a few passes do not converge: a row of weight 2 is visited once, and its copies twice; "
@@ -199,6 +200,26 @@ def test_batches_are_a_pass_of_online(tmp_path: Path, blobs: tuple[np.ndarray, n
             estimator = pickle.loads(pickle.dumps(estimator))
             begin = end
         np.testing.assert_array_equal(estimator.coef_, load_model(tmp_path / "run").coef_)
+
+
+def test_batches_of_dense_rows_with_many_classes_are_those_of_csr_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By matrix products, also where a sparse batch comes between, and after pickling."""
+    products = []
+    visit = Products.visit
+    monkeypatch.setattr(Products, "visit", lambda self, *args: products.append(args[4]) or visit(self, *args))
+    rng, classes = np.random.default_rng(0), np.arange(80)
+    y = rng.integers(0, 80, 600)
+    X = (rng.normal(size=(80, 20))[y] + rng.normal(size=(600, 20))).astype(np.float32)
+    dense, sparse = StreamSVMClassifier(), StreamSVMClassifier()
+    for begin, end in (0, 150), (150, 300), (300, 301), (301, 600):
+        rows = slice(begin, end)
+        given = sp.csr_array(X[rows]) if begin == 150 else X[rows]
+        dense = pickle.loads(pickle.dumps(dense.partial_fit(given, y[rows], classes)))
+        sparse.partial_fit(sp.csr_array(X[rows]), y[rows], classes)
+    assert products == [150, 1, 299]
+    np.testing.assert_allclose(dense.coef_, sparse.coef_, atol=1e-5)
 
 
 def test_a_batch_of_weights_goes_on_from_a_fit(blobs: tuple[np.ndarray, np.ndarray]) -> None:

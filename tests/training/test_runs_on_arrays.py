@@ -12,12 +12,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zarr
 from command_line import succeeds
 from streamsvm_converters import convert
 
 import streamsvm
 from streamsvm import FitResult, evaluate, fit, load_model, open_store, plan, predict
-from streamsvm.errors import RunError, SettingsError, StoreError
+from streamsvm.errors import InputError, RunError, SettingsError, StoreError
 
 N = 3000
 OPTIONS: dict[str, Any] = {"passes": 2, "block_rows": 500, "loss": "ww", "C": 1.0, "dtype": "float32"}
@@ -64,6 +65,63 @@ def test_a_run_is_the_same_on_files_and_on_anndata(folder: Path) -> None:
     accuracy = float(np.mean(load_model("npy").predict(X) == y))
     assert result.valid_accuracy == accuracy == evaluate("npy", "X.npy", labels="y.npy").accuracy > 0.8
     np.testing.assert_array_equal(predict("npy", "F.npy").labels[:, 0], load_model("npy").predict(X))
+
+
+@pytest.mark.parametrize("layout", [{"zarr_format": 2}, {"zarr_format": 3, "shards": (600, 10)}])
+def test_a_run_on_an_array_of_zarr_is_that_on_a_file(folder: Path, layout: dict[str, Any]) -> None:
+    X = np.load("X.npy")
+    zarr.create_array("X.zarr", shape=X.shape, dtype=X.dtype, chunks=(60, 5), **layout)[:] = X
+    trained("X.npy", out="npy", labels="y.npy", slice_rows=60)
+    valid = {"valid": "X.zarr", "valid_labels": "y.npy"}
+    result = trained("X.zarr", out="zarr", labels="y.txt", slice_rows=60, **valid)
+    np.testing.assert_array_equal(load_model("zarr").coef_, load_model("npy").coef_)
+    assert result.valid_accuracy == evaluate("npy", "X.npy", labels="y.npy").accuracy
+
+
+def test_weights_of_rows_are_in_a_file_of_their_own(folder: Path) -> None:
+    adata = anndata.read_h5ad("a.h5ad")
+    weights = np.random.default_rng(3).integers(0, 4, N)
+    adata.obs["w"] = weights
+    adata.write_h5ad("w.h5ad")
+    np.save("w.npy", weights)
+    Path("w.txt").write_text("\n".join(f"{weight}.0" for weight in weights))
+    trained("w.h5ad", out="run", label="label", sample_weight="w", slice_rows=100)
+    runs = [
+        trained("X.npy", out=f"run-{name}", labels="y.npy", weights=f"w.{name}", slice_rows=100)
+        for name in ("npy", "txt")
+    ]
+    for result in runs:
+        np.testing.assert_array_equal(load_model(result.model).coef_, load_model("run").coef_)
+        assert result.unweighted_rows == np.count_nonzero(weights == 0)
+    streamsvm.resume("run-npy", passes=3)
+    np.save("w.npy", weights + 1)
+    with pytest.raises(RunError, match="changed"):
+        streamsvm.resume("run-npy", passes=4)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (np.ones(N - 1), r"weights of shape \(2999,\) for the 3,000 rows"),
+        (np.r_[1.0, -1.0, np.ones(N - 2)], "row 1: the weight -1.0; weights are numbers from 0 on"),
+        (np.r_[np.nan, np.ones(N - 1)], "row 0: the weight nan"),
+        ("1\nx\n", "weights are numbers, one for each row: could not convert string to float: 'x'"),
+    ],
+)
+def test_weights_that_are_none_are_refused(folder: Path, content: Any, message: str) -> None:
+    if isinstance(content, str):
+        Path("w").write_text(content)
+    else:
+        with open("w", "wb") as file:
+            np.save(file, content)
+    with pytest.raises(InputError, match=message):
+        trained("X.npy", out="run", labels="y.npy", weights="w")
+    with pytest.raises(StoreError, match=r"weights are in it.*omit weights"):
+        trained("a.h5ad", out="run", label="label", weights="w")
+    with pytest.raises(
+        SettingsError, match=r"weights does not apply to a matrix in memory; give sample_weight"
+    ):
+        fit(np.load("X.npy"), np.load("y.npy"), weights="w")
 
 
 def test_rows_in_order_are_read_in_random_slices(folder: Path) -> None:

@@ -1,0 +1,49 @@
+"""`streamsvm calibrate`: probabilities of a trained model, from hold-out data."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from streamsvm_cli.console import Console, terminate_as_interrupt
+from streamsvm_cli.options import Label, Labels, Layer, Memory, Obsm, Raw
+from streamsvm_cli.wording import count
+
+
+def calibrate(
+    console: Console,
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Run directory or model folder.")],
+    data: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DATA",
+            help="Labelled rows that took no part in training: a store, or a file of any kind that convert "
+            "takes.",
+        ),
+    ],
+    memory: Memory = "256M",  # type: ignore[assignment]
+    label: Label = None,
+    labels: Labels = None,
+    layer: Layer = None,
+    raw: Raw = False,
+    obsm: Obsm = None,
+) -> None:
+    """Fit the probabilities of a model to hold-out data.
+
+    One temperature for all classes, which changes no prediction, is written to the model: predict --proba
+    has probabilities then. To do it at the end of a training, see fit --calibrate.
+    """
+    import streamsvm
+
+    with terminate_as_interrupt():
+        found = streamsvm.calibrate(
+            model, data, memory=memory, label=label, labels=labels, layer=layer, raw=raw, obsm=obsm,
+            progress=console.bar,
+        )  # fmt: skip
+    console.say(
+        f"temperature {found.temperature:.4g}: a log loss of {found.log_loss:.4f}, before "
+        f"{found.log_loss_before:.4f}, on {count(found.rows, 'row')}"
+    )
+    console.result(dataclasses.asdict(found))

@@ -1,0 +1,82 @@
+"""Rows of files that are no stores, such as text and tables, as a model reads them; nothing is converted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from streamsvm.base.threads import count_workers
+from streamsvm.data.rows import Rows
+from streamsvm.errors import ModelError, SettingsError, part_of_memory, warn
+from streamsvm.model.model import Model
+from streamsvm.model.schema import schema_of_model
+
+
+def rows_of_file(
+    model: Model,
+    path: str | os.PathLike[str],
+    counts: Any,
+    *,
+    memory: int,
+    labelled: bool = True,
+    multilabel: bool = False,
+    **options: Any,
+) -> Iterator[tuple[Rows, np.ndarray]]:
+    """Yield the rows of a file of any kind that `convert` takes, before the transforms, and their numbers.
+
+    Reading takes half of `memory` (bytes). Options are `label`, `labels`, `layer`, `raw` and `obsm`, as for
+    `convert`. When all is read, `counts` has the rows without a label, and a `StreamsvmWarning` each says
+    what was dropped or replaced.
+    """
+    from streamsvm_converters import kind_of, open_reader, read_rows
+
+    kind = kind_of(path)
+    if multilabel and kind != "libsvm":
+        raise SettingsError("multilabel is for LIBSVM text; other data says itself", setting="multilabel")
+    common: dict[str, Any] = {
+        "dtype": model.record["dtype"], "memory": memory // 2, "unseen_label": "keep",
+    }  # fmt: skip
+    reader: Any
+    if kind == "libsvm":
+        for name in [name for name, given in options.items() if given]:
+            raise SettingsError(f"{name} does not apply to LIBSVM text", setting=name)
+        if model.record["index_base"] is None:
+            raise ModelError(
+                f"{path} is LIBSVM text, in which the features of the model have no numbers; give data of "
+                "the kind that it was trained on"
+            )
+        multilabel = multilabel or model.multilabel or not labelled
+        reader = read_rows(
+            [os.fspath(path)],
+            **common,
+            classes=model.record["classes"],
+            n_features=None if model.takes_any_feature else model.n_features_in_,
+            index_base=0 if model.takes_any_feature else model.record["index_base"],  # numbers are hashed
+            labels_as=model.record.get("labels_as", "numbers") if labelled else "text",
+            multilabel=multilabel,  # commas separate labels, too, where labels do not matter
+            groups=model.transitions_ is not None,
+        )
+    else:
+        reader = open_reader(
+            [path], **common, **options, like=schema_of_model(model, "the model"), labelled=labelled,
+            threads=count_workers(None),
+        )  # fmt: skip
+    with part_of_memory(2):
+        yield from reader
+    found = reader.counts
+    counts.unlabelled = getattr(found, "unlabelled", 0)
+    for note in getattr(reader, "notes", ()):
+        warn(note)
+    changes = {
+        "unseen_features": "left out values of features unknown to the model",
+        "unseen_values": "values of categories unknown to the model have no feature",
+        "missing_values": "replaced missing numbers as in the training data",
+    }
+    if labelled and multilabel:  # of rows with one label `evaluate` warns
+        changes["unseen_labels"] = "left out labels unknown to the model"
+    for name, change in changes.items():
+        if n := getattr(found, name, 0):
+            warn(f"{path}: {change} ({n:,} in all)")

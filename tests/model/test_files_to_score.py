@@ -1,0 +1,235 @@
+"""Files of every kind are scored by their path as the matrix that they hold is, by NumPy."""
+
+from __future__ import annotations
+
+import gzip
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+import zarr
+from command_line import fails, streamsvm, succeeds
+from helpers import save_weights
+from sklearn.datasets import dump_svmlight_file
+from sklearn.feature_extraction.text import HashingVectorizer
+
+from streamsvm import Model, calibrate, convert, evaluate, fit, load_model, predict
+from streamsvm.errors import InputError, ModelError, SettingsError, StoreError, StreamsvmWarning
+from streamsvm.model.rows_to_score import rows_to_score
+
+N, D, K = 60, 8, 3
+WEIGHTS = np.random.default_rng(0).integers(-3, 4, size=(D, K)).astype(np.float32)
+X = np.random.default_rng(1).integers(1, 5, size=(N, D)).astype(np.float32)  # scores are exact
+BEST = (X @ WEIGHTS).argmax(axis=1)
+Y = np.where(np.random.default_rng(2).random(N) < 0.7, BEST, np.arange(N) % K)
+
+
+def save(path: Path, weights: np.ndarray = WEIGHTS, **entries: Any) -> Model:
+    record = {"classes": [str(c) for c in range(weights.shape[1])], "n_features": len(weights), "C": 1.0}
+    record |= {"index_base": 1, "dtype": "float32", "label_dtype": "int64", "loss": "ww"}
+    save_weights(path, weights, record | entries)
+    return load_model(path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    save(tmp_path / "model")
+    np.save("y.npy", Y)
+    Path("y.txt").write_text("\n".join(f"+{label}.0" for label in Y))
+    return tmp_path
+
+
+def as_text(path: Path) -> None:
+    dump_svmlight_file(X, Y, str(path), zero_based=False)
+
+
+def as_gzip(path: Path) -> None:
+    as_text(path)
+    path.write_bytes(gzip.compress(path.read_bytes()))
+
+
+def as_lists(path: Path) -> None:
+    pq.write_table(pa.table({"v": list(X), "y": Y}), path, row_group_size=25)
+
+
+def as_zarr(version: Any, **layout: Any) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        array = zarr.create_array(path, shape=X.shape, dtype="f4", zarr_format=version, **layout)
+        array[:] = X
+
+    return write
+
+
+# What writes a file, what says where its labels are, and whether its rows are scored as dense ones.
+KINDS: dict[str, tuple[Callable[[Path], object], dict[str, str], bool]] = {
+    "a.txt": (as_text, {}, False),
+    "a.txt.gz": (as_gzip, {}, False),
+    "a.npy": (lambda path: np.save(path, X), {"labels": "y.npy"}, True),
+    "f.npy": (lambda path: np.save(path, np.asfortranarray(X, ">f8")), {"labels": "y.txt"}, True),
+    "a.npz": (lambda path: np.savez(path, X=X, y=Y), {"label": "y"}, True),
+    "packed.npz": (lambda path: np.savez_compressed(path, X=X, y=Y), {"label": "y"}, False),
+    "sparse.npz": (lambda path: sp.save_npz(path, sp.csc_matrix(X)), {"labels": "y.npy"}, False),
+    "a.parquet": (as_lists, {"label": "y"}, True),
+    "3.zarr": (as_zarr(3, chunks=(7, 3)), {"labels": "y.npy"}, True),
+    "shards.zarr": (as_zarr(3, chunks=(5, 4), shards=(20, 8)), {"labels": "y.npy"}, True),
+    "2.zarr": (as_zarr(2, chunks=(60, 8)), {"labels": "y.txt"}, True),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_file_is_scored_as_its_matrix_in_python_and_on_the_command_line(folder: Path, name: str) -> None:
+    write, labels, dense = KINDS[name]
+    write(folder / name)
+    model = load_model("model")
+    read = [rows for rows, _ in rows_to_score(model, name, memory=2**24, labelled=False)]
+    assert {rows.dense for rows in read} == {dense}
+    np.testing.assert_array_equal(predict(model, name).labels, BEST[:, None])
+    np.testing.assert_array_equal(predict(model, Path(name), scores=True).scores[:, 0], (X @ WEIGHTS).max(1))
+    assert succeeds("predict", "model", name) == "".join(f"{label}\n" for label in BEST)
+    accuracy = float(np.mean(BEST == Y))
+    assert (found := evaluate("model", name, **labels)).accuracy == accuracy
+    assert (found.n, found.unlabelled) == (N, 0)
+    words = [word for option, value in labels.items() for word in (f"--{option}", value)]
+    assert f"accuracy  {accuracy:.4f}\n" in succeeds("evaluate", "model", name, *words)
+    wanted = calibrate(model, X, Y)
+    assert calibrate(model, name, **labels).temperature == pytest.approx(wanted.temperature, rel=1e-6)
+    assert f"temperature {wanted.temperature:.4g}" in succeeds("calibrate", "model", name, *words)
+    assert load_model("model").temperature == pytest.approx(wanted.temperature, rel=1e-6)
+
+
+def test_rows_without_a_label_are_counted_whatever_the_file_is(folder: Path) -> None:
+    missing = np.arange(N) % 10 == 3
+    y = np.where(missing, np.nan, Y)
+    np.save("a.npy", X)
+    np.save("nan.npy", y)
+    np.savez_compressed("a.npz", X=X, y=y)
+    accuracy = np.mean((BEST == Y)[~missing])
+    for name, options in ("a.npy", {"labels": "nan.npy"}), ("a.npz", {"label": "y"}):
+        found = evaluate("model", name, **options)
+        assert (found.n, found.unlabelled, found.accuracy) == (N - 6, 6, accuracy)
+    assert "6 rows without a label left out" in succeeds("evaluate", "model", "a.npz", "--label", "y")
+
+
+def test_labels_in_lines_are_spelled_as_those_of_the_training_data(folder: Path) -> None:
+    """Of a model whose classes are texts, 01 and NA are classes; else they are 1, and missing."""
+    np.save("a.npy", X)
+    np.savez_compressed("a.npz", X)
+    names = ["01", "1", "NA"]
+    save(folder / "texts", classes=names, label_dtype="str", labels_as="text")
+    save(folder / "known", classes=["0", "1", "NA"], label_dtype="str")
+    Path("names.txt").write_text("\n".join(np.array(names)[Y]))
+    Path("known.txt").write_text("\n".join(np.array(["+0.0", "01", "NA"])[Y]))
+    for model, labels in ("texts", "names.txt"), ("known", "known.txt"):
+        for data in "a.npy", "a.npz":
+            found = evaluate(model, data, labels=labels)
+            assert (found.n, found.unlabelled, found.accuracy) == (N, 0, np.mean(BEST == Y))
+
+
+def test_what_the_model_does_not_know_is_a_warning_in_python_and_a_line_of_the_command(folder: Path) -> None:
+    Path("new.txt").write_text("0 1:1 9:2\n7 2:1 10:1\n")
+    line = "new.txt: left out values of features unknown to the model (2 in all)"
+    with pytest.warns(StreamsvmWarning) as caught:
+        predict("model", "new.txt")
+    assert [str(each.message) for each in caught] == [line]
+    assert caught[0].filename == __file__
+    assert streamsvm("predict", "model", "new.txt").err == f"streamsvm: {line}\n"
+    with pytest.warns(StreamsvmWarning) as caught:
+        evaluate("model", "new.txt")
+    unknown = "new.txt: labels unknown to the model, counted as wrong (rows: 1)"
+    assert [str(each.message) for each in caught] == [line, unknown]
+
+
+def test_options_and_data_that_do_not_fit_are_refused(folder: Path) -> None:
+    as_text(folder / "a.txt")
+    np.save("a.npy", X)
+    np.save("narrow.npy", X[:, 1:])
+    np.savez_compressed("wide.npz", np.hstack([X, X]))
+    np.save("short.npy", Y[1:])
+    as_zarr(3)(folder / "a.zarr")
+    for name, shape in {"flat.zarr": (N,), "cube.zarr": (N, 2, 4)}.items():
+        zarr.create_array(folder / name, shape=shape, dtype="f4")[...] = 1.0
+    zarr.create_array(folder / "complex.zarr", shape=(N, D), dtype="c8")[...] = 1.0
+    save(folder / "nameless", index_base=None)
+
+    def refused(error: type, match: str, data: str, model: str = "model", **options: Any) -> None:
+        for of_labels in evaluate, calibrate:
+            with pytest.raises(error, match=match):
+                of_labels(model, data, **options)
+        words = [word for option, value in options.items() for word in (f"--{option}", value)]
+        message = fails(2 if error is SettingsError else 1, "evaluate", model, data, *words)
+        assert message.startswith("streamsvm: ")
+
+    for option in "label", "labels", "layer", "obsm":
+        refused(SettingsError, f"{option} does not apply to LIBSVM text", "a.txt", **{option: "y.npy"})
+    refused(ModelError, "features of the model have no numbers", "a.txt", "nameless")
+    refused(InputError, "its labels are missing", "a.npy")
+    refused(InputError, r"labels of shape \(59,\) for the 60 rows", "a.npy", labels="short.npy")
+    refused(InputError, "its labels are missing", "wide.npz")
+    refused(StoreError, "narrow.npy has 7 features, the model 8", "narrow.npy", labels="y.npy")
+    refused(InputError, "wide.npz has 16 columns, and the model has 8", "wide.npz", labels="y.npy")
+    refused(InputError, "its labels are missing", "a.zarr")
+    refused(InputError, "a.zarr is one array, and has no labels 'y'; give them", "a.zarr", label="y")
+    refused(InputError, r"labels of shape \(59,\) for the 60 rows", "a.zarr", labels="short.npy")
+    refused(StoreError, "a matrix has nothing beside it", "a.zarr", labels="y.npy", layer="counts")
+    refused(StoreError, r"flat.zarr: array X has shape \(60,\), expected two axes", "flat.zarr")
+    refused(StoreError, r"cube.zarr: array X has shape \(60, 2, 4\)", "cube.zarr")
+    refused(StoreError, "does not hold numbers of a supported type", "complex.zarr")
+    refused(InputError, "absent.txt cannot be read: No such file", "absent.txt")
+    refused(StoreError, "absent.npy: nothing is there", "absent.npy", labels="y.npy")
+    with pytest.raises(SettingsError, match="multilabel is for LIBSVM text"):
+        evaluate("model", "a.npy", labels="y.npy", multilabel=True)
+    with pytest.raises(InputError, match="a pipe can be read only once"):
+        calibrate("model", "-")
+    assert "one array of Zarr" in fails(1, "convert", "a.zarr", "--out", "b.zarr", "--labels", "y.npy")
+
+
+@pytest.mark.parametrize("base", [0, 1])
+def test_a_model_that_hashes_features_takes_their_numbers_from_text_as_from_a_store(
+    folder: Path, base: int
+) -> None:
+    dump_svmlight_file(X, BEST, "a.txt", zero_based=base == 0)
+    convert("a.txt", "a.zarr", index_base=base)
+    fit("a.zarr", out="run", passes=5, loss="ww", C=1.0, transform="hash=6")
+    found = evaluate("run", "a.txt")
+    assert found.accuracy == evaluate("run", "a.zarr").accuracy > 0.8
+    columns = np.hstack([np.zeros((N, base)), X])  # column j is the feature with the number j
+    np.testing.assert_array_equal(predict("run", "a.txt").labels[:, 0], load_model("run").predict(columns))
+
+
+def test_an_array_of_zarr_is_described(folder: Path) -> None:
+    as_zarr(2, chunks=(50, 8))(folder / "a.zarr")
+    said = succeeds("info", "a.zarr", "--verify")
+    for line in "kind  Zarr array", "shape  60, 8", "dtype  float32", "verified  yes":
+        assert line in said
+
+
+def test_a_model_of_hashed_text_scores_texts(folder: Path) -> None:
+    texts = [" ".join(np.random.default_rng(i).choice(list("abcdefgh"), 9)) for i in range(N)]
+    weights = np.random.default_rng(4).normal(size=(2**6, K)).astype(np.float32)
+    hashing = {"kind": "text", "columns": ["body"], "analyzer": "char", "ngrams": [1, 2], "bits": 6}
+    model = save(folder / "texts", weights, index_base=None, encoding=hashing, label="topic")
+    options: dict[str, Any] = {"analyzer": "char", "ngram_range": (1, 2), "n_features": 2**6}
+    scores = HashingVectorizer(**options).transform(texts) @ weights
+    wanted = scores.argmax(axis=1)
+    y = np.where(Y == BEST, wanted, Y)
+    pd.DataFrame({"body": texts, "topic": y}).to_csv("texts.csv", index=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for data in texts, tuple(texts), np.array(texts), pd.Series(texts), "texts.csv", ["texts.csv"]:
+            np.testing.assert_array_equal(predict(model, data).labels[:, 0], wanted)
+    np.testing.assert_allclose(model.decision_function(texts), scores, rtol=1e-4, atol=1e-6)
+    accuracy = np.mean(wanted == y)
+    assert evaluate(model, texts, y).accuracy == evaluate(model, "texts.csv").accuracy == accuracy
+    assert calibrate(model, texts, y).temperature == calibrate(model, "texts.csv").temperature
+    with pytest.raises(ModelError, match="X, row 1: None is no text"):
+        model.predict(["a", None])
+    with pytest.raises(InputError, match=r"absent\.csv cannot be read"):
+        predict(model, ["texts.csv", "absent.csv"])
