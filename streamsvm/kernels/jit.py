@@ -59,7 +59,7 @@ def kernel(function: Callable, name: str | None = None, **more: Any) -> Any:
     _set_name(function, name)
     dispatcher = numba.njit(**(OPTIONS | more))(function)
     if dispatcher is not function:  # NUMBA_DISABLE_JIT leaves it as it is
-        _keep(dispatcher, function, allocates=bool(more.get("_nrt")))
+        _keep(dispatcher, function)
     return dispatcher
 
 
@@ -179,7 +179,7 @@ def source_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def _keep(dispatcher: Any, function: Callable, *, allocates: bool) -> None:
+def _keep(dispatcher: Any, function: Callable) -> None:
     """Give a dispatcher its cache, or warn that there is none."""
     package = sys.modules[function.__module__.partition(".")[0]]
     if not hasattr(package, "__path__"):
@@ -188,7 +188,7 @@ def _keep(dispatcher: Any, function: Callable, *, allocates: bool) -> None:
         folder = Path(package.__path__[0])
         if not hasattr(dispatcher, "_cache"):
             raise AttributeError("this version of Numba keeps it elsewhere")
-        dispatcher._cache = _cache_class()(function, source_digest(folder), allocates)
+        dispatcher._cache = _cache_class()(function, source_digest(folder))
     except Exception as error:  # no folder for it, or a Numba of other private names
         _warn_of_cache(f"{_NOT_KEPT}: {error}")
 
@@ -282,6 +282,8 @@ def _cache_class() -> Any:
         its sources and its types, because two processes that compile at the same time may mix up their files.
         """
 
+        target_context: Any = None  # to load for
+
         def _load_index(self) -> dict:
             try:
                 return super()._load_index()
@@ -300,6 +302,8 @@ def _cache_class() -> Any:
             path = self._data_path(name)
             content = Path(path).read_bytes()
             packed = memoryview(content)[_DIGEST:]
+            if b"NRT_" in content:  # names of Numba's functions for memory, which it compiles in each process
+                rtsys.initialize(self.target_context)
             try:
                 if hashlib.sha256(packed).digest() != content[:_DIGEST]:
                     raise ValueError("damaged")
@@ -327,9 +331,8 @@ def _cache_class() -> Any:
 
         _impl_class = Impl
 
-        def __init__(self, function: Callable, digest: str, allocates: bool) -> None:
+        def __init__(self, function: Callable, digest: str) -> None:
             super().__init__(function)
-            self._allocates = allocates
             self._names = _names(function)
             stamp = self._impl.locator.get_source_stamp(), digest
             if not isinstance(self._cache_file, numba_files):
@@ -341,10 +344,9 @@ def _cache_class() -> Any:
 
         def load_overload(self, sig: Any, target_context: Any) -> Any:
             # Numba would first import, and register, all that it can compile. Only what was compiled already
-            # is loaded here, which needs no more than the functions that machine code calls: those for
-            # memory, which are themselves compiled, only if it allocates.
-            if self._allocates:
-                rtsys.initialize(target_context)
+            # is loaded here, which needs no more than the functions that machine code calls.
+            files: Any = self._cache_file
+            files.target_context = target_context
             try:
                 return self._load_overload(sig, target_context)
             except Exception:  # undamaged, but not what this version of Numba takes, or unreadable
