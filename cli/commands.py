@@ -1,46 +1,96 @@
-"""The command line `streamsvm`, assembled of its commands."""
+"""The command line `streamsvm`, assembled of its commands, of which only the one that is called is built."""
 
 from __future__ import annotations
 
+import functools
+import importlib
 import warnings
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
-from streamsvm_cli import (
-    calibrate,
-    convert,
-    demo,
-    evaluate,
-    export,
-    fit,
-    info,
-    online,
-    predict,
-    report,
-    resume,
-    tune,
-)
 from streamsvm_cli.console import WARNED, warn_once
-from streamsvm_cli.help import MAX_WIDTH, Command, Group
-from streamsvm_cli.options import with_console
+from typer.core import TyperGroup
 from typer.main import get_command
 
 from streamsvm.errors import StreamsvmWarning
+
+MAX_WIDTH = 110  # columns of help; longer lines are hard to read
+_PLAIN: dict[str, Any] = {"pretty_exceptions_enable": False, "rich_markup_mode": None}
+_SUMMARIES = {  # of the commands, each in the file of its name: the first line of its help
+    "convert": "Turn text, tables, AnnData or arrays into a store.",
+    "info": "Describe a file, a store, a run or a model.",
+    "fit": "Train a linear multi-class SVM on a store or on AnnData.",
+    "tune": "Choose C, and other settings of several, and train with them.",
+    "online": "Train on text as it is read, without a store.",
+    "resume": "Continue an interrupted run, or extend a finished one.",
+    "predict": "Predict labels: as lines, a table, or columns of AnnData.",
+    "evaluate": "Measure a model on labelled data.",
+    "calibrate": "Fit the probabilities of a model to hold-out data.",
+    "report": "Write a report of a run: one HTML file to look at, keep or send.",
+    "export": "Write a model for another program, or a smaller one for this.",
+    "demo": "Run all steps on real data, in under a minute.",
+}
+
+
+@functools.cache
+def _built(name: str) -> Any:
+    """Import a command, and let Typer make its options."""
+    from streamsvm_cli.help import Command
+    from streamsvm_cli.options import with_console
+
+    alone = typer.Typer(add_completion=False, **_PLAIN)
+    command = getattr(importlib.import_module(f"streamsvm_cli.{name}"), name)
+    alone.command(name, cls=Command)(with_console(command))
+    return get_command(alone)
+
+
+class _Commands(Mapping[str, Any]):
+    """The commands by name, each built when it is looked up."""
+
+    def __getitem__(self, name: str) -> Any:
+        _SUMMARIES[name]  # KeyError
+        return _built(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_SUMMARIES)
+
+    def __len__(self) -> int:
+        return len(_SUMMARIES)
+
+
+class Group(TyperGroup):
+    """Group of the commands, which prints the help of one before Typer imports all that checks values."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.commands: Any = _Commands()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_SUMMARIES.items()))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = args[: args.index("--")] if "--" in args else args
+        if any(word in ctx.help_option_names for word in words) and args[0] in self.commands:
+            command = self.commands[args[0]]
+            settings = command.context_settings
+            print(command.get_help(command.context_class(command, info_name=args[0], parent=ctx, **settings)))
+            raise typer.Exit
+        return super().parse_args(ctx, args)
+
 
 app = typer.Typer(
     name="streamsvm",
     cls=Group,
     help="Linear multi-class SVMs on data larger than memory, exactly, in a few passes over the disk.",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": MAX_WIDTH},
+    **_PLAIN,
 )
-for module in (
-    convert, info, fit, tune, online, resume, predict, evaluate, calibrate, report, export, demo,
-):  # fmt: skip
-    name = module.__name__.rpartition(".")[2]
-    app.command(name, cls=Command)(with_console(getattr(module, name)))
 
 
 def _version(wanted: bool) -> None:

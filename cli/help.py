@@ -8,8 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 from streamsvm.settings.field import declared
 from streamsvm.settings.fit import Settings
@@ -43,20 +42,6 @@ _TYPE_NAMES = {
     r" (<path>|<list\[Path\]>)$": " PATH",
 }
 _MAX_NAME_WIDTH = 30  # of an option, beside which there is text; all groups have the same columns
-MAX_WIDTH = 110  # columns of help; longer lines are hard to read
-
-
-class Group(TyperGroup):
-    """Group of the commands, which prints the help of one before Typer imports all that checks values."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        command = self.commands.get(args[0]) if args else None
-        words = args[: args.index("--")] if "--" in args else args
-        if command is not None and any(word in ctx.help_option_names for word in words):
-            settings = command.context_settings
-            print(command.get_help(command.context_class(command, info_name=args[0], parent=ctx, **settings)))
-            raise typer.Exit
-        return super().parse_args(ctx, args)
 
 
 class Command(TyperCommand):

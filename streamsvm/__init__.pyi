@@ -250,15 +250,16 @@ def fit(
         run that is finished gives its result again. So a scheduler can repeat one call.
     report : callable, optional
         Called with a dict for each line of ``metrics.jsonl``; before the first one with the plan, with
-        ``{"event": "compile"}`` if kernels must be compiled, and with "ready" when they are loaded.
+        ``{"event": "compile"}`` if kernels must be compiled, and with "ready" when they are loaded; and with
+        "C", before the plan, if C was searched for: what was tried, and the accuracy of each.
     progress : bool or callable, optional
         Whether there are bars of tqdm; by default on a terminal and in a notebook, for stages that take more
-        than a second. Or a function, called with a stage ("pass 1", "gap 1", "valid 1"), the number of rows
-        done, and of all rows. Each pass is also a line of `logging` at the level INFO, under the name
-        ``streamsvm``.
+        than a second, and a line if kernels must be compiled. Or a function, called with a stage ("choose C",
+        "pass 1", "gap 1", "valid 1"), the number of rows done, and of all rows. Each pass is also a line of
+        `logging` at the level INFO, under the name ``streamsvm``.
     stop : callable, optional
         Called after each block; if it returns True, the run commits and raises `Interrupted`. Of a
-        training on a matrix nothing is kept.
+        training on a matrix, and of a search for C, nothing is kept.
 
     Returns
     -------
@@ -330,7 +331,7 @@ def plan(
     workers: int | None = None,
     cluster: str | os.PathLike[str] | None = None,
 ) -> dict[str, Any]:
-    r"""Plan what `fit` would hold in memory and on disk, without training, except to choose C of dense rows.
+    r"""Plan what `fit` would hold in memory and on disk, without training.
 
     Parameters
     ----------
@@ -470,9 +471,10 @@ def plan(
         log at most; ``warning``, None or what is slow about the plan; ``average_warning``, None or the memory
         that the average needs, for want of which the model is the last iterate; ``order_warning``, None or
         what is wrong with the order of the labels; ``C_auto``, whether C was chosen from the data; and the
-        settings, in which ``split`` is settled, for the reason in ``split_reason``; and ``worker_bytes``,
-        what a worker of a cluster holds beside the program for one split, and ``worker_split_bytes``, what
-        each further one adds at most: None without splits.
+        settings, in which ``C`` is "auto" if `fit` will choose it on a sample of the rows, and ``split`` is
+        settled, for the reason in ``split_reason``; and ``worker_bytes``, what a worker of a cluster holds
+        beside the program for one split, and ``worker_split_bytes``, what each further one adds at most: None
+        without splits.
 
     Raises
     ------

@@ -91,9 +91,9 @@ def fit(
         "C", before the plan, if C was searched for: what was tried, and the accuracy of each.
     progress : bool or callable, optional
         Whether there are bars of tqdm; by default on a terminal and in a notebook, for stages that take more
-        than a second. Or a function, called with a stage ("choose C", "pass 1", "gap 1", "valid 1"), the
-        number of rows done, and of all rows. Each pass is also a line of `logging` at the level INFO, under
-        the name ``streamsvm``.
+        than a second, and a line if kernels must be compiled. Or a function, called with a stage ("choose C",
+        "pass 1", "gap 1", "valid 1"), the number of rows done, and of all rows. Each pass is also a line of
+        `logging` at the level INFO, under the name ``streamsvm``.
     stop : callable, optional
         Called after each block; if it returns True, the run commits and raises `Interrupted`. Of a
         training on a matrix, and of a search for C, nothing is kept.

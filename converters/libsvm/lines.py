@@ -80,8 +80,8 @@ class Parsed(NamedTuple):
 @compiled
 def is_blank(text, at):
     """Return True if text[at] is a space, a tab, or the carriage return before a newline."""
-    byte = text[at]
-    return byte in (SPACE, TAB) or (byte == RETURN and text[at + 1] == NEWLINE)
+    # `in` a tuple would make each start import Numba's lists.
+    return text[at] == SPACE or text[at] == TAB or (text[at] == RETURN and text[at + 1] == NEWLINE)
 
 
 @compiled
@@ -103,7 +103,7 @@ def read_label(text, at, lists):
     part, good, ascii_only, fault = at, True, True, OK
     while not is_end(text, at):
         byte = text[at]
-        if byte < SPACE or byte in (DELETE, COLON):
+        if byte < SPACE or text[at] == DELETE or text[at] == COLON:
             good = False
         if byte == COMMA:
             if not lists:

@@ -7,7 +7,6 @@ a bounds check.
 from __future__ import annotations
 
 import functools
-from fractions import Fraction
 
 import numpy as np
 from streamsvm_converters.libsvm.byte_vectors import SPAN, blanks, first_bit, load_byte, load_word, non_digits
@@ -31,8 +30,12 @@ MAX_POWER = 270  # decimal exponents up to which products neither overflow nor l
 
 def _powers_of_ten() -> np.ndarray:
     """Return 10**q as the sum of two float64, for q from -MAX_POWER to MAX_POWER."""
-    exact = [Fraction(10) ** q for q in range(-MAX_POWER, MAX_POWER + 1)]
-    return np.array([(float(power), float(power - Fraction(float(power)))) for power in exact])
+    table = np.empty((2 * MAX_POWER + 1, 2))
+    for q in range(-MAX_POWER, MAX_POWER + 1):
+        above, below = 10 ** max(q, 0), 10 ** max(-q, 0)  # of whole numbers Python rounds quotients correctly
+        a, b = (above / below).as_integer_ratio()
+        table[q + MAX_POWER] = above / below, (above * b - a * below) / (below * b)
+    return table
 
 
 POWERS_OF_TEN = _powers_of_ten()

@@ -17,6 +17,7 @@ logger = logging.getLogger("streamsvm")
 logger.addHandler(logging.NullHandler())  # a program that sets up no logging sees nothing
 
 _BAR_DELAY = 1.0  # seconds that a stage may take before a bar that nobody asked for appears
+_COMPILING = "compiling kernels; this happens once on a machine"
 _FIGURES = ("relative_gap", "dual", "primal", "train_accuracy", "valid_accuracy", "progressive_accuracy")
 
 
@@ -77,6 +78,12 @@ class _Bars:
         if done == total:
             self.close()
 
+    def say(self, line: str) -> None:
+        """Print a line above the bars."""
+        from tqdm.auto import tqdm
+
+        tqdm.write(f"streamsvm: {line}", file=sys.stderr)
+
     def close(self) -> None:
         if self._bar is not None:
             self._bar.close()
@@ -92,11 +99,16 @@ def _is_watched() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
-def logged(report: Report | None) -> Report:
-    """Return a function that logs the events of a training, and then calls `report`, if there is one."""
+def logged(report: Report | None, progress: Progress | None) -> Report:
+    """Return a function that logs the events of a training, and then calls `report`, if there is one.
+
+    Those who see bars of `progress` are told that kernels are compiled, for which there is no bar.
+    """
 
     def log_and_report(event: dict[str, Any]) -> None:
         _log(event)
+        if event["event"] == "compile" and isinstance(progress, _Bars):
+            progress.say(_COMPILING)
         if report is not None:
             report(event)
 
@@ -111,7 +123,7 @@ def _log(event: dict[str, Any]) -> None:
     elif not logger.isEnabledFor(logging.INFO):
         return
     elif kind == "compile":
-        logger.info("compiling kernels; this happens once on a machine")
+        logger.info(_COMPILING)
     elif kind == "pass":
         logger.info(
             "%spass %d: %s; %s rows in %.2f s",

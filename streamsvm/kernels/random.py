@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.kernels.jit import allocating, inlined
+from streamsvm.kernels.jit import inlined, kernel
 
 GAMMA = np.uint64(0x9E3779B97F4A7C15)  # 2**64 divided by the golden ratio, made odd
 _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -24,13 +24,18 @@ def mix(state):
     return state ^ (state >> np.uint64(31))
 
 
-@allocating
-def draws(seed, numbers):
-    """Return random uint64 keys of integers, shape (n,): distinct integers have distinct keys."""
+@kernel
+def _draw(seed, numbers, keys):
+    """Write a key of each of ``numbers``."""
     start = mix(np.uint64(seed))
-    keys = np.empty(len(numbers), np.uint64)
     for i in range(len(numbers)):
         keys[i] = mix(start + (np.uint64(numbers[i]) + np.uint64(1)) * GAMMA)
+
+
+def draws(seed: int | np.uint64, numbers: np.ndarray) -> np.ndarray:
+    """Return random uint64 keys of integers, shape (n,): distinct integers have distinct keys."""
+    keys = np.empty(len(numbers), np.uint64)
+    _draw(np.uint64(seed), numbers, keys)
     return keys
 
 
@@ -43,17 +48,17 @@ def _shuffle(order, begin, end, key):
         order[i], order[j] = order[j], order[i]
 
 
-@allocating
-def _permute(n, seed, stage, block, inner, length):
+@kernel
+def _permute(seed, stage, block, inner, length, slices, order):
+    """Shuffle ``slices``; with a `length` above 1, write the numbers in them to ``order``, shuffled too."""
     key = mix(np.uint64(seed) + GAMMA)
     key = mix(key ^ mix(np.uint64(stage) + GAMMA))
     key = mix(key ^ mix(np.uint64(block) + GAMMA))
     key = mix(key ^ mix(np.uint64(inner) + GAMMA))
-    slices = np.arange(-(-n // length))
     _shuffle(slices, 0, len(slices), key)
     if length == 1:
-        return slices
-    order, at = np.empty(n, np.int64), 0
+        return
+    n, at = len(order), 0
     for number in slices:
         for i in range(number * length, min((number + 1) * length, n)):
             order[at] = i
@@ -61,12 +66,13 @@ def _permute(n, seed, stage, block, inner, length):
     key = mix(key)
     for begin in range(0, n, length * length):
         _shuffle(order, begin, min(begin + length * length, n), key)
-    return order
 
 
 def permutation(n: int, seed: int, stage: int, block: int, inner: int) -> np.ndarray:
     """Return a random permutation of 0..n-1 (int64), a function of its arguments alone."""
-    return _permute(n, seed, stage, block, inner, 1)
+    order = np.arange(n, dtype=np.int64)
+    _permute(seed, stage, block, inner, 1, order, order)
+    return order
 
 
 def local_permutation(n: int, seed: int, stage: int, block: int, inner: int) -> np.ndarray:
@@ -75,4 +81,8 @@ def local_permutation(n: int, seed: int, stage: int, block: int, inner: int) -> 
     Slices of 32 successive numbers come in random order, and the numbers of 32 slices at a time are
     shuffled. So 1,024 successive visits touch 32 places in memory, other ones in each pass.
     """
-    return _permute(n, seed, stage, block, inner, _SLICE if n >= _MANY else 1)
+    if n < _MANY:
+        return permutation(n, seed, stage, block, inner)
+    order = np.empty(n, np.int64)
+    _permute(seed, stage, block, inner, _SLICE, np.arange(-(-n // _SLICE)), order)
+    return order

@@ -252,7 +252,9 @@ def _write_weights(run: RunDir, position: RunPosition, storage: WeightStorage) -
     if has_no_bits:
         weights = weight_log.with_dirty(weights)
     number, before = position.weights_number, position.weights
-    changed, known = weight_log.dirty_bytes(weights, sparse_rows)
+    changed = known = 0
+    if not has_no_bits:
+        changed, known = weight_log.dirty_bytes(weights, sparse_rows)
     if (
         has_no_bits
         or weights.current.shape[1] != position.weights_shape[1]  # what a log says of other columns

@@ -90,7 +90,8 @@ def append_buffer_bytes(n_features: int, columns: int, itemsize: int, *, average
 
 def make_dirty(weights: Weights, sparse_rows: SparseRows | None) -> None:
     """Mark everything that was ever written as dirty, so that the next commit begins a new log."""
-    mark_known(weights.dirty)
+    if weights.dirty[:, 1].any():  # else the kernel need not be loaded
+        mark_known(weights.dirty)
     if sparse_rows is not None:
         sparse_rows.dirty[:] = sparse_rows.extents[:, 1] > 0
 

@@ -166,7 +166,8 @@ class DenseWeights(WeightStorage):
     def begin_average(self) -> None:
         delta = map_array(None, self._full_shape, self.weights.current.dtype)
         self.weights = self.weights._replace(average_delta=delta)
-        mark_known(self.weights.dirty)  # for the log holds the delta of an earlier average
+        if len(self.weights.dirty):
+            mark_known(self.weights.dirty)  # for the log holds the delta of an earlier average
 
     def scale(self, factor: float) -> None:
         multiply_known(self.weights.current, self.weights.dirty, self.weights.group_bits, factor)

@@ -16,7 +16,6 @@ import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from streamsvm.base.label_values import class_name
 from streamsvm.base.text import absolute, check_local, parse_size
 from streamsvm.errors import SettingsError
 
@@ -158,6 +157,8 @@ class Setting:
         if isinstance(value, str) and (value in self.words or (self.given and value == GIVEN)):
             return value
         if self.mapping and isinstance(value, Mapping):
+            from streamsvm.base.label_values import class_name  # needs NumPy, which help does without
+
             return {class_name(name): _as_python(number, float) for name, number in value.items()}
         if self.listed and isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
             return ",".join(value)

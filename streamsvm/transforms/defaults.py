@@ -66,7 +66,7 @@ def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[i
                 times += np.count_nonzero(matrix, axis=0).astype(np.int32)
             else:
                 np.maximum.at(largest, rows.features, np.abs(rows.data).astype(np.float64))
-                np.add.at(times, rows.features, 1)
+                np.add.at(times, rows.features, np.int32(1))  # of the same type, which is 30 times as fast
             n_rows += rows.n_rows
         yield first, rows
     used = np.flatnonzero(largest)

@@ -227,6 +227,9 @@ def raw_store(
     workers, takes = _workers_and_piece(store, memory, workers)
 
     def sample() -> Iterator[tuple[int, Rows]]:
+        if 0 < store.n_rows <= _SAMPLE_SLICES * _SLICE_ROWS and store.nnz <= takes:
+            yield 0, store.rows(0, store.n_rows)  # at once, for each reading takes some milliseconds
+            return
         n_slices = min(_SAMPLE_SLICES, -(-store.n_rows // _SLICE_ROWS))
         for begin in np.linspace(0, max(store.n_rows - _SLICE_ROWS, 0), n_slices).astype(np.int64).tolist():
             yield begin, first_rows(store, begin, min(_SLICE_ROWS, store.n_rows - begin), takes)

@@ -157,6 +157,20 @@ def test_a_bar_is_closed_by_an_error(capsys: pytest.CaptureFixture) -> None:
     assert capsys.readouterr().err.endswith("\r")
 
 
+@pytest.mark.parametrize(
+    ("asked", "printed"),
+    [(True, "streamsvm: compiling kernels; this happens once on a machine\n"), (False, "")],
+)
+def test_those_who_see_bars_are_told_of_compiling(
+    capsys: pytest.CaptureFixture, asked: bool, printed: str
+) -> None:
+    events: list[dict[str, Any]] = []
+    with progress.shown(asked) as report:
+        progress.logged(events.append, report)({"event": "compile"})
+    assert events == [{"event": "compile"}]
+    assert capsys.readouterr().err == printed
+
+
 @pytest.mark.parametrize("wrong", ["yes", 3, [], "True"])
 def test_progress_is_a_bool_or_a_function(folder: Path, wrong: Any) -> None:
     with pytest.raises(SettingsError, match="progress must be True, False, None or a function, not"):

@@ -29,6 +29,7 @@ PAIRS = [*((name, f"{name}.t") for name in SETS), ("news20.scale.tr", "news20.sc
 RUNS = {
     "atlas.py": "atlas.h5ad --cells 200 --genes 50 --types 4 --counts 20 --compression gzip",
     "cells.py": "celltypist --cells 400 --passes-of-ours 1",
+    "commands.py": "--quick --sets letter,sector",
     "compare.py": "--quick --sets dna --max-passes 5",
     "costs.py": "--quick --losses ovr2 --C 1 --passes 1",
     "embeddings.py": "--rows 3000 --classes 70 --passes 1 --without adam --without LinearSVC",

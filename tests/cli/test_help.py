@@ -11,7 +11,7 @@ import pytest
 from cases import few
 from command_line import streamsvm, succeeds
 from streamsvm_cli import help
-from streamsvm_cli.commands import app
+from streamsvm_cli.commands import MAX_WIDTH, app
 from typer.main import get_command
 
 from streamsvm.losses import LOSSES
@@ -29,7 +29,7 @@ def test_help_fits_the_terminal_and_is_plain_text(
     monkeypatch.setenv("COLUMNS", str(columns))
     text = succeeds(*command.split(), "--help")
     lines = text.splitlines()
-    assert max(map(len, lines)) <= min(columns, help.MAX_WIDTH)
+    assert max(map(len, lines)) <= min(columns, MAX_WIDTH)
     assert "\x1b" not in text
     assert "\\[" not in text
     assert not re.search(

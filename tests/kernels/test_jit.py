@@ -99,6 +99,36 @@ def test_kernels_that_differ_in_their_free_variables_have_entries_of_their_own(
         assert done.stdout.split() == ["16", "26", hits, hits]
 
 
+ALLOCATING = """
+import numpy as np
+from streamsvm.kernels.jit import allocating, kernel
+
+@allocating
+def squares(n):
+    found = np.empty(n)
+    for i in range(n):
+        found[i] = i * i
+    return found
+
+@kernel
+def total(n):
+    found, numbers = 0.0, squares(n)
+    for i in range(n):
+        found += numbers[i]
+    return found
+"""
+
+
+def test_a_kernel_that_allocates_by_another_is_loaded_alone(small: Path, tmp_path: Path) -> None:
+    """Machine code that calls what is not there would end the process."""
+    (small / "small/code.py").write_text(ALLOCATING)
+    use = "from small import code; print(code.total(5), len(code.total.stats.cache_hits))"
+    for hits in "01":
+        done = python("-c", use, cwd=small, PYTHONPATH=ROOT, NUMBA_CACHE_DIR=tmp_path / "cache")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.split() == ["30.0", hits]
+
+
 def test_an_edit_of_a_free_variable_is_compiled_again(small: Path, tmp_path: Path) -> None:
     code = FAMILY.format(first="tripled", second="squared")
     for text, expected in ((code, "16"), (code.replace("3 * x", "4 * x"), "21")):
