@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
+import csv
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from streamsvm_cli.console import Console
 from streamsvm_cli.inputs import data_to_score
-from streamsvm_cli.options import Label, Labels, Layer, Memory, Multilabel, Obsm, Raw, ScoringThreads
-from streamsvm_cli.wording import count
+from streamsvm_cli.options import Force, Label, Labels, Layer, Memory, Multilabel, Obsm, Raw, ScoringThreads
+from streamsvm_cli.table import table_lines
+from streamsvm_cli.wording import count, fraction, wrong_usage
+
+from streamsvm.base import durable
+from streamsvm.errors import InputError
+
+_SHOWN_CLASSES, _SHOWN_CONFUSIONS = 10, 5
 
 
 def evaluate(
@@ -48,6 +54,12 @@ def evaluate(
         Path | None,
         typer.Option(help="Also measure the mean distance in this tree: a class and its parent a line."),
     ] = None,
+    confusion: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CSV", help="Write true class, predicted class and rows of each pair of them that occurs."
+        ),
+    ] = None,
     workers: ScoringThreads = None,
     memory: Memory = "256M",  # type: ignore[assignment]
     label: Label = None,
@@ -55,25 +67,29 @@ def evaluate(
     layer: Layer = None,
     raw: Raw = False,
     obsm: Obsm = None,
+    force: Force = False,
 ) -> None:
     """Measure a model on labelled data.
 
-    Prints accuracy, top-k accuracy, macro and micro F1; unknown labels count as wrong. If the model has
-    probabilities, also their log loss and expected calibration error, and if it was trained with costs or a
-    tree of classes, the mean cost or distance, over the rows with known labels.
+    Prints accuracy, top-k accuracy, macro and micro F1; unknown labels count as wrong. Then precision, recall
+    and F1 of the classes with the lowest F1 (with --json of all), and the most frequent confusions. If the
+    model has probabilities, also their log loss and expected calibration error, and if it was trained with
+    costs or a tree of classes, the mean cost or distance, over the rows with known labels.
 
     If rows have several labels each: precision of the best k labels, ranking loss, and of the predicted sets
     macro and micro F1 and subset accuracy; unknown labels are left out.
     """
     import streamsvm
 
+    if confusion is not None:
+        durable.check_replaceable(confusion, InputError, force=force)
     loaded = streamsvm.load_model(model)
     rows = data_to_score(console, loaded, data, memory, multilabel=multilabel, label=label, labels=labels)
     result = streamsvm.evaluate(
         loaded, rows, top_k=None if top_k is None else (1, top_k), threshold=threshold, n_labels=n_labels,
         costs=costs, tree=tree, memory=memory, workers=workers, label=label, layer=layer, raw=raw, obsm=obsm,
         labels=labels if isinstance(rows, Path) else None,
-        where=str(data), progress=console.bar,
+        where=str(data), observe=None if confusion is None else _check_one_label, progress=console.bar,
     )  # fmt: skip
     numbers: dict[str, float | None]
     f1 = {"macro F1": result.macro_f1, "micro F1": result.micro_f1}
@@ -96,4 +112,58 @@ def evaluate(
     for name, value in numbers.items():
         if value is not None:
             console.say(f"{name:>12}  {value:.4f}")
-    console.result(dataclasses.asdict(result))
+    record = dict(vars(result))
+    counts = record.pop("counts")
+    if counts is not None:
+        record |= _print_classes(console, counts)
+    if confusion is not None:
+        _write_confusion(confusion, counts.confusion())
+        console.say()
+        console.say(f"all pairs of true and predicted class: {confusion}")
+    console.result(record)
+
+
+def _check_one_label(rows: Any, begin: int, scores: Any) -> None:
+    """Raise an error, before any more is scored, if rows may have several labels."""
+    if len(rows.label_indptr):
+        raise wrong_usage("--confusion is for rows with one label each, and these have several")
+
+
+def _print_classes(console: Console, counts: Any) -> dict[str, Any]:
+    """Print the worst classes and confusions; return all classes and these confusions."""
+    from streamsvm.prediction.class_counts import records_of
+
+    worst = counts.worst()
+    shown = records_of(counts.table(worst[:_SHOWN_CLASSES]))
+    first = f"class ({len(shown)} of {len(worst):,})" if len(shown) < len(worst) else "class"
+    cells = [
+        (row["class"], *(fraction(row[name]) for name in ("precision", "recall", "f1")), f"{row['rows']:,}")
+        for row in shown
+    ]
+    console.say()
+    for line in table_lines((f"{first}, lowest F1 first", "precision", "recall", "F1", "rows"), cells):
+        console.say(line)
+    names = counts.names
+    confused = [
+        {"true": names[true], "predicted": names[predicted], "rows": n, "share": n / int(counts.rows[true])}
+        for true, predicted, n in counts.pairs[:_SHOWN_CONFUSIONS].tolist()
+    ]
+    if confused:
+        console.say()
+        cells = [(c["true"], c["predicted"], f"{c['rows']:,}", f"{c['share']:.1%}") for c in confused]
+        for line in table_lines(("most confused: class", "taken for", "rows", "of the class"), cells, 2):
+            console.say(line)
+        if counts.too_low:
+            console.say(f"there are too many pairs to count: rows may be up to {counts.too_low:,} too low")
+    return {"classes": records_of(counts.table()), "confused": confused}
+
+
+def _write_confusion(path: Path, columns: dict[str, Any]) -> None:
+    with (
+        durable.os_errors_as(InputError, path, "written"),
+        durable.replacing(path) as aside,
+        aside.open("w", newline="", encoding="utf-8") as file,
+    ):
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))

@@ -233,7 +233,7 @@ class _Report:
         """Draw the most confused classes and the accuracy of all classes; list the least accurate ones."""
         pairs = outcomes.pairs[:_MAX_PAIRS]
         height = 0.9 + 0.24 * len(pairs)
-        draw, names = self._pictures.draw, outcomes.classes
+        draw, names = self._pictures.draw, outcomes.names
         occurs = np.flatnonzero(outcomes.rows)
         share = outcomes.correct[occurs] / outcomes.rows[occurs]
         worst = occurs[np.lexsort((-outcomes.rows[occurs], share))][:_MAX_ROWS].tolist()
