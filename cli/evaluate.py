@@ -72,7 +72,7 @@ def evaluate(
     """Measure a model on labelled data.
 
     Prints accuracy, top-k accuracy, macro and micro F1; unknown labels count as wrong. Then precision, recall
-    and F1 of the classes with the lowest F1 (with --json of all), and the most frequent confusions. If the
+    and F1 of the classes with the lowest F1 (in JSON of all), and the most frequent confusions. If the
     model has probabilities, also their log loss and expected calibration error, and if it was trained with
     costs or a tree of classes, the mean cost or distance, over the rows with known labels.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 
 from streamsvm.base.text import shortened
@@ -25,3 +26,8 @@ def table_lines(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: i
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         yield "  ".join(cells).rstrip()
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Cut a text into lines between words, the longest of which stay whole."""
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
