@@ -36,8 +36,8 @@ def inspect(
     Returns
     -------
     dict
-        ``kind`` ("store", "anndata", "run" or "model") and a description, which depends on the kind. That of a
-        run has as ``result`` the accuracies, the gap, the seconds and the sizes of the data.
+        ``kind`` ("store", "anndata", "run" or "model") and a description, which depends on the kind. That of
+        a run has as ``result`` its accuracies, gap and seconds, and the sizes of the data.
 
     Raises
     ------
