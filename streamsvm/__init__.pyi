@@ -695,9 +695,9 @@ def tune(
     passes : int
         Passes of the training with the best, on all rows.
     workers, cluster, checkpoint_every, report, progress, stop
-        As in `streamsvm.fit`. `report` gets each setting that was tried, as ``{"event": "tried", ...}``, and
-        of a store how many trainings there are, before them, as ``{"event": "search", ...}``; events of these
-        have the name of their training as ``trial``.
+        As in `streamsvm.fit`. `report` gets each setting that was tried, also before an interruption, as
+        ``{"event": "tried", ...}``, and of a store how many trainings there are, before them, as
+        ``{"event": "search", ...}``; events of these have the name of their training as ``trial``.
     force : bool
         Replace an existing run.
     solver : str, optional
