@@ -46,18 +46,7 @@ def test_a_table_printed_once_and_a_run(folder: Path, tmp_path: Path) -> None:
 
 
 def test_the_table_has_what_was_tried_before_an_interruption(folder: Path, tmp_path: Path) -> None:
-    command = (
-        "tune",
-        "s.h5",
-        "--out",
-        tmp_path / "run",
-        "--C",
-        "0.05,0.1,0.2",
-        "--loss",
-        "ww",
-        "--loss",
-        "cs",
-    )
+    out, values = tmp_path / "run", ["0.05", "0.1", "0.2"]
     tried: list[str] = []
 
     class Killed(BaseException):
@@ -69,12 +58,11 @@ def test_the_table_has_what_was_tried_before_an_interruption(folder: Path, tmp_p
             raise Killed
 
     with pytest.raises(Killed):
-        tune(folder / "s.h5", out=out, C="0.05,0.1,0.2", loss=["ww", "cs"], report=kill)
-    shown = succeeds(*command, cwd=folder, notes=True)
-    rows = [line.split() for line in table_of(shown)[1:]]
-    assert [(row[0], row[-1]) for row in rows] == [
-        (C, x) for x in ("ww", "cs") for C in ("0.05", "0.1", "0.2")
-    ]
+        tune(folder / "s.h5", out=out, C=",".join(values), loss=["ww", "cs"], report=kill)
+    command = ("tune", "s.h5", "--out", out, "--C", ",".join(values), "--loss", "ww", "--loss", "cs")
+    rows = [line.split() for line in table_of(succeeds(*command, cwd=folder, notes=True))[1:]]
+    assert [row[0] for row in rows] == 2 * values
+    assert [row[-1] for row in rows] == 3 * ["ww"] + 3 * ["cs"]
 
 
 def table_of(shown: str) -> list[str]:
