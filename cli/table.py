@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from streamsvm.base.text import shortened
+from streamsvm.base.text import printable, shortened
 
 WIDTH = 80  # of a line
 
@@ -30,4 +30,4 @@ def table_lines(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: i
 
 def wrap(text: str, width: int) -> list[str]:
     """Cut a text into lines between words, the longest of which stay whole."""
-    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+    return textwrap.wrap(printable(text), width, break_long_words=False, break_on_hyphens=False) or [""]
