@@ -137,24 +137,20 @@ def _print_classes(console: Console, counts: Any) -> dict[str, Any]:
     shown = records_of(counts.table(worst[:_SHOWN_CLASSES]))
     first = f"class ({len(shown)} of {len(worst):,})" if len(shown) < len(worst) else "class"
     cells = [
-        (row["class"], *(fraction(row[name]) for name in ("precision", "recall", "f1")), f"{row['rows']:,}")
-        for row in shown
+        (name, fraction(precision), fraction(recall), fraction(f1), f"{rows:,}")
+        for name, precision, recall, f1, rows in map(dict.values, shown)
     ]
-    console.say()
-    for line in table_lines((f"{first}, lowest F1 first", "precision", "recall", "F1", "rows"), cells):
+    lines = ["", *table_lines((f"{first}, lowest F1 first", "precision", "recall", "F1", "rows"), cells)]
+    pairs, names = counts.pairs[:_SHOWN_CONFUSIONS].tolist(), counts.names
+    if pairs:
+        confusions = [(names[t], names[p], f"{n:,}", f"{n / counts.rows[t]:.1%}") for t, p, n in pairs]
+        heads = ("most confused: class", "taken for", "rows", "of the class")
+        lines += ["", *table_lines(heads, confusions, 2)]
+    if counts.too_low:
+        lines.append(f"there are too many pairs to count: rows may be up to {counts.too_low:,} too low")
+    for line in lines:
         console.say(line)
-    names = counts.names
-    confused = [
-        {"true": names[true], "predicted": names[predicted], "rows": n, "share": n / int(counts.rows[true])}
-        for true, predicted, n in counts.pairs[:_SHOWN_CONFUSIONS].tolist()
-    ]
-    if confused:
-        console.say()
-        cells = [(c["true"], c["predicted"], f"{c['rows']:,}", f"{c['share']:.1%}") for c in confused]
-        for line in table_lines(("most confused: class", "taken for", "rows", "of the class"), cells, 2):
-            console.say(line)
-        if counts.too_low:
-            console.say(f"there are too many pairs to count: rows may be up to {counts.too_low:,} too low")
+    confused = [{"true": names[t], "predicted": names[p], "rows": n} for t, p, n in pairs]
     return {"classes": records_of(counts.table()), "confused": confused}
 
 

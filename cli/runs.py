@@ -50,17 +50,14 @@ def comparison(names: Sequence[str], runs: Sequence[dict[str, Any]]) -> Iterator
     """Yield the lines of a table of runs, the most accurate first, and of what their settings differ in."""
     order = sorted(range(len(runs)), key=lambda at: -(runs[at]["result"]["valid_accuracy"] or -1.0))
     rows = []
-    for at in order:
-        result, settings = runs[at]["result"], runs[at]["settings"]
-        rows.append((
-            names[at], _held_out(settings), fraction(result["valid_accuracy"]), _gap(result) or "-",
-            _number(runs[at]["C"]), _number(result["passes"]), _number(result["seconds"], ".2f"),
-        ))  # fmt: skip
+    for run, result in ((runs[at], runs[at]["result"]) for at in order):
+        cells = _held_out(run["settings"]), fraction(result["valid_accuracy"]), _gap(result) or "-"
+        rows.append((*cells, *map(_number, (run["C"], result["passes"], result["seconds"]))))
+    rows = [(names[at], *row) for at, row in zip(order, rows, strict=True)]
     yield from table_lines(("run", "measured on", "accuracy", "rel. gap", "C", "passes", "seconds"), rows, 2)
     if any(row[3].startswith("~") for row in rows):
         yield "~ is an estimate: that gap was not measured."
-    measured = {_measured_on(run) for run in runs}
-    if len(measured) > 1:
+    if len({_measured_on(run) for run in runs}) > 1:
         yield "The accuracies are of different rows, or unknown: they do not compare."
     if len({run["data_fingerprint"] for run in runs}) > 1:
         yield "The runs are of different data."

@@ -153,11 +153,8 @@ class FitResult(Readable):
 
     def _more_html(self) -> str:
         shown = self.history[-_SHOWN_PASSES:]
-        columns = {
-            title: key
-            for title, key in _HEADINGS.items()
-            if any(report.get(key) is not None for report in shown)
-        }
+        known = {key for report in shown for key, value in report.items() if value is not None}
+        columns = {title: key for title, key in _HEADINGS.items() if key in known}
         rows = [[*(report.get(key) for key in columns.values()), ""] for report in shown]
         rows[-1][-1] = "the model"
         return html_table(rows, headings=[*columns, ""], marked=len(rows) - 1)

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.base.repr import Readable, html_table
-from streamsvm.errors import ModelError, Option, Remedy, SettingsError, warn
+from streamsvm.base.repr import Readable
+from streamsvm.errors import ModelError, SettingsError, extra, warn
 
 MEASURES = ("precision", "recall", "f1", "rows")  # of a class, in tables
-SHOWN_CLASSES = 10  # the worst, where a table is not in a file
 MAX_PAIRS = 2**20  # of classes that are counted at a time: 16 MB
 _BUFFERED_ERRORS = 2**16  # between two merges of their counts
 
@@ -87,10 +86,8 @@ class ClassCounts:
             If there were too many pairs to count all.
         """
         if self.too_low:
-            warn(
-                f"more than {MAX_PAIRS:,} pairs of classes are confused: counts of errors may be up to "
-                f"{self.too_low:,} too low, and rare pairs are left out"
-            )
+            problem = f"counts of errors may be up to {self.too_low:,} too low, and rare pairs are left out"
+            warn(f"more than {MAX_PAIRS:,} pairs of classes are confused: {problem}")
         right = np.flatnonzero(self.correct)
         right = np.stack([right, right, self.correct[right]], axis=1)
         true, predicted, counts = np.concatenate([right, self.pairs]).T
@@ -100,19 +97,14 @@ class ClassCounts:
 
 def records_of(columns: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the rows of a table, each with the names of the columns."""
-    return [
-        dict(zip(columns, row, strict=True))
-        for row in zip(*(each.tolist() for each in columns.values()), strict=True)
-    ]
+    rows = zip(*(each.tolist() for each in columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def data_frame(columns: dict[str, Any]) -> Any:
     """Return columns as a DataFrame; raise `ModelError` without pandas."""
-    try:
+    with extra(ModelError, "tables of classes are DataFrames of pandas, which is not installed", "pandas"):
         import pandas
-    except ImportError:
-        problem = "tables of classes are DataFrames of pandas, which is not installed: pip install pandas"
-        raise ModelError(problem) from None
     return pandas.DataFrame(columns)
 
 
@@ -129,22 +121,11 @@ class ReadableByClass(Readable):
     def classes(self) -> Any:
         """Precision, recall, F1 and rows of the classes among labels or predictions, as a DataFrame."""
         if self.counts is None:
-            problem = "no sets of labels are predicted, of which there could be measures by class"
-            raise SettingsError(
-                problem, remedy=Remedy("give {} or {}", Option("threshold"), Option("n_labels"))
-            )
+            raise SettingsError("no sets of labels are predicted; give threshold or n_labels to evaluate")
         return data_frame(self.counts.table()).set_index("class")
 
     def _facts(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "counts"}
-
-    def _more_html(self) -> str:
-        if self.counts is None:
-            return ""
-        worst = records_of(self.counts.table(self.counts.worst()[:SHOWN_CLASSES]))
-        return html_table(
-            [list(row.values()) for row in worst], headings=["class, the worst first", *MEASURES]
-        )
 
 
 class Counts:

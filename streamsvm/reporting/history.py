@@ -173,14 +173,13 @@ def achieved(history: History, model: Mapping[str, Any]) -> dict[str, Any]:
         found[name] = None if averaged and of_iterate is None else number(last, name)
         if model and not averaged and of_iterate is not None:
             found[name] = of_iterate
-    seconds = number(last, "trained_seconds" if passes else "seconds")
     memory = max((number(each, "peak_memory_bytes") or 0.0 for each in passes), default=0.0)
     return {
         **found,
         "relative_gap": number(last, "average_relative_gap" if averaged else "relative_gap"),
         "relative_gap_estimate": number(last, "relative_gap_estimate"),
         "progressive_accuracy": number((passes or [last])[0], "progressive_accuracy"),
-        "seconds": seconds,
+        "seconds": number(last, "trained_seconds" if passes else "seconds"),
         "peak_memory_bytes": memory or None,
     }
 

@@ -34,7 +34,6 @@ _MAX_CLASSES = 9  # whose features are shown
 _MAX_FEATURES = 8  # of each class
 _MAX_PAIRS = 15  # of confused classes
 _MAX_MATRIX = 20  # classes of a matrix of confusions
-_MAX_NAMED = 3  # stores in the first sentence
 _SHARE = ".2%"  # of all accuracies
 _MAX_LETTERS = 2000  # of a text from data
 
@@ -119,7 +118,12 @@ class _Report:
         self._history = history
         self._notes = list(history.notes)
         self._record: dict[str, Any] = {}
-        self._state: dict[str, Any] = {"model": False, "commits": [], "damage": []}
+        self._state: dict[str, Any] = {
+            "model": False,
+            "commits": [],
+            "damage": [],
+            "result": achieved(history, {}),
+        }
         if run.settings.exists():
             self._record, self._state = run.read_settings(), inspect(run.path)
         self._notes += self._state["damage"]
@@ -130,7 +134,6 @@ class _Report:
             except StreamsvmError as error:
                 self._notes.append(error.message)
         self._pictures = Pictures()
-        self._result = achieved(history, {} if self._model is None else self._model.record)
         valid, part = (history.settings.get(name) for name in ("valid", "hold_out"))
         self._held_out = f"{part} held out" if part else os.path.basename(valid or "")
 
@@ -192,38 +195,32 @@ class _Report:
 
     def _about(self) -> str:
         """Say what was trained, on what."""
-        settings, model = self._history.settings, self._model
-        store, result = self._record.get("store", {}), self._result
-        C = settings["C"] if model is None else model.record.get("C", settings["C"])
-        sizes = {"rows": result["rows"]}
-        for name in ("features", "classes"):
-            sizes[name] = store.get(f"n_{name}", result[name])
-        data = store.get("path", self._record.get("input", {}).get("inputs")) or ["-"]
-        names = ", ".join(os.path.basename(os.path.normpath(each)) for each in data[:_MAX_NAMED])
-        if len(data) > _MAX_NAMED:
-            names += f" and {len(data) - _MAX_NAMED:,} more"
-        counts = ", ".join(f"{n:,.0f} {name}" for name, n in sizes.items() if n is not None)
+        record, result, C = self._record, self._state["result"], self._state["C"]
+        data = record.get("store", {}).get("path") or record.get("input", {}).get("inputs") or ["-"]
+        names = os.path.basename(os.path.normpath(data[0]))
+        names += f" and {len(data) - 1:,} more" if len(data) > 1 else ""
+        sizes = {name: result[name] for name in ("rows", "features", "classes") if result[name] is not None}
+        counts = ", ".join(f"{n:,.0f} {name}" for name, n in sizes.items())
         C = C if isinstance(C, str) else format(C, ".4g")
-        return f"Loss {settings['loss']}, C {C}, on {names}: {counts}"
+        return f"Loss {record['settings']['loss']}, C {C}, on {names}: {counts}"
 
     def _facts(self, outcomes: Outcomes | None) -> dict[str, str]:
         """Collect the figures in large letters, the answer first."""
-        result, passes = self._result, self._history.passes
-        of = self._held_out
+        result, of = self._state["result"], self._held_out
         if outcomes is not None:
             of += f", {outcomes.evaluation.n:,} rows"
         found = _accuracies(outcomes, of) or {
             f"accuracy on {of}": _number_text(result, "valid_accuracy", _SHARE)
         }
-        found["training accuracy"] = _number_text(result, "train_accuracy", _SHARE)
-        found["progressive accuracy"] = _number_text(result, "progressive_accuracy", _SHARE)
+        for name, key in (("training", "train_accuracy"), ("progressive", "progressive_accuracy")):
+            found[f"{name} accuracy"] = _number_text(result, key, _SHARE)
         estimated = result["relative_gap"] is None
         gap = "relative_gap_estimate" if estimated else "relative_gap"
         found["relative gap" + " (estimate)" * estimated] = _number_text(result, gap, ".3g")
         found["passes"] = _number_text(result, "passes", ",.0f")
-        if not passes:
+        if not self._history.passes:
             found["rows learned from"] = _number_text(result, "rows", ",.0f")
-        if (seconds := result["seconds"]) is not None and math.isfinite(seconds):
+        if (seconds := result["seconds"]) is not None:
             long = seconds >= 120
             found["training time"] = str(timedelta(seconds=round(seconds))) if long else f"{seconds:.2f} s"
         return {name: value for name, value in found.items() if value != "-"}

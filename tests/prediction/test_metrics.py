@@ -114,7 +114,7 @@ def test_tables_without_pandas_are_an_error(monkeypatch: pytest.MonkeyPatch) -> 
     found = evaluate(make_model(), [as_rows(*make_problem(50, D, K))])
     monkeypatch.setitem(sys.modules, "pandas", None)
     for table in ("classes", "confusion"):
-        with pytest.raises(ModelError, match="pip install pandas"):
+        with pytest.raises(ModelError, match=r"pip install 'streamsvm\[pandas\]'"):
             getattr(found, table)
 
 
