@@ -141,6 +141,7 @@ class EventTable:
     """Base class of reporters, which print the events of training as lines of a table."""
 
     COLUMNS: tuple[tuple[str, int, str, str], ...]  # heading, width, key, format
+    LAST = ""  # heading of what stands behind them
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -157,7 +158,8 @@ class EventTable:
     def line(self, event: dict[str, Any], end: str = "") -> None:
         """Print one line of the table and `end` behind it, the first time below its heading."""
         if not self._headed:
-            self.console.say("  ".join(f"{name:>{width}}" for name, width, *_ in self.COLUMNS))
+            heads = [f"{name:>{width}}" for name, width, *_ in self.COLUMNS]
+            self.console.say("  ".join([*heads, self.LAST] if end else heads))
             self._headed = True
         self.console.say(
             "  ".join(self._cell(event.get(key), width, form) for _, width, key, form in self.COLUMNS)

@@ -50,11 +50,11 @@ def demo(
     console.say(f"The two models are {'byte-identical' if same else 'DIFFERENT'}.")
     console.say()
     steps.run("predict killed digits.test --out predictions.txt --top-k 3 --scores")
-    measured = steps.run("evaluate killed test.zarr --top-k 3 --json")
+    measured = steps.run("evaluate killed test.zarr --top-k 3")
     steps.run("info train.zarr --verify")
     seconds = time.perf_counter() - begin
     console.say(f"Done in {seconds:.1f} s.")
-    accuracy = json_module.loads(measured)["accuracy"]
+    accuracy = float(measured.partition("accuracy")[2].split()[0])
     console.result({"identical": same, "killed_in": killed_in, "accuracy": accuracy, "seconds": seconds})
     if not same:
         raise typer.Exit(1)

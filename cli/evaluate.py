@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
+import csv
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from streamsvm_cli.console import Console
-from streamsvm_cli.options import Label, Labels, Layer, Memory, Multilabel, Obsm, Raw, ScoringThreads
-from streamsvm_cli.wording import count
+from streamsvm_cli.options import Force, Label, Labels, Layer, Memory, Multilabel, Obsm, Raw, ScoringThreads
+from streamsvm_cli.table import table_lines
+from streamsvm_cli.wording import count, fraction, wrong_usage
+
+from streamsvm.base import durable
+from streamsvm.errors import InputError
+
+_SHOWN_CLASSES, _SHOWN_CONFUSIONS = 10, 5
 
 
 def evaluate(
@@ -47,6 +53,12 @@ def evaluate(
         Path | None,
         typer.Option(help="Also measure the mean distance in this tree: a class and its parent a line."),
     ] = None,
+    confusion: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="CSV", help="Write true class, predicted class and rows of each pair of them that occurs."
+        ),
+    ] = None,
     workers: ScoringThreads = None,
     memory: Memory = "256M",  # type: ignore[assignment]
     label: Label = None,
@@ -54,22 +66,29 @@ def evaluate(
     layer: Layer = None,
     raw: Raw = False,
     obsm: Obsm = None,
+    force: Force = False,
 ) -> None:
     """Measure a model on labelled data.
 
-    Prints accuracy, top-k accuracy, macro and micro F1; unknown labels count as wrong. If the model has
-    probabilities, also their log loss and expected calibration error, and if it was trained with costs or a
-    tree of classes, the mean cost or distance, over the rows with known labels.
+    Example: streamsvm evaluate run test.zarr
+
+    Prints accuracy, top-k accuracy, macro and micro F1; unknown labels count as wrong. Then precision, recall
+    and F1 of the classes with the lowest F1 (in JSON of all), and the most frequent confusions. If the
+    model has probabilities, also their log loss and expected calibration error, and if it was trained with
+    costs or a tree of classes, the mean cost or distance, over the rows with known labels.
 
     If rows have several labels each: precision of the best k labels, ranking loss, and of the predicted sets
     macro and micro F1 and subset accuracy; unknown labels are left out.
     """
     import streamsvm
 
+    if confusion is not None:
+        durable.check_replaceable(confusion, InputError, force=force)
     result = streamsvm.evaluate(
         model, data, top_k=None if top_k is None else (1, top_k), threshold=threshold, n_labels=n_labels,
         costs=costs, tree=tree, memory=memory, workers=workers, label=label, layer=layer, raw=raw, obsm=obsm,
-        labels=labels, multilabel=multilabel, progress=console.bar,
+        labels=labels, multilabel=multilabel, observe=None if confusion is None else _check_one_label,
+        progress=console.bar,
     )  # fmt: skip
     numbers: dict[str, float | None]
     f1 = {"macro F1": result.macro_f1, "micro F1": result.micro_f1}
@@ -92,4 +111,54 @@ def evaluate(
     for name, value in numbers.items():
         if value is not None:
             console.say(f"{name:>12}  {value:.4f}")
-    console.result(dataclasses.asdict(result))
+    record = dict(vars(result))
+    counts = record.pop("counts")
+    if counts is not None:
+        record |= _print_classes(console, counts)
+    if confusion is not None:
+        _write_confusion(confusion, counts.confusion())
+        console.say()
+        console.say(f"all pairs of true and predicted class: {confusion}")
+    console.result(record)
+
+
+def _check_one_label(rows: Any, begin: int, scores: Any) -> None:
+    """Raise an error, before any more is scored, if rows may have several labels."""
+    if len(rows.label_indptr):
+        raise wrong_usage("--confusion is for rows with one label each, and these have several")
+
+
+def _print_classes(console: Console, counts: Any) -> dict[str, Any]:
+    """Print the worst classes and confusions; return all classes and these confusions."""
+    from streamsvm.prediction.class_counts import records_of
+
+    worst = counts.worst()
+    shown = records_of(counts.table(worst[:_SHOWN_CLASSES]))
+    first = f"class ({len(shown)} of {len(worst):,})" if len(shown) < len(worst) else "class"
+    cells = [
+        (name, fraction(precision), fraction(recall), fraction(f1), f"{rows:,}")
+        for name, precision, recall, f1, rows in map(dict.values, shown)
+    ]
+    lines = ["", *table_lines((f"{first}, lowest F1 first", "precision", "recall", "F1", "rows"), cells)]
+    pairs, names = counts.pairs[:_SHOWN_CONFUSIONS].tolist(), counts.names
+    if pairs:
+        confusions = [(names[t], names[p], f"{n:,}", f"{n / counts.rows[t]:.1%}") for t, p, n in pairs]
+        heads = ("most confused: class", "taken for", "rows", "of the class")
+        lines += ["", *table_lines(heads, confusions, 2)]
+    if counts.too_low:
+        lines.append(f"there are too many pairs to count: rows may be up to {counts.too_low:,} too low")
+    for line in lines:
+        console.say(line)
+    confused = [{"true": names[t], "predicted": names[p], "rows": n} for t, p, n in pairs]
+    return {"classes": records_of(counts.table()), "confused": confused}
+
+
+def _write_confusion(path: Path, columns: dict[str, Any]) -> None:
+    with (
+        durable.os_errors_as(InputError, path, "written"),
+        durable.replacing(path) as aside,
+        aside.open("w", newline="", encoding="utf-8") as file,
+    ):
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(zip(*columns.values(), strict=True))

@@ -24,7 +24,7 @@ _GROUPS: dict[str, tuple[str, ...]] = {
     "Labels": ("labels", "multilabel", "groups", "like", "classes", "unseen_label", "labels_as"),
     "Features": ("index_base", "n_features", "drop", "categorical", "missing"),
     "Text columns": ("text", "analyzer", "ngrams", "bits"),
-    "What is predicted": ("top_k", "threshold", "n_labels", "scores", "proba"),
+    "What is predicted": ("top_k", "threshold", "n_labels", "scores", "proba", "confusion"),
     "Rows": ("shuffle", "on_error", "format"),
     "Store": ("codec", "chunk_nnz"),
     "Computing": ("threads",),

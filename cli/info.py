@@ -8,6 +8,8 @@ from typing import Annotated, Any
 import typer
 from streamsvm_cli.console import Console
 from streamsvm_cli.options import Label
+from streamsvm_cli.runs import comparison, summary
+from streamsvm_cli.table import WIDTH, wrap
 from streamsvm_cli.wording import wrong_usage
 
 from streamsvm.base import durable
@@ -17,6 +19,14 @@ _HDF5 = b"\x89HDF\r\n\x1a\n"
 _MAX_ITEMS = 8  # items of a list on a line
 _MAX_LINES = 12  # lines of a table
 _NAMES = {
+    "n": "rows",
+    "d": "features",
+    "n_features": "features",
+    "nnz": "non-zeros",
+    "chunk_nnz": "non-zeros per chunk",
+    "n_classes": "number of classes",
+}
+_KINDS = {
     "anndata": "AnnData",
     "npy": "NumPy array",
     "npz": "NumPy archive",
@@ -28,41 +38,68 @@ _NAMES = {
 
 def info(
     console: Console,
-    path: Annotated[
-        Path,
+    paths: Annotated[
+        list[Path],
         typer.Argument(
-            metavar="PATH", help="A store, AnnData, LIBSVM text, .npz, .npy, Parquet, CSV, a run or a model."
+            metavar="PATH",
+            help="A store, AnnData, LIBSVM text, .npz, .npy, Parquet, CSV, a run or a model. Several runs "
+            "are compared.",
         ),
     ],
     verify: Annotated[bool, typer.Option("--verify", help="Read everything and check it.")] = False,
     label: Label = None,
 ) -> None:
-    """Describe a file, a store, a run or a model.
+    """Describe a file, a store, a run or a model, or compare runs.
 
     Only metadata and first lines are read. With --verify, every byte that a store, a run or a model relies on
     is read and checked.
     """
-    if _is_foreign(path):
-        if verify or label is not None:
-            raise wrong_usage("--verify and --label are for stores and AnnData")
-        from streamsvm_converters.description import describe_file
+    records = [_describe(console, path, verify, label) for path in paths]
+    if len(records) > 1:
+        for path, each in zip(paths, records, strict=True):
+            if each["kind"] != "run":
+                raise wrong_usage(f"several paths are compared if all are runs, and {path} is none")
+        for line in comparison([str(path) for path in paths], records):
+            console.say(line)
+        console.result(
+            {"runs": [{"path": str(path), **each} for path, each in zip(paths, records, strict=True)]}
+        )
+        return
+    [record] = records
+    shown = summary(record) if record["kind"] == "run" else record
+    lines = {
+        _NAMES.get(key, key).replace("_", " "): _lines_of(key, value, record)
+        for key, value in shown.items()
+        if value not in (None, "", [], {})
+    }
+    width = max(map(len, lines)) + 1
+    for name, texts in lines.items():
+        wrapped = [part for text in texts for part in wrap(text, WIDTH - width - 2)]
+        for number, line in enumerate(wrapped):
+            console.say(f"{'' if number else name:>{width}}  {line}")
+    console.result(record)
 
-        record = describe_file(path)
-    else:
+
+def _describe(console: Console, path: Path, verify: bool, label: str | None) -> dict[str, Any]:
+    if not _is_foreign(path):
         from streamsvm.info import inspect
 
-        record = inspect(path, verify=verify, label=label, progress=console.progress)
-    for key, value in record.items():
-        if value in (None, [], {}):
-            continue
-        if key == "kind":
-            value = _NAMES.get(value, value)
-        lines = [format_size(value)] if key == "bytes" else _lines(value)
-        if key == "strongest_features":
-            lines = _strongest(value, record["n_classes"])
-        for number, line in enumerate(lines):
-            console.say(f"{'' if number else key.replace('_', ' '):>20}  {line}")
-    console.result(record)
+        return inspect(path, verify=verify, label=label, progress=console.progress)
+    if verify or label is not None:
+        raise wrong_usage("--verify and --label are for stores and AnnData")
+    from streamsvm_converters.description import describe_file
+
+    return describe_file(path)
+
+
+def _lines_of(key: str, value: Any, record: dict[str, Any]) -> list[str]:
+    if key == "kind":
+        return [_KINDS.get(value, value)]
+    if key in ("bytes", "memory"):
+        return [format_size(value)]
+    if key == "sources":
+        return [f"{each['name']}, {format_size(each['size'])}" for each in value[:_MAX_LINES]]
+    return _strongest(value, record["n_classes"]) if key == "strongest_features" else _lines(value)
 
 
 def _is_foreign(path: Path) -> bool:

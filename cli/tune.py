@@ -15,8 +15,6 @@ from streamsvm_cli.wording import count
 from streamsvm.settings.field import declared
 from streamsvm.settings.fit import Settings
 
-_BAR_WIDTH = 24  # characters of the longest bar
-
 
 @with_settings({name: each for name, each in declared(Settings).items() if not each.searched})
 def tune(
@@ -78,7 +76,8 @@ def tune(
             workers=workers, cluster=cluster, checkpoint_every=checkpoint_every, force=force,
             report=TuneReporter(console), progress=console.progress, stop=stop,
         )  # fmt: skip
-    print_bars(console, result)
+    chosen = ", ".join(filter(None, (f"C {result.C:.4g}", differing({"settings": result.settings}))))
+    console.say(f"chosen, the best of {count(len(result.tried), 'setting')}: {chosen}")
     tried, made = (count(n, "pass") for n in (result.valid_passes, result.result.passes))
     console.say(
         f"{result.valid_accuracy:.4f} is of {tried}, those at smaller C included, without the held-out rows; "
@@ -97,6 +96,7 @@ class TuneReporter(EventTable):
         ("passes", 6, "passes", "d"),
         ("seconds", 8, "seconds", ".2f"),
     )
+    LAST = "settings"
 
     def __call__(self, event: dict[str, Any]) -> None:
         super().__call__(event)
@@ -109,21 +109,3 @@ class TuneReporter(EventTable):
 def differing(row: dict[str, Any]) -> str:
     """Return the settings that differ, as text."""
     return ", ".join(f"{name} {value or 'default'}" for name, value in row["settings"].items())
-
-
-def print_bars(console: Console, result: Any) -> None:
-    """Print a bar for each setting, from the worst accuracy to the best."""
-    accuracies = [row["valid_accuracy"] for row in result.tried]
-    low, high = min(accuracies), max(accuracies)
-    console.say(f"valid accuracy, from {low:.4f} to {high:.4f}, of {count(len(accuracies), 'setting')}:")
-    chosen = accuracies.index(high)
-    for at, row in enumerate(result.tried):
-        length = (
-            round(_BAR_WIDTH * (row["valid_accuracy"] - low) / (high - low)) if high > low else _BAR_WIDTH
-        )
-        mark = "  <- chosen" if at == chosen else ""
-        setting = f"  {differing(row)}" if row["settings"] else ""
-        line = (
-            f"  C {row['C']:<10.4g} {row['valid_accuracy']:.4f} {'#' * length:<{_BAR_WIDTH}}{setting}{mark}"
-        )
-        console.say(line.rstrip())

@@ -76,7 +76,7 @@ def count(n: int, noun: str) -> str:
 
 
 def fraction(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+    return "-" if value is None or math.isnan(value) else f"{value:.4f}"
 
 
 def size_of_data(rows: int, features: int, classes: int, nnz: int) -> str:

@@ -90,6 +90,10 @@ def fit(
 ) -> FitResult | Model:
     r"""Train a linear multi-class SVM by exact dual block-coordinate descent (Wang & Scott 2021, Algorithm 1).
 
+        model = fit(X, y, passes=3)  # arrays: a model
+        result = fit("train.zarr", out="run", valid="test.zarr")  # a store: a run, which resumes
+        labels = load_model("run").predict(X)
+
     Each pass reads the data once, block by block in a seeded random order, and solves the dual block of
     every row exactly. The state is kept in the run directory `out`, from which `resume` continues after any
     interruption to the same bits.
@@ -704,9 +708,9 @@ def tune(
     passes : int
         Passes of the training with the best, on all rows.
     workers, cluster, checkpoint_every, report, progress, stop
-        As in `streamsvm.fit`. `report` gets each setting that was tried, as ``{"event": "tried", ...}``, and
-        of a store how many trainings there are, before them, as ``{"event": "search", ...}``; events of these
-        have the name of their training as ``trial``.
+        As in `streamsvm.fit`. `report` gets each setting that was tried, also before an interruption, as
+        ``{"event": "tried", ...}``, and of a store how many trainings there are, before them, as
+        ``{"event": "search", ...}``; events of these have the name of their training as ``trial``.
     force : bool
         Replace an existing run.
     solver : str, optional

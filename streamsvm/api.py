@@ -44,6 +44,10 @@ def fit(
 ) -> FitResult | Model:
     """Train a linear multi-class SVM by exact dual block-coordinate descent (Wang & Scott 2021, Algorithm 1).
 
+        model = fit(X, y, passes=3)  # arrays: a model
+        result = fit("train.zarr", out="run", valid="test.zarr")  # a store: a run, which resumes
+        labels = load_model("run").predict(X)
+
     Each pass reads the data once, block by block in a seeded random order, and solves the dual block of
     every row exactly. The state is kept in the run directory `out`, from which `resume` continues after any
     interruption to the same bits.

@@ -36,7 +36,8 @@ def inspect(
     Returns
     -------
     dict
-        ``kind`` ("store", "anndata", "run" or "model") and a description, which depends on the kind.
+        ``kind`` ("store", "anndata", "run" or "model") and a description, which depends on the kind. That of
+        a run has as ``result`` its accuracies, gap and seconds, and the sizes of the data.
 
     Raises
     ------
@@ -112,6 +113,7 @@ def _describe_run(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], 
     from streamsvm.kernels.tally import VISITED
     from streamsvm.model.model import load_model
     from streamsvm.model.serialization import saved_record
+    from streamsvm.reporting.history import achieved, read_history
     from streamsvm.run.checkpoint import read_commit
     from streamsvm.run.directory import RunDir
 
@@ -146,15 +148,25 @@ def _describe_run(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], 
             load_model(path)
         except StreamsvmError as error:
             damage.append(error.message)
+    model = saved_record(run.model)
+    sizes = {name: record.get("store", {}).get(f"n_{name}") for name in ("classes", "features")}
+    history = read_history(path)
+    result = {**achieved(history, model), **{name: n for name, n in sizes.items() if n is not None}}
     replaced = (gone and not commits) or durable.file_identity(run.settings) != begun
     found = {
         "kind": "run",
         **({"input": record["input"]} if online else {"store": record["store"]["path"]}),
+        "result": result,
         "settings": record["settings"],
         "commits": commits,
         "damage": damage,
         "model": finished,
-        format.TEMPERATURE: saved_record(run.model).get(format.TEMPERATURE),
+        "averaged": bool(model.get("average")) if finished else None,
+        "C": model.get("C", record["settings"]["C"]),
+        "C_auto": bool(record.get("C_auto", model.get("C_auto"))),
+        "data_fingerprint": record.get("store", {}).get("fingerprint"),
+        "valid_fingerprint": record.get("valid_fingerprint"),
+        format.TEMPERATURE: model.get(format.TEMPERATURE),
         "verified": verify,
     }
     return found, damage, replaced

@@ -280,8 +280,8 @@ def confusion(run: Any, data: Any = None, ax: Axes | None = None, *, n: int = 12
     if not len(outcomes.pairs):
         raise ModelError("no classes are confused: all predictions are right")
     pairs = outcomes.pairs[: max(n, 1)]
-    names = [" → ".join(shortened(outcomes.classes[code], 15) for code in pair[:2]) for pair in pairs]
-    texts = [f"{count:,} ({count / outcomes.rows[true]:.1%})" for true, _, count in pairs]
+    names = [" → ".join(shortened(outcomes.names[code], 15) for code in pair[:2]) for pair in pairs]
+    texts = [f"{count:,} ({count / outcomes.rows[true]:.2%})" for true, _, count in pairs]
     ax = _bars(ax, names, pairs[:, 2], texts, _ORANGE)
     ax.set_xlabel("labels" if outcomes.several else "rows")
     return ax

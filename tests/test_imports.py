@@ -142,8 +142,8 @@ LAYERS = (
     ("run",),
     ("prediction",),
     ("training", "cluster"),  # a fit starts tasks, and tasks train
+    ("reporting.history",),  # of a run, which descriptions and pictures are made of
     ("api", "info"),
-    ("reporting.history",),  # of a run, which pictures are made of
     ("prediction.outcomes", "plot"),  # pictures of a run, and of predictions for the data that it held out
     ("reporting", "exporting", "tuning", "sklearn"),
     ("__init__",),

@@ -37,15 +37,20 @@ class Readable:
         return html_table(rows, title=type(self).__name__) + self._more_html()
 
 
-def html_table(rows: Iterable[Sequence[Any]], *, title: str = "", headings: Sequence[str] = ()) -> str:
-    """Return an HTML table of values, escaped, in the colours of the page."""
+def html_table(
+    rows: Iterable[Sequence[Any]], *, title: str = "", headings: Sequence[str] = (), marked: int | None = None
+) -> str:
+    """Return an HTML table of values, escaped, in the colours of the page; the row `marked` is bold."""
     parts = ["<table>"]
     if title:
         parts.append(f'<caption style="text-align: left"><b>{_escaped(title)}</b></caption>')
     if headings:
         parts.append("<tr>" + "".join(f"<th>{_escaped(each)}</th>" for each in headings) + "</tr>")
-    for row in rows:
-        cells = "".join(f'<td style="text-align: left">{_escaped(_in_cell(value))}</td>' for value in row)
+    for at, row in enumerate(rows):
+        texts = [_escaped(_in_cell(value)) for value in row]
+        if at == marked:
+            texts = [f"<b>{text}</b>" for text in texts]
+        cells = "".join(f'<td style="text-align: left">{text}</td>' for text in texts)
         parts.append(f"<tr>{cells}</tr>")
     return "".join([*parts, "</table>"])
 

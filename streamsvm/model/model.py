@@ -131,6 +131,9 @@ class Model(Readable):
             "classes_": self.classes_.tolist(),
         }
 
+    def _more_html(self) -> str:
+        return "" if self.result is None else self.result._more_html()
+
     @functools.cached_property
     def coef_(self) -> Any:
         return self.stored_coef.matrix()[: self.n_features - (self.bias is not None)].T

@@ -11,6 +11,7 @@ _SHOWN_PASSES = 10  # last passes that a notebook shows
 _HEADINGS = {  # headings of the table of passes, and their keys in a report
     "pass": "pass",
     "relative gap": "relative_gap",
+    "its estimate": "relative_gap_estimate",
     "primal": "primal",
     "train accuracy": "train_accuracy",
     "valid accuracy": "valid_accuracy",
@@ -146,15 +147,17 @@ class FitResult(Readable):
             "progressive_accuracy": self.progressive_accuracy,
             "calibration": self.calibration,
             "seconds": self.seconds,
-            "model": self.model,
+            "model": self.model or None,
             "warnings": self.warnings or None,
         }
 
     def _more_html(self) -> str:
         shown = self.history[-_SHOWN_PASSES:]
-        columns = {title: key for title, key in _HEADINGS.items() if any(key in report for report in shown)}
-        rows = [[report.get(key) for key in columns.values()] for report in shown]
-        return html_table(rows, headings=list(columns))
+        known = {key for report in shown for key, value in report.items() if value is not None}
+        columns = {title: key for title, key in _HEADINGS.items() if key in known}
+        rows = [[*(report.get(key) for key in columns.values()), ""] for report in shown]
+        rows[-1][-1] = "the model"
+        return html_table(rows, headings=[*columns, ""], marked=len(rows) - 1)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -197,12 +200,17 @@ class TuneResult(Readable):
             "valid_passes": self.valid_passes,
             "tried": len(self.tried),
             "passes": self.result.passes,
-            "model": self.result.model,
+            "model": self.result.model or None,
         }
 
     def _more_html(self) -> str:
-        names = ("C", "settings", "valid_accuracy", "passes", "seconds")
-        return html_table([[row.get(name) or None for name in names] for row in self.tried], headings=names)
+        names = ["C", *(["settings"] if self.settings else []), "valid_accuracy", "passes", "seconds"]
+        best = (self.C, self.settings)
+        chosen = [(row["C"], row["settings"]) for row in self.tried].index(best)
+        rows = [[*(row[name] for name in names), ""] for row in self.tried]
+        rows[chosen][-1] = "chosen"
+        headings = [*(name.replace("_", " ") for name in names), ""]
+        return html_table(rows, headings=headings, marked=chosen)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

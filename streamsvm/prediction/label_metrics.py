@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.base.repr import Readable
 from streamsvm.data.class_costs import ClassTree
 from streamsvm.data.groups import group_starts
 from streamsvm.data.rows import Rows
 from streamsvm.model.model import Model
+from streamsvm.prediction.class_counts import ClassCounts, Counts, ReadableByClass, data_frame
 
 _BINS = 15  # for the expected calibration error
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class Evaluation(Readable):
+class Evaluation(ReadableByClass):
     """Metrics of a model on rows with one label each; accuracies and F1 are fractions.
 
     A row whose label the model does not know counts as wrong. Such rows are left out of log loss, calibration
@@ -52,6 +52,8 @@ class Evaluation(Readable):
         no top-k accuracy but for k = 1.
     unlabelled : int
         Rows without a label, which are left out.
+    counts : ClassCounts
+        Counts behind the tables ``classes`` and ``confusion``, which are made when they are asked for.
     """
 
     n: int
@@ -65,9 +67,19 @@ class Evaluation(Readable):
     mean_distance: float | None = None
     sequence_accuracy: float | None = None
     unlabelled: int = 0
+    counts: ClassCounts | None = dataclasses.field(default=None, compare=False, repr=False)
+
+    @property
+    def confusion(self) -> Any:
+        """Rows of each pair of true and predicted class that has any, as a DataFrame.
+
+        Right predictions come first, then the most frequent errors. Rows of unknown labels are left out.
+        """
+        assert self.counts is not None
+        return data_frame(self.counts.confusion())
 
     def _facts(self) -> dict[str, Any]:
-        return {**dataclasses.asdict(self), "unlabelled": self.unlabelled or None}
+        return {**super()._facts(), "unlabelled": self.unlabelled or None}
 
 
 class LabelMetrics:
@@ -80,9 +92,8 @@ class LabelMetrics:
         self._top_k = top_k
         self._costs = costs
         self._tree = tree
-        n_classes = len(model.classes_)
         self._hits = np.zeros(len(top_k), np.int64)
-        self._true, self._predicted, self._both = (np.zeros(n_classes, np.int64) for _ in range(3))
+        self._counts = Counts(model.record["classes"])
         self._cost = 0.0
         self._distance = 0
         self._sequences = np.zeros(2, np.int64)  # all, and those whose labels are all predicted
@@ -90,13 +101,10 @@ class LabelMetrics:
 
     def add(self, rows: Rows, begin: int, scores: np.ndarray) -> None:
         """Add the rows from `begin` on that have these scores."""
-        n_classes = scores.shape[1]
         labels = rows.labels[begin : begin + len(scores)]
         best = self._model.best_classes(rows, begin, scores)
         known = np.flatnonzero(labels >= 0)
-        self._true += np.bincount(labels[known], minlength=n_classes)
-        self._predicted += np.bincount(best, minlength=n_classes)
-        self._both += np.bincount(best[best == labels], minlength=n_classes)
+        self._counts.add(labels, best)
         if self._model.transitions_ is not None:
             self._add_sequences(best == labels, rows.qid[begin : begin + len(scores)])
         else:
@@ -126,7 +134,7 @@ class LabelMetrics:
     @property
     def n_known(self) -> int:
         """Number of rows whose label the model knows."""
-        return int(self._true.sum())
+        return self._counts.n_labels
 
     @property
     def has_labels(self) -> bool:
@@ -135,20 +143,20 @@ class LabelMetrics:
 
     def evaluation(self, n: int) -> Evaluation:
         """Return the metrics of all `n` rows that were added."""
-        occurs = (self._true + self._predicted) > 0
-        f1 = 2 * self._both[occurs] / (self._true + self._predicted)[occurs]
-        probabilities = self._probabilities
+        counts, probabilities = self._counts.result(), self._probabilities
+        accuracy = float(counts.correct.sum() / n)
         return Evaluation(
             n=n,
-            accuracy=float(self._both.sum() / n),
+            accuracy=accuracy,
             top_k={k: float(h / n) for k, h in zip(self._top_k, self._hits, strict=True)},
-            macro_f1=float(f1.mean()),
-            micro_f1=float(self._both.sum() / n),
+            macro_f1=float(np.nanmean(counts.f1)),
+            micro_f1=accuracy,
             log_loss=None if probabilities is None else probabilities.log_loss(),
             calibration_error=None if probabilities is None else probabilities.calibration_error(),
             mean_cost=None if self._costs is None else self._cost / self.n_known,
             mean_distance=None if self._tree is None else self._distance / self.n_known,
             sequence_accuracy=float(self._sequences[1] / self._sequences[0]) if self._sequences[0] else None,
+            counts=counts,
         )
 
 

@@ -6,14 +6,14 @@ import dataclasses
 
 import numpy as np
 
-from streamsvm.base.repr import Readable
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Message, Option, Remedy
 from streamsvm.model.model import Model
+from streamsvm.prediction.class_counts import ClassCounts, Counts, ReadableByClass
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class LabelSetEvaluation(Readable):
+class LabelSetEvaluation(ReadableByClass):
     """Metrics of a model on rows with several labels each, as fractions.
 
     Labels that the model does not know are left out, so that a row may have none left. Metrics of predicted
@@ -41,6 +41,8 @@ class LabelSetEvaluation(Readable):
         The predicted classes are this many of the best.
     warning : str or None
         Why there are no predicted sets, and what to do.
+    counts : ClassCounts or None
+        Counts behind the table ``classes``, which is made when it is asked for.
     """
 
     n: int
@@ -52,6 +54,7 @@ class LabelSetEvaluation(Readable):
     threshold: float | None
     n_labels: int | None
     warning: str | None = None
+    counts: ClassCounts | None = dataclasses.field(default=None, compare=False)
 
 
 class LabelSetMetrics:
@@ -73,9 +76,9 @@ class LabelSetMetrics:
         self._n_labels = n_labels
         loss = model.record.get("loss")
         self._name = "the model" if loss is None else f"a model of the loss {loss}"
-        n_classes = len(model.classes_)
         self._hits = np.zeros(len(top_k), np.int64)
-        self._true, self._predicted, self._both = (np.zeros(n_classes, np.int64) for _ in range(3))
+        self._has_labels = False
+        self._counts = Counts(model.record["classes"])
         self._ranking_loss = 0.0
         self._exact = 0
 
@@ -86,7 +89,7 @@ class LabelSetMetrics:
         sorted_own = np.take_along_axis(own, order, axis=1)
         self._hits += [int(sorted_own[:, :k].sum()) for k in self._top_k]
         self._ranking_loss += _ranking_loss(np.take_along_axis(scores, order, axis=1), sorted_own)
-        self._true += own.sum(axis=0)
+        self._has_labels |= bool(own.any())
         if self._threshold is not None:
             predicted = scores > self._threshold
         elif self._n_labels is not None:
@@ -94,18 +97,17 @@ class LabelSetMetrics:
             np.put_along_axis(predicted, order[:, : self._n_labels], True, axis=1)
         else:
             return
-        self._predicted += predicted.sum(axis=0)
-        self._both += (own & predicted).sum(axis=0)
+        self._counts.add_sets(own, predicted)
         self._exact += int((own == predicted).all(axis=1).sum())
 
     @property
     def has_labels(self) -> bool:
         """True if any row has a label that the model knows."""
-        return bool(self._true.any())
+        return self._has_labels
 
     def evaluation(self, n: int) -> LabelSetEvaluation:
         """Return the metrics of all `n` rows that were added."""
-        micro = macro = exact = warning = None
+        micro = macro = exact = warning = counts = None
         if self._threshold is None and self._n_labels is None:
             warning = Message(
                 f"the scores of {self._name} only rank the classes, so it is open which of them it predicts: "
@@ -113,10 +115,9 @@ class LabelSetMetrics:
                 Remedy("to have them, give {} or {}", Option("threshold"), Option("n_labels")),
             )
         else:
-            decided = self._true + self._predicted
-            occurs = decided > 0
-            micro = float(2 * self._both.sum() / decided.sum())
-            macro = float((2 * self._both[occurs] / decided[occurs]).mean())
+            counts = self._counts.result()
+            micro = float(2 * counts.correct.sum() / (counts.rows + counts.predicted).sum())
+            macro = float(np.nanmean(counts.f1))
             exact = self._exact / n
         return LabelSetEvaluation(
             n=n,
@@ -128,6 +129,7 @@ class LabelSetMetrics:
             threshold=self._threshold,
             n_labels=self._n_labels,
             warning=warning,
+            counts=counts,
         )
 
 

@@ -1,4 +1,4 @@
-"""Counts of right predictions by class and of confused pairs of classes, by streaming."""
+"""Counts of predictions by class and of confused pairs of classes, of a run's held-out data or any other."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError
 from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult, OnlineResult
+from streamsvm.prediction.class_counts import ClassCounts, Counts
 from streamsvm.prediction.label_metrics import Evaluation
 from streamsvm.prediction.label_set_metrics import LabelSetEvaluation, own_classes
 from streamsvm.prediction.metrics import evaluate
@@ -22,12 +23,9 @@ from streamsvm.run.directory import RunDir
 from streamsvm.settings.fit import Settings
 from streamsvm.training.held_out import open_held_out
 
-MAX_PAIRS = 2**20  # of classes that are counted at a time: 16 MB
-_BUFFERED_ERRORS = 2**16  # between two merges of their counts
-
 
 @dataclasses.dataclass(frozen=True)
-class Outcomes:
+class Outcomes(ClassCounts):
     """Counts of a model's predictions for labelled rows.
 
     A row with several labels has as many predictions, the highest-scoring classes. A label that is not among
@@ -35,23 +33,9 @@ class Outcomes:
 
     Attributes
     ----------
-    classes : list of str
-    rows : ndarray of int64, shape (n_classes,)
-        Rows that have each class as a label.
-    correct : ndarray of int64, shape (n_classes,)
-        Rows of each class for which that class is predicted.
-    pairs : ndarray of int64, shape (n, 3)
-        Class, class predicted in its place, and count: the most frequent pairs first.
-    too_low : int
-        Upper bound of the error of the counts of pairs, which may be too low if there were too many pairs.
     evaluation : Evaluation or LabelSetEvaluation
     """
 
-    classes: list[str]
-    rows: np.ndarray
-    correct: np.ndarray
-    pairs: np.ndarray
-    too_low: int
     evaluation: Evaluation | LabelSetEvaluation
 
     @property
@@ -59,107 +43,35 @@ class Outcomes:
         """True if rows have several labels."""
         return isinstance(self.evaluation, LabelSetEvaluation)
 
-    @property
-    def errors(self) -> int:
-        return int(self.rows.sum() - self.correct.sum())
-
 
 def count_outcomes(model: Model, data: Any, **options: Any) -> Outcomes:
-    """Score labelled data once and count; data, options and errors are as for `streamsvm.evaluate`.
-
-    Memory is that of `evaluate`, 40 bytes a class, and at most 40 MB.
-    """
-    counter = _Counter(model)
-    evaluation = evaluate(model, data, observe=counter.add, **options)
-    return counter.outcomes(evaluation)
-
-
-class PairCounts:
-    """Counts of pairs in bounded memory: counts of frequent pairs stay right (Misra & Gries 1982).
-
-    Attributes
-    ----------
-    too_low : int
-        Upper bound of the error of any count, which may be too low. It is at most the number of pairs added,
-        over half of `MAX_PAIRS`.
-    """
-
-    def __init__(self) -> None:
-        self.too_low = 0
-        self._codes = self._counts = np.zeros(0, np.int64)
-        self._added: list[np.ndarray] = []
-        self._n_added = 0
-
-    def add(self, codes: np.ndarray) -> None:
-        """Count pairs, each given as one number, int64."""
-        if len(codes):
-            self._added.append(codes)
-            self._n_added += len(codes)
-        if self._n_added >= _BUFFERED_ERRORS:
-            self._merge()
-
-    def most_frequent(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return pairs and counts, the largest count first; of equal counts the smallest number."""
-        self._merge()
-        order = np.lexsort((self._codes, -self._counts))
-        return self._codes[order], self._counts[order]
-
-    def _merge(self) -> None:
-        codes, at = np.unique(np.concatenate([self._codes, *self._added]), return_inverse=True)
-        weights = np.ones(len(at), np.int64)
-        weights[: len(self._counts)] = self._counts
-        counts = np.zeros(len(codes), np.int64)
-        np.add.at(counts, at, weights)
-        self._added, self._n_added = [], 0
-        if len(codes) > MAX_PAIRS:  # half of them stay, less the largest count of the others
-            half = len(codes) - MAX_PAIRS // 2
-            lost = int(np.partition(counts, half - 1)[half - 1])
-            self.too_low += lost
-            stay = counts > lost
-            codes, counts = codes[stay], counts[stay] - lost
-        self._codes, self._counts = codes, counts
+    """Score labelled data once and count; data, options and errors are as for `streamsvm.evaluate`."""
+    best = _BestClasses(model)
+    evaluation = evaluate(model, data, observe=best.add, **options)
+    counts = evaluation.counts if isinstance(evaluation, Evaluation) else best.counts.result()
+    assert counts is not None
+    return Outcomes(**vars(counts), evaluation=evaluation)
 
 
-class _Counter:
-    """Counter of the outcomes of rows as they are scored."""
+class _BestClasses:
+    """Counter of the best classes of rows with several labels, as many as each row has."""
 
     def __init__(self, model: Model) -> None:
-        self._model = model
-        self._n_classes = len(model.classes_)
-        self._rows, self._correct = (np.zeros(self._n_classes, np.int64) for _ in range(2))
-        self._pairs = PairCounts()
+        self.counts = Counts(model.record["classes"])
 
     def add(self, rows: Rows, begin: int, scores: np.ndarray) -> None:
-        """Count the rows from `begin` on that have these scores."""
-        if len(rows.label_indptr):
-            self._add_sets(rows, begin, scores)
+        """Count the rows from `begin` on that have these scores, if they have several labels."""
+        if not len(rows.label_indptr):
             return
-        labels = rows.labels[begin : begin + len(scores)].astype(np.int64)
-        best = self._model.best_classes(rows, begin, scores).astype(np.int64)
-        known = labels >= 0
-        labels, best = labels[known], best[known]
-        right = labels == best
-        self._rows += np.bincount(labels, minlength=self._n_classes)
-        self._correct += np.bincount(labels[right], minlength=self._n_classes)
-        self._pairs.add(labels[~right] * self._n_classes + best[~right])
-
-    def _add_sets(self, rows: Rows, begin: int, scores: np.ndarray) -> None:
         own = own_classes(rows, begin, scores)
         order = np.argsort(-scores, axis=1, kind="stable")
         predicted = np.zeros_like(own)
-        among_best = np.arange(self._n_classes) < own.sum(axis=1)[:, None]
+        among_best = np.arange(own.shape[1]) < own.sum(axis=1)[:, None]
         np.put_along_axis(predicted, order, among_best, axis=1)
-        self._rows += own.sum(axis=0)
-        self._correct += (own & predicted).sum(axis=0)
+        self.counts.add_sets(own, predicted)
         row, missed = np.nonzero(own & ~predicted)
         best_other = order[np.arange(len(order)), np.take_along_axis(own, order, axis=1).argmin(axis=1)]
-        self._pairs.add(missed.astype(np.int64) * self._n_classes + best_other[row])
-
-    def outcomes(self, evaluation: Evaluation | LabelSetEvaluation) -> Outcomes:
-        codes, counts = self._pairs.most_frequent()
-        pairs = np.stack([codes // self._n_classes, codes % self._n_classes, counts], axis=1)
-        classes = self._model.record["classes"]
-        return Outcomes(classes, self._rows, self._correct, pairs, self._pairs.too_low, evaluation)
+        self.counts.add_pairs(missed, best_other[row])
 
 
 def outcomes_of(run: Any, data: Any = None, **options: Any) -> Outcomes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from collections.abc import Sequence
@@ -18,9 +19,10 @@ from streamsvm.base.text import parse_size, shortened
 from streamsvm.errors import ModelError, RunError, StreamsvmError, extra
 from streamsvm.info import inspect
 from streamsvm.model.model import Model, load_model
+from streamsvm.prediction.class_counts import records_of
 from streamsvm.prediction.label_set_metrics import LabelSetEvaluation
 from streamsvm.prediction.outcomes import Outcomes, count_outcomes
-from streamsvm.reporting.history import History, number, read_history, with_seconds
+from streamsvm.reporting.history import History, achieved, number, read_history, with_seconds
 from streamsvm.reporting.pictures import Pictures
 from streamsvm.run.directory import RunDir
 from streamsvm.settings.fit import Settings
@@ -31,6 +33,8 @@ _MAX_ROWS = 30  # of a table
 _MAX_CLASSES = 9  # whose features are shown
 _MAX_FEATURES = 8  # of each class
 _MAX_PAIRS = 15  # of confused classes
+_MAX_MATRIX = 20  # classes of a matrix of confusions
+_SHARE = ".2%"  # of all accuracies
 _MAX_LETTERS = 2000  # of a text from data
 
 
@@ -51,11 +55,11 @@ def report(
 ) -> Path:
     """Write a report of a run: one HTML file that needs no other, with pictures and tables.
 
-    It has the objective and the gap by pass and by second, progressive and held-out accuracies, the path of
-    `streamsvm tune`, the features that speak most for classes, settings and provenance; with held-out data
-    also the most confused pairs of classes, and the accuracy of each class against its frequency. The run may
-    be in progress, interrupted or finished; a sentence replaces each part that it does not have yet. The same
-    run gives the same bytes.
+    First what was trained on what, and the accuracy on held-out data; then, of such data, the matrix of
+    confusions or the most confused pairs of classes, and precision, recall and F1 of the worst; then the gap
+    and the accuracies by pass, the path of `streamsvm tune`, the features that speak most for classes,
+    settings and provenance. The run may be in progress, interrupted or finished; a sentence replaces each
+    part that it does not have yet. The same run gives the same bytes.
 
     Parameters
     ----------
@@ -115,7 +119,12 @@ class _Report:
         self._history = history
         self._notes = list(history.notes)
         self._record: dict[str, Any] = {}
-        self._state: dict[str, Any] = {"model": False, "commits": [], "damage": []}
+        self._state: dict[str, Any] = {
+            "model": False,
+            "commits": [],
+            "damage": [],
+            "result": achieved(history, {}),
+        }
         if run.settings.exists():
             self._record, self._state = run.read_settings(), inspect(run.path)
         self._notes += self._state["damage"]
@@ -126,6 +135,8 @@ class _Report:
             except StreamsvmError as error:
                 self._notes.append(error.message)
         self._pictures = Pictures()
+        valid, part = (history.settings.get(name) for name in ("valid", "hold_out"))
+        self._held_out = f"{part} held out" if part else os.path.basename(valid or "")
 
     def page(self, data: Any, options: dict[str, Any]) -> str:
         """Make the HTML. If `data` is None, the validation store is read, as far as possible."""
@@ -140,11 +151,13 @@ class _Report:
             lstrip_blocks=True,
             finalize=lambda each: each if isinstance(each, Markup) else shortened(each, _MAX_LETTERS),
         )
-        environment.filters.update(shortened=shortened, number=_number_text, used=_used)
+        environment.filters.update(shortened=shortened, number=_number_text, used=_used, share=_share)
         outcomes = self._outcomes(data, options)
         return environment.get_template("page.html").render(
             name=self._run.path.resolve().name,
             state=self._state,
+            about=self._about() if self._history.settings else None,
+            share_form=_SHARE,
             settings=self._history.settings,
             setting_text=_setting_text,
             facts=self._facts(outcomes),
@@ -166,6 +179,8 @@ class _Report:
         if data is not None:
             if self._model is None:
                 raise ModelError(f"{self._run.path} has no model yet, to score data with; leave the data out")
+            named = options["where"] or (data if isinstance(data, str | os.PathLike) else "the data given")
+            self._held_out = os.path.basename(os.path.normpath(named))
             return count_outcomes(self._model, data, **options)
         path = self._history.settings.get("valid")
         if self._model is None or path is None:
@@ -179,40 +194,41 @@ class _Report:
             self._notes.append(f"the validation store cannot be scored: {error.message.problem}")
         return None
 
+    def _about(self) -> str:
+        """Say what was trained, on what."""
+        record, result, C = self._record, self._state["result"], self._state["C"]
+        data = record.get("store", {}).get("path") or record.get("input", {}).get("inputs") or ["-"]
+        names = os.path.basename(os.path.normpath(data[0]))
+        names += f" and {len(data) - 1:,} more" if len(data) > 1 else ""
+        sizes = {name: result[name] for name in ("rows", "features", "classes") if result[name] is not None}
+        counts = ", ".join(f"{n:,.0f} {name}" for name, n in sizes.items())
+        C = C if isinstance(C, str) else format(C, ".4g")
+        return f"Loss {record['settings']['loss']}, C {C}, on {names}: {counts}"
+
     def _facts(self, outcomes: Outcomes | None) -> dict[str, str]:
-        """Collect the figures in large letters: the model's own where it has them."""
-        passes, rows = self._history.passes, self._history.rows
-        last = passes[-1] if passes else rows[-1] if rows else {}
-        averaged = self._model is None or bool(self._model.record.get("average"))
-        found: dict[str, Any] = {}
-        if passes:
-            gap, other = ("average_relative_gap", "relative_gap")[:: 1 if averaged else -1]
-            found["passes"] = _number_text(last, "pass", ",.0f")
-            found["relative gap"] = _number_text(last, gap if number(last, gap) is not None else other, ".3g")
-        else:
-            found["rows learned from"] = _number_text(last, "rows", ",.0f")
-            found["progressive accuracy"] = _number_text(last, "progressive_accuracy", ".2%")
-        found |= _accuracies(outcomes) or {"valid accuracy": _number_text(last, "valid_accuracy", ".2%")}
-        seconds = number(with_seconds(passes)[-1], "trained_seconds") if passes else number(last, "seconds")
-        if seconds is not None:
-            found["training time"] = (
-                f"{seconds:.1f} s" if seconds < 120 else timedelta(seconds=round(seconds))
-            )
-        store, model = self._record.get("store", {}), self._model
-        size = {"classes": len(model.classes_), "features": model.n_features_in_} if model else last
-        for name in ("classes", "features"):
-            found[name] = _number_text(store, f"n_{name}", ",.0f")
-            if found[name] == "-":
-                found[name] = _number_text(size, name, ",.0f")
-        return {name: str(value) for name, value in found.items() if value != "-"}
+        """Collect the figures in large letters, the answer first."""
+        result, of = self._state["result"], self._held_out
+        if outcomes is not None:
+            of += f", {outcomes.evaluation.n:,} rows"
+        found = _accuracies(outcomes, of) or {
+            f"accuracy on {of}": _number_text(result, "valid_accuracy", _SHARE)
+        }
+        for name, key in (("training", "train_accuracy"), ("progressive", "progressive_accuracy")):
+            found[f"{name} accuracy"] = _number_text(result, key, _SHARE)
+        estimated = result["relative_gap"] is None
+        gap = "relative_gap_estimate" if estimated else "relative_gap"
+        found["relative gap" + " (estimate)" * estimated] = _number_text(result, gap, ".3g")
+        found["passes"] = _number_text(result, "passes", ",.0f")
+        if not self._history.passes:
+            found["rows learned from"] = _number_text(result, "rows", ",.0f")
+        if (seconds := result["seconds"]) is not None:
+            long = seconds >= 120
+            found["training time"] = str(timedelta(seconds=round(seconds))) if long else f"{seconds:.2f} s"
+        return {name: value for name, value in found.items() if value != "-"}
 
     def _training(self) -> list[Any]:
         history, draw = self._history, self._pictures.draw
-        drawn = [
-            draw(f"{title} by {unit}", plot.convergence, history, of=of, by=by)
-            for title, of in (("Relative gap", "gap"), ("Objective", "objective"))
-            for unit, by in (("pass", "pass"), ("second", "seconds"))
-        ]
+        drawn = [draw("Relative gap by pass", plot.convergence, history)]
         if (
             sum(not each.keys().isdisjoint({"train_accuracy", "valid_accuracy"}) for each in history.passes)
             > 1
@@ -231,28 +247,34 @@ class _Report:
         }
 
     def _confusion(self, outcomes: Outcomes) -> dict[str, Any]:
-        """Draw the most confused classes and the accuracy of all classes; list the least accurate ones."""
+        """Make the matrix of few classes, or draw the most confused ones; list the worst classes."""
+        draw, names, k = self._pictures.draw, outcomes.names, len(outcomes.names)
+        worst = outcomes.worst()
         pairs = outcomes.pairs[:_MAX_PAIRS]
-        height = 0.9 + 0.24 * len(pairs)
-        draw, names = self._pictures.draw, outcomes.classes
-        occurs = np.flatnonzero(outcomes.rows)
-        share = outcomes.correct[occurs] / outcomes.rows[occurs]
-        worst = occurs[np.lexsort((-outcomes.rows[occurs], share))][:_MAX_ROWS].tolist()
+        matrix, drawn = None, []
+        if k <= _MAX_MATRIX and not outcomes.several:
+            counts = np.diag(outcomes.correct)
+            counts[outcomes.pairs[:, 0], outcomes.pairs[:, 1]] = outcomes.pairs[:, 2]
+            shares = counts / np.maximum(outcomes.rows, 1)[:, None]
+            matrix = [(names[c], list(zip(counts[c], shares[c], strict=True))) for c in range(k)]
+        else:
+            height = 0.9 + 0.24 * len(pairs)
+            drawn.append(draw("Most confused classes", plot.confusion, outcomes, n=_MAX_PAIRS, height=height))
+        if len(worst) > _MAX_ROWS:
+            drawn.append(draw("Accuracy of classes by frequency", plot.class_accuracy, outcomes))
         instead: dict[int, str] = {}
-        of_worst = outcomes.pairs[np.isin(outcomes.pairs[:, 0], worst)]
+        of_worst = outcomes.pairs[np.isin(outcomes.pairs[:, 0], worst[:_MAX_ROWS])]
         for true, predicted, count in of_worst[::-1].tolist():  # so the most frequent one stays
             instead[true] = f"{shortened(names[predicted])} ({count:,})"
+        table = records_of(outcomes.table(worst[:_MAX_ROWS]))
         return {
-            "pictures": [
-                draw("Most confused classes", plot.confusion, outcomes, n=_MAX_PAIRS, height=height),
-                draw("Accuracy of classes by frequency", plot.class_accuracy, outcomes),
-            ],
+            "matrix": matrix,
+            "pictures": drawn,
             "drawn": len(pairs),
             "covered": pairs[:, 2].sum() / max(outcomes.errors, 1),
-            "classes": len(occurs),
+            "classes": len(worst),
             "worst": [
-                (names[code], instead.get(code, "-"), outcomes.rows[code], outcomes.correct[code])
-                for code in worst
+                (row, instead.get(code, "-")) for code, row in zip(worst.tolist(), table, strict=False)
             ],
         }
 
@@ -293,18 +315,22 @@ class _Report:
         return {name: value for name, value in found.items() if value not in (None, "", [])}
 
 
-def _accuracies(outcomes: Outcomes | None) -> dict[str, str]:
+def _accuracies(outcomes: Outcomes | None, of: str) -> dict[str, str]:
     if outcomes is None:
         return {}
     evaluation = outcomes.evaluation
     found: dict[str, float | None]
     if isinstance(evaluation, LabelSetEvaluation):
-        found = {f"precision@{k}": value for k, value in evaluation.precision.items()}
+        found = {f"precision@{k} on {of}": value for k, value in evaluation.precision.items()}
         found["micro F1"] = evaluation.micro_f1
     else:
-        found = {"accuracy": evaluation.accuracy, "macro F1": evaluation.macro_f1}
+        found = {f"accuracy on {of}": evaluation.accuracy, "macro F1": evaluation.macro_f1}
         found["whole sequences right"] = evaluation.sequence_accuracy
-    return {name: f"{value:.2%}" for name, value in found.items() if value is not None}
+    return {name: f"{value:{_SHARE}}" for name, value in found.items() if value is not None}
+
+
+def _share(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:{_SHARE}}"
 
 
 def _number_text(record: dict[str, Any], name: str, form: str) -> str:

@@ -97,9 +97,9 @@ def tune(
     passes : int
         Passes of the training with the best, on all rows.
     workers, cluster, checkpoint_every, report, progress, stop
-        As in `streamsvm.fit`. `report` gets each setting that was tried, as ``{"event": "tried", ...}``, and
-        of a store how many trainings there are, before them, as ``{"event": "search", ...}``; events of these
-        have the name of their training as ``trial``.
+        As in `streamsvm.fit`. `report` gets each setting that was tried, also before an interruption, as
+        ``{"event": "tried", ...}``, and of a store how many trainings there are, before them, as
+        ``{"event": "search", ...}``; events of these have the name of their training as ``trial``.
     force : bool
         Replace an existing run.
     **settings
@@ -165,6 +165,8 @@ def tune(
             )
             search.begin(all_trials, passes=chosen.passes, force=force)
         rows = search.known()
+        for row in rows:
+            callbacks.report({"event": "tried", **row})
         n_known = len(rows) // len(grid.factors)
         results = search.results(list(itertools.chain.from_iterable(trials[n_known:])))
         for candidate, own in zip(candidates[n_known:], trials[n_known:], strict=True):

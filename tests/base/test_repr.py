@@ -117,6 +117,21 @@ def test_the_figures_are_those_of_the_result(shown: dict[str, Any]) -> None:
     assert "n_rows=4" in repr(shown["ContainerStore"])
 
 
+@pytest.mark.parametrize("kind", ["FitResult", "Model", "TuneResult"])
+def test_the_chosen_row_is_marked_and_no_row_is_empty(shown: dict[str, Any], kind: str) -> None:
+    text = shown[kind]._repr_html_()
+    rows = [Table(f"{row}</tr>").cells[1:] for row in re.findall(r"(<tr><td.*?)</tr>", text)]
+    assert all(any(row[1:]) for row in rows)
+    facts, table = (part.count("<tr><td") for part in text.split("</table>")[:2])
+    [marked] = [at for at, row in enumerate(re.findall(r"<tr><td.*?</tr>", text)) if "<b>" in row]
+    result = shown[kind]
+    if kind == "TuneResult":
+        best = int(np.argmax([each["valid_accuracy"] for each in result.tried]))
+        assert (marked - facts, rows[marked][-1]) == (best, "chosen")
+    else:
+        assert (marked - facts, rows[marked][-1]) == (table - 1, "the model")
+
+
 def test_what_is_unknown_is_left_out(shown: dict[str, Any]) -> None:
     without = dataclasses.replace(shown["FitResult"], valid_accuracy=None, average=None, warnings=[])
     assert "None" not in repr(without)

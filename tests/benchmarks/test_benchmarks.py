@@ -48,6 +48,7 @@ RUNS = {
     "parallel.py": "--sets letter --ways classes:2 rows:2 --passes 2 --turns 1",
     "parallel_model.py": "",
     "parallel_network.py": "--inside {}/letter.zarr run local rows",
+    "picture.py": "--work picture --size 1M --out run.svg",
     "phases.py": "{}/letter.zarr --turns 1",
     "scale.py": "--sizes 0.001 --limit 0 --memory 100M --test-rows 100 --folder scale",
     "streaming.py": "--sets sector --stores zarr:fast --turns 1 --shrink 100000",

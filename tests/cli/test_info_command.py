@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from command_line import streamsvm
+from command_line import fails, streamsvm, succeeds
+from helpers import make_problem, make_store
 from streamsvm_converters.tables.batches import TableFile
+
+from streamsvm import fit, load_model
+from streamsvm.reporting.history import History, achieved
 
 N, D = 40, 6
 
@@ -25,7 +30,7 @@ def described(path: Path) -> dict[str, Any]:
     code, out, err = streamsvm("info", path)
     assert (code, err) == (0, "")
     assert len(out.splitlines()) < 40
-    assert max(map(len, out.splitlines())) < 400
+    assert all(len(line) <= 80 or "/" in line for line in out.splitlines())  # but for a long path
     code, out, err = streamsvm("info", path, "--json")
     assert (code, err) == (0, "")
     return json.loads(out)
@@ -196,3 +201,92 @@ def test_options_of_stores_are_refused_for_other_files(tmp_path: Path) -> None:
     (tmp_path / "text").write_text(TEXT)
     assert streamsvm("info", tmp_path / "text", "--verify")[0] == 2
     assert streamsvm("info", tmp_path / "text", "--label", "x")[0] == 2
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A folder with runs, and what `fit` returned for each."""
+    folder = tmp_path_factory.mktemp("runs")
+    X, labels = make_problem(400, 8, 4, noise=1.0)
+    train = make_store(folder / "train.h5", X[:300], labels[:300])
+    valid = make_store(folder / "valid.h5", X[300:], labels[300:])
+    few = make_store(folder / "few.h5", X[300:350], labels[300:350])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = {
+            "ww": fit(train, out=folder / "ww", valid=valid, gap="pass"),
+            "cs": fit(train, out=folder / "cs", valid=valid, loss="cs", C=0.5, block_rows=50, average=False),
+            "part": fit(train, out=folder / "part", hold_out="1/4", gap="none", passes=1),
+            "few": fit(train, out=folder / "few", valid=few),
+        }
+    rows = {"ww": (X[300:], labels[300:]), "cs": (X[300:], labels[300:])}
+    return {"folder": folder, "made": made, "rows": rows}
+
+
+@pytest.mark.parametrize("name", ["ww", "cs"])
+def test_a_run_is_described_by_what_it_achieved(runs: dict[str, Any], name: str) -> None:
+    made, folder = runs["made"][name], runs["folder"]
+    X, labels = runs["rows"][name]
+    right = (load_model(folder / name).predict(X).astype(int) == labels).mean()
+    out = succeeds("info", name, cwd=folder)
+    shown = dict(re.findall(r"^ *(\S.*?)  (.*)$", out, re.MULTILINE))
+    assert shown["accuracy"] == f"{right:.4f} on valid.h5"
+    gap = made.average["relative_gap"] if made.averaged else made.relative_gap
+    assert shown["relative gap"] == f"{gap:.1e}"
+    assert shown["training accuracy"] == f"{made.train_accuracy:.4f}"
+    assert shown["effort"].startswith(f"3 passes, {made.seconds:.2f} s of training, peak memory")
+    assert shown["data"] == "300 rows, 8 features, 4 classes"
+    assert shown["loss"].startswith(f"{name}, C {made.C:.4g}")
+    expected = {"ww": "gap pass", "cs": "average False, block-rows 50"}[name]
+    assert shown["other settings"].split(", ") == expected.split(", ")
+    assert max(len(line) for line in out.splitlines() if "/" not in line) <= 80
+    record = json.loads(succeeds("info", name, "--json", cwd=folder))["result"]
+    assert record["valid_accuracy"] == made.valid_accuracy == pytest.approx(right)
+    assert record["relative_gap"] == gap
+
+
+def test_several_runs_are_compared_in_a_table(runs: dict[str, Any]) -> None:
+    folder, made = runs["folder"], runs["made"]
+    out = succeeds("info", "ww", "cs", cwd=folder)
+    assert max(map(len, out.splitlines())) <= 80
+    head, *rows = (re.split(r"  +", line) for line in out.partition("\n\n")[0].splitlines())
+    assert head == ["run", "measured on", "accuracy", "rel. gap", "C", "passes", "seconds"]
+    best_first = sorted(("ww", "cs"), key=lambda name: -made[name].valid_accuracy)
+    assert [row[0] for row in rows] == best_first
+    for name, on, share, _, C, passes, _ in rows:
+        assert (on, share) == ("valid.h5", f"{made[name].valid_accuracy:.4f}")
+        assert (C, passes) == (f"{made[name].C:.4g}", "3")
+    assert "  cs: loss cs, average False, gap end, block-rows 50\n" in out
+    assert "  ww: loss ww, average auto, gap pass, block-rows default\n" in out
+    found = json.loads(succeeds("info", "ww", "cs", "--json", cwd=folder))["runs"]
+    assert [each["path"] for each in found] == ["ww", "cs"]
+
+
+def test_accuracies_of_different_rows_are_said_not_to_compare(runs: dict[str, Any]) -> None:
+    words = "The accuracies are of different rows"
+    for other in ("part", "few"):
+        out = succeeds("info", "ww", other, cwd=runs["folder"])
+        assert words in out
+        assert max(map(len, out.splitlines())) <= 80
+    assert "~ is an estimate" in succeeds("info", "ww", "part", cwd=runs["folder"])
+    assert words not in succeeds("info", "ww", "cs", cwd=runs["folder"])
+    message = fails(2, "info", "ww", "train.h5", cwd=runs["folder"])
+    assert "several paths are compared if all are runs, and train.h5 is none" in message
+
+
+def test_of_another_model_than_was_measured_there_is_no_figure() -> None:
+    def of(model: dict[str, Any], **last: float) -> dict[str, Any]:
+        reports = [{"pass": 1, "relative_gap": 0.5, "seconds": 1.0}, {"pass": 2, "seconds": 2.0, **last}]
+        return achieved(History("run", {}, [], reports, [], []), model)
+
+    both = {"valid_accuracy": 0.9, "last_iterate_valid_accuracy": 0.8}
+    assert of({"average": True, "passes": 2}, **both)["valid_accuracy"] == 0.9
+    assert of({"average": False, "passes": 2}, **both)["valid_accuracy"] == 0.8
+    assert of({"average": False, "passes": 2}, valid_accuracy=0.7)["valid_accuracy"] == 0.7
+    assert of({"average": True, "passes": 2}, valid_accuracy=0.7)["valid_accuracy"] is None
+    earlier = of({"average": False, "passes": 1}, **both)  # a second pass has begun to replace the model
+    assert (earlier["passes"], earlier["relative_gap"], earlier["valid_accuracy"]) == (1, 0.5, None)
+    assert of({}, relative_gap=0.25)["seconds"] == 3.0

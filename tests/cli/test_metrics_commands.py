@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 from command_line import fails, streamsvm, succeeds
 from helpers import as_rows, make_problem, make_store
-from sklearn.metrics import accuracy_score, f1_score, label_ranking_loss
+from sklearn.metrics import (
+    accuracy_score,
+    confusion_matrix,
+    f1_score,
+    label_ranking_loss,
+    precision_recall_fscore_support,
+)
 
 from streamsvm import fit, load_model
 from streamsvm.data.label_sets import with_label_sets
@@ -71,12 +77,61 @@ def test_evaluate_measures_sets_of_labels(folder: Path, data: str) -> None:
     for k in (1, 3, 5):
         assert found["precision"][str(k)] == pytest.approx(np.take_along_axis(own, best[:, :k], 1).mean())
     options = ("--threshold", -0.5, "--top-k", 2)
-    lines = succeeds("evaluate", "run", data, *options, cwd=folder).splitlines()
-    shown = dict(line.rsplit(maxsplit=1) for line in lines)
+    lines, table, *_ = succeeds("evaluate", "run", data, *options, cwd=folder).split("\n\n")
+    shown = dict(line.rsplit(maxsplit=1) for line in lines.splitlines())
     assert {name.strip() for name in shown} == {
         "rows", "precision@1", "precision@2", "ranking loss", "macro F1", "micro F1", "subset acc.",
     }  # fmt: skip
     assert shown["    micro F1"] == f"{f1_score(own, scores > -0.5, average='micro'):.4f}"
+    precision, recall, f1, rows = precision_recall_fscore_support(own, scores > -0.5)
+    cells = [line.split() for line in table.splitlines()[1:]]
+    assert [row[0] for row in cells] == [f"c{c}" for c in np.argsort(f1, kind="stable")]
+    for name, *values in cells:
+        c = int(name[1:])
+        assert values == [*(f"{each[c]:.4f}" for each in (precision, recall, f1)), str(rows[c])]
+
+
+def test_evaluate_names_the_worst_classes_and_confusions(folder: Path, tmp_path: Path) -> None:
+    data = (folder / "plain", folder / "one.zarr")
+    predicted = scores_of(folder / "plain").argmax(axis=1)
+    matrix = confusion_matrix(LABELS, predicted)
+    precision, recall, f1, rows = precision_recall_fscore_support(LABELS, predicted)
+    out = succeeds("evaluate", *data, "--confusion", tmp_path / "confusion.csv")
+    *lines, last = out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert last.endswith(str(tmp_path / "confusion.csv"))
+    _, classes, confused, _ = out.split("\n\n")
+    for line, c in zip(classes.splitlines()[1:], np.lexsort((-rows, f1)), strict=True):
+        values = [f"{each[c]:.4f}" for each in (precision, recall, f1)]
+        assert line.split() == [str(c), *values, str(rows[c])]
+    errors = matrix - np.diag(matrix.diagonal())
+    most = [int(line.split()[2]) for line in confused.splitlines()[1:]]
+    assert most == sorted(errors[errors > 0], reverse=True)[:5]
+    for line in confused.splitlines()[1:]:
+        true, wrong, count, share = line.split()
+        assert int(count) == matrix[int(true), int(wrong)]
+        assert share == f"{int(count) / rows[int(true)]:.1%}"
+    head, *lines = (tmp_path / "confusion.csv").read_text().splitlines()
+    assert head == "true,predicted,rows"
+    table = np.zeros_like(matrix)
+    for true, wrong, count in (map(int, line.split(",")) for line in lines):
+        table[true, wrong] += count
+    np.testing.assert_array_equal(table, matrix)
+    found = json.loads(succeeds("evaluate", *data, "--json"))
+    assert [row["recall"] for row in found["classes"]] == pytest.approx(recall)
+    assert [row["rows"] for row in found["confused"]] == most
+
+
+def test_a_table_of_confusions_is_refused_where_it_cannot_be(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "is.csv").write_text("mine")
+    data = (folder / "plain", folder / "one.zarr")
+    assert "--force replaces it" in fails(1, "evaluate", *data, "--confusion", tmp_path / "is.csv")
+    assert (tmp_path / "is.csv").read_text() == "mine"
+    succeeds("evaluate", *data, "--confusion", tmp_path / "is.csv", "--force")
+    assert (tmp_path / "is.csv").read_text().startswith("true,")
+    several = ("evaluate", folder / "run", folder / "test.h5", "--confusion", tmp_path / "no.csv")
+    assert "--confusion is for rows with one label each" in fails(2, *several)
+    assert not (tmp_path / "no.csv").exists()
 
 
 def test_a_loss_that_only_ranks_has_no_sets_without_an_option(folder: Path) -> None:

@@ -82,7 +82,7 @@ def test_pipes_are_read_as_text(folder: Path) -> None:
     for place in ("-", "/dev/stdin"):
         code, _, err = piped("convert", place, "--out", f"{len(place)}.zarr", "-q", cwd=folder, text=TEXT)
         assert (code, err) == (0, "")
-        assert streamsvm("info", f"{len(place)}.zarr", cwd=folder).out.split()[4:6] == ["n", "10"]
+        assert streamsvm("info", f"{len(place)}.zarr", cwd=folder).out.split()[4:6] == ["rows", "10"]
     code, out, _ = piped("predict", "m", "/dev/stdin", cwd=folder, text=TEXT)
     assert (code, out.split()) == (0, ["a", "b"] * 5)
     os.mkfifo(folder / "pipe")

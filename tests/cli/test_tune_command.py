@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,8 @@ import scipy.sparse as sp
 from command_line import fails, succeeds
 from helpers import make_store
 from sklearn.datasets import load_digits
+
+from streamsvm import tune
 
 
 @pytest.fixture(scope="module")
@@ -21,23 +25,51 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_table_a_picture_and_a_run(folder: Path, tmp_path: Path) -> None:
+def test_a_table_printed_once_and_a_run(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    command = ("tune", "s.h5", "--out", out, "--C", "2^-5:2^-2", "--folds", 2)
+    command = ("tune", "s.h5", "--out", out, "--C", "2^-5:2^-2", "--folds", 2, "--loss", "ww", "--loss", "cs")
     shown = succeeds(*command, cwd=folder)
-    assert shown.count("<- chosen") == 1
-    assert "2 trainings" in shown
-    bars = [line for line in shown.splitlines() if line.startswith("  C ")]
-    assert [float(line.split()[1]) for line in bars] == [0.03125, 0.0625, 0.125, 0.25]
+    assert "4 trainings" in shown
+    head, *rows = (line.split() for line in table_of(shown))
+    assert head == ["C", "valid", "acc.", "passes", "seconds", "settings"]
+    assert [float(row[0]) for row in rows] == 2 * [0.03125, 0.0625, 0.125, 0.25]
+    assert [row[-2:] for row in rows] == 4 * [["loss", "ww"]] + 4 * [["loss", "cs"]]
     found = json.loads(succeeds(*command, "--json", cwd=folder))  # which finds all of it done
     accuracies = [row["valid_accuracy"] for row in found["tried"]]
-    assert [f"{accuracy:.4f}" for accuracy in accuracies] == [line.split()[2] for line in bars]
-    chosen = next(line for line in bars if "<- chosen" in line)
-    assert float(chosen.split()[1]) == found["C"] == found["tried"][int(np.argmax(accuracies))]["C"]
-    lengths = [line.count("#") for line in bars]
-    assert (lengths[int(np.argmax(accuracies))], lengths[int(np.argmin(accuracies))]) == (24, 0)
+    assert [f"{accuracy:.4f}" for accuracy in accuracies] == [row[1] for row in rows]
+    best = rows[int(np.argmax(accuracies))]
+    assert f"chosen, the best of 8 settings: C {best[0]}, loss {best[-1]}\n" in shown
+    assert shown.count(f" {best[1]} ") == [row[1] for row in rows].count(best[1])
+    assert float(best[0]) == found["C"]
     evaluated = json.loads(succeeds("evaluate", out, "s.h5", "--json", cwd=folder))
     assert evaluated["accuracy"] > 0.9
+
+
+def test_the_table_has_what_was_tried_before_an_interruption(folder: Path, tmp_path: Path) -> None:
+    out, values = tmp_path / "run", ["0.05", "0.1", "0.2"]
+    tried: list[str] = []
+
+    class Killed(BaseException):
+        pass
+
+    def kill(event: dict[str, Any]) -> None:
+        tried.append(event["event"])
+        if tried.count("tried") == 4:  # the first of the second loss
+            raise Killed
+
+    with pytest.raises(Killed):
+        tune(folder / "s.h5", out=out, C=",".join(values), loss=["ww", "cs"], report=kill)
+    command = ("tune", "s.h5", "--out", out, "--C", ",".join(values), "--loss", "ww", "--loss", "cs")
+    rows = [line.split() for line in table_of(succeeds(*command, cwd=folder, notes=True))[1:]]
+    assert [row[0] for row in rows] == 2 * values
+    assert [row[-1] for row in rows] == 3 * ["ww"] + 3 * ["cs"]
+
+
+def table_of(shown: str) -> list[str]:
+    """The lines from the heading on that have its number of columns."""
+    lines = shown.splitlines()
+    at = next(at for at, line in enumerate(lines) if "valid acc." in line)
+    return [line for line in lines[at:] if line == lines[at] or re.match(r" +[0-9.e-]+ +0\.[0-9]{4} ", line)]
 
 
 def test_options_of_fit(folder: Path, tmp_path: Path) -> None:

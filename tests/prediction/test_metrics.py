@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,16 @@ import anndata
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 from helpers import as_rows, make_problem, make_store
 from helpers import plain_fit as fit
-from sklearn.metrics import accuracy_score, f1_score, top_k_accuracy_score
+from sklearn.metrics import (
+    accuracy_score,
+    confusion_matrix,
+    f1_score,
+    precision_recall_fscore_support,
+    top_k_accuracy_score,
+)
 
 from streamsvm import Model, evaluate, load_model, open_store, predict
 from streamsvm.data.class_costs import read_tree
@@ -57,6 +65,57 @@ def test_measures_equal_those_of_scikit_learn(seed: int, occurring: int) -> None
         expected = top_k_accuracy_score(labels, scores, k=k, labels=np.arange(K))
         assert found.top_k[k] == pytest.approx(expected)
     assert found.top_k[100] == 1
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("occurring", [K, 3], ids=["all classes", "some classes"])
+def test_tables_of_classes_equal_those_of_scikit_learn(seed: int, occurring: int) -> None:
+    model = make_model(seed)
+    X, labels = make_problem(150, D, occurring, seed=seed, density=0.9)
+    labels[::10] = -1  # unknown
+    predicted = (X.astype(float) @ model.coef_.T).argmax(axis=1)
+    with pytest.warns(StreamsvmWarning, match="unknown"):
+        found = evaluate(model, in_batches(as_rows(X, labels), [1, 0, 100, 49]))
+    codes = np.union1d(labels[labels >= 0], predicted)
+    table = found.classes
+    assert table.index.tolist() == [f"c{code}" for code in codes]
+    expected = precision_recall_fscore_support(labels, predicted, labels=codes, zero_division=np.nan)
+    for column, values in zip(("precision", "recall", "f1", "rows"), expected, strict=True):
+        none = np.isin(codes, labels) & ~np.isin(codes, predicted) if column == "f1" else np.zeros(1, bool)
+        np.testing.assert_allclose(table[column], np.where(none, 0.0, values), err_msg=column)
+    wide = found.confusion.pivot(index="true", columns="predicted", values="rows")
+    names = [f"c{code}" for code in range(K)]
+    wide = wide.reindex(index=names, columns=names).fillna(0)
+    np.testing.assert_array_equal(wide, confusion_matrix(labels, predicted, labels=np.arange(K)))
+    errors = found.confusion.query("true != predicted")["rows"]
+    assert errors.is_monotonic_decreasing
+    assert found.counts.errors == errors.sum()
+    worst = [f"c{code}" for code in found.counts.worst()]
+    known = table[table["rows"] > 0]
+    assert worst == known.sort_values(["f1", "rows"], ascending=[True, False], kind="stable").index.tolist()
+
+
+def test_counts_of_very_many_classes_take_no_matrix_of_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    k = 20_000
+    record = {"classes": list(map(str, range(k))), "n_features": 1, "index_base": 1, "dtype": "float32"}
+    model = Model(np.zeros((1, k), np.float32), record)
+    labels = np.repeat([0, 3, k - 1], [2, 5, 1])  # of equal scores the first class is predicted
+    rows = as_rows(sp.csr_array(np.ones((8, 1))), labels)
+    found = evaluate(model, [rows], top_k=1)
+    assert found.confusion.to_numpy().tolist() == [["0", "0", 2], ["3", "0", 5], [str(k - 1), "0", 1]]
+    assert found.classes["recall"].tolist() == [1, 0, 0]
+    monkeypatch.setattr("streamsvm.prediction.class_counts.MAX_PAIRS", 1)
+    too_many = evaluate(model, [rows], top_k=1)
+    with pytest.warns(StreamsvmWarning, match="counts of errors may be up to 5 too low"):
+        assert len(too_many.confusion) < 3
+
+
+def test_tables_without_pandas_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = evaluate(make_model(), [as_rows(*make_problem(50, D, K))])
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    for table in ("classes", "confusion"):
+        with pytest.raises(ModelError, match=r"pip install 'streamsvm\[pandas\]'"):
+            getattr(found, table)
 
 
 def test_unknown_labels_count_as_wrong() -> None:

@@ -13,7 +13,8 @@ from report_problems import label_store
 
 from streamsvm import load_model
 from streamsvm.errors import ModelError, StreamsvmWarning
-from streamsvm.prediction.outcomes import PairCounts, outcomes_of
+from streamsvm.prediction.class_counts import PairCounts
+from streamsvm.prediction.outcomes import outcomes_of
 
 N, D, K = 300, 6, 5
 
@@ -63,8 +64,8 @@ def test_of_several_labels_the_missed_are_confused_with_the_best_other_class(tmp
 
 @pytest.mark.parametrize("most", [8, 64, 10**6])
 def test_counts_of_too_many_pairs_are_too_low_by_at_most_what_is_said(monkeypatch, most: int) -> None:
-    monkeypatch.setattr("streamsvm.prediction.outcomes._BUFFERED_ERRORS", 50)
-    monkeypatch.setattr("streamsvm.prediction.outcomes.MAX_PAIRS", most)
+    monkeypatch.setattr("streamsvm.prediction.class_counts._BUFFERED_ERRORS", 50)
+    monkeypatch.setattr("streamsvm.prediction.class_counts.MAX_PAIRS", most)
     codes = np.random.default_rng(0).zipf(1.5, size=5000).clip(max=10**6)
     counts, exact = PairCounts(), Counter(codes.tolist())
     for piece in np.array_split(codes, 70):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from report_pages import Page
 from report_problems import label_store, many_classes, sequence_store
 from row_stream import RowStream, late_problem
 from run_files import metrics_of, stop_after
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
@@ -62,8 +62,8 @@ def test_figures_are_those_of_the_metrics(run: Path, tmp_path: Path) -> None:
     columns = {
         "pass": ("pass", "d"), "primal": ("primal", ".6g"), "dual": ("dual", ".6g"),
         "relative gap": ("relative_gap", ".3g"), "gap of average": ("average_relative_gap", ".3g"),
-        "train accuracy": ("train_accuracy", ".4f"), "valid accuracy": ("valid_accuracy", ".4f"),
-        "valid, last iterate": ("last_iterate_valid_accuracy", ".4f"),
+        "train accuracy": ("train_accuracy", ".2%"), "valid accuracy": ("valid_accuracy", ".2%"),
+        "valid, last iterate": ("last_iterate_valid_accuracy", ".2%"),
     }  # fmt: skip
     rows = page.table("pass", "primal", "seconds")
     assert len(rows) == 4
@@ -73,27 +73,40 @@ def test_figures_are_those_of_the_metrics(run: Path, tmp_path: Path) -> None:
         }
         assert row["seconds"] == f"{seconds:.2f}"
     assert page.pictures == [
-        "Relative gap by pass", "Relative gap by second", "Objective by pass", "Objective by second",
-        "Accuracy by pass", "Seconds of each pass", "Progressive accuracy", "Most confused classes",
-        "Accuracy of classes by frequency", *map(str, range(K)),
+        "Relative gap by pass", "Accuracy by pass", "Seconds of each pass", "Progressive accuracy",
+        *map(str, range(K)),
     ]  # fmt: skip
+
+
+def test_the_answer_comes_first_and_settings_last(run: Path, tmp_path: Path) -> None:
+    page = page_of(run, tmp_path)
+    right = (load_model(run).predict(X[N:]) == LABELS[N:]).mean()
+    order = [
+        f"on train.h5: {N} rows, {D} features, {K} classes", f"{right:.2%}", "accuracy on valid.h5, 240 rows",
+        "training accuracy", "Classes", "Training", "Features", "Settings", "Provenance",
+    ]  # fmt: skip
+    found = [next(at for at, text in enumerate(page.texts) if words in text) for words in order[:4]]
+    found += [page.texts.index(words) for words in order[4:]]
+    assert found == sorted(found)
 
 
 def test_confusions_are_those_of_predictions(run: Path, tmp_path: Path) -> None:
     page = page_of(run, tmp_path)
     labels, predicted = LABELS[N:], load_model(run).predict(X[N:])
-    pairs = Counter(zip(labels[labels != predicted], predicted[labels != predicted], strict=True))
-    rows = page.table("class", "rows", "accuracy")
-    assert {row["class"]: (int(row["rows"]), int(row["right"])) for row in rows} == {
-        c: ((labels == c).sum(), (predicted[labels == c] == c).sum()) for c in np.unique(labels)
-    }
+    matrix = confusion_matrix(labels, predicted)
+    rows = page.table("true", *map(str, range(K)))
+    assert [[int(row[str(c)] or 0) for c in range(K)] for row in rows] == matrix.tolist()
+    precision, recall, f1, counts = precision_recall_fscore_support(labels, predicted)
+    rows = page.table("class", "precision", "F1")
+    assert [int(row["class"]) for row in rows] == np.lexsort((-counts, f1)).tolist()
+    np.fill_diagonal(matrix, 0)
     for row in rows:
+        c = int(row["class"])
+        for head, values in (("precision", precision), ("recall", recall), ("F1", f1)):
+            assert row[head] == f"{values[c]:.2%}"
         wrong, count = row["most often taken for"].rstrip(")").split(" (")
-        assert int(count) == pairs[row["class"], wrong] == max(pairs[row["class"], c] for c in "0123")
-    assert [row["accuracy"] for row in rows] == sorted(row["accuracy"] for row in rows)
-    for (true, wrong), count in pairs.most_common(3):
-        assert f"{true} → {wrong}" in page.texts
-        assert f"{count} ({count / (labels == true).sum():.1%})" in page.texts
+        assert (int(row["rows"]), int(count)) == (counts[c], matrix[c].max())
+        assert matrix[c, int(wrong)] == matrix[c].max()
     assert f"{(labels == predicted).mean():.2%}" in page.texts
 
 
@@ -125,7 +138,7 @@ def test_data_takes_the_place_of_the_validation_store(run: Path, stores, tmp_pat
     assert f"{(load_model(run).predict(X[:N]) == LABELS[:N]).mean():.2%}" in page.texts
 
 
-@pytest.mark.parametrize(("steps", "pictures"), [(2, 1), (31, 7)])
+@pytest.mark.parametrize(("steps", "pictures"), [(2, 1), (31, 4)])
 def test_interrupted_runs_have_what_they_reported_and_no_model(
     stores, tmp_path: Path, steps: int, pictures: int
 ) -> None:
@@ -163,7 +176,7 @@ def test_online_runs(tmp_path: Path) -> None:
     online(RowStream(*late_problem(), (7, 50, 51, 120)), out=tmp_path / "run", C=0.3)
     page = page_of(tmp_path / "run", tmp_path)
     assert [(row["rows"], row["progressive accuracy"]) for row in page.table("rows", "classes")] == [
-        (f"{line['rows']}", f"{line['progressive_accuracy']:.4f}") for line in metrics_of(tmp_path / "run")
+        (f"{line['rows']}", f"{line['progressive_accuracy']:.2%}") for line in metrics_of(tmp_path / "run")
     ]
     assert "Progressive accuracy" in page.pictures
 
@@ -271,7 +284,7 @@ def test_names_from_data_are_escaped_and_shown_as_they_are(tmp_path: Path) -> No
     cells.write_h5ad(folder / "cells.h5ad")
     fit(folder / "cells.h5ad", out=folder / "<b>run", label="t", valid=folder / "cells.h5ad")
     page = page_of(folder / "<b>run", tmp_path)
-    assert sorted(row["class"] for row in page.table("class", "accuracy")) == sorted(NASTY)
+    assert sorted(row["class"] for row in page.table("class", "recall")) == sorted(NASTY)
     assert set(NASTY[:3]) <= set(page.pictures)  # the other class has no coefficient above 0
     assert "<b>run" in page.texts
     assert "i" not in page.tags
@@ -299,7 +312,7 @@ def test_what_tune_tried_with_and_without_a_run(run: Path, tmp_path: Path) -> No
         rows = page.table("settings", "C", "valid accuracy")
         assert {tuple(row.values()) for row in rows} == {
             ("loss cs" if line["settings"] else "defaults", f"{line['C']:.4g}",
-             f"{line['valid_accuracy']:.4f}", "3")
+             f"{line['valid_accuracy']:.2%}", "3")
             for line in lines
         }  # fmt: skip
         assert [row["valid accuracy"] for row in rows] == sorted(
@@ -331,7 +344,7 @@ def test_very_many_classes(tmp_path: Path, k: int) -> None:
     fit(store, out=tmp_path / "run", passes=1, gap="none")
     page = page_of(tmp_path / "run", tmp_path, data=store)
     assert len(page.text) < 500_000
-    assert len(page.table("class", "accuracy")) == 30
+    assert len(page.table("class", "recall")) == 30
     assert page.says(f"9 classes, of {k:,}")
 
 
@@ -340,7 +353,7 @@ def test_rows_with_several_labels(tmp_path: Path, loss: str) -> None:
     store, own = label_store(tmp_path / "s.h5", N, D, K)
     fit(store, out=tmp_path / "run", loss=loss, valid=store, dtype="float64")
     page = page_of(tmp_path / "run", tmp_path)
-    rows = {row["class"]: int(row["rows"]) for row in page.table("class", "accuracy")}
+    rows = {row["class"]: int(row["rows"]) for row in page.table("class", "recall")}
     assert rows == {str(c): n for c, n in enumerate(own.sum(axis=0))}
     assert page.says("with several labels each")
 
@@ -350,5 +363,5 @@ def test_sequences(tmp_path: Path) -> None:
     fit(store, out=tmp_path / "run", loss="chain", valid=store, dtype="float64")
     page = page_of(tmp_path / "run", tmp_path)
     assert "whole sequences right" in page.texts
-    rows = {row["class"]: int(row["rows"]) for row in page.table("class", "accuracy")}
+    rows = {row["class"]: int(row["rows"]) for row in page.table("class", "recall")}
     assert rows == {str(c): n for c, n in enumerate(np.bincount(labels))}

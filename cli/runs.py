@@ -1,0 +1,109 @@
+"""What runs achieved, in words: of one run, or of several in a table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from streamsvm_cli.table import WIDTH, table_lines, wrap
+from streamsvm_cli.wording import count, fraction
+
+from streamsvm.base.text import format_size
+from streamsvm.settings.fit import Settings
+from streamsvm.settings.online import OnlineSettings
+
+_TOLD = {"C", "first_C", "passes", "loss", "valid", "hold_out"}  # settings that have words of their own
+_SIZES = {"rows": "row", "features": "feature", "classes": "class"}
+
+
+def summary(run: dict[str, Any]) -> dict[str, Any]:
+    """Return the lines about a run, by what they say: what it achieved comes first."""
+    result, settings = run["result"], run["settings"]
+    effort = [count(int(result["passes"]), "pass")] if result["passes"] else []
+    effort += [f"{result['seconds']:.2f} s of training"] if result["seconds"] is not None else []
+    if result["peak_memory_bytes"]:
+        effort.append(f"peak memory {format_size(int(result['peak_memory_bytes']))}")
+    sizes = [count(int(result[name]), noun) for name, noun in _SIZES.items() if result.get(name)]
+    base: Any = Settings if "store" in run else OnlineSettings
+    given = {name: settings[name] for name in ("loss", "passes", "tol", "C") if name in settings}
+    default = base(**given)
+    other = {name: settings[name] for name in settings if settings[name] != getattr(default, name)}
+    words = [_in_words(name, value) for name, value in other.items() if name not in _TOLD]
+    found = {
+        "run": "finished" if run["model"] else "in progress or interrupted, without a model",
+        "accuracy": _measured(result["valid_accuracy"], f"on {_held_out(settings)}"),
+        "training accuracy": _measured(result["train_accuracy"]),
+        "progressive accuracy": _measured(result["progressive_accuracy"], "before each row was learned from"),
+        "relative gap": _gap(result, ", an estimate: it was not measured"),
+        "effort": ", ".join(effort),
+        "data": ", ".join(sizes),
+        "from": ", ".join(run["store"] if "store" in run else run["input"]["inputs"]),
+        "loss": f"{settings['loss']}, C {_number(run['C'])}{', chosen from the data' * run['C_auto']}",
+        "other settings": ", ".join(words),
+    }
+    shown = ("probability_temperature", "commits", "damage", "verified")
+    return {**found, **{name: run[name] for name in shown}}
+
+
+def comparison(names: Sequence[str], runs: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield the lines of a table of runs, the most accurate first, and of what their settings differ in."""
+    order = sorted(range(len(runs)), key=lambda at: -(runs[at]["result"]["valid_accuracy"] or -1.0))
+    rows = []
+    for run, result in ((runs[at], runs[at]["result"]) for at in order):
+        cells = _held_out(run["settings"]), fraction(result["valid_accuracy"]), _gap(result) or "-"
+        rows.append((*cells, *map(_number, (run["C"], result["passes"], result["seconds"]))))
+    rows = [(names[at], *row) for at, row in zip(order, rows, strict=True)]
+    yield from table_lines(("run", "measured on", "accuracy", "rel. gap", "C", "passes", "seconds"), rows, 2)
+    if any(row[3].startswith("~") for row in rows):
+        yield "~ is an estimate: that gap was not measured."
+    if len({_measured_on(run) for run in runs}) > 1:
+        yield "The accuracies are of different rows, or unknown: they do not compare."
+    if len({run["data_fingerprint"] for run in runs}) > 1:
+        yield "The runs are of different data."
+    settings = [runs[at]["settings"] for at in order]
+    found: dict[str, set[str]] = {}
+    for name, value in (pair for each in settings for pair in each.items()):
+        found.setdefault(name, set()).add(repr(value))
+    differing = [name for name, values in found.items() if len(values) > 1 and name not in _TOLD - {"loss"}]
+    if differing:
+        yield ""
+        yield "Settings that differ:"
+        for at, each in zip(order, settings, strict=True):
+            text = ", ".join(_in_words(name, each[name]) for name in differing if name in each)
+            yield from (f"  {line}" for line in wrap(f"{names[at]}: {text}", WIDTH - 2))
+
+
+def _measured_on(run: dict[str, Any]) -> Any:
+    """Return what tells whether accuracies are of the same rows."""
+    if run["settings"].get("hold_out"):
+        return run["settings"]["hold_out"], run["data_fingerprint"]
+    return run["valid_fingerprint"]
+
+
+def _held_out(settings: dict[str, Any]) -> str:
+    """Return what the accuracy of a run was measured on."""
+    if settings.get("hold_out"):
+        return f"{settings['hold_out']} held out"
+    return os.path.basename(settings.get("valid") or "-")
+
+
+def _measured(value: float | None, on: str = "") -> str | None:
+    return None if value is None else f"{fraction(value)} {on}".strip()
+
+
+def _gap(result: dict[str, Any], estimated: str = "") -> str | None:
+    """Return the relative gap as text; of an estimate with a ~, and what `estimated` adds."""
+    exact, estimate = result["relative_gap"], result["relative_gap_estimate"]
+    if exact is None and estimate is None:
+        return None
+    return f"~{estimate:.1e}{estimated}" if exact is None else f"{exact:.1e}"
+
+
+def _number(value: Any, form: str = ".4g") -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _in_words(name: str, value: Any) -> str:
+    text = format_size(value) if name == "memory" else "default" if value is None else str(value)
+    return f"{name.replace('_', '-')} {text}"

@@ -1,0 +1,33 @@
+"""Tables of text within the width of a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from streamsvm.base.text import printable, shortened
+
+WIDTH = 80  # of a line
+
+
+def table_lines(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> Iterator[str]:
+    """Yield the lines of a table; the first columns, as many as `texts`, are cut where there is no room."""
+    widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
+    room = WIDTH - sum(widths[texts:]) - 2 * (len(widths) - 1)
+    by_width = sorted(range(texts), key=widths.__getitem__)
+    for others, at in zip(
+        range(texts, 0, -1), by_width, strict=True
+    ):  # a short one leaves room to longer ones
+        widths[at] = min(widths[at], room // others)
+        room -= widths[at]
+    for row in (headings, *rows):
+        cells = (
+            shortened(cell, width).ljust(width) if at < texts else cell.rjust(width)
+            for at, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        yield "  ".join(cells).rstrip()
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Cut a text into lines between words, the longest of which stay whole."""
+    return textwrap.wrap(printable(text), width, break_long_words=False, break_on_hyphens=False) or [""]

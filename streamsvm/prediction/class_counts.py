@@ -1,0 +1,216 @@
+"""Counts of predictions by class, and of confused pairs of classes in bounded memory."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from streamsvm.base.repr import Readable
+from streamsvm.errors import ModelError, SettingsError, extra, warn
+
+MEASURES = ("precision", "recall", "f1", "rows")  # of a class, in tables
+MAX_PAIRS = 2**20  # of classes that are counted at a time: 16 MB
+_BUFFERED_ERRORS = 2**16  # between two merges of their counts
+
+
+@dataclasses.dataclass(frozen=True)
+class ClassCounts:
+    """Counts of labels and predictions by class.
+
+    Attributes
+    ----------
+    names : list of str
+        The classes.
+    rows : ndarray of int64, shape (n_classes,)
+        Rows that have each class as a label.
+    predicted : ndarray of int64, shape (n_classes,)
+        Rows for which each class is predicted, those of an unknown label included.
+    correct : ndarray of int64, shape (n_classes,)
+        Rows of each class for which that class is predicted.
+    pairs : ndarray of int64, shape (n, 3)
+        Class, class predicted in its place, and count: the most frequent pairs first. None are counted where
+        sets of labels are predicted.
+    too_low : int
+        Upper bound of the error of the counts of pairs, which may be too low if there were too many pairs.
+    """
+
+    names: list[str]
+    rows: np.ndarray
+    predicted: np.ndarray
+    correct: np.ndarray
+    pairs: np.ndarray
+    too_low: int
+
+    @property
+    def errors(self) -> int:
+        """Number of labels, of those the model knows, that are not predicted."""
+        return int(self.rows.sum() - self.correct.sum())
+
+    @property
+    def precision(self) -> np.ndarray:
+        """Share of the rows for which each class is predicted that have it; NaN where there is none."""
+        return _share(self.correct, self.predicted)
+
+    @property
+    def recall(self) -> np.ndarray:
+        """Share of the rows of each class for which it is predicted; NaN where there is none."""
+        return _share(self.correct, self.rows)
+
+    @property
+    def f1(self) -> np.ndarray:
+        """Harmonic mean of precision and recall; NaN for classes among neither labels nor predictions."""
+        return _share(2 * self.correct, self.rows + self.predicted)
+
+    def worst(self) -> np.ndarray:
+        """Return the classes that rows have, the lowest F1 first; of equal ones that of the most rows."""
+        occurs = np.flatnonzero(self.rows)
+        return occurs[np.lexsort((-self.rows[occurs], self.f1[occurs]))]
+
+    def table(self, codes: np.ndarray | None = None) -> dict[str, Any]:
+        """Return the columns of a table of classes: by default those among labels or predictions."""
+        if codes is None:
+            codes = np.flatnonzero(self.rows + self.predicted)
+        names = np.array(self.names, object)[codes]
+        return {"class": names, **{measure: getattr(self, measure)[codes] for measure in MEASURES}}
+
+    def confusion(self) -> dict[str, Any]:
+        """Return the columns of a table of the pairs of true and predicted class that rows have.
+
+        Right predictions come first, then the most frequent errors.
+
+        Warns
+        -----
+        StreamsvmWarning
+            If there were too many pairs to count all.
+        """
+        if self.too_low:
+            problem = f"counts of errors may be up to {self.too_low:,} too low, and rare pairs are left out"
+            warn(f"more than {MAX_PAIRS:,} pairs of classes are confused: {problem}")
+        right = np.flatnonzero(self.correct)
+        right = np.stack([right, right, self.correct[right]], axis=1)
+        true, predicted, counts = np.concatenate([right, self.pairs]).T
+        name = np.array(self.names, object)
+        return {"true": name[true], "predicted": name[predicted], "rows": counts}
+
+
+def records_of(columns: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the rows of a table, each with the names of the columns."""
+    rows = zip(*(each.tolist() for each in columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def data_frame(columns: dict[str, Any]) -> Any:
+    """Return columns as a DataFrame; raise `ModelError` without pandas."""
+    with extra(ModelError, "tables of classes are DataFrames of pandas, which is not installed", "pandas"):
+        import pandas
+    return pandas.DataFrame(columns)
+
+
+def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
+
+
+class ReadableByClass(Readable):
+    """Mixin of measures of predictions: tables of the classes."""
+
+    counts: Any  # ClassCounts, or None without predictions
+
+    @property
+    def classes(self) -> Any:
+        """Precision, recall, F1 and rows of the classes among labels or predictions, as a DataFrame."""
+        if self.counts is None:
+            raise SettingsError("no sets of labels are predicted; give threshold or n_labels to evaluate")
+        return data_frame(self.counts.table()).set_index("class")
+
+    def _facts(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "counts"}
+
+
+class Counts:
+    """Counter of what a `ClassCounts` has."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._names = names
+        self._rows, self._predicted, self._correct = (np.zeros(len(names), np.int64) for _ in range(3))
+        self._pairs = PairCounts()
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels that the model knows."""
+        return int(self._rows.sum())
+
+    def add(self, labels: np.ndarray, predicted: np.ndarray) -> None:
+        """Count rows with one label each, -1 if the model does not know it."""
+        k = len(self._names)
+        known, is_correct = labels >= 0, labels == predicted
+        self._rows += np.bincount(labels[known], minlength=k)
+        self._predicted += np.bincount(predicted, minlength=k)
+        self._correct += np.bincount(predicted[is_correct], minlength=k)
+        wrong = known & ~is_correct
+        self.add_pairs(labels[wrong], predicted[wrong])
+
+    def add_sets(self, own: np.ndarray, predicted: np.ndarray) -> None:
+        """Count rows with sets of labels, given as two masks of rows and classes."""
+        self._rows += own.sum(axis=0)
+        self._predicted += predicted.sum(axis=0)
+        self._correct += (own & predicted).sum(axis=0)
+
+    def add_pairs(self, true: np.ndarray, predicted: np.ndarray) -> None:
+        """Count confused classes."""
+        self._pairs.add(true.astype(np.int64) * len(self._names) + predicted)
+
+    def result(self) -> ClassCounts:
+        """Return what was counted."""
+        codes, counts = self._pairs.most_frequent()
+        k = len(self._names)
+        pairs = np.stack([codes // k, codes % k, counts], axis=1)
+        too_low = self._pairs.too_low
+        return ClassCounts(self._names, self._rows, self._predicted, self._correct, pairs, too_low)
+
+
+class PairCounts:
+    """Counts of pairs in bounded memory: counts of frequent pairs stay right (Misra & Gries 1982).
+
+    Attributes
+    ----------
+    too_low : int
+        Upper bound of the error of any count, which may be too low. It is at most the number of pairs added,
+        over half of `MAX_PAIRS`.
+    """
+
+    def __init__(self) -> None:
+        self.too_low = 0
+        self._codes = self._counts = np.zeros(0, np.int64)
+        self._added: list[np.ndarray] = []
+        self._n_added = 0
+
+    def add(self, codes: np.ndarray) -> None:
+        """Count pairs, each given as one number, int64."""
+        if len(codes):
+            self._added.append(codes)
+            self._n_added += len(codes)
+        if self._n_added >= _BUFFERED_ERRORS:
+            self._merge()
+
+    def most_frequent(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return pairs and counts, the largest count first; of equal counts the smallest number."""
+        self._merge()
+        order = np.lexsort((self._codes, -self._counts))
+        return self._codes[order], self._counts[order]
+
+    def _merge(self) -> None:
+        codes, at = np.unique(np.concatenate([self._codes, *self._added]), return_inverse=True)
+        weights = np.ones(len(at), np.int64)
+        weights[: len(self._counts)] = self._counts
+        counts = np.zeros(len(codes), np.int64)
+        np.add.at(counts, at, weights)
+        self._added, self._n_added = [], 0
+        if len(codes) > MAX_PAIRS:  # half of them stay, less the largest count of the others
+            half = len(codes) - MAX_PAIRS // 2
+            lost = int(np.partition(counts, half - 1)[half - 1])
+            self.too_low += lost
+            stay = counts > lost
+            codes, counts = codes[stay], counts[stay] - lost
+        self._codes, self._counts = codes, counts
