@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 import typer
-from streamsvm_cli.console import WARNED, warn_once
+from streamsvm_cli.console import WARNED, columns, warn_once
+from streamsvm_cli.wording import did_you_mean, usage_text, wrapped
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from streamsvm.base.text import printable
 from streamsvm.errors import StreamsvmWarning
 
 MAX_WIDTH = 110  # columns of help; longer lines are hard to read
+_UsageError: Any = typer.BadParameter.__base__  # of the click that Typer has, in its versions
+_OTHER_NAMES = {"train": "fit", "search": "tune", "test": "evaluate", "score": "predict"}  # elsewhere
 _PLAIN: dict[str, Any] = {"pretty_exceptions_enable": False, "rich_markup_mode": None}
 _SUMMARIES = {  # of the commands, each in the file of its name: the first line of its help
     "convert": "Turn text, tables, AnnData or arrays into a store.",
-    "info": "Describe a file, a store, a run or a model.",
-    "fit": "Train a linear multi-class SVM on a store or on AnnData.",
+    "info": "Describe a file, a store, a run or a model, or compare runs.",
+    "fit": "Train a linear multi-class SVM.",
     "tune": "Choose C, and other settings of several, and train with them.",
     "online": "Train on text as it is read, without a store.",
     "resume": "Continue an interrupted run, or extend a finished one.",
     "predict": "Predict labels: as lines, a table, or columns of AnnData.",
     "evaluate": "Measure a model on labelled data.",
     "calibrate": "Fit the probabilities of a model to hold-out data.",
-    "report": "Write a report of a run: one HTML file to look at, keep or send.",
+    "report": "Write a report of a run: one HTML file to look at or send.",
     "export": "Write a model for another program, or a smaller one for this.",
     "demo": "Run all steps on real data, in under a minute.",
 }
@@ -68,6 +73,22 @@ class Group(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.commands)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in self.commands:
+            name = printable(args[0])
+            near = _OTHER_NAMES.get(name)
+            hint = f"; {near} does that" if near else did_you_mean(name, self.commands)
+            ctx.fail(f"there is no command {name}{hint}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except _UsageError as error:
+            begin = "Error: "  # of Typer
+            text = wrapped(begin + usage_text(error), columns(sys.stderr), whole=True)
+            raise _UsageError(text.removeprefix(begin), error.ctx) from None  # type: ignore[attr-defined]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):

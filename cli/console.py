@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, Self, TextIO
 
-from streamsvm_cli.wording import count, shell_text, shell_value
+from streamsvm_cli.wording import count, shell_text, shell_value, wrapped
 
+from streamsvm.base.progress import unit_of
 from streamsvm.base.text import format_size
 
 _PROGRESS_INTERVAL = 30.0  # seconds between two lines of one stage
 _STAGE_INTERVAL = 1.0  # seconds between the lines of two stages
+_BAR_DELAY = 0.2  # seconds that a stage may take before it has a bar
+_SILENCE = 1.0  # seconds without a sign of life, on a terminal
+_CLEAR = "\r\x1b[K"  # the line of the terminal that has a bar
 WARNED: set[str] = set()  # by the running command
 
 
 def complain(line: object, options: Collection[str] | None = None) -> None:
-    """Print an error or a warning as one line on stderr, with control characters in names escaped."""
-    print(f"streamsvm: {shell_text(line, options)}", file=sys.stderr, flush=True)
+    """Print an error or a warning as one line on stderr, with control characters in names escaped.
+
+    On a terminal that is narrower it is several lines; paths stay whole.
+    """
+    width = columns(sys.stderr)
+    text = wrapped(f"streamsvm: {shell_text(line, options)}", width, whole=True)
+    print(f"{_CLEAR * bool(width)}{text}", file=sys.stderr, flush=True)
+
+
+def columns(stream: TextIO) -> int | None:
+    """Return the width of the terminal that a stream writes to; None if it does not write to one."""
+    return (os.get_terminal_size(stream.fileno()).columns or 80) if stream.isatty() else None
 
 
 def warn_once(line: object) -> None:
@@ -33,66 +49,108 @@ def warn_once(line: object) -> None:
 
 
 class Console:
-    """Output for people, for machines, or none.
+    """Output for people, for machines, or none; used as a context, it shows on a terminal that it is alive.
 
     Attributes
     ----------
-    people, json : bool
-        Whether lines are printed for people; whether one object is for machines.
+    people, json, verbose : bool
+        Whether lines are printed for people; whether one object is for machines; whether people want all
+        there is to say.
+    compiling : bool or None
+        Whether kernels are being compiled, which is said once; None before.
     """
 
-    def __init__(self, *, quiet: bool, json: bool) -> None:
+    def __init__(self, *, quiet: bool, json: bool, verbose: bool = False) -> None:
         self.people = not quiet and not json
         self.json = json
+        self.verbose = verbose
+        self.compiling: bool | None = None
         self._bar: Any = None
         self._stage = ""
-        self._said: float | None = None  # when a line of progress was printed
+        self._said = self._heard = time.monotonic()  # a line of progress; anything at all
+        self._lock = threading.RLock()
+        self._ended = threading.Event()
 
-    def say(self, line: str = "") -> None:
-        """Print one line for people, with control characters in names escaped."""
+    def __enter__(self) -> Self:
+        if self.people and sys.stderr.isatty():
+            threading.Thread(target=self._show_life, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """Draw no more by itself: the command has ended, or others write to the terminal."""
+        self._ended.set()
+        self._close()
+
+    def say(self, line: str = "", indent: int = 2) -> None:
+        """Print one line for people, with control characters in names escaped.
+
+        On a terminal that is narrower, it goes on in further lines with an indent.
+        """
         if self.people:
             self._close()
-            print(shell_text(line), flush=True)
+            text = wrapped(shell_text(line), columns(sys.stdout), indent)
+            print(f"{text}\n", end="", flush=True)  # at once: another process may clear its bar meanwhile
+
+    def detail(self, line: str) -> None:
+        """Print a line for people who want to know more."""
+        if self.verbose:
+            self.say(line)
 
     def warn(self, line: str) -> None:
         """Print one line on stderr, in every mode; the same line only once."""
-        self._close()
         warn_once(line)
 
-    def progress(self, stage: str, done: int, total: int | None, unit: str = "rows") -> None:
+    def progress(self, stage: str, done: int, total: int | None) -> None:
         """Show the progress of `stage`: a bar on a terminal, else a line now and then.
 
-        There is a line when a stage begins, and every 30 seconds.
+        There is a line a second after the last stage had one, and every 30 seconds.
         """
         if not self.people:
             return
         if not sys.stderr.isatty():
-            self._stamped(stage, done, total, unit)
+            self._stamped(stage, done, total)
             return
-        if stage != self._stage:
-            from tqdm import tqdm
+        with self._lock:
+            if stage != self._stage:
+                from tqdm import tqdm
 
-            self._close()
-            self._bar = tqdm(
-                total=total, desc=stage, unit=unit, unit_scale=True, leave=False, dynamic_ncols=True
-            )
-            self._stage = stage
-        self._bar.update(done - self._bar.n)
-        if done == total:
-            self._close()
+                self._close()
+                self._bar = tqdm(
+                    total=total, desc=stage, unit=unit_of(stage), unit_scale=True, leave=False,
+                    dynamic_ncols=True, delay=_BAR_DELAY,
+                )  # fmt: skip
+                self._stage = stage
+            self._bar.update(done - self._bar.n)
+            self._heard = time.monotonic()
+            if done == total:
+                self._close()
 
     def bar(self, stage: str, done: int, total: int | None) -> None:
         """Show progress as `progress` does, but only on a terminal: for work that is mostly short."""
         if sys.stderr.isatty():
             self.progress(stage, done, total)
 
-    def _stamped(self, stage: str, done: int, total: int | None, unit: str) -> None:
-        """Print a line with the time if one is due; stages of less than a second have none."""
+    def _show_life(self) -> None:
+        """Draw the bar again, or the time, whenever nothing has been shown for a second."""
+        while not self._ended.wait(_SILENCE / 2):
+            with self._lock:
+                silent = time.monotonic() - self._heard
+                if silent < _SILENCE or self._ended.is_set():
+                    continue
+                if self._bar is not None:
+                    self._bar.refresh()
+                else:
+                    print(f"{_CLEAR}working: {silent:.0f} s", end="", file=sys.stderr, flush=True)
+
+    def _stamped(self, stage: str, done: int, total: int | None) -> None:
+        """Print a line with the time if one is due; what is over in a second has none."""
         now = time.monotonic()
-        if self._said is not None:
-            since = now - self._said
-            if 0 <= since < (_PROGRESS_INTERVAL if stage == self._stage else _STAGE_INTERVAL):
-                return
+        if 0 <= now - self._said < (_PROGRESS_INTERVAL if stage == self._stage else _STAGE_INTERVAL):
+            return
+        unit = unit_of(stage)
         amount: Callable[[int], str] = format_size if unit == "B" else "{:,}".format
         line = f"{datetime.now():%Y-%m-%d %H:%M:%S}  {stage}: {amount(done)}"
         if total:
@@ -110,9 +168,14 @@ class Console:
             print(json.dumps(shell_value(record)), flush=True)
 
     def _close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-            self._bar, self._stage = None, ""
+        """Remove what is drawn on the last line of the terminal, also by a process that was killed."""
+        with self._lock:
+            if self._bar is not None:
+                self._bar.close()
+                self._bar, self._stage = None, ""
+            if sys.stderr.isatty():
+                print(_CLEAR, end="", file=sys.stderr, flush=True)
+            self._heard = time.monotonic()
 
 
 _COUNTS = {  # of text: what is counted, and what was done with it
@@ -145,32 +208,45 @@ class EventTable:
 
     def __init__(self, console: Console) -> None:
         self.console = console
+        self.left_out: set[str] = set()  # keys of columns that would be empty
         self._headed = False
 
     def __call__(self, event: dict[str, Any]) -> None:
-        if event["event"] == "compile":
-            self.console.say("compiling kernels; this happens once on a machine")
-        elif event["event"] == "ready" and event["seconds"] > 2:
-            self.console.say(f"kernels compiled in {event['seconds']:.0f} s")
+        console = self.console
+        if event["event"] == "compile" and console.compiling is None:
+            console.say("compiling kernels; this happens once on a machine")
+            console.compiling = True
+        elif event["event"] == "ready" and console.compiling:
+            console.say(f"kernels compiled in {event['seconds']:.0f} s")
+            console.compiling = False
         elif event["event"] == "warning":
-            self.console.warn(event["warning"])
+            console.warn(event["warning"])
 
     def line(self, event: dict[str, Any], end: str = "") -> None:
-        """Print one line of the table and `end` behind it, the first time below its heading."""
+        """Print one line of the table and `end` behind it, the first time below its heading.
+
+        For people who want to know more, a line follows with what the table has no column for.
+        """
+        shown = [column for column in self.COLUMNS if column[2] not in self.left_out]
         if not self._headed:
-            heads = [f"{name:>{width}}" for name, width, *_ in self.COLUMNS]
+            heads = [f"{name:>{width}}" for name, width, *_ in shown]
             self.console.say("  ".join([*heads, self.LAST] if end else heads))
             self._headed = True
-        self.console.say(
-            "  ".join(self._cell(event.get(key), width, form) for _, width, key, form in self.COLUMNS)
-            + (f"  {end}" if end else "")
-        )
+        cells = ["" if event.get(key) is None else format(event[key], form) for _, _, key, form in shown]
+        cells = [f"{cell:>{width}}" for cell, (_, width, *_) in zip(cells, shown, strict=True)]
+        self.console.say("  ".join([*cells, end]).rstrip())
+        known = {"event", *(key for _, _, key, _ in shown)}
+        others = [_figure(*item) for item in event.items() if item[0] not in known and item[1] is not None]
+        self.console.detail(f"    {', '.join(others)}")
 
-    @staticmethod
-    def _cell(value: Any, width: int, form: str) -> str:
-        if value is None:
-            return "-".rjust(width)
-        return (format_size(value) if form == "size" else format(value, form)).rjust(width)
+
+def _figure(name: str, value: Any) -> str:
+    """Return a number and its name, which may end in its unit."""
+    words, _, unit = name.replace("_", " ").rpartition(" ")
+    if unit == "bytes":
+        return f"{words} {format_size(value)}"
+    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{words} {unit} {text}".lstrip()
 
 
 @contextmanager
@@ -184,7 +260,7 @@ def stop_on_signals() -> Iterator[Any]:
         for each in before:
             signal.signal(each, signal.SIG_DFL)
         if sys.stderr.isatty():
-            print("\nstopping after this block; press Ctrl-C again to stop at once", file=sys.stderr)
+            print(f"{_CLEAR}stopping after this block; press Ctrl-C again to stop at once", file=sys.stderr)
 
     before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
     for each in before:

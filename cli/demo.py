@@ -31,6 +31,7 @@ def demo(
 
     Converts, trains, kills the training, resumes, compares, predicts and evaluates.
     """
+    console.leave()  # the commands show themselves that they are alive
     begin = time.perf_counter()
     _prepare(folder)
     console.say("Handwritten digits, 1,797 images of 8 x 8 pixels in 10 classes (UCI, CC BY 4.0).")
@@ -53,7 +54,8 @@ def demo(
     measured = steps.run("evaluate killed test.zarr --top-k 3")
     steps.run("info train.zarr --verify")
     seconds = time.perf_counter() - begin
-    console.say(f"Done in {seconds:.1f} s.")
+    console.say(f"Done in {seconds:.1f} s. With your own data:")
+    console.say("$ streamsvm fit TRAIN --valid TEST --out RUN")
     accuracy = float(measured.partition("accuracy")[2].split()[0])
     console.result({"identical": same, "killed_in": killed_in, "accuracy": accuracy, "seconds": seconds})
     if not same:
@@ -89,14 +91,16 @@ class _Steps:
 
     def run(self, command: str) -> str:
         """Run a command to its end, show its output and return it; a failure ends the demo."""
+        lines = []
         with self._start(command) as process:
-            printed = process.communicate()[0]
-        for line in printed.splitlines():
-            self._console.say(f"  {line}".rstrip())
+            assert process.stdout is not None
+            for line in process.stdout:
+                self._console.say(f"  {line}".rstrip(), indent=4)
+                lines.append(line)
         self._console.say()
         if process.returncode:
             raise typer.Exit(process.returncode)
-        return printed
+        return "".join(lines)
 
     def kill(self, command: str) -> int:
         """Start a command, kill it by SIGKILL in the middle of a pass, and return the number of the pass."""

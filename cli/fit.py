@@ -10,23 +10,26 @@ from typing import Annotated, Any
 
 import typer
 from streamsvm_cli.console import Console, EventTable, stop_on_signals
+from streamsvm_cli.conversion import print_report
 from streamsvm_cli.options import Cluster, Every, Force, Workers, with_settings
-from streamsvm_cli.wording import count, fraction, size_of_data, wrong_usage
+from streamsvm_cli.wording import count, fraction, size_of_data, small, wrong_usage
 
 from streamsvm.base.text import format_size
 from streamsvm.settings.field import declared
 from streamsvm.settings.fit import AUTO, Settings
+from streamsvm.settings.reading import ReadingSettings
 
 _SLOW_READING_FRACTION = 0.5  # of the time
 
 
-@with_settings(declared(Settings))
+@with_settings(declared(Settings) | declared(ReadingSettings))
 def fit(
     console: Console,
     data: Annotated[
         list[Path],
         typer.Argument(
-            metavar="STORE", help="Store, AnnData, or dense matrix (.npy, Zarr); several are joined."
+            metavar="DATA",
+            help="LIBSVM text, a table, a matrix, AnnData or a store; - for LIBSVM text on standard input.",
         ),
     ],
     out: Annotated[
@@ -38,6 +41,10 @@ def fit(
     cluster: Cluster = None,
     checkpoint_every: Every = "60s",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the memory plan and stop.")] = False,
+    keep_data: Annotated[
+        bool,
+        typer.Option(help="Keep the store that was made of text or a table, so that passes can be added."),
+    ] = True,
     force: Force = False,
     resume_or_start: Annotated[
         bool,
@@ -49,26 +56,36 @@ def fit(
     ] = False,
     **settings: Any,
 ) -> None:
-    """Train a linear multi-class SVM on a store or on AnnData.
+    """Train a linear multi-class SVM.
 
+    Example: streamsvm fit train.txt --valid test.txt --out run
+
+    Text and tables are converted into the run first; stores, AnnData and dense matrices are read as they are.
     Each pass reads the store once; measuring the exact duality gap reads it once more (see --gap).
 
-    rel. gap: (primal - dual) / primal; the objective is above its optimum by at most this share of itself.
+    gap: (primal - dual) / primal, ~ if estimated; the objective is above its optimum by at most this share of
+    itself. It and the accuracies in training and on --valid are those of the model after the pass.
     """
     if out is None and not dry_run:
         raise wrong_usage("--out is missing: name the run directory to create")
     import streamsvm
 
     if dry_run:
-        plan = streamsvm.plan(data, **settings, workers=workers, cluster=cluster)
+        for name in ReadingSettings(**{name: settings[name] for name in declared(ReadingSettings)}).given():
+            raise wrong_usage(
+                f"--{name.replace('_', '-')} is for a conversion, and --dry-run plans without one"
+            )
+        of_plan = {name: value for name, value in settings.items() if name in declared(Settings)}
+        plan = streamsvm.plan(data, **of_plan, workers=workers, cluster=cluster)
         print_plan(console, plan)
         console.result(plan)
         return
     with stop_on_signals() as stop:
         result: Any = streamsvm.fit(
             data, out=out, **settings, workers=workers, cluster=cluster,
-            checkpoint_every=checkpoint_every, force=force, resume_or_start=resume_or_start,
-            report=FitReporter(console), progress=console.progress, stop=stop,
+            checkpoint_every=checkpoint_every, keep_data=keep_data, force=force,
+            resume_or_start=resume_or_start, report=FitReporter(console), progress=console.progress,
+            stop=stop,
         )  # fmt: skip
     if result.checkpoints == 0:  # not even the last one of a run
         console.say(f"nothing left to train: {why_finished(result)}")
@@ -82,7 +99,7 @@ def print_plan(console: Console, plan: dict[str, Any], tried: Sequence[dict[str,
         + f"; {count(plan['blocks'], 'block')}"
     )
     console.say(
-        f"memory: {format_size(plan['planned_bytes'])} planned of {format_size(plan['budget'])}; "
+        f"memory {format_size(plan['planned_bytes'])} of {format_size(plan['budget'])}; "
         f"weights {format_size(plan['weights_bytes'])}, {_place(plan)}"
     )
     if plan["budget"] < plan["memory"]:
@@ -123,12 +140,12 @@ def _line_of_c(plan: dict[str, Any], tried: Sequence[dict[str, float]]) -> str:
     """Return what C is, or will be, and where it comes from."""
     if plan["C"] == AUTO:
         return "C: chosen before the first pass, by trainings on a sample of the rows"
-    line = f"C {plan['C']:.6g}" + ", chosen from the data" * plan["C_auto"]
+    line = f"C {plan['C']:.4g}" + ", chosen from the data" * plan["C_auto"]
     if tried:
         found = ", ".join(f"{each['valid_accuracy']:.4f} with C {each['C']:.3g}" for each in tried)
         line += f"; accuracy on held-out rows of a sample: {found}"
     if plan["first_C"] < plan["C"]:
-        line += f"; the first pass has {plan['first_C']:.6g}, doubled in each pass until it is C"
+        line += f"; the first pass has {plan['first_C']:.4g}, doubled in each pass until it is C"
     return line
 
 
@@ -143,36 +160,42 @@ def _place(plan: dict[str, Any]) -> str:
 
 
 class FitReporter(EventTable):
-    """Reporter of a fit, with a line for each pass."""
+    """Reporter of a fit, with a line for each pass: of the model that would be saved after it."""
 
     COLUMNS = (  # heading, width, key, format
         ("pass", 4, "pass", "d"),
-        ("dual", 13, "dual", ".6g"),
-        ("primal", 13, "primal", ".6g"),
-        ("rel. gap", 9, "relative_gap", ".2e"),
-        ("estimate", 9, "relative_gap_estimate", ".2e"),
-        ("train acc.", 10, "train_accuracy", ".4f"),
-        ("valid acc.", 10, "valid_accuracy", ".4f"),
-        ("rows/s", 10, "rows_per_second", ",.0f"),
-        ("seconds", 7, "seconds", ".2f"),
-        ("waited", 6, "waited_fraction", ".0%"),
-        ("peak", 9, "peak_memory_bytes", "size"),
+        ("gap", 8, "relative_gap_text", ""),
+        ("training", 8, "train_accuracy", ".4f"),
+        ("test", 8, "valid_accuracy", ".4f"),
+        ("rows/s", 11, "rows_per_second", ",.0f"),
+        ("seconds", 8, "seconds", ".2f"),
     )
 
     _tried: Sequence[dict[str, float]] = ()  # values of C, and their accuracies
 
     def __call__(self, event: dict[str, Any]) -> None:
         super().__call__(event)
-        if event["event"] == "C":
+        if event["event"] == "convert":
+            print_report(self.console, event["report"])
+        elif event["event"] == "C":
             self._tried = event["tried"]
         elif event["event"] == "plan":
             print_plan(self.console, event, self._tried)
-        elif event["event"] == "rows" and event["rows"] >= 100:
-            self.console.say(
-                f"  {event['rows']:>12,} rows, progressive accuracy {fraction(event['progressive_accuracy'])}"
-            )
+            if event["gap"] == "none":
+                self.left_out.add("train_accuracy")
+            if event["valid"] is None and event["hold_out"] is None:
+                self.left_out.add("valid_accuracy")
         elif event["event"] == "pass":
-            self.line(event)
+            self.line({**event, "relative_gap_text": _gap_of_model(event)})
+
+
+def _gap_of_model(event: dict[str, Any]) -> str | None:
+    """Return the relative gap of the model after a pass; ~ marks an estimate."""
+    is_average = "last_iterate_train_accuracy" in event
+    gap, sign = event.get("average_relative_gap" if is_average else "relative_gap"), ""
+    if gap is None:
+        gap, sign = event["relative_gap_estimate"], "~"
+    return None if gap is None else sign + small(gap)
 
 
 def why_finished(result: Any) -> str:
@@ -187,8 +210,8 @@ def why_finished(result: Any) -> str:
     return reason + (f"; to continue, give {' and '.join(options)}" if options else "")
 
 
-def finish(console: Console, result: Any) -> None:
-    """Print the result of a fit or a resume."""
+def finish(console: Console, result: Any, *, is_end: bool = True) -> None:
+    """Print the result of a fit or a resume, which is the object for machines if the command ends with it."""
     for warning in result.warnings:
         console.warn(warning)
     if result.empty_rows:
@@ -198,17 +221,16 @@ def finish(console: Console, result: Any) -> None:
     if result.unweighted_rows:
         console.say(f"{count(result.unweighted_rows, 'row')} of weight 0 took no part in training")
     line = f"{result.status}: {count(result.passes, 'pass')} in {result.seconds:.2f} s of training"
-    if result.relative_gap is not None:
-        line += f", relative gap {result.relative_gap:.2e}"
-        if result.average and "relative_gap" in result.average:
-            line += f" (of the averaged weights {result.average['relative_gap']:.2e})"
-    console.say(f"{line}, progressive accuracy {fraction(result.progressive_accuracy)}")
-    console.say(
+    gap = (result.average or {}).get("relative_gap") if result.averaged else result.relative_gap
+    if gap is not None:
+        line += f", gap {small(gap)}"
+    console.say(f"{line}, peak memory {format_size(result.peak_memory_bytes)}")
+    console.detail(f"progressive accuracy {fraction(result.progressive_accuracy)}")
+    console.detail(
         f"{count(result.checkpoints, 'checkpoint')} of {format_size(result.checkpoint_bytes)} in all "
-        f"in {result.checkpoint_seconds:.2f} s, "
-        f"peak memory {format_size(result.peak_memory_bytes)}"
+        f"in {result.checkpoint_seconds:.2f} s"
     )
-    if result.waited_fraction > _SLOW_READING_FRACTION:
+    if result.waited_fraction > _SLOW_READING_FRACTION and result.seconds > 1:
         console.say(
             f"training waited for the store for {result.waited_fraction:.0%} of the time: reading and "
             "decompressing it is the limit, not computing"
@@ -220,16 +242,10 @@ def finish(console: Console, result: Any) -> None:
             f"{count(found.rows, 'hold-out row')}"
         )
     averaged = ", the average of the last half pass" if result.averaged else ""
-    last = result.history[-1]
-    if "compared_rows" in last:
-        averaged = averaged or ", the last iterate"
-        averaged += (
-            f": of the last {count(last['compared_rows'], 'row')} before they were learned from, the average "
-            f"has {last['compared_average']:,} right, and the last iterate {last['compared_last_iterate']:,}"
-        )
     console.say(f"model: {result.model}{averaged}")
     if result.valid_accuracy is not None and result.checkpoints:  # else of an earlier validation store, maybe
         valid, part = result.settings["valid"], result.settings["hold_out"]
         what = f"hold-out {part}" if valid is None else os.path.basename(valid)
         console.say(f"{what}: accuracy {fraction(result.valid_accuracy)}")
-    console.result(dataclasses.asdict(result))
+    if is_end:
+        console.result(dataclasses.asdict(result))

@@ -13,26 +13,37 @@ from typer.core import TyperCommand
 from streamsvm.settings.field import declared
 from streamsvm.settings.fit import Settings
 from streamsvm.settings.online import OnlineSettings
+from streamsvm.settings.reading import ReadingSettings
 
 # Headings in the order of the help, and the names of parameters under each beside settings, which name their
 # heading themselves. All others stand under the last one.
 _GROUPS: dict[str, tuple[str, ...]] = {
-    "Run": ("out", "into", "key", "resume_or_start", "force", "checkpoint_every", "dry_run"),
+    "Run": ("out", "into", "key", "resume_or_start", "keep_data", "force", "checkpoint_every", "dry_run"),
     "Model": (),
     "Training": ("passes_each", "folds"),
     "Weights and costs": ("weights",),
-    "Labels": ("labels", "multilabel", "groups", "like", "classes", "unseen_label", "labels_as"),
-    "Features": ("index_base", "n_features", "drop", "categorical", "missing"),
-    "Text columns": ("text", "analyzer", "ngrams", "bits"),
+    "Labels": ("labels", "groups", "classes", "unseen_label"),
+    "Features": (),
+    "Text columns": (),
     "What is predicted": ("top_k", "threshold", "n_labels", "scores", "proba", "confusion"),
-    "Rows": ("shuffle", "on_error", "format"),
+    "Rows": ("shuffle",),
     "Store": ("codec", "chunk_nnz"),
     "Computing": ("threads",),
     "Several cores": ("workers", "cluster"),
     "Fine tuning": (),
     "Other options": (),
 }
-_GROUP_OF = {name: each.group for name, each in (declared(Settings) | declared(OnlineSettings)).items()}
+# Options that most people need, of commands with many, in the order of the help.
+_FIRST = {
+    "convert": "out label labels weights like shuffle text n_features on_error memory force",
+    "fit": "out valid passes tol C hold_out label text drop memory force loss transform",
+    "tune": "out C hold_out folds valid passes_each passes label class_weight memory force loss transform",
+    "online": "out C like classes labels_as hash_bits on_error memory checkpoint_every force loss",
+    "predict": "out into key top_k threshold scores proba label memory force",
+    "evaluate": "top_k costs tree multilabel label labels memory",
+}
+_SETTINGS = declared(Settings) | declared(OnlineSettings) | declared(ReadingSettings)
+_GROUP_OF = {name: each.group for name, each in _SETTINGS.items()}
 _GROUP_OF |= {name: heading for heading, names in _GROUPS.items() for name in names}
 _MAX_UNGROUPED = 9  # options that need no groups
 # What Typer calls types, in its versions, at the end of the name of a parameter.
@@ -50,12 +61,14 @@ class Command(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         parameters = self.get_params(ctx)
         n_options = sum(each.param_type_name == "option" for each in parameters)
-        sections: dict[str, list[tuple[str, str]]] = {"Arguments": []}
+        first = _FIRST.get(ctx.info_name, "").split()
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Most used": []}
         if n_options <= _MAX_UNGROUPED:
             sections["Options"] = []
         else:
             sections |= {heading: [] for heading in _GROUPS}
         *_, others = sections
+        parameters.sort(key=lambda each: [*first, each.name].index(each.name))
         for parameter in parameters:
             record = parameter.get_help_record(ctx)
             if record is None:
@@ -65,6 +78,7 @@ class Command(TyperCommand):
                 sections["Arguments"].append((record[0].partition(" <")[0], record[1]))
             else:
                 heading = _GROUP_OF.get(parameter.name, others) if n_options > _MAX_UNGROUPED else others
+                heading = "Most used" if parameter.name in first else heading
                 sections[heading].append((_plain(record[0]), record[1]))
         names = [name for records in sections.values() for name, _ in records]
         width = min(max(map(len, names)), _MAX_NAME_WIDTH)

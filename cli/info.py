@@ -18,6 +18,12 @@ from streamsvm.base.text import format_size
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _MAX_ITEMS = 8  # items of a list on a line
 _MAX_LINES = 12  # lines of a table
+_DETAILS = {  # facts for people who want all of them
+    "C_auto", "checksum", "chunk_nnz", "coef_crc32", "encoding", "features_sha256", "fingerprint",
+    "inner_passes", "label_dtype", "layout", "memory", "n_features_in", "solver", "store_fingerprint",
+    "values_in", "version",
+}  # fmt: skip
+_FITTED = {"name", "width", "column", "kept", "seed", "array_crc32"}  # of a transform, not typed by anyone
 _NAMES = {
     "n": "rows",
     "d": "features",
@@ -70,13 +76,13 @@ def info(
     lines = {
         _NAMES.get(key, key).replace("_", " "): _lines_of(key, value, record)
         for key, value in shown.items()
-        if value not in (None, "", [], {})
+        if value not in (None, "", [], {}) and (key not in _DETAILS or console.verbose)
     }
     width = max(map(len, lines)) + 1
     for name, texts in lines.items():
         wrapped = [part for text in texts for part in wrap(text, WIDTH - width - 2)]
         for number, line in enumerate(wrapped):
-            console.say(f"{'' if number else name:>{width}}  {line}")
+            console.say(f"{'' if number else name:>{width}}  {line}", width + 2)
     console.result(record)
 
 
@@ -99,6 +105,8 @@ def _lines_of(key: str, value: Any, record: dict[str, Any]) -> list[str]:
         return [format_size(value)]
     if key == "sources":
         return [f"{each['name']}, {format_size(each['size'])}" for each in value[:_MAX_LINES]]
+    if key == "transforms":
+        return [",".join(map(_transform, value))]
     return _strongest(value, record["n_classes"]) if key == "strongest_features" else _lines(value)
 
 
@@ -118,6 +126,16 @@ def _strongest(features: dict[str, Any], n_classes: int) -> list[str]:
         for label, pairs in features.items()
     ]
     return [*lines, f"... ({n_classes:,} classes in all)"] if n_classes > len(lines) else lines
+
+
+def _transform(record: dict[str, Any]) -> str:
+    """Return a transform as it is typed."""
+    values = [
+        f"{each:g}" if isinstance(each, float) else each
+        for name, each in record.items()
+        if name not in _FITTED
+    ]
+    return "=".join([record["name"], *values])
 
 
 def _lines(value: Any) -> list[str]:
@@ -147,4 +165,6 @@ def _text(value: Any) -> str:
         return f"{shown}, ... ({len(value):,} in all)" if len(value) > _MAX_ITEMS else shown
     if isinstance(value, dict):
         return ", ".join(f"{key}={_text(each)}" for key, each in value.items() if each is not None)
+    if isinstance(value, float):
+        return f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) else str(value)

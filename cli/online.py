@@ -18,6 +18,7 @@ from streamsvm.settings.field import declared
 from streamsvm.settings.online import OnlineSettings
 
 _SETTINGS = declared(OnlineSettings)
+_LEAST_ROWS = 100  # that say something
 
 
 @with_settings({**_SETTINGS, "seed": dataclasses.replace(_SETTINGS["seed"], default=None)})
@@ -50,6 +51,8 @@ def online(
     **settings: Any,
 ) -> None:
     """Train on text as it is read, without a store.
+
+    Example: streamsvm online train.libsvm --out run --classes ham,spam
 
     Each row is predicted, then learned from, once and in the order of the input. Classes and features may
     appear on the way. Shuffle input that is sorted by label first.
@@ -102,23 +105,25 @@ def parse_classes(text: str) -> list[str]:
 
 
 class OnlineReporter(EventTable):
-    """Reporter of an online run, with a line for each block of rows."""
+    """Reporter of an online run, with a line whenever the number of rows has doubled."""
 
     COLUMNS = (  # heading, width, key, format
         ("rows", 13, "rows", ",d"),
-        ("progressive acc.", 16, "progressive_accuracy", ".4f"),
-        ("recent", 8, "recent_accuracy", ".4f"),
-        ("classes", 8, "classes", ",d"),
-        ("features", 12, "features", ",d"),
-        ("rows/s", 10, "rows_per_second", ",.0f"),
+        ("progressive accuracy", 20, "progressive_accuracy", ".4f"),
+        ("recent", 6, "recent_accuracy", ".4f"),
+        ("classes", 9, "classes", ",d"),
+        ("features", 11, "features", ",d"),
+        ("rows/s", 9, "rows_per_second", ",.0f"),
     )
 
     def __call__(self, event: dict[str, Any]) -> None:
         super().__call__(event)
         if event["event"] == "plan" and not event["resumable"]:
             self.console.say("standard input or a pipe cannot be read again: this run cannot be resumed")
-        elif event["event"] == "rows":
+        elif event["event"] == "rows" and (event["rows"] >= _LEAST_ROWS or self.console.verbose):
             self.line(event)
+        elif event["event"] == "saved":
+            self.console.say(f"model: {event['model']}, the average of the iterates")
 
 
 def finish(console: Console, result: Any) -> None:
@@ -132,11 +137,8 @@ def finish(console: Console, result: Any) -> None:
         )
     console.say(
         f"{result.status}: {count(result.rows, 'row')} in {result.seconds:.2f} s, "
-        f"progressive accuracy {fraction(result.progressive_accuracy)}"
-    )
-    console.say(
-        f"{count(result.checkpoints, 'checkpoint')} in {result.checkpoint_seconds:.2f} s, "
+        f"progressive accuracy {fraction(result.progressive_accuracy)}, "
         f"peak memory {format_size(result.peak_memory_bytes)}"
     )
-    console.say(f"model: {result.model}, the average of the iterates")
+    console.detail(f"{count(result.checkpoints, 'checkpoint')} in {result.checkpoint_seconds:.2f} s")
     console.result(dataclasses.asdict(result))

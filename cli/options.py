@@ -18,6 +18,7 @@ from streamsvm.errors import SettingsError
 from streamsvm.settings.field import Setting, declared
 from streamsvm.settings.fit import Settings
 
+_WITH_DETAILS = ("info", "fit", "tune", "online", "resume")
 _MAX_CHOICES_WIDTH = 45  # characters of a list of choices beside an option
 
 Command = TypeVar("Command", bound=Callable[..., None])
@@ -49,6 +50,7 @@ Cluster = Annotated[
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all there is to say.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object at the end, and nothing else.")]
 Multilabel = Annotated[
     bool,
@@ -115,17 +117,22 @@ Obsm = Annotated[str | None, typer.Option(help="Entry of obsm of AnnData to scor
 
 
 def with_console(command: Callable[..., None]) -> Callable[..., None]:
-    """Make the `console` of a command of the options --quiet and --json, which it then has, too."""
+    """Make the `console` of a command of the options --quiet and --json, which it then has, too.
+
+    Commands of `_WITH_DETAILS` also have --verbose.
+    """
     own = inspect.signature(command, eval_str=True)
     parameters = [each for name, each in own.parameters.items() if name != "console"]
-    for name, annotation in ("quiet", Quiet), ("json", Json):
+    options = {"verbose": Verbose} if command.__name__ in _WITH_DETAILS else {}
+    for name, annotation in {**options, "quiet": Quiet, "json": Json}.items():
         parameters.append(
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
         )
 
     @functools.wraps(command)
-    def call(*, quiet: bool, json: bool, **given: Any) -> None:
-        command(Console(quiet=quiet, json=json), **given)
+    def call(*, quiet: bool, json: bool, verbose: bool = False, **given: Any) -> None:
+        with Console(quiet=quiet, json=json, verbose=verbose) as console:
+            command(console, **given)
 
     call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
     return call
@@ -160,7 +167,8 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
     facts: dict[str, Any] = {"help": setting.help}
     if values is not None and setting.titles is not None:
         pairs = zip(values, setting.titles(), strict=True)
-        facts["help"] += " " + "; ".join(f"{choice}: {title}" for choice, title in pairs) + "."
+        named = (f"{choice}: {title.partition(' (')[0]}" for choice, title in pairs)  # without the source
+        facts["help"] += f" {'; '.join(named)}."
     kind: Any = setting.kind
     if values is not None:
         kind = Literal[tuple(values)]  # type: ignore[misc]
@@ -171,6 +179,11 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
     elif setting.size:
         facts |= {"parser": _size, "metavar": "SIZE"}
         default = f"{default // 2**30}G"
+    elif kind is tuple:
+        facts |= {"parser": _names, "metavar": "A,B"}
+        default = ",".join(default)
+    elif kind is range:
+        facts |= {"parser": _lengths, "metavar": "N-M"}
     elif setting.words and kind is bool:  # which a flag cannot say, but its absence
         [word], default = setting.words, None
         facts["callback"] = lambda given: word if given is None else given
@@ -186,6 +199,18 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
         kind = kind | None
     annotation = Annotated[kind, typer.Option(*names, **facts)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for name in text.split(",") if name)
+
+
+def _lengths(text: str) -> tuple[int, int]:
+    least, _, most = text.partition("-")
+    try:
+        return int(least), int(most or least)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not two lengths, such as 1-2") from None
 
 
 def _number_or_word(setting: Setting) -> Callable[[str], Any]:

@@ -68,6 +68,8 @@ def predict(
 ) -> None:
     """Predict labels: as lines, a table, or columns of AnnData.
 
+    Example: streamsvm predict run test.zarr --out labels.csv
+
     Rows come in the order of the data, and several data one after the other.
     """
     place = out if into is None else into
@@ -75,6 +77,8 @@ def predict(
         raise wrong_usage("--json needs --out or --into: standard output cannot hold both")
     if len({str(path) for path in data}) < len(data):
         raise wrong_usage("DATA names the same file twice")
+    if place is None:
+        console.leave()  # or a sign of life would stand between predictions
     import streamsvm
 
     with terminate_as_interrupt():

@@ -30,15 +30,16 @@ def summary(run: dict[str, Any]) -> dict[str, Any]:
     default = base(**given)
     other = {name: settings[name] for name in settings if settings[name] != getattr(default, name)}
     words = [_in_words(name, value) for name, value in other.items() if name not in _TOLD]
+    without = "" if run["model"] else ", without a model"
     found = {
-        "run": "finished" if run["model"] else "in progress or interrupted, without a model",
-        "accuracy": _measured(result["valid_accuracy"], f"on {_held_out(settings)}"),
+        "run": "finished" if _is_finished(run) else "in progress or interrupted" + without,
+        "accuracy": _measured(result["valid_accuracy"], f"on {_held_out(run)}"),
         "training accuracy": _measured(result["train_accuracy"]),
         "progressive accuracy": _measured(result["progressive_accuracy"], "before each row was learned from"),
         "relative gap": _gap(result, ", an estimate: it was not measured"),
         "effort": ", ".join(effort),
         "data": ", ".join(sizes),
-        "from": ", ".join(run["store"] if "store" in run else run["input"]["inputs"]),
+        "from": ", ".join(run["files"].get("data") or run.get("store") or run["input"]["inputs"]),
         "loss": f"{settings['loss']}, C {_number(run['C'])}{', chosen from the data' * run['C_auto']}",
         "other settings": ", ".join(words),
     }
@@ -51,7 +52,7 @@ def comparison(names: Sequence[str], runs: Sequence[dict[str, Any]]) -> Iterator
     order = sorted(range(len(runs)), key=lambda at: -(runs[at]["result"]["valid_accuracy"] or -1.0))
     rows = []
     for run, result in ((runs[at], runs[at]["result"]) for at in order):
-        cells = _held_out(run["settings"]), fraction(result["valid_accuracy"]), _gap(result) or "-"
+        cells = _held_out(run), fraction(result["valid_accuracy"]), _gap(result) or "-"
         rows.append((*cells, *map(_number, (run["C"], result["passes"], result["seconds"]))))
     rows = [(names[at], *row) for at, row in zip(order, rows, strict=True)]
     yield from table_lines(("run", "measured on", "accuracy", "rel. gap", "C", "passes", "seconds"), rows, 2)
@@ -81,8 +82,19 @@ def _measured_on(run: dict[str, Any]) -> Any:
     return run["valid_fingerprint"]
 
 
-def _held_out(settings: dict[str, Any]) -> str:
+def _is_finished(run: dict[str, Any]) -> bool:
+    """Return True if a run has made all its passes, or has reached its tolerance."""
+    result, settings = run["result"], run["settings"]
+    gap, tol = result["relative_gap"], settings.get("tol")
+    done = "passes" not in settings or not result["passes"] or result["passes"] >= settings["passes"]
+    return bool(run["model"]) and (done or (None not in (gap, tol) and gap <= tol))
+
+
+def _held_out(run: dict[str, Any]) -> str:
     """Return what the accuracy of a run was measured on."""
+    settings = run["settings"]
+    if "valid" in run["files"]:
+        return ", ".join(run["files"]["valid"])
     if settings.get("hold_out"):
         return f"{settings['hold_out']} held out"
     return os.path.basename(settings.get("valid") or "-")

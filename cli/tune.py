@@ -64,6 +64,8 @@ def tune(
 ) -> None:
     """Choose C, and other settings of several, and train with them.
 
+    Example: streamsvm tune train.zarr --out run --C 2^-6:2^3
+
     All values of C are one training: each begins where the one before ended. The accuracy is that of the
     averaged weights on rows that are held out. The same command, given again, goes on where it was stopped.
     """
@@ -83,29 +85,34 @@ def tune(
         f"{result.valid_accuracy:.4f} is of {tried}, those at smaller C included, without the held-out rows; "
         f"the model is of {made} over all rows:"
     )
-    finish(Console(quiet=not console.people, json=False), result.result)
+    finish(console, result.result, is_end=False)
     console.result(dataclasses.asdict(dataclasses.replace(result, model=None)))
 
 
 class TuneReporter(EventTable):
-    """Reporter of a search, with a line for each setting that was tried."""
+    """Reporter of a search, with a line for each setting that was tried; of a single training as it goes."""
 
     COLUMNS = (
         ("C", 11, "C", ".4g"),
-        ("valid acc.", 10, "valid_accuracy", ".4f"),
-        ("passes", 6, "passes", "d"),
+        ("accuracy", 8, "valid_accuracy", ".4f"),
         ("seconds", 8, "seconds", ".2f"),
     )
     LAST = "settings"
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(console)
+        self._of_passes = False
 
     def __call__(self, event: dict[str, Any]) -> None:
         super().__call__(event)
         if event["event"] == "search":
             self.console.say(count(event["trainings"], "training"))
-        elif event["event"] == "tried":
+            self._of_passes = event["trainings"] == 1 and not self._headed  # nothing was tried before
+            self.left_out = {"seconds"} if self._of_passes else set()  # which would be of the last pass
+        elif event["event"] == ("pass" if self._of_passes else "tried") and "valid_accuracy" in event:
             self.line(event, differing(event))
 
 
 def differing(row: dict[str, Any]) -> str:
     """Return the settings that differ, as text."""
-    return ", ".join(f"{name} {value or 'default'}" for name, value in row["settings"].items())
+    return ", ".join(f"{name} {value or 'default'}" for name, value in row.get("settings", {}).items())

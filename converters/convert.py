@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from streamsvm.data.label_sets import recode
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import BYTES_PER_FEATURE
 from streamsvm.errors import InputError, PlanError, StoreError
+from streamsvm.settings.field import declared
+from streamsvm.settings.reading import ReadingSettings
+from streamsvm.settings.signature import takes
 
 if TYPE_CHECKING:
     from streamsvm_converters.external_shuffle import ExternalShuffle
@@ -115,12 +118,11 @@ class ConvertReport(Readable):
         return {name: value for name, value in facts.items() if value or name in always}
 
 
+@takes(declared(ReadingSettings), after="out")
 def convert(
     inputs: Sequence[str | Path],
     out: str | Path,
     *,
-    index_base: str | int = "auto",
-    n_features: int | None = None,
     dtype: str = "float32",
     shuffle: bool = True,
     seed: int = 0,
@@ -128,29 +130,18 @@ def convert(
     threads: int | None = None,
     codec: str = "fast",
     chunk_nnz: int | None = None,
-    like: str | Path | None = None,
     unseen_label: str = "error",
-    on_error: str = "raise",
     weights: str | Path | None = None,
-    multilabel: bool = False,
     groups: bool = False,
-    format: str | None = None,
     label: str | None = None,
     labels: str | Path | None = None,
-    labels_as: Literal["numbers", "text"] | None = None,
     join: str = "inner",
     layer: str | None = None,
     raw: bool = False,
     obsm: str | None = None,
-    drop: Sequence[str] = (),
-    categorical: Sequence[str] = (),
-    missing: str | int = "error",
-    text: str | Sequence[str] = (),
-    analyzer: str | None = None,
-    ngrams: tuple[int, int] | None = None,
-    bits: int | None = None,
     force: bool = False,
     progress: bool | Progress | None = None,
+    **settings: Any,
 ) -> ConvertReport:
     """Convert files to a store, in bounded memory: LIBSVM text, tables, text columns, AnnData or arrays.
 
@@ -171,12 +162,8 @@ def convert(
         standard input, with LIBSVM text.
     out : path
         The store to write. The suffix ``.zarr``, ``.h5`` or ``.h5ad`` determines the container.
-    index_base : {"auto", 0, 1}
-        LIBSVM text: index of the first feature. "auto" is 0 if any row that is kept has an index 0, explicit
-        zeros included, else 1. With `like` it is that of its data, and must not contradict it.
-    n_features : int, optional
-        LIBSVM text: width of the store. By default the largest index determines it; a smaller width is an
-        error.
+    **settings
+        As `ReadingSettings` declares them.
     dtype : {"float16", "float32", "float64"}
         Type of the values, to which they are rounded once. float16 is for dense stores, and computed with in
         float32.
@@ -193,38 +180,20 @@ def convert(
         Compression of the store.
     chunk_nnz : int, optional
         Values per chunk of the store.
-    like : path, optional
-        A store, run or model whose classes, index base and width to use, as for test data: values of
-        further features are dropped and counted. Of a model that hashes features, only the classes are used.
-        Tables are read as those that it was made from; AnnData is matched by the names of features.
     unseen_label : {"error", "keep"}
         With `like`: whether a label that is not among the classes is an error, or the row is kept with
         label -1, or with its other labels.
-    on_error : {"raise", "skip", "fix"}
-        Whether a malformed row (of a table: one with a missing or infinite number) is an error, or is dropped
-        and counted. "fix" is for LIBSVM text, and also sorts unsorted rows and
-        sums duplicate indices (in float64) instead of dropping them.
     weights : path, optional
         A file with the weight of each row in a line of its own, in the order of the inputs, also for rows
         that are skipped: finite numbers of at least 0.
-    multilabel : bool
-        LIBSVM text: whether commas separate several labels of a row (``1,5,7 1:0.3``), and a line that begins
-        with a blank has none. A label that a row lists twice counts once.
     groups : bool
         LIBSVM text: whether ``qid:`` fields are kept: each row names its group, the rows of a group stand
         together, and shuffling leaves them so, in their order. By default such fields are ignored.
-    format : {"libsvm", "anndata", "parquet", "csv", "tsv", "jsonl", "npz", "npy"}, optional
-        Kind of the inputs, if text has another suffix than that of its kind.
     label : str, optional
         The column with the labels: of a table, or of ``obs`` of AnnData; or the array with them in an
         ``.npz`` file. Rows without a label are left out and counted.
     labels : path, optional
         A file with the labels of an ``.npy`` or ``.npz`` matrix: ``.npy``, or text with one a line.
-    labels_as : {"numbers", "text"}, optional
-        How labels of text are read; by default as those of `like`, or as numbers. Numbers: in LIBSVM text
-        and in the lines of `labels`, ``+1``, ``1.0`` and ``1e0`` are the class ``1``, as in LIBLINEAR, and in
-        text but LIBSVM's, spellings such as ``NA``, ``None`` and ``nan`` are missing labels. Text: the text
-        of a label is its class. Labels of tables keep their spelling in any case: ``01`` is a code.
     join : {"inner", "outer"}
         Which features the store has if several AnnData files have different ones: those that all of them
         have, or those that any has, with zeros where a file lacks one. A `StreamsvmWarning` counts them.
@@ -234,23 +203,6 @@ def convert(
         Whether ``raw.X`` of AnnData is read instead, with its own features.
     obsm : str, optional
         The entry of ``obsm`` of AnnData to read instead, such as an embedding.
-    drop : sequence of str
-        Columns of a table that are not used. All others, but the labels, become features: numbers and
-        booleans as they are, and texts one feature for each of their values.
-    categorical : sequence of str
-        Columns of numbers that are categories, such as codes.
-    missing : {"error", "0", "mean", "indicator"}
-        What a missing number of a table becomes: an error; 0; the mean of its column over the rows that are
-        kept; or 0, and each column that lacks values, categories included, has a feature ``COLUMN=missing``
-        that is 1 there. With `like` it is what the earlier data has.
-    text : str or sequence of str
-        Columns of text whose hashed n-grams become the features, and no other column.
-    analyzer : {"word", "char", "char_wb"}, optional
-        With `text`: n-grams of words, the default, or of characters, also beyond or only within words.
-    ngrams : tuple of int, optional
-        With `text`: the least and the largest n, by default (1, 2).
-    bits : int, optional
-        With `text`: there are 2**bits features, by default 2**20.
     force : bool
         Whether to replace an existing store. It stays in place until the new one is complete.
     progress : bool or callable, optional
@@ -290,17 +242,10 @@ def convert(
     from streamsvm.model.schema import read_schema
     from streamsvm.store import StoreWriter, store_kind
 
-    index_base, n_features, seed, threads, chunk_nnz, bits = map(
-        as_python_value, (index_base, n_features, seed, threads, chunk_nnz, bits)
-    )
-    shuffle, multilabel, groups, raw, dtype = map(as_python_value, (shuffle, multilabel, groups, raw, dtype))
-    if isinstance(ngrams, list | tuple):
-        ngrams = tuple(map(as_python_value, ngrams))
-    missing = str(missing)
-    check_choices(
-        dtype="float32" if dtype == "float16" else dtype, on_error=on_error, unseen_label=unseen_label,
-        labels_as=labels_as or "numbers", missing=missing,
-    )  # fmt: skip
+    asked = ReadingSettings(**settings)
+    seed, threads, chunk_nnz = map(as_python_value, (seed, threads, chunk_nnz))
+    shuffle, groups, raw, dtype = map(as_python_value, (shuffle, groups, raw, dtype))
+    check_choices(dtype="float32" if dtype == "float16" else dtype, unseen_label=unseen_label)
     began = time.monotonic()
     inputs = [inputs] if isinstance(inputs, str | Path) else list(inputs)
     memory = parse_size(memory)
@@ -308,10 +253,6 @@ def convert(
     out = Path(out)
     kind = store_kind(out)
     chunk_nnz = CHUNK_NNZ if chunk_nnz is None else chunk_nnz
-    if index_base not in ("auto", 0, 1):
-        raise ValueError(f"index_base must be auto, 0 or 1, not {index_base!r}")
-    if n_features is not None and not 0 < n_features < 2**62:
-        raise InputError(f"n_features must be between 1 and 2**62 - 1, not {n_features}")
     _check_memory(memory, chunk_nnz)
     if threads is None:
         threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -321,19 +262,15 @@ def convert(
     _check_distinct(read, out)
     if weights is not None and sum(str(path) == "-" for path in read) > 1:
         raise InputError("standard input (-) is given for rows and for weights; it can be read only once")
-    schema = None if like is None else read_schema(like)
+    schema = None if asked.like is None else read_schema(asked.like)
     options = ReadOptions(
-        dtype=dtype, memory=memory, threads=threads, on_error=on_error, unseen_label=unseen_label,
-        like=schema, format=format, index_base=index_base, n_features=n_features,
-        multilabel=multilabel, groups=groups, label=label, labels=labels, labels_as=labels_as, join=join,
-        layer=layer, raw=raw, obsm=obsm, missing=missing, drop=tuple(drop), categorical=tuple(categorical),
-        text=(text,) if isinstance(text, str) else tuple(text),
-        analyzer=analyzer, ngrams=ngrams, bits=bits,
+        dtype=dtype, memory=memory, threads=threads, unseen_label=unseen_label, groups=groups, label=label,
+        labels=labels, join=join, layer=layer, raw=raw, obsm=obsm, **{**asked.given(), "like": schema},
     )  # fmt: skip
 
-    with os_errors_about(out), staging_folder(out, force) as staging, shown(progress, "B") as report:
+    with os_errors_about(out), staging_folder(out, force) as staging, shown(progress) as report:
         reader = open_reader(inputs, options, folder=staging, progress=partial(report, "convert"))
-        columns = {"cost": weights is not None, "qid": groups, "label_codes": multilabel}
+        columns = {"cost": weights is not None, "qid": groups, "label_codes": asked.multilabel}
         waiting = WaitingRows(
             staging, np.dtype(dtype), seed if shuffle else None, memory // _BUCKET_FRACTION,
             [name for name, present in columns.items() if present],
@@ -347,7 +284,7 @@ def convert(
             if getattr(counts, "unlabelled", 0):
                 why += f"; {counts.unlabelled:,} have no label"
             raise InputError(f"the input has no rows{why}")
-        if multilabel and not shuffled.n_labels:
+        if asked.multilabel and not shuffled.n_labels:
             raise InputError("no row of the input has a label")
         features = reader.features()
         classes: Sequence[str]
@@ -358,7 +295,7 @@ def convert(
             order = class_order(learned)
             classes, label_dtype = [learned[code] for code in order], reader.label_dtype
             warnings = duplicate_warnings(classes) if reader.options.labels_as != "text" else []
-            if len(classes) == 1 and not multilabel:
+            if len(classes) == 1 and not asked.multilabel:
                 warnings.append(f"all rows have the label {classes[0]!r}: nothing can be learned from them")
             codes = np.full(len(order) + 1, UNSEEN_LABEL, LABEL_DTYPE)
             codes[order] = np.arange(len(order), dtype=LABEL_DTYPE)
@@ -380,14 +317,17 @@ def convert(
                 "label": reader.options.label, "labels_as": reader.options.labels_as,
             },
             weighted=weights is not None, grouped=groups,
-            n_labels=shuffled.n_labels if multilabel else None,
+            n_labels=shuffled.n_labels if asked.multilabel else None,
             feature_names=features.names, encoding=features.encoding, dense=reader.dense,
             statistics=BYTES_PER_FEATURE["moments"] * width <= memory // _STATISTICS_FRACTION,
         ) as writer, contextlib.ExitStack() as stack:  # fmt: skip
             if threads > 1:
                 batches = stack.enter_context(Prefetcher(batches))
+            written, size = 0, 8 * (counts.rows + counts.nnz)  # in memory, about
             for rows, numbers in batches:
                 writer.append(rows if codes is None else recode(rows, codes), numbers)
+                written += 8 * (rows.n_rows + len(rows.data))
+                report("write", written, size)
             fingerprint = writer.finish()
         publish(made, out)
 
@@ -403,7 +343,7 @@ def convert(
         seconds=max(time.monotonic() - began, 0.0),
         decompress_seconds=reader.decompress_seconds,
         warnings=tuple(warnings),
-        n_labels=shuffled.n_labels if multilabel else None,
+        n_labels=shuffled.n_labels if asked.multilabel else None,
         n_groups=reader.n_groups,
         notes=tuple(reader.notes),
         **counted | {"first_errors": tuple(counts.first_errors)},

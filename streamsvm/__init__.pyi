@@ -79,6 +79,21 @@ def fit(
     slice_rows: int | None = None,
     split: Literal["auto", "classes", "rows"] = 'auto',
     splits: int = 1,
+    format: Literal["libsvm", "csv", "tsv", "jsonl", "parquet", "anndata", "npz", "npy"] | None = None,
+    like: str | Path | None = None,
+    text: str | Sequence[str] = (),
+    analyzer: Literal["word", "char", "char_wb"] | None = None,
+    ngrams: tuple[int, int] | None = None,
+    bits: int | None = None,
+    drop: str | Sequence[str] = (),
+    categorical: str | Sequence[str] = (),
+    missing: Literal["error", "0", "mean", "indicator"] = 'error',
+    labels_as: Literal["numbers", "text"] | None = None,
+    multilabel: bool = False,
+    index_base: int | Literal["auto"] = 'auto',
+    n_features: int | None = None,
+    on_error: Literal["raise", "skip", "fix"] = 'raise',
+    keep_data: bool = True,
     workers: int | None = None,
     cluster: str | os.PathLike[str] | None = None,
     checkpoint_every: str | float = '60s',
@@ -102,7 +117,11 @@ def fit(
     ----------
     data : path, list of paths, or matrix of shape (n, n_features)
         A store made by convert, or AnnData, or several of them, whose features are found by name; a dense
-        matrix in an ``.npy`` file, or a column of lists in Parquet or Arrow, see `open_store`; or a matrix in
+        matrix in an ``.npy`` file, or a column of lists in Parquet or Arrow, see `open_store`. Or any other
+        file that convert takes, such as LIBSVM text or a table: it is converted into the run, and so are
+        `valid` and `calibrate`; a conversion that is stopped is begun anew by the same call. Or a list of
+        texts, whose
+        n-grams are hashed as `analyzer`, `ngrams` and `bits` say (extra ``text``); or a matrix in
         memory, as `Model.predict` takes it; columns of text of a DataFrame become features as
         `convert` makes them of a table, one for each value. What is for a store alone is refused for a
         matrix; `memory`, `block_rows`, `slice_rows` and `checkpoint_every` change nothing.
@@ -167,14 +186,14 @@ def fit(
         When to measure the exact gap, which reads the data once more: after each pass (default with a
         tolerance), at the end (default without), or never (none).
     valid : path, optional
-        Store to measure the accuracy on after each pass.
+        Store, text or table to measure the accuracy on after each pass.
     hold_out : str, optional
         Measure the accuracy on a part of the rows that is not trained on, such as 1/10: the first of 10
         parts, by a hash of the rows' numbers in the data as given. Groups of rows stay whole. These rows
         count neither for C auto nor for the statistics of transforms, nor for balanced weights of classes.
     calibrate : path, optional
-        Hold-out store to fit the temperature of the model's probabilities to. That is done after the last
-        pass, as `streamsvm.calibrate` does it, which serves for the model of a matrix.
+        Hold-out store, text or table to fit the temperature of the model's probabilities to. That is done
+        after the last pass, as `streamsvm.calibrate` does it, which serves for the model of a matrix.
     class_weight : path, "balanced" or mapping of class to float, optional
         Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of lines
         with a class and its weight (others: 1). Balanced is the number of labels / (number of classes × rows
@@ -185,7 +204,7 @@ def fit(
         in the column weight, and uses them unless this is none. Of a matrix it may be an array. A row of
         weight 0 is left out; of the rows of a group, with the loss ``chain``, the mean counts.
     weights : path, optional
-        Weights of the rows of a matrix in a file: .npy, or text with one a line.
+        Weights of the rows of a matrix, text or a table, in a file: .npy, or text with one a line.
     costs : path, DataFrame or array_like of shape (k, k), optional
         Table of what it costs to predict one class (column) for another (row): CSV or .npy. It is in the
         order of the classes, or has their names in a header and in the first column.
@@ -206,8 +225,8 @@ def fit(
         ``bias``, the last one, is a constant feature, with the coefficients `Model.intercept_`.
         ``docs/transforms.md`` says more.
     label : str, optional
-        Column of obs with the labels, for AnnData that was not written by convert. It can be in memory, and
-        then also the name of an indicator matrix in obsm.
+        Column with the labels: of a table, or of obs of AnnData that was not written by convert. It can be in
+        memory, and then also the name of an indicator matrix in obsm.
     labels : path, optional
         Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
     valid_labels : path, optional
@@ -235,6 +254,48 @@ def fit(
     splits : int
         Parts of each block that are trained on at the same time. The model depends on them, but not on how
         many workers there are.
+    format : {"libsvm", "csv", "tsv", "jsonl", "parquet", "anndata", "npz", "npy"}, optional
+        Kind of the files, if text has another suffix than that of its kind.
+    like : path, optional
+        Store, run or model whose classes, index base and width are used, as for test data: values of other
+        features are dropped and counted. Of a model that hashes features, only the classes are used. Tables
+        are read as those that it was made from; AnnData is matched by the names of features.
+    text : str or sequence of str
+        Columns of text whose hashed n-grams become the features, and no other column.
+    analyzer : {"word", "char", "char_wb"}, optional
+        With text: n-grams of words (default), or of characters, also beyond (char) or only within words
+        (char_wb).
+    ngrams : tuple of int, optional
+        With text: the least and the largest length of n-grams; by default 1 and 2.
+    bits : int, optional
+        With text: there are 2**bits features; by default 2**20.
+    drop : str or sequence of str
+        Columns of a table that are not used. All others, but the labels, become features: numbers and
+        booleans as they are, and texts one feature for each of their values.
+    categorical : str or sequence of str
+        Columns of numbers that are categories, such as codes.
+    missing : {"error", "0", "mean", "indicator"}
+        What a missing number of a table becomes: an error; 0; the mean of its column; or 0, and a feature
+        COLUMN=missing that is 1 there (indicator). The mean is over the rows that are kept; categories that
+        lack values have such a feature, too. With `like` it is what the earlier data has.
+    labels_as : {"numbers", "text"}, optional
+        How labels of text are read: as numbers, so that +1 and 1.0 are 1, and in text but LIBSVM's, NA and
+        the like are missing; or as the text that they are. By default as those of like, or as numbers. Labels
+        of tables keep their spelling in any case: ``01`` is a code.
+    multilabel : bool
+        LIBSVM text: commas separate several labels of a row (1,5,7 1:0.3), and a line that begins with a
+        blank has none. A label that a row lists twice counts once.
+    index_base : int or "auto"
+        LIBSVM text: index of the first feature. auto is 0 if any row that is kept has an index 0, explicit
+        zeros included, else 1. With `like` it is that of its data, and must not contradict it.
+    n_features : int, optional
+        LIBSVM text: number of features. By default the largest index determines it; fewer are an error.
+    on_error : {"raise", "skip", "fix"}
+        Whether an invalid row (of a table: one with a missing or infinite number) is an error, or is dropped
+        and counted; fix, for LIBSVM text, also sorts unsorted rows and sums duplicate indices.
+    keep_data : bool
+        Whether the run keeps the stores that it made of files once it is finished. Without them `resume`
+        cannot add passes, unless it is given a store.
     workers : int, optional
         Threads that train, never more than splits unless rows are dense and classes many, and that share the
         reading for the statistics of transforms: by default as many as processors. With a cluster the workers
@@ -248,7 +309,8 @@ def fit(
         How often to commit: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of blocks as
         text ("8 blocks").
     force : bool
-        Replace an existing run.
+        Replace an existing run. A store that it has made of files is replaced as soon as the new one is
+        complete.
     resume_or_start : bool
         Go on with the run in `out` if there is one, with the same settings and data; start it otherwise. A
         run that is finished gives its result again. So a scheduler can repeat one call.
@@ -258,9 +320,9 @@ def fit(
         "C", before the plan, if C was searched for: what was tried, and the accuracy of each.
     progress : bool or callable, optional
         Whether there are bars of tqdm; by default on a terminal and in a notebook, for stages that take more
-        than a second, and a line if kernels must be compiled. Or a function, called with a stage ("choose C",
-        "pass 1", "gap 1", "valid 1"), the number of rows done, and of all rows. Each pass is also a line of
-        `logging` at the level INFO, under the name ``streamsvm``.
+        than a second, and a line if kernels must be compiled. Or a function, called with a stage ("convert",
+        "choose C", "pass 1 of 3", "gap 1", "valid 1"), the number of rows done (or bytes, of "convert"), and
+        of all. Each pass is also a line of `logging` at the level INFO, under the name ``streamsvm``.
     stop : callable, optional
         Called after each block; if it returns True, the run commits and raises `Interrupted`. Of a
         training on a matrix, and of a search for C, nothing is kept.
@@ -392,14 +454,14 @@ def plan(
         When to measure the exact gap, which reads the data once more: after each pass (default with a
         tolerance), at the end (default without), or never (none).
     valid : path, optional
-        Store to measure the accuracy on after each pass.
+        Store, text or table to measure the accuracy on after each pass.
     hold_out : str, optional
         Measure the accuracy on a part of the rows that is not trained on, such as 1/10: the first of 10
         parts, by a hash of the rows' numbers in the data as given. Groups of rows stay whole. These rows
         count neither for C auto nor for the statistics of transforms, nor for balanced weights of classes.
     calibrate : path, optional
-        Hold-out store to fit the temperature of the model's probabilities to. That is done after the last
-        pass, as `streamsvm.calibrate` does it, which serves for the model of a matrix.
+        Hold-out store, text or table to fit the temperature of the model's probabilities to. That is done
+        after the last pass, as `streamsvm.calibrate` does it, which serves for the model of a matrix.
     class_weight : path, "balanced" or mapping of class to float, optional
         Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of lines
         with a class and its weight (others: 1). Balanced is the number of labels / (number of classes × rows
@@ -410,7 +472,7 @@ def plan(
         in the column weight, and uses them unless this is none. Of a matrix it may be an array. A row of
         weight 0 is left out; of the rows of a group, with the loss ``chain``, the mean counts.
     weights : path, optional
-        Weights of the rows of a matrix in a file: .npy, or text with one a line.
+        Weights of the rows of a matrix, text or a table, in a file: .npy, or text with one a line.
     costs : path, DataFrame or array_like of shape (k, k), optional
         Table of what it costs to predict one class (column) for another (row): CSV or .npy. It is in the
         order of the classes, or has their names in a header and in the first column.
@@ -431,8 +493,8 @@ def plan(
         ``bias``, the last one, is a constant feature, with the coefficients `Model.intercept_`.
         ``docs/transforms.md`` says more.
     label : str, optional
-        Column of obs with the labels, for AnnData that was not written by convert. It can be in memory, and
-        then also the name of an indicator matrix in obsm.
+        Column with the labels: of a table, or of obs of AnnData that was not written by convert. It can be in
+        memory, and then also the name of an indicator matrix in obsm.
     labels : path, optional
         Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
     valid_labels : path, optional
@@ -743,7 +805,7 @@ def tune(
         in the column weight, and uses them unless this is none. Of a matrix it may be an array. A row of
         weight 0 is left out; of the rows of a group, with the loss ``chain``, the mean counts.
     weights : path, optional
-        Weights of the rows of a matrix in a file: .npy, or text with one a line.
+        Weights of the rows of a matrix, text or a table, in a file: .npy, or text with one a line.
     costs : path, DataFrame or array_like of shape (k, k), optional
         Table of what it costs to predict one class (column) for another (row): CSV or .npy. It is in the
         order of the classes, or has their names in a header and in the first column.
@@ -752,8 +814,8 @@ def tune(
     tree : path or mapping of child to parent, optional
         Tree of the classes, a child and its parent a line: the path between two classes is the margin.
     label : str, optional
-        Column of obs with the labels, for AnnData that was not written by convert. It can be in memory, and
-        then also the name of an indicator matrix in obsm.
+        Column with the labels: of a table, or of obs of AnnData that was not written by convert. It can be in
+        memory, and then also the name of an indicator matrix in obsm.
     labels : path, optional
         Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
     valid_labels : path, optional

@@ -5,33 +5,40 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from streamsvm.base.progress import Progress, Report, shown
 from streamsvm.base.text import as_paths
+from streamsvm.converted import converted
 from streamsvm.data.arrays import check_is_matrix, label_column
-from streamsvm.errors import Interrupted, Option, Remedy, SettingsError
+from streamsvm.errors import InputError, Interrupted, Option, Remedy, SettingsError
+from streamsvm.model.inputs import begins_with_text, hashed
 from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult, OnlineResult
-from streamsvm.settings.field import GIVEN, MATRIX, changes_of, declared
+from streamsvm.run.directory import RunDir
+from streamsvm.settings.field import GIVEN, MATRIX, CheckedSettings, changes_of, declared
 from streamsvm.settings.fit import Interval, Settings
 from streamsvm.settings.online import OnlineSettings
+from streamsvm.settings.reading import ReadingSettings
 from streamsvm.settings.signature import takes
 from streamsvm.training import fit_arrays, fit_store, fit_stream
 from streamsvm.training.resume import resume_run
 from streamsvm.training.sources import Stream
 from streamsvm.training.trainer import Callbacks
 
+Kind = TypeVar("Kind", bound=CheckedSettings)
+
 __all__ = ["FitResult", "OnlineResult", "fit", "online", "plan", "resume"]
 
 
-@takes(declared(Settings), after="out")
+@takes(declared(Settings) | declared(ReadingSettings), after="out")
 def fit(
     data: Any,
     y: Any = None,
     *,
     groups: Any = None,
     out: str | os.PathLike[str] | None = None,
+    keep_data: bool = True,
     workers: int | None = None,
     cluster: str | os.PathLike[str] | None = None,
     checkpoint_every: str | float = "60s",
@@ -56,7 +63,11 @@ def fit(
     ----------
     data : path, list of paths, or matrix of shape (n, n_features)
         A store made by convert, or AnnData, or several of them, whose features are found by name; a dense
-        matrix in an ``.npy`` file, or a column of lists in Parquet or Arrow, see `open_store`; or a matrix in
+        matrix in an ``.npy`` file, or a column of lists in Parquet or Arrow, see `open_store`. Or any other
+        file that convert takes, such as LIBSVM text or a table: it is converted into the run, and so are
+        `valid` and `calibrate`; a conversion that is stopped is begun anew by the same call. Or a list of
+        texts, whose
+        n-grams are hashed as `analyzer`, `ngrams` and `bits` say (extra ``text``); or a matrix in
         memory, as `Model.predict` takes it; columns of text of a DataFrame become features as
         `convert` makes them of a table, one for each value. What is for a store alone is refused for a
         matrix; `memory`, `block_rows`, `slice_rows` and `checkpoint_every` change nothing.
@@ -72,6 +83,9 @@ def fit(
         Run directory to create; needed for a store. A matrix has none: `Model.save` saves its model.
     **settings
         As `Settings` declares them.
+    keep_data : bool
+        Whether the run keeps the stores that it made of files once it is finished. Without them `resume`
+        cannot add passes, unless it is given a store.
     workers : int, optional
         Threads that train, never more than splits unless rows are dense and classes many, and that share the
         reading for the statistics of transforms: by default as many as processors. With a cluster the workers
@@ -85,7 +99,8 @@ def fit(
         How often to commit: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of blocks as
         text ("8 blocks").
     force : bool
-        Replace an existing run.
+        Replace an existing run. A store that it has made of files is replaced as soon as the new one is
+        complete.
     resume_or_start : bool
         Go on with the run in `out` if there is one, with the same settings and data; start it otherwise. A
         run that is finished gives its result again. So a scheduler can repeat one call.
@@ -95,9 +110,9 @@ def fit(
         "C", before the plan, if C was searched for: what was tried, and the accuracy of each.
     progress : bool or callable, optional
         Whether there are bars of tqdm; by default on a terminal and in a notebook, for stages that take more
-        than a second, and a line if kernels must be compiled. Or a function, called with a stage ("choose C",
-        "pass 1", "gap 1", "valid 1"), the number of rows done, and of all rows. Each pass is also a line of
-        `logging` at the level INFO, under the name ``streamsvm``.
+        than a second, and a line if kernels must be compiled. Or a function, called with a stage ("convert",
+        "choose C", "pass 1 of 3", "gap 1", "valid 1"), the number of rows done (or bytes, of "convert"), and
+        of all. Each pass is also a line of `logging` at the level INFO, under the name ``streamsvm``.
     stop : callable, optional
         Called after each block; if it returns True, the run commits and raises `Interrupted`. Of a
         training on a matrix, and of a search for C, nothing is kept.
@@ -126,14 +141,23 @@ def fit(
         If `stop` returned True.
     """
     y, settings["label"] = label_column(y, settings.get("label"))
+    reading = taken_out(settings, ReadingSettings)
     tables = without_tables(settings)
     asked = Settings(**settings)
     every = Interval(checkpoint_every)
-    paths = as_paths(data)
+    are_texts = y is not None and begins_with_text(data)
+    paths = None if are_texts else as_paths(data)
     if paths is None:
+        encoding = reading.of_texts if are_texts else None
+        if are_texts:
+            data = hashed(data, reading.of_texts, asked.dtype, InputError)
         check_is_matrix(data)
         no_run = "leave it out: `Model.save` keeps the model, and a run that resumes needs a store"
-        for name, value in {"out": out, "resume_or_start": resume_or_start, "force": force}.items():
+        given = {"out": out, "resume_or_start": resume_or_start, "force": force, "keep_data": not keep_data}
+        for name in reading.given():
+            if not (are_texts and name in reading.of_texts):
+                raise _not_of_matrix(name, "leave it out, or give a file")
+        for name, value in given.items():
             if value:
                 raise _not_of_matrix(name, no_run)
         if cluster is not None:
@@ -143,7 +167,7 @@ def fit(
             with shown(progress) as progress:
                 return fit_arrays.fit_matrix(
                     data, y, groups, asked, callbacks=Callbacks.of(report, progress, stop), given=tables,
-                    workers=workers,
+                    workers=workers, encoding=encoding,
                 )  # fmt: skip
         except Interrupted as error:
             problem = f"{error.message.problem}; nothing is kept of a training on a matrix"
@@ -156,11 +180,20 @@ def fit(
             setting="force",
         )
     with shown(progress) as progress:
-        return fit_store.fit_store(
-            paths, Path(out), asked, every=every, force=force, resume=resume_or_start,
-            callbacks=Callbacks.of(report, progress, stop), given=tables, workers=workers,
-            cluster=cluster,
+        callbacks = Callbacks.of(report, progress, stop)
+        found = converted(
+            paths, asked, reading, RunDir(out), force=force, resume=resume_or_start, keep=keep_data,
+            workers=workers, callbacks=callbacks,
         )  # fmt: skip
+        return fit_store.fit_store(
+            found.paths, Path(out), found.settings, every=every, force=force, resume=resume_or_start,
+            callbacks=callbacks, given=tables, workers=workers, cluster=cluster, made=found.record,
+        )  # fmt: skip
+
+
+def taken_out(settings: dict[str, Any], kind: type[Kind]) -> Kind:
+    """Take the settings of a kind out of `settings`, in place, and return them."""
+    return kind(**{name: settings.pop(name) for name in declared(kind) if name in settings})
 
 
 def check_of_store(out: Any, y: Any, groups: Any, tables: Mapping[str, Any]) -> None:

@@ -157,6 +157,10 @@ def _describe_run(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], 
         "kind": "run",
         **({"input": record["input"]} if online else {"store": record["store"]["path"]}),
         "result": result,
+        "files": {
+            store: [file["name"] if file else "-" for file in made["files"]]
+            for store, made in (record.get("files") or {}).items()
+        },
         "settings": record["settings"],
         "commits": commits,
         "damage": damage,

@@ -93,7 +93,7 @@ def differences(command: str, name: str, setting: Setting, option: Any) -> Itera
     if not option.help.startswith(setting.help):
         yield f"another help: {option.help}"
     for title in () if setting.titles is None else setting.titles():
-        if title not in option.help:
+        if title.partition(" (")[0] not in option.help:  # without the source
             yield f"no {title!r} in its help"
     for choice in setting.values or ():
         if choice not in printed_help(command):

@@ -142,6 +142,7 @@ LAYERS = (
     ("run",),
     ("prediction",),
     ("training", "cluster"),  # a fit starts tasks, and tasks train
+    ("converted",),
     ("reporting.history",),  # of a run, which descriptions and pictures are made of
     ("api", "info"),
     ("prediction.outcomes", "plot"),  # pictures of a run, and of predictions for the data that it held out
@@ -242,9 +243,10 @@ def test_every_name_in_the_layers_is_a_module() -> None:
 
 
 def test_the_library_knows_neither_commands_nor_converters() -> None:
-    """But for the data that a model scores: files that are read as the training data was, and texts."""
-    scoring = {ROOT / f"streamsvm/model/{name}.py" for name in ("files_to_score", "inputs")}
-    for path in {*files_of("streamsvm")} - scoring:
+    """But for files that are converted to be trained on, or read to be scored, and for texts."""
+    names = ("converted", "model/files_to_score", "model/inputs")
+    reading = {ROOT / f"streamsvm/{name}.py" for name in names}
+    for path in {*files_of("streamsvm")} - reading:
         names = imports_of(path)
         if path.name == "__main__.py":  # which is the command line
             names.remove("streamsvm_cli.main.run")
@@ -252,7 +254,8 @@ def test_the_library_knows_neither_commands_nor_converters() -> None:
 
 
 def test_converters_use_only_what_writes_a_store() -> None:
-    names = ("base", "errors", "store", "model.schema", "kernels.jit", "kernels.random", "kernels.simd")
+    names = ("base", "errors", "settings", "store", "model.schema")
+    names += ("kernels.jit", "kernels.random", "kernels.simd")
     names += tuple(f"data.{name}" for name in ("checks", "label_sets", "names", "rows", "statistics"))
     allowed = {f"streamsvm.{name}" for name in names}
     for path in files_of("converters"):

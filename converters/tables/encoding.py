@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -86,7 +87,7 @@ class TextEncoding:
 Encoding = ColumnsEncoding | TextEncoding
 
 
-def read_encoding(record: dict[str, Any], where: object) -> Encoding:
+def read_encoding(record: Mapping[str, Any], where: object) -> Encoding:
     """Return the encoding in a record of `where`; raise `InputError` if it is not valid."""
     kinds = {"columns": ColumnsEncoding, "text": TextEncoding}
     kind = kinds.get(str(record.get("kind")))

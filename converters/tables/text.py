@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -50,7 +50,7 @@ def hashed_texts(
         yield matrix, items.popleft()
 
 
-def hashed_matrix(texts: list[str], record: dict[str, Any], dtype: str) -> Any:
+def hashed_matrix(texts: list[str], record: Mapping[str, Any], dtype: str) -> Any:
     """Return the n-grams of texts in memory as a CSR matrix; `record` is that of their encoding."""
     import scipy.sparse
 

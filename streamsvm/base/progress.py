@@ -17,12 +17,13 @@ logger = logging.getLogger("streamsvm")
 logger.addHandler(logging.NullHandler())  # a program that sets up no logging sees nothing
 
 _BAR_DELAY = 1.0  # seconds that a stage may take before a bar that nobody asked for appears
+_BYTES = ("convert", "verify")  # first words of the stages in which bytes are counted
 _COMPILING = "compiling kernels; this happens once on a machine"
 _FIGURES = ("relative_gap", "dual", "primal", "train_accuracy", "valid_accuracy", "progressive_accuracy")
 
 
 @contextmanager
-def shown(progress: bool | Progress | None, unit: str = "rows") -> Iterator[Progress]:
+def shown(progress: bool | Progress | None) -> Iterator[Progress]:
     """Yield a function ``report(stage, done, total)`` that shows progress; `total` is None if unknown.
 
     Parameters
@@ -30,8 +31,6 @@ def shown(progress: bool | Progress | None, unit: str = "rows") -> Iterator[Prog
     progress : bool, callable or None
         Such a function; or True or False to show bars or not. None: bars on a terminal and in a notebook,
         for stages that take more than a second.
-    unit : str
-        What is counted; "B" for bytes.
 
     Raises
     ------
@@ -48,18 +47,22 @@ def shown(progress: bool | Progress | None, unit: str = "rows") -> Iterator[Prog
     if not (_is_watched() if progress is None else progress):
         yield lambda stage, done, total: None
         return
-    bars = _Bars(unit, _BAR_DELAY if progress is None else 0.0)
+    bars = _Bars(_BAR_DELAY if progress is None else 0.0)
     try:
         yield bars
     finally:
         bars.close()
 
 
+def unit_of(stage: str) -> str:
+    """Return what is counted in a stage: rows, or "B" for bytes."""
+    return "B" if stage.split()[0] in _BYTES else "rows"
+
+
 class _Bars:
     """Progress bars, one for each stage, on standard error or in the notebook."""
 
-    def __init__(self, unit: str, delay: float) -> None:
-        self._unit = unit
+    def __init__(self, delay: float) -> None:
         self._delay = delay
         self._stage: str | None = None
         self._bar: Any = None
@@ -71,8 +74,8 @@ class _Bars:
             self.close()
             self._stage = stage
             self._bar = tqdm(
-                total=total, desc=stage, unit=self._unit, unit_scale=True, leave=False, dynamic_ncols=True,
-                delay=self._delay,
+                total=total, desc=stage, unit=unit_of(stage), unit_scale=True, leave=False,
+                dynamic_ncols=True, delay=self._delay,
             )  # fmt: skip
         self._bar.update(done - self._bar.n)
         if done == total:

@@ -86,12 +86,12 @@ def as_paths(data: Any) -> list[str | os.PathLike[str]] | None:
 
 
 def format_size(n: float) -> str:
-    """Return a number of bytes as text in decimal units, such as 512 B or 1.5 GB."""
-    for unit in ("B", "KB", "MB", "GB"):
-        if n < 1000:
-            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
-        n /= 1000
-    return f"{n:,.1f} TB"
+    """Return a number of bytes as text in binary units, such as 512 B, 2 GiB or 1.5 GiB."""
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    while n >= 1000 and len(units) > 1:  # and not 1024: few numbers have four digits
+        n /= 1024
+        del units[0]
+    return f"{n:,.1f}".removesuffix(".0") + f" {units[0]}"
 
 
 def as_url(path: str | os.PathLike[str]) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from streamsvm.data.label_sets import known_codes, with_label_sets
 from streamsvm.data.names import match_features, with_columns
 from streamsvm.data.rows import Rows
 from streamsvm.data.value_kinds import SAMPLE_VALUES, trained_values, warn_of_difference
-from streamsvm.errors import ModelError
+from streamsvm.errors import ModelError, StreamsvmError
 
 if TYPE_CHECKING:
     from streamsvm.data.blocks import Blocks
@@ -93,8 +93,8 @@ def rows_of_matrix(X: Any, y: Any, groups: Any, model: Any) -> Rows:
     """Convert a matrix to rows, before the transforms, as `Model.rows` describes it."""
     n_features = None if model.takes_any_feature else model.n_features_in_
     feature_names, dtype, classes = model.feature_names_in_, model.dtype, model.classes_
-    if are_texts(X, model):
-        X = _hashed(list(X), model)
+    if model.takes_texts and begins_with_text(X):
+        X = hashed(X, model.record["encoding"], model.record["dtype"], ModelError)
     if isinstance(X, tuple) and len(X) == 2 and _are_indices_and_values(*X):
         matrix = one_row(*X, MAX_FEATURES if n_features is None else n_features, dtype, ModelError)
     else:
@@ -115,20 +115,20 @@ def rows_of_matrix(X: Any, y: Any, groups: Any, model: Any) -> Rows:
     return rows if sets is None else with_label_sets(rows, *sets)
 
 
-def are_texts(X: Any, model: Any) -> bool:
-    """Return True for a list or column of texts, if the model is one of hashed text."""
+def begins_with_text(X: Any) -> bool:
+    """Return True for a list, tuple, array or Series whose first element is text."""
     is_column = isinstance(X, list | tuple | np.ndarray) or type(X).__name__ == "Series"
-    return model.takes_texts and is_column and isinstance(next(iter(X), None), str)
+    return is_column and isinstance(next(iter(X), None), str)
 
 
-def _hashed(texts: list[Any], model: Any) -> Any:
-    """Return the n-grams of texts as a sparse matrix."""
+def hashed(texts: Any, encoding: Mapping[str, Any], dtype: str, error: type[StreamsvmError]) -> Any:
+    """Return the n-grams of texts as a sparse matrix; raises `error` for what is no text."""
     from streamsvm_converters.tables.text import hashed_matrix
 
     for row, text in enumerate(texts):
         if not isinstance(text, str):
-            raise ModelError(f"X, row {row}: {text!r:.40} is no text")
-    return hashed_matrix(texts, model.record["encoding"], model.record["dtype"])
+            raise error(f"X, row {row}: {text!r:.40} is no text")
+    return hashed_matrix(list(texts), encoding, dtype)
 
 
 def _are_indices_and_values(indices: Any, values: Any) -> bool:

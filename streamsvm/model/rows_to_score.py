@@ -14,7 +14,7 @@ from streamsvm.data.arrays import check_is_matrix, label_column, labels_of, with
 from streamsvm.data.rows import Rows, kept_rows
 from streamsvm.errors import ModelError, SettingsError, part_of_memory
 from streamsvm.model.files_to_score import rows_of_file
-from streamsvm.model.inputs import are_texts
+from streamsvm.model.inputs import begins_with_text
 from streamsvm.model.model import Model
 from streamsvm.store import Store, open_store
 from streamsvm.store.open import is_store
@@ -104,7 +104,7 @@ def rows_to_score(
             yield model.transformed(_fitting(model, rows, first, where), where=where, first=first), names
             first += rows.n_rows
     else:
-        if not are_texts(data, model):
+        if not (model.takes_texts and begins_with_text(data)):
             check_is_matrix(data, ModelError)
         if y is None and label is None and hasattr(data, "obs"):
             label = column

@@ -6,13 +6,13 @@ import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 from streamsvm.base import durable, format
 from streamsvm.base.decode import Check, Count, Positive, SchemaError, decode
-from streamsvm.base.text import check_local
+from streamsvm.base.text import absolute, check_local
 from streamsvm.data.memory_plan import Plan
 from streamsvm.data.value_kinds import ValuesIn
 from streamsvm.errors import Call, Option, PlanError, Remedy, RunError
@@ -31,13 +31,14 @@ class RunDir:
     ----------
     path : Path
     settings, weights, average_delta, dirty, sparse_weights, costs : Path
-    checkpoints, metrics, model, lock, report, tuning, tuned, trials : Path
-        Files and folders of the run, whether or not they exist.
+    checkpoints, metrics, model, lock, report, tuning, tuned, trials, data, valid, calibrate : Path
+        Files and folders of the run, whether or not they exist; the last three are stores that it made of
+        files of other kinds.
     identity : str or None
         Digest that tells this run from others (see `identity`), once ``run.json`` was read or written.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         check_local(path, RunError)
         self.path = Path(path)
         self.settings = self.path / format.RUN_JSON
@@ -55,6 +56,9 @@ class RunDir:
         self.tuning = self.path / format.TUNING_JSON
         self.tuned = self.path / format.TUNED
         self.trials = self.path / format.TRIALS
+        self.data, self.valid, self.calibrate = (
+            self.path / f"{name}.zarr" for name in ("data", "valid", "calibrate")
+        )
         self.identity: str | None = None
 
     def duals(self, pass_number: int) -> Path:
@@ -81,7 +85,21 @@ class RunDir:
     def owns(self, name: str) -> bool:
         """Return True if a run may contain a file or folder of this name."""
         files = (path.name for path in vars(self).values() if isinstance(path, Path))
-        return name in {*files, *format.TRANSFORM_ARRAYS, *format.TEMPORARY} or _log(name) is not None
+        made = {durable.staging_path(store).name for store in self.stores()}
+        return name in {*files, *made, *format.TRANSFORM_ARRAYS, *format.TEMPORARY} or _log(name) is not None
+
+    def stores(self) -> list[Path]:
+        """Return the paths of stores that the run may have made."""
+        return [self.data, self.valid, self.calibrate]
+
+    def find_stores(self, record: dict[str, Any]) -> None:
+        """Write into a record where the stores are that the run made of files: it may have been moved."""
+        made = record.get("files") or {}
+        if self.data.stem in made:
+            record["store"]["path"] = [absolute(self.data)]
+        for store in (self.valid, self.calibrate):
+            if store.stem in made:
+                record["settings"][store.stem] = absolute(store)
 
     def is_being_tuned(self) -> bool:
         """Return True if this run is a trial of `streamsvm.tune`, or that of a search that has not ended."""
@@ -195,6 +213,8 @@ class _FitRecord:
     n_features_in: Count | None = None
     values_in: ValuesIn | None = None
     multilabel: bool = False
+    files: dict[str, Any] | None = None
+    keep_data: bool = True
     valid_fingerprint: str | None = None
     calibrate_fingerprint: str | None = None
 
@@ -247,8 +267,8 @@ def check_place(run: RunDir) -> None:
 
 
 @contextlib.contextmanager
-def claimed(run: RunDir, *, force: bool, by_tune: bool = False) -> Iterator[None]:
-    """Create the run directory, empty but for its lock, and hold the lock; `streamsvm.tune` keeps its files.
+def entered(run: RunDir, *, force: bool, by_tune: bool = False) -> Iterator[None]:
+    """Create the folder of a new run, unless it is there, and hold its lock; nothing in it is deleted.
 
     Raises
     ------
@@ -273,9 +293,22 @@ def claimed(run: RunDir, *, force: bool, by_tune: bool = False) -> Iterator[None
             goes_on = Call("resume", run.path) if is_trained else Call("tune")
             remedy = Remedy("{} continues it, {} replaces it", goes_on, Option("force", True))
             raise RunError(f"{run.path} is a run already", remedy=remedy)
+        yield
+
+
+@contextlib.contextmanager
+def claimed(
+    run: RunDir, *, force: bool, by_tune: bool = False, kept: Collection[Path] = ()
+) -> Iterator[None]:
+    """Enter the folder of a new run as `entered` does, and delete what is in it but its lock and `kept`.
+
+    `streamsvm.tune` keeps its files, unless `force`.
+    """
+    with entered(run, force=force, by_tune=by_tune):
         durable.remove(run.settings)  # first: after a crash the rest of the old run must not look like a run
         durable.sync_dir(run.path)
+        tuning = () if force else (run.tuning, run.tuned)
         for path in run.path.iterdir():
-            if path != run.lock and (force or path not in (run.tuning, run.tuned)):
+            if path not in (run.lock, *tuning, *kept):
                 durable.remove(path)
         yield

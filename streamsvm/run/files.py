@@ -175,16 +175,19 @@ class RunFiles:
         costs: np.ndarray | None = None,
         tree: ClassTree | None = None,
         transforms: Sequence[Transform] | None = None,
+        saved: Callable[[str], None] = lambda model: None,
     ) -> str:
         """Write the model, and delete the files of weights and all commits but the last.
 
         `complete`, `costs`, `tree` and `transforms` are as for `streamsvm.model.serialization.save_model`.
+        `saved` is called with the model's folder before files are deleted, which can take minutes.
         """
         complete = complete or self._keep_temperature
         save_model(
             self.run.model, coefficients, record, names=names, costs=costs, tree=tree,
             transforms=transforms, complete=complete,
         )  # fmt: skip
+        saved(str(self.run.model))
         self.run.remove_weights()
         prune(self.run, (), kept=1)
         return str(self.run.model)
@@ -314,6 +317,7 @@ class MemoryRun:
         costs: np.ndarray | None = None,
         tree: ClassTree | None = None,
         transforms: Sequence[Transform] | None = None,
+        saved: Any = None,
     ) -> str:
         """Keep the model in memory; there is no folder to complete."""
         coef = coefficients.stored()

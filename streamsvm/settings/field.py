@@ -21,6 +21,17 @@ from streamsvm.errors import SettingsError
 
 GIVEN = "given"  # for a Python object in the place of a file, of which the settings have no copy
 STORE, MATRIX, ESTIMATOR = range(3)  # scopes of a setting
+_TYPES: dict[
+    Any, tuple[str, str]
+] = {  # of kinds with another name than that of their type: as Python writes it, and as numpydoc does
+    os.PathLike: ("str | Path", "path"),
+    tuple: ("str | Sequence[str]", "str or sequence of str"),
+    range: ("tuple[int, int]", "tuple of int"),
+}
+_WANTED: dict[Any, str] = {
+    str: "text", os.PathLike: "a path", tuple: "names of columns",
+    range: "the least and the largest length, whole numbers such as 1 and 2",
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +44,8 @@ class Setting:
     Attributes
     ----------
     kind : type
-        int, float, bool, str or os.PathLike.
+        int, float, bool, str or os.PathLike; tuple for names, one or several; range for the least and the
+        largest of whole numbers.
     default : object
         None if another value is put in its place, or if there is none.
     help : str
@@ -110,7 +122,7 @@ class Setting:
         """Type of an argument, as Python writes it."""
         if self.given:
             return "Any"
-        types = ["str | Path" if self.kind is os.PathLike else self.kind.__name__]
+        types = [_TYPES.get(self.kind, (self.kind.__name__,) * 2)[0]]
         if self.choices is not None and not callable(self.choices):
             types = [f"Literal[{', '.join(map(_quoted, self.choices))}]"]
         elif self.kind is not os.PathLike:
@@ -125,7 +137,7 @@ class Setting:
         if self.choices is not None and not callable(self.choices):
             parts = [f"{{{', '.join(map(_quoted, self.choices))}}}"]
         else:
-            parts = ["path" if self.kind is os.PathLike else self.kind.__name__, *map(_quoted, self.words)]
+            parts = [_TYPES.get(self.kind, (self.kind.__name__,) * 2)[1], *map(_quoted, self.words)]
         parts += ["str"] * self.size + ["sequence of str"] * self.listed
         parts += [self.mapping] * bool(self.mapping) + self.given.split(" or ") * bool(self.given)
         text = " or ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
@@ -138,8 +150,8 @@ class Setting:
             return f"one of {', '.join(self.values)}"
         if self.kind is bool:
             return " or ".join([*self.words, "True", "False"])
-        if self.kind in (str, os.PathLike):
-            return " or ".join([*self.words, "text" if self.kind is str else "a path"])
+        if self.kind in _WANTED:
+            return " or ".join([*self.words, _WANTED[self.kind]])
         if self.positive:
             number = "positive and finite"
         elif self.kind is float:
@@ -168,13 +180,22 @@ class Setting:
             if not self.address:
                 check_local(value, SettingsError)
             return absolute(value)
-        value = _as_python(value, self.kind)
+        if self.kind is tuple and isinstance(value, str):
+            return (value,)
+        if self.kind in (tuple, range) and isinstance(value, list | tuple):
+            value = tuple(_as_python(each, int) for each in value)
+        else:
+            value = _as_python(value, self.kind)
         if not self._holds(value):
             raise ValueError(self.wanted)
         return value
 
     def _holds(self, value: Any) -> bool:
         kind: Any = type(value)
+        if kind is tuple and self.kind is range:
+            return [type(each) for each in value] == [int, int] and 1 <= value[0] <= value[1]
+        if kind is tuple and self.kind is tuple:
+            return all(isinstance(each, str) for each in value)
         if kind is not self.kind:
             return False
         if self.values is not None:

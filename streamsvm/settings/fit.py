@@ -162,7 +162,7 @@ class Settings(LossSettings):
         choices=("pass", "end", "none"), scope=ESTIMATOR, searched=True,
     )  # fmt: skip
     valid: str | None = _training(
-        os.PathLike, None, "Store to measure the accuracy on after each pass.",
+        os.PathLike, None, "Store, text or table to measure the accuracy on after each pass.",
         address=True, instead="give hold_out, or call streamsvm.evaluate on its model",
         changeable="Where the validation store of a fit is now, or another one.",
     )  # fmt: skip
@@ -175,7 +175,8 @@ class Settings(LossSettings):
         scope=MATRIX, searched=True,
     )  # fmt: skip
     calibrate: str | None = _training(
-        os.PathLike, None, "Hold-out store to fit the temperature of the model's probabilities to.",
+        os.PathLike, None,
+        "Hold-out store, text or table to fit the temperature of the model's probabilities to.",
         "That is done after the last pass, as `streamsvm.calibrate` does it, which serves for the model of a "
         "matrix.",
         address=True, searched=True, instead="call streamsvm.calibrate on its model",
@@ -199,7 +200,8 @@ class Settings(LossSettings):
         given="array_like of shape (n,)", scope=MATRIX,
     )  # fmt: skip
     weights: str | None = _weights(
-        os.PathLike, None, "Weights of the rows of a matrix in a file: .npy, or text with one a line.",
+        os.PathLike, None,
+        "Weights of the rows of a matrix, text or a table, in a file: .npy, or text with one a line.",
         instead="give sample_weight",
     )  # fmt: skip
     costs: str | None = _weights(
@@ -235,7 +237,8 @@ class Settings(LossSettings):
         listed=True, scope=MATRIX,
     )  # fmt: skip
     label: str | None = setting(
-        str, None, "Column of obs with the labels, for AnnData that was not written by convert.",
+        str, None,
+        "Column with the labels: of a table, or of obs of AnnData that was not written by convert.",
         "It can be in memory, and then also the name of an indicator matrix in obsm.",
         group="Labels", scope=MATRIX,
     )  # fmt: skip

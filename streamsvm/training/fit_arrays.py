@@ -36,12 +36,14 @@ def fit_matrix(
     given: Mapping[str, Any],
     workers: int | None = None,
     tuned: bool = False,
+    encoding: Mapping[str, Any] | None = None,
 ) -> Model:
     """Train on a matrix as `streamsvm.fit` describes it; `given` may have ``sample_weight`` too.
 
-    `tuned` says that C was found by a search, and so chosen from the data.
+    `tuned` says that C was found by a search, and so chosen from the data. `encoding` is the record of how
+    texts became the matrix.
     """
-    raw, labels, encoding = _labelled(X, y, groups, settings, given)
+    raw, labels, encoding = _labelled(X, y, groups, settings, given, encoding)
     settings = with_transform(settings, encoding, MATRIX_DEFAULT)
     return fit_rows(raw, labels, settings, callbacks=callbacks, given=given, workers=workers, tuned=tuned)
 
@@ -56,8 +58,13 @@ def automatic_c(
 
 
 def _labelled(
-    X: Any, y: Any, groups: Any, settings: Settings, given: Mapping[str, Any]
-) -> tuple[ArrayStore, dict[str, Any], dict[str, Any] | None]:
+    X: Any,
+    y: Any,
+    groups: Any,
+    settings: Settings,
+    given: Mapping[str, Any],
+    encoding: Mapping[str, Any] | None = None,
+) -> tuple[ArrayStore, dict[str, Any], Mapping[str, Any] | None]:
     """Return the rows, with their weights and groups, the record of the classes, and that of the encoding."""
     X = with_layer(X, settings.layer, settings.raw, settings.obsm)
     rows, labels, matrix = labelled_rows(X, labels_of(X, y, settings.label), np.dtype(settings.dtype))
@@ -68,8 +75,9 @@ def _labelled(
         if not get_loss(settings.loss).sequences:
             raise SettingsError(f"groups does not apply to the loss {settings.loss}", setting="groups")
         rows = rows._replace(qid=row_groups(X, groups, rows.n_rows, InputError))
-    meta = {"encoding": matrix.encoding, "label": settings.label}
-    return ArrayStore(rows, labels, matrix.n_features, matrix.names, meta), labels, matrix.encoding
+    encoding = matrix.encoding if encoding is None else encoding
+    meta = {"encoding": encoding, "label": settings.label}
+    return ArrayStore(rows, labels, matrix.n_features, matrix.names, meta), labels, encoding
 
 
 def _fitted(raw: ArrayStore, settings: Settings) -> FittedTransforms:

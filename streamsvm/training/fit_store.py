@@ -51,13 +51,15 @@ def fit_store(
     tuned: bool = False,
     workers: int | None = None,
     cluster: str | os.PathLike[str] | None = None,
+    made: Mapping[str, Any] = MappingProxyType({}),
 ) -> FitResult:
     """Begin a run on a store, as `streamsvm.fit` describes it; if `resume`, go on with one that is there.
 
     `given` has the ``costs`` and ``tree`` that are not files, by name; `workers` is the number of threads, or
     of workers of the `cluster`.
     `fitted` are the transforms, if they are fitted to the store already; `tuned` says that C was found by a
-    search, and so chosen from the data.
+    search, and so chosen from the data. `made` are entries
+    of ``run.json`` about the stores that the run made of files.
     """
     run = RunDir(out)
     check_place(run)
@@ -88,6 +90,7 @@ def fit_store(
             "transforms": saved_records(fitted.transforms),
             "error_weights": costs.record(),
             **reading_of(store.meta),
+            **made,
             **{
                 f"{name}_fingerprint": check_held_out(name, raw, training, fitted.record) for name in HELD_OUT
             },
@@ -102,7 +105,9 @@ def fit_store(
             return result
         with find_workers(spec, workers, cluster) as found:
             trained = StoreRun(run, training, raw, store, record, costs, every, callbacks, found)
-            with claimed(run, force=force, by_tune=tuned):
+            read = {*paths, *(getattr(settings, name) for name in HELD_OUT)}
+            kept = [store for store in run.stores() if absolute(store) in map(absolute, read - {None})]
+            with claimed(run, force=force, by_tune=tuned, kept=kept):
                 free = durable.free_bytes(run.path)
                 check_dense_duals(spec, free, f"the disk of {run.path}")
                 check_room(run.path, spec.n_features, spec.n_classes, spec.dtype.itemsize)

@@ -74,6 +74,7 @@ def _resume_store(
     cluster: str | os.PathLike[str] | None,
     changes: dict[str, Any],
 ) -> FitResult:
+    run.find_stores(record)
     paths = record["store"]["path"] if store is None else [absolute(each) for each in store]
     for path in paths:
         _check_exists(path, "store")

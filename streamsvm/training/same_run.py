@@ -15,6 +15,7 @@ from streamsvm.settings.fit import AUTO, Settings
 _COMPARED_SEPARATELY = ("version", "settings", "store", "plan", "checksum")
 _DIFFERENCES = {  # how errors name a difference in one of the other entries
     "C_auto": "with C {}chosen from the data",
+    "files": "with other files, or another way to read them",
     "transforms": "with other transforms",
     "error_weights": "with other contents of class_weight, costs or tree",
     "valid_fingerprint": "with another content of valid",
@@ -28,6 +29,7 @@ def check_same(run: RunDir, record: dict[str, Any]) -> None:
     The memory plan may differ: a run keeps its own.
     """
     old, new = run.read_settings(), json.loads(json.dumps(record))
+    run.find_stores(old)
     other = Remedy("give the old one, or another {}", Option("out"))
     if old.get("kind") == format.ONLINE:
         raise RunError(f"{run.path} is a run of online", remedy=Remedy("give another {}", Option("out")))

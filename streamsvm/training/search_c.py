@@ -71,7 +71,7 @@ def search_c(
 ) -> float:
     """Return 1, 0.1, 0.01 or 0.001 times `C`: the one whose model is right most often on held-out rows.
 
-    One training over four fifths of the sample makes a pass for each, from the smallest on, which begins with
+    One training over two thirds of the sample makes a pass for each, from the smallest on, which begins with
     the weights and duals of the one before; or each has a training of two passes, if the loss has no such
     path. The sample has all rows of some classes, as the best C is the smaller, the more rows a class has. Of
     equal ones the largest is returned.
@@ -106,7 +106,7 @@ def search_c(
 def _trials(
     sample: ArrayStore, settings: Settings, C: float, costs: TrainingCosts, callbacks: Callbacks
 ) -> Iterator[dict[str, Any]]:
-    """Train with each C on four fifths of a sample, and yield the record of the last pass with it."""
+    """Train with each C on two thirds of a sample, and yield the record of the last pass with it."""
     on_path = get_loss(settings.loss).linear_duals
     paths = [",".join(_FACTORS)] if on_path else _FACTORS
     passes, made = len(_FACTORS) if on_path else _PASSES, 0

@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from streamsvm.base import durable
 from streamsvm.base.threads import Threads, WorkersLost
 from streamsvm.data.blocks import Blocks, HeldOutBlocks
 from streamsvm.data.hold_out import held_out_part
@@ -71,6 +72,13 @@ class StoreRun:
 
     def train(self, trainer: Fit | None = None) -> FitResult:
         """Train to the end; if workers of a cluster are lost, go on from the last commit with the others."""
+        result = self._train(trainer)
+        if not self.record.get("keep_data", True):
+            for store in self.run.stores():
+                durable.remove(store)
+        return result
+
+    def _train(self, trainer: Fit | None) -> FitResult:
         times, before = 0, None
         resume = self.run.continues()
 

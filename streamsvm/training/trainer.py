@@ -233,7 +233,7 @@ class Trainer(abc.ABC):
 
     def stage(self, this_pass: int) -> str:
         """Return the name of a pass for `progress`."""
-        return f"pass {this_pass}"
+        return f"pass {this_pass} of {self.settings.passes}"
 
     def _next(self, blocks: Prefetcher[TrainingBlock], new: NewLog | None) -> TrainingBlock | None:
         """Return the next block, or None at the end of the pass."""

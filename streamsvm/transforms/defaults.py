@@ -32,13 +32,15 @@ def with_transform(
 ) -> Settings:
     """Return the settings with the default transform of a table, or else `otherwise`, if they name none.
 
-    `encoding` is the record of how columns of a table became features; None if the data was no table.
+    `encoding` is the record of how columns of a table, or texts, which have no default, became features; None
+    if the data was neither.
     """
     columns = (encoding or {}).get("columns", ())  # names of columns of text, or records
     numbers = any(not isinstance(each, str) and each["type"] == "number" for each in columns)
     default = settings.transform
     if default is None:
-        default = TABLE_DEFAULT if numbers else otherwise
+        of_text = encoding is not None and encoding.get("kind") == "text"
+        default = TABLE_DEFAULT if numbers else None if of_text else otherwise
     return dataclasses.replace(settings, transform=default)
 
 

@@ -194,7 +194,7 @@ def test_cells_sorted_by_type_are_told_of_before_they_are_trained_on(folder: Pat
     adata = adata[np.argsort(adata.obs["type"].cat.codes, kind="stable")].copy()
     adata.write_h5ad(tmp_path / "sorted.h5ad")
     words = ("fit", "sorted.h5ad", *LABEL, "--out", "run", "--slice-rows", 0, "--block-rows", 225)
-    code, out, err = streamsvm(*words, cwd=tmp_path)
+    code, out, err = streamsvm(*words[:-4], "-v", *words[-4:], cwd=tmp_path)
     assert code == 0
     assert err.count("\n") == 1  # at the start, and not again at the end
     assert "its 4 blocks hold different labels" in err

@@ -37,14 +37,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_there_is_a_file_for_each_command_and_none_without() -> None:
     files = {path.stem.removesuffix("_model") for path in (ROOT / "cli").glob("*.py")}  # import is a keyword
-    shared = {"__init__", "main", "commands", "console", "help", "inputs", "memory", "options", "runs"}
+    shared = {"__init__", "main", "commands", "console", "conversion", "help", "memory", "options", "runs"}
     assert files - shared - {"table", "wording"} == set(COMMANDS)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_and_is_documented(tmp_path: Path, command: str) -> None:
     first, _, details = COMMANDS[command].help.partition("\n\n")
-    assert f"\n  {command:<8}  {first}\n" in succeeds("--help", cwd=tmp_path)
+    assert f"\n  {command:<9}  {first}\n" in succeeds("--help", cwd=tmp_path)
     assert first.endswith(".")
     assert details.endswith(".")
     assert first in succeeds(command, "--help", cwd=tmp_path)
@@ -116,7 +116,7 @@ def test_fit_says_that_c_grows(folder: Path, tmp_path: Path) -> None:
 
 def test_dry_run_prints_the_plan_and_makes_nothing(folder: Path, tmp_path: Path) -> None:
     out = succeeds("fit", folder / "train.zarr", "--dry-run", "--memory", "64M", cwd=tmp_path)
-    assert "67.1 MB" in out
+    assert "of 64 MiB" in out
     assert "1,437 rows" in out
     assert sorted(tmp_path.iterdir()) == []
 
@@ -213,7 +213,7 @@ def test_info_recognises_stores_runs_and_models(folder: Path) -> None:
         (("fit", "absent.zarr", "--out", "r"), "absent.zarr: nothing is there; check the path"),
         (("fit", "{}/train.zarr", "--out", "{}/run"), "resume"),
         (("fit", "{}/train.zarr", "--out", "r", "--memory", "1K"), "--memory"),
-        (("fit", "{}/digits.train", "--out", "r"), "make a store with `streamsvm convert`"),
+        (("fit", "{}/digits.train", "--dry-run"), "make a store with `streamsvm convert`"),
         (("fit", "{}/train.zarr", "--out", "{}/digits.train"), "is not a folder; choose another folder"),
         (("resume", "absent"), "not a run"),
         (("resume", "{}"), "not a run"),
@@ -277,7 +277,7 @@ def test_convert_keeps_weights_labels_and_groups(tmp_path: Path) -> None:
         assert rows.qid.tolist() == [1, 1, 2]
     shown = succeeds("info", "a.h5", cwd=tmp_path)
     assert re.search(r"weights +from 0\.5 to 2\n", shown)
-    assert re.search(r"labels per row +1\.0\n", shown)
+    assert re.search(r"labels per row +1\n", shown)
     assert re.search(r"groups +2\n", shown)
     plain = ("--out", "b.h5")
     assert "--multilabel reads several labels a row" in fails(1, "convert", "text", *plain, cwd=tmp_path)
@@ -358,7 +358,7 @@ def test_probabilities_from_training_to_predictions(folder: Path, tmp_path: Path
     assert "log loss" not in succeeds("evaluate", folder / "run", "test", cwd=tmp_path)
 
     temperature = json.loads(succeeds("info", "r", "--json", cwd=tmp_path))["probability_temperature"]
-    assert f"probability temperature  {temperature}" in succeeds("info", "r/model", cwd=tmp_path)
+    assert f"probability temperature  {temperature:.4g}" in succeeds("info", "r/model", cwd=tmp_path)
     succeeds(*fit, "--out", "later", cwd=tmp_path)
     result = json.loads(succeeds("resume", "later", "--calibrate", "h.zarr", "--json", cwd=tmp_path))
     assert result["calibration"]["temperature"] == temperature

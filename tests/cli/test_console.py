@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from command_line import fails
+from command_line import fails, succeeds
 from helpers import make_problem, make_store, save_weights
 from streamsvm_cli import console
 from streamsvm_cli.wording import shell_value
@@ -158,22 +158,21 @@ def test_without_a_terminal_progress_is_lines_at_a_steady_interval(clock, capsys
     clock[0] += 0.1
     shown.progress("valid 1", 5, 10)
     clock[0] += 1
-    shown.progress("convert", 2**30, None, "B")
+    shown.progress("convert", 2**30, None)
     clock[0] -= 1e6  # clocks jump
-    shown.progress("convert", 2**31, None, "B")
+    shown.progress("convert", 2**31, None)
     out, err = capsys.readouterr()
     assert err == ""
     lines = [re.fullmatch(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)  (.*)", line)[2] for line in out.splitlines()]
     assert lines == [
-        "pass 1: 0 of 200,000 rows (0%)",
-        "pass 1: 30,000 of 200,000 rows (15%)",
-        "pass 1: 60,000 of 200,000 rows (30%)",
-        "pass 1: 90,000 of 200,000 rows (45%)",
-        "gap 1: 1 of 10 rows (10%)",
+        "pass 1: 5,000 of 200,000 rows (2%)",
+        "pass 1: 35,000 of 200,000 rows (18%)",
+        "pass 1: 65,000 of 200,000 rows (32%)",
+        "pass 1: 95,000 of 200,000 rows (48%)",
         "valid 1: 3 of 10 rows (30%)",
         "valid 1: 5 of 10 rows (50%)",
-        "convert: 1.1 GB",
-        "convert: 2.1 GB",
+        "convert: 1 GiB",
+        "convert: 2 GiB",
     ]
 
 
@@ -183,14 +182,16 @@ def test_there_are_no_such_lines_for_machines(clock, capsys) -> None:
     assert capsys.readouterr() == ("", "")
 
 
-def test_convert_and_fit_say_how_far_they_are(tmp_path: Path) -> None:
+def test_convert_and_fit_say_how_far_they_are(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(console, "_STAGE_INTERVAL", 0.0)
     (tmp_path / "text").write_text("a 1:1\nb 2:1\n" * 50)
     said = {
-        "convert": streamsvm("convert", "text", "--out", "a.zarr", cwd=tmp_path).stdout,
-        "pass 1": streamsvm("fit", "a.zarr", "--out", "run", cwd=tmp_path).stdout,
+        ("convert", "write"): succeeds("convert", "text", "--out", "a.zarr", cwd=tmp_path),
+        ("pass 1 of 3", "pass 3 of 3", "gap 3"): succeeds("fit", "a.zarr", "--out", "run", cwd=tmp_path),
     }
-    for stage, out in said.items():
-        assert re.search(rf"^\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d  {stage}: ", out, re.MULTILINE), out
+    for stages, out in said.items():
+        for stage in stages:
+            assert re.search(rf"^\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d  {stage}: ", out, re.MULTILINE), out
 
 
 def test_numbers_that_json_has_no_text_for_are_null() -> None:

@@ -64,11 +64,14 @@ def test_options_are_in_groups_and_each_has_its_place(monkeypatch: pytest.Monkey
     monkeypatch.setenv("COLUMNS", "80")
     text = succeeds(command, "--help")
     headings = re.findall(r"^(\w.*):$", text, re.MULTILINE)
-    assert headings[0] == "Arguments"
-    assert headings[1:] == [name for name in help._GROUPS if name in headings]
-    assert len(headings) >= 6
+    assert headings[:2] == ["Arguments", "Most used"]
+    assert headings[2:] == [name for name in help._GROUPS if name in headings]
+    assert len(headings) >= 5
     others = re.findall(r"^  (?:-\w, )?(--\S+)", text.partition("\nOther options:\n")[2], re.MULTILINE)
-    assert others == ["--quiet", "--json", "--help"]
+    assert (
+        others
+        == ["--verbose", "--quiet", "--json", "--help"][command in ("convert", "predict", "evaluate") :]
+    )
     options = [each for each in get_command(app).commands[command].params if each.param_type_name == "option"]  # type: ignore[attr-defined]
     for option in options:
         longest = max(option.opts, key=len)
@@ -81,6 +84,42 @@ def test_groups_name_real_options() -> None:
     named = [name for names in help._GROUPS.values() for name in names]
     assert len(named) == len(set(named))
     assert set(named) <= known
+
+
+@pytest.mark.parametrize("command", GROUPED)
+def test_a_dozen_options_come_first_after_an_example(command: str) -> None:
+    parameters = {each.name: each for each in get_command(app).commands[command].params}  # type: ignore[attr-defined]
+    first, text = help._FIRST[command].split(), succeeds(command, "--help")
+    example = re.search(rf"^  Example: streamsvm {command} (.*)$", text, re.MULTILINE)[1].split()
+    options = {option for name in first for option in parameters[name].opts}
+    assert {word for word in example if word.startswith("--")} <= options
+    text = text.partition("\nMost used:\n")[2].partition("\n\n")[0]
+    options = re.findall(r"^  (?:-\w, )?(--\S+)", text, re.MULTILINE)
+    assert options == [max(parameters[name].opts, key=len) for name in first]
+    assert 5 < len(options) < 14
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("train a", "there is no command train; fit does that"),
+        ("fitt a", "there is no command fitt; did you mean fit?"),
+        ("qqq", "there is no command qqq"),
+        ("fit a --pases 3", "there is no option --pases; did you mean --passes?"),
+        ("fit a --qqq 3", "there is no option --qqq"),
+        ("fit a --passes many", "--passes must be a whole number, not many"),
+        ("fit a --passes 0", "--passes must be 1 or more, not 0"),
+        ("online a -o b --hash-bits 99", "--hash-bits must be 31 or less, not 99"),
+        ("fit a --tol x", "--tol must be a number, not x"),
+        ("fit a --gap x", "--gap: 'x' is not one of 'pass', 'end', 'none'"),
+        ("fit a --C x", "--C: 'x' is neither a number nor auto"),
+        ("fit a --memory 3x", "--memory: '3x' is not a size: a number of bytes, or text such as 500M or 2G"),
+        ("fit", "DATA is missing"),
+        ("tune a", "--out is missing"),
+    ],
+)
+def test_mistakes_in_options_are_told_in_plain_words(words: str, message: str) -> None:
+    assert streamsvm(*words.split()).err.splitlines()[-1] == f"Error: {message}"
 
 
 def test_both_modules_are_the_command_line() -> None:

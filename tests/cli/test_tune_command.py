@@ -31,7 +31,7 @@ def test_a_table_printed_once_and_a_run(folder: Path, tmp_path: Path) -> None:
     shown = succeeds(*command, cwd=folder)
     assert "4 trainings" in shown
     head, *rows = (line.split() for line in table_of(shown))
-    assert head == ["C", "valid", "acc.", "passes", "seconds", "settings"]
+    assert head == ["C", "accuracy", "seconds", "settings"]
     assert [float(row[0]) for row in rows] == 2 * [0.03125, 0.0625, 0.125, 0.25]
     assert [row[-2:] for row in rows] == 4 * [["loss", "ww"]] + 4 * [["loss", "cs"]]
     found = json.loads(succeeds(*command, "--json", cwd=folder))  # which finds all of it done
@@ -65,11 +65,20 @@ def test_the_table_has_what_was_tried_before_an_interruption(folder: Path, tmp_p
     assert [row[-1] for row in rows] == 3 * ["ww"] + 3 * ["cs"]
 
 
+def test_a_single_training_has_its_table_as_it_goes(folder: Path, tmp_path: Path) -> None:
+    """With the accuracy of each value of C as soon as it is measured, which the result then has, too."""
+    command = ("tune", "s.h5", "--out", tmp_path / "run", "--C", "0.05,0.1,0.2")
+    head, *rows = (line.split() for line in table_of(succeeds(*command, cwd=folder, notes=True)))
+    assert head == ["C", "accuracy"]
+    found = json.loads(succeeds(*command, "--json", cwd=folder, notes=True))
+    assert rows == [[f"{row['C']:g}", f"{row['valid_accuracy']:.4f}"] for row in found["tried"]]
+
+
 def table_of(shown: str) -> list[str]:
     """The lines from the heading on that have its number of columns."""
     lines = shown.splitlines()
-    at = next(at for at, line in enumerate(lines) if "valid acc." in line)
-    return [line for line in lines[at:] if line == lines[at] or re.match(r" +[0-9.e-]+ +0\.[0-9]{4} ", line)]
+    at = next(at for at, line in enumerate(lines) if "accuracy" in line)
+    return [line for line in lines[at:] if line == lines[at] or re.match(r" +[0-9.e-]+ +0\.[0-9]{4}\b", line)]
 
 
 def test_options_of_fit(folder: Path, tmp_path: Path) -> None:
@@ -90,7 +99,7 @@ def test_options_of_fit(folder: Path, tmp_path: Path) -> None:
         assert option in shown
     for option in ("--C-path", "--first-C", "--gap", "--tol", "--calibrate"):
         assert option not in shown
-        assert "No such option" in fails(2, *command, option, 1, cwd=folder)
+        assert "there is no option" in fails(2, *command, option, 1, cwd=folder)
 
 
 def test_mistakes_are_one_line(folder: Path, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_compressed(tmp_path: Path, suffix: str, fingerprint: str) -> None:
     calls: list[tuple[str, int, int | None]] = []
     report = convert([path], tmp_path / "a.h5", progress=lambda *call: calls.append(call))
     assert report.fingerprint == fingerprint
-    assert calls[-1] == ("convert", path.stat().st_size, path.stat().st_size)
+    assert ("convert", path.stat().st_size, path.stat().st_size) in calls
     with open_store(tmp_path / "a.h5") as store:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
         assert store.meta["sources"] == [{"name": "data", "size": path.stat().st_size, "sha256": digest}]
@@ -162,7 +162,7 @@ def test_an_excessive_window_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "data.xz"
     filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 2**29}]
     path.write_bytes(lzma.compress(TEXT, filters=filters))
-    with pytest.raises(InputError, match=r"data.xz: .* needs more than 134.2 MB; decompress it first"):
+    with pytest.raises(InputError, match=r"data.xz: .* needs more than 128 MiB; decompress it first"):
         convert([path], tmp_path / "a.h5")
 
 
@@ -227,12 +227,12 @@ def test_remote_addresses_keep_their_slashes_in_messages(tmp_path: Path) -> None
 def test_standard_input(tmp_path: Path, pack: Callable[[bytes], bytes], fingerprint: str) -> None:
     program = (
         "import sys\nfrom streamsvm_converters import convert\n"
-        "report = convert(['-'], sys.argv[1], progress=lambda stage, done, total: print(total))\n"
+        "report = convert(['-'], sys.argv[1], progress=lambda stage, done, total: print(stage, total))\n"
         "print(report.fingerprint)\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "a.h5")]
     done = subprocess.run(command, input=pack(TEXT), capture_output=True, check=True)
-    assert set(done.stdout.decode().split()) == {"None", fingerprint}
+    assert set(done.stdout.decode().splitlines()) >= {"convert None", fingerprint}
 
 
 @pytest.mark.parametrize(

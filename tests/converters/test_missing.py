@@ -149,7 +149,7 @@ def test_missing_numbers_are_errors_by_default(frame: pd.DataFrame, tmp_path: Pa
         convert([tmp_path / "t.csv"], tmp_path / "b.zarr", like=tmp_path / "a.zarr", missing="mean")
     with pytest.raises(SettingsError, match="missing does not apply: text takes no other column"):
         convert([tmp_path / "t.csv"], tmp_path / "b.zarr", label="y", text="colour", missing="mean")
-    with pytest.raises(ValueError, match="missing must be one of error, 0, mean, indicator"):
+    with pytest.raises(SettingsError, match="missing must be one of error, 0, mean, indicator"):
         convert([tmp_path / "t.csv"], tmp_path / "b.zarr", label="y", missing="median")
     frame.assign(age=pd.array([None] * N, "Float64")).to_parquet(tmp_path / "t.parquet")
     with pytest.raises(InputError, match="column 'age' has no mean"):

@@ -75,7 +75,7 @@ KINDS: dict[str, tuple[Callable[[Path], object], dict[str, str], bool]] = {
     "a.npy": (lambda path: np.save(path, X), {"labels": "y.npy"}, True),
     "f.npy": (lambda path: np.save(path, np.asfortranarray(X, ">f8")), {"labels": "y.txt"}, True),
     "a.npz": (lambda path: np.savez(path, X=X, y=Y), {"label": "y"}, True),
-    "packed.npz": (lambda path: np.savez_compressed(path, X=X, y=Y), {"label": "y"}, False),
+    "packed.npz": (lambda path: np.savez_compressed(path, X=X, y=Y), {"label": "y"}, True),
     "sparse.npz": (lambda path: sp.save_npz(path, sp.csc_matrix(X)), {"labels": "y.npy"}, False),
     "a.parquet": (as_lists, {"label": "y"}, True),
     "3.zarr": (as_zarr(3, chunks=(7, 3)), {"labels": "y.npy"}, True),

@@ -172,7 +172,8 @@ def test_numbers_are_seconds_between_commits(tmp_path: Path, store: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("n", "text"), [(0, "0 B"), (999, "999 B"), (123_456, "123.5 KB"), (2.5e9, "2.5 GB")]
+    ("n", "text"),
+    [(0, "0 B"), (999, "999 B"), (123_456, "120.6 KiB"), (2**31, "2 GiB"), (1000 * 2**40, "1,000 TiB")],
 )
 def test_sizes_are_shown_in_a_readable_unit(n: float, text: str) -> None:
     assert format_size(n) == text

@@ -86,7 +86,7 @@ def test_a_limit_of_the_process_that_is_too_small_is_named(
     wide: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_to(monkeypatch, 40 * MB)
-    with pytest.raises(PlanError, match=r"may have 41\.9 MB of memory.* raise the limit of the process"):
+    with pytest.raises(PlanError, match=r"may have 40 MiB of memory.* raise the limit of the process"):
         plan_fit(wide, specify(Settings(C=1), wide))
 
 

@@ -100,7 +100,7 @@ def test_without_a_measured_gap_no_figure_is_reported_as_exact(tmp_path: Path) -
     )
     exact = (result.primal, result.dual, result.gap, result.relative_gap)
     assert (*exact, result.train_accuracy) == (None,) * 5
-    assert set(seen) == {"pass 1", "pass 2"}
+    assert set(seen) == {"pass 1 of 2", "pass 2 of 2"}
     result = fit(
         store, out=tmp_path / "end", passes=2, gap="end", progress=lambda *step: seen.append(step[0])
     )

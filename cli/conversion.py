@@ -1,0 +1,32 @@
+"""What a conversion did, as lines for people: of `convert`, and of `fit` of files that are no store."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from streamsvm_cli.console import Console, print_text_counts
+from streamsvm_cli.wording import count, size_of_data
+
+
+def print_report(console: Console, report: Any) -> None:
+    """Print what a conversion did."""
+    for warning in report.warnings:
+        console.warn(warning)
+    for note in report.notes:
+        console.say(note)
+    console.say(f"{size_of_data(report.n, report.d, report.n_classes, report.nnz)} in {report.seconds:.1f} s")
+    if report.index_base is not None:
+        console.say(f"feature numbers start at {report.index_base}")
+    if report.decompress_seconds > report.seconds / 2:
+        console.say(
+            f"  {report.decompress_seconds:.1f} s of it were spent decompressing the text: that is the limit"
+        )
+    if report.empty_rows:
+        console.say(f"  {count(report.empty_rows, 'row')} without a non-zero")
+    if report.n_labels is not None:
+        console.say(f"  {count(report.n_labels, 'label')}, {report.n_labels / report.n:.2f} a row")
+    if report.n_groups is not None:
+        console.say(f"  {count(report.n_groups, 'group')} of rows")
+    print_text_counts(console, dataclasses.asdict(report))
+    console.say(f"store: {report.path}")

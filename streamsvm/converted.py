@@ -1,0 +1,224 @@
+"""Data that are no store: `fit` converts them into the folder of its run, which keeps them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from streamsvm.base import durable, format
+from streamsvm.base.decode import encode
+from streamsvm.errors import Call, InputError, Interrupted, Option, Remedy, SettingsError
+from streamsvm.losses import get_loss
+from streamsvm.run.directory import RunDir, entered
+from streamsvm.settings.field import declared
+from streamsvm.settings.fit import NONE, Settings
+from streamsvm.settings.reading import ReadingSettings
+from streamsvm.store import open_store
+from streamsvm.store.open import is_store, open_existing
+from streamsvm.training.held_out import HELD_OUT
+from streamsvm.training.trainer import Callbacks
+
+Paths = Sequence[str | os.PathLike[str]]
+
+_OF_HELD_OUT = ("format", "labels_as", "multilabel", "on_error")  # the others are as in the training data
+_OF_STORES = ("layer", "raw", "obsm", "join", "sample_weight")  # settings that say what of a store is read
+
+
+class Converted(NamedTuple):
+    """What a training reads, once files of other kinds are stores.
+
+    Attributes
+    ----------
+    paths : list of path
+    settings : Settings
+    record : dict
+        Entries of ``run.json``: ``files``, which files each store was made of, and by which options, and
+        ``keep_data``; empty if there were none.
+    """
+
+    paths: Paths
+    settings: Settings
+    record: dict[str, Any]
+
+
+class _Inputs(NamedTuple):
+    """Files that one store is made of, and the options of their conversion."""
+
+    paths: list[str]
+    options: dict[str, Any]
+
+    @property
+    def files(self) -> list[str]:
+        """All files that are read."""
+        return self.paths + [self.options[name] for name in ("weights", "labels") if name in self.options]
+
+
+def converted(
+    paths: Paths,
+    settings: Settings,
+    reading: ReadingSettings,
+    run: RunDir,
+    *,
+    force: bool,
+    resume: bool,
+    keep: bool,
+    workers: int | None,
+    callbacks: Callbacks,
+) -> Converted:
+    """Convert the data, and held-out data, into the folder of a run, unless they are read where they lie.
+
+    What a killed conversion left is deleted. If `resume`, and the run has begun, the stores that it has made
+    are used. With `force`, each store that an older run has made is there until the new one is complete;
+    after that only the new run can be trained.
+
+    Raises
+    ------
+    SettingsError
+        If a setting says how files are read, and there are none to convert, or how a store is.
+    InputError
+        If a file is malformed, or of a kind that is not known.
+    StoreError
+        If a store cannot be written.
+    Interrupted
+        If `callbacks.stop` returned True.
+    """
+    inputs = _inputs(paths, settings, reading)
+    if not inputs:
+        return Converted(paths, settings, {})
+    if resume and not keep:
+        raise SettingsError(
+            "keep_data must be on with resume_or_start: a finished run gives its result again from its data",
+            setting="keep_data",
+        )
+    if resume and run.settings.exists():
+        old = run.read_settings().get("files") or {}
+        files = {name: _facts(each, old.get(name, {}).get("files", [])) for name, each in inputs.items()}
+    else:
+        like = run.data if "data" in inputs else _store_to_be_like(paths)
+        files = {}
+        with _new_folder(run, force=force):
+            for name, each in inputs.items():
+                own = {} if name == "data" else {"like": like, "unseen_label": "keep"}
+                files[name] = _convert(each, getattr(run, name), settings, workers, callbacks, **own)
+    changes: dict[str, Any] = {name: str(getattr(run, name)) for name in inputs if name != "data"}
+    if "data" in inputs:
+        paths, changes = [run.data], changes | {"label": None, "labels": None, "weights": None}
+    if "valid" in inputs:
+        changes["valid_labels"] = None
+    record = {
+        "files": {name: {"options": each.options, "files": files[name]} for name, each in inputs.items()},
+        "keep_data": keep,
+    }
+    return Converted(paths, dataclasses.replace(settings, **changes), record)
+
+
+def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[str, _Inputs]:
+    """Return what is converted, by the name of its store."""
+    given, found = reading.given(), {}
+    groups = {"groups": True} if get_loss(settings.loss).sequences else {}
+    if not all(is_store(path) for path in paths):
+        for name in _OF_STORES:
+            value = getattr(settings, name)
+            if value not in (declared(Settings)[name].default, NONE):
+                raise SettingsError(
+                    f"{name} does not apply to {', '.join(map(str, paths))}: of these files a store is made",
+                    remedy=Remedy("leave {} out", Option(name)),
+                    setting=name,
+                )
+        own = _given(label=settings.label, labels=settings.labels, weights=settings.weights)
+        found["data"] = _Inputs([os.fspath(path) for path in paths], {**own, **groups, **given})
+    of_held_out = {name: value for name, value in given.items() if name in _OF_HELD_OUT}
+    for name in HELD_OUT:
+        path = getattr(settings, name)
+        if path is not None and not is_store(path):
+            labels = settings.valid_labels if name == "valid" else None
+            own = _given(label=settings.label, labels=labels)
+            found[name] = _Inputs([os.fspath(path)], {**own, **groups, **of_held_out})
+    for name in given if "data" not in found else ():
+        if not found or name not in of_held_out:
+            raise SettingsError(
+                f"{name} says how files are converted, and {', '.join(map(str, paths))} is read as it is",
+                remedy=Remedy("leave {} out", Option(name)),
+                setting=name,
+            )
+    return found
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _store_to_be_like(paths: Paths) -> str | os.PathLike[str]:
+    """Return the store with the classes and features of held-out files, or raise `SettingsError`."""
+    if len(paths) == 1:
+        with contextlib.closing(open_existing(paths[0])) as container:
+            if container.record(format.STORE_ATTR) is not None:
+                return paths[0]
+    remedy = Remedy("give a store of it, made with {}", Call("convert", options=(Option("like"),)))
+    raise SettingsError(
+        f"held-out text and tables go with one store of convert, and not with {', '.join(map(str, paths))}",
+        remedy=remedy,
+    )
+
+
+@contextlib.contextmanager
+def _new_folder(run: RunDir, *, force: bool) -> Iterator[None]:
+    """Hold the lock of the folder of a new run; after an error it is deleted again if it is empty."""
+    with entered(run, force=force):
+        try:
+            yield
+        except BaseException:
+            if [path.name for path in run.path.iterdir()] == [run.lock.name]:
+                durable.remove(run.path)
+            raise
+
+
+def _is_pipe(path: str) -> bool:
+    return path == "-" or (os.path.exists(path) and not os.path.isfile(path))
+
+
+def _fact(path: str) -> Any:
+    """Return name, size and hash of a file."""
+    from streamsvm_converters.libsvm.position import InputFile
+
+    with durable.os_errors_as(InputError, path, "read"):
+        return encode(InputFile.of(Path(path)))
+
+
+def _facts(inputs: _Inputs, old: Sequence[Any]) -> list[Any]:
+    """Return the facts about files; those of pipes, which are not read again, are in the `old` ones."""
+    known = dict(enumerate(old))
+    return [known.get(at) if _is_pipe(path) else _fact(path) for at, path in enumerate(inputs.files)]
+
+
+def _convert(
+    inputs: _Inputs,
+    out: Path,
+    settings: Settings,
+    workers: int | None,
+    callbacks: Callbacks,
+    **options: Any,
+) -> list[Any]:
+    """Convert files, and return the facts about them."""
+    from streamsvm_converters import convert
+
+    again = "the same command begins it anew"
+    again += ", and needs the input again" * any(map(_is_pipe, inputs.files))
+
+    def progress(stage: str, done: int, total: int | None) -> None:
+        if callbacks.stop():
+            raise Interrupted(f"stopped while {out.name} was made, and nothing is kept of it; {again}")
+        callbacks.progress(stage if out.stem == "data" else f"{stage} {out.stem}", done, total)
+
+    report = convert(
+        inputs.paths, out, dtype=settings.dtype, seed=settings.seed, memory=settings.memory, threads=workers,
+        force=True, progress=progress, **inputs.options, **options,
+    )  # fmt: skip
+    callbacks.report({"event": "convert", "report": report})
+    with open_store(out) as store:
+        sources = list(store.meta["sources"])[: len(inputs.paths)]
+    return sources + [None if _is_pipe(path) else _fact(path) for path in inputs.files[len(sources) :]]

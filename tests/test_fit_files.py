@@ -1,0 +1,203 @@
+"""Files that are no store: `fit` converts them into its run, with the model of `convert` and `fit`."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse
+from sklearn.datasets import dump_svmlight_file
+
+import streamsvm
+from streamsvm.errors import InputError, Interrupted, RunError, SettingsError, StoreError
+
+
+@pytest.fixture
+def text(tmp_path, monkeypatch) -> Path:
+    """LIBSVM text of three classes in ``train`` and ``test``, in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=600)
+    X = rng.normal(size=(600, 8)) + np.eye(3, 8)[y]
+    dump_svmlight_file(X[:500], y[:500], "train", zero_based=False)
+    dump_svmlight_file(X[500:], y[500:], "test", zero_based=False)
+    return tmp_path
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    lines = [f"{n},{rng.normal():.3f},{rng.choice(['red', 'blue'])},{'ab'[n % 2]}" for n in range(60)]
+    Path("t.csv").write_text("\n".join(["id,size,colour,kind", *lines]))
+    return tmp_path
+
+
+def model_of(run: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in Path(run, "model").iterdir()}
+
+
+def test_of_text_with_held_out_text(text) -> None:
+    result = streamsvm.fit("train", out="run", valid="test", calibrate="test")
+    streamsvm.convert(["train"], "train.zarr")
+    streamsvm.convert(["test"], "test.zarr", like="train.zarr")
+    by_hand = streamsvm.fit("train.zarr", out="by-hand", valid="test.zarr", calibrate="test.zarr")
+    assert model_of("run") == model_of("by-hand")
+    assert result.valid_accuracy == by_hand.valid_accuracy
+    assert streamsvm.open_store("run/data.zarr").fingerprint == streamsvm.open_store("train.zarr").fingerprint
+
+
+def test_of_a_table(table) -> None:
+    streamsvm.fit("t.csv", out="run", label="kind", drop=["id"], seed=3)
+    streamsvm.convert(["t.csv"], "t.zarr", label="kind", drop=["id"], seed=3)
+    streamsvm.fit("t.zarr", out="by-hand", seed=3)
+    assert model_of("run") == model_of("by-hand")
+
+
+def test_of_a_sparse_matrix(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    scipy.sparse.save_npz("X.npz", scipy.sparse.random_array((90, 7), density=0.3, rng=rng, format="csr"))
+    np.save("y.npy", rng.integers(2, size=90))
+    streamsvm.fit("X.npz", out="run", labels="y.npy", dtype="float64")
+    streamsvm.convert(["X.npz"], "X.zarr", labels="y.npy", dtype="float64")
+    streamsvm.fit("X.zarr", out="by-hand", dtype="float64")
+    assert model_of("run") == model_of("by-hand")
+
+
+def test_of_texts_in_memory(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice(list("abcdefgh"), 5)) for _ in range(80)]
+    labels = ["xy"["a" in text] for text in texts]
+    Path("t.csv").write_text("\n".join(["body,topic", *map(",".join, zip(texts, labels, strict=True))]))
+    model = streamsvm.fit(texts, labels, analyzer="char", bits=10, passes=2)
+    streamsvm.fit("t.csv", out="run", text="body", label="topic", analyzer="char", bits=10, passes=2)
+    of_table = streamsvm.load_model("run")
+    assert model.record["encoding"] == {**of_table.record["encoding"], "columns": ["text"]}
+    np.testing.assert_array_equal(model.predict(texts), of_table.predict(texts))
+    assert (model.predict(texts) == labels).mean() > 0.9
+    with pytest.raises(InputError, match="X, row 1: 7 is no text"):
+        streamsvm.fit(["a", 7], ["x", "y"])
+    with pytest.raises(SettingsError, match="drop does not apply"):
+        streamsvm.fit(texts, labels, drop=["a"])
+
+
+def test_of_standard_input(text) -> None:
+    command = [sys.executable, "-m", "streamsvm_cli.main", "fit", "-", "--out", "run", "--quiet"]
+    with open("train") as file:
+        subprocess.run(command, stdin=file, check=True)
+    streamsvm.fit("train", out="of-file")
+    assert model_of("run") == model_of("of-file")
+
+
+def test_a_moved_run_finds_its_data(text) -> None:
+    streamsvm.fit("train", out="run", valid="test", passes=1, keep_duals=True)
+    streamsvm.fit("train", out="longer", valid="test", passes=2)
+    shutil.move("run", "moved")
+    streamsvm.resume("moved", passes=2)
+    assert model_of("moved") == model_of("longer")
+
+
+def test_data_that_are_not_kept(text) -> None:
+    streamsvm.fit("train", out="kept", valid="test")
+    streamsvm.fit("train", out="run", valid="test", keep_data=False)
+    assert model_of("run") == model_of("kept")
+    assert not Path("run/data.zarr").exists()
+    assert not Path("run/valid.zarr").exists()
+    with pytest.raises(StoreError, match=r"data\.zarr: nothing is there"):
+        streamsvm.resume("run", passes=4)
+
+
+def test_starts_or_goes_on_with_the_same_files_only(table) -> None:
+    options = {"out": "run", "label": "kind", "resume_or_start": True}
+    first = streamsvm.fit("t.csv", drop=["id"], **options)
+    again = streamsvm.fit("t.csv", drop=["id"], **options)
+    assert (first.status, again.checkpoints) == ("done", 0)
+    with pytest.raises(RunError, match="with other files, or another way to read them"):
+        streamsvm.fit("t.csv", **options)
+    Path("t.csv").write_text(Path("t.csv").read_text().replace("red", "green"))
+    with pytest.raises(RunError, match="with other files"):
+        streamsvm.fit("t.csv", drop=["id"], **options)
+
+
+def test_other_options_labels_or_weights_are_other_data(table) -> None:
+    options = {"out": "run", "drop": ["id"], "resume_or_start": True, "passes": 1}
+    Path("w").write_text("1\n" * 60)
+    for _ in range(2):
+        streamsvm.fit("t.csv", label="kind", weights="w", **options)
+    with pytest.raises(RunError, match="with other files"):
+        streamsvm.fit("t.csv", label="colour", weights="w", **options)
+    Path("w").write_text("2\n" * 60)
+    with pytest.raises(RunError, match="with other files"):
+        streamsvm.fit("t.csv", label="kind", weights="w", **options)
+    with pytest.raises(InputError, match=r"none\.csv cannot be read"):
+        streamsvm.fit("none.csv", label="kind", weights="w", **options)
+    with pytest.raises(SettingsError, match="keep_data must be on"):
+        streamsvm.fit("t.csv", label="kind", keep_data=False, **options)
+
+
+def test_a_moved_run_is_gone_on_with_by_the_same_call(text) -> None:
+    streamsvm.fit("train", out="run", valid="test", resume_or_start=True)
+    shutil.move("run", "moved")
+    assert streamsvm.fit("train", out="moved", valid="test", resume_or_start=True).checkpoints == 0
+
+
+def test_held_out_text_is_like_the_one_store_that_is_trained_on(text) -> None:
+    streamsvm.convert(["train"], "train.zarr")
+    by_text = streamsvm.fit("train.zarr", out="run", valid="test")
+    streamsvm.convert(["test"], "test.zarr", like="train.zarr")
+    assert by_text.valid_accuracy == streamsvm.fit("train.zarr", out="of", valid="test.zarr").valid_accuracy
+    with pytest.raises(SettingsError, match="held-out text and tables go with one store of convert"):
+        streamsvm.fit(["train.zarr", "test.zarr"], out="two", valid="test")
+    assert not Path("two").exists()
+
+
+def test_sequences_have_groups_in_held_out_text_too(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    lines = [f"{n % 2 + 1} qid:{n // 5 + 1} {n % 2 + 1}:1 3:{rng.random():.3f}" for n in range(100)]
+    Path("train").write_text("\n".join(lines))
+    result = streamsvm.fit("train", out="run", valid="train", loss="chain")
+    assert result.valid_accuracy == 1.0
+    assert streamsvm.open_store("run/valid.zarr").grouped
+
+
+def test_bad_input_leaves_what_was_there(text) -> None:
+    Path("bad").write_text("1 2:0.5\n2 x\n")
+    with pytest.raises(InputError, match="bad, line 2"):
+        streamsvm.fit("bad", out="run")
+    assert not Path("run").exists()
+    streamsvm.fit("train", out="run")
+    before = model_of("run")
+    with pytest.raises(InputError, match="bad, line 2"):
+        streamsvm.fit("bad", out="run", force=True)
+    with pytest.raises(RunError, match="is a run already"):
+        streamsvm.fit("train", out="run")
+    assert model_of("run") == before
+    assert streamsvm.resume("run", passes=4).passes == 4
+
+
+def test_stopped_while_it_converts(text) -> None:
+    with pytest.raises(Interrupted, match=r"stopped while data\.zarr was made.*the same command begins it"):
+        streamsvm.fit("train", out="run", stop=lambda: True)
+    assert not Path("run").exists()
+
+
+def test_settings_of_reading_are_for_files_that_are_converted(text) -> None:
+    streamsvm.convert(["train"], "train.zarr")
+    with pytest.raises(SettingsError, match=r"drop says how files are converted, and train\.zarr is read"):
+        streamsvm.fit("train.zarr", out="run", drop=["a"])
+    with pytest.raises(SettingsError, match="missing must be one of"):
+        streamsvm.fit("train", out="run", missing="often")
+    for given in ({"drop": ["a"]}, {"index_base": 0}):
+        with pytest.raises(SettingsError, match=f"{next(iter(given))} does not apply to a matrix"):
+            streamsvm.fit(np.eye(3), [0, 1, 2], **given)
+    for name, value in {"layer": "a", "join": "outer", "sample_weight": "w"}.items():
+        with pytest.raises(SettingsError, match=f"{name} does not apply to train"):
+            streamsvm.fit("train", out="run", **{name: value})
+    assert not Path("run").exists()
