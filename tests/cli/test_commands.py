@@ -443,6 +443,6 @@ def test_demo_can_be_repeated_by_hand(tmp_path: Path) -> None:
     shown = succeeds("demo", cwd=tmp_path)
     commands = [line[2:] for line in shown.splitlines() if line.startswith("$ ")]
     assert len(commands) >= 8
-    shown_elsewhere = {"demo", "online", "tune", "export", "report"}
+    shown_elsewhere = {"calibrate", "demo", "online", "tune", "export", "report"}
     assert {words.split()[1] for words in commands} == set(COMMANDS) - shown_elsewhere
     assert "byte-identical" in shown
