@@ -10,18 +10,20 @@ from typing import Annotated, Any, Literal
 
 import typer
 from streamsvm_cli.console import Console, EventTable, print_text_counts, stop_on_signals
-from streamsvm_cli.options import Every, Force, Inputs, LabelsAs, Memory, OnError, UnseenLabel, with_settings
+from streamsvm_cli.options import Every, Force, Inputs, Memory, UnseenLabel, with_settings
 from streamsvm_cli.wording import count, fraction, wrong_usage
 
 from streamsvm.base.text import format_size
 from streamsvm.settings.field import declared
 from streamsvm.settings.online import OnlineSettings
+from streamsvm.settings.reading import ReadingSettings
 
 _SETTINGS = declared(OnlineSettings)
+_READING = {name: declared(ReadingSettings)[name] for name in ("labels_as", "on_error")}
 _LEAST_ROWS = 100  # that say something
 
 
-@with_settings({**_SETTINGS, "seed": dataclasses.replace(_SETTINGS["seed"], default=None)})
+@with_settings({**_SETTINGS, **_READING, "seed": dataclasses.replace(_SETTINGS["seed"], default=None)})
 def online(
     console: Console,
     inputs: Inputs,
@@ -36,7 +38,6 @@ def online(
         typer.Option(metavar="FILE|LIST", help="All classes: a file with one a line, or a list with commas."),
     ] = None,
     unseen_label: UnseenLabel = "error",
-    labels_as: LabelsAs = None,
     index_base: Annotated[
         Literal["0", "1"] | None,
         typer.Option(
@@ -45,7 +46,6 @@ def online(
         ),
     ] = None,
     memory: Memory = "1G",  # type: ignore[assignment]
-    on_error: OnError = "raise",
     checkpoint_every: Every = "60s",
     force: Force = False,
     **settings: Any,
@@ -68,13 +68,13 @@ def online(
         index_base=None if index_base is None else int(index_base),
         hash_bits=settings["hash_bits"],
         seed=settings["seed"],
-        labels_as=labels_as,
+        labels_as=settings.pop("labels_as"),
     )
     if reading["classes"] is None and unseen_label == "keep":
         raise wrong_usage("--unseen-label keep needs known classes; give --classes or --like too")
     stream = TextSource(
-        inputs, **reading, dtype=settings["dtype"], unseen_label=unseen_label, on_error=on_error,
-        memory=memory,
+        inputs, **reading, dtype=settings["dtype"], unseen_label=unseen_label,
+        on_error=settings.pop("on_error"), memory=memory,
     )  # fmt: skip
     with stop_on_signals() as stop:
         result = streamsvm.online(

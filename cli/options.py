@@ -70,10 +70,6 @@ Inputs = Annotated[
     list[str],
     typer.Argument(metavar="INPUT", help="LIBSVM text, plain or .gz .bz2 .xz .zst; - for standard input."),
 ]
-OnError = Annotated[
-    Literal["raise", "skip", "fix"],
-    typer.Option(help="Invalid rows: stop, skip them, or also sort and sum their indices to fix them."),
-]
 UnseenLabel = Annotated[
     Literal["error", "keep"],
     typer.Option(help="With known classes: whether another label is an error, or kept and counted as wrong."),
@@ -100,14 +96,6 @@ Labels = Annotated[
     typer.Option(
         help="Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.",
         metavar="FILE",
-    ),
-]
-
-LabelsAs = Annotated[
-    Literal["numbers", "text"] | None,
-    typer.Option(
-        help="What labels of text are: numbers, so that +1 and 1.0 are 1, and NA and the like in a table are "
-        "missing; or the text as it is. By default numbers, or as --like has them."
     ),
 ]
 

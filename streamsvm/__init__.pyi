@@ -266,7 +266,7 @@ def fit(
         With text: n-grams of words (default), or of characters, also beyond (char) or only within words
         (char_wb).
     ngrams : tuple of int, optional
-        With text: the least and the largest length of n-grams; by default 1 and 2.
+        With text: the least and the largest length of n-grams, at most 100; by default 1 and 2.
     bits : int, optional
         With text: there are 2**bits features; by default 2**20.
     drop : str or sequence of str

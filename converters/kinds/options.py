@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from streamsvm.model.schema import DataSchema
 
-ANALYZERS = ("word", "char", "char_wb")
-
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Options of a reader; `streamsvm_converters.convert` describes them.
+    """Options of a reader, which `ReadingSettings` checks and `streamsvm_converters.convert` describes.
 
     Attributes
     ----------

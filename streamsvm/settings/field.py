@@ -193,7 +193,7 @@ class Setting:
     def _holds(self, value: Any) -> bool:
         kind: Any = type(value)
         if kind is tuple and self.kind is range:
-            return [type(each) for each in value] == [int, int] and 1 <= value[0] <= value[1]
+            return [type(each) for each in value] == [int, int] and 1 <= value[0] <= value[1] <= self.most
         if kind is tuple and self.kind is tuple:
             return all(isinstance(each, str) for each in value)
         if kind is not self.kind:

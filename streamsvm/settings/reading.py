@@ -47,7 +47,9 @@ class ReadingSettings(CheckedSettings):
         choices=("word", "char", "char_wb"),
     )  # fmt: skip
     ngrams: tuple[int, int] | None = _text(
-        range, None, "With text: the least and the largest length of n-grams; by default 1 and 2."
+        range, None,
+        "With text: the least and the largest length of n-grams, at most 100; by default 1 and 2.",
+        most=100,
     )  # fmt: skip
     bits: int | None = _text(
         int, None, "With text: there are 2**bits features; by default 2**20.", least=1, most=30
