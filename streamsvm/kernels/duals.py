@@ -18,6 +18,7 @@ from streamsvm.kernels.simd import (
     not_below,
     select,
     store,
+    sum_lanes,
     zeros,
 )
 
@@ -121,6 +122,20 @@ def load_duals(old, i, scratch):
         total += value
         scratch.old[old.ids[old.ids_at[i] + r]] = value
     return total
+
+
+@inlined
+def fill_duals(value, n, scratch):
+    """Write `value` into ``scratch.old`` for each class that has a dual; return the sum."""
+    zero = zeros()
+    total = zero
+    for r in range(n):
+        c = scratch.vectors[r]
+        shown = not_below(load_like(scratch.hidden, c, zero), 0.0)
+        duals = select(shown, zero + value, zero)
+        store(scratch.old, c, duals)
+        total = total + duals
+    return sum_lanes(total)
 
 
 @inlined

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.kernels.dual_matrix import clear_matrix_row, load_matrix_row
-from streamsvm.kernels.duals import close_row, has_room, load_bits, load_duals
+from streamsvm.kernels.duals import close_row, fill_duals, has_room, load_bits, load_duals
 from streamsvm.kernels.fetch import fetch_duals, fetch_matrix, fetch_rows
 from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.row_steps import (
@@ -61,6 +61,7 @@ class Problem(NamedTuple):
     solver: int = 0  # of chains: position in their solvers
     near: float = 0.0  # scores of at most this size count as 0 (see `streamsvm.losses.common_dual`)
     sigma: float = 1.0  # by which steps of the weights are multiplied: σ' of Ma et al. (2015)
+    start: float = 0.0  # each old dual of a row divided by its cost, while none are listed
     # (n_ranges, 3) int64: the first column of each range of classes, its end, and that of its padding
     ranges: np.ndarray = _ALL
 
@@ -164,7 +165,8 @@ def make_kernels(
             old, new = duals.old, duals.new
             n_all = show_all_classes(problem, beyond, scratch)
             K = n_all * LANES
-            lists_all = kind == MATRIX or (kind == LISTS and (needs_all or n_all <= _FEW))
+            starts = kind == LISTS and problem.start > 0
+            lists_all = kind == MATRIX or starts or (kind == LISTS and (needs_all or n_all <= _FEW))
             is_first = kind == LISTS or (kind == MATRIX and not duals.again)
             if lists_all:
                 list_all(n_all, scratch)
@@ -193,6 +195,8 @@ def make_kernels(
                     old_sum = load_matrix_row(duals, i * K, n, scratch)
                 else:
                     old_sum = load_duals(old, i, scratch)
+                if starts:
+                    old_sum = fill_duals(problem.start * rows.cost[i], n, scratch)
                 if kind == LISTS and bits:
                     old_sum += load_bits(old, i, rows.cost[i], n, problem, scratch)
                 if kind == LISTED:

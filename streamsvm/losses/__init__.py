@@ -16,7 +16,8 @@ _MARGINS = (1.0, 0.5)
 
 _ALL = (
     Loss("ww", "Weston-Watkins (Wang & Scott 2021)", "weston_watkins", (*_EXACT, "shark"), _MARGINS,
-         pair_costs=True, label_sets=True, linear_duals=True, common_dual=True, class_splits=True),
+         pair_costs=True, label_sets=True, linear_duals=True, starts_at_means=True, common_dual=True,
+         class_splits=True),
     Loss("ww2", "Weston-Watkins, squared hinge", "weston_watkins", _EXACT, _MARGINS,
          pair_costs=True, label_sets=True, common_dual=True, class_splits=True),
     Loss("wws", "Weston-Watkins, smoothed hinge", "weston_watkins", _EXACT, _MARGINS,

@@ -59,6 +59,9 @@ class Loss:
     linear_duals : bool
         Whether the dual objective is Σ b's terms - ½‖W‖² with terms that are linear in b, over a set that
         grows with C: all duals may then be multiplied by what C is multiplied by.
+    starts_at_means : bool
+        Whether each dual may be as large as the cost of its row whatever the others are, and adds itself to
+        the dual objective (see `streamsvm.training.class_means`).
     sequences : bool
         Whether it is a loss of groups of rows, whose labels are predicted at once by transitions between
         them: these are one more row of the weights for each class.
@@ -87,6 +90,7 @@ class Loss:
     parameters: tuple[str, ...] = ()
     common_dual: bool = False
     linear_duals: bool = False
+    starts_at_means: bool = False
     sequences: bool = False
     class_splits: bool = False
     split_module: str | None = None

@@ -47,6 +47,7 @@ _WorkerLogs = Annotated[
     dict[str, LogEnd], Check(lambda logs: all(map(_is_worker_log, logs)), "names of logs of workers")
 ]
 _Scale = Annotated[float, Check(lambda scale: 1.0 <= scale <= 2.0, "a factor from 1 to 2")]
+_Share = Annotated[float, Check(lambda share: 0.0 <= share <= 1.0, "a share from 0 to 1")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +108,8 @@ class RunPosition:
         Committed bytes of ``metrics.jsonl``.
     dual_scale : float
         Factor by which the next pass has multiplied the weights and the duals of the last pass.
+    start : float
+        Duals of the rows before their first visit, each divided by the cost of its row.
     average_pass : int
         The last pass for which an average was begun; 0 before there is one.
     compared : tuple of int
@@ -133,6 +136,7 @@ class RunPosition:
     weights_shape: tuple[Count, Count] = (0, 0)
     metrics_length: Count = 0
     dual_scale: _Scale = 1.0
+    start: _Share = 0.0
     average_pass: Count = 0
     compared: tuple[Count, Count, Count] = (0, 0, 0)
     seconds: float = 0.0

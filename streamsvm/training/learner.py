@@ -345,6 +345,10 @@ class Learner:
         """Let workers write their weights for a commit: see `streamsvm.run.checkpoint.commit`."""
         return None
 
+    def start_duals(self, share: float) -> None:
+        """Take rows without duals to have duals of this share of their costs, in all classes."""
+        self.problem = self.problem._replace(start=share)
+
     def scale(self, factor: float) -> None:
         """Multiply the weights by a factor, before an average begins."""
         self.storage.scale(factor)

@@ -18,6 +18,7 @@ from streamsvm.prediction.calibration import calibrate_folder
 from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.files import Files, RunFiles
 from streamsvm.settings.fit import AUTO, Settings
+from streamsvm.training.class_means import begin_at_means
 from streamsvm.training.convergence import average_saves_passes, gap_warning, small_c_warning
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.learner import Learner
@@ -150,16 +151,35 @@ class Fit(Trainer):
         return block if block.all_cost is None else self.source.whole(block, take)
 
     def begin_pass(self, this_pass: int) -> None:
-        """If C grows, scale weights and duals by the factor that is best for the dual objective."""
-        if self.position.blocks_done:
-            return
+        """Begin at the means of the classes; if C grows, scale weights and duals.
+
+        The factor is the one that is best for the dual objective.
+        """
+        if not self.position.blocks_done:
+            scale, start = self._grow(this_pass), self.position.start
+            if this_pass == 1 and self.learner.spec.starts_at_means:
+                start = self._begin_at_means()
+            self.position = dataclasses.replace(self.position, dual_scale=scale, start=start)
+        self.learner.start_duals(self.position.start if this_pass == 1 else 0.0)
+
+    def _begin_at_means(self) -> float:
+        def progress(n_rows: int) -> None:
+            self.progress("class means", n_rows, self.n_rows)
+            if self.stop():
+                raise Interrupted("stopped before the first pass began", remedy=self._continue())
+
+        learner, share = self.learner, self.settings.share_of_C(1)
+        cut, margin = self.source.cut, self.settings.margin
+        return begin_at_means(cut, share, learner.storage, learner.n_classes, margin, progress)
+
+    def _grow(self, this_pass: int) -> float:
         scale = 1.0
         growth = self.settings.share_of_C(this_pass) / self.settings.share_of_C(this_pass - 1)
         if this_pass > 1 and growth > 1:
             best = self.position.history[-1].get("best_growth", 1.0)
             scale = float(self.dtype.type(max(min(growth, best), 1.0)))
             self.learner.scale(scale)
-        self.position = dataclasses.replace(self.position, dual_scale=scale)
+        return scale
 
     def position_after(self, block: TrainingBlock) -> RunPosition:
         return dataclasses.replace(self.position, blocks_done=self.position.blocks_done + 1)

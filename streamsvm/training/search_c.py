@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +27,7 @@ from streamsvm.training.trainer import Callbacks
 
 _FACTORS = ("0.001", "0.01", "0.1", "1")
 _HOLD_OUT = "1/3"
+_STANDARD_ERRORS = 0.5  # of the best accuracy, by which others are taken to be as good
 _PASSES = 2  # for each, if they cannot be one training
 _MOST_ROWS, _LEAST_ROWS = 12_000, 500  # of the sample
 _LEAST_CLASSES = 16  # of the sample, if there are as many: none has more than its share of the rows
@@ -73,8 +76,8 @@ def search_c(
 
     One training over two thirds of the sample makes a pass for each, from the smallest on, which begins with
     the weights and duals of the one before; or each has a training of two passes, if the loss has no such
-    path. The sample has all rows of some classes, as the best C is the smaller, the more rows a class has. Of
-    equal ones the largest is returned.
+    path. The sample has all rows of some classes, as the best C is the smaller, the more rows a class has. The
+    largest of those is returned that are right about as often as the best.
 
     Parameters
     ----------
@@ -98,9 +101,12 @@ def search_c(
             tried.append({"C": record["C"], "valid_accuracy": record["valid_accuracy"]})
     except Interrupted:
         raise Interrupted("stopped while C was chosen, before the training began") from None
-    best = max(tried, key=lambda each: (each["valid_accuracy"], each["C"]))["C"]
-    callbacks.report({"event": "C", "C": best, "rows": len(sample.numbers), "tried": tried})
-    return best
+    best = max(each["valid_accuracy"] for each in tried)
+    held_out = Fraction(_HOLD_OUT) * len(sample.numbers)
+    least = best - _STANDARD_ERRORS * math.sqrt(best * (1 - best) / held_out)
+    chosen = max(each["C"] for each in tried if each["valid_accuracy"] >= least)
+    callbacks.report({"event": "C", "C": chosen, "rows": len(sample.numbers), "tried": tried})
+    return chosen
 
 
 def _trials(

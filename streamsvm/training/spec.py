@@ -163,6 +163,13 @@ class Spec:
         return self.dense_rows and self.columns > MOST_COLUMNS
 
     @property
+    def starts_at_means(self) -> bool:
+        """True if training begins at the means of the classes (see `streamsvm.training.class_means`)."""
+        settings = self.settings
+        plain = settings.costs is None and settings.tree is None and not self.multilabel
+        return self.by_products and self.loss.starts_at_means and plain
+
+    @property
     def product_bytes(self) -> int:
         """Bytes that a tile of rows takes; 0 without tiles."""
         if not self.by_products:

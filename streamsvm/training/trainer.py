@@ -183,10 +183,10 @@ class Trainer(abc.ABC):
     def _train_pass(self, this_pass: int) -> None:
         settings, learner = self.settings, self.learner
         learner.averaging = self.position.average_pass == this_pass
-        old = self.files.old_duals(self.position, this_pass - 1)
-        new = self.files.new_duals(self.position, this_pass) if settings.keep_duals else None
         self._begin, self._before = time.perf_counter(), self.position.pass_seconds
         self.begin_pass(this_pass)
+        old = self.files.old_duals(self.position, this_pass - 1)
+        new = self.files.new_duals(self.position, this_pass) if settings.keep_duals else None
         blocks = Prefetcher(
             self.source.blocks(this_pass, self.begin()),
             self.stop if self.polls_for_rows else None,

@@ -32,6 +32,12 @@ def problem(n_classes: int = K, n_rows: int = N, n_features: int = D) -> tuple[n
 MANY = problem(n_classes=260, n_rows=700)  # with which products are shared by threads
 
 
+@pytest.fixture
+def from_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let dense rows begin where sparse ones do, and not at the means of the classes."""
+    monkeypatch.setattr("streamsvm.training.spec.Spec.starts_at_means", False)
+
+
 def same(dense: Any, sparse: Any) -> None:
     """Check that two models, and what was measured of them, are equal up to rounding."""
     np.testing.assert_allclose(dense.coef_, sparse.coef_, rtol=1e-6, atol=1e-9)
@@ -42,6 +48,7 @@ def same(dense: Any, sparse: Any) -> None:
             assert found[name] == pytest.approx(expected[name], rel=1e-6), name
 
 
+@pytest.mark.usefixtures("from_zero")
 @pytest.mark.parametrize("average", [False, True])
 @pytest.mark.parametrize("loss", few(LOSSES, "ww", "cs", "llw", "ovr2", "logistic"))
 def test_iterates_are_those_of_one_row_at_a_time(loss: str, average: bool) -> None:
@@ -57,6 +64,7 @@ def test_dense_rows_of_few_classes_are_those_of_csr(n_classes: int) -> None:
     same(fit(X, y, **OPTIONS), fit(sp.csr_array(X), y, **OPTIONS))
 
 
+@pytest.mark.usefixtures("from_zero")
 def test_weights_of_rows_and_classes_costs_and_several_labels() -> None:
     X, y = problem()
     rng = np.random.default_rng(1)
@@ -69,6 +77,7 @@ def test_weights_of_rows_and_classes_costs_and_several_labels() -> None:
         same(fit(X, labels, **options), fit(sp.csr_array(X), labels, **options))
 
 
+@pytest.mark.usefixtures("from_zero")
 def test_transforms_and_held_out_rows() -> None:
     X, y = problem()
     options = {**OPTIONS, "inner_passes": 0, "transform": ["scale=std", "l2", "bias"], "hold_out": "1/4"}
@@ -88,6 +97,7 @@ def test_any_number_of_threads_gives_the_same_bytes(average: bool) -> None:
     assert one.result.primal == two.result.primal == three.result.primal
 
 
+@pytest.mark.usefixtures("from_zero")
 def test_inner_passes_that_are_asked_for_are_made() -> None:
     X, y = problem()
     options = {**OPTIONS, "inner_passes": 2}

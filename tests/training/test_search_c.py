@@ -59,7 +59,10 @@ def accuracy(model: Any, X: np.ndarray, y: np.ndarray) -> float:
 @pytest.mark.parametrize("class_weight", [None, {"0": 5.0}])
 @pytest.mark.parametrize("seed", range(3))
 def test_c_is_the_best_of_four_on_held_out_rows(seed: int, class_weight: Any) -> None:
-    """As a loop over them finds it, each from the weights of the one before; of equal ones the largest."""
+    """As a loop over them finds it, each from the weights of the one before.
+
+    The largest is taken within half a standard error of the best one.
+    """
     X, y = problem(seed)
     own = {"average": False, "class_weight": class_weight}
     right = []
@@ -70,7 +73,9 @@ def test_c_is_the_best_of_four_on_held_out_rows(seed: int, class_weight: Any) ->
     C, found = tried(X, y, **own)
     assert [each["C"] for each in found] == pytest.approx([plain_c(X) * factor for factor in FACTORS])
     assert [each["valid_accuracy"] for each in found] == pytest.approx(right)
-    assert pytest.approx(plain_c(X) * FACTORS[3 - int(np.argmax(right[::-1]))]) == C
+    error = np.sqrt(max(right) * (1 - max(right)) / (N / 3))
+    as_good = np.flatnonzero(np.array(right) >= max(right) - error / 2)
+    assert pytest.approx(plain_c(X) * FACTORS[as_good[-1]]) == C
     assert len(set(right)) > 1
 
 

@@ -1,0 +1,71 @@
+"""The point from which products of dense rows begin: all duals of a row alike, and the weights that follow.
+
+With every dual of row i equal to s C_i, where C_i is its cost, the weights of class c are
+
+    w_c = s M (k Σ_{y_i = c} C_i x_i - Σ_i C_i x_i),
+
+the differences of the classes' means from the mean of all rows, but for scale. The dual objective is then
+s L - ½ s² ‖w‖² (w at s = 1), with L = (k - 1) Σ_i C_i, and s is best at L / ‖w‖², if the bound 1 of the duals
+allows it. From there one pass leaves about the gap that two leave from zero, where classes are many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy import sparse
+
+from streamsvm.data.blocks import Blocks
+from streamsvm.data.rows import Rows
+from streamsvm.kernels.update import mark_rows_dirty
+from streamsvm.run.weights import WeightStorage
+
+_ROWS_AT_ONCE = 2**14  # of which sums are made, at most one a row
+_FEATURES_AT_ONCE = 256
+
+
+def begin_at_means(
+    blocks: Blocks,
+    share: float,
+    storage: WeightStorage,
+    n_classes: int,
+    margin: float,
+    progress: Callable[[int], None],
+) -> float:
+    """Add the weights of that point to `storage`, whose weights are zero, and return s.
+
+    Costs of the rows, which are dense, are multiplied by `share`. `progress` is called with the number of
+    rows that have been read.
+    """
+    weights, sum_of_costs = storage.weights, 0.0
+    current = weights.current[:, :n_classes]
+    for block in range(len(blocks)):
+        first = int(blocks.starts[block])
+        for begin, rows, _ in blocks.pieces_to_train(block):
+            storage.check_room(rows)
+            cost = np.where(rows.norm2 > 0, rows.cost * share, 0.0)
+            sum_of_costs += float(cost.sum())
+            _add_class_sums(rows, cost.astype(current.dtype), current)
+            progress(first + begin + rows.n_rows)
+    squares = 0.0
+    for f in range(0, len(current), _FEATURES_AT_ONCE):
+        W = current[f : f + _FEATURES_AT_ONCE]
+        total = W.sum(axis=1, dtype=np.float64, keepdims=True)
+        W[:] = margin * (n_classes * W - total)
+        squares += float(np.einsum("fc,fc->", W, W, dtype=np.float64))
+    start = min(1.0, (n_classes - 1) * sum_of_costs / squares) if squares > 0 else 0.0
+    for f in range(0, len(current), _FEATURES_AT_ONCE):
+        current[f : f + _FEATURES_AT_ONCE] *= start
+    if len(weights.dirty):
+        mark_rows_dirty(np.arange(len(current)), weights)
+    return start
+
+
+def _add_class_sums(rows: Rows, cost: np.ndarray, target: np.ndarray) -> None:
+    """Add the rows, each times its cost, to the columns of their classes."""
+    for begin in range(0, rows.n_rows, _ROWS_AT_ONCE):
+        some = slice(begin, begin + _ROWS_AT_ONCE)
+        classes, place = np.unique(rows.labels[some], return_inverse=True)
+        of_class = sparse.csr_array((cost[some], (place, np.arange(len(place)))))
+        target[: rows.matrix.shape[1], classes] += (of_class @ rows.matrix[some]).T

@@ -1,0 +1,88 @@
+"""Where products of dense rows begin: at duals that are all alike, and the weights of the classes' means."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import reference
+from run_files import model_bytes, stop_after
+
+from streamsvm import fit, resume
+from streamsvm.errors import Interrupted
+from streamsvm.kernels.random import permutation
+
+N, D, K, C = 150, 6, 70, 0.3  # more classes than the columns with which rows are visited one at a time
+OPTIONS: dict[str, Any] = {"C": C, "gap": "pass", "dtype": "float64", "transform": "none", "average": False}
+
+
+@pytest.fixture(scope="module")
+def problem() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    y = rng.permutation(np.arange(N) % K)
+    X = rng.normal(size=(K, D))[y] + rng.normal(size=(N, D))
+    X[7] = 0
+    return X, y
+
+
+def begin(X: np.ndarray, y: np.ndarray, cost: np.ndarray, margin: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return weights and duals of the best point at which all duals of a row are a multiple of its cost."""
+    duals = np.where(np.arange(K) == y[:, None], 0.0, (cost * X.any(axis=1))[:, None])
+    squares = (reference.weights(duals, X, y, margin) ** 2).sum()
+    duals *= min(1.0, duals.sum() / squares)
+    return reference.weights(duals, X, y, margin), duals
+
+
+@pytest.mark.parametrize(("margin", "C"), [(1.0, C), (0.5, C), (1.0, 1e-5)])  # with 1e-5 all duals are at C
+def test_a_training_is_a_replay_in_numpy_from_there(
+    problem: tuple[np.ndarray, np.ndarray], margin: float, C: float
+) -> None:
+    X, y = problem
+    weight = np.arange(N) % 3.0  # 0 leaves a row out
+    cost = C * weight
+    result = fit(X, y, sample_weight=weight, passes=2, **OPTIONS | {"C": C, "margin": margin})
+    W, B = begin(X, y, cost, margin)
+    for this_pass in (1, 2):
+        for i in permutation(N, 0, this_pass, 0, 0):
+            if cost[i] and X[i].any():
+                W, B[i] = reference.one_visit(W, B[i], X[i], y[i], cost[i], "ww", margin)
+        found = result.result.history[this_pass - 1]
+        assert found["dual"] == pytest.approx(reference.dual(B, X, y, cost, "ww", margin), rel=1e-9)
+        assert found["primal"] == pytest.approx(reference.primal(W, X, y, cost, "ww", margin), rel=1e-9)
+    np.testing.assert_allclose(result.coef_, W.T, rtol=1e-6, atol=1e-12)
+
+
+def test_one_pass_leaves_less_of_the_gap_than_from_zero(
+    problem: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(2000) % K
+    X = rng.normal(size=(K, 50))[y] + 2 * rng.normal(size=(2000, 50))
+    gaps = [fit(X, y, passes=1, **OPTIONS | {"C": 1e-4}).result.relative_gap]
+    monkeypatch.setattr("streamsvm.training.spec.Spec.starts_at_means", False)
+    gaps.append(fit(X, y, passes=1, **OPTIONS | {"C": 1e-4}).result.relative_gap)
+    assert 0 < gaps[0] < gaps[1] / 2
+
+
+def test_stopped_before_the_first_block_and_in_the_first_pass(
+    problem: tuple[np.ndarray, np.ndarray], tmp_path: Path
+) -> None:
+    X, y = problem
+    np.save(tmp_path / "X.npy", X)
+    np.save(tmp_path / "y.npy", y)
+    files = {"labels": tmp_path / "y.npy", "block_rows": 40, "passes": 2, **OPTIONS}
+    fit(tmp_path / "X.npy", out=tmp_path / "whole", **files)
+    stages: list[str] = []
+    for n in (1, 2, 4, 5, 6):
+        run = tmp_path / f"run-{n}"
+        with pytest.raises(Interrupted):
+            fit(
+                tmp_path / "X.npy", out=run, stop=stop_after(n), checkpoint_every="1",
+                progress=lambda stage, *_: stages.append(stage), **files,
+            )  # fmt: skip
+        resume(run)
+        assert model_bytes(run) == model_bytes(tmp_path / "whole"), n
+    assert stages[0] == "class means"
+    assert {"pass 1 of 2"} < set(stages)
