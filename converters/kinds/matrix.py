@@ -24,11 +24,11 @@ from streamsvm.base.format import CHUNK_NNZ, UNSEEN_LABEL, index_dtype
 from streamsvm.base.label_values import TEXT
 from streamsvm.base.text import printable
 from streamsvm.data.rows import Rows, kept_rows
+from streamsvm.data.statistics import is_mostly_filled
 from streamsvm.errors import InputError, Option, Remedy, SettingsError
 from streamsvm.store.container import StoredArray
 from streamsvm.store.label_file import names_of_lines
 from streamsvm.store.list_file import ListFile
-from streamsvm.store.matrices import is_mostly_filled
 
 _VALUES_PER_READ = 2**20  # of rows read at a time
 _SPARSE = ("csr", "csc", "coo")

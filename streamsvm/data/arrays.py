@@ -18,6 +18,7 @@ from streamsvm.data.groups import codes_of_groups
 from streamsvm.data.label_sets import LabelLists, label_lists, with_label_sets
 from streamsvm.data.names import feature_names
 from streamsvm.data.rows import Rows
+from streamsvm.data.statistics import is_mostly_filled
 from streamsvm.errors import Call, InputError, Option, Remedy, SettingsError, StreamsvmError
 
 
@@ -73,7 +74,7 @@ def as_matrix(
     if matrix.dtype == np.float16:  # which SciPy does not take
         matrix = matrix.astype(np.float32)
     if isinstance(matrix, np.ndarray) and matrix.ndim == 2 and matrix.dtype.kind in "fiub":
-        if 2 * np.count_nonzero(matrix) >= matrix.size > 0:
+        if is_mostly_filled(matrix.shape, lambda begin, end: [matrix[begin:end]]):
             indptr = np.arange(len(matrix) + 1) * matrix.shape[1]
             data = _finite(matrix.ravel(), None, indptr, dtype, error, names)
             return Matrix(data, None, indptr, matrix.shape[1], names, record)

@@ -10,6 +10,7 @@ how the rows were cut into pieces, nor on how many threads read them.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import numpy as np
@@ -20,6 +21,8 @@ from streamsvm.data.rows import Rows, row_span
 BYTES_PER_FEATURE = {"counts": 8, "moments": 32}  # of a feature
 _MIN_SPAN_ROWS, _MAX_SPANS = 2**17, 64
 _PIECE_FEATURES = 2**16  # features of two spans that are joined at a time
+_SAMPLE_SLICES, _SLICE_ROWS = 8, 128  # of a dense matrix, to see whether most of its values are 0
+_SLICE_VALUES = 2**18
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,3 +182,18 @@ def _add(first: Statistics, second: Statistics) -> Statistics:
 def bytes_needed(n_rows: int, n_features: int, kind: Literal["counts", "moments"]) -> int:
     """Return the bytes of memory that gathering takes; joining several spans needs two copies more."""
     return BYTES_PER_FEATURE[kind] * n_features * (1 if len(spans(n_rows)) == 1 else 3)
+
+
+def is_mostly_filled(shape: tuple[int, int], parts: Callable[[int, int], Iterable[np.ndarray]]) -> bool:
+    """Return True if at least half of the values of a sample of rows are not 0.
+
+    `parts` gives the values of the rows from one to before another, in one or more parts.
+    """
+    n_rows, n_columns = shape
+    length = min(n_rows, _SLICE_ROWS, max(1, _SLICE_VALUES // max(1, n_columns)))
+    filled = size = 0
+    for first in np.unique(np.linspace(0, n_rows - length, _SAMPLE_SLICES, dtype=np.int64)).tolist():
+        for values in parts(first, first + length):
+            filled += int(np.count_nonzero(values))
+            size += values.size
+    return 2 * filled >= size > 0

@@ -26,7 +26,7 @@ from streamsvm.kernels.simd import (
     zeros,
 )
 from streamsvm.kernels.tally import CLOCK, CORRECT, EMPTY, UNWEIGHTED, VISITED
-from streamsvm.kernels.update import update_weights
+from streamsvm.kernels.update import time_of_step, update_weights
 from streamsvm.kernels.weights import AVERAGE_POWER
 
 OWN_CLASSES, COLUMN_BEYOND, NOTHING = range(3)
@@ -178,7 +178,8 @@ def make_step(
         before = sum_term(row.old_sum, row.C, problem)
         rise += sum_term(row.old_sum + total, row.C, problem) - before
         tally[CLOCK] += 1
-        time_factor = (tally[CLOCK] / weights.time_unit) ** AVERAGE_POWER
+        time = time_of_step(tally[CLOCK], weights.tile)
+        time_factor = (time / weights.time_unit) ** AVERAGE_POWER
         if changed != 0:
             total *= scale
             if opposite == COLUMN_BEYOND:

@@ -16,16 +16,16 @@ from streamsvm.kernels.simd import LANES, cast, lanes, load, load_like, multiply
 
 
 class Tile(NamedTuple):
-    """Up to B rows; all arrays but `moved`, `n_moved` and `at` have the dtype of the weights."""
+    """Up to B rows; all arrays but `moved`, `n_moved`, `at` and `clock` have the dtype of the weights."""
 
     scores: np.ndarray  # (B, K): by the weights before any of the rows is visited
     average_scores: np.ndarray  # (B, K): by ``average_delta``; only where rows are scored without visits
     gram: np.ndarray  # (B, B): inner products of the rows
     steps: np.ndarray  # (B, K): what each row is multiplied by to update the weights
-    factors: np.ndarray  # (B,): how many times as much ``average_delta`` moves
     moved: np.ndarray  # (B, K / LANES + 1) int64: first columns of the vectors in which a step is not 0
     n_moved: np.ndarray  # (B,) int64: their number; 0 before the row is visited
     at: np.ndarray  # (1,) int64: the row that is being visited
+    clock: np.ndarray  # (1,) float64: the visit at which the average takes all steps of the tile to be made
 
 
 @inlined
@@ -50,7 +50,7 @@ def load_tile_scores(scores, source, t):
 
 
 @inlined
-def keep_step(tile, delta, vectors, n_vectors, time_factor):
+def keep_step(tile, delta, vectors, n_vectors):
     """Keep the step of the row that is being visited, and set `delta` to zero."""
     t, like = tile.at[0], cast(zeros(), delta)
     for q in range(n_vectors):
@@ -59,7 +59,6 @@ def keep_step(tile, delta, vectors, n_vectors, time_factor):
         store(tile.steps, (t, c), load_like(delta, c, like))
         store(delta, c, like)
     tile.n_moved[t] = n_vectors
-    tile.factors[t] = time_factor
 
 
 @kernel

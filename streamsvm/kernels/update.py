@@ -61,6 +61,14 @@ def mark_rows_dirty(features, weights):
 
 
 @inlined
+def time_of_step(clock, tile):
+    """Return the time at which the average takes a step to be made: with a tile, where that begins."""
+    if tile is None:
+        return clock
+    return tile.clock[0]
+
+
+@inlined
 def update_weights(rows, i, weights, tile, delta, vectors, n_vectors, time_factor, sparse_rows):
     """Add row `i` times ``delta`` to the weights, in the vectors at ``vectors[:n_vectors]``.
 
@@ -70,7 +78,7 @@ def update_weights(rows, i, weights, tile, delta, vectors, n_vectors, time_facto
     if tile is None:
         _add_step(rows, i, weights, delta, vectors, n_vectors, time_factor, sparse_rows)
     else:
-        keep_step(tile, delta, vectors, n_vectors, time_factor)
+        keep_step(tile, delta, vectors, n_vectors)
 
 
 @inlined

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from streamsvm.base import format
+from streamsvm.data.statistics import is_mostly_filled
 from streamsvm.errors import Call, Remedy, StoreError
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.obs_columns import column_names, index_length
@@ -16,7 +17,6 @@ from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in, span
 
 _PIECE = 2**18  # elements at each end that enter the fingerprint
 _MAX_SIZE = 2**62
-_SAMPLE_SLICES, _SLICE_ROWS = 8, 128  # of a dense matrix, to see whether most of its values are 0
 
 
 class StoredMatrix(ABC):
@@ -308,21 +308,6 @@ def open_frame(container: Container, name: str) -> DenseMatrix:
 def _with_kind_of_rows(matrix: DenseMatrix) -> DenseMatrix:
     matrix.dense_rows = is_mostly_filled(matrix.shape, matrix.parts)
     return matrix
-
-
-def is_mostly_filled(shape: tuple[int, int], parts: Callable[[int, int], Iterable[np.ndarray]]) -> bool:
-    """Return True if at least half of the values of a sample of rows are not 0.
-
-    `parts` gives the values of the rows from one to before another, in one or more parts.
-    """
-    n_rows, n_columns = shape
-    length = min(n_rows, _SLICE_ROWS, max(1, _PIECE // max(1, n_columns)))
-    filled = size = 0
-    for first in np.unique(np.linspace(0, n_rows - length, _SAMPLE_SLICES, dtype=np.int64)).tolist():
-        for values in parts(first, first + length):
-            filled += int(np.count_nonzero(values))
-            size += values.size
-    return 2 * filled >= size > 0
 
 
 def read_pointers(array: StoredArray, ranges: Ranges, end: int) -> tuple[Ranges, np.ndarray]:

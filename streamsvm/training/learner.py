@@ -389,7 +389,7 @@ class Learner:
         if self._products is None or not rows.dense:
             return self._call(self._kernels.visit, rows, order, duals, begin, end)
         visit = functools.partial(self._call, self._kernels.visit, rows, order, duals)
-        return self._products.visit(visit, rows, order, begin, end, self.moved_weights())
+        return self._products.visit(visit, rows, order, begin, end, self.moved_weights(), self.tally)
 
     def _revisit(self, rows: Rows, order: np.ndarray, duals: Duals) -> None:
         self._call(self._kernels.revisit, rows, order, duals, 0, len(order))

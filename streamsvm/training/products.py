@@ -12,8 +12,9 @@ from streamsvm.data.rows import Rows, kept_rows, row_span
 from streamsvm.errors import Option, Remedy, RunError
 from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.simd import LANES
+from streamsvm.kernels.tally import CLOCK
 from streamsvm.kernels.tile import Tile, add_columns, clear_steps, mark_moved
-from streamsvm.kernels.weights import Weights
+from streamsvm.kernels.weights import AVERAGE_POWER, Weights
 
 # Rows whose scores one product gives. More take longer to correct, fewer make products that are less fast.
 _MOST_ROWS, _LEAST_ROWS = 256, 64
@@ -53,17 +54,16 @@ class Products:
         none = np.zeros((0, 0), dtype)
         scores, average, steps = (own_lines(n_rows * columns, dtype).reshape(n_rows, -1) for _ in range(3))
         self._tile = Tile(
-            scores, average, none, steps, own_lines(n_rows, dtype),
-            np.zeros((n_rows, columns // LANES + 1), np.int64), np.zeros(n_rows, np.int64),
-            np.zeros(1, np.int64),
+            scores, average, none, steps, np.zeros((n_rows, columns // LANES + 1), np.int64),
+            np.zeros(n_rows, np.int64), np.zeros(1, np.int64), np.ones(1),
         )  # fmt: skip
 
     @staticmethod
     def n_bytes(columns: int, n_features: int, itemsize: int) -> int:
         """Return the bytes that products take beside the weights."""
         n_rows = tile_rows(columns, itemsize)
-        # Scores, those by the average, steps, and these for the average; two tiles' rows and inner products.
-        row = 4 * columns + 2 * (n_features + n_rows)
+        # Scores, those by the average, and steps; two tiles' rows and inner products.
+        row = 3 * columns + 2 * (n_features + n_rows)
         return (n_rows * row + _THREADS * _FEATURES * _COLUMNS) * itemsize + n_rows * columns
 
     def visit(
@@ -74,8 +74,9 @@ class Products:
         begin: int,
         end: int,
         weights: Weights,
+        tally: np.ndarray,
     ) -> int:
-        """Visit the rows of ``order[begin:end]``; return the position reached.
+        """Visit the rows of ``order[begin:end]``, which `tally` counts; return the position reached.
 
         ``visit(at, end, weights)`` visits those of a tile, which the weights have, and returns the position
         reached. Raises `RunError` if inner products of the rows would overflow.
@@ -102,6 +103,7 @@ class Products:
             X, inner = loaded.result()
             self._multiply(X, weights.current, self._tile.scores)
             self._tile.n_moved[:] = 0
+            self._tile.clock[0] = tally[CLOCK] + 1
             if following is not None:  # while these rows are visited, which takes but one thread
                 loaded = self._threads.submit(load, following)
             reached = self._visit_tile(visit, inner, tile.start, weights)
@@ -126,7 +128,7 @@ class Products:
                 scores[part] += inner[part, :begin] @ steps[:begin]
             tile = whole._replace(
                 scores=scores[part], steps=steps[part], gram=np.ascontiguousarray(inner[part, part]),
-                factors=whole.factors[part], moved=whole.moved[part], n_moved=whole.n_moved[part],
+                moved=whole.moved[part], n_moved=whole.n_moved[part],
             )  # fmt: skip
             reached = visit(at + begin, at + part.stop, weights._replace(tile=tile))
             if reached < at + part.stop:
@@ -171,23 +173,26 @@ class Products:
         )
         if len(weights.dirty):
             weights.dirty[:, 0] |= groups
-        targets = [(weights.current, steps)]
+        targets = [(weights.current, 1.0)]
         if len(weights.average_delta):
-            targets.append((weights.average_delta, steps * tile.factors[:n, None]))
+            time = tile.clock[0] / weights.time_unit
+            targets.append((weights.average_delta, steps.dtype.type(time**AVERAGE_POWER)))
         parts = [
-            (target, factors, slice(f, f + _FEATURES), slice(c, c + _COLUMNS))
-            for target, factors in targets
+            (slice(f, f + _FEATURES), slice(c, c + _COLUMNS))
             for f in range(0, X.shape[1], _FEATURES)
-            for c in range(0, factors.shape[1], _COLUMNS)
+            for c in range(0, steps.shape[1], _COLUMNS)
         ]
 
-        def add(part: tuple[np.ndarray, np.ndarray, slice, slice]) -> None:
-            target, factors, features, of = part
-            change = X[:, features].T @ factors[:, of]
-            if few:
-                add_columns(target[features], columns[of], change)
-            else:
-                target[features, of] += change
+        def add(part: tuple[slice, slice]) -> None:
+            features, of = part
+            change = X[:, features].T @ steps[:, of]
+            for target, factor in targets:
+                if factor != 1:
+                    change *= factor
+                if few:
+                    add_columns(target[features], columns[of], change)
+                else:
+                    target[features, of] += change
 
         self._threads.each(add, parts)
         clear_steps(tile.steps, tile.moved, tile.n_moved)

@@ -76,8 +76,8 @@ def search_c(
 
     One training over two thirds of the sample makes a pass for each, from the smallest on, which begins with
     the weights and duals of the one before; or each has a training of two passes, if the loss has no such
-    path. The sample has all rows of some classes, as the best C is the smaller, the more rows a class has. The
-    largest of those is returned that are right about as often as the best.
+    path. The sample has all rows of some classes, as the best C is the smaller, the more rows a class has. Of
+    those that are right about as often as the best the largest is returned.
 
     Parameters
     ----------

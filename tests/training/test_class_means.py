@@ -13,6 +13,7 @@ from run_files import model_bytes, stop_after
 from streamsvm import fit, resume
 from streamsvm.errors import Interrupted
 from streamsvm.kernels.random import permutation
+from streamsvm.training.products import tile_rows
 
 N, D, K, C = 150, 6, 70, 0.3  # more classes than the columns with which rows are visited one at a time
 OPTIONS: dict[str, Any] = {"C": C, "gap": "pass", "dtype": "float64", "transform": "none", "average": False}
@@ -52,6 +53,33 @@ def test_a_training_is_a_replay_in_numpy_from_there(
         assert found["dual"] == pytest.approx(reference.dual(B, X, y, cost, "ww", margin), rel=1e-9)
         assert found["primal"] == pytest.approx(reference.primal(W, X, y, cost, "ww", margin), rel=1e-9)
     np.testing.assert_allclose(result.coef_, W.T, rtol=1e-6, atol=1e-12)
+
+
+def test_the_average_takes_all_steps_of_a_tile_to_be_made_at_once(
+    problem: tuple[np.ndarray, np.ndarray],
+) -> None:
+    X, y = problem
+    model = fit(X, y, passes=1, **OPTIONS | {"average": True})
+    cost = np.full(N, C)
+    W, B = begin(X, y, cost, 1.0)
+    begins = {N // 2, *range(0, N, tile_rows(80, 8)), *(2**p for p in range(8))}  # with pauses to report
+    lacks, lacks_dual, clock = np.zeros_like(W), 0.0, 0
+    for t, i in enumerate(permutation(N, 0, 1, 0, 0)):
+        if t in begins:
+            time = (clock + 1) / N
+        if X[i].any():
+            before, old = W, B[i].copy()
+            W, B[i] = reference.one_visit(W, B[i], X[i], y[i], C, "ww")
+            if t >= N // 2:
+                clock += 1
+                lacks += time**2 * (W - before)
+                lacks_dual += time**2 * (B[i] - old).sum()
+        if t == N // 2 - 1:
+            clock, time = 0, 1 / N
+    average = W - (N / clock) ** 2 * lacks
+    np.testing.assert_allclose(model.coef_, average.T, rtol=1e-6, atol=1e-12)
+    dual = B.sum() - (N / clock) ** 2 * lacks_dual - (average**2).sum() / 2
+    assert model.result.average["dual"] == pytest.approx(dual, rel=1e-9)
 
 
 def test_one_pass_leaves_less_of_the_gap_than_from_zero(
