@@ -20,6 +20,7 @@ from streamsvm.prediction.predictions import Predictions as Predictions
 from streamsvm.data.rows import Rows as Rows
 from streamsvm.settings.fit import Settings as Settings
 from streamsvm.store.store import Store as Store
+from streamsvm.training.store_stream import StoreStream as StoreStream
 from streamsvm.model.results import TuneResult as TuneResult
 from streamsvm.prediction.calibration import calibrate as calibrate
 from streamsvm_converters.convert import convert as convert
@@ -31,7 +32,7 @@ from streamsvm.prediction.predictions import predict as predict
 from streamsvm.reporting.page import report as report
 
 __version__: str
-__all__ = ['Calibration', 'Evaluation', 'Exported', 'FitResult', 'LabelSetEvaluation', 'Model', 'OnlineResult', 'OnlineSettings', 'Predictions', 'Rows', 'Settings', 'Store', 'TuneResult', 'calibrate', 'convert', 'evaluate', 'export_model', 'fit', 'load_model', 'online', 'open_store', 'plan', 'plot', 'predict', 'report', 'resume', 'tune']
+__all__ = ['Calibration', 'Evaluation', 'Exported', 'FitResult', 'LabelSetEvaluation', 'Model', 'OnlineResult', 'OnlineSettings', 'Predictions', 'Rows', 'Settings', 'Store', 'StoreStream', 'TuneResult', 'calibrate', 'convert', 'evaluate', 'export_model', 'fit', 'load_model', 'online', 'open_store', 'plan', 'plot', 'predict', 'report', 'resume', 'tune']
 
 def fit(
     data: Any,
