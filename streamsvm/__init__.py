@@ -29,6 +29,7 @@ _MODULES = {
     "Rows": "streamsvm.data.rows",
     "Settings": "streamsvm.settings.fit",
     "Store": "streamsvm.store",
+    "StoreStream": "streamsvm.training.store_stream",
     "TuneResult": "streamsvm.model.results",
     "calibrate": "streamsvm.prediction.calibration",
     "convert": "streamsvm_converters",
