@@ -21,7 +21,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.run.weights import WeightStorage
 
-_AT_ONCE = 2**21  # values of rows that are added up, and of weights, in about three copies
+_AT_ONCE = 2**20  # values of rows that are added up, and of weights, in about three copies
 
 
 def begin_at_means(
