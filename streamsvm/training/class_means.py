@@ -21,7 +21,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.run.weights import WeightStorage
 
-_AT_ONCE = 2**20  # values of rows that are added up, and of weights, in about three copies
+_ROW_VALUES, _WEIGHTS = 2**22, 2**20  # that are worked on at a time, in about three copies
 
 
 def begin_at_means(
@@ -47,7 +47,7 @@ def begin_at_means(
             sum_of_costs += float(cost.sum())
             _add_class_sums(rows, cost.astype(current.dtype), current)
             progress(first + begin + rows.n_rows)
-    squares, step = 0.0, max(1, _AT_ONCE // n_classes)
+    squares, step = 0.0, max(1, _WEIGHTS // n_classes)
     for f in range(0, len(current), step):
         W = current[f : f + step]
         total = W.sum(axis=1, dtype=np.float64, keepdims=True)
@@ -63,7 +63,7 @@ def begin_at_means(
 def _add_class_sums(rows: Rows, cost: np.ndarray, target: np.ndarray) -> None:
     """Add the rows, each times its cost, to the columns of their classes."""
     X = rows.matrix
-    step = max(1, _AT_ONCE // X.shape[1])
+    step = max(1, _ROW_VALUES // X.shape[1])
     for begin in range(0, rows.n_rows, step):
         some = slice(begin, begin + step)
         classes, place = np.unique(rows.labels[some], return_inverse=True)
