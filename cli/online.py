@@ -1,4 +1,4 @@
-"""`streamsvm online`: train on text as it is read, or on a store, in one pass."""
+"""`streamsvm online`: train on text as it is read, without a store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from streamsvm_cli.console import Console, EventTable, print_text_counts, stop_on_signals
@@ -15,22 +15,15 @@ from streamsvm_cli.wording import count, fraction, wrong_usage
 
 from streamsvm.base.text import format_size
 from streamsvm.settings.field import declared
-from streamsvm.settings.fit import Settings
 from streamsvm.settings.online import OnlineSettings
 from streamsvm.settings.reading import ReadingSettings
 
-if TYPE_CHECKING:
-    from streamsvm_converters import TextSource
-
 _SETTINGS = declared(OnlineSettings)
 _READING = {name: declared(ReadingSettings)[name] for name in ("labels_as", "on_error")}
-_PLACES = ("label", "labels", "weights", "layer", "raw", "obsm")
-_OF_STORE = {name: declared(Settings)[name] for name in _PLACES}
-_SEED = {"seed": dataclasses.replace(_SETTINGS["seed"], default=None)}
 _LEAST_ROWS = 100  # that say something
 
 
-@with_settings({**_SETTINGS, **_READING, **_OF_STORE, **_SEED})
+@with_settings({**_SETTINGS, **_READING, "seed": dataclasses.replace(_SETTINGS["seed"], default=None)})
 def online(
     console: Console,
     inputs: Inputs,
@@ -57,69 +50,38 @@ def online(
     force: Force = False,
     **settings: Any,
 ) -> None:
-    """Train in one pass: on text as it is read, or on a store, AnnData or matrix.
+    """Train on text as it is read, without a store.
 
     Example: streamsvm online train.libsvm --out run --classes ham,spam
 
-    Each row is predicted, then learned from, once and in the order of the input. Classes and features of text
-    may appear on the way. Shuffle input that is sorted by label first.
+    Each row is predicted, then learned from, once and in the order of the input. Classes and features may
+    appear on the way. Shuffle input that is sorted by label first.
     """
-    import streamsvm
-    from streamsvm.store.open import is_store
+    from streamsvm_converters import TextSource
 
-    of_store = {name: settings.pop(name) or None for name in _OF_STORE}
-    of_text = {"like": like, "classes": classes, "index_base": index_base, "hash_bits": settings["hash_bits"]}
-    reading = {name: settings.pop(name) for name in _READING} | {"unseen_label": unseen_label}
-    if any(is_store(path) for path in inputs):
-        usual = {"on_error": "raise", "unseen_label": "error", "labels_as": None}
-        changed = {name: value for name, value in reading.items() if value != usual[name]}
-        _refuse({**of_text, **changed}, "for text, and there is a store")
-        stream: Any = streamsvm.StoreStream(*inputs, **of_store)
-        hashing = {"seed": settings["seed"] or 0}
-    else:
-        _refuse(of_store, "for stores, AnnData and matrices, and there is text")
-        stream, hashing = _open_text(inputs, of_text, reading, settings, memory)
+    import streamsvm
+    from streamsvm.model.text_layout import text_layout
+
+    reading, hashing = text_layout(
+        like,
+        classes=None if classes is None else parse_classes(classes),
+        index_base=None if index_base is None else int(index_base),
+        hash_bits=settings["hash_bits"],
+        seed=settings["seed"],
+        labels_as=settings.pop("labels_as"),
+    )
+    if reading["classes"] is None and unseen_label == "keep":
+        raise wrong_usage("--unseen-label keep needs known classes; give --classes or --like too")
+    stream = TextSource(
+        inputs, **reading, dtype=settings["dtype"], unseen_label=unseen_label,
+        on_error=settings.pop("on_error"), memory=memory,
+    )  # fmt: skip
     with stop_on_signals() as stop:
         result = streamsvm.online(
             stream, out=out, **settings | hashing, checkpoint_every=checkpoint_every, force=force,
             report=OnlineReporter(console), progress=console.progress, stop=stop,
         )  # fmt: skip
     finish(console, result)
-
-
-def _refuse(options: dict[str, Any], why: str) -> None:
-    for name in [name for name, given in options.items() if given is not None]:
-        raise wrong_usage(f"--{name.replace('_', '-')} is {why}")
-
-
-def _open_text(
-    inputs: list[Path],
-    of_text: dict[str, Any],
-    reading: dict[str, Any],
-    settings: dict[str, Any],
-    memory: int,
-) -> tuple[TextSource, dict[str, Any]]:
-    """Return text as a stream, and the settings of its hash."""
-    from streamsvm_converters import TextSource
-
-    from streamsvm.model.text_layout import text_layout
-
-    classes, index_base = of_text["classes"], of_text["index_base"]
-    layout, hashing = text_layout(
-        of_text["like"],
-        classes=None if classes is None else parse_classes(classes),
-        index_base=None if index_base is None else int(index_base),
-        hash_bits=settings["hash_bits"],
-        seed=settings["seed"],
-        labels_as=reading["labels_as"],
-    )
-    if layout["classes"] is None and reading["unseen_label"] == "keep":
-        raise wrong_usage("--unseen-label keep needs known classes; give --classes or --like too")
-    stream = TextSource(
-        inputs, **layout, dtype=settings["dtype"], memory=memory,
-        unseen_label=reading["unseen_label"], on_error=reading["on_error"],
-    )  # fmt: skip
-    return stream, hashing
 
 
 def parse_classes(text: str) -> list[str]:

@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from streamsvm_converters.libsvm.inputs import STDIN, total_size
@@ -70,9 +70,6 @@ class TextSource:
     ValueError
         If an option is not among its choices.
     """
-
-    dense_rows: ClassVar = False
-    names: ClassVar = None
 
     inputs: Annotated[_Paths, Check(_are_paths, "a list of paths")]
     _: dataclasses.KW_ONLY

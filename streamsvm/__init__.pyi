@@ -20,7 +20,6 @@ from streamsvm.prediction.predictions import Predictions as Predictions
 from streamsvm.data.rows import Rows as Rows
 from streamsvm.settings.fit import Settings as Settings
 from streamsvm.store.store import Store as Store
-from streamsvm.training.store_stream import StoreStream as StoreStream
 from streamsvm.model.results import TuneResult as TuneResult
 from streamsvm.prediction.calibration import calibrate as calibrate
 from streamsvm_converters.convert import convert as convert
@@ -32,7 +31,7 @@ from streamsvm.prediction.predictions import predict as predict
 from streamsvm.reporting.page import report as report
 
 __version__: str
-__all__ = ['Calibration', 'Evaluation', 'Exported', 'FitResult', 'LabelSetEvaluation', 'Model', 'OnlineResult', 'OnlineSettings', 'Predictions', 'Rows', 'Settings', 'Store', 'StoreStream', 'TuneResult', 'calibrate', 'convert', 'evaluate', 'export_model', 'fit', 'load_model', 'online', 'open_store', 'plan', 'plot', 'predict', 'report', 'resume', 'tune']
+__all__ = ['Calibration', 'Evaluation', 'Exported', 'FitResult', 'LabelSetEvaluation', 'Model', 'OnlineResult', 'OnlineSettings', 'Predictions', 'Rows', 'Settings', 'Store', 'TuneResult', 'calibrate', 'convert', 'evaluate', 'export_model', 'fit', 'load_model', 'online', 'open_store', 'plan', 'plot', 'predict', 'report', 'resume', 'tune']
 
 def fit(
     data: Any,
@@ -590,7 +589,7 @@ def resume(
         Where the store of a fit is now, if it was moved; all of them if there were several.
     open_stream : callable, optional
         Makes the stream of an online run from its record, such as
-        ``streamsvm_converters.TextSource.from_record``; needed for online runs over text.
+        ``streamsvm_converters.TextSource.from_record``; needed for online runs.
     workers, cluster, checkpoint_every, report, progress, stop
         As in `fit`.
 
@@ -641,7 +640,7 @@ def online(
     Parameters
     ----------
     stream : Stream
-        Such as ``streamsvm_converters.TextSource``, with values in `dtype`, or `streamsvm.StoreStream`.
+        Such as ``streamsvm_converters.TextSource``, with values in `dtype`.
     out : path
         Run directory to create.
     C : float or "auto"

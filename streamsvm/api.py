@@ -319,7 +319,7 @@ def resume(
         Where the store of a fit is now, if it was moved; all of them if there were several.
     open_stream : callable, optional
         Makes the stream of an online run from its record, such as
-        ``streamsvm_converters.TextSource.from_record``; needed for online runs over text.
+        ``streamsvm_converters.TextSource.from_record``; needed for online runs.
     workers, cluster, checkpoint_every, report, progress, stop
         As in `fit`.
 
@@ -368,7 +368,7 @@ def online(
     Parameters
     ----------
     stream : Stream
-        Such as ``streamsvm_converters.TextSource``, with values in `dtype`, or `streamsvm.StoreStream`.
+        Such as ``streamsvm_converters.TextSource``, with values in `dtype`.
     out : path
         Run directory to create.
     **settings

@@ -52,9 +52,6 @@ class RowStream:
         First row of each batch that was read.
     """
 
-    dense_rows = False
-    names = None
-
     index_base = 0
 
     def __init__(

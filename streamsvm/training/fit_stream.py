@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from streamsvm.base import durable, format
-from streamsvm.base.threads import Threads
 from streamsvm.errors import PlanError, Remedy, RunError, SettingsError
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.model.results import OnlineResult
@@ -21,12 +19,10 @@ from streamsvm.run.files import RunFiles
 from streamsvm.run.growing_weights import GrowingWeights
 from streamsvm.settings.fit import Interval
 from streamsvm.settings.online import OnlineSettings
-from streamsvm.training.build import find_workers
 from streamsvm.training.learner import Learner
 from streamsvm.training.online import Online, new_position
 from streamsvm.training.sources import Stream, StreamSource
 from streamsvm.training.spec import DataFacts, specify
-from streamsvm.training.store_stream import StoreStream
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import Transform
 
@@ -42,9 +38,10 @@ def learn_stream(
 ) -> OnlineResult:
     """Begin a run over a stream, as `streamsvm.online` describes it."""
     _check_classes(stream)
-    if online_settings.hash_bits is not None and (stream.index_base != 0 or isinstance(stream, StoreStream)):
+    if online_settings.hash_bits is not None and stream.index_base != 0:
         raise SettingsError(
-            "hash_bits takes the numbers of features as they stand in text, whose index_base is 0"
+            f"hash_bits takes the numbers of features as they stand in the text, and index_base="
+            f"{stream.index_base} changes them; leave it 0"
         )
     run = RunDir(out)
     record = {
@@ -56,8 +53,7 @@ def learn_stream(
     with claimed(run, force=force):
         run.write_settings(record)
         try:
-            with _stream_trainer(run, stream, online_settings, every, callbacks) as (trainer, _):
-                return trainer.run()
+            return _stream_trainer(run, stream, online_settings, every, callbacks)[0].run()
         except Exception:
             if not run.commits():
                 durable.remove(run.settings)  # there is nothing to continue: the folder is free again
@@ -67,20 +63,14 @@ def learn_stream(
 def resume_stream(
     run: RunDir,
     record: dict[str, Any],
-    open_stream: Callable[[dict[str, Any]], Stream] | None,
+    open_stream: Callable[[dict[str, Any]], Stream],
     every: Interval,
     callbacks: Callbacks,
 ) -> OnlineResult:
-    online_settings, source = OnlineSettings.from_record(record["settings"]), record["input"]
-    stream: Stream
-    if StoreStream.is_record(source):
-        stream = StoreStream.from_record(source)
-    else:
-        assert open_stream is not None
-        stream = open_stream(source)
+    online_settings, stream = OnlineSettings.from_record(record["settings"]), open_stream(record["input"])
     _check_classes(stream)
-    with _stream_trainer(run, stream, online_settings, every, callbacks) as (trainer, has_commit):
-        return trainer.run() if stream.resumable else trainer.end_early(has_commit=has_commit)
+    trainer, has_commit = _stream_trainer(run, stream, online_settings, every, callbacks)
+    return trainer.run() if stream.resumable else trainer.end_early(has_commit=has_commit)
 
 
 def _check_classes(stream: Stream) -> None:
@@ -88,17 +78,15 @@ def _check_classes(stream: Stream) -> None:
         raise PlanError(f"{len(stream.classes)} class is given; a classifier needs two or more")
 
 
-@contextlib.contextmanager
 def _stream_trainer(
     run: RunDir, stream: Stream, online_settings: OnlineSettings, every: Interval, callbacks: Callbacks
-) -> Iterator[tuple[Online, bool]]:
-    """Provide the trainer of a stream at its last commit, and True if there is a commit."""
+) -> tuple[Online, bool]:
+    """Return the trainer of a stream at its last commit, and True if there is a commit."""
     callbacks.report({"event": "plan", **dataclasses.asdict(online_settings), **stream.record()})
     settings = online_settings.one_pass()
-    dtype = np.dtype(settings.dtype)
+    spec = specify(settings, DataFacts(0, 0, np.zeros(len(stream.classes or ()), np.int64)))
+    dtype = spec.dtype
     source = StreamSource(stream, dtype, online_settings.C, _transforms(online_settings))
-    counts = np.zeros(len(stream.classes or ()), np.int64)
-    spec = specify(settings, DataFacts(0, 0, counts, dense_rows=stream.dense_rows))
     files = RunFiles(run, spec.dual_format(), every)
     position = files.recover(None)
     has_commit = position is not None
@@ -112,11 +100,8 @@ def _stream_trainer(
     files.restore(position, storage)
     if source.n_features is not None:
         storage.grow(source.n_features, len(state.classes))
-    spec = spec.grown(storage.n_features, len(state.classes))
-    with find_workers(spec, None) as threads:
-        assert isinstance(threads, Threads)
-        learner = Learner(spec, storage, threads=threads)
-        yield Online(source, online_settings, settings, files, learner, position, callbacks), has_commit
+    learner = Learner(spec.grown(storage.n_features, len(state.classes)), storage)
+    return Online(source, online_settings, settings, files, learner, position, callbacks), has_commit
 
 
 def _transforms(online_settings: OnlineSettings) -> list[Transform]:

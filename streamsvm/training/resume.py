@@ -24,7 +24,6 @@ from streamsvm.training.fit_stream import resume_stream
 from streamsvm.training.held_out import HELD_OUT, check_held_out, other_held_out
 from streamsvm.training.sources import Stream
 from streamsvm.training.spec import specify
-from streamsvm.training.store_stream import StoreStream
 from streamsvm.training.store_training import StoreRun
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training import DataRef, Training, open_to_train
@@ -52,7 +51,7 @@ def resume_run(
             for name, value in {**changes, **given}.items():
                 if value is not None:
                     raise SettingsError(f"{name} does not apply: {path} learns from a stream", setting=name)
-            if open_stream is None and not StoreStream.is_record(record["input"]):
+            if open_stream is None:
                 raise SettingsError(
                     "open_stream is missing: give TextSource.from_record of streamsvm_converters, or what "
                     f"else made the stream of {path}",
