@@ -70,6 +70,7 @@ def fit(
     label: str | None = None,
     labels: str | Path | None = None,
     valid_labels: str | Path | None = None,
+    calibrate_labels: str | Path | None = None,
     layer: str | None = None,
     raw: bool = False,
     obsm: str | None = None,
@@ -231,6 +232,8 @@ def fit(
         Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
     valid_labels : path, optional
         Labels of the matrix that valid names.
+    calibrate_labels : path, optional
+        Labels of the matrix that calibrate names.
     layer : str, optional
         Layer of such AnnData to train on instead of X.
     raw : bool
@@ -385,6 +388,7 @@ def plan(
     label: str | None = None,
     labels: str | Path | None = None,
     valid_labels: str | Path | None = None,
+    calibrate_labels: str | Path | None = None,
     layer: str | None = None,
     raw: bool = False,
     obsm: str | None = None,
@@ -499,6 +503,8 @@ def plan(
         Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
     valid_labels : path, optional
         Labels of the matrix that valid names.
+    calibrate_labels : path, optional
+        Labels of the matrix that calibrate names.
     layer : str, optional
         Layer of such AnnData to train on instead of X.
     raw : bool
@@ -555,6 +561,8 @@ def resume(
     tol: float | None = None,
     valid: str | Path | None = None,
     calibrate: str | Path | None = None,
+    valid_labels: str | Path | None = None,
+    calibrate_labels: str | Path | None = None,
     store: str | Path | Sequence[str | Path] | None = None,
     open_stream: Callable[[dict[str, Any]], Stream] | None = None,
     workers: int | None = None,
@@ -583,6 +591,10 @@ def resume(
         Where the validation store of a fit is now, or another one.
     calibrate : path, optional
         Where the hold-out store of a fit is now, another one, or the first of a finished run.
+    valid_labels : path, optional
+        Labels of the matrix that valid names, if they are elsewhere now, or others.
+    calibrate_labels : path, optional
+        Labels of the matrix that calibrate names, if they are elsewhere now, or others.
     store : path or list of paths, optional
         Where the store of the run is now, if it was moved; all of them if there were several.
     open_stream : callable, optional
