@@ -20,6 +20,8 @@ from streamsvm.data.names import feature_names
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, InputError, Option, Remedy, SettingsError, StreamsvmError
 
+_SAMPLE_ROWS = 2**13  # to see whether most values of a matrix are 0; at most twice as many
+
 
 class Matrix(NamedTuple):
     """A matrix, CSR without duplicates and with sorted indices, or dense; arrays may be of the caller."""
@@ -47,6 +49,8 @@ def as_matrix(
 ) -> Matrix:
     """Return `X` as a matrix of values in `dtype`: dense if it is and half of the values or more are not 0.
 
+    Of many rows, every so many of them are looked at for that.
+
     Parameters
     ----------
     X : array_like, scipy sparse matrix or array, DataFrame or AnnData, shape (n, n_features)
@@ -73,7 +77,8 @@ def as_matrix(
     if matrix.dtype == np.float16:  # which SciPy does not take
         matrix = matrix.astype(np.float32)
     if isinstance(matrix, np.ndarray) and matrix.ndim == 2 and matrix.dtype.kind in "fiub":
-        if 2 * np.count_nonzero(matrix) >= matrix.size > 0:
+        sample = matrix[:: len(matrix) // _SAMPLE_ROWS | 1]
+        if 2 * np.count_nonzero(sample) >= sample.size > 0:
             indptr = np.arange(len(matrix) + 1) * matrix.shape[1]
             data = _finite(matrix.ravel(), None, indptr, dtype, error, names)
             return Matrix(data, None, indptr, matrix.shape[1], names, record)
