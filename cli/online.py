@@ -1,4 +1,4 @@
-"""`streamsvm online`: train on text as it is read, without a store."""
+"""`streamsvm online`: train on rows as they are read, each once."""
 
 from __future__ import annotations
 
@@ -10,20 +10,23 @@ from typing import Annotated, Any, Literal
 
 import typer
 from streamsvm_cli.console import Console, EventTable, print_text_counts, stop_on_signals
-from streamsvm_cli.options import Every, Force, Inputs, Memory, UnseenLabel, with_settings
+from streamsvm_cli.options import Every, Force, Inputs, with_settings
 from streamsvm_cli.wording import count, fraction, wrong_usage
 
 from streamsvm.base.text import format_size
 from streamsvm.settings.field import declared
-from streamsvm.settings.online import OnlineSettings
+from streamsvm.settings.online import OnlineSettings, StoreSettings
 from streamsvm.settings.reading import ReadingSettings
 
 _SETTINGS = declared(OnlineSettings)
 _READING = {name: declared(ReadingSettings)[name] for name in ("labels_as", "on_error")}
+_OF_STORE = declared(StoreSettings)
 _LEAST_ROWS = 100  # that say something
 
 
-@with_settings({**_SETTINGS, **_READING, "seed": dataclasses.replace(_SETTINGS["seed"], default=None)})
+@with_settings(
+    {**_SETTINGS, **_OF_STORE, **_READING, "seed": dataclasses.replace(_SETTINGS["seed"], default=None)}
+)
 def online(
     console: Console,
     inputs: Inputs,
@@ -37,7 +40,6 @@ def online(
         str | None,
         typer.Option(metavar="FILE|LIST", help="All classes: a file with one a line, or a list with commas."),
     ] = None,
-    unseen_label: UnseenLabel = "error",
     index_base: Annotated[
         Literal["0", "1"] | None,
         typer.Option(
@@ -45,40 +47,51 @@ def online(
             "of one unused row of weights."
         ),
     ] = None,
-    memory: Memory = "1G",  # type: ignore[assignment]
     checkpoint_every: Every = "60s",
     force: Force = False,
     **settings: Any,
 ) -> None:
-    """Train on text as it is read, without a store.
+    """Train on rows as they are read, each once.
 
     Example: streamsvm online train.libsvm --out run --classes ham,spam
 
-    Each row is predicted, then learned from, once and in the order of the input. Classes and features may
-    appear on the way. Shuffle input that is sorted by label first.
+    Each row is predicted, then learned from, once and in the order of the input. Classes and features of text
+    may appear on the way. Shuffle input that is sorted by label first.
     """
-    from streamsvm_converters import TextSource
-
     import streamsvm
     from streamsvm.model.text_layout import text_layout
+    from streamsvm.store.open import is_store
 
+    of_stores = all(map(is_store, inputs))
+    of_any = {name: settings.pop(name) for name in ("unseen_label", "memory")}
+    of_store = {name: settings.pop(name) for name in _OF_STORE if name in settings}
+    of_text = {name: settings.pop(name) for name in _READING}
+    given = {"like": like, "index_base": index_base, **of_text} if of_stores else of_store
+    defaults = {name: each.default for name, each in (_OF_STORE | _READING).items()}
+    for name, value in given.items():
+        if value != defaults.get(name):
+            kind = "stores, which are read as they are" if of_stores else "LIBSVM text"
+            raise wrong_usage(f"--{name.replace('_', '-')} does not apply to {kind}")
     reading, hashing = text_layout(
         like,
         classes=None if classes is None else parse_classes(classes),
         index_base=None if index_base is None else int(index_base),
         hash_bits=settings["hash_bits"],
         seed=settings["seed"],
-        labels_as=settings.pop("labels_as"),
+        labels_as=of_text["labels_as"],
     )
-    if reading["classes"] is None and unseen_label == "keep":
-        raise wrong_usage("--unseen-label keep needs known classes; give --classes or --like too")
-    stream = TextSource(
-        inputs, **reading, dtype=settings["dtype"], unseen_label=unseen_label,
-        on_error=settings.pop("on_error"), memory=memory,
-    )  # fmt: skip
+    if of_stores:
+        data: Any = inputs
+        settings |= {**of_store, **of_any, "classes": reading["classes"]}
+    else:
+        from streamsvm_converters import TextSource
+
+        if reading["classes"] is None and of_any["unseen_label"] == "keep":
+            raise wrong_usage("--unseen-label keep needs known classes; give --classes or --like too")
+        data = TextSource(inputs, **reading, **of_any, dtype=settings["dtype"], on_error=of_text["on_error"])
     with stop_on_signals() as stop:
         result = streamsvm.online(
-            stream, out=out, **settings | hashing, checkpoint_every=checkpoint_every, force=force,
+            data, out=out, **settings | hashing, checkpoint_every=checkpoint_every, force=force,
             report=OnlineReporter(console), progress=console.progress, stop=stop,
         )  # fmt: skip
     finish(console, result)

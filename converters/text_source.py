@@ -7,7 +7,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from streamsvm_converters.libsvm.inputs import STDIN, total_size
@@ -82,6 +82,8 @@ class TextSource:
     labels_as: str = "numbers"
     on_error: str = "raise"
     memory: int | str = 2**28
+    feature_names: ClassVar[None] = None
+    dense_rows: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         from streamsvm_converters.libsvm.reader import check_choices

@@ -53,6 +53,8 @@ class RowStream:
     """
 
     index_base = 0
+    feature_names = None
+    dense_rows = False
 
     def __init__(
         self,

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from streamsvm.base import durable, format
+from streamsvm.base.threads import Threads
 from streamsvm.errors import PlanError, Remedy, RunError, SettingsError
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.model.results import OnlineResult
@@ -19,10 +22,12 @@ from streamsvm.run.files import RunFiles
 from streamsvm.run.growing_weights import GrowingWeights
 from streamsvm.settings.fit import Interval
 from streamsvm.settings.online import OnlineSettings
+from streamsvm.training.build import find_workers
 from streamsvm.training.learner import Learner
 from streamsvm.training.online import Online, new_position
 from streamsvm.training.sources import Stream, StreamSource
 from streamsvm.training.spec import DataFacts, specify
+from streamsvm.training.store_stream import STORE, StoreStream
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import Transform
 
@@ -39,10 +44,9 @@ def learn_stream(
     """Begin a run over a stream, as `streamsvm.online` describes it."""
     _check_classes(stream)
     if online_settings.hash_bits is not None and stream.index_base != 0:
-        raise SettingsError(
-            f"hash_bits takes the numbers of features as they stand in the text, and index_base="
-            f"{stream.index_base} changes them; leave it 0"
-        )
+        base = stream.index_base
+        why = "this data has none" if base is None else f"index_base={base} changes them; leave it 0"
+        raise SettingsError(f"hash_bits takes the numbers of features as they stand in the text, and {why}")
     run = RunDir(out)
     record = {
         "version": format.RUN_VERSION,
@@ -53,7 +57,8 @@ def learn_stream(
     with claimed(run, force=force):
         run.write_settings(record)
         try:
-            return _stream_trainer(run, stream, online_settings, every, callbacks)[0].run()
+            with _stream_trainer(run, stream, online_settings, every, callbacks) as (trainer, _):
+                return trainer.run()
         except Exception:
             if not run.commits():
                 durable.remove(run.settings)  # there is nothing to continue: the folder is free again
@@ -63,14 +68,37 @@ def learn_stream(
 def resume_stream(
     run: RunDir,
     record: dict[str, Any],
-    open_stream: Callable[[dict[str, Any]], Stream],
+    open_stream: Callable[[dict[str, Any]], Stream] | None,
     every: Interval,
     callbacks: Callbacks,
+    store: Sequence[str | os.PathLike[str]] | None = None,
 ) -> OnlineResult:
-    online_settings, stream = OnlineSettings.from_record(record["settings"]), open_stream(record["input"])
-    _check_classes(stream)
-    trainer, has_commit = _stream_trainer(run, stream, online_settings, every, callbacks)
-    return trainer.run() if stream.resumable else trainer.end_early(has_commit=has_commit)
+    """Continue a run over a stream; `store` is where one that it learns from is now, if it was moved."""
+    online_settings = OnlineSettings.from_record(record["settings"])
+    with _opened(run, record["input"], open_stream, store) as stream:
+        _check_classes(stream)
+        with _stream_trainer(run, stream, online_settings, every, callbacks) as (trainer, has_commit):
+            return trainer.run() if stream.resumable else trainer.end_early(has_commit=has_commit)
+
+
+def _opened(
+    run: RunDir,
+    record: dict[str, Any],
+    open_stream: Callable[[dict[str, Any]], Stream] | None,
+    store: Sequence[str | os.PathLike[str]] | None,
+) -> contextlib.AbstractContextManager[Stream]:
+    """Return the stream of a run's record."""
+    if record.get("kind") == STORE:
+        return StoreStream.from_record(record, store)
+    if store is not None:
+        raise SettingsError(f"store does not apply: {run.path} learns from a stream", setting="store")
+    if open_stream is None:
+        raise SettingsError(
+            "open_stream is missing: give TextSource.from_record of streamsvm_converters, or what else made "
+            f"the stream of {run.path}",
+            setting="open_stream",
+        )
+    return contextlib.nullcontext(open_stream(record))
 
 
 def _check_classes(stream: Stream) -> None:
@@ -78,15 +106,17 @@ def _check_classes(stream: Stream) -> None:
         raise PlanError(f"{len(stream.classes)} class is given; a classifier needs two or more")
 
 
+@contextlib.contextmanager
 def _stream_trainer(
     run: RunDir, stream: Stream, online_settings: OnlineSettings, every: Interval, callbacks: Callbacks
-) -> tuple[Online, bool]:
-    """Return the trainer of a stream at its last commit, and True if there is a commit."""
+) -> Iterator[tuple[Online, bool]]:
+    """Provide the trainer of a stream at its last commit, and True if there is a commit."""
     callbacks.report({"event": "plan", **dataclasses.asdict(online_settings), **stream.record()})
     settings = online_settings.one_pass()
-    spec = specify(settings, DataFacts(0, 0, np.zeros(len(stream.classes or ()), np.int64)))
-    dtype = spec.dtype
+    dtype = np.dtype(settings.dtype)
     source = StreamSource(stream, dtype, online_settings.C, _transforms(online_settings))
+    counts = np.zeros(len(stream.classes or ()), np.int64)
+    spec = specify(settings, DataFacts(0, 0, counts, dense_rows=source.dense_rows))
     files = RunFiles(run, spec.dual_format(), every)
     position = files.recover(None)
     has_commit = position is not None
@@ -100,8 +130,11 @@ def _stream_trainer(
     files.restore(position, storage)
     if source.n_features is not None:
         storage.grow(source.n_features, len(state.classes))
-    learner = Learner(spec.grown(storage.n_features, len(state.classes)), storage)
-    return Online(source, online_settings, settings, files, learner, position, callbacks), has_commit
+    spec = spec.grown(storage.n_features, len(state.classes))
+    with find_workers(spec, None) as threads:
+        assert isinstance(threads, Threads)
+        learner = Learner(spec, storage, threads=threads)
+        yield Online(source, online_settings, settings, files, learner, position, callbacks), has_commit
 
 
 def _transforms(online_settings: OnlineSettings) -> list[Transform]:

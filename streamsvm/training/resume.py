@@ -47,17 +47,11 @@ def resume_run(
     with locked(run):
         record = run.read_settings()
         if record.get("kind") == format.ONLINE:
-            given = {"store": store, "workers": workers, "cluster": cluster}
+            given = {"workers": workers, "cluster": cluster}
             for name, value in {**changes, **given}.items():
                 if value is not None:
                     raise SettingsError(f"{name} does not apply: {path} learns from a stream", setting=name)
-            if open_stream is None:
-                raise SettingsError(
-                    "open_stream is missing: give TextSource.from_record of streamsvm_converters, or what "
-                    f"else made the stream of {path}",
-                    setting="open_stream",
-                )
-            return resume_stream(run, record, open_stream, every, callbacks)
+            return resume_stream(run, record, open_stream, every, callbacks, store)
         return _resume_store(
             run, record, every, callbacks, store, workers, cluster,
             {name: value for name, value in changes.items() if value is not None},

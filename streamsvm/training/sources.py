@@ -1,4 +1,4 @@
-"""Sources of blocks of rows: data that can be read again, or a stream of text."""
+"""Sources of blocks of rows: data that can be read again, or a stream of rows that come once."""
 
 from __future__ import annotations
 
@@ -233,14 +233,26 @@ class Stream(Protocol):
         All classes; None if they appear on the way.
     n_features : int or None
         All features; None if they appear on the way.
-    index_base : int
-        Number of the first feature in the text, for the model's users.
+    index_base : int or None
+        Number of the first feature in the text, for the model's users; None if it is not from text.
+    feature_names : sequence of str or None
+        Names of the features, if they have any.
+    dense_rows : bool
+        Whether the rows are dense.
     """
 
     resumable: bool
     classes: list[str] | None
     n_features: int | None
-    index_base: int
+
+    @property
+    def index_base(self) -> int | None: ...
+
+    @property
+    def feature_names(self) -> Sequence[str] | None: ...
+
+    @property
+    def dense_rows(self) -> bool: ...
 
     def batches(
         self, place: dict[str, Any] | None, classes: Sequence[str]
@@ -289,6 +301,7 @@ class StreamSource:
         self._C = C
         self.transforms = transforms
         self.n_features = features_after(transforms, stream.n_features)
+        self.dense_rows = stream.dense_rows and all(each.keeps_dense for each in transforms)
 
     def C_at(self, place: StreamPlace) -> float:
         """Return the C that was given, or the one chosen from the rows before a place."""
@@ -326,6 +339,7 @@ class StreamSource:
 
     def empty(self) -> Rows:
         none = np.zeros(0, np.int32)
+        indices = None if self.stream.dense_rows else none
         return self._transformed(
-            Rows(np.zeros(0, self._dtype), none, np.zeros(1, np.int64), none, np.zeros(0), np.zeros(0))
+            Rows(np.zeros(0, self._dtype), indices, np.zeros(1, np.int64), none, np.zeros(0), np.zeros(0))
         )

@@ -1,0 +1,149 @@
+"""Stream of the rows of a store, in their order."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from streamsvm.base.label_values import TEXT, class_name, dtype_of_names
+from streamsvm.base.text import absolute
+from streamsvm.data.rows import Rows
+from streamsvm.errors import InputError, Option, Remedy, SettingsError, StoreError, part_of_memory
+from streamsvm.model.schema import reading_of
+from streamsvm.settings.fit import NONE, Settings
+from streamsvm.settings.online import StoreSettings
+from streamsvm.store.blocks_to_score import blocks_to_score
+from streamsvm.training.training import open_to_train
+
+STORE = "store"  # entry "kind" of the record; streams of text have none
+
+
+class StoreStream:
+    """Stream of the rows of a store, or of several joined; a context manager, which closes them.
+
+    Parameters
+    ----------
+    paths : sequence of path
+    settings : StoreSettings
+    dtype : str
+        Type of the values.
+    classes : sequence of str or int, optional
+        All classes, if more than those of the store, or in another order.
+
+    Raises
+    ------
+    StoreError
+        If the store cannot be read, has no rows, or rows with weights or with several labels.
+    """
+
+    resumable = True
+
+    def __init__(
+        self,
+        paths: Sequence[str | os.PathLike[str]],
+        settings: StoreSettings,
+        dtype: str,
+        classes: Sequence[Any] | None = None,
+    ) -> None:
+        self._paths, self._settings, self._dtype = list(map(absolute, paths)), settings, dtype
+        self._given = None if classes is None else [class_name(label) for label in classes]
+        self.store = open_to_train(self._paths, Settings(**settings.of_fit))
+        try:
+            self._check()
+            self.classes: list[str] | None = list(self._given or self.store.classes)
+            self.feature_names = self.store.feature_names()
+            with part_of_memory(2):  # the other half is left for the weights
+                self._blocks = blocks_to_score(
+                    self.store, classes=self.classes, n_features=self.store.n_features,
+                    index_base=self.store.index_base, dtype=np.dtype(dtype), memory=settings.memory // 2,
+                    feature_names=self.feature_names,
+                ).to_score()  # fmt: skip
+        except BaseException:
+            self.store.close()
+            raise
+        self.n_features: int | None = self.store.n_features
+        self.index_base, self.dense_rows = self.store.index_base, self.store.dense_rows
+
+    def _check(self) -> None:
+        store, given = self.store, self._given or ()
+        if len(set(given)) < len(given):
+            raise SettingsError("classes has a class twice", setting="classes")
+        if store.n_rows == 0:
+            raise StoreError(f"{store.path} has no rows to learn from")
+        if store.multilabel:
+            raise StoreError(f"the rows of {store.path} may have several labels, and online takes one a row")
+        if store.weighted and self._settings.sample_weight != NONE:
+            remedy = Remedy("leave them out with {}, or train with fit", Option("sample_weight", NONE))
+            raise StoreError(
+                f"the rows of {store.path} have weights, which online does not take", remedy=remedy
+            )
+
+    def record(self) -> dict[str, Any]:
+        """Return what `from_record` needs, and how the store's columns are read."""
+        return {
+            "kind": STORE,
+            "inputs": self._paths,
+            "fingerprint": self.store.fingerprint,
+            "store": dataclasses.asdict(self._settings),
+            "dtype": self._dtype,
+            "classes": self._given,
+            "resumable": True,
+            **reading_of(self.store.meta),
+        }
+
+    @classmethod
+    def from_record(
+        cls, record: dict[str, Any], paths: Sequence[str | os.PathLike[str]] | None = None
+    ) -> Self:
+        """Open the recorded store again, where it was or at `paths`; raise `InputError` if it has changed."""
+        try:
+            settings = StoreSettings.from_record(record["store"])
+            found = cls(paths or record["inputs"], settings, record["dtype"], record["classes"])
+        except (KeyError, TypeError, SettingsError) as error:
+            raise InputError(f"the input recorded in the run is invalid: {error}; start a new run") from None
+        if found.store.fingerprint != record.get("fingerprint"):
+            found.store.close()
+            raise InputError(
+                f"{', '.join(found._paths)} has changed since the run learned from it (its content "
+                "fingerprint differs); restore it, or start a new run"
+            )
+        return found
+
+    def batches(
+        self, place: dict[str, Any] | None, classes: Sequence[str]
+    ) -> Iterator[tuple[Rows, list[str], dict[str, Any]]]:
+        """Yield the rows of each block from `place` on, and the place after them."""
+        blocks, row = self._blocks, (place or {}).get("row", 0)
+        first = int(np.searchsorted(blocks.starts, row)) if type(row) is int else -1
+        if blocks.starts[min(first, len(blocks))] != row:
+            raise InputError("the position recorded in the run is invalid; start a new run")
+        read = blocks.read if self._settings.unseen_label == "keep" else blocks.read_to_train
+        for block in range(first, len(blocks)):
+            yield read(block), [], {"row": int(blocks.starts[block + 1])}
+
+    def sources(self, place: dict[str, Any] | None) -> list[dict[str, Any]]:
+        """Return nothing: the record of the run has the fingerprint of the store."""
+        return []
+
+    def summary(self, place: dict[str, Any] | None) -> dict[str, Any]:
+        """Return the number of rows that have no label and are left out, of the whole store."""
+        return {"unlabelled": self.store.unlabelled, "first_errors": []}
+
+    @staticmethod
+    def in_order(classes: Sequence[str]) -> np.ndarray:
+        return np.arange(len(classes))
+
+    def label_dtype(self, classes: Sequence[str]) -> str:
+        """Return the type of the labels in Python: that of the store, unless there are further classes."""
+        own = self.store.label_dtype
+        return own if own == TEXT or set(classes) <= set(self.store.classes) else dtype_of_names(classes)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.store.close()
