@@ -27,7 +27,7 @@ _SUMMARIES = {  # of the commands, each in the file of its name: the first line 
     "info": "Describe a file, a store, a run or a model, or compare runs.",
     "fit": "Train a linear multi-class SVM.",
     "tune": "Choose C, and other settings of several, and train with them.",
-    "online": "Train on text as it is read, without a store.",
+    "online": "Train on rows as they are read, each once.",
     "resume": "Continue an interrupted run, or extend a finished one.",
     "predict": "Predict labels: as lines, a table, or columns of AnnData.",
     "evaluate": "Measure a model on labelled data.",

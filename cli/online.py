@@ -1,4 +1,4 @@
-"""`streamsvm online`: train on text as it is read, or on a store, in one pass."""
+"""`streamsvm online`: train on rows as they are read, each once."""
 
 from __future__ import annotations
 
@@ -6,31 +6,27 @@ import dataclasses
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from streamsvm_cli.console import Console, EventTable, print_text_counts, stop_on_signals
-from streamsvm_cli.options import Every, Force, Inputs, Memory, UnseenLabel, with_settings
+from streamsvm_cli.options import Every, Force, Inputs, with_settings
 from streamsvm_cli.wording import count, fraction, wrong_usage
 
 from streamsvm.base.text import format_size
 from streamsvm.settings.field import declared
-from streamsvm.settings.fit import Settings
-from streamsvm.settings.online import OnlineSettings
+from streamsvm.settings.online import OnlineSettings, StoreSettings
 from streamsvm.settings.reading import ReadingSettings
-
-if TYPE_CHECKING:
-    from streamsvm_converters import TextSource
 
 _SETTINGS = declared(OnlineSettings)
 _READING = {name: declared(ReadingSettings)[name] for name in ("labels_as", "on_error")}
-_PLACES = ("label", "labels", "weights", "layer", "raw", "obsm")
-_OF_STORE = {name: declared(Settings)[name] for name in _PLACES}
-_SEED = {"seed": dataclasses.replace(_SETTINGS["seed"], default=None)}
+_OF_STORE = declared(StoreSettings)
 _LEAST_ROWS = 100  # that say something
 
 
-@with_settings({**_SETTINGS, **_READING, **_OF_STORE, **_SEED})
+@with_settings(
+    {**_SETTINGS, **_OF_STORE, **_READING, "seed": dataclasses.replace(_SETTINGS["seed"], default=None)}
+)
 def online(
     console: Console,
     inputs: Inputs,
@@ -44,7 +40,6 @@ def online(
         str | None,
         typer.Option(metavar="FILE|LIST", help="All classes: a file with one a line, or a list with commas."),
     ] = None,
-    unseen_label: UnseenLabel = "error",
     index_base: Annotated[
         Literal["0", "1"] | None,
         typer.Option(
@@ -52,12 +47,11 @@ def online(
             "of one unused row of weights."
         ),
     ] = None,
-    memory: Memory = "1G",  # type: ignore[assignment]
     checkpoint_every: Every = "60s",
     force: Force = False,
     **settings: Any,
 ) -> None:
-    """Train in one pass: on text as it is read, or on a store, AnnData or matrix.
+    """Train on rows as they are read, each once.
 
     Example: streamsvm online train.libsvm --out run --classes ham,spam
 
@@ -65,61 +59,42 @@ def online(
     may appear on the way. Shuffle input that is sorted by label first.
     """
     import streamsvm
+    from streamsvm.model.text_layout import text_layout
     from streamsvm.store.open import is_store
 
-    of_store = {name: settings.pop(name) or None for name in _OF_STORE}
-    of_text = {"like": like, "classes": classes, "index_base": index_base, "hash_bits": settings["hash_bits"]}
-    reading = {name: settings.pop(name) for name in _READING} | {"unseen_label": unseen_label}
-    if any(is_store(path) for path in inputs):
-        usual = {"on_error": "raise", "unseen_label": "error", "labels_as": None}
-        changed = {name: value for name, value in reading.items() if value != usual[name]}
-        _refuse({**of_text, **changed}, "for text, and there is a store")
-        stream: Any = streamsvm.StoreStream(*inputs, **of_store)
-        hashing = {"seed": settings["seed"] or 0}
-    else:
-        _refuse(of_store, "for stores, AnnData and matrices, and there is text")
-        stream, hashing = _open_text(inputs, of_text, reading, settings, memory)
-    with stop_on_signals() as stop:
-        result = streamsvm.online(
-            stream, out=out, **settings | hashing, checkpoint_every=checkpoint_every, force=force,
-            report=OnlineReporter(console), progress=console.progress, stop=stop,
-        )  # fmt: skip
-    finish(console, result)
-
-
-def _refuse(options: dict[str, Any], why: str) -> None:
-    for name in [name for name, given in options.items() if given is not None]:
-        raise wrong_usage(f"--{name.replace('_', '-')} is {why}")
-
-
-def _open_text(
-    inputs: list[Path],
-    of_text: dict[str, Any],
-    reading: dict[str, Any],
-    settings: dict[str, Any],
-    memory: int,
-) -> tuple[TextSource, dict[str, Any]]:
-    """Return text as a stream, and the settings of its hash."""
-    from streamsvm_converters import TextSource
-
-    from streamsvm.model.text_layout import text_layout
-
-    classes, index_base = of_text["classes"], of_text["index_base"]
-    layout, hashing = text_layout(
-        of_text["like"],
+    of_stores = all(map(is_store, inputs))
+    of_any = {name: settings.pop(name) for name in ("unseen_label", "memory")}
+    of_store = {name: settings.pop(name) for name in _OF_STORE if name in settings}
+    of_text = {name: settings.pop(name) for name in _READING}
+    given = {"like": like, "index_base": index_base, **of_text} if of_stores else of_store
+    defaults = {name: each.default for name, each in (_OF_STORE | _READING).items()}
+    for name, value in given.items():
+        if value != defaults.get(name):
+            kind = "stores, which are read as they are" if of_stores else "LIBSVM text"
+            raise wrong_usage(f"--{name.replace('_', '-')} does not apply to {kind}")
+    reading, hashing = text_layout(
+        like,
         classes=None if classes is None else parse_classes(classes),
         index_base=None if index_base is None else int(index_base),
         hash_bits=settings["hash_bits"],
         seed=settings["seed"],
-        labels_as=reading["labels_as"],
+        labels_as=of_text["labels_as"],
     )
-    if layout["classes"] is None and reading["unseen_label"] == "keep":
-        raise wrong_usage("--unseen-label keep needs known classes; give --classes or --like too")
-    stream = TextSource(
-        inputs, **layout, dtype=settings["dtype"], memory=memory,
-        unseen_label=reading["unseen_label"], on_error=reading["on_error"],
-    )  # fmt: skip
-    return stream, hashing
+    if of_stores:
+        data: Any = inputs
+        settings |= {**of_store, **of_any, "classes": reading["classes"]}
+    else:
+        from streamsvm_converters import TextSource
+
+        if reading["classes"] is None and of_any["unseen_label"] == "keep":
+            raise wrong_usage("--unseen-label keep needs known classes; give --classes or --like too")
+        data = TextSource(inputs, **reading, **of_any, dtype=settings["dtype"], on_error=of_text["on_error"])
+    with stop_on_signals() as stop:
+        result = streamsvm.online(
+            data, out=out, **settings | hashing, checkpoint_every=checkpoint_every, force=force,
+            report=OnlineReporter(console), progress=console.progress, stop=stop,
+        )  # fmt: skip
+    finish(console, result)
 
 
 def parse_classes(text: str) -> list[str]:

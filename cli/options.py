@@ -68,7 +68,10 @@ Every = Annotated[
 ]
 Inputs = Annotated[
     list[str],
-    typer.Argument(metavar="INPUT", help="LIBSVM text, plain or .gz .bz2 .xz .zst; - for standard input."),
+    typer.Argument(
+        metavar="INPUT",
+        help="LIBSVM text, plain or .gz .bz2 .xz .zst, - for standard input; or stores, AnnData or a matrix.",
+    ),
 ]
 UnseenLabel = Annotated[
     Literal["error", "keep"],

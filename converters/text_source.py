@@ -71,9 +71,6 @@ class TextSource:
         If an option is not among its choices.
     """
 
-    dense_rows: ClassVar = False
-    names: ClassVar = None
-
     inputs: Annotated[_Paths, Check(_are_paths, "a list of paths")]
     _: dataclasses.KW_ONLY
     classes: Annotated[list[str], Check(are_labels, "a list of labels")] | None = None
@@ -85,6 +82,8 @@ class TextSource:
     labels_as: str = "numbers"
     on_error: str = "raise"
     memory: int | str = 2**28
+    feature_names: ClassVar[None] = None
+    dense_rows: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         from streamsvm_converters.libsvm.reader import check_choices

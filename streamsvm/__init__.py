@@ -29,7 +29,6 @@ _MODULES = {
     "Rows": "streamsvm.data.rows",
     "Settings": "streamsvm.settings.fit",
     "Store": "streamsvm.store",
-    "StoreStream": "streamsvm.training.store_stream",
     "TuneResult": "streamsvm.model.results",
     "calibrate": "streamsvm.prediction.calibration",
     "convert": "streamsvm_converters",

@@ -20,7 +20,6 @@ from streamsvm.prediction.predictions import Predictions as Predictions
 from streamsvm.data.rows import Rows as Rows
 from streamsvm.settings.fit import Settings as Settings
 from streamsvm.store.store import Store as Store
-from streamsvm.training.store_stream import StoreStream as StoreStream
 from streamsvm.model.results import TuneResult as TuneResult
 from streamsvm.prediction.calibration import calibrate as calibrate
 from streamsvm_converters.convert import convert as convert
@@ -32,7 +31,7 @@ from streamsvm.prediction.predictions import predict as predict
 from streamsvm.reporting.page import report as report
 
 __version__: str
-__all__ = ['Calibration', 'Evaluation', 'Exported', 'FitResult', 'LabelSetEvaluation', 'Model', 'OnlineResult', 'OnlineSettings', 'Predictions', 'Rows', 'Settings', 'Store', 'StoreStream', 'TuneResult', 'calibrate', 'convert', 'evaluate', 'export_model', 'fit', 'load_model', 'online', 'open_store', 'plan', 'plot', 'predict', 'report', 'resume', 'tune']
+__all__ = ['Calibration', 'Evaluation', 'Exported', 'FitResult', 'LabelSetEvaluation', 'Model', 'OnlineResult', 'OnlineSettings', 'Predictions', 'Rows', 'Settings', 'Store', 'TuneResult', 'calibrate', 'convert', 'evaluate', 'export_model', 'fit', 'load_model', 'online', 'open_store', 'plan', 'plot', 'predict', 'report', 'resume', 'tune']
 
 def fit(
     data: Any,
@@ -71,6 +70,7 @@ def fit(
     label: str | None = None,
     labels: str | Path | None = None,
     valid_labels: str | Path | None = None,
+    calibrate_labels: str | Path | None = None,
     layer: str | None = None,
     raw: bool = False,
     obsm: str | None = None,
@@ -233,6 +233,8 @@ def fit(
         Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
     valid_labels : path, optional
         Labels of the matrix that valid names.
+    calibrate_labels : path, optional
+        Labels of the matrix that calibrate names.
     layer : str, optional
         Layer of such AnnData to train on instead of X.
     raw : bool
@@ -387,6 +389,7 @@ def plan(
     label: str | None = None,
     labels: str | Path | None = None,
     valid_labels: str | Path | None = None,
+    calibrate_labels: str | Path | None = None,
     layer: str | None = None,
     raw: bool = False,
     obsm: str | None = None,
@@ -502,6 +505,8 @@ def plan(
         Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
     valid_labels : path, optional
         Labels of the matrix that valid names.
+    calibrate_labels : path, optional
+        Labels of the matrix that calibrate names.
     layer : str, optional
         Layer of such AnnData to train on instead of X.
     raw : bool
@@ -558,6 +563,8 @@ def resume(
     tol: float | None = None,
     valid: str | Path | None = None,
     calibrate: str | Path | None = None,
+    valid_labels: str | Path | None = None,
+    calibrate_labels: str | Path | None = None,
     store: str | Path | Sequence[str | Path] | None = None,
     open_stream: Callable[[dict[str, Any]], Stream] | None = None,
     workers: int | None = None,
@@ -586,11 +593,15 @@ def resume(
         Where the validation store of a fit is now, or another one.
     calibrate : path, optional
         Where the hold-out store of a fit is now, another one, or the first of a finished run.
+    valid_labels : path, optional
+        Labels of the matrix that valid names, if they are elsewhere now, or others.
+    calibrate_labels : path, optional
+        Labels of the matrix that calibrate names, if they are elsewhere now, or others.
     store : path or list of paths, optional
-        Where the store of a fit is now, if it was moved; all of them if there were several.
+        Where the store of the run is now, if it was moved; all of them if there were several.
     open_stream : callable, optional
         Makes the stream of an online run from its record, such as
-        ``streamsvm_converters.TextSource.from_record``; needed for online runs over text.
+        ``streamsvm_converters.TextSource.from_record``; needed for online runs, but those on stores.
     workers, cluster, checkpoint_every, report, progress, stop
         As in `fit`.
 
@@ -605,7 +616,7 @@ def resume(
         If there is no run, its format is another, its store has changed, all commits are damaged, or
         passes cannot be added because no duals were kept.
     InputError
-        If the text that an online run has learned from has changed.
+        If the text, or the store, that an online run has learned from has changed.
     SettingsError
         If a setting is not valid, or does not apply to the kind of the run.
     Interrupted
@@ -613,7 +624,7 @@ def resume(
     """
 
 def online(
-    stream: Stream,
+    data: Stream | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     out: str | Path,
     C: float | Literal["auto"] = 'auto',
@@ -627,21 +638,34 @@ def online(
     dtype: Literal["float32", "float64"] = 'float32',
     hash_bits: int | None = None,
     seed: int = 0,
+    label: str | None = None,
+    labels: str | Path | None = None,
+    layer: str | None = None,
+    raw: bool = False,
+    obsm: str | None = None,
+    join: Literal["inner", "outer"] = 'inner',
+    sample_weight: Any = None,
+    unseen_label: Literal["error", "keep"] = 'error',
+    memory: int | str = 1073741824,
+    classes: Sequence[Any] | None = None,
     checkpoint_every: str | float = '60s',
     force: bool = False,
     report: Report | None = None,
     progress: bool | Progress | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> OnlineResult:
-    r"""Train on a stream in one pass: each row is predicted, then learned from, in the order of the stream.
+    r"""Train in one pass: each row is predicted, then learned from, in the order of the data.
 
-    Nothing is kept of a row, so memory does not depend on the length of the stream. The model is the
-    average of the iterates, the t-th of them with weight t.
+        result = online("X.npy", labels="y.npy", out="run")
+
+    Nothing is kept of a row, so memory does not depend on the number of rows. The model is the average of
+    the iterates, the t-th of them with weight t.
 
     Parameters
     ----------
-    stream : Stream
-        Such as ``streamsvm_converters.TextSource``, with values in `dtype`, or `streamsvm.StoreStream`.
+    data : path, list of paths, or Stream
+        A store, AnnData or a dense matrix, as for `fit`, or several; they are read where they lie, in the
+        order of their rows. Or a stream, such as ``streamsvm_converters.TextSource``, with values in `dtype`.
     out : path
         Run directory to create.
     C : float or "auto"
@@ -669,6 +693,27 @@ def online(
         Hash the features to 2**hash_bits columns.
     seed : int
         Seed of the feature hash.
+    label : str, optional
+        Column with the labels: of a table, or of obs of AnnData that was not written by convert. It can be in
+        memory, and then also the name of an indicator matrix in obsm.
+    labels : path, optional
+        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
+    layer : str, optional
+        Layer of such AnnData to train on instead of X.
+    raw : bool
+        Train on raw.X of such AnnData, with its features.
+    obsm : str, optional
+        Entry of obsm of such AnnData to train on instead of X, such as an embedding.
+    join : {"inner", "outer"}
+        Features of several files: those that all have (inner), or all that any has (outer).
+    sample_weight : {"none"}, optional
+        none: learn from a store whose rows have weights as if they had none.
+    unseen_label : {"error", "keep"}
+        With known classes: whether another label is an error, or kept and counted as wrong.
+    memory : int or str
+        Memory budget in bytes, or as text such as 500M or 2G; half of it for rows.
+    classes : sequence of str or int, optional
+        All classes, in their order, if not those of the store; a stream has its own.
     checkpoint_every : str or float
         How often to commit: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of batches as
         text ("8 blocks").

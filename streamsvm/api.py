@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,19 +12,21 @@ from streamsvm.base.progress import Progress, Report, shown
 from streamsvm.base.text import as_paths
 from streamsvm.converted import converted
 from streamsvm.data.arrays import check_is_matrix, label_column
-from streamsvm.errors import InputError, Interrupted, Option, Remedy, SettingsError
+from streamsvm.errors import Call, InputError, Interrupted, Option, Remedy, SettingsError
 from streamsvm.model.inputs import begins_with_text, hashed
 from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult, OnlineResult
 from streamsvm.run.directory import RunDir
 from streamsvm.settings.field import GIVEN, MATRIX, CheckedSettings, changes_of, declared
 from streamsvm.settings.fit import Interval, Settings
-from streamsvm.settings.online import OnlineSettings
+from streamsvm.settings.online import OnlineSettings, StoreSettings
 from streamsvm.settings.reading import ReadingSettings
 from streamsvm.settings.signature import takes
+from streamsvm.store.open import is_store
 from streamsvm.training import fit_arrays, fit_store, fit_stream
 from streamsvm.training.resume import resume_run
 from streamsvm.training.sources import Stream
+from streamsvm.training.store_stream import StoreStream
 from streamsvm.training.trainer import Callbacks
 
 Kind = TypeVar("Kind", bound=CheckedSettings)
@@ -316,10 +319,10 @@ def resume(
     **settings
         As `Settings` declares what a new value is.
     store : path or list of paths, optional
-        Where the store of a fit is now, if it was moved; all of them if there were several.
+        Where the store of the run is now, if it was moved; all of them if there were several.
     open_stream : callable, optional
         Makes the stream of an online run from its record, such as
-        ``streamsvm_converters.TextSource.from_record``; needed for online runs over text.
+        ``streamsvm_converters.TextSource.from_record``; needed for online runs, but those on stores.
     workers, cluster, checkpoint_every, report, progress, stop
         As in `fit`.
 
@@ -334,7 +337,7 @@ def resume(
         If there is no run, its format is another, its store has changed, all commits are damaged, or
         passes cannot be added because no duals were kept.
     InputError
-        If the text that an online run has learned from has changed.
+        If the text, or the store, that an online run has learned from has changed.
     SettingsError
         If a setting is not valid, or does not apply to the kind of the run.
     Interrupted
@@ -348,11 +351,12 @@ def resume(
         )  # fmt: skip
 
 
-@takes(declared(OnlineSettings), after="out")
+@takes(declared(OnlineSettings) | declared(StoreSettings), after="out")
 def online(
-    stream: Stream,
+    data: Stream | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     out: str | Path,
+    classes: Sequence[Any] | None = None,
     checkpoint_every: str | float = "60s",
     force: bool = False,
     report: Report | None = None,
@@ -360,19 +364,24 @@ def online(
     stop: Callable[[], bool] | None = None,
     **settings: Any,
 ) -> OnlineResult:
-    """Train on a stream in one pass: each row is predicted, then learned from, in the order of the stream.
+    """Train in one pass: each row is predicted, then learned from, in the order of the data.
 
-    Nothing is kept of a row, so memory does not depend on the length of the stream. The model is the
-    average of the iterates, the t-th of them with weight t.
+        result = online("X.npy", labels="y.npy", out="run")
+
+    Nothing is kept of a row, so memory does not depend on the number of rows. The model is the average of
+    the iterates, the t-th of them with weight t.
 
     Parameters
     ----------
-    stream : Stream
-        Such as ``streamsvm_converters.TextSource``, with values in `dtype`, or `streamsvm.StoreStream`.
+    data : path, list of paths, or Stream
+        A store, AnnData or a dense matrix, as for `fit`, or several; they are read where they lie, in the
+        order of their rows. Or a stream, such as ``streamsvm_converters.TextSource``, with values in `dtype`.
     out : path
         Run directory to create.
     **settings
-        As `OnlineSettings` declares them.
+        As `OnlineSettings` declares them, and for a store `StoreSettings`.
+    classes : sequence of str or int, optional
+        All classes, in their order, if not those of the store; a stream has its own.
     checkpoint_every : str or float
         How often to commit: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of batches as
         text ("8 blocks").
@@ -398,9 +407,27 @@ def online(
     Interrupted
         If `stop` returned True.
     """
+    of_store = taken_out(settings, StoreSettings)
     asked = OnlineSettings(**settings)
     every = Interval(checkpoint_every)
-    with shown(progress) as progress:
+    with shown(progress) as progress, _as_stream(data, of_store, asked.dtype, classes) as stream:
         return fit_stream.learn_stream(
             stream, out, asked, every=every, force=force, callbacks=Callbacks.of(report, progress, stop)
         )
+
+
+def _as_stream(
+    data: Any, of_store: StoreSettings, dtype: str, classes: Sequence[Any] | None
+) -> contextlib.AbstractContextManager[Stream]:
+    """Return the rows of a store, or a stream as it is; raise `SettingsError` for anything else."""
+    paths = as_paths(data)
+    if paths is not None and all(map(is_store, paths)):
+        return StoreStream(paths, of_store, dtype, classes)
+    if not hasattr(data, "batches"):
+        what = "a matrix in memory" if paths is None else ", ".join(map(str, paths))
+        remedy = "give TextSource of streamsvm_converters for LIBSVM text, or make a store with {}"
+        raise SettingsError(f"{what} is neither a stream nor a store", remedy=Remedy(remedy, Call("convert")))
+    given = [*of_store.given(), *(["classes"] if classes is not None else [])]
+    if given:
+        raise SettingsError(f"{given[0]} is for a store, and a stream has its own", setting=given[0])
+    return contextlib.nullcontext(data)

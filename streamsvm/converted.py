@@ -107,8 +107,7 @@ def converted(
     changes: dict[str, Any] = {name: str(getattr(run, name)) for name in inputs if name != "data"}
     if "data" in inputs:
         paths, changes = [run.data], changes | {"label": None, "labels": None, "weights": None}
-    if "valid" in inputs:
-        changes["valid_labels"] = None
+    changes |= {f"{name}_labels": None for name in inputs if name != "data"}
     record = {
         "files": {name: {"options": each.options, "files": files[name]} for name, each in inputs.items()},
         "keep_data": keep,
@@ -135,8 +134,7 @@ def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[
     for name in HELD_OUT:
         path = getattr(settings, name)
         if path is not None and not is_store(path):
-            labels = settings.valid_labels if name == "valid" else None
-            own = _given(label=settings.label, labels=labels)
+            own = _given(label=settings.label, labels=getattr(settings, f"{name}_labels"))
             found[name] = _Inputs([os.fspath(path)], {**own, **groups, **of_held_out})
     for name in given if "data" not in found else ():
         if not found or name not in of_held_out:

@@ -16,11 +16,11 @@ from typing import Any
 import streamsvm
 from streamsvm.settings.field import declared
 from streamsvm.settings.fit import Settings
-from streamsvm.settings.online import OnlineSettings
+from streamsvm.settings.online import OnlineSettings, StoreSettings
 from streamsvm.settings.reading import ReadingSettings
 from streamsvm.sklearn import StreamSVMClassifier
 
-SETTINGS = declared(OnlineSettings) | declared(ReadingSettings) | declared(Settings)
+SETTINGS = declared(OnlineSettings) | declared(StoreSettings) | declared(ReadingSettings) | declared(Settings)
 FUNCTIONS = ("fit", "plan", "resume", "online", "tune")  # which take settings
 HEAD = '''"""{title}, for type checkers and editors: written by tests/make_stubs.py."""
 

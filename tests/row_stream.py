@@ -52,10 +52,9 @@ class RowStream:
         First row of each batch that was read.
     """
 
-    dense_rows = False
-    names = None
-
     index_base = 0
+    feature_names = None
+    dense_rows = False
 
     def __init__(
         self,

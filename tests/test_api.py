@@ -20,12 +20,12 @@ import streamsvm
 from streamsvm.errors import SettingsError
 from streamsvm.settings.field import Setting, changes_of, declared
 from streamsvm.settings.fit import Settings
-from streamsvm.settings.online import OnlineSettings
+from streamsvm.settings.online import OnlineSettings, StoreSettings
 
 SETTINGS = {
     "fit": declared(Settings),
     "resume": changes_of(Settings),
-    "online": declared(OnlineSettings),
+    "online": declared(OnlineSettings) | declared(StoreSettings),
 }  # of functions and commands
 DOCUMENTED = [
     streamsvm.fit, streamsvm.online, streamsvm.resume, streamsvm.predict, streamsvm.evaluate,

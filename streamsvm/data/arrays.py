@@ -48,6 +48,8 @@ def as_matrix(
 ) -> Matrix:
     """Return `X` as a matrix of values in `dtype`: dense if it is and half of the values or more are not 0.
 
+    Of many rows, every so many of them are looked at for that.
+
     Parameters
     ----------
     X : array_like, scipy sparse matrix or array, DataFrame or AnnData, shape (n, n_features)

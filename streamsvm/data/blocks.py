@@ -140,8 +140,7 @@ class Blocks:
     def _read(self, start: int, stop: int) -> Rows:
         rows = self.store.rows(start, stop)
         numbers = NO_NUMBERS if self._held_out is None else rows.numbers
-        data = cast_values(rows, self.dtype, start, str(self.store.path))
-        return rows._replace(data=data, cost=self._costs(rows), numbers=numbers)
+        return rows._replace(data=self._cast(rows, start), cost=self._costs(rows), numbers=numbers)
 
     def to_score(self) -> Blocks:
         """Return blocks of the same rows that are as small as pieces, unless they are kept in memory."""
@@ -166,6 +165,19 @@ class Blocks:
         if self._class_weights is not None:
             cost *= self._class_weights[rows.labels]
         return cost
+
+    def _cast(self, rows: Rows, first: int) -> np.ndarray:
+        """Return the values in `self.dtype`; raise `StoreError` if one overflows. Row 0 is number `first`."""
+        with np.errstate(over="ignore"):
+            data = rows.data.astype(self.dtype, copy=False)
+        if data is not rows.data and not np.isfinite(data).all():
+            at = int(np.argmin(np.isfinite(data)))
+            row = first + int(np.searchsorted(rows.indptr, at, "right")) - 1
+            raise StoreError(
+                f"{self.store.path}: row {row}: the value {rows.data[at]:g} is too large for {self.dtype}",
+                remedy=Remedy("scale the data, or train with {}", Option("dtype", "float64")),
+            )
+        return data
 
     def empty(self) -> Rows:
         """Return no rows, in the dtypes of those that `read` returns."""
@@ -210,17 +222,3 @@ class HeldOutBlocks:
         rows = self._blocks.read_all(block)
         counts = self._part.has(rows.numbers, rows.qid) & (rows.cost > 0)
         return rows._replace(cost=counts.astype(np.float64))
-
-
-def cast_values(rows: Rows, dtype: np.dtype, first: int, where: str) -> np.ndarray:
-    """Return the values of rows in `dtype`; raise `StoreError` if one overflows. Row 0 is number `first`."""
-    with np.errstate(over="ignore"):
-        data = rows.data.astype(dtype, copy=False)
-    if data is not rows.data and not np.isfinite(data).all():
-        at = int(np.argmin(np.isfinite(data)))
-        row = first + int(np.searchsorted(rows.indptr, at, "right")) - 1
-        raise StoreError(
-            f"{where}: row {row}: the value {rows.data[at]:g} is too large for {dtype}",
-            remedy=Remedy("scale the data, or train with {}", Option("dtype", "float64")),
-        )
-    return data

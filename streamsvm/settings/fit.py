@@ -249,6 +249,12 @@ class Settings(LossSettings):
     valid_labels: str | None = setting(
         os.PathLike, None, "Labels of the matrix that valid names.",
         group="Labels", instead="call streamsvm.evaluate on its model",
+        changeable="Labels of the matrix that valid names, if they are elsewhere now, or others.",
+    )  # fmt: skip
+    calibrate_labels: str | None = setting(
+        os.PathLike, None, "Labels of the matrix that calibrate names.",
+        group="Labels", searched=True, instead="call streamsvm.calibrate on its model",
+        changeable="Labels of the matrix that calibrate names, if they are elsewhere now, or others.",
     )  # fmt: skip
     layer: str | None = _features(str, None, "Layer of such AnnData to train on instead of X.", scope=MATRIX)
     raw: bool = _features(bool, False, "Train on raw.X of such AnnData, with its features.", scope=MATRIX)

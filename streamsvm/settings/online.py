@@ -7,8 +7,8 @@ from typing import Any
 
 from streamsvm.errors import SettingsError
 from streamsvm.losses import get_loss
-from streamsvm.settings.field import declared, setting
-from streamsvm.settings.fit import LossSettings, Settings
+from streamsvm.settings.field import CheckedSettings, declared, setting
+from streamsvm.settings.fit import NONE, LossSettings, Settings
 
 MAX_HASH_BITS = 31  # of a hash: a column, and a position in a row, then fit one number to sort by
 # Settings of a fit that visits each row once, in the order of the data, and keeps no duals.
@@ -73,3 +73,44 @@ class OnlineSettings(LossSettings):
     def one_pass(self) -> Settings:
         """Return the settings of the pass over the stream."""
         return Settings(C=self.C, loss=self.loss, dtype=self.dtype, **self.of_loss, **ONE_PASS)
+
+
+@dataclasses.dataclass(frozen=True)
+class StoreSettings(CheckedSettings):
+    """Settings of `streamsvm.online` that say what is read of a store, as for `fit`; documented there.
+
+    Raises
+    ------
+    SettingsError
+        If a setting is not valid; says which, and what is.
+    """
+
+    label: str | None = _as_in_fit("label")
+    labels: str | None = _as_in_fit("labels")
+    layer: str | None = _as_in_fit("layer")
+    raw: bool = _as_in_fit("raw")
+    obsm: str | None = _as_in_fit("obsm")
+    join: str = _as_in_fit("join")
+    sample_weight: str | None = _as_in_fit(
+        "sample_weight", choices=(NONE,), given="", details="",
+        help="none: learn from a store whose rows have weights as if they had none.",
+    )  # fmt: skip
+    unseen_label: str = setting(
+        str, "error",
+        "With known classes: whether another label is an error, or kept and counted as wrong.",
+        group="Labels", choices=("error", "keep"),
+    )  # fmt: skip
+    memory: int = _as_in_fit(
+        "memory",
+        default=2**30,
+        help="Memory budget in bytes, or as text such as 500M or 2G; half of it for rows.",
+    )
+
+    @property
+    def of_fit(self) -> dict[str, Any]:
+        """These settings, as `Settings` has them."""
+        return {name: value for name, value in vars(self).items() if name in declared(Settings)}
+
+    def given(self) -> list[str]:
+        """Return the names of the settings that are not their defaults."""
+        return [name for name, each in declared(self).items() if getattr(self, name) != each.default]

@@ -207,8 +207,8 @@ def open_validation_store(
         raise StoreError(
             f"{path} is a matrix, and its labels are missing",
             remedy=Remedy(
-                "if it is valid, give them with {}; if it is calibrate, give them to {} afterwards; or make "
-                "a store with {}", Option("valid_labels"), Call("calibrate"), Call("convert", path),
+                "give them with {} or, if it is calibrate, {}; or make a store with {}",
+                Option("valid_labels"), Option("calibrate_labels"), Call("convert", path),
             ),
         )  # fmt: skip
     if is_array:

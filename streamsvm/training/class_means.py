@@ -21,8 +21,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.run.weights import WeightStorage
 
-_ROWS_AT_ONCE = 2**14  # of which sums are made, at most one a row
-_FEATURES_AT_ONCE = 256
+_ROW_VALUES, _WEIGHTS = 2**22, 2**20  # that are worked on at a time, in about three copies
 
 
 def begin_at_means(
@@ -48,15 +47,14 @@ def begin_at_means(
             sum_of_costs += float(cost.sum())
             _add_class_sums(rows, cost.astype(current.dtype), current)
             progress(first + begin + rows.n_rows)
-    squares = 0.0
-    for f in range(0, len(current), _FEATURES_AT_ONCE):
-        W = current[f : f + _FEATURES_AT_ONCE]
+    squares, step = 0.0, max(1, _WEIGHTS // n_classes)
+    for f in range(0, len(current), step):
+        W = current[f : f + step]
         total = W.sum(axis=1, dtype=np.float64, keepdims=True)
         W[:] = margin * (n_classes * W - total)
         squares += float(np.einsum("fc,fc->", W, W, dtype=np.float64))
     start = min(1.0, (n_classes - 1) * sum_of_costs / squares) if squares > 0 else 0.0
-    for f in range(0, len(current), _FEATURES_AT_ONCE):
-        current[f : f + _FEATURES_AT_ONCE] *= start
+    current *= start
     if len(weights.dirty):
         mark_rows_dirty(np.arange(len(current)), weights)
     return start
@@ -64,8 +62,10 @@ def begin_at_means(
 
 def _add_class_sums(rows: Rows, cost: np.ndarray, target: np.ndarray) -> None:
     """Add the rows, each times its cost, to the columns of their classes."""
-    for begin in range(0, rows.n_rows, _ROWS_AT_ONCE):
-        some = slice(begin, begin + _ROWS_AT_ONCE)
+    X = rows.matrix
+    step = max(1, _ROW_VALUES // X.shape[1])
+    for begin in range(0, rows.n_rows, step):
+        some = slice(begin, begin + step)
         classes, place = np.unique(rows.labels[some], return_inverse=True)
         of_class = sparse.csr_array((cost[some], (place, np.arange(len(place)))))
-        target[: rows.matrix.shape[1], classes] += (of_class @ rows.matrix[some]).T
+        target[: X.shape[1], classes] += (of_class @ X[some]).T

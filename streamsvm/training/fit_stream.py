@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from streamsvm.training.learner import Learner
 from streamsvm.training.online import Online, new_position
 from streamsvm.training.sources import Stream, StreamSource
 from streamsvm.training.spec import DataFacts, specify
-from streamsvm.training.store_stream import StoreStream
+from streamsvm.training.store_stream import STORE, StoreStream
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import Transform
 
@@ -42,10 +43,10 @@ def learn_stream(
 ) -> OnlineResult:
     """Begin a run over a stream, as `streamsvm.online` describes it."""
     _check_classes(stream)
-    if online_settings.hash_bits is not None and (stream.index_base != 0 or isinstance(stream, StoreStream)):
-        raise SettingsError(
-            "hash_bits takes the numbers of features as they stand in text, whose index_base is 0"
-        )
+    if online_settings.hash_bits is not None and stream.index_base != 0:
+        base = stream.index_base
+        why = "this data has none" if base is None else f"index_base={base} changes them; leave it 0"
+        raise SettingsError(f"hash_bits takes the numbers of features as they stand in the text, and {why}")
     run = RunDir(out)
     record = {
         "version": format.RUN_VERSION,
@@ -70,17 +71,34 @@ def resume_stream(
     open_stream: Callable[[dict[str, Any]], Stream] | None,
     every: Interval,
     callbacks: Callbacks,
+    store: Sequence[str | os.PathLike[str]] | None = None,
 ) -> OnlineResult:
-    online_settings, source = OnlineSettings.from_record(record["settings"]), record["input"]
-    stream: Stream
-    if StoreStream.is_record(source):
-        stream = StoreStream.from_record(source)
-    else:
-        assert open_stream is not None
-        stream = open_stream(source)
-    _check_classes(stream)
-    with _stream_trainer(run, stream, online_settings, every, callbacks) as (trainer, has_commit):
-        return trainer.run() if stream.resumable else trainer.end_early(has_commit=has_commit)
+    """Continue a run over a stream; `store` is where one that it learns from is now, if it was moved."""
+    online_settings = OnlineSettings.from_record(record["settings"])
+    with _opened(run, record["input"], open_stream, store) as stream:
+        _check_classes(stream)
+        with _stream_trainer(run, stream, online_settings, every, callbacks) as (trainer, has_commit):
+            return trainer.run() if stream.resumable else trainer.end_early(has_commit=has_commit)
+
+
+def _opened(
+    run: RunDir,
+    record: dict[str, Any],
+    open_stream: Callable[[dict[str, Any]], Stream] | None,
+    store: Sequence[str | os.PathLike[str]] | None,
+) -> contextlib.AbstractContextManager[Stream]:
+    """Return the stream of a run's record."""
+    if record.get("kind") == STORE:
+        return StoreStream.from_record(record, store)
+    if store is not None:
+        raise SettingsError(f"store does not apply: {run.path} learns from a stream", setting="store")
+    if open_stream is None:
+        raise SettingsError(
+            "open_stream is missing: give TextSource.from_record of streamsvm_converters, or what else made "
+            f"the stream of {run.path}",
+            setting="open_stream",
+        )
+    return contextlib.nullcontext(open_stream(record))
 
 
 def _check_classes(stream: Stream) -> None:
@@ -98,7 +116,7 @@ def _stream_trainer(
     dtype = np.dtype(settings.dtype)
     source = StreamSource(stream, dtype, online_settings.C, _transforms(online_settings))
     counts = np.zeros(len(stream.classes or ()), np.int64)
-    spec = specify(settings, DataFacts(0, 0, counts, dense_rows=stream.dense_rows))
+    spec = specify(settings, DataFacts(0, 0, counts, dense_rows=source.dense_rows))
     files = RunFiles(run, spec.dual_format(), every)
     position = files.recover(None)
     has_commit = position is not None

@@ -34,8 +34,9 @@ def check_held_out(
     settings, transforms = training.spec.settings, training.data.transforms
     path = getattr(settings, name)
     if path is None:
-        if name == "valid" and settings.valid_labels is not None:
-            raise SettingsError("valid_labels is for the matrix of valid; give both", setting="valid_labels")
+        labels = f"{name}_labels"
+        if getattr(settings, labels) is not None:
+            raise SettingsError(f"{labels} is for the matrix of {name}; give both", setting=labels)
         return None
     with open_held_out(name, settings) as held_out:
         check_has_groups(settings, has_groups=held_out.grouped, where=str(path))
@@ -59,7 +60,7 @@ def open_held_out(name: str, settings: Settings) -> Store:
     """Open a held-out store with the same label column and matrix as the store that is trained on."""
     return open_validation_store(
         getattr(settings, name), settings.label, settings.layer, settings.raw, settings.obsm,
-        settings.valid_labels if name == "valid" else None,
+        getattr(settings, f"{name}_labels"),
     )  # fmt: skip
 
 

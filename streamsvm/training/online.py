@@ -256,8 +256,8 @@ class Online(Trainer):
         if self.stream.classes is None:
             order = self.stream.in_order(self._classes)
         model = self.files.save_model(
-            self.learner.coefficients(order, average=True), self._model_record(order), self.stream.names,
-            saved=lambda model: self.report({"event": "saved", "model": model}),
+            self.learner.coefficients(order, average=True), self._model_record(order),
+            self.stream.feature_names, saved=lambda model: self.report({"event": "saved", "model": model}),
         )  # fmt: skip
         figures = self._figures()
         if self._history:  # of the time before the model was written

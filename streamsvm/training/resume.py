@@ -24,7 +24,6 @@ from streamsvm.training.fit_stream import resume_stream
 from streamsvm.training.held_out import HELD_OUT, check_held_out, other_held_out
 from streamsvm.training.sources import Stream
 from streamsvm.training.spec import specify
-from streamsvm.training.store_stream import StoreStream
 from streamsvm.training.store_training import StoreRun
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training import DataRef, Training, open_to_train
@@ -48,17 +47,11 @@ def resume_run(
     with locked(run):
         record = run.read_settings()
         if record.get("kind") == format.ONLINE:
-            given = {"store": store, "workers": workers, "cluster": cluster}
+            given = {"workers": workers, "cluster": cluster}
             for name, value in {**changes, **given}.items():
                 if value is not None:
                     raise SettingsError(f"{name} does not apply: {path} learns from a stream", setting=name)
-            if open_stream is None and not StoreStream.is_record(record["input"]):
-                raise SettingsError(
-                    "open_stream is missing: give TextSource.from_record of streamsvm_converters, or what "
-                    f"else made the stream of {path}",
-                    setting="open_stream",
-                )
-            return resume_stream(run, record, open_stream, every, callbacks)
+            return resume_stream(run, record, open_stream, every, callbacks, store)
         return _resume_store(
             run, record, every, callbacks, store, workers, cluster,
             {name: value for name, value in changes.items() if value is not None},

@@ -1,15 +1,14 @@
-"""Sources of blocks of rows: data that can be read again, or a stream."""
+"""Sources of blocks of rows: data that can be read again, or a stream of rows that come once."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from streamsvm.base.format import index_dtype
-from streamsvm.data.blocks import Blocks, cast_values
 from streamsvm.data.groups import group_starts, in_group_order
 from streamsvm.data.row_space import RowSpace
 from streamsvm.data.rows import Rows, unread_rows, with_index_dtype
@@ -18,6 +17,9 @@ from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.training.auto_c import c_for, running_costs
 from streamsvm.training.inner_passes import READ_AHEAD, READ_BEFORE
 from streamsvm.transforms import Transform, apply, features_after
+
+if TYPE_CHECKING:
+    from streamsvm.data.blocks import Blocks
 
 _BLOCK_ORDER = -1  # takes the place of a block's number where the order of the blocks is drawn
 
@@ -232,19 +234,25 @@ class Stream(Protocol):
     n_features : int or None
         All features; None if they appear on the way.
     index_base : int or None
-        Number of the first feature in the text, for the model's users; None if it is not known.
-    dense_rows : bool
-        Whether the rows are dense (see `streamsvm.data.rows.Rows`).
-    names : list of str or None
+        Number of the first feature in the text, for the model's users; None if it is not from text.
+    feature_names : sequence of str or None
         Names of the features, if they have any.
+    dense_rows : bool
+        Whether the rows are dense.
     """
 
     resumable: bool
     classes: list[str] | None
     n_features: int | None
-    index_base: int | None
-    dense_rows: bool
-    names: list[str] | None
+
+    @property
+    def index_base(self) -> int | None: ...
+
+    @property
+    def feature_names(self) -> Sequence[str] | None: ...
+
+    @property
+    def dense_rows(self) -> bool: ...
 
     def batches(
         self, place: dict[str, Any] | None, classes: Sequence[str]
@@ -293,6 +301,7 @@ class StreamSource:
         self._C = C
         self.transforms = transforms
         self.n_features = features_after(transforms, stream.n_features)
+        self.dense_rows = stream.dense_rows and all(each.keeps_dense for each in transforms)
 
     def C_at(self, place: StreamPlace) -> float:
         """Return the C that was given, or the one chosen from the rows before a place."""
@@ -308,8 +317,7 @@ class StreamSource:
         """
         place, number, visited, classes = begin
         for rows, new_classes, behind in self.stream.batches(place.place, classes):
-            rows = rows._replace(data=cast_values(rows, self._dtype, visited, "the stream"))
-            rows = self._transformed(rows, visited)
+            rows = self._transformed(rows._replace(data=rows.data.astype(self._dtype, copy=False)), visited)
             rows, norm_sum, n_norms = self._with_costs(rows, place, visited)
             place = StreamPlace(behind, norm_sum, n_norms)
             yield TrainingBlock(pass_number, number, rows, np.arange(rows.n_rows), new_classes, place)
@@ -324,11 +332,10 @@ class StreamSource:
 
     def _with_costs(self, rows: Rows, place: StreamPlace, visited: int) -> tuple[Rows, float, int]:
         """Return the rows with their costs, and the sum and number of norms after them."""
-        weights = rows.cost if len(rows.cost) else 1.0
         if self._C != AUTO:
-            return rows._replace(cost=np.full(rows.n_rows, self._C) * weights), place.norm_sum, place.n_norms
+            return rows._replace(cost=np.full(rows.n_rows, self._C)), place.norm_sum, place.n_norms
         cost, norm_sum, n_norms = running_costs(rows.norm2, visited, place.norm_sum, place.n_norms)
-        return rows._replace(cost=cost * weights), norm_sum, n_norms
+        return rows._replace(cost=cost), norm_sum, n_norms
 
     def empty(self) -> Rows:
         none = np.zeros(0, np.int32)

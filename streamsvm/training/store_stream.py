@@ -1,119 +1,149 @@
-"""Rows of stores as a stream, for online training."""
+"""Stream of the rows of a store, in their order."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
+from streamsvm.base.label_values import TEXT, class_name, dtype_of_names
 from streamsvm.base.text import absolute
 from streamsvm.data.rows import Rows
-from streamsvm.errors import InputError, SettingsError
+from streamsvm.errors import InputError, Option, Remedy, SettingsError, StoreError, part_of_memory
 from streamsvm.model.schema import reading_of
-from streamsvm.store import Store, open_stores
+from streamsvm.settings.fit import NONE, Settings
+from streamsvm.settings.online import StoreSettings
+from streamsvm.store.blocks_to_score import blocks_to_score
+from streamsvm.training.training import open_to_train
 
-_VALUES = 2**22  # of a batch, about
-_ROWS = 2**14  # no batch goes beyond a multiple of it, so that batches do not depend on where a run resumes
+STORE = "store"  # entry "kind" of the record; streams of text have none
 
 
 class StoreStream:
-    """Rows of a store, or of several as one, in their order: a stream for `streamsvm.online`.
-
-    Its classes and features are known, and a run over it can be resumed. Rows count by their weights.
+    """Stream of the rows of a store, or of several joined; a context manager, which closes them.
 
     Parameters
     ----------
-    *paths : path
-        What `streamsvm.fit` trains on where it lies: stores, AnnData, matrices (.npy, .npz, Zarr, lists).
-    **options
-        `label`, `labels`, `weights`, `layer`, `raw`, `obsm` and `join`, as for `streamsvm.fit`.
+    paths : sequence of path
+    settings : StoreSettings
+    dtype : str
+        Type of the values.
+    classes : sequence of str or int, optional
+        All classes, if more than those of the store, or in another order.
 
     Raises
     ------
     StoreError
-        If it cannot be opened, or has no labels.
-    SettingsError
-        If rows have several labels, or an option is for other data.
+        If the store cannot be read, has no rows, or rows with weights or with several labels.
     """
 
     resumable = True
 
-    def __init__(self, *paths: str | os.PathLike[str], **options: Any) -> None:
-        self._paths = [absolute(path) for path in paths]
-        self._options = {
-            name: absolute(value) if name in ("labels", "weights") else value
-            for name, value in options.items()
-            if value is not None
-        }
-        with self._open() as store:
-            if store.multilabel:
-                raise SettingsError(f"{paths[0]} has rows of several labels, which online does not take")
-            self.classes: list[str] | None = list(store.classes)
-            self.n_features: int | None = store.n_features
-            self.index_base = store.index_base
-            self.dense_rows = store.dense_rows
-            self.names = store.feature_names()
-            self._n_rows, self._label_dtype = store.n_rows, store.label_dtype
-            self._fingerprint, self._reading = store.fingerprint, reading_of(store.meta)
+    def __init__(
+        self,
+        paths: Sequence[str | os.PathLike[str]],
+        settings: StoreSettings,
+        dtype: str,
+        classes: Sequence[Any] | None = None,
+    ) -> None:
+        self._paths, self._settings, self._dtype = list(map(absolute, paths)), settings, dtype
+        self._given = None if classes is None else [class_name(label) for label in classes]
+        self.store = open_to_train(self._paths, Settings(**settings.of_fit))
+        try:
+            self._check()
+            self.classes: list[str] | None = list(self._given or self.store.classes)
+            self.feature_names = self.store.feature_names()
+            with part_of_memory(2):  # the other half is left for the weights
+                self._blocks = blocks_to_score(
+                    self.store, classes=self.classes, n_features=self.store.n_features,
+                    index_base=self.store.index_base, dtype=np.dtype(dtype), memory=settings.memory // 2,
+                    feature_names=self.feature_names,
+                ).to_score()  # fmt: skip
+        except BaseException:
+            self.store.close()
+            raise
+        self.n_features: int | None = self.store.n_features
+        self.index_base, self.dense_rows = self.store.index_base, self.store.dense_rows
 
-    def _open(self) -> Store:
-        return open_stores(self._paths, **self._options)
+    def _check(self) -> None:
+        store, given = self.store, self._given or ()
+        if len(set(given)) < len(given):
+            raise SettingsError("classes has a class twice", setting="classes")
+        if store.n_rows == 0:
+            raise StoreError(f"{store.path} has no rows to learn from")
+        if store.multilabel:
+            raise StoreError(f"the rows of {store.path} may have several labels, and online takes one a row")
+        if store.weighted and self._settings.sample_weight != NONE:
+            remedy = Remedy("leave them out with {}, or train with fit", Option("sample_weight", NONE))
+            raise StoreError(
+                f"the rows of {store.path} have weights, which online does not take", remedy=remedy
+            )
 
     def record(self) -> dict[str, Any]:
-        """Return what `from_record` opens again, as JSON."""
+        """Return what `from_record` needs, and how the store's columns are read."""
         return {
-            "inputs": self._paths, "options": self._options, "fingerprint": self._fingerprint,
-            "classes": self.classes, "resumable": True, **self._reading,
-        }  # fmt: skip
-
-    @staticmethod
-    def is_record(record: dict[str, Any]) -> bool:
-        """Return True if a record is of such a stream."""
-        return "fingerprint" in record
+            "kind": STORE,
+            "inputs": self._paths,
+            "fingerprint": self.store.fingerprint,
+            "store": dataclasses.asdict(self._settings),
+            "dtype": self._dtype,
+            "classes": self._given,
+            "resumable": True,
+            **reading_of(self.store.meta),
+        }
 
     @classmethod
-    def from_record(cls, record: dict[str, Any]) -> StoreStream:
-        """Return the stream that `record` describes; raise `InputError` if its data are others now."""
+    def from_record(
+        cls, record: dict[str, Any], paths: Sequence[str | os.PathLike[str]] | None = None
+    ) -> Self:
+        """Open the recorded store again, where it was or at `paths`; raise `InputError` if it has changed."""
         try:
-            stream = cls(*record["inputs"], **record["options"])
-        except (KeyError, TypeError) as error:
+            settings = StoreSettings.from_record(record["store"])
+            found = cls(paths or record["inputs"], settings, record["dtype"], record["classes"])
+        except (KeyError, TypeError, SettingsError) as error:
             raise InputError(f"the input recorded in the run is invalid: {error}; start a new run") from None
-        if stream._fingerprint != record["fingerprint"]:
+        if found.store.fingerprint != record.get("fingerprint"):
+            found.store.close()
             raise InputError(
-                f"{', '.join(stream._paths)} has changed since the run learned from it; restore the file, or "
-                "start a new run"
+                f"{', '.join(found._paths)} has changed since the run learned from it (its content "
+                "fingerprint differs); restore it, or start a new run"
             )
-        return stream
+        return found
 
     def batches(
         self, place: dict[str, Any] | None, classes: Sequence[str]
     ) -> Iterator[tuple[Rows, list[str], dict[str, Any]]]:
-        """Yield the batches from `place` on, no new classes, and the place after each."""
-        done, n_rows = self._row(place), self._n_rows
-        with self._open() as store:
-            for window in range(done - done % _ROWS, n_rows, _ROWS):
-                for first, rows in store.pieces(_VALUES, max(window, done), min(window + _ROWS, n_rows)):
-                    yield rows, [], {"row": first + rows.n_rows}
-
-    def _row(self, place: dict[str, Any] | None) -> int:
-        row = 0 if place is None else place.get("row")
-        if not (isinstance(row, int) and 0 <= row <= self._n_rows):
+        """Yield the rows of each block from `place` on, and the place after them."""
+        blocks, row = self._blocks, (place or {}).get("row", 0)
+        first = int(np.searchsorted(blocks.starts, row)) if type(row) is int else -1
+        if blocks.starts[min(first, len(blocks))] != row:
             raise InputError("the position recorded in the run is invalid; start a new run")
-        return row
+        read = blocks.read if self._settings.unseen_label == "keep" else blocks.read_to_train
+        for block in range(first, len(blocks)):
+            yield read(block), [], {"row": int(blocks.starts[block + 1])}
 
     def sources(self, place: dict[str, Any] | None) -> list[dict[str, Any]]:
-        """Return the data, for the model's record, if they were read to their end."""
-        whole = self._row(place) == self._n_rows
-        return [{"path": self._paths, "fingerprint": self._fingerprint}] if whole else []
+        """Return nothing: the record of the run has the fingerprint of the store."""
+        return []
 
     def summary(self, place: dict[str, Any] | None) -> dict[str, Any]:
-        """Return that nothing was left out."""
-        return {"first_errors": []}
+        """Return the number of rows that have no label and are left out, of the whole store."""
+        return {"unlabelled": self.store.unlabelled, "first_errors": []}
 
-    def in_order(self, classes: Sequence[str]) -> np.ndarray:
+    @staticmethod
+    def in_order(classes: Sequence[str]) -> np.ndarray:
         return np.arange(len(classes))
 
     def label_dtype(self, classes: Sequence[str]) -> str:
-        return self._label_dtype
+        """Return the type of the labels in Python: that of the store, unless there are further classes."""
+        own = self.store.label_dtype
+        return own if own == TEXT or set(classes) <= set(self.store.classes) else dtype_of_names(classes)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.store.close()

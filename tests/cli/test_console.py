@@ -87,13 +87,14 @@ def test_addresses_elsewhere_keep_their_slashes(tmp_path: Path) -> None:
         ("fit", store, "--out", "s3://bucket/a.zarr"),
         ("resume", "s3://bucket/a.zarr"),
         ("predict", "s3://bucket/a.zarr", store),
-        ("online", "s3://bucket/a.zarr", "--out", "run"),
+        ("online", store, "--out", "s3://bucket/a.zarr"),
     ):
         said = fails(1, *words, cwd=tmp_path)
         assert "streamsvm: s3://bucket/a.zarr is not a path on this machine" in said, words
     for words in (
         ("info", "nosuch://bucket/a.zarr"),
         ("fit", "nosuch://bucket/a.zarr", "--out", "run"),
+        ("online", "nosuch://bucket/a.zarr", "--out", "run"),
         ("fit", store, "--out", "run", "--valid", "nosuch://bucket/a.zarr"),
         ("predict", "trained", "nosuch://bucket/a.zarr"),
     ):

@@ -365,10 +365,10 @@ def test_input_that_makes_no_model(tmp_path: Path) -> None:
     (tmp_path / "one").write_text("7 1:1\n7 2:1\n")
     assert "all 2 rows have the label 7" in fails(1, "online", "one", "--out", "run", cwd=tmp_path)
     assert "missing" in fails(1, "online", "missing", "--out", "x", cwd=tmp_path)
-    (tmp_path / "a.zarr").mkdir()
-    done = streamsvm("online", "a.zarr", "--out", "x", cwd=tmp_path)
+    (tmp_path / "a").mkdir()
+    done = streamsvm("online", "a", "--out", "x", cwd=tmp_path)
     assert (done.code, done.out) == (1, "")  # nothing of pipes
-    assert "a.zarr: not a Zarr store" in done.err
+    assert "a is a folder; give the files in it" in done.err
     (tmp_path / "cut.bz2").write_bytes(bz2.compress(b"1 1:1\n2 2:1\n" * 9)[:-4])
     assert "truncated" in fails(1, "online", "cut.bz2", "--out", "x", cwd=tmp_path)
     (tmp_path / "far").write_text(f"1 1:1\n2 {2**50}:1\n")
@@ -452,19 +452,24 @@ def test_a_pipe_that_is_stopped_leaves_a_model_and_is_not_resumed(folder: Path, 
     assert coef(tmp_path / "run") == before
 
 
-def test_a_matrix_is_learned_from_where_it_lies(tmp_path: Path) -> None:
+def test_a_matrix_on_the_command_line(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    y = rng.permutation(np.arange(600) % 70)
-    X = rng.normal(size=(70, 20))[y] + 0.3 * rng.normal(size=(600, 20))
-    np.save(tmp_path / "X.npy", X.astype(np.float32))
-    np.save(tmp_path / "y.npy", y)
-    done = succeeds("online", "X.npy", "--labels", "y.npy", "--out", "run", "--C", 0.1, cwd=tmp_path)
-    assert "done: 600 rows" in done
-    assert "nothing left to learn" in succeeds("resume", "run", cwd=tmp_path)
-    assert "X.npy" in succeeds("info", "run", cwd=tmp_path)
-    for option, value in ("--classes", "1,2"), ("--on-error", "skip"), ("--hash-bits", 4):
-        why = fails(2, "online", "X.npy", "--labels", "y.npy", option, value, "--out", "x", cwd=tmp_path)
-        assert f"{option} is for text, and there is a store" in why
+    labels = rng.integers(3, size=200)
+    np.save(tmp_path / "X.npy", rng.normal(size=(3, 8))[labels] + 0.5 * rng.normal(size=(200, 8)))
+    np.save(tmp_path / "y.npy", labels)
+    given = ("online", "X.npy", "--labels", "y.npy")
+    record = json.loads(succeeds(*given, "--out", "run", "--json", cwd=tmp_path))
+    assert (record["rows"], record["classes"], record["features"]) == (200, 3, 8)
+    assert record["progressive_accuracy"] > 0.8
+    (tmp_path / "X.npy").rename(tmp_path / "Z.npy")
+    out = succeeds("resume", "run", "--store", "Z.npy", cwd=tmp_path)
+    assert "nothing left to learn" in out
+    out = succeeds("evaluate", "run", "Z.npy", "--labels", "y.npy", "--json", cwd=tmp_path)
+    assert json.loads(out)["accuracy"] > 0.8
+    for wrong in (("--on-error", "skip"), ("--like", "run"), ("--index-base", 0)):
+        assert "does not apply to stores" in fails(2, *given, *wrong, "--out", "x", cwd=tmp_path)
     (tmp_path / "text").write_text("1 1:1\n2 2:1\n")
-    why = fails(2, "online", "text", "--labels", "y.npy", "--out", "x", cwd=tmp_path)
-    assert "--labels is for stores" in why
+    for wrong in (("--labels", "y.npy"), ("--obsm", "emb"), ("--sample-weight", "none")):
+        assert "does not apply to LIBSVM text" in fails(
+            2, "online", "text", *wrong, "--out", "x", cwd=tmp_path
+        )

@@ -44,6 +44,16 @@ def test_dense_matrices(share: float, dense: bool, kind: str) -> None:
     assert as_matrix(sp.csr_array(X), FLOAT32).indices is not None
 
 
+@pytest.mark.parametrize("share", [0.4, 0.6])
+def test_of_many_rows_some_are_looked_at(share: float) -> None:
+    rng = np.random.default_rng(0)
+    X = np.zeros((100_000, 3), np.float32)
+    X[1::2] = rng.random((50_000, 3)) < 2 * (share - 0.25)  # every second row has other values
+    X[::2] = rng.random((50_000, 3)) < 0.5
+    assert (as_matrix(X, FLOAT32).indices is None) == (share > 0.5)
+    np.testing.assert_array_equal(full(X[:20_000]), X[:20_000])
+
+
 def test_a_contiguous_matrix_of_the_type_is_not_copied() -> None:
     X = values(0.8)
     rows, _, _ = labelled_rows(X, np.arange(20) % 3, FLOAT32)

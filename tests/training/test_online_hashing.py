@@ -64,7 +64,7 @@ def test_models_have_a_version_that_programs_without_transforms_refuse(tmp_path:
 def test_feature_numbers_that_differ_from_the_text_cannot_be_hashed(tmp_path: Path, problem) -> None:
     stream = RowStream(*problem)
     stream.index_base = 1
-    with pytest.raises(SettingsError, match="whose index_base is 0"):
+    with pytest.raises(SettingsError, match="index_base=1 changes them"):
         online(stream, out=tmp_path / "run", hash_bits=4)
     assert not (tmp_path / "run").exists()
 

@@ -202,11 +202,25 @@ def test_a_column_of_lists_is_the_same_matrix(folder: Path) -> None:
     np.testing.assert_array_equal(np.array(lines, int), load_model("npy").predict(X.astype(np.float32)))
 
 
+def test_a_matrix_of_its_own_calibrates_the_model(folder: Path) -> None:
+    X, y = np.load("X.npy"), np.load("y.npy")
+    np.save("X-train.npy", X[:-100]), np.save("X-rest.npy", X[-100:])
+    np.save("y-train.npy", y[:-100]), np.save("y-rest.npy", y[-100:])
+    data = {"data": "X-train.npy", "labels": "y-train.npy"}
+    trained(**data, out="run", calibrate="X-rest.npy", calibrate_labels="y-rest.npy")
+    trained(**data, out="later")
+    found = streamsvm.calibrate("later", "X-rest.npy", labels="y-rest.npy")
+    assert load_model("run").temperature == found.temperature
+    trained(**data, out="resumed")
+    streamsvm.resume("resumed", calibrate="X-rest.npy", calibrate_labels="y-rest.npy")
+    assert load_model("resumed").temperature == found.temperature
+
+
 def test_what_makes_no_sense_is_refused(folder: Path) -> None:
-    with pytest.raises(SettingsError, match="valid_labels is for the matrix of valid"):
-        trained("X.npy", out="run", labels="y.npy", valid_labels="y.npy")
     for name in "valid", "calibrate":
-        with pytest.raises(StoreError, match="labels are missing; if it is valid, give them with"):
+        with pytest.raises(SettingsError, match=f"{name}_labels is for the matrix of {name}"):
+            trained("X.npy", out="run", labels="y.npy", **{f"{name}_labels": "y.npy"})
+        with pytest.raises(StoreError, match="labels are missing; give them with valid_labels="):
             trained("X.npy", out="run", labels="y.npy", **{name: "X.npy"})
     with pytest.raises(SettingsError, match="labels does not apply to a matrix in memory"):
         trained(np.load("X.npy"), np.load("y.npy"), labels="y.npy")

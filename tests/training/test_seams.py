@@ -148,6 +148,8 @@ class Waves:
 
     resumable = True
     index_base = 0
+    feature_names = None
+    dense_rows = False
     n_features: int | None = D
 
     def __init__(self, n: int) -> None:

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from helpers import as_rows
 
 from streamsvm.data.hold_out import HeldOutPart
-from streamsvm.data.rows import Rows, sparse_rows, with_matrix
+from streamsvm.data.rows import Rows, joined_rows, sparse_rows, with_matrix
 from streamsvm.errors import InputError, ScaleWarning
 from streamsvm.store.arrays import ArrayStore
 from streamsvm.transforms import TRANSFORMS, features_after, parse_transforms
@@ -92,5 +92,7 @@ def test_the_row_of_a_dense_value_that_a_transform_refuses_is_named(
 
 def test_features_of_dense_rows_that_differ_in_scale_are_named(both: tuple[Rows, Rows]) -> None:
     both[1].matrix[:, 4] *= 1e6
-    with pytest.warns(ScaleWarning, match="feature 4 "):
-        list(watch_scales([], raw_rows(both[1], D, None)))
+    for times in 1, 1000:  # more rows than are looked at
+        rows = joined_rows([both[1]] * times)
+        with pytest.warns(ScaleWarning, match="feature 4 "):
+            list(watch_scales([], raw_rows(rows, D, None)))

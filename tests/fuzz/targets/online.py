@@ -40,7 +40,7 @@ def run(data: bytes) -> None:
             inspect(path, verify=verify)
     if not flags & RESUME:
         return
-    with allowed(RunError, PlanError, InputError, Interrupted), np.errstate(all="ignore"):
+    with allowed(RunError, StoreError, PlanError, InputError, Interrupted), np.errstate(all="ignore"):
         result = resume(path, open_stream=TextSource.from_record)
         model = load_model(path)
         assert (model.record["rows"], len(model.classes_)) == (result.rows, result.classes)
