@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from streamsvm_cli.console import Console, terminate_as_interrupt
-from streamsvm_cli.options import Label, Labels, Layer, Memory, Obsm, Raw
+from streamsvm_cli.options import Memory, with_settings
 from streamsvm_cli.wording import count
 
+from streamsvm.settings.scoring import TO_CALIBRATE
 
+
+@with_settings(TO_CALIBRATE)
 def calibrate(
     console: Console,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Run directory or model folder.")],
@@ -24,11 +27,7 @@ def calibrate(
         ),
     ],
     memory: Memory = "256M",  # type: ignore[assignment]
-    label: Label = None,
-    labels: Labels = None,
-    layer: Layer = None,
-    raw: Raw = False,
-    obsm: Obsm = None,
+    **settings: Any,
 ) -> None:
     """Fit the probabilities of a model to hold-out data.
 
@@ -39,8 +38,7 @@ def calibrate(
 
     with terminate_as_interrupt():
         found = streamsvm.calibrate(
-            model, data, memory=memory, label=label, labels=labels, layer=layer, raw=raw, obsm=obsm,
-            progress=console.bar,
+            model, data, memory=memory, progress=console.bar, **settings
         )  # fmt: skip
     console.say(
         f"temperature {found.temperature:.4g}: a log loss of {found.log_loss:.4f}, before "

@@ -8,16 +8,18 @@ from typing import Annotated, Any
 
 import typer
 from streamsvm_cli.console import Console
-from streamsvm_cli.options import Force, Label, Labels, Layer, Memory, Multilabel, Obsm, Raw, ScoringThreads
+from streamsvm_cli.options import Force, Memory, ScoringThreads, with_settings
 from streamsvm_cli.table import table_lines
 from streamsvm_cli.wording import count, fraction, wrong_usage
 
 from streamsvm.base import durable
 from streamsvm.errors import InputError
+from streamsvm.settings.scoring import TO_EVALUATE
 
 _SHOWN_CLASSES, _SHOWN_CONFUSIONS = 10, 5
 
 
+@with_settings(TO_EVALUATE)
 def evaluate(
     console: Console,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Run directory or model folder.")],
@@ -32,7 +34,6 @@ def evaluate(
             "their precision (default: 3 and 5).",
         ),
     ] = None,
-    multilabel: Multilabel = False,
     threshold: Annotated[
         float | None,
         typer.Option(
@@ -61,12 +62,8 @@ def evaluate(
     ] = None,
     workers: ScoringThreads = None,
     memory: Memory = "256M",  # type: ignore[assignment]
-    label: Label = None,
-    labels: Labels = None,
-    layer: Layer = None,
-    raw: Raw = False,
-    obsm: Obsm = None,
     force: Force = False,
+    **settings: Any,
 ) -> None:
     """Measure a model on labelled data.
 
@@ -86,9 +83,8 @@ def evaluate(
         durable.check_replaceable(confusion, InputError, force=force)
     result = streamsvm.evaluate(
         model, data, top_k=None if top_k is None else (1, top_k), threshold=threshold, n_labels=n_labels,
-        costs=costs, tree=tree, memory=memory, workers=workers, label=label, layer=layer, raw=raw, obsm=obsm,
-        labels=labels, multilabel=multilabel, observe=None if confusion is None else _check_one_label,
-        progress=console.bar,
+        costs=costs, tree=tree, memory=memory, workers=workers, **settings, progress=console.bar,
+        observe=None if confusion is None else _check_one_label,
     )  # fmt: skip
     numbers: dict[str, float | None]
     f1 = {"macro F1": result.macro_f1, "micro F1": result.micro_f1}

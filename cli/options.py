@@ -52,10 +52,6 @@ Cluster = Annotated[
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all there is to say.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object at the end, and nothing else.")]
-Multilabel = Annotated[
-    bool,
-    typer.Option("--multilabel", help="Rows of text have several labels, separated by commas, or none."),
-]
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 Memory = Annotated[
     int, typer.Option("--memory", parser=_size, metavar="SIZE", help="Memory budget, such as 500M or 2G.")
@@ -101,10 +97,6 @@ Labels = Annotated[
         metavar="FILE",
     ),
 ]
-
-Layer = Annotated[str | None, typer.Option(help="Layer of AnnData to score instead of X.")]
-Raw = Annotated[bool, typer.Option("--raw", help="Score raw.X of AnnData.")]
-Obsm = Annotated[str | None, typer.Option(help="Entry of obsm of AnnData to score instead of X.")]
 
 
 def with_console(command: Callable[..., None]) -> Callable[..., None]:

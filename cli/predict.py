@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from streamsvm_cli.console import Console, terminate_as_interrupt
-from streamsvm_cli.options import Label, Layer, Memory, Obsm, Raw, ScoringThreads
+from streamsvm_cli.options import Memory, ScoringThreads, with_settings
 from streamsvm_cli.wording import count, wrong_usage
 
+from streamsvm.settings.scoring import TO_PREDICT
 
+
+@with_settings(TO_PREDICT)
 def predict(
     console: Console,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Run directory or model folder.")],
@@ -58,13 +61,10 @@ def predict(
     proba: Annotated[bool, typer.Option("--proba", help="Follow each label by its probability.")] = False,
     workers: ScoringThreads = None,
     memory: Memory = "256M",  # type: ignore[assignment]
-    label: Label = None,
-    layer: Layer = None,
-    raw: Raw = False,
-    obsm: Obsm = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace the file of --out or, with --into, columns of --key.")
     ] = False,
+    **settings: Any,
 ) -> None:
     """Predict labels: as lines, a table, or columns of AnnData.
 
@@ -84,9 +84,8 @@ def predict(
     with terminate_as_interrupt():
         done = streamsvm.predict(
             model, data, sys.stdout if place is None else out, top_k=top_k, threshold=threshold,
-            scores=scores, proba=proba, memory=memory, workers=workers, label=label, layer=layer, raw=raw,
-            obsm=obsm, into=into, key=key, force=force,
-            progress=False if place is None else console.bar,
+            scores=scores, proba=proba, memory=memory, workers=workers, into=into, key=key, force=force,
+            progress=False if place is None else console.bar, **settings,
         )  # fmt: skip
     if place:
         console.say(f"{count(done.n, 'prediction')}: {place}")

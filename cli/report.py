@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from streamsvm_cli.console import Console
-from streamsvm_cli.options import Force, Label, Labels, Layer, Memory, Multilabel, Obsm, Raw
+from streamsvm_cli.options import Force, Memory, with_settings
+
+from streamsvm.settings.scoring import TO_EVALUATE
 
 
+@with_settings(TO_EVALUATE)
 def report(
     console: Console,
     run: Annotated[Path, typer.Argument(help="Run directory; the run may be in progress.")],
@@ -24,14 +27,9 @@ def report(
         Path | None,
         typer.Option("--out", "-o", metavar="HTML", help="File to write (default: report.html in RUN)."),
     ] = None,
-    multilabel: Multilabel = False,
     memory: Memory = "256M",  # type: ignore[assignment]
-    label: Label = None,
-    labels: Labels = None,
-    layer: Layer = None,
-    raw: Raw = False,
-    obsm: Obsm = None,
     force: Force = False,
+    **settings: Any,
 ) -> None:
     """Write a report of a run: one HTML file to look at or send.
 
@@ -42,8 +40,7 @@ def report(
     import streamsvm
 
     written = streamsvm.report(
-        run, out, data=data, label=label, layer=layer, raw=raw, obsm=obsm, labels=labels,
-        multilabel=multilabel, memory=memory, force=force,
+        run, out, data=data, memory=memory, force=force, **settings
     )  # fmt: skip
     console.say(f"wrote {written}")
     console.result({"out": str(written)})

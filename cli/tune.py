@@ -8,20 +8,24 @@ from typing import Annotated, Any
 
 import typer
 from streamsvm_cli.console import Console, EventTable, stop_on_signals
+from streamsvm_cli.conversion import print_report
 from streamsvm_cli.fit import finish
 from streamsvm_cli.options import Cluster, Every, Force, Workers, with_settings
 from streamsvm_cli.wording import count
 
 from streamsvm.settings.field import declared
 from streamsvm.settings.fit import Settings
+from streamsvm.settings.reading import ReadingSettings
+
+_SETTINGS = {name: each for name, each in declared(Settings).items() if not each.searched}
 
 
-@with_settings({name: each for name, each in declared(Settings).items() if not each.searched})
+@with_settings(_SETTINGS | declared(ReadingSettings))
 def tune(
     console: Console,
     data: Annotated[
         list[Path],
-        typer.Argument(metavar="STORE", help="Store or AnnData; several are joined."),
+        typer.Argument(metavar="DATA", help="LIBSVM text, a table, a matrix, AnnData or a store."),
     ],
     *,
     out: Annotated[Path, typer.Option("--out", "-o", help="Run directory to create.")],
@@ -51,7 +55,7 @@ def tune(
         int | None,
         typer.Option(help="Measure on each of so many parts instead, in so many trainings.", min=2),
     ] = None,
-    valid: Annotated[Path | None, typer.Option(help="Store to measure on instead.")] = None,
+    valid: Annotated[Path | None, typer.Option(help="Store, text or table to measure on instead.")] = None,
     passes_each: Annotated[int, typer.Option(help="Passes for each value of C.", min=1)] = 2,
     passes: Annotated[
         int, typer.Option(help="Passes of the training with the best, on all rows.", min=1)
@@ -64,7 +68,7 @@ def tune(
 ) -> None:
     """Choose C, and other settings of several, and train with them.
 
-    Example: streamsvm tune train.zarr --out run --C 2^-6:2^3
+    Example: streamsvm tune train.txt --out run --C 2^-6:2^3
 
     All values of C are one training: each begins where the one before ended. The accuracy is that of the
     averaged weights on rows that are held out. The same command, given again, goes on where it was stopped.
@@ -105,7 +109,9 @@ class TuneReporter(EventTable):
 
     def __call__(self, event: dict[str, Any]) -> None:
         super().__call__(event)
-        if event["event"] == "search":
+        if event["event"] == "convert":
+            print_report(self.console, event["report"])
+        elif event["event"] == "search":
             self.console.say(count(event["trainings"], "training"))
             self._of_passes = event["trainings"] == 1 and not self._headed  # nothing was tried before
             self.left_out = {"seconds"} if self._of_passes else set()  # which would be of the last pass

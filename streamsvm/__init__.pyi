@@ -788,6 +788,20 @@ def tune(
     slice_rows: int | None = None,
     split: Literal["auto", "classes", "rows"] = 'auto',
     splits: int = 1,
+    format: Literal["libsvm", "csv", "tsv", "jsonl", "parquet", "anndata", "npz", "npy"] | None = None,
+    like: str | Path | None = None,
+    text: str | Sequence[str] = (),
+    analyzer: Literal["word", "char", "char_wb"] | None = None,
+    ngrams: tuple[int, int] | None = None,
+    bits: int | None = None,
+    drop: str | Sequence[str] = (),
+    categorical: str | Sequence[str] = (),
+    missing: Literal["error", "0", "mean", "indicator"] = 'error',
+    labels_as: Literal["numbers", "text"] | None = None,
+    multilabel: bool = False,
+    index_base: int | Literal["auto"] = 'auto',
+    n_features: int | None = None,
+    on_error: Literal["raise", "skip", "fix"] = 'raise',
 ) -> TuneResult:
     r"""Choose C, and a loss, margin and transforms if several are given, and train with the best.
 
@@ -797,9 +811,9 @@ def tune(
     Parameters
     ----------
     data, y, groups
-        As for `streamsvm.fit`.
+        As for `streamsvm.fit`; texts in memory are to be in a file.
     out : path, optional
-        Run directory to create; needed for a store.
+        Run directory to create; needed for files.
     C : "auto", str or sequence of float
         Values to try: numbers, or a range such as "2^-6:2^3", by factors of its base; "0.01:10" goes by
         factors of 2. auto: 10 values by factors of 2 around 1 / mean ‖x‖², of the rows that are trained on;
@@ -812,7 +826,7 @@ def tune(
     hold_out : str, optional
         Part of the rows to hold out, such as "1/10", the default.
     valid : path, optional
-        Store to measure on instead of rows that are held out.
+        Store, text or table to measure on instead of rows that are held out.
     passes_each : int
         Passes for each value of C.
     passes : int
@@ -889,6 +903,45 @@ def tune(
     splits : int
         Parts of each block that are trained on at the same time. The model depends on them, but not on how
         many workers there are.
+    format : {"libsvm", "csv", "tsv", "jsonl", "parquet", "anndata", "npz", "npy"}, optional
+        Kind of the files, if text has another suffix than that of its kind.
+    like : path, optional
+        Store, run or model whose classes, index base and width are used, as for test data: values of other
+        features are dropped and counted. Of a model that hashes features, only the classes are used. Tables
+        are read as those that it was made from; AnnData is matched by the names of features.
+    text : str or sequence of str
+        Columns of text whose hashed n-grams become the features, and no other column.
+    analyzer : {"word", "char", "char_wb"}, optional
+        With text: n-grams of words (default), or of characters, also beyond (char) or only within words
+        (char_wb).
+    ngrams : tuple of int, optional
+        With text: the least and the largest length of n-grams, at most 100; by default 1 and 2.
+    bits : int, optional
+        With text: there are 2**bits features; by default 2**20.
+    drop : str or sequence of str
+        Columns of a table that are not used. All others, but the labels, become features: numbers and
+        booleans as they are, and texts one feature for each of their values.
+    categorical : str or sequence of str
+        Columns of numbers that are categories, such as codes.
+    missing : {"error", "0", "mean", "indicator"}
+        What a missing number of a table becomes: an error; 0; the mean of its column; or 0, and a feature
+        COLUMN=missing that is 1 there (indicator). The mean is over the rows that are kept; categories that
+        lack values have such a feature, too. With `like` it is what the earlier data has.
+    labels_as : {"numbers", "text"}, optional
+        How labels of text are read: as numbers, so that +1 and 1.0 are 1, and in text but LIBSVM's, NA and
+        the like are missing; or as the text that they are. By default as those of like, or as numbers. Labels
+        of tables keep their spelling in any case: ``01`` is a code.
+    multilabel : bool
+        LIBSVM text: commas separate several labels of a row (1,5,7 1:0.3), and a line that begins with a
+        blank has none. A label that a row lists twice counts once.
+    index_base : int or "auto"
+        LIBSVM text: index of the first feature. auto is 0 if any row that is kept has an index 0, explicit
+        zeros included, else 1. With `like` it is that of its data, and must not contradict it.
+    n_features : int, optional
+        LIBSVM text: number of features. By default the largest index determines it; fewer are an error.
+    on_error : {"raise", "skip", "fix"}
+        Whether an invalid row (of a table: one with a missing or infinite number) is an error, or is dropped
+        and counted; fix, for LIBSVM text, also sorts unsorted rows and sums duplicate indices.
 
     Returns
     -------

@@ -159,12 +159,12 @@ def fit(
         given = {"out": out, "resume_or_start": resume_or_start, "force": force, "keep_data": not keep_data}
         for name in reading.given():
             if not (are_texts and name in reading.of_texts):
-                raise _not_of_matrix(name, "leave it out, or give a file")
+                raise not_of_matrix(name, "leave it out, or give a file")
         for name, value in given.items():
             if value:
-                raise _not_of_matrix(name, no_run)
+                raise not_of_matrix(name, no_run)
         if cluster is not None:
-            raise _not_of_matrix("cluster", "write it to a file and convert that: a cluster reads stores")
+            raise not_of_matrix("cluster", "write it to a file and convert that: a cluster reads stores")
         check_of_matrix(settings)
         try:
             with shown(progress) as progress:
@@ -227,10 +227,10 @@ def check_of_matrix(settings: Mapping[str, Any]) -> None:
     """Raise `SettingsError` if one of the settings that are given is for stores alone."""
     for name, each in declared(Settings).items():
         if each.scope < MATRIX and settings.get(name, each.default) != each.default:
-            raise _not_of_matrix(name, each.instead)
+            raise not_of_matrix(name, each.instead)
 
 
-def _not_of_matrix(name: str, instead: str) -> SettingsError:
+def not_of_matrix(name: str, instead: str) -> SettingsError:
     return SettingsError(f"{name} does not apply to a matrix in memory", remedy=Remedy(instead), setting=name)
 
 

@@ -68,12 +68,13 @@ def converted(
     keep: bool,
     workers: int | None,
     callbacks: Callbacks,
+    by_tune: bool = False,
 ) -> Converted:
     """Convert the data, and held-out data, into the folder of a run, unless they are read where they lie.
 
-    What a killed conversion left is deleted. If `resume`, and the run has begun, the stores that it has made
-    are used. With `force`, each store that an older run has made is there until the new one is complete;
-    after that only the new run can be trained.
+    What a killed conversion left is deleted. If `resume`, and the run, or a search (`by_tune`), has begun,
+    the stores that it has made are used. With `force`, each store that an older run has made is there until
+    the new one is complete; after that only the new run can be trained.
 
     Raises
     ------
@@ -94,13 +95,15 @@ def converted(
             "keep_data must be on with resume_or_start: a finished run gives its result again from its data",
             setting="keep_data",
         )
-    if resume and run.settings.exists():
-        old = run.read_settings().get("files") or {}
+    old = None
+    if resume and (run.tuning if by_tune else run.settings).exists():
+        old = (run.read_tuning() if by_tune else run.read_settings()).get("files")
+    if old is not None:
         files = {name: _facts(each, old.get(name, {}).get("files", [])) for name, each in inputs.items()}
     else:
         like = run.data if "data" in inputs else _store_to_be_like(paths)
         files = {}
-        with _new_folder(run, force=force):
+        with _new_folder(run, force=force, by_tune=by_tune):
             for name, each in inputs.items():
                 own = {} if name == "data" else {"like": like, "unseen_label": "keep"}
                 files[name] = _convert(each, getattr(run, name), settings, workers, callbacks, **own)
@@ -164,9 +167,9 @@ def _store_to_be_like(paths: Paths) -> str | os.PathLike[str]:
 
 
 @contextlib.contextmanager
-def _new_folder(run: RunDir, *, force: bool) -> Iterator[None]:
+def _new_folder(run: RunDir, *, force: bool, by_tune: bool) -> Iterator[None]:
     """Hold the lock of the folder of a new run; after an error it is deleted again if it is empty."""
-    with entered(run, force=force):
+    with entered(run, force=force, by_tune=by_tune):
         try:
             yield
         except BaseException:

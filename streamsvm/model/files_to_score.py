@@ -13,6 +13,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError, SettingsError, part_of_memory, warn
 from streamsvm.model.model import Model
 from streamsvm.model.schema import schema_of_model
+from streamsvm.settings.scoring import ScoringSettings
 
 
 def rows_of_file(
@@ -21,27 +22,27 @@ def rows_of_file(
     counts: Any,
     *,
     memory: int,
+    settings: ScoringSettings,
     labelled: bool = True,
-    multilabel: bool = False,
-    **options: Any,
+    workers: int | None = None,
 ) -> Iterator[tuple[Rows, np.ndarray]]:
     """Yield the rows of a file of any kind that `convert` takes, before the transforms, and their numbers.
 
-    Reading takes half of `memory` (bytes). Options are `label`, `labels`, `layer`, `raw` and `obsm`, as for
-    `convert`. When all is read, `counts` has the rows without a label, and a `StreamsvmWarning` each says
-    what was dropped or replaced.
+    Reading takes half of `memory` (bytes), and `workers` threads. When all is read, `counts` has the rows
+    without a label, and a `StreamsvmWarning` each says what was dropped or replaced.
     """
     from streamsvm_converters import kind_of, open_reader, read_rows
 
-    kind = kind_of(path)
+    kind, multilabel = kind_of(path, settings.format), settings.multilabel
     if multilabel and kind != "libsvm":
         raise SettingsError("multilabel is for LIBSVM text; other data says itself", setting="multilabel")
     common: dict[str, Any] = {
         "dtype": model.record["dtype"], "memory": memory // 2, "unseen_label": "keep",
+        "on_error": settings.on_error,
     }  # fmt: skip
     reader: Any
     if kind == "libsvm":
-        for name in [name for name, given in options.items() if given]:
+        for name in [name for name, given in settings.of_store.items() if given]:
             raise SettingsError(f"{name} does not apply to LIBSVM text", setting=name)
         if model.record["index_base"] is None:
             raise ModelError(
@@ -61,8 +62,8 @@ def rows_of_file(
         )
     else:
         reader = open_reader(
-            [path], **common, **options, like=schema_of_model(model, "the model"), labelled=labelled,
-            threads=count_workers(None),
+            [path], **common, **settings.of_store, format=settings.format,
+            like=schema_of_model(model, "the model"), labelled=labelled, threads=count_workers(workers),
         )  # fmt: skip
     with part_of_memory(2):
         yield from reader
@@ -71,6 +72,8 @@ def rows_of_file(
     for note in getattr(reader, "notes", ()):
         warn(note)
     changes = {
+        "skipped": "left out rows that are invalid",
+        "repaired": "sorted rows, or summed duplicate indices of them",
         "unseen_features": "left out values of features unknown to the model",
         "unseen_values": "values of categories unknown to the model have no feature",
         "missing_values": "replaced missing numbers as in the training data",

@@ -16,6 +16,7 @@ from streamsvm.errors import ModelError, SettingsError, part_of_memory
 from streamsvm.model.files_to_score import rows_of_file
 from streamsvm.model.inputs import begins_with_text
 from streamsvm.model.model import Model
+from streamsvm.settings.scoring import ScoringSettings
 from streamsvm.store import Store, open_store
 from streamsvm.store.open import is_store
 
@@ -42,17 +43,13 @@ def rows_to_score(
     y: Any = None,
     *,
     memory: int,
-    label: str | None = None,
-    layer: str | None = None,
-    raw: bool = False,
-    obsm: str | None = None,
-    labels: str | os.PathLike[str] | None = None,
-    multilabel: bool = False,
+    settings: ScoringSettings = ScoringSettings(),  # noqa: B008
     labelled: bool = True,
     groups: Any = None,
     named: bool = False,
     where: str = "the data",
     counts: RowCounts | None = None,
+    workers: int | None = None,
 ) -> Iterator[tuple[Rows, np.ndarray]]:
     """Yield the rows of `data`, in its order, after the model's transforms, with the names of the rows.
 
@@ -61,36 +58,38 @@ def rows_to_score(
     knows, and a matrix needs `y`, or `label` if it is AnnData; the default is the column that the model was
     trained on. Names are int64 or str objects: those of a store if `named`, those given in pairs of rows and
     names, and otherwise the numbers from 0. `counts` is filled in when the data has been opened; for a file
-    that is no store when all is read.
+    that is no store when all is read. `workers` threads read files.
     """
     counts = RowCounts() if counts is None else counts
-    y, label = label_column(y, label)
+    y, label = label_column(y, settings.label)
     column = model.record.get("label")  # that it was trained on
     has_labels = isinstance(data, str | os.PathLike | Store | Rows | Iterator) or (
         isinstance(data, list) and all(_is_rows(x) for x in data)
     )
-    if labels is not None and not isinstance(data, str | os.PathLike):
+    is_path = isinstance(data, str | os.PathLike)
+    if settings.labels is not None and not is_path:
         raise SettingsError("labels is for the path of a matrix; give y", setting="labels")
     if has_labels and y is not None:
         raise SettingsError("y is for the labels of a matrix; this data has its own", setting="y")
-    if not isinstance(data, str | os.PathLike):
-        data = with_layer(data, layer, raw, obsm)
+    if not is_path:
+        data = with_layer(data, settings.layer, settings.raw, settings.obsm)
+    of_file = is_path and not is_store(data)
+    if not of_file:
+        settings.refuse_of_files()
     if has_labels and groups is not None:
         raise SettingsError("groups is for the rows of a matrix; this data has its own", setting="groups")
-    if isinstance(data, str | os.PathLike) and is_store(data):
-        if multilabel:
-            raise SettingsError("multilabel is for LIBSVM text; other data says itself", setting="multilabel")
-        options = {"label": label, "layer": layer, "raw": raw, "obsm": obsm, "labels": labels}
-        with open_store(data, **options, like=model.record, labelled=labelled) as store:  # type: ignore[arg-type]
+    if of_file:
+        rows_of = rows_of_file(
+            model, data, counts, memory=memory, labelled=labelled,
+            settings=dataclasses.replace(settings, label=label), workers=workers,
+        )  # fmt: skip
+        yield from rows_to_score(model, rows_of, memory=memory, where=str(data))
+    elif is_path:
+        options = settings.of_store | {"label": label}
+        with open_store(data, **options, like=model.record, labelled=labelled) as store:
             yield from rows_to_score(
                 model, store, memory=memory, labelled=labelled, named=named, counts=counts
             )
-    elif isinstance(data, str | os.PathLike):
-        rows_of = rows_of_file(
-            model, data, counts, memory=memory, labelled=labelled, multilabel=multilabel, label=label,
-            layer=layer, raw=raw, obsm=obsm, labels=labels,
-        )  # fmt: skip
-        yield from rows_to_score(model, rows_of, memory=memory, where=str(data))
     elif isinstance(data, Store):
         counts.n_rows, counts.unlabelled = data.n_rows, data.unlabelled
         with part_of_memory(2):

@@ -40,6 +40,8 @@ from streamsvm.model.model import Model, load_model
 from streamsvm.model.results import Calibration
 from streamsvm.model.rows_to_score import RowCounts, rows_to_score
 from streamsvm.model.serialization import MAX_TEMPERATURE, MIN_TEMPERATURE, model_folder, write_record
+from streamsvm.settings.scoring import TO_CALIBRATE, ScoringSettings
+from streamsvm.settings.signature import takes
 from streamsvm.store import Store, open_store
 from streamsvm.store.open import is_store
 
@@ -49,18 +51,15 @@ _MAX_EVALUATIONS = 100  # never needed: the bracket shrinks to this precision in
 PIECE_BYTES = 2**20  # of scores that are worked on together: pieces of this size stay in the cache
 
 
+@takes(TO_CALIBRATE, after="memory")
 def calibrate(
     model: Model | str | Path,
     data: Any,
     y: Any = None,
     *,
     memory: int | str = 2**28,
-    label: str | None = None,
-    layer: str | None = None,
-    raw: bool = False,
-    obsm: str | None = None,
-    labels: str | os.PathLike[str] | None = None,
     progress: bool | Progress | None = None,
+    **settings: Any,
 ) -> Calibration:
     """Fit the temperature of a model's probabilities to labelled hold-out data (Guo et al. 2017).
 
@@ -81,11 +80,8 @@ def calibrate(
         Labels of a matrix, which has none of its own. Or, for AnnData, what `label` is.
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
-    label : str, optional
-        Column with the labels: of a table, or of ``obs`` of AnnData that was not written by convert, or is in
-        memory; by default the one that the model was trained on.
-    layer, raw, obsm, labels
-        As for `streamsvm.evaluate`.
+    **settings
+        As `ScoringSettings` declares them.
     progress : bool or callable, optional
         Whether there is a bar, or a function, as in `streamsvm.fit`; each reading is a stage, "calibrate 1".
 
@@ -120,14 +116,14 @@ def calibrate(
             f"{'a pipe' if is_path else 'an iterator'} can be read only once, and calibrating reads several "
             "times; give a file, a store, or a list of Rows"
         )
-    options = {"label": label, "layer": layer, "raw": raw, "obsm": obsm, "labels": labels}
+    asked = ScoringSettings(**settings)
     with shown(progress) as report:
         if isinstance(model, Model):
-            found = _calibrate(model, data, y, memory, options, report)
+            found = _calibrate(model, data, y, memory, asked, report)
         else:
             with _locked(Path(model)) as folder:
                 loaded = load_model(folder)
-                found = _calibrate(loaded, data, y, memory, options, report)
+                found = _calibrate(loaded, data, y, memory, asked, report)
                 _write_back(folder, loaded.record)
     logger.info("%r", found)
     if found.warning is not None:
@@ -140,7 +136,7 @@ def _is_pipe(path: str | os.PathLike[str]) -> bool:
 
 
 def _calibrate(
-    model: Model, data: Any, y: Any, memory: int, options: dict[str, Any], report: Progress
+    model: Model, data: Any, y: Any, memory: int, settings: ScoringSettings, report: Progress
 ) -> Calibration:
     if model.transitions_ is not None:
         raise ModelError(
@@ -148,15 +144,16 @@ def _calibrate(
         )
     with ExitStack() as stack:
         if isinstance(data, str | os.PathLike) and y is None and is_store(data):
-            data = stack.enter_context(open_store(data, **options, like=model.record))
-            options = {}
+            settings.refuse_of_files()
+            data = stack.enter_context(open_store(data, **settings.of_store, like=model.record))
+            settings = ScoringSettings()
         readings = 0
 
         def read() -> Iterator[Rows]:
             nonlocal readings
             readings += 1
             counts, done = RowCounts(), 0
-            pairs = rows_to_score(model, data, y, memory=memory, counts=counts, **options)
+            pairs = rows_to_score(model, data, y, memory=memory, counts=counts, settings=settings)
             for rows, _ in pairs:  # in half of the memory
                 yield rows
                 done += rows.n_rows

@@ -23,8 +23,11 @@ from streamsvm.model.rows_to_score import RowCounts, rows_to_score
 from streamsvm.prediction.label_metrics import Evaluation, LabelMetrics
 from streamsvm.prediction.label_set_metrics import LabelSetEvaluation, LabelSetMetrics
 from streamsvm.prediction.predictions import as_model, checked_threshold, checked_top_k
+from streamsvm.settings.scoring import TO_EVALUATE, ScoringSettings
+from streamsvm.settings.signature import takes
 
 
+@takes(TO_EVALUATE, after="memory")
 def evaluate(
     model: Model | str | Path,
     data: Any,
@@ -36,17 +39,12 @@ def evaluate(
     costs: Any = None,
     tree: Any = None,
     memory: int | str = 2**28,
-    label: str | None = None,
-    layer: str | None = None,
-    raw: bool = False,
-    obsm: str | None = None,
-    labels: str | Path | None = None,
-    multilabel: bool = False,
     groups: Any = None,
     where: str | None = None,
     observe: Callable[[Rows, int, np.ndarray], object] | None = None,
     workers: int | None = None,
     progress: bool | Progress | None = None,
+    **settings: Any,
 ) -> Evaluation | LabelSetEvaluation:
     """Compare the predictions for labelled data with its labels.
 
@@ -78,20 +76,8 @@ def evaluate(
         A tree of the classes, in place of that of the model: see `streamsvm.data.class_costs.read_tree`.
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
-    label : str, optional
-        Column with the labels: of a table, or of ``obs`` of AnnData that was not written by convert, or is in
-        memory, and then also the name of an indicator matrix in ``obsm``; by default the one that the model
-        was trained on. Rows without a label are left out.
-    layer : str, optional
-        Layer of AnnData to score instead of ``X``, also in memory.
-    raw : bool
-        Whether ``raw.X`` of AnnData is scored.
-    obsm : str, optional
-        Entry of ``obsm`` of AnnData to score instead of ``X``, such as an embedding.
-    labels : path, optional
-        Labels of the matrix (``.npy``, ``.npz``, Zarr, lists) at the path `data`, as for `streamsvm.fit`.
-    multilabel : bool
-        Whether commas in LIBSVM text separate several labels of a row; by default as the model was trained.
+    **settings
+        As `ScoringSettings` declares them.
     groups : array_like, shape (n,), or str, optional
         The group that each row of a matrix belongs to, for a model of sequences: see `streamsvm.fit`. A store
         has its own.
@@ -155,8 +141,8 @@ def evaluate(
         report = stack.enter_context(shown(progress))
         threads = stack.enter_context(Threads(n_workers))
         read = rows_to_score(
-            model, data, y, memory=memory, label=label, layer=layer, raw=raw, obsm=obsm, labels=labels,
-            multilabel=multilabel, groups=groups, where=where, counts=counts,
+            model, data, y, memory=memory, settings=ScoringSettings(**settings), groups=groups, where=where,
+            counts=counts, workers=n_workers,
         )  # fmt: skip
         for rows, _ in read:  # in half of the memory
             several = bool(len(rows.label_indptr))

@@ -23,6 +23,8 @@ from streamsvm.errors import ModelError, SettingsError
 from streamsvm.model.model import Model, load_model
 from streamsvm.model.rows_to_score import RowCounts, rows_to_score
 from streamsvm.prediction.outputs import Batch, Lines, Sink, check_table, open_output
+from streamsvm.settings.scoring import TO_PREDICT, ScoringSettings
+from streamsvm.settings.signature import takes
 from streamsvm.store.added_columns import adding_columns
 
 _UNNAMED = ""  # name of data in memory
@@ -65,6 +67,7 @@ def _first(values: np.ndarray | list[np.ndarray]) -> list[Any]:
     return [row[0] for row in rows] if one_each else rows
 
 
+@takes(TO_PREDICT, after="memory")
 def predict(
     model: Model | str | Path,
     data: Any,
@@ -75,16 +78,13 @@ def predict(
     scores: bool = False,
     proba: bool = False,
     memory: int | str = 2**28,
-    label: str | None = None,
-    layer: str | None = None,
-    raw: bool = False,
-    obsm: str | None = None,
     groups: Any = None,
     into: str | os.PathLike[str] | None = None,
     key: str = "streamsvm",
     force: bool = False,
     workers: int | None = None,
     progress: bool | Progress | None = None,
+    **settings: Any,
 ) -> Predictions:
     """Predict the best classes of each row, in the order of the data.
 
@@ -121,14 +121,8 @@ def predict(
         `Model.predict_proba`.
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
-    label : str, optional
-        Column with the labels of AnnData or a table; it is not needed.
-    layer : str, optional
-        Layer of AnnData to score instead of ``X``.
-    raw : bool
-        Whether ``raw.X`` of AnnData is scored.
-    obsm : str, optional
-        Entry of ``obsm`` of AnnData to score instead of ``X``, such as an embedding.
+    **settings
+        As `ScoringSettings` declares them.
     groups : array_like, shape (n,), or str, optional
         The group that each row of a matrix belongs to, for a model of sequences: see `streamsvm.fit`. A store
         has its own.
@@ -214,8 +208,8 @@ def predict(
             counts = RowCounts()
             stage = "predict" if len(sources) == 1 else f"predict {printable(file)}"
             read = rows_to_score(
-                model, each, memory=memory, label=label, layer=layer, raw=raw, obsm=obsm, labelled=False,
-                groups=groups, named=detailed, where=where, counts=counts,
+                model, each, memory=memory, settings=ScoringSettings(**settings), labelled=False,
+                groups=groups, named=detailed, where=where, counts=counts, workers=n_workers,
             )  # fmt: skip
             for rows, names in read:
                 pieces = model.scores(rows, memory // 32, first=first, where=where, workers=threads)

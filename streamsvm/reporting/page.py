@@ -26,6 +26,8 @@ from streamsvm.reporting.history import History, achieved, number, read_history,
 from streamsvm.reporting.pictures import Pictures
 from streamsvm.run.directory import RunDir
 from streamsvm.settings.fit import Settings
+from streamsvm.settings.scoring import TO_EVALUATE
+from streamsvm.settings.signature import takes
 from streamsvm.training.held_out import open_held_out
 
 _PACKAGES = ("streamsvm", "numpy", "scipy", "numba", "h5py", "zarr", "matplotlib", "jinja2")
@@ -38,20 +40,16 @@ _SHARE = ".2%"  # of all accuracies
 _MAX_LETTERS = 2000  # of a text from data
 
 
+@takes(TO_EVALUATE, after="memory")
 def report(
     run: str | os.PathLike[str],
     out: str | os.PathLike[str] | None = None,
     *,
     data: Any = None,
-    label: str | None = None,
-    layer: str | None = None,
-    raw: bool = False,
-    obsm: str | None = None,
-    labels: str | os.PathLike[str] | None = None,
-    multilabel: bool = False,
     memory: int | str = 2**28,
     force: bool = False,
     where: str | None = None,
+    **settings: Any,
 ) -> Path:
     """Write a report of a run: one HTML file that needs no other, with pictures and tables.
 
@@ -69,8 +67,10 @@ def report(
         The file to write; by default ``report.html`` in the run directory, which is replaced.
     data : as for `streamsvm.evaluate`, optional
         Held-out data. By default the validation store of the run.
-    label, layer, raw, obsm, labels, multilabel, memory, where
+    memory, where
         As for `streamsvm.evaluate`.
+    **settings
+        As `ScoringSettings` declares them.
     force : bool
         Replace what is at `out`.
 
@@ -96,10 +96,7 @@ def report(
     plot.check_matplotlib()
     with extra(StreamsvmError, "reports are written with Jinja2, which is not installed", "plot"):
         import jinja2  # noqa: F401
-    options: dict[str, Any] = {
-        "label": label, "layer": layer, "raw": raw, "obsm": obsm, "labels": labels, "where": where,
-        "multilabel": multilabel, "memory": parse_size(memory),
-    }  # fmt: skip
+    options = {**settings, "where": where, "memory": parse_size(memory)}
     content = _Report(directory, history).page(data, options).encode()
     target = directory.report if out is None else Path(out)
     with durable.os_errors_as(RunError, target, "written"):

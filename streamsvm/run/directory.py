@@ -98,7 +98,9 @@ class RunDir:
         if self.data.stem in made:
             record["store"]["path"] = [absolute(self.data)]
         for store in (self.valid, self.calibrate):
-            if store.stem in made:
+            if (
+                store.stem in made and record["settings"][store.stem] is not None
+            ):  # by tune, the model has none
                 record["settings"][store.stem] = absolute(store)
 
     def is_being_tuned(self) -> bool:
@@ -151,6 +153,18 @@ class RunDir:
         _check_record(self.settings, record)
         self.identity = identity(record)
         return record
+
+    def read_tuning(self) -> dict[str, Any]:
+        """Return the record of the search that `streamsvm.tune` began; raise `RunError` if it is damaged."""
+        try:
+            found = durable.read_record(self.tuning)
+        except (ValueError, RecursionError):
+            found = None
+        if found is None or not format.is_sealed(found):
+            raise RunError(
+                f"{self.tuning} is damaged", remedy=Remedy("{} begins anew", Option("force", True))
+            )
+        return dict(found)
 
     def write_settings(self, record: dict[str, Any]) -> None:
         """Replace ``run.json``."""

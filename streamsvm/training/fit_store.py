@@ -105,8 +105,9 @@ def fit_store(
             return result
         with find_workers(spec, workers, cluster) as found:
             trained = StoreRun(run, training, raw, store, record, costs, every, callbacks, found)
-            read = {*paths, *(getattr(settings, name) for name in HELD_OUT)}
-            kept = [store for store in run.stores() if absolute(store) in map(absolute, read - {None})]
+            read = {*paths, *(getattr(settings, name) for name in HELD_OUT)} - {None}
+            read |= {run.path / f"{name}.zarr" for name in made.get("files", ())}  # by a search, too
+            kept = [store for store in run.stores() if absolute(store) in map(absolute, read)]
             with claimed(run, force=force, by_tune=tuned, kept=kept):
                 free = durable.free_bytes(run.path)
                 check_dense_duals(spec, free, f"the disk of {run.path}")

@@ -64,6 +64,8 @@ class StoreSearch:
     workers : int, optional
         Threads of trainings that are split; or workers of the cluster to wait for.
     cluster : str or path, optional
+    made : mapping
+        Entries of ``run.json`` about stores that were made of files, if there are any.
     """
 
     paths: Sequence[str | os.PathLike[str]]
@@ -73,6 +75,7 @@ class StoreSearch:
     given: Mapping[str, Any]
     workers: int | None
     cluster: str | os.PathLike[str] | None
+    made: Mapping[str, Any]
 
     def __post_init__(self, out: Path) -> None:
         self.paths = [absolute(path) for path in self.paths]
@@ -98,13 +101,14 @@ class StoreSearch:
             "passes": passes,
             "fingerprints": prints,
             "error_weights": weights.record(),
+            **self.made,
         }
         asked = json.loads(json.dumps(asked))
         has_begun = run.tuned.exists() or run.settings.exists() or any(run.trials.glob("*"))
         if run.tuning.exists() and has_begun and not force:
             self._check_asked(asked)
             return
-        with claimed(run, force=force, by_tune=True):
+        with claimed(run, force=force, by_tune=True, kept=run.stores() if self.made else ()):
             for old in (run.tuned, run.trials):
                 durable.remove(old)
             durable.make_dir(run.trials)
@@ -112,13 +116,7 @@ class StoreSearch:
 
     def _check_asked(self, asked: Mapping[str, Any]) -> None:
         """Raise `RunError` unless the record of an earlier search is equal to `asked`."""
-        run, begins_anew = self._run, Option("force", True)
-        try:
-            found = durable.read_record(run.tuning)
-        except (ValueError, RecursionError):
-            found = None
-        if found is None or not format.is_sealed(found):
-            raise RunError(f"{run.tuning} is damaged", remedy=Remedy("{} begins anew", begins_anew))
+        run, begins_anew, found = self._run, Option("force", True), self._run.read_tuning()
         if {**found, "passes": 0, **asked} == found:
             return
         others = Remedy("give another {}, or {}", Option("out"), begins_anew)
@@ -182,7 +180,7 @@ class StoreSearch:
         return fit_store(
             self.paths, folder, settings, every=copy.copy(self.every), resume=True, callbacks=callbacks,
             given=self.given, fitted=self._fitted(settings), tuned=tuned, workers=self.workers,
-            cluster=self.cluster,
+            cluster=self.cluster, made=self.made if tuned else {},
         )  # fmt: skip
 
     def automatic_c(self, settings: Settings) -> float:

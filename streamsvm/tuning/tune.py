@@ -19,17 +19,20 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.api import check_of_matrix, check_of_store, without_tables
+from streamsvm.api import check_of_matrix, check_of_store, not_of_matrix, taken_out, without_tables
 from streamsvm.base.progress import Progress, Report, shown
 from streamsvm.base.text import as_paths
 from streamsvm.base.threads import count_workers
+from streamsvm.converted import converted
 from streamsvm.data.arrays import label_column
 from streamsvm.errors import Call, Option, Remedy, SettingsError, StreamsvmWarning, warn
 from streamsvm.losses import get_loss
 from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult, TuneResult
+from streamsvm.run.directory import RunDir
 from streamsvm.settings.field import declared
 from streamsvm.settings.fit import AUTO, Interval, Settings
+from streamsvm.settings.reading import ReadingSettings
 from streamsvm.settings.signature import takes
 from streamsvm.training import fit_arrays
 from streamsvm.training.parallel.splits import check_splits
@@ -41,9 +44,10 @@ _HOLD_OUT = "1/10"
 _SUGGESTED_VALUES = 4  # of C, to go on with
 _OTHERS = {name: each for name, each in declared(Settings).items() if not each.searched}
 _NO_VALID = {"valid": None, "valid_labels": None}  # of the training with the best settings
+_OF_FILES = ("label", "labels", "weights", "valid", "valid_labels")  # settings that conversions change
 
 
-@takes(_OTHERS, after="force")
+@takes(_OTHERS | declared(ReadingSettings), after="force")
 def tune(
     data: Any,
     y: Any = None,
@@ -76,9 +80,9 @@ def tune(
     Parameters
     ----------
     data, y, groups
-        As for `streamsvm.fit`.
+        As for `streamsvm.fit`; texts in memory are to be in a file.
     out : path, optional
-        Run directory to create; needed for a store.
+        Run directory to create; needed for files.
     C : "auto", str or sequence of float
         Values to try: numbers, or a range such as "2^-6:2^3", by factors of its base; "0.01:10" goes by
         factors of 2. auto: 10 values by factors of 2 around 1 / mean ‖x‖², of the rows that are trained on;
@@ -91,7 +95,7 @@ def tune(
     hold_out : str, optional
         Part of the rows to hold out, such as "1/10", the default.
     valid : path, optional
-        Store to measure on instead of rows that are held out.
+        Store, text or table to measure on instead of rows that are held out.
     passes_each : int
         Passes for each value of C.
     passes : int
@@ -103,7 +107,7 @@ def tune(
     force : bool
         Replace an existing run.
     **settings
-        As `Settings` declares them, the same for all.
+        As `Settings` declares them, the same for all; for files that are converted, those of reading, too.
 
     Returns
     -------
@@ -115,6 +119,7 @@ def tune(
         As in `streamsvm.fit`.
     """
     y, settings["label"] = label_column(y, settings.get("label"))
+    reading = taken_out(settings, ReadingSettings)
     paths = as_paths(data)
     if paths is None and out is not None:
         raise SettingsError("out is for a store; a matrix is trained on in memory", setting="out")
@@ -127,6 +132,8 @@ def tune(
     tables = without_tables(settings)
     if paths is None:
         check_of_matrix(settings)
+        for name in reading.given():
+            raise not_of_matrix(name, "give a file")
     else:
         check_of_store(out, y, groups, tables)
     settings = {name: value for name, value in settings.items() if value is not None}
@@ -136,14 +143,17 @@ def tune(
             f"passes_each must be a whole number of 1 or more, not {passes_each!r}", setting="passes_each"
         )
     parts = _parts(folds, hold_out, valid)
-    common = {**settings, "valid": valid, "seed": settings.get("seed", 0)}
+    common: dict[str, Any] = {**settings, "valid": valid, "seed": settings.get("seed", 0)}
     lists = {"loss": _listed(loss), "margin": _listed(margin), "transform": _listed(transform)}
     candidates = [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
-    trials = [
-        _trials(number, grid, passes_each, parts, {**common, **candidate})
-        for number, candidate in enumerate(candidates)
-    ]  # which checks all of them before the first
-    all_trials = list(itertools.chain.from_iterable(trials))
+
+    def list_trials() -> list[list[Trial]]:
+        return [
+            _trials(number, grid, passes_each, parts, {**common, **candidate})
+            for number, candidate in enumerate(candidates)
+        ]
+
+    trials = list_trials()  # which checks all of them before the first
     chosen = Settings(**{**common, **candidates[0], **_NO_VALID}, passes=passes)  # checks passes
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(shown(progress))
@@ -160,10 +170,16 @@ def tune(
 
                 check_splits(chosen.splits)
                 cluster, workers = stack.enter_context(running_cluster(cluster, workers, chosen.splits))
+            every, made = Interval(checkpoint_every), converted(
+                paths, trials[0][0].settings, reading, RunDir(out), force=force, resume=not force, keep=True,
+                workers=None if cluster else workers, callbacks=callbacks, by_tune=True,
+            )  # fmt: skip
+            common |= {name: getattr(made.settings, name) for name in _OF_FILES}
+            trials = list_trials()
             search = StoreSearch(
-                paths, Path(out), Interval(checkpoint_every), callbacks, tables, workers, cluster
+                made.paths, Path(out), every, callbacks, tables, workers, cluster, made.record
             )
-            search.begin(all_trials, passes=chosen.passes, force=force)
+            search.begin(list(itertools.chain.from_iterable(trials)), passes=chosen.passes, force=force)
         rows = search.known()
         for row in rows:
             callbacks.report({"event": "tried", **row})

@@ -227,4 +227,4 @@ def test_several_labels_are_refused_where_one_is_meant(folder: Path, text: Path)
     advice = "; `streamsvm convert --multilabel` makes a store of rows with several labels\n"
     assert message.endswith(advice)
     message = fails(2, "evaluate", "run", "test.h5", "--multilabel", cwd=folder)
-    assert message == "streamsvm: --multilabel is for LIBSVM text; other data says itself\n"
+    assert message == "streamsvm: --multilabel says how a file is read, and this data is read as it is\n"

@@ -184,7 +184,7 @@ def test_options_and_data_that_do_not_fit_are_refused(folder: Path) -> None:
     refused(StoreError, "does not hold numbers of a supported type", "complex.zarr")
     refused(InputError, "absent.txt cannot be read: No such file", "absent.txt")
     refused(StoreError, "absent.npy: nothing is there", "absent.npy", labels="y.npy")
-    with pytest.raises(SettingsError, match="multilabel is for LIBSVM text"):
+    with pytest.raises(SettingsError, match="multilabel says how a file is read"):
         evaluate("model", "a.npy", labels="y.npy", multilabel=True)
     with pytest.raises(InputError, match="a pipe can be read only once"):
         calibrate("model", "-")
@@ -233,3 +233,28 @@ def test_a_model_of_hashed_text_scores_texts(folder: Path) -> None:
         model.predict(["a", None])
     with pytest.raises(InputError, match=r"absent\.csv cannot be read"):
         predict(model, ["texts.csv", "absent.csv"])
+
+
+def test_invalid_rows_are_an_error_or_left_out_with_a_warning(folder: Path) -> None:
+    dump_svmlight_file(X, BEST, "a.txt", zero_based=False)
+    lines = Path("a.txt").read_text().splitlines()
+    Path("bad.txt").write_text("\n".join([*lines[:3], "1 1:x", *lines[3:]]) + "\n")
+    convert("a.txt", "a.zarr")
+    fit("a.zarr", out="run", passes=2, C=1.0)
+    with pytest.raises(InputError, match=r"bad\.txt, line 4"):
+        evaluate("run", "bad.txt")
+    with pytest.warns(StreamsvmWarning, match=r"bad\.txt: left out rows that are invalid \(1 in all\)"):
+        found = evaluate("run", "bad.txt", on_error="skip")
+    assert (found.n, found.accuracy) == (len(X), evaluate("run", "a.txt").accuracy)
+    with pytest.raises(SettingsError, match="on_error says how a file is read"):
+        evaluate("run", "a.zarr", on_error="skip")
+    with pytest.raises(SettingsError, match="format must be"):
+        predict("run", "a.txt", format="xml")
+
+
+def test_a_table_of_another_suffix_is_named_by_format(folder: Path) -> None:
+    table = pd.DataFrame(X, columns=[f"c{j}" for j in range(X.shape[1])]).assign(y=BEST)
+    table.to_csv("a.csv", index=False)
+    table.to_csv("a.data", index=False)
+    fit("a.csv", out="run", passes=2, C=1.0, label="y")
+    assert list(predict("run", "a.data", format="csv").labels) == list(predict("run", "a.csv").labels)

@@ -13,9 +13,9 @@ import pytest
 import scipy.sparse as sp
 from helpers import make_store
 from helpers import plain_fit as fit
-from sklearn.datasets import load_digits
+from sklearn.datasets import dump_svmlight_file, load_digits
 
-from streamsvm import load_model, resume, tune
+from streamsvm import convert, load_model, resume, tune
 from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.errors import Interrupted, RunError, SettingsError
 from streamsvm.training.passes import Fit
@@ -250,3 +250,44 @@ def test_on_a_full_disk_the_search_is_to_be_repeated(
         tune(store, **facts)
     monkeypatch.setattr(Fit, "run", real)
     assert len(tune(store, **facts).tried) == 2
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> dict[str, Path]:
+    """Write training and held-out text."""
+    files = {"data": tmp_path / "train.txt", "valid": tmp_path / "test.txt"}
+    for number, path in enumerate(files.values()):
+        rows = slice(number * 200, (number + 1) * 200)
+        dump_svmlight_file(X[rows], Y[rows], str(path), zero_based=False)
+    return files
+
+
+def test_text_is_converted_into_the_run_once(
+    text: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts: dict[str, Any] = {"C": "0.1,1", "passes": 2}
+    convert(text["data"], tmp_path / "train.zarr")
+    convert(text["valid"], tmp_path / "test.zarr", like=tmp_path / "train.zarr", unseen_label="keep")
+    stores = {"data": tmp_path / "train.zarr", "valid": tmp_path / "test.zarr"}
+    expected = tune(**stores, out=tmp_path / "stores", **facts)
+    events: list[str] = []
+    with pytest.raises(Interrupted):
+        tune(
+            **text, out=tmp_path / "run", report=lambda event: events.append(event["event"]),
+            stop=lambda: "search" in events, **facts,
+        )  # fmt: skip
+    assert events[:3] == ["convert", "convert", "search"]
+    events.clear()
+    found = tune(**text, out=tmp_path / "run", report=lambda event: events.append(event["event"]), **facts)
+    assert events[0] == "search"
+    accuracies = [[row["valid_accuracy"] for row in each.tried] for each in (found, expected)]
+    assert accuracies[0] == accuracies[1]
+    models = [(tmp_path / run / "model/coef.npy").read_bytes() for run in ("run", "stores")]
+    assert models[0] == models[1]
+    assert tune(**text, out=tmp_path / "run", **facts).C == found.C  # a finished one gives its result again
+    assert resume(tmp_path / "run", passes=3).passes == 3
+    text["data"].write_text(text["data"].read_text() + "1 1:1\n")
+    with pytest.raises(RunError, match="begun by tune with other settings or data"):
+        tune(**text, out=tmp_path / "run", **facts)
+    with pytest.raises(SettingsError, match="index_base does not apply to a matrix in memory"):
+        tune(X, Y, index_base=1)

@@ -1,0 +1,70 @@
+"""Settings of what is read of data that a model scores."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+from typing import Any
+
+from streamsvm.errors import SettingsError
+from streamsvm.settings.field import CheckedSettings, declared, setting
+from streamsvm.settings.reading import ReadingSettings
+
+_data = functools.partial(setting, group="Data")
+
+
+def _as_in_reading(name: str) -> Any:
+    each = declared(ReadingSettings)[name]
+    return dataclasses.field(default=each.default, metadata={"setting": each})
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoringSettings(CheckedSettings):
+    """Settings of `streamsvm.evaluate` and its like that say what is read, documented there.
+
+    Raises
+    ------
+    SettingsError
+        If a setting is not valid; says which, and what is.
+    """
+
+    label: str | None = _data(
+        str, None,
+        "Column with the labels: of a table, or of obs of AnnData that was not written by convert; by "
+        "default the one that the model was trained on.",
+        "Or, of AnnData in memory, also the name of an indicator matrix in ``obsm``. Rows without a label "
+        "are left out.",
+    )  # fmt: skip
+    labels: str | None = _data(
+        os.PathLike, None, "Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.",
+    )  # fmt: skip
+    layer: str | None = _data(str, None, "Layer of AnnData to score instead of X.", "Also in memory.")
+    raw: bool = _data(bool, False, "Score raw.X of AnnData.")
+    obsm: str | None = _data(
+        str, None, "Entry of obsm of AnnData to score instead of X, such as an embedding.",
+    )  # fmt: skip
+    multilabel: bool = _data(
+        bool, False,
+        "LIBSVM text: commas separate several labels of a row; by default as the model was trained.",
+    )  # fmt: skip
+    format: str | None = _as_in_reading("format")
+    on_error: str = _as_in_reading("on_error")
+
+    @property
+    def of_store(self) -> dict[str, Any]:
+        """Those that `streamsvm.store.open_store` takes, too."""
+        return {name: getattr(self, name) for name in ("label", "layer", "raw", "obsm", "labels")}
+
+    def refuse_of_files(self) -> None:
+        """Raise `SettingsError` if one is given that says how text and tables are read."""
+        for name in ("multilabel", "format", "on_error"):
+            if getattr(self, name) != declared(ScoringSettings)[name].default:
+                raise SettingsError(
+                    f"{name} says how a file is read, and this data is read as it is", setting=name
+                )
+
+
+TO_EVALUATE = declared(ScoringSettings)
+TO_CALIBRATE = {name: each for name, each in TO_EVALUATE.items() if name != "multilabel"}
+TO_PREDICT = {name: each for name, each in TO_CALIBRATE.items() if name != "labels"}
