@@ -9,14 +9,15 @@ from streamsvm_cli.console import Console, print_text_counts
 from streamsvm_cli.wording import count, size_of_data
 
 
-def print_report(console: Console, report: Any) -> None:
-    """Print what a conversion did."""
+def print_report(console: Console, report: Any, *, in_run: bool = False) -> None:
+    """Print what a conversion did; `in_run` if the store is not what the command is about."""
     for warning in report.warnings:
         console.warn(warning)
     for note in report.notes:
         console.say(note)
-    console.say(f"{size_of_data(report.n, report.d, report.n_classes, report.nnz)} in {report.seconds:.1f} s")
-    if report.index_base is not None:
+    size = f"{size_of_data(report.n, report.d, report.n_classes, report.nnz)} in {report.seconds:.1f} s"
+    console.say(f"{size}: {report.path}" if in_run else size)
+    if report.index_base is not None and not in_run:
         console.say(f"feature numbers start at {report.index_base}")
     if report.decompress_seconds > report.seconds / 2:
         console.say(
@@ -29,4 +30,5 @@ def print_report(console: Console, report: Any) -> None:
     if report.n_groups is not None:
         console.say(f"  {count(report.n_groups, 'group')} of rows")
     print_text_counts(console, dataclasses.asdict(report))
-    console.say(f"store: {report.path}")
+    if not in_run:
+        console.say(f"store: {report.path}")

@@ -92,15 +92,19 @@ def fit(
     finish(console, result)
 
 
-def print_plan(console: Console, plan: dict[str, Any], tried: Sequence[dict[str, float]] = ()) -> None:
+def print_plan(
+    console: Console,
+    plan: dict[str, Any],
+    tried: Sequence[dict[str, float]] = (),
+    *,
+    with_size: bool = True,
+) -> None:
     """Print a plan; `tried` are the values of C from which that of the plan was chosen."""
+    if with_size:
+        console.say(size_of_data(plan["rows"], plan["features"], plan["classes"], plan["nnz"]))
     console.say(
-        size_of_data(plan["rows"], plan["features"], plan["classes"], plan["nnz"])
-        + f"; {count(plan['blocks'], 'block')}"
-    )
-    console.say(
-        f"memory {format_size(plan['planned_bytes'])} of {format_size(plan['budget'])}; "
-        f"weights {format_size(plan['weights_bytes'])}, {_place(plan)}"
+        f"{count(plan['blocks'], 'block')}; memory {format_size(plan['planned_bytes'])} of "
+        f"{format_size(plan['budget'])}; weights {format_size(plan['weights_bytes'])}, {_place(plan)}"
     )
     if plan["budget"] < plan["memory"]:
         console.say(
@@ -172,15 +176,17 @@ class FitReporter(EventTable):
     )
 
     _tried: Sequence[dict[str, float]] = ()  # values of C, and their accuracies
+    _said_size = False  # of the data, where a store was made of them
 
     def __call__(self, event: dict[str, Any]) -> None:
         super().__call__(event)
         if event["event"] == "convert":
-            print_report(self.console, event["report"])
+            print_report(self.console, event["report"], in_run=True)
+            self._said_size |= Path(event["report"].path).stem == "data"
         elif event["event"] == "C":
             self._tried = event["tried"]
         elif event["event"] == "plan":
-            print_plan(self.console, event, self._tried)
+            print_plan(self.console, event, self._tried, with_size=not self._said_size)
             if event["gap"] == "none":
                 self.left_out.add("train_accuracy")
             if event["valid"] is None and event["hold_out"] is None:
@@ -208,6 +214,17 @@ def why_finished(result: Any) -> str:
     if result.passes == passes and result.settings["keep_duals"]:
         options.append("more --passes")
     return reason + (f"; to continue, give {' and '.join(options)}" if options else "")
+
+
+def _name_of_valid(valid: str, model: str) -> str:
+    """Return the name of the validation data: of the files that the run made a store of, if it did."""
+    from streamsvm.run.directory import RunDir
+
+    run = RunDir(Path(model).parent)
+    made = run.read_settings().get("files") or {}
+    if run.valid.stem not in made or os.path.basename(valid) != run.valid.name:
+        return os.path.basename(valid)
+    return ", ".join(file["name"] if file else "-" for file in made[run.valid.stem]["files"])
 
 
 def finish(console: Console, result: Any, *, is_end: bool = True) -> None:
@@ -245,7 +262,7 @@ def finish(console: Console, result: Any, *, is_end: bool = True) -> None:
     console.say(f"model: {result.model}{averaged}")
     if result.valid_accuracy is not None and result.checkpoints:  # else of an earlier validation store, maybe
         valid, part = result.settings["valid"], result.settings["hold_out"]
-        what = f"hold-out {part}" if valid is None else os.path.basename(valid)
+        what = f"hold-out {part}" if valid is None else _name_of_valid(valid, result.model)
         console.say(f"{what}: accuracy {fraction(result.valid_accuracy)}")
     if is_end:
         console.result(dataclasses.asdict(result))

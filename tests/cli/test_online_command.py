@@ -325,7 +325,7 @@ def test_what_was_met_is_told_alike_and_one_is_no_plural(tmp_path: Path) -> None
     assert "done: 3 rows in" in outs[1]
     fitted = succeeds("fit", "a.h5", "--out", "fitted", "--passes", 1, "--verbose", cwd=tmp_path)
     for told in (
-        "2 non-zeros; 1 block\n",
+        "2 non-zeros\n1 block; memory ",
         "1 row of norm 0 or without a label took",
         "done: 1 pass in",
         "1 checkpoint of",
