@@ -325,8 +325,9 @@ def fit(
     progress : bool or callable, optional
         Whether there are bars of tqdm; by default on a terminal and in a notebook, for stages that take more
         than a second, and a line if kernels must be compiled. Or a function, called with a stage ("convert",
-        "choose C", "pass 1 of 3", "gap 1", "valid 1"), the number of rows done (or bytes, of "convert"), and
-        of all. Each pass is also a line of `logging` at the level INFO, under the name ``streamsvm``.
+        "choose C", "class means", "pass 1 of 3", "gap 1", "valid 1"), the number of rows done (or bytes, of
+        "convert"), and of all. Each pass is also a line of `logging` at the level INFO, under the name
+        ``streamsvm``.
     stop : callable, optional
         Called after each block; if it returns True, the run commits and raises `Interrupted`. Of a
         training on a matrix, and of a search for C, nothing is kept.
