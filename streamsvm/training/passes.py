@@ -403,7 +403,8 @@ class Fit(Trainer):
 
     def _progressive(self) -> dict[str, Any]:
         visited, tally = self.learner.visited, self.learner.tally
-        is_meaningful = self.learner.progressive and not self._order_warning
+        begins_blank = not self.position.start  # the class means have the labels of all rows
+        is_meaningful = self.learner.progressive and begins_blank and not self._order_warning
         return {
             "rows": visited,
             "progressive_accuracy": accuracy_of(tally) if is_meaningful else None,

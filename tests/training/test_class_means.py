@@ -53,6 +53,7 @@ def test_a_training_is_a_replay_in_numpy_from_there(
         assert found["dual"] == pytest.approx(reference.dual(B, X, y, cost, "ww", margin), rel=1e-9)
         assert found["primal"] == pytest.approx(reference.primal(W, X, y, cost, "ww", margin), rel=1e-9)
     np.testing.assert_allclose(result.coef_, W.T, rtol=1e-6, atol=1e-12)
+    assert result.result.progressive_accuracy is None  # the means have the labels of all rows
 
 
 def test_the_average_takes_all_steps_of_a_tile_to_be_made_at_once(
