@@ -37,9 +37,7 @@ def calibrate(
     import streamsvm
 
     with terminate_as_interrupt():
-        found = streamsvm.calibrate(
-            model, data, memory=memory, progress=console.bar, **settings
-        )  # fmt: skip
+        found = streamsvm.calibrate(model, data, memory=memory, progress=console.bar, **settings)
     console.say(
         f"temperature {found.temperature:.4g}: a log loss of {found.log_loss:.4f}, before "
         f"{found.log_loss_before:.4f}, on {count(found.rows, 'row')}"

@@ -218,13 +218,11 @@ def why_finished(result: Any) -> str:
 
 def _name_of_valid(valid: str, model: str) -> str:
     """Return the name of the validation data: of the files that the run made a store of, if it did."""
-    from streamsvm.run.directory import RunDir
+    from streamsvm.run.directory import RunDir, names_of_files
 
-    run = RunDir(Path(model).parent)
-    made = run.read_settings().get("files") or {}
-    if run.valid.stem not in made or os.path.basename(valid) != run.valid.name:
-        return os.path.basename(valid)
-    return ", ".join(file["name"] if file else "-" for file in made[run.valid.stem]["files"])
+    run, name = RunDir(Path(model).parent), os.path.basename(valid)
+    made = names_of_files(run.read_settings()).get(run.valid.stem)
+    return ", ".join(made) if made and name == run.valid.name else name
 
 
 def finish(console: Console, result: Any, *, is_end: bool = True) -> None:

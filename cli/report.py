@@ -39,8 +39,6 @@ def report(
     """
     import streamsvm
 
-    written = streamsvm.report(
-        run, out, data=data, memory=memory, force=force, **settings
-    )  # fmt: skip
+    written = streamsvm.report(run, out, data=data, memory=memory, force=force, **settings)
     console.say(f"wrote {written}")
     console.result({"out": str(written)})

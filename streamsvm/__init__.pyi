@@ -181,9 +181,9 @@ def fit(
     average : bool or "auto"
         Make the model the average of the iterates in the second half of the last pass, or the last iterate.
         By default, auto, it is the one that is right more often on the last rows of the pass, at most a
-        hundredth, before these are learned from; or the average, if there are inner passes. The t-th iterate
-        has weight t. A tie takes the average, and so does a training that is split; with `tol` the gap
-        decides. If `memory` has no room for the average, it is left out with a warning.
+        hundredth, before this pass learns from them; or the average, if there are inner passes. The t-th
+        iterate has weight t. A tie takes the average, and so does a training that is split; with `tol` the
+        gap decides. If `memory` has no room for the average, it is left out with a warning.
     gap : {"pass", "end", "none"}, optional
         When to measure the exact gap, which reads the data once more: after each pass (default with a
         tolerance), at the end (default without), or never (none).
@@ -454,9 +454,9 @@ def plan(
     average : bool or "auto"
         Make the model the average of the iterates in the second half of the last pass, or the last iterate.
         By default, auto, it is the one that is right more often on the last rows of the pass, at most a
-        hundredth, before these are learned from; or the average, if there are inner passes. The t-th iterate
-        has weight t. A tie takes the average, and so does a training that is split; with `tol` the gap
-        decides. If `memory` has no room for the average, it is left out with a warning.
+        hundredth, before this pass learns from them; or the average, if there are inner passes. The t-th
+        iterate has weight t. A tie takes the average, and so does a training that is split; with `tol` the
+        gap decides. If `memory` has no room for the average, it is left out with a warning.
     gap : {"pass", "end", "none"}, optional
         When to measure the exact gap, which reads the data once more: after each pass (default with a
         tolerance), at the end (default without), or never (none).
@@ -712,7 +712,8 @@ def online(
     unseen_label : {"error", "keep"}
         With known classes: whether another label is an error, or kept and counted as wrong.
     memory : int or str
-        Memory budget in bytes, or as text such as 500M or 2G; half of it for rows.
+        Memory for the rows that are read, in bytes or as text such as 500M or 2G: half of it. Weights are in
+        files that are mapped, and have no bound.
     classes : sequence of str or int, optional
         All classes, in their order, if not those of the store; a stream has its own.
     checkpoint_every : str or float

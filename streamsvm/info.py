@@ -115,7 +115,7 @@ def _describe_run(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], 
     from streamsvm.model.serialization import saved_record
     from streamsvm.reporting.history import achieved, read_history
     from streamsvm.run.checkpoint import read_commit
-    from streamsvm.run.directory import RunDir
+    from streamsvm.run.directory import RunDir, names_of_files
 
     run = RunDir(path)
     begun = durable.file_identity(run.settings)
@@ -157,10 +157,7 @@ def _describe_run(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], 
         "kind": "run",
         **({"input": record["input"]} if online else {"store": record["store"]["path"]}),
         "result": result,
-        "files": {
-            store: [file["name"] if file else "-" for file in made["files"]]
-            for store, made in (record.get("files") or {}).items()
-        },
+        "files": names_of_files(record),
         "settings": record["settings"],
         "commits": commits,
         "damage": damage,

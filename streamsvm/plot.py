@@ -184,14 +184,15 @@ def progressive(run: Any, ax: Axes | None = None) -> Axes:
     ------
     RunError
         If there is no such run, or it has no progressive accuracy: none was reported yet, or the order of the
-        labels makes it no estimate.
+        labels, or a start at the means of the classes, makes it no estimate.
     """
     history = history_of(run)
     first = [record for record in history.passes if record.get("pass") == 1]
     records = [each for each in (*history.rows, *first) if (number(each, "rows") or 0) > 0]
     names = {"progressive_accuracy": "all rows so far", "recent_accuracy": "since the last point"}
     empty = (
-        "has no progressive accuracy: none was reported yet, or the order of the labels makes it no estimate"
+        "has no progressive accuracy: none was reported yet, or the order of the labels, or a start at the "
+        "means of the classes, makes it no estimate"
     )
     ax = _curves(ax, records, "rows", names, f"{history.name} {empty}")
     ax.set_xscale("log")

@@ -74,7 +74,8 @@ class FitResult(Readable):
         True if the model is that average, False if it is the last iterate.
     progressive_accuracy : float or None
         Fraction of the rows of the first pass that were predicted correctly, each before it was learned
-        from; None where the order of the labels makes it no estimate, as a warning says.
+        from; None where the order of the labels makes it no estimate, as a warning says, and where training
+        began at the means of the classes.
     rows_per_second : float
         Mean over the training time of all passes.
     waited_fraction : float

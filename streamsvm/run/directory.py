@@ -21,7 +21,9 @@ from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.settings.online import OnlineSettings
 
 # Entries of run.json that `resume` may change: commits made before the change still belong to the run.
-_CHANGEABLE = {"settings": {*changes_of(Settings), "gap"}, "store": {"path"}}  # the gap with `tol`
+_CHANGEABLE = {
+    "settings": {*changes_of(Settings), "gap"}, "store": {"path"}, "input": {"inputs"},  # the gap with `tol`
+}  # fmt: skip
 
 
 class RunDir:
@@ -98,9 +100,7 @@ class RunDir:
         if self.data.stem in made:
             record["store"]["path"] = [absolute(self.data)]
         for store in (self.valid, self.calibrate):
-            if (
-                store.stem in made and record["settings"][store.stem] is not None
-            ):  # by tune, the model has none
+            if store.stem in made and record["settings"][store.stem] is not None:  # else it was for a search
                 record["settings"][store.stem] = absolute(store)
 
     def is_being_tuned(self) -> bool:
@@ -191,6 +191,12 @@ def _log(name: str) -> tuple[str, int] | None:
         if (number := format.log_number(kind, name)) is not None:
             return kind, number
     return None
+
+
+def names_of_files(record: dict[str, Any]) -> dict[str, list[str]]:
+    """Return the names of the files of which a run made stores, by the names of these; "-" for a pipe."""
+    made = record.get("files") or {}
+    return {store: [file["name"] if file else "-" for file in each["files"]] for store, each in made.items()}
 
 
 def identity(record: dict[str, Any]) -> str:

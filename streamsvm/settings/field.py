@@ -232,6 +232,12 @@ def setting(kind: type, default: Any, help: str, details: str = "", **facts: Any
     return dataclasses.field(default=default, metadata={"setting": declared})
 
 
+def as_in(settings: Any, name: str, **facts: Any) -> Any:
+    """Return a field with the declaration that other settings have, but for some facts."""
+    each = dataclasses.replace(declared(settings)[name], **facts)
+    return dataclasses.field(default=each.default, metadata={"setting": each})
+
+
 def declared(settings: Any) -> dict[str, Setting]:
     """Return the declarations of the settings of a class, or of an object of it, by name."""
     return {field.name: field.metadata["setting"] for field in dataclasses.fields(settings)}
@@ -277,6 +283,11 @@ class CheckedSettings:
                 hint = f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(known.values())}"
                 raise SettingsError(f"there is no setting {name}; {hint}")
         return cls(**record)
+
+    def given(self) -> dict[str, Any]:
+        """Return the settings that are not their defaults, by name."""
+        values = {name: getattr(self, name) for name in declared(self)}
+        return {name: value for name, value in values.items() if value != declared(self)[name].default}
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)

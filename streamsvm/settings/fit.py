@@ -150,7 +150,7 @@ class Settings(LossSettings):
         bool, AUTO,
         "Make the model the average of the iterates in the second half of the last pass, or the last "
         "iterate. By default, auto, it is the one that is right more often on the last rows of the pass, at "
-        "most a hundredth, before these are learned from; or the average, if there are inner passes.",
+        "most a hundredth, before this pass learns from them; or the average, if there are inner passes.",
         "The t-th iterate has weight t. A tie takes the average, and so does a training that is split; with "
         "`tol` the gap decides. If `memory` has no room for the average, it is left out with a warning.",
         words=(AUTO,), scope=ESTIMATOR, searched=True,

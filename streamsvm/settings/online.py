@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 from streamsvm.errors import SettingsError
 from streamsvm.losses import get_loss
-from streamsvm.settings.field import CheckedSettings, declared, setting
+from streamsvm.settings.field import CheckedSettings, as_in, declared, setting
 from streamsvm.settings.fit import NONE, LossSettings, Settings
 
 MAX_HASH_BITS = 31  # of a hash: a column, and a position in a row, then fit one number to sort by
 # Settings of a fit that visits each row once, in the order of the data, and keeps no duals.
 ONE_PASS: dict[str, Any] = {"passes": 1, "keep_duals": False, "inner_passes": 0, "gap": "none"}
-
-
-def _as_in_fit(name: str, **facts: Any) -> Any:
-    each = dataclasses.replace(declared(Settings)[name], **facts)
-    return dataclasses.field(default=each.default, metadata={"setting": each})
+_as_in_fit = functools.partial(as_in, Settings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,14 +100,11 @@ class StoreSettings(CheckedSettings):
     memory: int = _as_in_fit(
         "memory",
         default=2**30,
-        help="Memory budget in bytes, or as text such as 500M or 2G; half of it for rows.",
+        help="Memory for the rows that are read, in bytes or as text such as 500M or 2G: half of it. Weights "
+        "are in files that are mapped, and have no bound.",
     )
 
     @property
     def of_fit(self) -> dict[str, Any]:
         """These settings, as `Settings` has them."""
         return {name: value for name, value in vars(self).items() if name in declared(Settings)}
-
-    def given(self) -> list[str]:
-        """Return the names of the settings that are not their defaults."""
-        return [name for name, each in declared(self).items() if getattr(self, name) != each.default]

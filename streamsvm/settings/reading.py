@@ -119,9 +119,3 @@ class ReadingSettings(CheckedSettings):
             "ngrams": list(self.ngrams or (1, 2)),
             "bits": self.bits or 20,
         }
-
-    def given(self) -> dict[str, Any]:
-        """Return the settings that are not their defaults, by name."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        return {name: value for name, value in values.items() if value != defaults[name]}

@@ -8,15 +8,11 @@ import os
 from typing import Any
 
 from streamsvm.errors import SettingsError
-from streamsvm.settings.field import CheckedSettings, declared, setting
+from streamsvm.settings.field import CheckedSettings, as_in, declared, setting
 from streamsvm.settings.reading import ReadingSettings
 
 _data = functools.partial(setting, group="Data")
-
-
-def _as_in_reading(name: str) -> Any:
-    each = declared(ReadingSettings)[name]
-    return dataclasses.field(default=each.default, metadata={"setting": each})
+_as_in_reading = functools.partial(as_in, ReadingSettings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,11 +54,10 @@ class ScoringSettings(CheckedSettings):
 
     def refuse_of_files(self) -> None:
         """Raise `SettingsError` if one is given that says how text and tables are read."""
-        for name in ("multilabel", "format", "on_error"):
-            if getattr(self, name) != declared(ScoringSettings)[name].default:
-                raise SettingsError(
-                    f"{name} says how a file is read, and this data is read as it is", setting=name
-                )
+        for name in self.given().keys() & {"multilabel", "format", "on_error"}:
+            raise SettingsError(
+                f"{name} says how a file is read, and this data is read as it is", setting=name
+            )
 
 
 TO_EVALUATE = declared(ScoringSettings)

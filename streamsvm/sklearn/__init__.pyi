@@ -52,9 +52,9 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
     average : bool or "auto"
         Make the model the average of the iterates in the second half of the last pass, or the last iterate.
         By default, auto, it is the one that is right more often on the last rows of the pass, at most a
-        hundredth, before these are learned from; or the average, if there are inner passes. The t-th iterate
-        has weight t. A tie takes the average, and so does a training that is split; with `tol` the gap
-        decides. If `memory` has no room for the average, it is left out with a warning.
+        hundredth, before this pass learns from them; or the average, if there are inner passes. The t-th
+        iterate has weight t. A tie takes the average, and so does a training that is split; with `tol` the
+        gap decides. If `memory` has no room for the average, it is left out with a warning.
     gap : {"pass", "end", "none"}, optional
         When to measure the exact gap, which reads the data once more: after each pass (default with a
         tolerance), at the end (default without), or never (none).

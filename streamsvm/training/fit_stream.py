@@ -78,6 +78,8 @@ def resume_stream(
     with _opened(run, record["input"], open_stream, store) as stream:
         _check_classes(stream)
         with _stream_trainer(run, stream, online_settings, every, callbacks) as (trainer, has_commit):
+            if store is not None:
+                run.write_settings({**record, "input": stream.record()})
             return trainer.run() if stream.resumable else trainer.end_early(has_commit=has_commit)
 
 

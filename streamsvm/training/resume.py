@@ -50,7 +50,7 @@ def resume_run(
             given = {"workers": workers, "cluster": cluster}
             for name, value in {**changes, **given}.items():
                 if value is not None:
-                    raise SettingsError(f"{name} does not apply: {path} learns from a stream", setting=name)
+                    raise SettingsError(f"{name} does not apply: {path} is a run of online", setting=name)
             return resume_stream(run, record, open_stream, every, callbacks, store)
         return _resume_store(
             run, record, every, callbacks, store, workers, cluster,
@@ -99,6 +99,10 @@ def _resume_store(
             _check_extends(run, settings, changes["passes"])
         if "tol" in changes:
             changes["gap"] = "pass"
+        for name in HELD_OUT:
+            old = getattr(settings, name)
+            if name in changes and (old is None or absolute(changes[name]) != absolute(old)):
+                changes.setdefault(f"{name}_labels", None)  # those were of other rows
         spec = spec.changed(**changes)
         settings = spec.settings
         costs = TrainingCosts.load(record["error_weights"], run.costs, opened.classes)

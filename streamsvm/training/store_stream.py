@@ -56,7 +56,7 @@ class StoreStream:
             self._check()
             self.classes: list[str] | None = list(self._given or self.store.classes)
             self.feature_names = self.store.feature_names()
-            with part_of_memory(2):  # the other half is left for the weights
+            with part_of_memory(2):
                 self._blocks = blocks_to_score(
                     self.store, classes=self.classes, n_features=self.store.n_features,
                     index_base=self.store.index_base, dtype=np.dtype(dtype), memory=settings.memory // 2,

@@ -170,15 +170,17 @@ def tune(
 
                 check_splits(chosen.splits)
                 cluster, workers = stack.enter_context(running_cluster(cluster, workers, chosen.splits))
-            every, made = Interval(checkpoint_every), converted(
-                paths, trials[0][0].settings, reading, RunDir(out), force=force, resume=not force, keep=True,
+            every = Interval(checkpoint_every)
+            # Groups are read if one of the losses needs them.
+            first = max((some[0].settings for some in trials), key=lambda each: each.trained_loss.sequences)
+            made = converted(
+                paths, first, reading, RunDir(out), force=force, resume=not force, keep=True,
                 workers=None if cluster else workers, callbacks=callbacks, by_tune=True,
             )  # fmt: skip
+            paths = made.paths
             common |= {name: getattr(made.settings, name) for name in _OF_FILES}
             trials = list_trials()
-            search = StoreSearch(
-                made.paths, Path(out), every, callbacks, tables, workers, cluster, made.record
-            )
+            search = StoreSearch(paths, Path(out), every, callbacks, tables, workers, cluster, made.record)
             search.begin(list(itertools.chain.from_iterable(trials)), passes=chosen.passes, force=force)
         rows = search.known()
         for row in rows:

@@ -206,6 +206,8 @@ def test_batches_of_dense_rows_with_many_classes_are_those_of_csr_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By matrix products, also where a sparse batch comes between, and after pickling."""
+    for name in ("_LEAST_ROWS", "_MOST_ROWS"):  # of a tile, whose steps the average takes to be made at once
+        monkeypatch.setattr(f"streamsvm.training.products.{name}", 1)
     products = []
     visit = Products.visit
     monkeypatch.setattr(Products, "visit", lambda self, *args: products.append(args[4]) or visit(self, *args))
@@ -219,9 +221,7 @@ def test_batches_of_dense_rows_with_many_classes_are_those_of_csr_rows(
         dense = pickle.loads(pickle.dumps(dense.partial_fit(given, y[rows], classes)))
         sparse.partial_fit(sp.csr_array(X[rows]), y[rows], classes)
     assert products == [150, 1, 299]
-    last_iterates = (each._learner.__getstate__()["arrays"][0] for each in (dense, sparse))
-    np.testing.assert_allclose(*last_iterates, atol=1e-5)
-    assert (dense.predict(X) == sparse.predict(X)).mean() > 0.95  # by averages, which are not the same
+    np.testing.assert_allclose(dense.coef_, sparse.coef_, atol=1e-5)
 
 
 def test_a_batch_of_weights_goes_on_from_a_fit(blobs: tuple[np.ndarray, np.ndarray]) -> None:

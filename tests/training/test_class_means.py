@@ -11,6 +11,7 @@ import reference
 from run_files import model_bytes, stop_after
 
 from streamsvm import fit, resume
+from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.errors import Interrupted
 from streamsvm.kernels.random import permutation
 from streamsvm.training.products import tile_rows
@@ -37,13 +38,18 @@ def begin(X: np.ndarray, y: np.ndarray, cost: np.ndarray, margin: float) -> tupl
 
 
 @pytest.mark.parametrize(("margin", "C"), [(1.0, C), (0.5, C), (1.0, 1e-5)])  # with 1e-5 all duals are at C
+@pytest.mark.parametrize("held_out", [False, True])
 def test_a_training_is_a_replay_in_numpy_from_there(
-    problem: tuple[np.ndarray, np.ndarray], margin: float, C: float
+    problem: tuple[np.ndarray, np.ndarray], margin: float, C: float, held_out: bool
 ) -> None:
     X, y = problem
     weight = np.arange(N) % 3.0  # 0 leaves a row out
-    cost = C * weight
-    result = fit(X, y, sample_weight=weight, passes=2, **OPTIONS | {"C": C, "margin": margin})
+    cost = C * weight * np.where(y == 3, 2.5, 1.0)
+    own: dict[str, Any] = {"class_weight": {"3": 2.5}, "margin": margin, "C": C}
+    if held_out:
+        cost[HeldOutPart(1, 4).has(np.arange(N))] = 0
+        own["hold_out"] = "1/4"
+    result = fit(X, y, sample_weight=weight, passes=2, **OPTIONS | own)
     W, B = begin(X, y, cost, margin)
     for this_pass in (1, 2):
         for i in permutation(N, 0, this_pass, 0, 0):
@@ -81,6 +87,28 @@ def test_the_average_takes_all_steps_of_a_tile_to_be_made_at_once(
     np.testing.assert_allclose(model.coef_, average.T, rtol=1e-6, atol=1e-12)
     dual = B.sum() - (N / clock) ** 2 * lacks_dual - (average**2).sum() / 2
     assert model.result.average["dual"] == pytest.approx(dual, rel=1e-9)
+
+
+def test_with_a_smaller_first_c_the_costs_of_the_first_pass_count(
+    problem: tuple[np.ndarray, np.ndarray],
+) -> None:
+    X, y = problem
+    one = fit(X, y, passes=1, **OPTIONS | {"C": C / 2})
+    grown = fit(X, y, passes=2, first_C=C / 2, **OPTIONS)
+    assert grown.result.history[0]["dual"] == pytest.approx(one.result.history[0]["dual"], rel=1e-12)
+
+
+@pytest.mark.parametrize("cost", [1e37, 1e300])
+def test_sums_that_overflow_leave_the_start_at_zero(
+    problem: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch, cost: float
+) -> None:
+    X, y = problem
+    options = OPTIONS | {"dtype": "float32", "C": cost}
+    found = fit(100 * X, y, passes=1, **options)
+    monkeypatch.setattr("streamsvm.training.spec.Spec.starts_at_means", False)
+    np.testing.assert_array_equal(found.coef_, fit(100 * X, y, passes=1, **options).coef_)
+    assert np.isfinite(found.coef_).all()
+    assert found.result.progressive_accuracy is not None
 
 
 def test_one_pass_leaves_less_of_the_gap_than_from_zero(

@@ -216,6 +216,22 @@ def test_a_matrix_of_its_own_calibrates_the_model(folder: Path) -> None:
     assert load_model("resumed").temperature == found.temperature
 
 
+def test_other_held_out_data_have_labels_of_their_own(folder: Path) -> None:
+    """And not those of the data before, which were of other rows."""
+    y = np.load("y.npy")
+    np.save("X2.npy", np.load("X.npy")[::-1]), np.save("y2.npy", y[::-1])
+    trained("X.npy", out="run", labels="y.npy", valid="X.npy", valid_labels="y.npy")
+    for name in "valid", "calibrate":
+        with pytest.raises(StoreError, match=f"labels are missing; give them with .*{name}_labels="):
+            streamsvm.resume("run", passes=3, **{name: "X2.npy"})
+    streamsvm.resume("run", passes=3, valid="X.npy")  # the same
+    other = streamsvm.resume("run", passes=4, valid="X2.npy", valid_labels="y2.npy")
+    assert other.valid_accuracy == evaluate("run", "X.npy", labels="y.npy").accuracy
+    streamsvm.convert("X2.npy", "b.zarr", labels="y2.npy")
+    of_store = streamsvm.resume("run", passes=5, valid="b.zarr")
+    assert of_store.valid_accuracy == evaluate("run", "X.npy", labels="y.npy").accuracy
+
+
 def test_what_makes_no_sense_is_refused(folder: Path) -> None:
     for name in "valid", "calibrate":
         with pytest.raises(SettingsError, match=f"{name}_labels is for the matrix of {name}"):
