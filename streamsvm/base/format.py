@@ -36,7 +36,7 @@ def index_dtype(n_features: int) -> np.dtype:
 
 # -- run directory ---------------------------------------------------------------------------------
 
-RUN_VERSION = 14  # 1 to 13 were never released
+RUN_VERSION = 15  # 1 to 14 were never released
 RUN_JSON = "run.json"
 ONLINE = "online"  # the kind of a run over a stream; a fit has none
 WEIGHTS = "weights.bin"
@@ -54,14 +54,14 @@ REPORT = "report.html"
 DUALS, WEIGHT_LOG = "duals", "changes"
 
 
-def log_name(kind: str, number: int, writer: str = "") -> str:
-    """Return the file name of a log, or of the part of it that a worker of a cluster writes."""
-    return f"{kind}-{number}-{writer}.bin" if writer else f"{kind}-{number}.bin"
+def log_name(kind: str, number: int) -> str:
+    """Return the file name of a log."""
+    return f"{kind}-{number}.bin"
 
 
 def log_number(kind: str, name: str) -> int | None:
-    """Return the number in the name of a log of this kind, also of a worker's part; None for other names."""
-    found = re.fullmatch(rf"{kind}-([0-9]{{1,18}})(-[0-9a-f]{{32}})?\.bin", name)
+    """Return the number in the name of a log of this kind; None for other names."""
+    found = re.fullmatch(rf"{kind}-([0-9]{{1,18}})\.bin", name)
     return int(found[1]) if found else None
 
 
@@ -71,9 +71,6 @@ LOG_HEADER = struct.Struct("<8sqqqqII")
 LOG_CRC = struct.Struct("<I")
 DUALS_MAGIC = b"SSVMDUAL"  # numbers: block, rows, non-zero duals
 WEIGHTS_MAGIC = b"SSVMWGTS"  # numbers: features, values of each array, 0
-# Of columns of the weights; numbers: features, values of each array, the first column. An array with the end
-# of the columns comes before those of WEIGHTS_MAGIC.
-COLUMNS_MAGIC = b"SSVMCOLS"
 SPARSE_WEIGHTS_MAGIC = b"SSVMROWS"  # numbers: rows, entries, 0
 
 

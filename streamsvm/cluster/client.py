@@ -17,7 +17,7 @@ import platform
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -72,8 +72,6 @@ class Cluster:
     ----------
     threads : Threads
         Of this process, which measures.
-    count : int
-        Tasks made so far.
     when_silent : callable
         Called from time to time while a result is awaited and a worker is not heard of: it may raise.
 
@@ -95,7 +93,7 @@ class Cluster:
         self._distributed = load_distributed()
         self._stack = contextlib.ExitStack()
         self.threads = self._stack.enter_context(Threads(min(count_workers(None), splits)))
-        self.count = 0
+        self._n_tasks = 0
         self.when_silent: Callable[[], None] = lambda: None
         # Last signs of life of the workers, by the scheduler's clock and by ours.
         self._heard: dict[str, tuple[float, float]] = {}
@@ -183,8 +181,8 @@ class Cluster:
         """
         import dask
 
-        self.count += 1
-        key = f"{name}-{self.token}", self.count
+        self._n_tasks += 1
+        key = f"{name}-{self.token}", self._n_tasks
         with dask.annotate(**({} if at is None else {"workers": [at], "allow_other_workers": movable})):
             return dask.delayed(function, pure=False)(*arguments, dask_key_name=key)
 
@@ -218,9 +216,28 @@ class Cluster:
         WorkersLost
             If a worker is not heard of, no task ends for very long, or what is needed was lost.
         """
-        coming = asyncio.run_coroutine_threadsafe(
-            self._client.gather(futures, asynchronous=True), self._client.loop.asyncio_loop
+        found: list[Any] = self._finish(self._client.gather(futures, asynchronous=True), futures, at)
+        return found
+
+    def put(self, values: Sequence[Any], at: str) -> list[Any]:
+        """Send values to the worker `at` an address, and return their futures.
+
+        The scheduler cannot make them again: if the worker goes, what needs them is lost, too.
+        """
+        sent = self._client.scatter(
+            list(values),
+            workers=[at],
+            direct=True,
+            hash=False,
+            timeout=self._limits.connect,
+            asynchronous=True,
         )
+        found: list[Any] = self._finish(sent, [], at)
+        return found
+
+    def _finish(self, work: Coroutine[Any, Any, Any], futures: Sequence[Any], at: str | None) -> Any:
+        """Wait for a coroutine of the client, as `results` describes."""
+        coming = asyncio.run_coroutine_threadsafe(work, self._client.loop.asyncio_loop)
         try:
             return self._await(coming, futures, at)
         except StreamsvmError:
@@ -236,7 +253,7 @@ class Cluster:
         except Exception as error:  # Dask has many kinds for what was lost
             raise WorkersLost(f"{type(error).__name__}: {_one_line(error)}") from error
 
-    def _await(self, coming: Future[list[Any]], futures: Sequence[Any], at: str | None) -> list[Any]:
+    def _await(self, coming: Future[Any], futures: Sequence[Any], at: str | None) -> Any:
         """Wait for results while a worker can end them: any, or the one `at` an address."""
         begin = ended = time.monotonic()
         n_ended, limits = 0, self._limits

@@ -12,13 +12,14 @@ import numpy as np
 
 from streamsvm.cluster.pair_task import centre_group, norm2_of_group, sum_group, visit_pair
 from streamsvm.cluster.row_task import add_delta, norm2_of, score_part, sum_deltas, visit_part
-from streamsvm.cluster.tasks import Round, TaskResult
+from streamsvm.cluster.tasks import Round
 from streamsvm.cluster.weights import OnCluster
 from streamsvm.data.rows import Rows
+from streamsvm.kernels.dual_lists import lists_of
 from streamsvm.kernels.duals import OldDuals
-from streamsvm.kernels.tally import CLOCK, DUAL_SUM
+from streamsvm.kernels.tally import CLOCK
 from streamsvm.run.files import NewLog
-from streamsvm.training.parallel.class_learner import ClassSplitLearner
+from streamsvm.training.parallel.class_learner import BlockDuals, ClassSplitLearner, DualLists
 from streamsvm.training.parallel.row_learner import RowSplitLearner
 from streamsvm.training.parallel.split_learner import SCORED_PARTS
 from streamsvm.training.sources import TrainingBlock
@@ -35,60 +36,48 @@ class ClusterClassLearner(OnCluster, ClassSplitLearner):
     def _columns(self) -> list[tuple[int, int]]:
         return [(int(begin), int(end)) for begin, _, end in self._groups.ranges]
 
-    def _shares(self) -> list[tuple[Any, tuple[int, int], int, str]]:
-        shards, columns = self._find_shards(), self._columns()
-        features, places = (0, self.storage.n_features), self._places(len(shards))
-        return [
-            (each, features, begin, at) for each, (begin, _), at in zip(shards, columns, places, strict=True)
-        ]
-
     def _norms(self, average_scale: float) -> list[Any]:
         return [
             self._cluster.task("norm", norm2_of_group, self._job, g, shard, average_scale)
             for g, shard in enumerate(self._find_shards())
         ]
 
-    def _block_duals(self, rows: Rows, old: OldDuals) -> OldDuals:
-        """Begin a block; the workers read its duals."""
-        self._find_slots()
-        self._done: list[TaskResult] = []
-        return old
-
-    def _end_block(self, block: TrainingBlock, rows: Rows, duals: Any, keep: NewLog | None) -> None:
-        sums = {key: value for result in self._done for key, value in result.sums.items()}
-        for key in sorted(sums):
-            self.tally[DUAL_SUM] += sums[key]
-        for result in self._done:
-            self._count(result, keep)
-
     def _visit_rounds(
-        self, block: TrainingBlock, rows: Rows, duals: Any, rounds: range
+        self, block: TrainingBlock, rows: Rows, duals: BlockDuals, rounds: range
     ) -> Iterator[tuple[int, np.ndarray]]:
-        cluster = self._cluster
-        shards = list(self._find_shards())
-        clock, results = self.tally[CLOCK], []
+        self._find_slots()
+        cluster, shards = self._cluster, list(self._find_shards())
+        clock, n_pairs = self.tally[CLOCK], len(self._rounds[0])
+        pairs = [pair for number in rounds for pair in self._rounds[number]]
+        places = self._places(n_pairs) * len(rounds)
+        old = self._put([_lists_of_pair(duals, *pair, pair in self._rounds[0]) for pair in pairs], places)
+        visits = zip(pairs, places, old, strict=True)
+        new: list[Any] = []
+        results: list[Any] = []
         before: list[Any] = []
         for number in rounds:
-            round_, is_last = self._round(block, number, duals), number + 1 == len(self._rounds)
-            pairs = self._rounds[number]
-            for pair, at in zip(pairs, self._places(len(pairs)), strict=True):
-                g, h = pair
+            round_, is_last = self._round(block, number), number + 1 == len(self._rounds)
+            for (g, h), at, lists in itertools.islice(visits, n_pairs):
                 found = cluster.task(
-                    "pair", visit_pair, self._job, round_, pair, shards[g], shards[h], before, is_last, at=at
-                )
+                    "pair", visit_pair, self._job, round_, (g, h), shards[g], shards[h], lists, before,
+                    is_last, at=at,
+                )  # fmt: skip
                 shards[g], shards[h] = (cluster.task("take", getitem, found, n, at=at) for n in range(2))
-                results.append(cluster.task("result", getitem, found, 2, at=at))
+                new.append(cluster.task("duals", getitem, found, 2, at=at))
+                results.append(cluster.task("result", getitem, found, 3, at=at))
             if self.averaging:
-                before = results[-len(pairs) :]
+                before = results[-n_pairs:]
             if self.loss.centred:
                 self._centre_groups(round_, shards)
-        started = cluster.start([*shards, *results])
+        started = cluster.start([*shards, *new, *results])
         self._replace_shards(started[: len(shards)])
-        found = iter(self._results(started[len(shards) :]))
+        found = self._results(started[len(shards) :])
+        done = zip(found[: len(pairs)], found[len(pairs) :], strict=True)
         for number in rounds:
             tallies = []
-            for result in itertools.islice(found, len(self._rounds[number])):
-                self._done.append(result)
+            for lists, result in itertools.islice(done, n_pairs):
+                duals.lists |= lists
+                self._count(result)
                 if not self.averaging:  # then no pair waits for the clocks of the round before
                     result.tally[CLOCK] += self.tally[CLOCK] - clock
                 tallies.append(result.tally)
@@ -101,6 +90,12 @@ class ClusterClassLearner(OnCluster, ClassSplitLearner):
         sums = [cluster.task("sum", sum_group, self._job, round_, group, at=there) for group, there in groups]
         for g, (group, there) in enumerate(groups):
             shards[g] = cluster.task("centre", centre_group, self._job, round_, g, group, sums, at=there)
+
+
+def _lists_of_pair(duals: BlockDuals, g: int, h: int, with_own: bool) -> DualLists:
+    """Return the lists of two groups for each other's classes and, if asked for, for their own."""
+    keys = [(g, h), (h, g), *([(g, g), (h, h)] if with_own else [])]
+    return {key: duals.lists[key] for key in keys}
 
 
 class ClusterRowLearner(OnCluster, RowSplitLearner):
@@ -119,30 +114,26 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
             shards = shards[:1] * len(workers)
         return dict(zip(workers, shards, strict=True))
 
-    def _shares(self) -> list[tuple[Any, tuple[int, int], int, str]]:
-        shards = self._find_shards()
-        copies = sorted(set(self._places(self.spec.settings.splits)))
-        bounds = (self.storage.n_features * np.arange(len(copies) + 1) // len(copies)).tolist()
-        return [
-            (shards[n % len(shards)], features, 0, at)
-            for n, (features, at) in enumerate(zip(itertools.pairwise(bounds), copies, strict=True))
-        ]
-
     def _norms(self, average_scale: float) -> list[Any]:
         shard = self._find_shards()[0]
         return [self._cluster.task("norm", norm2_of, self._job, shard, average_scale, self.problem)]
 
-    def _begin_block(self, block: TrainingBlock, rows: Rows) -> None:
+    def _begin_block(self, rows: Rows, old: OldDuals) -> Any:
+        """Send the old duals of each part to the worker that is to visit its rows."""
         self._find_slots()
+        splits, n_bytes = self.spec.settings.splits, self.spec.dual_format().bytes_of_bits
+        bounds, at = rows.n_rows * np.arange(splits + 1) // splits, self._places(splits)
+        parts = [lists_of(old.span(*each), n_bytes) for each in itertools.pairwise(bounds.tolist())]
+        return at, self._put([(part, old.scale) for part in parts], at)
 
-    def _visit_round(
-        self, block: TrainingBlock, number: int, old: OldDuals, begun: Any, keep: NewLog | None
-    ) -> None:
-        splits, cluster = self.spec.settings.splits, self._cluster
-        copies, round_ = self._copies(at := self._places(splits)), self._round(block, number, old)
+    def _visit_round(self, block: TrainingBlock, number: int, parts: Any, keep: NewLog | None) -> None:
+        splits, cluster, (at, old) = self.spec.settings.splits, self._cluster, parts
+        copies, round_ = self._copies(at), self._round(block, number)
         deltas, results = [], []
         for split, worker in enumerate(at):
-            found = cluster.task("part", visit_part, self._job, round_, split, copies[worker], at=worker)
+            found = cluster.task(
+                "part", visit_part, self._job, round_, split, copies[worker], old[split], at=worker
+            )
             deltas.append(cluster.task("take", getitem, found, 0, at=worker))
             results.append(cluster.task("result", getitem, found, 1, at=worker))
         step = 1
@@ -158,8 +149,8 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
         self._replace_shards(started[: len(next_)])
         done = self._results(started[len(next_) :])
         for result in done:
-            self._count(result, keep)
-        self._count_parts(block, [(result.tally, []) for result in done], None)
+            self._count(result)
+        self._count_parts(block, [(result.tally, result.duals) for result in done], keep)
 
     def score_elsewhere(self, n_blocks: int, average_scale: float | None) -> Iterator[list[np.ndarray]]:
         """Score each block of the training data, in parts."""

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamsvm.cluster.logs import row_duals, write_duals
 from streamsvm.cluster.tasks import Job, Round, TaskResult, WeightShard, new_visitor
 from streamsvm.kernels.centre import mean_of_groups, subtract_from_columns, sums_of_group
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.weights import Weights, sums_of_squares
 from streamsvm.run.weights import map_array
-from streamsvm.training.learner import features_of, problem_of
+from streamsvm.training.learner import features_of
 from streamsvm.training.parallel import class_learner
-from streamsvm.training.parallel.class_learner import BlockDuals, in_columns, sum_list
+from streamsvm.training.parallel.class_learner import DualLists, in_columns, rows_by_group
 
 
 def visit_pair(
@@ -24,36 +23,36 @@ def visit_pair(
     pair: tuple[int, int],
     left: WeightShard,
     right: WeightShard,
+    lists: DualLists,
     before: list[TaskResult],
     is_last: bool,
-) -> tuple[WeightShard, WeightShard, TaskResult]:
+) -> tuple[WeightShard, WeightShard, DualLists, TaskResult]:
     """Visit the rows of two groups over their classes, as `ClassSplitLearner` does.
-
-    Duals of other groups' classes are read from the run directory and written there; those of a group's own
-    classes stay with its weights until the last round.
 
     Parameters
     ----------
+    lists : DualLists
+        Old duals: those of each group's rows for the other's classes and, in the first round, for its own.
+        These stay with its weights until the last round.
     before : list of TaskResult
         Results of the round before, if the clock of the average goes on from there.
     is_last : bool
-        Whether the groups' own duals are to be written, too.
+        Whether the groups' own duals are to be returned, too.
 
     Returns
     -------
     tuple
-        The groups' new weights, and the result.
+        The groups' new weights, the new duals, and the result.
     """
     begin = time.thread_time()
-    groups, settings = job.spec.groups, job.spec.settings
+    groups, shards = job.spec.groups, [left, right]
     assert groups is not None
-    shards = [left, right]
-    reader = job.reader()
-    rows = in_columns(reader.rows(round_.turn), groups)
-    of_block = reader.old_duals(round_, rows.n_rows, lambda old: BlockDuals(rows, old, groups))
-    members = [of_block.members[g] for g in pair]
-    lists = {(g, h): of_block.lists[g, h] for g in pair for h in pair}
-    lists |= {(g, g): each.duals for g, each in zip(pair, shards, strict=True) if each.duals is not None}
+    rows = in_columns(job.reader().rows(round_.turn), groups)
+    of_groups = rows_by_group(rows, groups)
+    members = [of_groups[g] for g in pair]
+    lists = lists | {
+        (g, g): each.duals for g, each in zip(pair, shards, strict=True) if each.duals is not None
+    }
     tally = np.zeros(N_TALLIES)
     tally[CLOCK] = max([result.tally[CLOCK] for result in before], default=round_.clock)
     if any(map(len, members)):
@@ -69,14 +68,10 @@ def visit_pair(
             rows._replace(labels=here[rows.labels]), pair, members, lists, weights, tally, shifts,
         )  # fmt: skip
         left, right = (WeightShard.of(weights, slice(*bounds[at : at + 2])) for at in range(2))
-    kept = [None if is_last else lists[g, g] for g in pair]
-    left, right = (each._replace(duals=own) for own, each in zip(kept, (left, right), strict=True))
-    g, h = pair
-    done = [(g, h), (h, g), *([(g, g), (h, h)] if is_last else [])]
-    whole = problem_of(settings, groups.n_columns)._replace(ranges=groups.ranges)
-    sums = {key: sum_list(job.spec.loss, whole, rows, of_block.members[key[0]], lists[key]) for key in done}
-    log = write_duals(job, round_, [row_duals(of_block.members[key[0]], lists[key]) for key in done])
-    return left, right, job.result(shards, begin, tally, log=log, sums=sums)
+    own_duals = [None if is_last else lists[g, g] for g in pair]
+    left, right = (each._replace(duals=own) for own, each in zip(own_duals, (left, right), strict=True))
+    done = {(g, h): new for (g, h), new in lists.items() if is_last or g != h}
+    return left, right, done, job.result(shards, begin, tally)
 
 
 def _side_by_side(shards: Sequence[WeightShard], round_: Round, job: Job) -> Weights:

@@ -7,10 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.cluster.logs import write_duals
 from streamsvm.cluster.tasks import Job, Round, TaskResult, WeightShard, in_slices, new_visitor
 from streamsvm.data.rows import Rows, row_span
 from streamsvm.kernels.centre import centre_with_shared
+from streamsvm.kernels.dual_lists import joined
+from streamsvm.kernels.duals import RowDuals
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.sum_rows import add_rows
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
@@ -30,26 +31,30 @@ class WeightDelta(NamedTuple):
     average_delta: np.ndarray  # the same shape; or (0, K)
 
 
-def visit_part(job: Job, round_: Round, split: int, shard: WeightShard) -> tuple[WeightDelta, TaskResult]:
-    """Visit one round's rows of a part of a block, as `RowSplitLearner` does, and write the new duals."""
+def visit_part(
+    job: Job, round_: Round, split: int, shard: WeightShard, old: tuple[RowDuals, float]
+) -> tuple[WeightDelta, TaskResult]:
+    """Visit one round's rows of a part of a block, as `RowSplitLearner` does.
+
+    `old` has the old duals of the part, and the factor of their values.
+    """
     begin = time.thread_time()
     splits = job.spec.settings.splits
-    reader = job.reader()
-    block = reader.rows(round_.turn)
-    old = reader.old_duals(round_, block.n_rows, lambda old: old)
+    block = job.reader().rows(round_.turn)
     first, end = (block.n_rows * s // splits for s in (split, split + 1))
+    duals, scale = old
     features, rows = _renumbered(row_span(block, first, end), job.spec.n_features)
     weights = _local_weights(features, shard, round_, job)
     tally = np.zeros(N_TALLIES)
     tally[CLOCK] = round_.clock
     new = row_learner.visit_part(
         new_visitor(job, job.spec.columns, rows.n_rows), job.spec, round_.turn, split, rows,
-        old.span(first, end), weights, tally,
+        joined([duals], rows.n_rows, duals.bits.shape[1])._replace(scale=scale), weights, tally,
     )  # fmt: skip
     for some in in_slices(len(features)):
         weights.current[some] -= shard.current[features[some]]
-    log = write_duals(job, round_, [part._replace(rows=part.rows + np.int32(first)) for part in new])
-    result = job.result([shard], begin, tally, log=log)
+    new = [part._replace(rows=part.rows + np.int32(first)) for part in new]
+    result = job.result([shard], begin, tally, new)
     return WeightDelta(features, weights.current, weights.average_delta), result
 
 

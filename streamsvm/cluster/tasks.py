@@ -11,31 +11,25 @@ from __future__ import annotations
 import collections
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
 from streamsvm.base.threads import Threads
 from streamsvm.cluster import worker
-from streamsvm.cluster.worker_duals import DualLogs
 from streamsvm.data.memory_plan import forget_peak, peak_private_memory
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
-from streamsvm.kernels.duals import OldDuals
+from streamsvm.kernels.duals import RowDuals
 from streamsvm.kernels.weights import Weights
-from streamsvm.run.append_log import LogEnd
-from streamsvm.run.dual_log import DualFiles, DualLog
 from streamsvm.training.parallel.class_learner import DualList
 from streamsvm.training.parallel.split_learner import Turn
 from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.training.sources import ShuffledSource
 from streamsvm.training.spec import Spec
 from streamsvm.training.training import Training
-
-_T = TypeVar("_T")
 
 _SLICE_FEATURES = 2**12  # that are copied at a time
 _BLOCKS_IN_MEMORY = 2  # of a worker
@@ -56,23 +50,8 @@ class _BlockReader:
         self._rows: collections.OrderedDict[tuple[int, int], Future[Rows]] = collections.OrderedDict()
         self._order: tuple[int, list[int]] = (0, [])
         self._scored: tuple[int, Rows] | None = None
-        self._duals: DualLog | None = None
-        self._of_block: tuple[int, Any] | None = None
         self._bytes_told = 0
-        self.new_duals = DualLogs()
         self._lock = threading.Lock()
-
-    def old_duals(self, round_: Round, n_rows: int, make: Callable[[OldDuals], _T]) -> _T:
-        """Return what `make` makes of the duals of a block of `n_rows`: once for all of its tasks."""
-        files, block = round_.old_duals, round_.turn.block
-        with self._lock:
-            if self._duals is None or self._duals.files != files:
-                self._duals, self._of_block = DualLog(files), None
-            if self._of_block is None or self._of_block[0] != block:
-                old = self._duals.segment(block, n_rows)._replace(scale=round_.dual_scale)
-                self._of_block = block, make(old)
-            found: _T = self._of_block[1]
-            return found
 
     def rows(self, turn: Turn) -> Rows:
         """Read the rows of a block."""
@@ -111,10 +90,9 @@ class _BlockReader:
         """Drop the rows in memory: another run has begun."""
         with self._lock:
             self._rows.clear()
-            self._scored = self._of_block = None
+            self._scored = None
 
     def close(self) -> None:
-        self.new_duals.close()
         self._threads.close()
         self._store.close()
 
@@ -126,8 +104,6 @@ class Job(NamedTuple):
     """Facts of a run that all of its tasks need."""
 
     token: str  # names the run
-    attempt: str  # names the training in the command: one that goes on from a commit writes other logs
-    folder: Path  # the run directory
     training: Training
     spec: Spec  # of the learner: with an average if there is memory for it
     entries: int  # room for new duals
@@ -149,12 +125,13 @@ class Job(NamedTuple):
         return Weights.create(shard.current, average, self.spec.time_unit, np.zeros((0, 2), np.uint64))
 
     def result(
-        self, shards: Sequence[WeightShard], begin: float, tally: np.ndarray, **more: Any
+        self, shards: Sequence[WeightShard], begin: float, tally: np.ndarray, duals: Sequence[RowDuals] = ()
     ) -> TaskResult:
         """Report a task that was given `shards` and began at a time of this thread's clock."""
         moved = sum(shard.nbytes for shard in shards if shard.worker != worker.own_address())
         seconds = time.thread_time() - begin
-        return TaskResult(tally, seconds, moved, self.reader().newly_read(), peak_private_memory(), **more)
+        read = self.reader().newly_read()
+        return TaskResult(tally, seconds, moved, read, peak_private_memory(), list(duals))
 
 
 class Round(NamedTuple):
@@ -163,8 +140,6 @@ class Round(NamedTuple):
     turn: Turn
     averaging: bool
     clock: float  # of the average, unless results of earlier tasks have a later one
-    old_duals: DualFiles  # of the last pass
-    dual_scale: float  # by which the old values are to be multiplied
 
 
 class WeightShard(NamedTuple):
@@ -193,9 +168,6 @@ class WeightShard(NamedTuple):
         return WeightShard(self.current.copy(), average, worker.own_address(), self.duals)
 
 
-LogPosition = tuple[str, LogEnd]  # the name of a log, and how far it has come
-
-
 class TaskResult(NamedTuple):
     """Report of a task to the command: sums over its rows, and the costs of the task."""
 
@@ -204,8 +176,7 @@ class TaskResult(NamedTuple):
     moved: int  # bytes of weights that came from another worker
     read: int  # bytes of the store, decoded, since this process reported last
     peak: int  # memory of the worker
-    log: LogPosition | None = None  # of the new duals, if there are any
-    sums: dict[tuple[int, int], float] = {}  # noqa: RUF012  # of the dual objective, by groups of rows and classes
+    duals: list[RowDuals]  # the new ones of a part of a block, by their rows in the block
 
 
 def zeros(n_features: int, columns: int, dtype: np.dtype) -> WeightShard:

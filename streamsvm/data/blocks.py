@@ -151,6 +151,18 @@ class Blocks:
         pieces.starts = np.concatenate([*begins, self.starts[-1:]])
         return pieces
 
+    def unread(self, block: int) -> Rows:
+        """Return as many rows as a block has, in place of rows that other processes read."""
+        labels, none = np.full(int(self.starts[block + 1] - self.starts[block]), -1, LABEL_DTYPE), np.zeros(0)
+        return Rows(none, np.zeros(0, np.int32), np.zeros(1, np.int64), labels, none)
+
+    def without_values(self, block: int) -> Rows:
+        """Return the rows of a block with their labels and costs alone."""
+        start, stop = int(self.starts[block]), int(self.starts[block + 1])
+        columns = self.store.columns(np.array([[start, stop]]), {"labels", "cost", "qid", "numbers"})
+        rows = self.unread(block)._replace(**columns)
+        return self._without_held_out(rows._replace(cost=self._costs(rows)))
+
     def _without_held_out(self, rows: Rows) -> Rows:
         """Return rows with the cost 0 if they are held out."""
         if self._held_out is None:

@@ -124,14 +124,6 @@ def with_index_dtype(rows: Rows, index_dtype: np.dtype) -> Rows:
     return rows._replace(indices=rows.indices.astype(index_dtype, copy=False))
 
 
-def unread_rows(n_rows: int) -> Rows:
-    """Return `n_rows` rows without values or labels, in place of rows that other processes read."""
-    return Rows(
-        np.zeros(0), np.zeros(0, np.int32), np.zeros(1, np.int64),
-        np.broadcast_to(np.int32(0), n_rows), np.zeros(0),
-    )  # fmt: skip
-
-
 def row_span(rows: Rows, start: int, stop: int) -> Rows:
     """Return the rows ``start:stop``: views of all but `indptr` and `label_indptr`, which begin with 0."""
     low, high = rows.indptr[start], rows.indptr[stop]

@@ -81,6 +81,23 @@ def of_rows(
     return OldDuals(ids, values, at, at, all_counts).read_only()
 
 
+def lists_of(duals: OldDuals, n_bytes: int) -> RowDuals:
+    """Copy the duals of rows, each of which has `n_bytes` bytes of bits; ``scale`` is not applied."""
+    has_some = duals.bits_at >= 0 if n_bytes else duals.counts > 0
+    rows = np.flatnonzero(has_some).astype(np.int32)
+    counts = duals.counts[rows]
+    ends = np.cumsum(counts, dtype=np.int64)
+    within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
+    ids, values = (
+        array[np.repeat(at[rows], counts) + within]
+        for array, at in ((duals.ids, duals.ids_at), (duals.values, duals.values_at))
+    )
+    bits = np.zeros((len(rows), 0), np.uint8)
+    if n_bytes:
+        bits = duals.bits[duals.bits_at[rows][:, None] + np.arange(n_bytes)]
+    return RowDuals(rows, counts, ids, values, bits)
+
+
 def in_buffer(buffer: DualBuffer, n_rows: int) -> OldDuals:
     """Return where a buffer has the duals of a block of `n_rows` rows."""
     n = buffer.used[1]
@@ -88,20 +105,12 @@ def in_buffer(buffer: DualBuffer, n_rows: int) -> OldDuals:
 
 
 def joined(parts: Sequence[RowDuals], n_rows: int, n_bytes: int) -> OldDuals:
-    """Join the duals of a block of `n_rows` rows, in one or more parts; a row has `n_bytes` bytes of bits.
-
-    Those of a row may be in several parts, of other classes each: they become ordered by part.
-    """
+    """Join the duals of a block of `n_rows` rows, of other rows each; a row has `n_bytes` bytes of bits."""
     rows, counts, ids, values, bits = parts[0]
     if len(parts) > 1:
         rows, counts, ids, values, bits = (
             np.concatenate([part[at] for part in parts]) for at in range(len(RowDuals._fields))
         )
-        if np.bincount(rows).max(initial=0) > 1:
-            of_each = np.repeat(rows, counts)
-            order = np.argsort(of_each, kind="stable")
-            rows, counts = np.unique(of_each[order], return_counts=True)
-            ids, values, counts = ids[order], values[order], counts.astype(np.int32)
     bits_at = np.full(n_rows if n_bytes else 0, -1, np.int64)
     if n_bytes:
         bits_at[rows] = n_bytes * np.arange(len(rows))

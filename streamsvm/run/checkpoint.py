@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,7 +23,6 @@ from streamsvm.kernels.tally import CLOCK, CORRECT, EMPTY, N_TALLIES, UNWEIGHTED
 from streamsvm.run import append_log, dual_log, weight_log
 from streamsvm.run.append_log import AppendLog, LogEnd
 from streamsvm.run.directory import RunDir
-from streamsvm.run.shared_folder import await_written
 from streamsvm.run.weights import WeightStorage
 
 _KEPT_COMMITS = 2
@@ -35,17 +34,11 @@ _MAX_LINE = 2**16  # bytes of a line of metrics
 
 _NO_LOG = LogEnd()
 
-# Writes weights to logs of the given number and returns the ends of these by their names; or returns None.
-WriteWeights = Callable[[int], dict[str, LogEnd] | None]
-
 _Labels = Annotated[list[str], Check(format.are_labels, "labels")]
 _COUNT_TALLIES = (CORRECT, VISITED, EMPTY, UNWEIGHTED, CLOCK)  # entries of a tally that are whole numbers
 _Tally = Annotated[tuple[float, ...], Check(lambda tally: _is_tally(tally), "sums and counts of a pass")]
 _Report = Annotated[dict[str, Any], Check(lambda report: _is_report(report), "the numbers of a pass")]
 _REQUIRED_NUMBERS = ("waited_seconds", "peak_memory_bytes")
-_WorkerLogs = Annotated[
-    dict[str, LogEnd], Check(lambda logs: all(map(_is_worker_log, logs)), "names of logs of workers")
-]
 _Scale = Annotated[float, Check(lambda scale: 1.0 <= scale <= 2.0, "a factor from 1 to 2")]
 _Share = Annotated[float, Check(lambda share: 0.0 <= share <= 1.0, "a share from 0 to 1")]
 
@@ -121,9 +114,6 @@ class RunPosition:
         Time spent in the pass in progress.
     stream : StreamPosition, optional
         For a run over a stream.
-    worker_logs : dict of str to LogEnd
-        Committed ends of the logs that workers of a cluster wrote, by their names: duals of passes in
-        `duals`, and weights of `weights_number`, which then have no other log.
     """
 
     passes_done: Count = 0
@@ -142,26 +132,6 @@ class RunPosition:
     seconds: float = 0.0
     pass_seconds: float = 0.0
     stream: StreamPosition | None = None
-    worker_logs: _WorkerLogs = dataclasses.field(default_factory=dict)
-
-    def worker_logs_of(self, kind: str, number: int) -> dict[str, LogEnd]:
-        """Return the worker logs of a kind: of the duals of a pass, or of the weights of a number."""
-        return {
-            name: end for name, end in self.worker_logs.items() if format.log_number(kind, name) == number
-        }
-
-    def with_worker_logs(self, logs: dict[str, LogEnd]) -> RunPosition:
-        """Return the position with these worker logs added, and without those that it no longer needs."""
-        together = dataclasses.replace(self, worker_logs=self.worker_logs | logs)
-        needed = together.worker_logs_of(format.WEIGHT_LOG, self.weights_number)
-        for pass_number in self.duals:
-            needed |= together.worker_logs_of(format.DUALS, pass_number)
-        return dataclasses.replace(self, worker_logs=needed)
-
-
-def _is_worker_log(name: str) -> bool:
-    numbers = [format.log_number(kind, name) for kind in (format.DUALS, format.WEIGHT_LOG)]
-    return any(number is not None for number in numbers)
 
 
 def _is_tally(tally: tuple[float, ...]) -> bool:
@@ -176,12 +146,7 @@ def _is_report(report: dict[str, Any]) -> bool:
     return all(name in numbers for name in _REQUIRED_NUMBERS) and all(are_finite)
 
 
-def commit(
-    run: RunDir,
-    position: RunPosition,
-    storage: WeightStorage,
-    write_elsewhere: WriteWeights = lambda number: None,
-) -> tuple[RunPosition, int]:
+def commit(run: RunDir, position: RunPosition, storage: WeightStorage) -> tuple[RunPosition, int]:
     """Commit `position` and the weights: a run that crashes later resumes from them.
 
     The caller has synced the logs of duals and the metrics up to the lengths in `position`. If a commit
@@ -194,9 +159,6 @@ def commit(
         Position of the weights, with the log of weights that the last commit returned.
     storage : WeightStorage
         Weights, whose dirty bits mark the changes since the last commit; they are cleared.
-    write_elsewhere : callable
-        Lets workers that hold the weights write all of them to logs of this number; returns None if the
-        weights are in `storage`.
 
     Returns
     -------
@@ -214,18 +176,7 @@ def commit(
     """
     finite_json(run.path, encode(position))
     try:
-        number = run.last_weight_log() + 1
-        logs = write_elsewhere(number)
-        if logs is None:
-            position, size = _write_weights(run, position, storage)
-        else:
-            shape = storage.in_use.current.shape
-            position = dataclasses.replace(
-                position, weights=LogEnd(), weights_number=number, weights_shape=shape
-            )
-            size = sum(end.length for end in logs.values())
-        position = position.with_worker_logs(logs or {})
-        await_written(run.path, {name: end.length for name, end in position.worker_logs.items()})
+        position, size = _write_weights(run, position, storage)
         _write_manifest(run, position)
         prune(run, position.duals)
     except BaseException:
@@ -263,7 +214,6 @@ def _write_weights(run: RunDir, position: RunPosition, storage: WeightStorage) -
         has_no_bits
         or weights.current.shape[1] != position.weights_shape[1]  # what a log says of other columns
         or number == 0
-        or position.worker_logs_of(format.WEIGHT_LOG, number)
         or before.length > 2 * known
         or 2 * changed > known
     ):
@@ -412,10 +362,8 @@ def read_commit(
     path = folder / format.MANIFEST
     try:
         position = _read_manifest(run, path, shape)
-        weights, of_workers = run.weight_log(position.weights_number), position.worker_logs
-        logs = [] if position.weights == _NO_LOG and of_workers else [(weights, position.weights)]
+        logs = [(run.weight_log(position.weights_number), position.weights)]
         logs += [(run.duals(p), end) for p, end in position.duals.items()]
-        logs += [(run.path / name, end) for name, end in of_workers.items()]
         for log, end in logs if verify else ():
             magics = dual_log.MAGICS if log.name.startswith(format.DUALS) else weight_log.MAGICS
             if append_log.check(log, end.length, magics) != end:

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +21,9 @@ from streamsvm.model.coefficients import Coefficients
 from streamsvm.model.model import Model
 from streamsvm.model.serialization import save_model, saved_record, write_record
 from streamsvm.run.append_log import LogEnd
-from streamsvm.run.checkpoint import RunPosition, WriteWeights, commit, finite_json, prune, recover
+from streamsvm.run.checkpoint import RunPosition, commit, finite_json, prune, recover
 from streamsvm.run.directory import RunDir
-from streamsvm.run.dual_log import DualFiles, DualFormat, DualLog, DualWriter
+from streamsvm.run.dual_log import DualFormat, DualLog, DualWriter
 from streamsvm.run.weight_log import restore
 from streamsvm.run.weights import WeightStorage
 from streamsvm.settings.fit import Interval
@@ -82,11 +82,8 @@ class RunFiles:
 
     def restore(self, position: RunPosition, storage: WeightStorage) -> None:
         """Write the committed weights into `storage`, whose weights must be zero."""
-        number = position.weights_number
         if position.weights.length:
-            restore(self.run.weight_log(number), position.weights.length, storage)
-        for name, end in position.worker_logs_of(format.WEIGHT_LOG, number).items():
-            restore(self.run.path / name, end.length, storage)
+            restore(self.run.weight_log(position.weights_number), position.weights.length, storage)
 
     def old_duals(self, position: RunPosition, pass_number: int) -> DualLog | MemoryDuals:
         """Return the duals of a pass as they are at `position`, and drop those of earlier passes."""
@@ -94,11 +91,7 @@ class RunFiles:
         if pass_number in self._held and not self._held[pass_number].end.length:
             return self._held[pass_number]
         end = position.duals.get(pass_number, LogEnd())
-        written = position.worker_logs_of(format.DUALS, pass_number)
-        return DualLog(DualFiles(
-            self.run.duals(pass_number), end.length, self._format,
-            tuple((name, log.length) for name, log in written.items()),
-        ))  # fmt: skip
+        return DualLog(self.run.duals(pass_number), end.length, self._format)
 
     def new_duals(self, position: RunPosition, pass_number: int) -> DualWriter | MemoryDuals:
         """Return where the duals of a pass go: behind what `position` has in their log, or to memory."""
@@ -113,12 +106,8 @@ class RunFiles:
         position: RunPosition,
         storage: WeightStorage,
         new: NewLog | None = None,
-        write_elsewhere: WriteWeights = lambda number: None,
     ) -> RunPosition:
-        """Commit `position`; `new` is the log of duals that is being written.
-
-        `write_elsewhere` is as for `streamsvm.run.checkpoint.commit`.
-        """
+        """Commit `position`; `new` is the log of duals that is being written."""
         begin = time.perf_counter()
         if new is not None:
             new.flush()
@@ -127,7 +116,7 @@ class RunFiles:
         for pass_number in position.duals:
             durable.sync_tree(self.run.duals(pass_number))
         self._write_metrics(position.metrics_length)
-        position, written = commit(self.run, position, storage, write_elsewhere)
+        position, written = commit(self.run, position, storage)
         self.checkpoint_bytes += written
         self.checkpoints += 1
         self.checkpoint_seconds += max(time.perf_counter() - begin, 0.0)
@@ -213,8 +202,6 @@ class MemoryDuals:
     `limit` bytes, and when a commit calls `write`.
     """
 
-    worker_logs: ClassVar[dict[str, LogEnd]] = {}
-
     def __init__(self, duals: DualFormat, path: Path | None = None, limit: float = math.inf) -> None:
         self.end = LogEnd()
         self._format = duals
@@ -237,9 +224,6 @@ class MemoryDuals:
     def matrix(self, block: int) -> DualMatrix | None:
         """Return what `append_matrix` kept of a block, as the old duals; None if that is nothing."""
         return self._matrices.get(block)
-
-    def add_worker_log(self, name: str, end: LogEnd) -> None:
-        raise NotImplementedError
 
     def segment(self, block: int, n_rows: int) -> OldDuals:
         n_bytes = self._format.bytes_of_bits

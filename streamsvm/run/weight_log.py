@@ -9,9 +9,6 @@ new log.
 A part has at most `_PART_VALUES` values of each array. It holds features (int64), the changed groups of
 each (uint64, one bit a group), and the values of these groups: first those of the weights, then, with an
 average, those of its delta. Other parts hold sparse rows: their numbers and sizes (int64), and their entries.
-
-Each worker of a cluster writes a whole log of its features and columns at each commit. A part of such a log
-is of some columns, and begins with their end (int64).
 """
 
 from __future__ import annotations
@@ -21,25 +18,25 @@ from pathlib import Path
 
 import numpy as np
 
-from streamsvm.base.format import COLUMNS_MAGIC, SPARSE_WEIGHTS_MAGIC, WEIGHTS_MAGIC
+from streamsvm.base.format import SPARSE_WEIGHTS_MAGIC, WEIGHTS_MAGIC
 from streamsvm.errors import Remedy, RunError
 from streamsvm.kernels.duals import OldDuals, repeats_class
 from streamsvm.kernels.jit import kernel
 from streamsvm.kernels.simd import VECTOR_BYTES
 from streamsvm.kernels.sparse_rows import SparseRows, class_at, entries, most_places, reserve_entries
 from streamsvm.kernels.weights import Weights
-from streamsvm.run.append_log import AppendLog, Part, check_length, check_part, mapped, offsets, scan
+from streamsvm.run.append_log import AppendLog, Part, mapped, offsets, scan
 from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weights import WeightStorage, mark_known
 
-MAGICS: tuple[bytes, ...] = (WEIGHTS_MAGIC, COLUMNS_MAGIC, SPARSE_WEIGHTS_MAGIC)
+MAGICS: tuple[bytes, ...] = (WEIGHTS_MAGIC, SPARSE_WEIGHTS_MAGIC)
 _PART_VALUES = 2**18
 _PART_ROWS = 2**14
 
 
 def append_weights(log: AppendLog, weights: Weights, sparse_rows: SparseRows | None) -> None:
     """Append the dirty groups and sparse rows, and clear the dirty bits."""
-    for (n, size), arrays in _dirty_parts(weights, 0):
+    for (n, size), arrays in _dirty_parts(weights):
         log.append(WEIGHTS_MAGIC, (n, size, 0), arrays)
     if sparse_rows is not None:
         for numbers in _dirty_rows(sparse_rows):
@@ -50,14 +47,7 @@ def append_weights(log: AppendLog, weights: Weights, sparse_rows: SparseRows | N
         sparse_rows.dirty[:] = 0
 
 
-def append_columns(log: AppendLog, weights: Weights, first_feature: int, first_column: int) -> None:
-    """Append the nonzero weights of a worker, whose first feature and column are those given."""
-    end = np.array([first_column + weights.current.shape[1]])
-    for (n, size), arrays in _dirty_parts(with_dirty(weights), first_feature):
-        log.append(COLUMNS_MAGIC, (n, size, first_column), [end, *arrays])
-
-
-def _dirty_parts(weights: Weights, first_feature: int) -> Iterator[tuple[tuple[int, int], list[np.ndarray]]]:
+def _dirty_parts(weights: Weights) -> Iterator[tuple[tuple[int, int], list[np.ndarray]]]:
     """Yield the sizes and arrays of parts with the dirty groups, whose bits are cleared.
 
     The arrays are overwritten by the next part.
@@ -77,7 +67,6 @@ def _dirty_parts(weights: Weights, first_feature: int) -> Iterator[tuple[tuple[i
             break
         for array, packed in zip(arrays, values, strict=True):
             pack(array, features, groups, n, weights.group_bits, packed)
-        features[:n] += first_feature
         yield (n, size), [features[:n], groups[:n], *(packed[:size] for packed in values)]
 
 
@@ -130,96 +119,34 @@ def restore(path: Path, length: int, storage: WeightStorage) -> None:
         if n > 0 and n_values >= 0:
             if part.magic == WEIGHTS_MAGIC:
                 restored = _restore_groups(part, content, storage.weights)
-            elif part.magic == COLUMNS_MAGIC:
-                restored = _restore_columns(part, content, storage.weights)
             elif isinstance(storage, SparseWeights):
                 restored = _restore_sparse(part, content, storage)
         if not restored:
-            raise _foreign(path, part)
-
-
-def _foreign(path: Path, part: Part) -> RunError:
-    return RunError(
-        f"{path}: the part at byte {part.at} does not belong to this run", remedy=Remedy("fit again")
-    )
+            raise RunError(
+                f"{path}: the part at byte {part.at} does not belong to this run", remedy=Remedy("fit again")
+            )
 
 
 def _restore_groups(part: Part, content: np.ndarray, weights: Weights) -> bool:
     """Restore the groups of a part; return False if they cannot be of these weights."""
-    found = _groups_of(part, part.at, content, weights, weights.current.shape[1])
-    if found is None:
-        return False
-    features, groups, *values = found
-    for array, packed in zip(_arrays(weights), values, strict=True):
-        unpack(array, features, groups, len(features), weights.group_bits, packed)
-    if len(weights.dirty):
-        weights.dirty[features, 1] |= groups
-    return True
-
-
-def restore_columns(path: Path, length: int, weights: Weights, first_column: int) -> None:
-    """Replay a log into a range of columns of the weights, which begins with `first_column`.
-
-    Groups are not marked as logged. Parts of the log that begin in other columns are left out; the others are
-    checked. Raises `RunError` if the log is cut short or damaged.
-    """
-    check_length(path, length)
-    content = mapped(path, length)
-    for part in scan(path, length, MAGICS):
-        is_here = first_column <= part.numbers[2] < first_column + weights.current.shape[1]
-        if part.magic == COLUMNS_MAGIC and is_here:
-            check_part(path, part, content)
-            if not _restore_columns(part, content, weights, first_column):
-                raise _foreign(path, part)
-
-
-def _restore_columns(part: Part, content: np.ndarray, weights: Weights, first_column: int = 0) -> bool:
-    """Restore a part of some columns; return False if they cannot be of these weights."""
-    n, n_values, begin = part.numbers
-    if min(n, n_values) <= 0 or part.size < 8:
-        return False
-    end = int(_view(content, part.at, 1, np.int64)[0]) - first_column
-    begin -= first_column
-    if not 0 <= begin < end <= weights.current.shape[1]:
-        return False
-    few = Weights.create(
-        weights.current[:, begin:end], weights.average_delta[:, begin:end], 1.0, weights.dirty
-    )
-    found = _groups_of(part, part.at + 8, content, few, end - begin)
-    if found is None:
-        return False
-    features, groups, *values = found
-    for array, packed in zip(_arrays(weights), values, strict=True):
-        some = np.zeros((len(features), end - begin), array.dtype)
-        unpack(some, np.arange(len(features)), groups, len(features), few.group_bits, packed)
-        array[features, begin:end] = some
-    if len(weights.dirty):
-        first, last = begin >> weights.group_bits, (end - 1) >> weights.group_bits
-        weights.dirty[features, 1] |= np.uint64((1 << (last + 1)) - (1 << first))
-    return True
-
-
-def _groups_of(
-    part: Part, at: int, content: np.ndarray, weights: Weights, columns: int
-) -> list[np.ndarray] | None:
-    """Return the features, groups and values of a part, from `at` on; None if they cannot be of `weights`."""
     n, n_values, _ = part.numbers
-    arrays = _arrays(weights)
-    *places, end = offsets(at, 8 * n, 8 * n, *(n_values * array.itemsize for array in arrays))
+    arrays, columns = _arrays(weights), weights.current.shape[1]
+    *places, end = offsets(part.at, 8 * n, 8 * n, *(n_values * array.itemsize for array in arrays))
     if end != part.at + part.size:
-        return None
+        return False
     features, groups = _view(content, places[0], n, np.int64), _view(content, places[1], n, np.uint64)
     if not (
         _are_increasing(features, len(weights.current))
         and int(groups.max()) < 1 << -(-columns >> weights.group_bits)
         and count_values(groups, columns, weights.group_bits) == n_values
     ):
-        return None
-    return [
-        features,
-        groups,
-        *(_view(content, a, n_values, x.dtype) for a, x in zip(places[2:], arrays, strict=True)),
-    ]
+        return False
+    for at, array in zip(places[2:], arrays, strict=True):
+        packed = _view(content, at, n_values, array.dtype)
+        unpack(array, features, groups, n, weights.group_bits, packed)
+    if len(weights.dirty):
+        weights.dirty[features, 1] |= groups
+    return True
 
 
 def _restore_sparse(part: Part, content: np.ndarray, storage: SparseWeights) -> bool:

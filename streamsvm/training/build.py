@@ -66,7 +66,7 @@ def build(
     position : RunPosition, optional
         Position of the last commit.
     run : RunDir, optional
-        Place of weights that are not in memory, and of what workers of a cluster write.
+        Place of weights that are not in memory.
     training : Training, optional
         The training as a value, for the workers of a cluster.
     **of_fit
@@ -82,7 +82,6 @@ def build(
         workers,
         block_rows=int(np.diff(blocks.starts).max()),
         dual_matrix=not placement.sparse and 0 < spec.dual_matrix_bytes <= matrix_bytes,
-        run=run,
         training=training,
     )
     source = ShuffledSource(blocks, settings, unread=not is_local)
@@ -138,7 +137,6 @@ def new_learner(
     *,
     block_rows: int,
     dual_matrix: bool = False,
-    run: RunDir | None = None,
     training: Training | None = None,
 ) -> Learner:
     """Make the learner of a training: of one thread, or of several workers if it is split."""
@@ -155,7 +153,6 @@ def new_learner(
         return RowSplitLearner(*of_split) if spec.groups is None else ClassSplitLearner(*of_split)
     from streamsvm.cluster.learners import ClusterClassLearner, ClusterRowLearner
 
-    assert run is not None
     assert training is not None
     learner = ClusterRowLearner(*of_split) if spec.groups is None else ClusterClassLearner(*of_split)
-    return learner.use(workers, training, run.path.absolute())
+    return learner.use(workers, training)

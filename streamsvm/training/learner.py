@@ -31,7 +31,6 @@ from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import AVERAGE_POWER, Weights
 from streamsvm.losses import get_loss
 from streamsvm.model.coefficients import Coefficients
-from streamsvm.run.append_log import LogEnd
 from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.files import MemoryDuals, NewLog, OldLog, RunFiles
 from streamsvm.run.weights import WeightStorage
@@ -341,9 +340,8 @@ class Learner:
         """Read the weights of a position from the files of the run."""
         files.restore(position, self.storage)
 
-    def write_weights(self, number: int) -> dict[str, LogEnd] | None:
-        """Let workers write their weights for a commit: see `streamsvm.run.checkpoint.commit`."""
-        return None
+    def fetch_weights(self) -> None:
+        """Bring weights that workers elsewhere have into the storage."""
 
     def start_duals(self, share: float) -> None:
         """Take rows without duals to have duals of this share of their costs, in all classes."""
@@ -356,16 +354,6 @@ class Learner:
     def work_of_pass(self) -> dict[str, float]:
         """Return what workers elsewhere did in the pass, for its record, and reset the counts."""
         return {}
-
-    @property
-    def needs_commit(self) -> bool:
-        """True if a commit is due, no matter how recent the last one was."""
-        return False
-
-    @property
-    def needs_old_duals(self) -> bool:
-        """True if work since the last commit may be repeated from the duals of that commit."""
-        return False
 
     def norm2(self, average_scale: float = 0.0) -> float:
         """Return ‖w‖² of the last iterate, or of the average of this scale."""

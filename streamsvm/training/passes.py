@@ -35,7 +35,6 @@ from streamsvm.training.sources import ShuffledSource, TrainingBlock
 from streamsvm.training.trainer import Callbacks, Trainer
 from streamsvm.transforms import Transform
 
-_MAX_UNCOMMITTED_PASSES = 3  # that are kept for want of a commit, if work may be done again from them
 # Rows that models are compared on: a hundredth, and at most so many. Fewer say too little.
 _LAST_PART, _LEAST_LAST, _MOST_LAST = 100, 100, 10_000
 _AVERAGE_PREFIX = "average_"  # begins the names of what is measured of the average
@@ -270,11 +269,9 @@ class Fit(Trainer):
             pass_seconds=0.0,
             duals={p: end for p, end in position.duals.items() if p != this_pass - 1},
         )
-        needs_old = self.learner.needs_old_duals
-        too_many = needs_old and this_pass - self.committed_passes >= _MAX_UNCOMMITTED_PASSES
-        if is_last or self._has_converged() or self.files.every.due(0) or too_many:
+        if is_last or self._has_converged() or self.files.every.due(0):
             self.commit()
-        elif not needs_old:
+        else:
             self.files.prune(self.position)
 
     def stopped(self) -> NoReturn:

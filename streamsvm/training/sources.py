@@ -11,9 +11,9 @@ import numpy as np
 from streamsvm.base.format import index_dtype
 from streamsvm.data.groups import group_starts, in_group_order
 from streamsvm.data.row_space import RowSpace
-from streamsvm.data.rows import Rows, unread_rows, with_index_dtype
+from streamsvm.data.rows import Rows, with_index_dtype
 from streamsvm.kernels.random import local_permutation, permutation
-from streamsvm.settings.fit import AUTO, Settings
+from streamsvm.settings.fit import AUTO, CLASSES, Settings
 from streamsvm.training.auto_c import c_for, running_costs
 from streamsvm.training.inner_passes import READ_AHEAD, READ_BEFORE
 from streamsvm.transforms import Transform, apply, features_after
@@ -113,7 +113,8 @@ class ShuffledSource:
         With the seed, and the share of C in each pass. With a loss of groups the rows of a group are visited
         one after the other, in their order.
     unread : bool
-        True if other processes read the rows: blocks then have only the number of rows.
+        True if other processes read the rows: blocks then have no values, but labels and costs if classes
+        are split.
     """
 
     def __init__(self, blocks: Blocks, settings: Settings, *, unread: bool = False) -> None:
@@ -121,7 +122,7 @@ class ShuffledSource:
         self._share_of_C = settings.share_of_C
         self._seed = settings.seed
         self._by_group = settings.trained_loss.sequences
-        self._unread = unread
+        self._unread, self._labelled = unread, settings.split == CLASSES
         self._spaces: list[RowSpace] = []  # of blocks, to be used again
         self._permutation = local_permutation if blocks.shuffled else permutation
 
@@ -137,7 +138,9 @@ class ShuffledSource:
                 yield from self._pieces(pass_number, number)
                 continue
             if self._unread:
-                rows = unread_rows(self._n_rows_of(number))
+                rows = self.cut.unread(number)
+                if self._labelled:
+                    rows = self._with_costs(pass_number, self.cut.without_values(number))
                 order = np.zeros(0, np.int64)
             else:
                 rows = self.read(pass_number, number, self._next_space())

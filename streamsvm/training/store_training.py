@@ -11,12 +11,11 @@ from streamsvm.base import durable
 from streamsvm.base.threads import Threads, WorkersLost
 from streamsvm.data.blocks import Blocks, HeldOutBlocks
 from streamsvm.data.hold_out import held_out_part
-from streamsvm.errors import ClusterError, Interrupted, Remedy
+from streamsvm.errors import ClusterError, Interrupted
 from streamsvm.model.results import FitResult
 from streamsvm.model.schema import reading_of
 from streamsvm.run.directory import RunDir
 from streamsvm.run.files import RunFiles
-from streamsvm.run.shared_folder import sample_file, why_out_of_reach
 from streamsvm.settings.fit import Interval
 from streamsvm.store import Store
 from streamsvm.training.build import build
@@ -57,18 +56,9 @@ class StoreRun:
         self._check_workers()
 
     def _check_workers(self) -> None:
-        """Raise `ClusterError` unless the workers read the store and write to the run directory."""
-        if isinstance(self.workers, Threads):
-            return
-        self._warnings = self.workers.check(self.training.data)
-        folder = self.run.path.absolute()
-        with sample_file(folder if folder.exists() else folder.parent) as sample:
-            for address, problem in self.workers.on_each(why_out_of_reach, sample).items():
-                if problem is not None:
-                    raise ClusterError(
-                        f"the worker {address} cannot write to the run directory {folder}: {problem}",
-                        remedy=Remedy("put it on a file system that all machines share, at the same path"),
-                    )
+        """Raise `ClusterError` unless the workers read the store."""
+        if not isinstance(self.workers, Threads):
+            self._warnings = self.workers.check(self.training.data)
 
     def train(self, trainer: Fit | None = None) -> FitResult:
         """Train to the end; if workers of a cluster are lost, go on from the last commit with the others."""

@@ -71,8 +71,6 @@ class Trainer(abc.ABC):
     ----------
     position : RunPosition
         Progress of the training, in the form that commits record.
-    committed_passes : int
-        Passes done at the last commit.
     waited : float
         Seconds of the present pass spent waiting for rows.
     peak : int
@@ -97,7 +95,6 @@ class Trainer(abc.ABC):
         self.learner = learner
         self.learner.tally[:] = position.tally
         self.position = position
-        self.committed_passes = position.passes_done
         self.report, self.progress, self.stop = callbacks.report, callbacks.progress, callbacks.stop
         self.dtype = np.dtype(settings.dtype)
         self.peak = private_memory()
@@ -204,14 +201,12 @@ class Trainer(abc.ABC):
                     duals=position.duals if new is None else position.duals | {this_pass: new.end},
                     pass_seconds=self.seconds(),
                 )
-                if new is not None and new.worker_logs:
-                    self.position = self.position.with_worker_logs(new.worker_logs)
                 if block.rows.n_rows == 0:
                     continue
                 self.note_memory()
                 self.progress(self.stage(this_pass), learner.visited, self.source.n_rows)
                 stopping = self.stop()
-                if self.files.every.due(1) or stopping or learner.needs_commit:
+                if self.files.every.due(1) or stopping:
                     self.commit(new)
                 if stopping:
                     self.stopped()
@@ -276,8 +271,8 @@ class Trainer(abc.ABC):
         """Commit the position, with the log of duals that is being written."""
         learner = self.learner
         self.peak = max(self.peak, private_memory())
-        self.position = self.files.commit(self.position, learner.storage, new, learner.write_weights)
-        self.committed_passes = self.position.passes_done
+        learner.fetch_weights()
+        self.position = self.files.commit(self.position, learner.storage, new)
 
     def log(self, record: dict[str, Any]) -> None:
         """Report `record`, and append it to the metrics."""

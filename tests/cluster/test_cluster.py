@@ -245,7 +245,7 @@ def test_too_few_workers_come(
 
 def test_a_scheduler_file_serves_as_address(store: Path, local: Any, tmp_path: Path) -> None:
     path = tmp_path / "scheduler.json"
-    path.write_text(json.dumps(local.scheduler.identity()))
+    path.write_text(json.dumps({"address": local.scheduler_address}))
     fit(store, tmp_path / "threads", BY_ROWS)
     fit(store, tmp_path / "dask", BY_ROWS, cluster=path)
     assert model_bytes(tmp_path / "dask") == model_bytes(tmp_path / "threads")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +52,6 @@ def leave_little_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (used + 2**25, resource.RLIM_INFINITY))
 
 
-def leave_no_disk() -> None:
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
-
-
 def have_no_memory() -> None:
     from streamsvm.cluster import tasks as cluster_tasks
 
@@ -102,13 +96,3 @@ def test_a_worker_that_cannot_receive_weights(store: Path, tmp_path: Path, n_wor
         streamsvm.resume(run, workers=2, progress=False)
     streamsvm.fit(store, out=tmp_path / "threads", progress=False, **BY_ROWS)
     assert model_bytes(run) == model_bytes(tmp_path / "threads")
-
-
-def test_a_worker_has_no_disk_left(store: Path, tmp_path: Path) -> None:
-    """Then nothing begins."""
-    run = tmp_path / "run"
-    with start(2) as cluster:
-        on_one_worker(cluster, leave_no_disk)
-        with pytest.raises(ClusterError, match=f"cannot write to the run directory {run}: .*file system"):
-            streamsvm.fit(store, out=run, cluster=cluster.scheduler_address, progress=False, **BY_ROWS)
-    assert not run.exists()

@@ -52,14 +52,17 @@ class InThisProcess:
 
     def __init__(self, n_workers: int, lost: Callable[[], bool] = lambda: False) -> None:
         self.slots = [worker.own_address()] * n_workers
-        self.count, self.threads, self._lost = 0, Threads(), lost
+        self.threads, self._lost = Threads(), lost
         self.when_silent: Callable[[], None] = lambda: None
 
     def task(self, name: str, function: Callable[..., Any], *arguments: Any, at: str | None = None) -> Task:
         assert name
         assert at is None or at in self.slots
-        self.count += 1
         return Task(function, arguments)
+
+    def put(self, values: Sequence[Any], at: str) -> list[Task]:
+        assert at in self.slots
+        return [Task(worker.hold, (value,)) for value in values]
 
     def start(self, tasks: Sequence[Task]) -> list[Task]:
         return list(tasks)
@@ -68,9 +71,6 @@ class InThisProcess:
         if self._lost():
             raise WorkersLost("a worker was lost")
         return [task.run() for task in references]
-
-    def on_each(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-        return {address: function(*arguments) for address in self.slots}
 
     def check(self, data: Any) -> list[str]:
         assert worker.read_problem(data) is None

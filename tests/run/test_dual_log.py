@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from streamsvm.base.format import DUALS_MAGIC, LOG_HEADER
+from streamsvm.base.format import DUALS_MAGIC
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import RunError
-from streamsvm.kernels.duals import RowDuals
+from streamsvm.kernels.dual_lists import joined, lists_of
+from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.run.append_log import LogEnd
-from streamsvm.run.dual_log import DualFiles, DualFormat, DualLog, DualWriter
+from streamsvm.run.dual_log import DualFormat, DualLog, DualWriter
 
 K = 300
 VALUES, IDS = np.dtype(np.float32), dual_id_dtype(K)
 
 
 def open_log(path: Path, end: LogEnd, max_duals: int = K - 1) -> DualLog:
-    return DualLog(DualFiles(path, end.length, DualFormat(VALUES, IDS, 0, K, max_duals)))
-
-
-def open_of_workers(path: Path, end: LogEnd, max_duals: int = K - 1) -> DualLog:
-    """A log, as one that a worker of a cluster wrote."""
-    none, logs = path.parent / "none", ((path.name, end.length),)
-    return DualLog(DualFiles(none, 0, DualFormat(VALUES, IDS, 0, K, max_duals), worker_logs=logs))
-
-
-BOTH = pytest.mark.parametrize("opened", [open_log, open_of_workers])
+    return DualLog(path, end.length, DualFormat(VALUES, IDS, 0, K, max_duals))
 
 
 def fill(buffer, rows: np.ndarray, duals: np.ndarray) -> None:
@@ -61,7 +52,11 @@ def write_log(path: Path, blocks: int = 3, n_rows: int = 20) -> tuple[list[np.nd
 
 
 def read_block(log: DualLog, block: int, n_rows: int = 20) -> np.ndarray:
-    old = log.segment(block, n_rows)
+    return dense(log.segment(block, n_rows))
+
+
+def dense(old: OldDuals) -> np.ndarray:
+    n_rows = len(old.counts)
     found = np.zeros((n_rows, K), VALUES)
     for row in range(n_rows):
         ids = old.ids[old.ids_at[row] : old.ids_at[row] + old.counts[row]]
@@ -69,11 +64,10 @@ def read_block(log: DualLog, block: int, n_rows: int = 20) -> np.ndarray:
     return found
 
 
-@BOTH
-def test_duals_come_back(tmp_path: Path, opened: Callable[..., DualLog]) -> None:
+def test_duals_come_back(tmp_path: Path) -> None:
     path = tmp_path / "duals-1.bin"
     duals, end = write_log(path)
-    log = opened(path, end)
+    log = open_log(path, end)
     for block, expected in enumerate(duals):
         np.testing.assert_array_equal(read_block(log, block), expected)
     assert not read_block(log, 99).any()
@@ -88,17 +82,22 @@ def test_bits_of_duals_at_their_bound_come_back(tmp_path: Path) -> None:
     buffer.bits[:15] = np.packbits(at_bound[5:], axis=1, bitorder="little")
     with DualWriter(path, LogEnd()) as writer:
         writer.append_duals(0, RowDuals.of_buffer(buffer))
-    log = DualLog(DualFiles(path, writer.end.length, DualFormat(VALUES, IDS, n_bytes, K, K - 1)))
+    log = DualLog(path, writer.end.length, DualFormat(VALUES, IDS, n_bytes, K, K - 1))
     np.testing.assert_array_equal(read_block(log, 0)[5:], free[5:])
     old = log.segment(0, 20)
     assert (old.bits_at[:5] == -1).all()
+    parts = [lists_of(old.span(*span), n_bytes) for span in ((0, 12), (12, 20))]
+    again = joined([parts[0], parts[1]._replace(rows=parts[1].rows + np.int32(12))], 20, n_bytes)
+    np.testing.assert_array_equal(dense(again), dense(old))
+    for row in range(5, 20):
+        at, before = again.bits_at[row], old.bits_at[row]
+        np.testing.assert_array_equal(again.bits[at : at + n_bytes], old.bits[before : before + n_bytes])
+    assert (again.bits_at[:5] == -1).all()
     for row in range(5, 20):
         bits = np.unpackbits(old.bits[old.bits_at[row] :][:n_bytes], bitorder="little")[:K]
         np.testing.assert_array_equal(bits, at_bound[row])
     with pytest.raises(RunError, match="does not belong to this run"):
-        DualLog(DualFiles(path, writer.end.length, DualFormat(VALUES, IDS, n_bytes + 8, K, K - 1))).segment(
-            0, 20
-        )
+        DualLog(path, writer.end.length, DualFormat(VALUES, IDS, n_bytes + 8, K, K - 1)).segment(0, 20)
 
 
 def test_a_log_that_goes_on_holds_the_duals_of_before(tmp_path: Path) -> None:
@@ -113,14 +112,13 @@ def test_a_log_that_goes_on_holds_the_duals_of_before(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_block(again, 2), duals[2])
 
 
-@BOTH
-def test_damage_is_found_when_a_block_is_read(tmp_path: Path, opened: Callable[..., DualLog]) -> None:
+def test_damage_is_found_when_a_block_is_read(tmp_path: Path) -> None:
     path = tmp_path / "duals-1.bin"
     _, end = write_log(path)
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
-    log = opened(path, end)
+    log = open_log(path, end)
     with pytest.raises(RunError, match=r"duals-1\.bin is damaged: wrong checksum"):
         [log.segment(block, 20) for block in range(3)]
 
@@ -135,7 +133,6 @@ def write_part(path: Path, rows: list[int], counts: list[int], ids: list[int], b
     return log.end
 
 
-@BOTH
 @pytest.mark.parametrize(
     ("rows", "counts", "ids"),
     [
@@ -147,11 +144,11 @@ def write_part(path: Path, rows: list[int], counts: list[int], ids: list[int], b
         ([0, 1], [2, 2], [0, 1, 1, 1]),  # a class twice in a row
     ],
 )
-def test_impossible_numbers_are_refused(tmp_path: Path, rows, counts, ids, opened) -> None:
+def test_impossible_numbers_are_refused(tmp_path: Path, rows, counts, ids) -> None:
     """All checksums match: kernels rely on the numbers."""
     end = write_part(tmp_path / "log", rows, counts, ids)
     with pytest.raises(RunError, match="block 0 does not belong to this run"):
-        opened(tmp_path / "log", end).segment(0, 20)
+        open_log(tmp_path / "log", end).segment(0, 20)
 
 
 def test_a_class_may_have_duals_in_two_rows(tmp_path: Path) -> None:
@@ -159,83 +156,22 @@ def test_a_class_may_have_duals_in_two_rows(tmp_path: Path) -> None:
     assert open_log(tmp_path / "log", end).segment(0, 2).counts.tolist() == [2, 2]
 
 
-@BOTH
 @pytest.mark.parametrize(("n_rows", "n_entries"), [(2**60, 1), (1, 2**60), (-1, 1), (1, -5), (2**62, 2**62)])
-def test_impossible_sizes_are_refused(tmp_path: Path, n_rows: int, n_entries: int, opened) -> None:
+def test_impossible_sizes_are_refused(tmp_path: Path, n_rows: int, n_entries: int) -> None:
     with DualWriter(tmp_path / "log", LogEnd()) as log:
         log.append(DUALS_MAGIC, (0, n_rows, n_entries), [np.zeros(8)])
     with pytest.raises(RunError, match="block 0 does not belong to this run"):
-        opened(tmp_path / "log", log.end).segment(0, 20)
+        open_log(tmp_path / "log", log.end).segment(0, 20)
 
 
-@BOTH
 @pytest.mark.parametrize("max_duals", [K - 1, K])
-def test_a_row_has_at_most_the_duals_of_its_loss(tmp_path: Path, max_duals: int, opened) -> None:
+def test_a_row_has_at_most_the_duals_of_its_loss(tmp_path: Path, max_duals: int) -> None:
     """Kernels have room for that many."""
     for count in (max_duals, max_duals + 1):
         end = write_part(tmp_path / "log", [0], [count], list(range(min(count, K))) + [0] * (count - K))
-        log = opened(tmp_path / "log", end, max_duals)
+        log = open_log(tmp_path / "log", end, max_duals)
         if count == max_duals:
             assert log.segment(0, 1).counts.tolist() == [count]
         else:
             with pytest.raises(RunError, match="does not belong to this run"):
                 log.segment(0, 1)
-
-
-# -- logs of several workers -----------------------------------------------------------------------
-
-
-def write_worker_logs(folder: Path, parts: list[list[tuple[int, np.ndarray, np.ndarray]]]) -> DualLog:
-    """Logs with parts of a block of duals each: (block, rows, their dense duals)."""
-    logs = []
-    for n, of_worker in enumerate(parts):
-        buffer = DualFormat(VALUES, IDS).new_buffer(20 * K, 20)
-        with DualWriter(folder / f"duals-1-{n:032x}.bin", LogEnd()) as log:
-            for block, rows, duals in of_worker:
-                fill(buffer, rows, duals)
-                log.append_duals(block, RowDuals.of_buffer(buffer))
-        logs.append((log.path.name, log.end.length))
-    return DualLog(
-        DualFiles(folder / "duals-1.bin", 0, DualFormat(VALUES, IDS, 0, K, K - 1), worker_logs=tuple(logs))
-    )
-
-
-def test_workers_divide_rows_or_classes_of_a_block(tmp_path: Path) -> None:
-    """And a part that two of them wrote counts once."""
-    rng = np.random.default_rng(0)
-    of_rows, of_classes = (
-        (rng.random((20, K)) * (rng.random((20, K)) < 0.05)).astype(VALUES) for _ in range(2)
-    )
-    low, high = rng.permutation(12), 12 + rng.permutation(8)
-    in_groups = [np.where(np.arange(K) // 100 == g, of_classes, 0).astype(VALUES) for g in range(3)]
-    rows = np.arange(20)
-    log = write_worker_logs(
-        tmp_path,
-        [
-            [(0, high, of_rows), (1, rows, in_groups[1]), (0, low[:5], of_rows)],
-            [(1, rows[::2], in_groups[2]), (1, rows, in_groups[0]), (0, low[5:], of_rows)],
-            [(0, high, of_rows), (1, rows[1::2], in_groups[2])],
-        ],
-    )
-    np.testing.assert_array_equal(read_block(log, 0), of_rows)
-    np.testing.assert_array_equal(read_block(log, 1), of_classes)
-    for begin, end in ((0, 12), (12, 20)):
-        span = log.segment(0, 20).span(begin, end)
-        assert span.counts.tolist() == np.count_nonzero(of_rows[begin:end], axis=1).tolist()
-        at = np.concatenate([np.arange(a, a + n) for a, n in zip(span.values_at, span.counts, strict=True)])
-        assert span.values[at].sum() == pytest.approx(of_rows[begin:end].sum())
-    assert not read_block(log, 2).any()
-
-
-def test_of_two_alike_none_may_be_damaged(tmp_path: Path) -> None:
-    """Else the wrong one of two might be left out: here a damaged one looks like another."""
-    duals = np.eye(20, K, dtype=VALUES)
-    duals[:10] = duals[10:]  # so that both have the same ids
-    log = write_worker_logs(tmp_path, [[(0, np.arange(10), duals)], [(0, np.arange(10, 20), duals)]])
-    assert log.segment(0, 20).counts.sum() == 20
-    path = tmp_path / log.files.worker_logs[1][0]
-    content = bytearray(path.read_bytes())
-    content[LOG_HEADER.size] = 0  # the first row
-    path.write_bytes(content)
-    with pytest.raises(RunError, match="is damaged: wrong checksum"):
-        DualLog(log.files).segment(0, 20)

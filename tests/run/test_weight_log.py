@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from streamsvm.base.format import COLUMNS_MAGIC, LOG_HEADER
-from streamsvm.errors import RunError
+from streamsvm.base.format import LOG_HEADER
 from streamsvm.kernels.weights import Weights, sum_of_squares
-from streamsvm.run.append_log import AppendLog, LogEnd, check, padded, scan
+from streamsvm.run.append_log import AppendLog, LogEnd, check, padded
 from streamsvm.run.checkpoint import RunPosition, commit, prune
 from streamsvm.run.directory import RunDir
 from streamsvm.run.sparse_weights import SparseWeights
-from streamsvm.run.weight_log import MAGICS, append_columns, append_weights, restore
+from streamsvm.run.weight_log import MAGICS, append_weights, restore
 
 HEADER = LOG_HEADER.size
 
@@ -220,47 +218,3 @@ def test_after_a_commit_that_failed_the_next_begins_a_new_log(
 
 
 # -- logs that workers of a cluster write -----------------------------------------------------------
-
-
-@pytest.mark.parametrize("columns", [32, 2080])
-@pytest.mark.parametrize("average", [False, True])
-@pytest.mark.parametrize("has_dirty", [False, True])
-def test_features_and_columns_come_back_in_their_places(
-    tmp_path: Path, columns: int, average: bool, has_dirty: bool
-) -> None:
-    """Whatever the whole is cut into; and a later commit knows all of it."""
-    rng = np.random.default_rng(0)
-    whole = new_weights(50, columns, "float32", average)
-    change(whole, rng, 400)
-    found = new_weights(50, columns, "float32", average)
-    if not has_dirty:
-        found = found._replace(dirty=found.dirty[:0])
-    bounds = (0, columns // 2, columns // 2 + 16, columns)
-    for n, (begin, end) in enumerate(itertools.pairwise(bounds)):
-        for m, features in enumerate((slice(0, 13), slice(13, 50))):
-            some = [np.ascontiguousarray(array[features, begin:end]) for array in whole[:2]]
-            with AppendLog(tmp_path / f"{n}-{m}", LogEnd()) as log:
-                append_columns(log, Weights.create(*some, 1.0), features.start, begin)
-            assert check(log.path, log.end.length, MAGICS) == log.end
-            restore(log.path, log.end.length, Held(found))
-    np.testing.assert_array_equal(found.current, whole.current)
-    np.testing.assert_array_equal(found.average_delta, whole.average_delta)
-    assert not found.dirty[:, :1].any()
-    if has_dirty:
-        assert not (whole.dirty[:, 0] & ~found.dirty[:, 1]).any()
-
-
-@pytest.mark.parametrize(("begin", "width"), [(-16, 16), (16, 0), (48, 32), (0, 2**40)])
-def test_columns_of_other_weights_are_refused(tmp_path: Path, begin: int, width: int) -> None:
-    """All checksums match: kernels rely on the numbers."""
-    weights, found = new_weights(50, 16, "float32", False), new_weights(50, 64, "float32", False)
-    change(weights, np.random.default_rng(0), 40)
-    with AppendLog(tmp_path / "log", LogEnd()) as log:
-        append_columns(log, weights, 0, 16)
-    (part,) = scan(log.path, log.end.length, MAGICS)
-    payload = np.fromfile(log.path, np.int64)[HEADER // 8 :]
-    payload[0] = begin + width
-    with AppendLog(tmp_path / "log", LogEnd()) as log:
-        log.append(COLUMNS_MAGIC, (*part.numbers[:2], begin), [payload])
-    with pytest.raises(RunError, match="does not belong to this run"):
-        restore(log.path, log.end.length, Held(found))

@@ -17,7 +17,7 @@ from streamsvm import fit, load_model, open_store
 from streamsvm.data.blocks import Blocks
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses import ROW_LOSSES as REGISTRY
-from streamsvm.run.dual_log import DualFiles, DualLog
+from streamsvm.run.dual_log import DualLog
 from streamsvm.run.weights import DenseWeights
 from streamsvm.settings.fit import Settings
 from streamsvm.training import passes as trainings
@@ -37,7 +37,7 @@ def duals_of(run: Path, loss: str, pass_number: int, block_rows: int) -> np.ndar
     """The duals that a run left of a pass, dense."""
     path = run / f"duals-{pass_number}.bin"
     spec = specify(Settings(**of_loss(loss), dtype="float64"), DataFacts(N, D, np.zeros(K, np.int64)))
-    log = DualLog(DualFiles(path, path.stat().st_size, spec.dual_format()))
+    log = DualLog(path, path.stat().st_size, spec.dual_format())
     found = np.zeros((N, K))
     for block, begin in enumerate(range(0, N, block_rows)):
         n_rows = min(block_rows, N - begin)

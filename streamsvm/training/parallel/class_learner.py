@@ -9,8 +9,8 @@ visits the rows of its own classes.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -98,7 +98,7 @@ class ClassSplitLearner(SplitLearner):
     ) -> Iterator[int]:
         assert isinstance(old, OldDuals)
         rows = in_columns(rows, self._groups)
-        duals = self._block_duals(rows, old)
+        duals = BlockDuals(rows, old, self._groups)
         if len(self.storage.weights.dirty):
             mark_rows_dirty(rows.features, self.storage.weights)
         begin, done, n_rounds = self.visited, 0, len(self._rounds)
@@ -120,10 +120,7 @@ class ClassSplitLearner(SplitLearner):
             if self.visited >= pause:
                 yield at
 
-    def _block_duals(self, rows: Rows, old: OldDuals) -> Any:
-        return BlockDuals(rows, old, self._groups)
-
-    def _end_block(self, block: TrainingBlock, rows: Rows, duals: Any, keep: NewLog | None) -> None:
+    def _end_block(self, block: TrainingBlock, rows: Rows, duals: BlockDuals, keep: NewLog | None) -> None:
         """Add the new duals of a block to the dual objective, and keep them."""
         for (g, _), each in duals.lists.items():
             self.tally[DUAL_SUM] += sum_list(self.loss, self.problem, rows, duals.members[g], each)
@@ -132,9 +129,12 @@ class ClassSplitLearner(SplitLearner):
                 keep.append_duals(block.number, part)
 
     def _visit_rounds(
-        self, block: TrainingBlock, rows: Rows, duals: Any, rounds: range
+        self, block: TrainingBlock, rows: Rows, duals: BlockDuals, rounds: range
     ) -> Iterator[tuple[int, np.ndarray]]:
-        """Visit the pairs of some rounds; yields the number of each round and the tallies of its pairs."""
+        """Visit the pairs of some rounds; yields the number of each round and the tallies of its pairs.
+
+        The new duals go into the lists of `duals`.
+        """
         features = features_of(rows, self.storage.n_features) if self.loss.centred else None
         for number in rounds:
             work = functools.partial(self._visit_pair, block, rows, duals, number)
@@ -207,6 +207,14 @@ def in_columns(rows: Rows, groups: ClassGroups) -> Rows:
     return rows._replace(labels=labels)
 
 
+def rows_by_group(rows: Rows, groups: ClassGroups) -> list[np.ndarray]:
+    """Return for each group the numbers of its rows, ascending; labels are columns of all weights."""
+    group_of_row = groups.groups[rows.labels]
+    order = np.argsort(group_of_row, kind="stable")
+    ends = np.searchsorted(group_of_row[order], np.arange(len(groups.ranges) + 1)).tolist()
+    return [order[begin:end] for begin, end in itertools.pairwise(ends)]
+
+
 class BlockDuals:
     """Duals of a block, by the groups of the rows' own classes and the groups of the duals' classes.
 
@@ -214,14 +222,10 @@ class BlockDuals:
     """
 
     def __init__(self, rows: Rows, old: OldDuals, groups: ClassGroups) -> None:
-        n_groups = len(groups.ranges)
-        group_of_row = groups.groups[rows.labels]
-        order = np.argsort(group_of_row, kind="stable")
-        ends = np.searchsorted(group_of_row[order], np.arange(n_groups + 1))
-        self.members = [order[ends[g] : ends[g + 1]] for g in range(n_groups)]
+        self.members = rows_by_group(rows, groups)
         self.lists: DualLists = {}
         for g, members in enumerate(self.members):
-            for h, each in enumerate(divide_duals(old, members, groups.groups, n_groups)):
+            for h, each in enumerate(divide_duals(old, members, groups.groups, len(self.members))):
                 self.lists[g, h] = each
 
     def parts(self) -> Iterator[RowDuals]:

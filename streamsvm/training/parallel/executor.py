@@ -9,7 +9,7 @@ from streamsvm.base.threads import Threads
 
 
 class Executor(Protocol):
-    """Workers with memory of their own, which see the files of this process: `Cluster` has them on Dask.
+    """Workers with memory of their own, which can read the data: `Cluster` has them on Dask.
 
     Tasks are pure functions, which leave their arguments as they are: any of them may run again.
 
@@ -17,8 +17,6 @@ class Executor(Protocol):
     ----------
     token : str
         Name that no other executor has; workers keep files open under it.
-    count : int
-        Tasks made so far.
     threads : Threads
         Of this process, which measures.
     slots : list of str
@@ -28,15 +26,25 @@ class Executor(Protocol):
     """
 
     token: str
-    count: int
     threads: Threads
     when_silent: Callable[[], None]
 
     @property
     def slots(self) -> list[str]: ...
 
+    def put(self, values: Sequence[Any], at: str) -> list[Any]:
+        """Send values to the worker `at` an address, and return references to them.
+
+        Nobody else has them: if they are lost with the worker, so are the results that need them.
+
+        Raises
+        ------
+        WorkersLost
+            As `results` does.
+        """
+
     def task(self, name: str, function: Callable[..., Any], *arguments: Any, at: str | None = None) -> Any:
-        """Make a task to start later, which may run `at` the address of a worker.
+        """Make a task to start later, which may run `at` the address of a worker, or elsewhere.
 
         Its arguments are values, tasks, references to results, and lists of these.
         """
@@ -52,9 +60,6 @@ class Executor(Protocol):
         WorkersLost
             If they were lost, and the training is to go on from its last commit.
         """
-
-    def on_each(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
-        """Call a function on each worker, and return what each returns by its address."""
 
     def check(self, data: Any) -> list[str]:
         """Raise `ClusterError` unless all workers can read what ``data.open()`` opens; return warnings."""

@@ -41,6 +41,7 @@ class _Part(NamedTuple):
     begin: int  # its first row
     rows: Rows
     features: np.ndarray  # (m,) int64: those of its rows, ascending
+    old: OldDuals  # of its rows
     weights: Weights  # private copy, valid for its features alone
 
 
@@ -120,23 +121,21 @@ class RowSplitLearner(SplitLearner):
         assert isinstance(old, OldDuals)
         splits = self.spec.settings.splits
         lengths = np.diff(rows.n_rows * np.arange(splits + 1) // splits)
-        begun = self._begin_block(block, rows)
+        begun = self._begin_block(rows, old)
         for number in range(ROUNDS):
             pause = next_pause(self.visited)
-            self._visit_round(block, number, old, begun, keep)
+            self._visit_round(block, number, begun, keep)
             if self.visited >= pause:
                 yield int(rows_after(number + 1, lengths).sum())
 
-    def _begin_block(self, block: TrainingBlock, rows: Rows) -> Any:
+    def _begin_block(self, rows: Rows, old: OldDuals) -> Any:
         """Return the parts of a block, which its rounds share."""
         splits = range(self.spec.settings.splits)
-        return self._workers.map(functools.partial(self._part, rows, self._own), splits)
+        return self._workers.map(functools.partial(self._part, rows, old, self._own), splits)
 
-    def _visit_round(
-        self, block: TrainingBlock, number: int, old: OldDuals, parts: Any, keep: NewLog | None
-    ) -> None:
+    def _visit_round(self, block: TrainingBlock, number: int, parts: Any, keep: NewLog | None) -> None:
         """Visit the rows of a round, and add up the steps; `parts` is from `_begin_block`."""
-        work = functools.partial(self._visit_part, Turn.of(block, number), old, parts)
+        work = functools.partial(self._visit_part, Turn.of(block, number), parts)
         self._count_parts(block, self._workers.map(work, range(len(parts))), keep)
         self._add_up(parts)
 
@@ -152,20 +151,18 @@ class RowSplitLearner(SplitLearner):
                 for part in duals:
                     keep.append_duals(block.number, part)
 
-    def _part(self, rows: Rows, weights: list[list[np.ndarray]], split: int) -> _Part:
+    def _part(self, rows: Rows, old: OldDuals, weights: list[list[np.ndarray]], split: int) -> _Part:
         begin, end = (rows.n_rows * s // self.spec.settings.splits for s in (split, split + 1))
         rows = row_span(rows, begin, end)
         features = features_of(rows, self.storage.n_features)
         current, *delta = weights[split]
         average_delta = delta[0] if delta else current[:0]
         own = self.storage.weights._replace(current=current, average_delta=average_delta)
-        return _Part(begin, rows, features, own._replace(dirty=own.dirty[:0]))
+        return _Part(begin, rows, features, old.span(begin, end), own._replace(dirty=own.dirty[:0]))
 
-    def _visit_part(
-        self, turn: Turn, old: OldDuals, parts: list[_Part], split: int
-    ) -> tuple[np.ndarray, list[RowDuals]]:
+    def _visit_part(self, turn: Turn, parts: list[_Part], split: int) -> tuple[np.ndarray, list[RowDuals]]:
         """Visit a part's rows on a private copy of the weights; on return the copy holds the change."""
-        begin, rows, features, own = parts[split]
+        begin, rows, features, old, own = parts[split]
         copy_rows(features, self.storage.weights.current, own.current)
         if self.averaging:
             zero_rows(features, own.average_delta)
@@ -173,7 +170,6 @@ class RowSplitLearner(SplitLearner):
             own = own._replace(average_delta=own.average_delta[:0], time_unit=np.inf)
         tally = own_lines(N_TALLIES)
         tally[CLOCK] = self.tally[CLOCK]
-        old = old.span(begin, begin + rows.n_rows)
         new = visit_part(self._visitor, self.spec, turn, split, rows, old, own, tally)
         add_rows(features, self.storage.weights.current, -1.0, own.current)
         return tally, [part._replace(rows=part.rows + np.int32(begin)) for part in new]

@@ -15,7 +15,7 @@ from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import RunError
 from streamsvm.kernels.duals import RowDuals
 from streamsvm.run.append_log import LogEnd, check
-from streamsvm.run.dual_log import MAGICS, DualFiles, DualFormat, DualLog, DualWriter
+from streamsvm.run.dual_log import MAGICS, DualFormat, DualLog, DualWriter
 
 HEADER, CLASSES = 1, (2, 3, 5, 16, 17, 200, 300, 70_000)
 N_ROWS, N_BLOCKS = 6, 3
@@ -38,7 +38,7 @@ def run(data: bytes) -> None:
     length = len(log) + (1 if flags & 8 else 0)
     with allowed(RunError):
         check(path, length, MAGICS)
-        read = DualLog(DualFiles(path, length, DualFormat(dtype, ids_dtype, 0, k, k - 1)))
+        read = DualLog(path, length, DualFormat(dtype, ids_dtype, 0, k, k - 1))
         for block in range(N_BLOCKS):
             _check_segment(read.segment(block, N_ROWS), k)
 

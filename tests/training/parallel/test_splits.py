@@ -18,7 +18,7 @@ from streamsvm_converters import convert
 from streamsvm import load_model, plan, resume
 from streamsvm.errors import Interrupted, PlanError, SettingsError
 from streamsvm.losses import ROW_LOSSES
-from streamsvm.run.dual_log import DualFiles, DualFormat, DualLog
+from streamsvm.run.dual_log import DualFormat, DualLog
 from streamsvm.training.parallel.class_groups import group_classes
 
 N, D, K, C, BLOCK = 131, 14, 9, 0.4, 50
@@ -43,10 +43,10 @@ def duals_of(run: Path, loss: str, passes: int, columns: np.ndarray, split: str)
     path, facts = run / f"duals-{passes}.bin", ROW_LOSSES[loss]
     facts = facts.by_classes if split == "classes" else facts
     n_ids = int(columns.max()) + 1
-    log = DualLog(DualFiles(
+    log = DualLog(
         path, path.stat().st_size,
         DualFormat(np.dtype(float), np.dtype(np.uint8), facts.bytes_of_bits(K), n_ids, facts.max_duals(K)),
-    ))  # fmt: skip
+    )  # fmt: skip
     found = np.zeros((N, n_ids))
     for block, begin in enumerate(range(0, N, BLOCK)):
         n_rows = min(BLOCK, N - begin)
