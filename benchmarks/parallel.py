@@ -48,14 +48,11 @@ class Clock:
     ----------
     cores : int
         That the ideal time is for.
-    delay : callable, optional
-        ``delay(n)`` waits before each of the `n` items of a map, in the thread that works on it.
     """
 
-    def __init__(self, cores: int, delay: Callable[[int], None] | None = None) -> None:
+    def __init__(self, cores: int) -> None:
         self.passes: list[PassTime] = []
         self._cores = cores
-        self._delay = delay
         self._maps: list[list[float]] = []
 
     @contextmanager
@@ -63,15 +60,11 @@ class Clock:
         whole_map, whole_pass = Threads.map, Trainer._train_pass
 
         def timed_map(threads: Threads, work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-            listed = list(items)
-
             def timed(item: Any) -> tuple[Any, float]:
-                if self._delay is not None:
-                    self._delay(len(listed))
                 begin = time.thread_time()
                 return work(item), time.thread_time() - begin
 
-            found = whole_map(threads, timed, listed)
+            found = whole_map(threads, timed, items)
             self._maps.append([seconds for _, seconds in found])
             return [result for result, _ in found]
 

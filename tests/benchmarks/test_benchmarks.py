@@ -46,8 +46,6 @@ RUNS = {
     "papers/walrus_accuracy.py": "--quick --sets dna --max-passes 5",
     "papers/walrus_against_shark.py": "--quick --sets dna --max-seconds 0.1 --repeat 1",
     "parallel.py": "--sets letter --ways classes:2 rows:2 --passes 2 --turns 1",
-    "parallel_model.py": "",
-    "parallel_network.py": "--inside {}/letter.zarr run local rows",
     "picture.py": "--work picture --size 1M --out run.svg",
     "phases.py": "{}/letter.zarr --turns 1",
     "scale.py": "--sizes 0.001 --limit 0 --memory 100M --test-rows 100 --folder scale",
@@ -107,8 +105,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.more
 @pytest.mark.parametrize("name", RUNS)
 def test_a_benchmark_runs(name: str, data: Path, tmp_path: Path) -> None:
-    if "local" in RUNS[name]:
-        pytest.importorskip("distributed")
     done = subprocess.run(
         [sys.executable, FOLDER / name, *RUNS[name].format(data).split()],
         cwd=tmp_path, env={**os.environ, "STREAMSVM_DATA": str(data)}, capture_output=True, text=True,
