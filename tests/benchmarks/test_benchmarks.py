@@ -31,12 +31,10 @@ RUNS = {
     "cells.py": "celltypist --cells 400 --passes-of-ours 1",
     "commands.py": "--quick --sets letter,sector",
     "compare.py": "--quick --sets dna --max-passes 5",
-    "costs.py": "--quick --losses ovr2 --C 1 --passes 1",
     "embeddings.py": "--rows 3000 --classes 70 --passes 1 --without adam --without LinearSVC",
     "estimators.py": "letter --rounds 1",
     "generate.py": "--rows 100 --out s.zarr",
     "golden.py": "golden.json --only two",
-    "growth.py": "--quick",
     "label_sets.py": "--quick --losses ovr2 --passes 1",
     "losses.py": "--quick --sets dna --losses ww,cs",
     "papers/alber_errors.py": "--quick --sets satimage --max-passes 5",
@@ -47,13 +45,11 @@ RUNS = {
     "papers/walrus_against_shark.py": "--quick --sets dna --max-seconds 0.1 --repeat 1",
     "parallel.py": "--sets letter --ways classes:2 rows:2 --passes 2 --turns 1",
     "picture.py": "--work picture --size 1M --out run.svg",
-    "phases.py": "{}/letter.zarr --turns 1",
     "scale.py": "--sizes 0.001 --limit 0 --memory 100M --test-rows 100 --folder scale",
     "streaming.py": "--sets sector --stores zarr:fast --turns 1 --shrink 100000",
     "text.py": "--texts 2000 --passes 1",
     "tuning.py": "letter --folds 2 --without-grid-search",
     "visits.py": "--sets dna --passes 5",
-    "wide.py": "--classes 40 --features 200 --rows 300 --ways memory sparse",
 }
 
 
