@@ -38,7 +38,6 @@ class PassTime(NamedTuple):
     cpu: float  # of the items, and of the thread that gives them out
     ideal: float  # on as many cores as there are splits
     serial: float  # of these: in no map
-    maps: int
 
 
 class Clock:
@@ -77,7 +76,7 @@ class Clock:
             if self._workers(trainer) == 1:  # this thread did the items
                 serial -= items
             ideal = sum(makespan(each, self._cores) for each in self._maps)
-            self.passes.append(PassTime(seconds, serial + items, serial + ideal, serial, len(self._maps)))
+            self.passes.append(PassTime(seconds, serial + items, serial + ideal, serial))
 
         with (
             mock.patch.object(Threads, "map", timed_map),
@@ -211,8 +210,8 @@ def show(name: str, found: dict[str, Measured], raced: dict[str, float]) -> None
     title = (
         f"{name}, C={one.C:.3g}: one split takes {1000 * one.a_pass.cpu:.1f} ms a pass.\n"
         "CPU: of a pass, to that of one split; speed-up: of a pass on S cores; serial: share of it;\n"
-        "2 threads: seconds of a pass on them, to those of one split; passes to a gap, and speed-up of the way; test\n"
-        "accuracy in per cent, last/averaged"
+        "2 threads: seconds of a pass on them, to those of one split; passes to a gap, and speed-up of\n"
+        "the way; test accuracy in per cent, last/averaged"
     )
     print_table(title, headers, rows)
     print(f"\n{name}: relative gap by pass")

@@ -32,7 +32,6 @@ from streamsvm.training.spec import DataFacts, specify
 
 BUFFER = 2**24  # new duals that fit in one call
 STEADY = 3  # the first pass to be timed: before it most rows change many classes
-DTYPE = np.dtype(np.float32)
 
 
 class VisitTimes(NamedTuple):
