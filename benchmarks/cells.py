@@ -141,7 +141,7 @@ def train(
 ) -> None:
     """Train on a file and predict another under a hard limit of memory, with cold caches."""
     with tempfile.TemporaryDirectory(dir=work) as folder:
-        drop_caches(file.parent)
+        drop_caches(file)
         cost = run_ours(
             folder, "fit", file.resolve(), "--label", LABEL, "--transform", transform, "--out", "run",
             "--passes", passes, "--memory", limit // 2, "--gap", "none", limit=limit,
