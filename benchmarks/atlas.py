@@ -15,13 +15,18 @@ has other donors in another batch.
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import anndata
 import h5py
 import numba
 import numpy as np
+import pandas as pd
+import scipy.sparse as sp
+import zarr
 
 PARTS = {"reference": 0, "query": 1}
 ORDERS = ("random", "donor", "type", "type,donor", "donor,type")
@@ -140,20 +145,13 @@ def _draw(cdf, types, donors, numbers, key, counts, p):
 
 
 def write(
-    path: Path,
-    atlas: Atlas,
-    *,
-    order: str = "random",
-    compression: str = "none",
-    columns: np.ndarray | None = None,
-    labelled: bool = True,
+    path: Path, atlas: Atlas, order: str, compression: str, columns: np.ndarray | None, *, labelled: bool
 ) -> None:
-    """Write AnnData as anndata itself does, in bounded memory.
+    """Write AnnData, ``.h5ad`` or ``.zarr``, in bounded memory.
 
     Parameters
     ----------
     path : Path
-        ``.h5ad`` or ``.zarr``.
     atlas : Atlas
     order : str
         One of `ORDERS`.
@@ -164,9 +162,6 @@ def write(
     labelled : bool
         Whether ``obs`` has the types.
     """
-    import anndata
-    import pandas as pd
-
     cells = in_order(draw_cells(atlas), order)
     names = np.array(gene_names(atlas), object)
     if columns is not None:
@@ -176,55 +171,28 @@ def write(
         obs["cell_type"] = pd.Categorical([f"type {kind:02d}" for kind in cells.type])
     obs["donor"] = pd.Categorical([f"{atlas.part} {donor}" for donor in cells.donor])
     obs["batch"] = pd.Categorical([f"{atlas.part} {batch}" for batch in cells.batch])
-    empty = anndata.AnnData(obs=obs, var=pd.DataFrame(index=names))
-    if path.suffix == ".zarr":
-        empty.write_zarr(path)
-    else:
-        empty.write_h5ad(path)
-    with _opened(path) as root:
-        if "X" in root:
-            del root["X"]
-        group = root.create_group("X")
-        group.attrs.update({"encoding-type": "csr_matrix", "encoding-version": "0.1.0"})
-        group.attrs["shape"] = (
-            [atlas.cells, atlas.genes] if path.suffix == ".zarr" else np.array([atlas.cells, atlas.genes])
-        )
-        dtypes = {"data": "f4", "indices": "i4"}
-        arrays = {name: _array(group, name, dtype, compression) for name, dtype in dtypes.items()}
-        ends = [np.zeros(1, np.int64)]
-        nnz = 0
-        for data, indices, lengths in blocks(atlas, cells):
+    described = anndata.AnnData(obs=obs, var=pd.DataFrame(index=names))
+    with contextlib.ExitStack() as stack:
+        if path.suffix == ".zarr":
+            described.write_zarr(path)
+            root: Any = zarr.open_group(path, mode="r+", use_consolidated=False)
+            options: dict[str, Any] = {"chunks": (4 * _CHUNK,)}
+        else:
+            described.write_h5ad(path)
+            root = stack.enter_context(h5py.File(path, "r+"))
+            options = {"chunks": (_CHUNK,), "compression": None if compression == "none" else compression}
+        for number, (data, indices, lengths) in enumerate(blocks(atlas, cells)):
             if columns is not None:
                 indices = columns[indices].astype(np.int32)
-            for name, values in ("data", data), ("indices", indices):
-                arrays[name].resize((nnz + len(values),))
-                arrays[name][nnz:] = values
-            ends.append(nnz + np.cumsum(lengths))
-            nnz += len(data)
-        indptr = np.concatenate(ends)
-        _array(group, "indptr", "i8", compression, indptr)
-
-
-def _opened(path: Path) -> Any:
+            indptr = np.concatenate([[0], np.cumsum(lengths)])
+            rows = sp.csr_matrix((data, indices, indptr), (len(lengths), atlas.genes))
+            rows.indptr = indptr  # int64, for what is appended
+            if number:
+                anndata.io.sparse_dataset(root["X"]).append(rows)
+            else:
+                anndata.io.write_elem(root, "X", rows, dataset_kwargs=options)
     if path.suffix == ".zarr":
-        import contextlib
-
-        import zarr
-
-        return contextlib.nullcontext(zarr.open_group(path, mode="r+", use_consolidated=False))
-    return h5py.File(path, "r+")
-
-
-def _array(group: Any, name: str, dtype: str, compression: str, values: Any = None) -> Any:
-    shape = (0,) if values is None else values.shape
-    if isinstance(group, h5py.Group):
-        options = {} if compression == "none" else {"compression": compression}
-        made = group.create_dataset(name, shape, dtype, maxshape=(None,), chunks=(_CHUNK,), **options)
-    else:
-        made = group.create_array(name, shape=shape, dtype=dtype, chunks=(4 * _CHUNK,))
-    if values is not None:
-        made[:] = values
-    return made
+        zarr.consolidate_metadata(path)
 
 
 def main() -> None:
@@ -242,9 +210,8 @@ def main() -> None:
     if given["genes_in_random_order"]:
         columns = np.random.default_rng([atlas.seed, 5]).permutation(atlas.genes)
     write(
-        given["out"], atlas, order=given["order"], compression=given["compression"], columns=columns,
-        labelled=not given["unlabelled"],
-    )  # fmt: skip
+        given["out"], atlas, given["order"], given["compression"], columns, labelled=not given["unlabelled"]
+    )
 
 
 if __name__ == "__main__":

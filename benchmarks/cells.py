@@ -1,35 +1,29 @@
 """Atlases of cells: reading them, training on them under a hard limit of memory, and CellTypist.
 
-    python benchmarks/cells.py read FILE... [--memory 1G]
-    python benchmarks/cells.py train FILE --query FILE [--limit 1G]
-    python benchmarks/cells.py celltypist [--cells 40000]
-
-`benchmarks/atlas.py` generates the files. ``read`` compares what a pass over blocks of random slices reads
-with backed reading by anndata and, if it is installed, annbatch: in turn, the best of some rounds, decoded
-bytes of values and indices a second. ``train`` and ``celltypist`` run whole commands in processes of their
-own.
+`benchmarks/atlas.py` generates the files.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import json
-import os
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from measured import drop_caches, run
+from common import bytes_option, start
+from measured import Cost, drop_caches, run
+from typer import Option
 
 from streamsvm.base.text import format_size, parse_size
 
 LABEL = "cell_type"
+TRANSFORM = "normalize=1e4,log1p"
+STREAMSVM = (sys.executable, "-m", "streamsvm")
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -71,8 +65,8 @@ def read_by_anndata(path: Path, slice_rows: int, block_rows: int) -> int:
     if slice_rows:
         starts = np.random.default_rng(0).permutation(starts)
     held: list[Any] = []
-    for start in starts.tolist():
-        held.append(matrix[start : min(start + step, n)])
+    for first in starts.tolist():
+        held.append(matrix[first : min(first + step, n)])
         if sum(part.shape[0] for part in held) >= block_rows:
             rows = scipy.sparse.vstack(held, format="csr")
             read += rows.data.nbytes + rows.indices.nbytes
@@ -97,14 +91,22 @@ def read_by_annbatch(path: Path, slice_rows: int, block_rows: int) -> int:
     return read
 
 
-def compare_reading(options: argparse.Namespace) -> None:
+def read(
+    files: list[Path],
+    memory: Annotated[int, bytes_option("of which a quarter is a block")] = 2**30,
+    rounds: int = 3,
+) -> None:
+    """Compare reading in blocks by streamsvm, by anndata, backed, and by annbatch if it is installed.
+
+    In turn, the best of some rounds, decoded bytes of values and indices a second.
+    """
     from streamsvm.store import open_store
     from streamsvm.store.sliced import choose_slice_rows
 
-    for path in options.files:
+    for path in files:
         with open_store(path, label=LABEL) as store:
             mean = store.nnz / store.n_rows
-            block_rows = max(1, int(options.memory / 4 / (20 * mean)))
+            block_rows = max(1, int(memory / 4 / (20 * mean)))
             slice_rows = choose_slice_rows(store, block_rows)
             print(f"{path.name}: {store.n_rows:,} cells, {mean:.0f} genes each; {block_rows:,} rows a block")
         contenders: dict[str, tuple[Callable[..., int], int]] = {
@@ -116,10 +118,10 @@ def compare_reading(options: argparse.Namespace) -> None:
         if importlib.util.find_spec("annbatch") and path.suffix == ".zarr":  # the only kind that it reads
             contenders["shuffled chunks: annbatch"] = (read_by_annbatch, slice_rows)
         wall, cpu = dict.fromkeys(contenders, 0.0), dict.fromkeys(contenders, 0.0)
-        for _ in range(options.rounds):
-            for name, (read, rows) in contenders.items():
+        for _ in range(rounds):
+            for name, (reader, rows) in contenders.items():
                 begin, used = time.perf_counter(), time.process_time()
-                size = read(path, rows, block_rows)
+                size = reader(path, rows, block_rows)
                 wall[name] = max(wall[name], size / 1e6 / (time.perf_counter() - begin))
                 cpu[name] = max(cpu[name], size / 1e6 / (time.process_time() - used))
         for name in contenders:
@@ -129,42 +131,40 @@ def compare_reading(options: argparse.Namespace) -> None:
 # -- whole commands --------------------------------------------------------------------------------
 
 
-def compare_training(options: argparse.Namespace) -> None:
-    """Train on a file and predict another under a hard limit, with cold caches."""
-    with tempfile.TemporaryDirectory(dir=options.work) as work:
-        folder = Path(work)
-        drop_caches(options.file.parent)
-        words: list[Any] = ["streamsvm", "fit", options.file.resolve(), "--label", LABEL, "--out", "run"]
-        words += [
-            "--passes",
-            options.passes,
-            "--memory",
-            f"{options.limit // 2**21}M",
-            "--gap",
-            "none",
-            "--json",
-        ]
-        if options.transform:
-            words += ["--transform", options.transform]
-        cost = run(words, cwd=folder, limit=options.limit)
-        fitted = json.loads(cost.output)
-        print(f"fit: {cost.seconds:.0f} s, {fitted['rows_per_second']:,.0f} rows/s, {_memory(cost)}")
-        query = options.query.resolve()
-        cost = run(
-            ["streamsvm", "predict", "run", query, "--out", "labels.csv", "--force", "--json"],
-            cwd=folder, limit=min(options.limit, parse_size("500M")),
+def train(
+    file: Path,
+    query: Annotated[Path, Option()],
+    passes: int = 1,
+    limit: Annotated[int, bytes_option("hard limit")] = 2**30,
+    transform: str = TRANSFORM,
+    work: Annotated[Path | None, Option(help="folder for temporary files")] = None,
+) -> None:
+    """Train on a file and predict another under a hard limit of memory, with cold caches."""
+    with tempfile.TemporaryDirectory(dir=work) as folder:
+        drop_caches(file)
+        cost = run_ours(
+            folder, "fit", file.resolve(), "--label", LABEL, "--transform", transform, "--out", "run",
+            "--passes", passes, "--memory", limit // 2, "--gap", "none", limit=limit,
         )  # fmt: skip
-        print(f"predict: {json.loads(cost.output)['n'] / cost.seconds:,.0f} rows/s, {_memory(cost)}")
-        cost = run(
-            ["streamsvm", "evaluate", "run", query, "--label", LABEL, "--json"], cwd=folder, limit=None
-        )
-        print(f"accuracy of the query: {json.loads(cost.output)['accuracy']:.4f}")
+        rate = json.loads(cost.output)["rows_per_second"]
+        print(f"fit: {cost.seconds:.0f} s, {rate:,.0f} rows/s, {memory_of(cost)}")
+        words = "predict", "run", query.resolve(), "--out", "labels.csv"
+        cost = run_ours(folder, *words, limit=min(limit, parse_size("500M")))
+        print(f"predict: {json.loads(cost.output)['n'] / cost.seconds:,.0f} rows/s, {memory_of(cost)}")
+        print(f"accuracy of the query: {accuracy_of(folder, query.resolve()):.4f}")
 
 
-def _memory(cost: Any) -> str:
-    return (
-        f"peak {format_size(cost.peak_memory or 0)}, of which private {format_size(cost.private_memory or 0)}"
-    )
+def run_ours(folder: str, *words: object, limit: int | None = None) -> Cost:
+    return run([*STREAMSVM, *words, "--json"], cwd=Path(folder), limit=limit)
+
+
+def accuracy_of(folder: str, query: Path | str) -> float:
+    return json.loads(run_ours(folder, "evaluate", "run", query, "--label", LABEL).output)["accuracy"]
+
+
+def memory_of(cost: Cost) -> str:
+    peak, private = cost.peak_memory or 0, cost.private_memory or 0
+    return f"peak {format_size(peak)}, of which private {format_size(private)}"
 
 
 _CELLTYPIST = """
@@ -190,82 +190,40 @@ print(json.dumps({
 """
 
 
-def compare_with_celltypist(options: argparse.Namespace) -> None:
-    """The same reference and query, whose genes are in another order, from another batch."""
-    generator = str(Path(__file__).with_name("atlas.py"))
-    with tempfile.TemporaryDirectory(dir=options.work) as work:
-        folder = Path(work)
+def celltypist(
+    cells: int = 40_000,
+    memory: str = "200M",
+    passes: Annotated[str, Option(metavar="A,B", help="of streamsvm")] = "1,3",
+    work: Annotated[Path | None, Option(help="folder for temporary files")] = None,
+) -> None:
+    """Compare with CellTypist: a reference, and a query of another batch with genes in another order."""
+    generate = [sys.executable, Path(__file__).with_name("atlas.py"), "--compression", "gzip", "--cells"]
+    with tempfile.TemporaryDirectory(dir=work) as folder:
         for words in (
-            ["reference.h5ad", "--cells", str(options.cells), "--order", "donor,type"],
-            ["query.h5ad", "--cells", str(options.cells // 4), "--part", "query", "--genes-in-random-order"],
-        ):  # in processes of their own: a command would count what its parent holds
-            command = [sys.executable, generator, *words, "--compression", "gzip"]
-            subprocess.run(command, cwd=folder, check=True)
+            [cells, "reference.h5ad", "--order", "donor,type"],
+            [cells // 4, "query.h5ad", "--part", "query", "--genes-in-random-order"],
+        ):
+            run([*generate, *words], cwd=Path(folder))
         if importlib.util.find_spec("celltypist"):
             words = [sys.executable, "-c", _CELLTYPIST, "reference.h5ad", "query.h5ad"]
-            whole, peak, output = timed(words, folder)
-            found = json.loads(output.splitlines()[-1])
+            cost = run(words, cwd=Path(folder))
+            found = json.loads(cost.output.splitlines()[-1])
             print(
                 f"CellTypist: accuracy {found['accuracy']:.4f}, training {found['train']:.0f} s, predicting "
-                f"{found['predict']:.0f} s, {whole:.0f} s in all, {format_size(peak)}"
+                f"{found['predict']:.0f} s, {cost.seconds:.0f} s in all, {format_size(cost.resident_memory)}"
             )
-        for passes in options.passes_of_ours:
-            _ours(folder, passes, options.memory)
-
-
-def _ours(folder: Path, passes: int, memory: str) -> None:
-    transform = "normalize=1e4,log1p"
-    fit = ["fit", "reference.h5ad", "--label", LABEL, "--transform", transform, "--out", "run"]
-    fit += ["--force", "--passes", str(passes), "--memory", memory, "--gap", "none"]
-    training, peak, _ = timed(["streamsvm", *fit], folder)
-    predicting, *_ = timed(
-        ["streamsvm", "predict", "run", "query.h5ad", "--out", "labels.csv", "--force"], folder
-    )
-    *_, output = timed(["streamsvm", "evaluate", "run", "query.h5ad", "--label", LABEL, "--json"], folder)
-    print(
-        f"streamsvm, {passes} passes: accuracy {json.loads(output)['accuracy']:.4f}, training "
-        f"{training:.1f} s and predicting {predicting:.1f} s (whole commands), {format_size(peak)}"
-    )
-
-
-def timed(words: list[str], folder: Path) -> tuple[float, int, str]:
-    """Seconds, peak of the resident memory in bytes, and output of a command."""
-    begin = time.perf_counter()
-    with subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        output = process.stdout.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        sys.exit(f"{' '.join(words)[:200]} failed")
-    return time.perf_counter() - begin, usage.ru_maxrss * 1024, output
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    commands = parser.add_subparsers(required=True)
-    reading = commands.add_parser("read")
-    reading.add_argument("files", nargs="+", type=Path)
-    reading.add_argument("--memory", type=parse_size, default=2**30)
-    reading.add_argument("--rounds", type=int, default=3)
-    reading.set_defaults(run=compare_reading)
-    training = commands.add_parser("train")
-    training.add_argument("file", type=Path)
-    training.add_argument("--query", type=Path, required=True)
-    training.add_argument("--passes", type=int, default=1)
-    training.add_argument("--limit", type=parse_size, default=2**30)
-    training.add_argument("--transform", default="normalize=1e4,log1p")
-    training.set_defaults(run=compare_training)
-    peer = commands.add_parser("celltypist")
-    peer.add_argument("--cells", type=int, default=40_000)
-    peer.add_argument("--memory", default="200M")
-    peer.add_argument("--passes-of-ours", type=int, nargs="*", default=[1, 3])
-    peer.set_defaults(run=compare_with_celltypist)
-    for each in (training, peer):
-        each.add_argument("--work", type=Path, help="folder for temporary files")
-    options = parser.parse_args()
-    options.run(options)
+        for n in passes.split(","):
+            fit = run_ours(
+                folder, "fit", "reference.h5ad", "--label", LABEL, "--transform", TRANSFORM, "--out", "run",
+                "--force", "--passes", n, "--memory", memory, "--gap", "none",
+            )  # fmt: skip
+            predict = run_ours(folder, "predict", "run", "query.h5ad", "--out", "labels.csv", "--force")
+            print(
+                f"streamsvm, {n} passes: accuracy {accuracy_of(folder, 'query.h5ad'):.4f}, training "
+                f"{fit.seconds:.1f} s and predicting {predict.seconds:.1f} s (whole commands), "
+                f"{format_size(fit.resident_memory)}"
+            )
 
 
 if __name__ == "__main__":
-    main()
+    start(read, __doc__, train, celltypist)

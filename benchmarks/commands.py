@@ -6,22 +6,20 @@ Vowpal Wabbit gets its own form of text, written beforehand. What is not install
 
 from __future__ import annotations
 
-import argparse
 import bz2
 import importlib.util
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated, Any
 
-from common import Pair, choose, data_folder, find_pairs, print_table, write_json
+from common import Data, Out, Pair, Sets, choose, print_records, start, write_json
+from measured import run
+from typer import Option
 
-QUICK_LINES = 300
 LIBLINEAR = """
 import json, sys
 from liblinear.liblinearutil import predict, svm_read_problem, train
@@ -42,15 +40,12 @@ print(json.dumps({"accuracy": sum(right) / len(right)}))
 """
 
 
-def unpack(pair: Pair, folder: Path, quick: bool) -> tuple[Path, Path]:
-    """Write both files as plain text; if `quick`, a few of the lines."""
-    found = []
+def unpack(pair: Pair, folder: Path) -> tuple[Path, Path]:
+    """Write both files as plain text."""
     for source, name in ((pair.train, "train"), (pair.test, "test")):
-        with (bz2.open if source.suffix == ".bz2" else open)(source, "rt") as file:
-            lines = file.readlines()
-        (folder / name).write_text("".join(lines[:: 1 + len(lines) // QUICK_LINES if quick else 1]))
-        found.append(folder / name)
-    return found[0], found[1]
+        with (bz2.open if source.suffix == ".bz2" else open)(source, "rb") as file:
+            (folder / name).write_bytes(file.read())
+    return folder / "train", folder / "test"
 
 
 def write_for_wabbit(paths: Sequence[Path], folder: Path) -> tuple[list[Path], int, int]:
@@ -91,49 +86,46 @@ def sides(train: Path, test: Path, folder: Path, passes: int) -> dict[str, list[
     return found
 
 
-def run_side(commands: Sequence[Sequence[str]]) -> tuple[float, float, float]:
+def run_side(commands: Sequence[Sequence[str]], folder: Path) -> tuple[float, float, float]:
     """Run the commands of a side; return wall and processor seconds, and the accuracy that it prints."""
-    begin, before = time.perf_counter(), os.times()
-    for command in commands:
-        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    after = os.times()
-    cpu = sum(after[2:4]) - sum(before[2:4])  # of children
-    return time.perf_counter() - begin, cpu, json.loads(printed)["accuracy"]
+    costs = [run(command, cwd=folder) for command in commands]
+    accuracy = json.loads(costs[-1].output)["accuracy"]
+    return sum(cost.seconds for cost in costs), sum(cost.cpu_seconds for cost in costs), accuracy
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", help="folder of LIBSVM files; otherwise STREAMSVM_DATA")
-    parser.add_argument("--sets", default="letter,mnist,sector", help="names of data sets, with commas")
-    parser.add_argument("--passes", type=int, default=3, help="of streamsvm and Vowpal Wabbit")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help=f"one round with less than {QUICK_LINES} rows")
-    parser.add_argument("--out", help="also write the figures here, as JSON")
-    given = parser.parse_args()
+def main(
+    data: Data,
+    sets: Sets = "letter,mnist,sector",
+    passes: Annotated[int, Option(help="of streamsvm and Vowpal Wabbit")] = 3,
+    rounds: int = 5,
+    out: Out = None,
+) -> None:
     results = {}
-    for pair in choose(find_pairs(data_folder(given.data)), given.sets):
+    for pair in choose(data, sets):
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
-            train, test = unpack(pair, folder, given.quick)
-            commands = sides(train, test, folder, given.passes)
-            rounds = [
-                {side: run_side(each) for side, each in commands.items()}
-                for _ in range(1 + (1 if given.quick else given.rounds))
-            ][1:]
-        rows = []
+            commands = sides(*unpack(pair, folder), folder, passes)
+            turns = [
+                {side: run_side(each, folder) for side, each in commands.items()} for _ in range(1 + rounds)
+            ]
+        records: list[dict[str, Any]] = []
         for side in commands:
-            wall, cpu, accuracy = zip(*(each[side] for each in rounds), strict=True)
-            ratio = statistics.median(each["streamsvm"][0] / each[side][0] for each in rounds)
-            rows.append(
-                [side, min(wall), statistics.median(wall), statistics.median(cpu), ratio, accuracy[-1]]
+            wall, cpu, accuracy = zip(*(turn[side] for turn in turns[1:]), strict=True)
+            ratios = [turn["streamsvm"][0] / turn[side][0] for turn in turns[1:]]
+            records.append(
+                {
+                    "": side,
+                    "least s": min(wall),
+                    "median s": statistics.median(wall),
+                    "processor s": statistics.median(cpu),
+                    "ours / it": statistics.median(ratios),
+                    "accuracy": accuracy[-1],
+                }
             )
-        headers = ["", "least s", "median s", "processor s", "ours / it", "accuracy"]
-        print_table(pair.name, headers, rows)
-        results[pair.name] = [dict(zip(["side", *headers[1:]], row, strict=True)) for row in rows]
-    write_json(given.out, {"commands": results})
+        print_records(pair.name, records)
+        results[pair.name] = records
+    write_json(out, {"commands": results})
 
 
 if __name__ == "__main__":
-    main()
+    start(main, __doc__)

@@ -1,4 +1,4 @@
-"""What the benchmarks share: find data, describe the environment, print tables."""
+"""What the benchmarks share: their options, finding data sets, and printing and writing results."""
 
 from __future__ import annotations
 
@@ -6,13 +6,38 @@ import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from streamsvm.base.text import parse_size
 
 COMPRESSED = (".bz2", ".gz", ".xz", ".zst")
-QUICK_BYTES = 2**20  # of a training file as it lies in the folder
 TEST_ENDING = ((".tr", ".val"), ("", ".t"))  # of the training file's name, and of its test file's
+
+Data = Annotated[
+    Path,
+    typer.Option(envvar="STREAMSVM_DATA", exists=True, file_okay=False, help="folder of LIBSVM files"),
+]
+Sets = Annotated[str, typer.Option(metavar="A,B", help="data sets; those that are not there are left out")]
+Losses = Annotated[str, typer.Option(metavar="A,B", help="losses")]
+Out = Annotated[Path | None, typer.Option(metavar="FILE", help="write the results as JSON, too")]
+
+
+def start(main: Callable[..., None], doc: str | None, *others: Callable[..., None]) -> None:
+    """Run `main` as the command of a script, or as one of several that are called by their names."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None, help=doc)
+    for command in (main, *others):
+        app.command(help=command.__doc__ if others else doc)(command)
+    app()
+
+
+def bytes_option(help: str) -> Any:
+    """An option of a number of bytes, or text such as 500M."""
+    return typer.Option(parser=parse_size, metavar="BYTES", help=help)
 
 
 class Pair(NamedTuple):
@@ -21,10 +46,6 @@ class Pair(NamedTuple):
     name: str
     train: Path
     test: Path
-
-    def is_called(self, wanted: str) -> bool:
-        """Whether `wanted` is the name, or its part before the first dot."""
-        return wanted in (self.name, self.name.split(".")[0])
 
 
 def find_pairs(folder: Path) -> list[Pair]:
@@ -42,37 +63,34 @@ def find_pairs(folder: Path) -> list[Pair]:
     return sorted(pairs.values())
 
 
-def choose(pairs: list[Pair], sets: str | None, *, quick: bool = False) -> list[Pair]:
-    """The data sets named by `sets`, otherwise all or the small ones; `ValueError` if there are none."""
-    names = ", ".join(pair.name for pair in pairs)
-    if sets:
-        for name in sets.split(","):
-            if not any(pair.is_called(name) for pair in pairs):
-                raise ValueError(f"no data set {name} among {names}")
-        pairs = [pair for pair in pairs if any(map(pair.is_called, sets.split(",")))]
-    elif quick:
-        pairs = [pair for pair in pairs if pair.train.stat().st_size <= QUICK_BYTES]
-    if not pairs:
-        raise ValueError(f"no pairs of LIBSVM files (x and x.t, or x.tr and x.val) to run; found: {names}")
-    return pairs
+def choose(folder: Path, sets: str) -> list[Pair]:
+    """The data sets that `sets` names, in its order, or all if it is empty; `BadParameter` if there are none.
+
+    A name may be that of the files, or its part before the first dot.
+    """
+    there = find_pairs(folder)
+    if not sets:
+        chosen = there
+    else:
+        by_name = {pair.name.split(".")[0]: pair for pair in there} | {pair.name: pair for pair in there}
+        chosen = [by_name[name]._replace(name=name) for name in sets.split(",") if name in by_name]
+        for name in (name for name in sets.split(",") if name not in by_name):
+            print(f"{name} is left out: it is not in {folder}")
+    if not chosen:
+        found = ", ".join(pair.name for pair in there) or "none"
+        raise typer.BadParameter(
+            f"no such pairs of LIBSVM files (x and x.t, or x.tr and x.val); there: {found}"
+        )
+    return chosen
 
 
-def data_folder(option: str | None) -> Path:
-    """The folder given by an option or by STREAMSVM_DATA; `ValueError` says what is missing."""
-    given = option or os.environ.get("STREAMSVM_DATA")
-    if not given:
-        raise ValueError("no data: give --data FOLDER, or set STREAMSVM_DATA to a folder of LIBSVM files")
-    if not Path(given).is_dir():
-        raise ValueError(f"no data: {given} is not a folder")
-    return Path(given)
-
-
-def write_json(path: str | None, results: dict[str, Any]) -> None:
+def write_json(path: Path | None, results: dict[str, Any]) -> None:
     """Write `results`, and what made them, to `path` if one was asked for."""
     if path:
-        made_by = {"python": platform.python_version(), "machine": platform.machine(), "cpus": os.cpu_count()}
+        made_by: dict[str, Any] = {"arguments": sys.argv[1:], "python": platform.python_version()}
+        made_by |= {"machine": platform.machine(), "cpus": os.cpu_count()}
         made_by |= {name: importlib.metadata.version(name) for name in ("streamsvm", "numba", "numpy")}
-        Path(path).write_text(json.dumps({"environment": made_by} | results, indent=1) + "\n")
+        path.write_text(json.dumps({"environment": made_by} | results, indent=1, default=str) + "\n")
 
 
 def text(value: Any) -> str:
@@ -95,3 +113,9 @@ def print_table(title: str, headers: Sequence[str], rows: Sequence[Sequence[Any]
         first, *others = (f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True))
         print("  " + "  ".join([first.strip().ljust(widths[0]), *others]).rstrip())
     print(end="", flush=True)
+
+
+def print_records(title: str, records: Sequence[dict[str, Any]]) -> None:
+    """Print a table of records, of which some may lack columns."""
+    columns = list(dict.fromkeys(name for record in records for name in record))
+    print_table(title, columns, [[record.get(name) for name in columns] for record in records])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import itertools
 import tempfile
 import time
@@ -11,15 +9,15 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import geometric_mean, median
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
-from common import Pair, choose, data_folder, find_pairs, print_table, write_json
+from common import Data, Out, Pair, Sets, choose, print_table, start, write_json
 from others import OTHERS, Outcome
-from tasks import History, Stores, Task, passes_to, total, usual_C
+from tasks import History, Stores, Task, passes_to, total, usual_C, watch
+from typer import Option
 from visits import time_visits
 
 from streamsvm import evaluate, fit, load_model
-from streamsvm.errors import Interrupted
 
 TARGETS = (0.01, 0.001)
 FINE = 1e-4  # what float32 is to reach, too
@@ -27,35 +25,33 @@ PUBLISHED = {"solver": "sorted", "dtype": "float64", "inner_passes": 0, "average
 DEFAULT = {"inner_passes": "auto", "average": False}  # averages have a line of their own
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", metavar="FOLDER", help="LIBSVM files; by default $STREAMSVM_DATA")
-    parser.add_argument("--sets", metavar="A,B", help="only these data sets")
-    parser.add_argument("--quick", action="store_true", help="small files only, once, at most 30 passes")
-    parser.add_argument("--repeat", type=int, metavar="N", help="runs in turn, of which medians (3)")
-    parser.add_argument("--max-passes", type=int, metavar="N", help="cap of the long runs (300)")
-    parser.add_argument("--C", type=float, help="by default 1 above 26 classes, else 1/16; pendigits 1e-4")
-    parser.add_argument("--precision", action="store_true", help="also float32 against float64, to 1e-4")
-    parser.add_argument("--out", metavar="FILE", help="write the results as JSON, too")
-    options = parser.parse_args()
-    options.repeat = options.repeat or (1 if options.quick else 3)
-    options.max_passes = options.max_passes or (30 if options.quick else 300)
-    try:
-        pairs = choose(find_pairs(data_folder(options.data)), options.sets, quick=options.quick)
-    except ValueError as error:
-        parser.error(str(error))
+class Options(NamedTuple):
+    repeat: int
+    max_passes: int
+    C: float | None
+    precision: bool
 
-    results = {}
-    for pair in pairs:
+
+def main(
+    data: Data,
+    sets: Sets = "",
+    repeat: Annotated[int, Option(help="runs in turn, of which medians")] = 3,
+    max_passes: Annotated[int, Option(help="cap of the long runs")] = 300,
+    C: Annotated[float | None, Option("--C", help="by default as README.md says")] = None,
+    precision: Annotated[bool, Option("--precision", help="also float32 and float64, to 1e-4")] = False,
+    out: Out = None,
+) -> None:
+    results, options = {}, Options(repeat, max_passes, C, precision)
+    for pair in choose(data, sets):
         with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
             results[pair.name] = Comparison(pair, Path(folder), options).run()
-    write_json(options.out, {"options": vars(options), "sets": results, "means": print_means(results)})
+    write_json(out, {"sets": results, "means": print_means(results)})
 
 
 class Comparison:
     """All measurements on one data set; whatever is ours trains in one thread."""
 
-    def __init__(self, pair: Pair, folder: Path, options: argparse.Namespace) -> None:
+    def __init__(self, pair: Pair, folder: Path, options: Options) -> None:
         self.options, self.out = options, folder / "run"
         self.stores = stores = Stores.create(pair, folder)
         self.train, self.test = stores.train, stores.test
@@ -93,21 +89,12 @@ class Comparison:
 
     def fit(self, *, to: float | None = None, **settings: Any) -> History:
         """Train, if `to` is given until the gap is so much of the first gaps; return the passes' reports."""
-        history: History = []
+        train = partial(fit, self.train, out=self.out, force=True, checkpoint_every="1h", C=self.C)
 
-        def report(event: dict[str, Any]) -> None:
-            if event["event"] == "pass":
-                history.append(event)
+        def reached(history: History) -> bool:
+            return to is not None and history[-1]["gap"] <= to * min(history[0]["gap"], self.common)
 
-        def reached() -> bool:
-            return bool(to and history) and history[-1]["gap"] <= to * min(history[0]["gap"], self.common)
-
-        with contextlib.suppress(Interrupted):
-            fit(
-                self.train, out=self.out, force=True, checkpoint_every="1h", report=report, stop=reached,
-                C=self.C, **{"gap": "pass", **settings},
-            )  # fmt: skip
-        return history
+        return watch(partial(train, **{"gap": "pass", **settings}), until=reached)
 
     def long_runs(self, *, default_first: bool) -> dict[str, History]:
         """Both configurations, one right after the other, down to the last target."""
@@ -253,4 +240,4 @@ def print_means(results: dict[str, Any]) -> dict[str, float | None]:
 
 
 if __name__ == "__main__":
-    main()
+    start(main, __doc__)

@@ -7,15 +7,16 @@ installed, over batches of 256 rows, with the logistic loss.
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from common import start
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from sklearn.svm import LinearSVC
+from typer import Option
 
 import streamsvm
 
@@ -77,21 +78,19 @@ def train_adam(
         yield spent, np.asarray(state[0])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rows", type=int, default=60_000)
-    parser.add_argument("--classes", type=int, nargs="+", default=[100, 1000, 10_000])
-    parser.add_argument("--passes", type=int, nargs="+", default=[1, 3])
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--without", action="append", default=[], help="a way to leave out; can be repeated")
-    options = parser.parse_args()
+def main(
+    rows: int = 60_000,
+    classes: Annotated[str, Option(metavar="A,B")] = "100,1000,10000",
+    passes: Annotated[str, Option(metavar="A,B")] = "1,3",
+    threads: int = 1,
+    epochs: int = 5,
+    without: Annotated[list[str] | None, Option(help="a way to leave out; can be repeated")] = None,
+) -> None:
     warnings.simplefilter("ignore")  # of those that do not converge at their defaults
+    left_out = without or []
     print(f"{'classes':>8}  {'':32}{'accuracy':>9}{'seconds':>9}{'products':>9}")
-    for k in options.classes:
-        X, y = generate(options.rows + TEST_ROWS, k, FEATURES)
+    for k in map(int, classes.split(",")):
+        X, y = generate(rows + TEST_ROWS, k, FEATURES)
         X, y, X_test, y_test = X[:-TEST_ROWS], y[:-TEST_ROWS], X[-TEST_ROWS:], y[-TEST_ROWS:]
         product = seconds_of_product(X, k)
 
@@ -100,31 +99,32 @@ def main() -> None:
 
         show("one product X W", np.nan, product)
         streamsvm.fit(X[:3000], y[:3000], passes=1, C=1.0, gap="none")  # compiles
-        for n_passes, average, C in [(3, False, 0.01), *((n, "auto", "auto") for n in options.passes)]:
+        for n_passes, average, C in [
+            (3, False, 0.01),
+            *((int(n), "auto", "auto") for n in passes.split(",")),
+        ]:
             began = time.perf_counter()
-            model = streamsvm.fit(
-                X, y, passes=n_passes, average=average, C=C, gap="none", workers=options.threads
-            )
+            model = streamsvm.fit(X, y, passes=n_passes, average=average, C=C, gap="none", workers=threads)
             seconds, history = time.perf_counter() - began, model.result.history
             found = float((model.predict(X_test) == y_test).mean())
             if C == "auto":
                 show(f"streamsvm, {n_passes} passes, C {model.result.C:.2g}", found, seconds)
             else:
                 show("a pass without average", found, history[1]["seconds"])
-        if "adam" not in options.without:
+        if "adam" not in left_out:
             for rate in RATES:
-                for epoch, (seconds, W) in enumerate(train_adam(X, y, k, rate, options.epochs), 1):
+                for epoch, (seconds, W) in enumerate(train_adam(X, y, k, rate, epochs), 1):
                     found = float(((X_test @ W).argmax(axis=1) == y_test).mean())
                     show(f"Adam, rate {rate}, epoch {epoch}", found, seconds)
         others: dict[str, Callable[[], Any]] = {
             "SGDClassifier": SGDClassifier, "LogisticRegression": LogisticRegression, "LinearSVC": LinearSVC,
         }  # fmt: skip
         for name, make in others.items():
-            if name not in options.without:
+            if name not in left_out:
                 began = time.perf_counter()
                 other = make().fit(X, y)
                 show(name, float(other.score(X_test, y_test)), time.perf_counter() - began)
 
 
 if __name__ == "__main__":
-    main()
+    start(main, __doc__)

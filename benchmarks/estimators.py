@@ -1,71 +1,90 @@
-"""`StreamSVMClassifier` against scikit-learn's linear classifiers, in memory, all at their defaults.
+"""`StreamSVMClassifier` and `tune` against scikit-learn, in memory, all at their defaults.
 
-Processor seconds of `fit`, the least of some rounds in which all take turns, and accuracy on the test set.
-Kernels are loaded before. Data sets are LIBSVM's, in the folder that STREAMSVM_DATA names.
+Processor seconds, the least of some rounds in which all take turns, and accuracy on the test set. Kernels are
+loaded before. With --tune the same values of C are compared: by `streamsvm.tune`, which makes one path over
+them, on rows held out or folds, and by GridSearchCV.
 """
 
 from __future__ import annotations
 
-import argparse
-import os
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from sklearn.datasets import load_svmlight_files
+import numpy as np
+from common import Data, Sets, choose, print_table, start
 from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.model_selection import GridSearchCV
 from sklearn.svm import LinearSVC
+from tasks import Task, load_task
+from typer import Option
 
+import streamsvm
 from streamsvm.sklearn import StreamSVMClassifier
 
-SETS = {
-    "mnist": ("mnist.scale.bz2", "mnist.scale.t.bz2"),
-    "letter": ("letter.scale.bz2", "letter.scale.t.bz2"),
-    "news20": ("news20.scale.tr.bz2", "news20.scale.val.bz2"),
-    "sector": ("sector.scale.bz2", "sector.scale.t.bz2"),
-    "clinc150": ("clinc150.tfidf.bz2", "clinc150.tfidf.t.bz2"),
+C_EXPONENTS = -7, 2  # of the values of C to choose from
+Way = Callable[[Task], Any]  # trains, and returns what predicts
+
+
+def fitted(make: Callable[..., Any], *args: Any, **options: Any) -> Way:
+    return lambda task: make(*args, **options).fit(task.X, task.y)
+
+
+def tuned(**options: Any) -> Way:
+    grid = "2^{}:2^{}".format(*C_EXPONENTS)
+    return lambda task: streamsvm.tune(task.X, task.y, C=grid, transform="none", **options).model
+
+
+DEFAULTS = {
+    "StreamSVMClassifier": fitted(StreamSVMClassifier),
+    "without intercept": fitted(StreamSVMClassifier, fit_intercept=False),
+    "LinearSVC": fitted(LinearSVC),
+    "SGDClassifier": fitted(SGDClassifier),
+    "LogisticRegression": fitted(LogisticRegression),
 }
-WAYS: dict[str, Callable[[], Any]] = {
-    "StreamSVMClassifier": StreamSVMClassifier,
-    "without intercept": lambda: StreamSVMClassifier(fit_intercept=False),
-    "LinearSVC": LinearSVC,
-    "SGDClassifier": SGDClassifier,
-    "LogisticRegression": LogisticRegression,
+CHOOSING_C = {
+    "tune, 1/10 held out": tuned(hold_out="1/10"),
+    "tune, 5 folds": tuned(folds=5),
+    "GridSearchCV, 5 folds": fitted(
+        GridSearchCV, LinearSVC(), {"C": 2.0 ** np.arange(C_EXPONENTS[0], C_EXPONENTS[1] + 1)}, cv=5
+    ),
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("sets", nargs="*", default=list(SETS), help=f"of {', '.join(SETS)} (default: all)")
-    parser.add_argument("--rounds", type=int, default=3, help="the fastest counts (default: 3)")
-    parser.add_argument("--without", action="append", default=[], help="a way to leave out; can be repeated")
-    options = parser.parse_args()
-    folder = Path(os.environ["STREAMSVM_DATA"])
+def main(
+    data: Data,
+    sets: Sets = "mnist,letter,news20,sector,clinc150",
+    tune: Annotated[bool, Option("--tune", help="compare ways to choose C")] = False,
+    rounds: Annotated[int, Option(help="of which the fastest counts")] = 3,
+    without: Annotated[list[str] | None, Option(help="a way to leave out; can be repeated")] = None,
+) -> None:
     warnings.simplefilter("ignore")  # of those that do not converge at their defaults
-    print(f"{'':12}{'':24}{'accuracy':>9}{'CPU s':>9}{'times':>8}")
-    for name in options.sets:
-        X, y, X_test, y_test = load_svmlight_files([str(folder / file) for file in SETS[name]])
-        for matrix in (X, X_test):  # LinearSVC takes no others
+    ways = {
+        name: way for name, way in (CHOOSING_C if tune else DEFAULTS).items() if name not in (without or ())
+    }
+    for pair in choose(data, sets):
+        task = load_task(pair)
+        for matrix in (task.X, task.X_test):  # LinearSVC takes no others
             matrix.indices, matrix.indptr = matrix.indices.astype("i4"), matrix.indptr.astype("i4")
-        StreamSVMClassifier(passes=1).fit(X[:1000], y[:1000])
+        next(iter(ways.values()))(task._replace(X=task.X[:1000], y=task.y[:1000]))
         best: dict[str, tuple[float, float]] = {}
-        for _ in range(options.rounds):
-            for way, make in WAYS.items():
-                if way in options.without or best.get(way, (0.0, 0.0))[1] > 60:  # once is enough
+        for _ in range(rounds):
+            for name, way in ways.items():
+                if best.get(name, (0.0, 0.0))[0] > 60:  # once is enough
                     continue
                 began = time.process_time()
-                fitted = make().fit(X, y)
+                model = way(task)
                 seconds = time.process_time() - began
-                if way not in best or seconds < best[way][1]:
-                    best[way] = fitted.score(X_test, y_test), seconds
-        ours = best["StreamSVMClassifier"][1]
-        for way, (accuracy, seconds) in best.items():
-            print(f"{name:12}{way:24}{accuracy:9.4f}{seconds:9.2f}{seconds / ours:8.1f}", flush=True)
+                accuracy = float(np.mean(np.asarray(model.predict(task.X_test)) == task.y_test))
+                best[name] = min(best.get(name, (np.inf, 0.0)), (seconds, accuracy))
+        first = next(iter(best.values()))[0]
+        print_table(
+            pair.name,
+            ["", "accuracy", "CPU s", "times the first"],
+            [[name, accuracy, seconds, seconds / first] for name, (seconds, accuracy) in best.items()],
+        )
 
 
 if __name__ == "__main__":
-    main()
+    start(main, __doc__)

@@ -21,6 +21,7 @@ import numpy as np
 
 from streamsvm.base.format import index_dtype
 from streamsvm.base.label_values import INTEGER
+from streamsvm.base.text import parse_size
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.random import GAMMA, mix
 from streamsvm.store import StoreWriter, store_kind
@@ -347,12 +348,6 @@ def main() -> None:
     else:
         with open(options.out, "wb") as file:
             generator.write_text(file, n)
-
-
-def parse_size(text: str) -> int:
-    """Bytes: a number, with k, M, G or T for powers of 1000."""
-    units = {"k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-    return int(float(text.rstrip("kMGT")) * units.get(text[-1:], 1))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,5 @@
 """Compare the bytes of many small trainings by two versions of the program, which should be the same.
 
-    python benchmarks/golden.py before.json
-    python benchmarks/golden.py after.json --compare before.json
-
 Each training is one set of options on generated data. Its coefficients and its log of duals are hashed; its
 gap and its accuracy say how far apart two trainings are that differ. Run both on one machine: processors with
 other vectors add up in another order.
@@ -10,7 +7,6 @@ other vectors add up in another order.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import sys
@@ -18,14 +14,15 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 from unittest import mock
 
 import numpy as np
 import scipy.sparse as sp
-from common import write_json
+from common import start, write_json
 from streamsvm_converters import TextSource, convert
 from tqdm import tqdm
+from typer import Argument, Option
 
 import streamsvm
 from streamsvm.data import memory_plan
@@ -319,31 +316,26 @@ def differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
     return sorted(lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("out", metavar="OUT.json", help="where the hashes are written")
-    parser.add_argument(
-        "--compare", metavar="OTHER.json", help="hashes to compare with; exit code 1 if any differ"
-    )
-    parser.add_argument("--only", default="", help="only trainings with this text in their names")
-    options = parser.parse_args()
+def main(
+    out: Annotated[Path, Argument(metavar="OUT.json", help="where the hashes are written")],
+    compare: Annotated[Path | None, Option(help="other hashes; exit code 1 if any differ")] = None,
+    only: Annotated[str, Option(help="only trainings with this text in their names")] = "",
+) -> None:
     warnings.simplefilter("ignore")
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         data = Data(Path(folder))
-        wanted = [(name, train) for name, train in trainings(data) if options.only in name]
+        wanted = [(name, train) for name, train in trainings(data) if only in name]
         for i, (name, train) in enumerate(tqdm(wanted)):
             found[name] = describe(train, Path(folder, f"run{i}"), data)
-    write_json(options.out, {"trainings": found})
+    write_json(out, {"trainings": found})
     print(f"{len(found)} trainings")
-    if options.compare:
-        before = json.loads(Path(options.compare).read_text())["trainings"]
-        lines = differences({name: each for name, each in before.items() if options.only in name}, found)
+    if compare:
+        before = json.loads(compare.read_text())["trainings"]
+        lines = differences({name: each for name, each in before.items() if only in name}, found)
         print("\n".join(lines) or "all equal")
         sys.exit(bool(lines))
 
 
 if __name__ == "__main__":
-    main()
+    start(main, __doc__)

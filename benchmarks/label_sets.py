@@ -1,34 +1,29 @@
-"""Rows with several labels: against scikit-learn on few classes, and against PECOS on thousands.
+"""Rows with several of thousands of labels, as they are used: ours, and PECOS' linear model.
 
 See README.md. Rows are generated, and in memory; everything runs in one thread.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
 import tempfile
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from common import print_table, write_json
-from sklearn.datasets import make_multilabel_classification
-from sklearn.exceptions import ConvergenceWarning
+from common import Losses, Out, print_records, start, write_json
+from measured import size_of
 from sklearn.metrics import f1_score, label_ranking_loss
-from sklearn.multiclass import OneVsRestClassifier
-from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_limits
+from typer import Option
 
 from streamsvm import fit
 
-LOSSES = "ovr2,ovr,ww,cs"
-SAME_PROBLEM = {"ovr": "hinge", "ovr2": "squared_hinge"}  # as scikit-learn calls them
+BY_SCORE = ("ovr", "ovr2")  # a label is a class with a score above 0
 TOP = (1, 3, 5)
 Measures = dict[str, Any]
 
@@ -41,83 +36,23 @@ class Task(NamedTuple):
     X_test: sp.csr_matrix
     Y_test: sp.csr_matrix
 
-    @classmethod
-    def split(cls, X: sp.csr_matrix, Y: sp.csr_matrix, n: int) -> Task:
-        return cls(X[:n], Y[:n], X[n:], Y[n:])
 
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--losses", metavar="A,B", default=LOSSES, help=f"losses ({LOSSES})")
-    parser.add_argument("--rows", type=int, default=30_000, help="training rows of many classes (30,000)")
-    parser.add_argument("--classes", type=int, default=4000, help="many classes (4,000)")
-    parser.add_argument("--passes", type=int, default=3, help="passes over the rows of many classes (3)")
-    parser.add_argument("--C", type=float, default=1.0, help="of many classes (1)")
-    parser.add_argument("--pecos", metavar="PYTHON", help="interpreter that has PECOS, to compare with it")
-    parser.add_argument("--quick", action="store_true", help="small data, to see that it works")
-    parser.add_argument("--out", metavar="FILE", help="write the results as JSON, too")
-    options = parser.parse_args()
-    if options.quick:
-        options.rows, options.classes = 2000, 300
-    losses = options.losses.split(",")
+def main(
+    losses: Losses = "ovr2,ovr,ww,cs",
+    rows: Annotated[int, Option(help="to train on")] = 30_000,
+    classes: int = 4000,
+    passes: int = 3,
+    C: Annotated[float, Option("--C")] = 1.0,
+    pecos: Annotated[str | None, Option(help="interpreter that has PECOS, to compare with it")] = None,
+    out: Out = None,
+) -> None:
+    task = generate(rows, classes)
     with threadpool_limits(1):
-        few = measure_few(losses, 500 if options.quick else 5000)
-        task = many_classes(options.rows, options.classes)
-        many = measure_many(task, losses, options.C, options.passes, options.pecos)
-    write_json(options.out, {"options": vars(options), "few": few, "many": many})
+        results = measure(task, losses.split(","), C, passes, pecos)
+    write_json(out, {"results": results})
 
 
-# -- few classes, to the optimum ----------------------------------------------------------------------
-
-
-def measure_few(losses: list[str], n: int) -> list[Measures]:
-    """Ours and scikit-learn's one-vs-rest, which solves the problem of `ovr` or of `ovr2`."""
-    X, Y = make_multilabel_classification(
-        2 * n, 200, n_classes=20, n_labels=3, length=60, allow_unlabeled=True, random_state=0
-    )
-    X = sp.csr_matrix(X.astype(np.float32))
-    X = X.multiply(1 / np.sqrt(X.multiply(X).sum(axis=1))).tocsr().astype(np.float32)
-    task, C = Task.split(X, sp.csr_matrix(Y), n), 1.0
-    settings: dict[str, Any] = {"C": C, "dtype": "float64", "average": False, "transform": "none"}
-    found = []
-    for loss in losses:
-        fit(task.X[:100], task.Y[:100], loss=loss, passes=1, **settings)  # compiles
-        model, seconds = timed(
-            lambda loss=loss: fit(task.X, task.Y, loss=loss, passes=1000, tol=1e-4, **settings)
-        )
-        coef = np.asarray(model.coef_.T)
-        measures = {"loss": loss, "of": "streamsvm"} | few_measures(task, coef, loss, C) | seconds
-        found.append(measures)
-        if loss not in SAME_PROBLEM:
-            continue
-        machine = LinearSVC(
-            loss=SAME_PROBLEM[loss], C=C, fit_intercept=False, dual=True, max_iter=10_000, random_state=0
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            other, seconds = timed(lambda machine=machine: OneVsRestClassifier(machine).fit(task.X, task.Y))
-        theirs = np.vstack([each.coef_ for each in other.estimators_]).T
-        found.append({"loss": loss, "of": "scikit-learn"} | few_measures(task, theirs, loss, C) | seconds)
-    show(
-        f"{n:,} generated rows, {Y.shape[1]} classes, {Y.mean(axis=0).sum():.1f} labels a row, C {C:g}", found
-    )
-    return found
-
-
-def few_measures(task: Task, coef: np.ndarray, loss: str, C: float) -> Measures:
-    objective = None
-    if loss in SAME_PROBLEM:
-        signs = 2 * task.Y.toarray() - 1
-        slacks = np.maximum(0, 1 - signs * (task.X.astype(float) @ coef))
-        objective = 0.5 * (coef**2).sum() + C * (slacks if loss == "ovr" else slacks**2).sum()
-    scores = task.X_test @ coef
-    return {"objective": objective} | measures_of(task.Y_test, scores, decides=loss in SAME_PROBLEM)
-
-
-# -- thousands of classes, as they are used -----------------------------------------------------------
-
-
-def many_classes(n: int, k: int, *, features: int = 30_000, own_words: int = 30) -> Task:
+def generate(n: int, k: int, *, features: int = 30_000, own_words: int = 30) -> Task:
     """Short texts as tf-idf, `n` to train and up to 5,000 to test.
 
     A row's words come from those of its labels and from all words, half from each on average. Words and
@@ -162,30 +97,30 @@ def many_classes(n: int, k: int, *, features: int = 30_000, own_words: int = 30)
     Y = sp.csr_matrix((np.ones(len(label_of), np.float32), (row_of, label_of)), (n_all, k))
     Y.sum_duplicates()
     Y.data[:] = 1
-    return Task.split(X, Y, n)
+    return Task(X[:n], Y[:n], X[n:], Y[n:])
 
 
-def measure_many(task: Task, losses: list[str], C: float, passes: int, pecos: str | None) -> list[Measures]:
+def measure(task: Task, losses: list[str], C: float, passes: int, pecos: str | None) -> list[Measures]:
     """Ours with the defaults, and PECOS as a tree of classes and as one-vs-rest; times against the first."""
     found = []
     constant = task._replace(X=with_constant(task.X), X_test=with_constant(task.X_test))
-    of_one = {f"{loss}, constant feature": (loss, constant) for loss in losses if loss in SAME_PROBLEM}
+    of_one = {f"{loss}, constant feature": (loss, constant) for loss in losses if loss in BY_SCORE}
     for name, (loss, rows) in ({loss: (loss, task) for loss in losses} | of_one).items():
         settings: dict[str, Any] = {"loss": loss, "C": C, "gap": "none", "transform": "none"}
         fit(rows.X[:50], rows.Y[:50], passes=1, **settings)  # compiles
         model, seconds = timed(lambda X=rows.X, s=settings: fit(X, task.Y, passes=passes, **s))
         coef = model.weights()
-        measures = measures_of(task.Y_test, rows.X_test @ coef, decides=loss in SAME_PROBLEM)
+        measures = measures_of(task.Y_test, rows.X_test @ coef, decides=loss in BY_SCORE)
         with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
             model.save(Path(folder) / "model")
-            size = {"MB": folder_bytes(Path(folder)) / 1e6}
+            size = {"MB": size_of(Path(folder)) / 1e6}
         found.append({"trainer": name} | measures | seconds | size)
     if pecos:
         found += measure_pecos(task, C, pecos)
     for row in found:
         row["time"], row["CPU time"] = (row[n] / found[0][n] for n in ("seconds", "CPU seconds"))
     n, k = task.Y.shape
-    show(
+    print_records(
         f"{n:,} generated rows, {k:,} classes, {task.Y.nnz / n:.1f} labels a row, "
         f"{task.X.nnz / n:.0f} of {task.X.shape[1]:,} features, C {C:g}, {passes} passes, averaged",
         found,
@@ -212,11 +147,8 @@ def measure_pecos(task: Task, C: float, python: str) -> list[Measures]:
             scores[np.repeat(np.arange(given.shape[0]), np.diff(given.indptr)), given.indices] = given.data
             measures = {"trainer": f"PECOS, {way.pop('name')}"}
             measures |= measures_of(task.Y_test, scores, decides=way.pop("decides"))
-            found.append(measures | way | {"MB": folder_bytes(Path(folder) / str(number)) / 1e6})
+            found.append(measures | way | {"MB": size_of(Path(folder) / str(number)) / 1e6})
     return found
-
-
-# -- what is measured ---------------------------------------------------------------------------------
 
 
 def measures_of(Y: sp.csr_matrix, scores: np.ndarray, *, decides: bool) -> Measures:
@@ -252,14 +184,5 @@ def timed(train: Callable[[], Any]) -> tuple[Any, Measures]:
     }
 
 
-def folder_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
-def show(title: str, rows: list[Measures]) -> None:
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    print_table(title, columns, [[row.get(name) for name in columns] for row in rows])
-
-
 if __name__ == "__main__":
-    main()
+    start(main, __doc__)

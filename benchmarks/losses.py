@@ -5,24 +5,24 @@ See README.md. Rows are in memory, in float32, and everything runs in one thread
 
 from __future__ import annotations
 
-import argparse
 import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from common import Pair, choose, data_folder, find_pairs, print_table, write_json
+from common import Data, Losses, Out, Pair, Sets, choose, print_table, start, write_json
 from others import liblinear_weights
 from tasks import Task, fit_task, load_task, total, train, usual_C
 from threadpoolctl import threadpool_limits
+from typer import Option
 
 from streamsvm.errors import StreamsvmError
 from streamsvm.losses import ROW_LOSSES as LOSSES
 
-SETS = "letter,mnist,sector,news20,clinc150,wn1000"
+ALL = ",".join(LOSSES)
 STEADY, PASSES = 3, 7  # the first pass to be timed, and the last
 GAP = 1e-2
 OURS = {"tol": GAP, "gap": "pass", "passes": 1000, "average": True, "inner_passes": "auto"}  # the defaults
@@ -33,31 +33,21 @@ LBFGS_VECTORS = 30  # of the size of the weights, in float64: what SciPy's L-BFG
 Reference = tuple[str, Callable[[], tuple[np.ndarray, float]]]  # its name, and a training
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", metavar="FOLDER", help="LIBSVM files; by default $STREAMSVM_DATA")
-    parser.add_argument("--sets", metavar="A,B", help=f"data sets ({SETS})")
-    parser.add_argument("--losses", metavar="A,B", default=",".join(LOSSES), help="only these losses")
-    parser.add_argument(
-        "--against", action="store_true", help="compare with LIBLINEAR and scikit-learn instead"
-    )
-    parser.add_argument("--repeat", type=int, metavar="N", help="turns, of which medians (5; --against: 3)")
-    parser.add_argument("--C", type=float, help="by default 1 above 26 classes, else 1/16")
-    parser.add_argument("--quick", action="store_true", help="small data, one turn, to see that it works")
-    parser.add_argument("--out", metavar="FILE", help="write the results as JSON, too")
-    options = parser.parse_args()
-    repeat = options.repeat or (1 if options.quick else 3 if options.against else 5)
-    try:
-        sets = options.sets or ("dna,satimage" if options.quick else SETS)
-        pairs = choose(find_pairs(data_folder(options.data)), sets)
-    except ValueError as error:
-        parser.error(str(error))
-    losses = [name for name in LOSSES if name in options.losses.split(",")]
-    measure = measure_against if options.against else measure_passes
+def main(
+    data: Data,
+    sets: Sets = "letter,mnist,sector,news20,clinc150,wn1000",
+    losses: Losses = ALL,
+    against: Annotated[bool, Option("--against", help="compare with LIBLINEAR and scikit-learn")] = False,
+    repeat: Annotated[int, Option(help="turns, of which medians")] = 3,
+    C: Annotated[float | None, Option("--C", help="by default 1 above 26 classes, else 1/16")] = None,
+    out: Out = None,
+) -> None:
+    chosen = [name for name in LOSSES if name in losses.split(",")]
+    measure = measure_against if against else measure_passes
     with threadpool_limits(1):
-        results = {pair.name: measure(load(pair, options.C), losses, repeat) for pair in pairs}
-    print_summary(results, against=options.against)
-    write_json(options.out, {"options": vars(options), "sets": results})
+        results = {pair.name: measure(load(pair, C), chosen, repeat) for pair in choose(data, sets)}
+    print_summary(results, against=against)
+    write_json(out, {"sets": results})
 
 
 def load(pair: Pair, C: float | None) -> Task:
@@ -246,10 +236,10 @@ def print_summary(results: dict[str, dict[str, Any]], *, against: bool) -> None:
     losses = dict.fromkeys(loss for found in results.values() for loss in found)
     print_table(
         "times faster than the reference" if against else "ratio of a pass to that of ww",
-        ["", *(name.split(".")[0] for name in results)],
+        ["", *results],
         [[loss, *(found.get(loss, {}).get(what) for found in results.values())] for loss in losses],
     )
 
 
 if __name__ == "__main__":
-    main()
+    start(main, __doc__)

@@ -1,11 +1,12 @@
-"""Run a command under a hard memory limit, with cold caches, and measure what it takes."""
+"""Run a command, if asked for under a hard memory limit, and measure what it takes."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import subprocess
+import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,19 +17,21 @@ _SECTOR = 512
 
 
 class Cost(NamedTuple):
-    """What a command took; None if the system does not report it."""
+    """What a command took; None if it ran without a limit, which is what counts it."""
 
     seconds: float
     user_seconds: float
     system_seconds: float
-    peak_memory: int | None  # of the group: the pages of files, too
-    private_memory: int | None  # of the group without them, as sampled
-    read_bytes: int  # by the command from the disk
-    written_bytes: int  # by the command to files
-    disk_read_bytes: int | None  # of the whole disk meanwhile, others' too
-    disk_written_bytes: int | None
-    disk_busy: float | None  # fraction of the time in which the disk had something to do
+    resident_memory: int  # the peak of the command's process, or of the largest that it started, in bytes
+    peak_memory: int | None  # of all its processes: the pages of files, too
+    private_memory: int | None  # of them without these, as sampled
+    read_bytes: int  # from the disk
+    written_bytes: int  # to files
     output: str
+
+    @property
+    def cpu_seconds(self) -> float:
+        return self.user_seconds + self.system_seconds
 
 
 class Failed(Exception):
@@ -52,7 +55,6 @@ class Group:
     _PEAK = "memory.max_usage_in_bytes", "memory.peak"
 
     def __init__(self, size: int) -> None:
-        self.size = size
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             if controllers == "":
@@ -61,7 +63,7 @@ class Group:
                 root, limits = Path("/sys/fs/cgroup/memory"), {"memory.limit_in_bytes": size}
             else:
                 continue
-            self.path = root / path.lstrip("/") / f"streamsvm-scale-{os.getpid()}"
+            self.path = root / path.lstrip("/") / f"streamsvm-benchmark-{os.getpid()}"
             with contextlib.suppress(OSError):
                 self.path.mkdir()
                 try:
@@ -72,7 +74,7 @@ class Group:
                     self.path.rmdir()
                     continue
                 return
-        raise OSError("no memory cgroup can be made here")
+        raise OSError("no memory cgroup can be made here: run as root, or where they are delegated")
 
     def enter(self) -> None:
         """Put the calling process into the group."""
@@ -108,70 +110,76 @@ def grouped(size: int | None) -> Iterator[Group | None]:
         group.close()
 
 
-def run(words: Sequence[object], *, cwd: Path, limit: int | None) -> Cost:
-    """Run a command to its end in at most `limit` bytes of memory; `Failed` if it fails."""
-    with grouped(limit) as group:
-        before, disk, begin = resource.getrusage(resource.RUSAGE_CHILDREN), disk_counts(cwd), time.monotonic()
-        process = subprocess.Popen(
+@contextlib.contextmanager
+def sampled(group: Group | None) -> Iterator[list[int]]:
+    """The private memory of a group, from time to time."""
+    found: list[int] = []
+    done = threading.Event()
+
+    def sample() -> None:
+        while group and not done.wait(_SAMPLED_EVERY):
+            found.append(group.private())
+
+    thread = threading.Thread(target=sample)
+    thread.start()
+    try:
+        yield found
+    finally:
+        done.set()
+        thread.join()
+
+
+def run(words: Sequence[object], *, cwd: Path, limit: int | None = None) -> Cost:
+    """Run a command to its end in at most `limit` bytes of memory; `Failed` if it fails.
+
+    Its resident memory is at least that of this process, which should not hold data then.
+    """
+    with grouped(limit) as group, tempfile.TemporaryFile("w+") as errors, sampled(group) as private:
+        begin = time.monotonic()
+        with subprocess.Popen(
             list(map(str, words)),
-            cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            cwd=cwd, stdout=subprocess.PIPE, stderr=errors, text=True,
             preexec_fn=group.enter if group else None,
-        )  # fmt: skip
-        private = 0
-        while True:
-            try:
-                output, errors = process.communicate(timeout=_SAMPLED_EVERY)
-                break
-            except subprocess.TimeoutExpired:
-                private = max(private, group.private() if group else 0)
-        seconds, after = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
+        ) as process:  # fmt: skip
+            assert process.stdout is not None
+            output = process.stdout.read()
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        seconds = time.monotonic() - begin
         if process.returncode:
-            raise Failed(f"{' '.join(map(str, words))}: exit code {process.returncode}\n{errors}")
-        read, written, busy = (
-            None if a is None or b is None else b - a
-            for a, b in zip(disk, disk_counts(cwd), strict=True)
-        )  # fmt: skip
+            errors.seek(0)
+            raise Failed(f"{' '.join(map(str, words))}: exit code {process.returncode}\n{errors.read()}")
         return Cost(
             seconds,
-            after.ru_utime - before.ru_utime,
-            after.ru_stime - before.ru_stime,
+            usage.ru_utime,
+            usage.ru_stime,
+            1024 * usage.ru_maxrss,
             group.peak() if group else None,
-            private if group else None,
-            _SECTOR * (after.ru_inblock - before.ru_inblock),
-            _SECTOR * (after.ru_oublock - before.ru_oublock),
-            None if read is None else _SECTOR * read,
-            None if written is None else _SECTOR * written,
-            None if busy is None else busy / 1000 / seconds,
+            max(private, default=0) if group else None,
+            _SECTOR * usage.ru_inblock,
+            _SECTOR * usage.ru_oublock,
             output,
         )
 
 
-def disk_counts(folder: Path) -> tuple[int | None, int | None, int | None]:
-    """Sectors read, sectors written, and milliseconds busy of the disk that a folder is on."""
-    device = os.stat(folder).st_dev
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/diskstats").read_text().splitlines():
-            fields = line.split()
-            if (int(fields[0]), int(fields[1])) == (os.major(device), os.minor(device)):
-                return int(fields[5]), int(fields[9]), int(fields[12])
-    return None, None, None
-
-
-def drop_caches(folder: Path) -> None:
-    """Drop the page cache of all files below a folder, after they are written to the disk."""
+def drop_caches(path: Path) -> None:
+    """Drop the page cache of a file, or of all below a folder, after they are written to the disk."""
     os.sync()
     if not hasattr(os, "posix_fadvise"):  # macOS
         return
-    for path in folder.rglob("*"):
-        if path.is_file():
-            file = os.open(path, os.O_RDONLY)
-            try:
-                os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
-            finally:
-                os.close(file)
+    for each in files_of(path):
+        file = os.open(each, os.O_RDONLY)
+        try:
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(file)
+
+
+def files_of(path: Path) -> list[Path]:
+    """A file, or all files below a folder."""
+    return sorted(each for each in path.rglob("*") if each.is_file()) if path.is_dir() else [path]
 
 
 def size_of(path: Path) -> int:
     """The size of a file, or of all files below a folder, in bytes."""
-    paths = path.rglob("*") if path.is_dir() else [path]
-    return sum(each.stat().st_size for each in paths if each.is_file())
+    return sum(each.stat().st_size for each in files_of(path))

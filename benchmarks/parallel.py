@@ -8,24 +8,24 @@ nor does it count that cores share memory: --turns also measures real threads be
 
 from __future__ import annotations
 
-import argparse
 import heapq
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from unittest import mock
 
 import numpy as np
-from common import choose, data_folder, find_pairs, print_table, write_json
+from common import Data, Out, Sets, choose, print_table, start, write_json
 from tasks import Task, fit_task, load_task
+from typer import Option
 
 from streamsvm.base.threads import Threads
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.training.trainer import Trainer
 
+ALL = ",".join(f"{split}:{splits}" for split in ("classes", "rows") for splits in (2, 4, 8, 16))
 GAPS = 1e-1, 1e-2
 PASSES = 1, 3, 5  # after which accuracies are measured
 MOST_COPIES = 4 * 10**9  # bytes of weights that splits by rows may hold beside those of the run
@@ -38,7 +38,6 @@ class PassTime(NamedTuple):
     cpu: float  # of the items, and of the thread that gives them out
     ideal: float  # on as many cores as there are splits
     serial: float  # of these: in no map
-    maps: int
 
 
 class Clock:
@@ -48,14 +47,11 @@ class Clock:
     ----------
     cores : int
         That the ideal time is for.
-    delay : callable, optional
-        ``delay(n)`` waits before each of the `n` items of a map, in the thread that works on it.
     """
 
-    def __init__(self, cores: int, delay: Callable[[int], None] | None = None) -> None:
+    def __init__(self, cores: int) -> None:
         self.passes: list[PassTime] = []
         self._cores = cores
-        self._delay = delay
         self._maps: list[list[float]] = []
 
     @contextmanager
@@ -63,15 +59,11 @@ class Clock:
         whole_map, whole_pass = Threads.map, Trainer._train_pass
 
         def timed_map(threads: Threads, work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
-            listed = list(items)
-
             def timed(item: Any) -> tuple[Any, float]:
-                if self._delay is not None:
-                    self._delay(len(listed))
                 begin = time.thread_time()
                 return work(item), time.thread_time() - begin
 
-            found = whole_map(threads, timed, listed)
+            found = whole_map(threads, timed, items)
             self._maps.append([seconds for _, seconds in found])
             return [result for result, _ in found]
 
@@ -84,7 +76,7 @@ class Clock:
             if self._workers(trainer) == 1:  # this thread did the items
                 serial -= items
             ideal = sum(makespan(each, self._cores) for each in self._maps)
-            self.passes.append(PassTime(seconds, serial + items, serial + ideal, serial, len(self._maps)))
+            self.passes.append(PassTime(seconds, serial + items, serial + ideal, serial))
 
         with (
             mock.patch.object(Threads, "map", timed_map),
@@ -161,49 +153,41 @@ class Measured(NamedTuple):
         return PassTime(*(statistics.median(each) for each in zip(*later, strict=True)))
 
 
-def measure(task: Task, way: Way, options: argparse.Namespace) -> Measured:
+def measure(task: Task, way: Way, passes: int, settings: dict[str, Any]) -> Measured:
     """Train until the smallest of the gaps, and for each number of passes with and without the average."""
-    settings: dict[str, Any] = {
-        "loss": options.loss, "C": options.C, "inner_passes": options.inner_passes, "workers": 1,
-        **way.settings,
-    }  # fmt: skip
+    settings = {"workers": 1, **settings, **way.settings}
     events: list[dict[str, Any]] = []
     fit_task(task, passes=1, **settings)  # compiles
     clock = Clock(way.splits)
     with clock.watching():
         fit_task(
-            task, passes=options.passes, gap="pass", tol=min(GAPS), report=events.append, **settings,
+            task, passes=passes, gap="pass", tol=min(GAPS), report=events.append, **settings,
         )  # fmt: skip
-    passes = [event for event in events if event["event"] == "pass"]
-    gaps, C = [event["relative_gap"] for event in passes], passes[-1]["C"]
+    history = [event for event in events if event["event"] == "pass"]
+    gaps, C = [event["relative_gap"] for event in history], history[-1]["C"]
 
     def accuracies(*, average: bool) -> list[float]:
-        return [
-            task.accuracy(fit_task(task, passes=passes, average=average, **settings)[1]) for passes in PASSES
-        ]
+        return [task.accuracy(fit_task(task, passes=n, average=average, **settings)[1]) for n in PASSES]
 
     return Measured(gaps, clock.passes, accuracies(average=False), accuracies(average=True), C)
 
 
-def race(task: Task, ways: list[Way], workers: int, options: argparse.Namespace) -> dict[str, float]:
-    """Seconds of a pass on `workers` real threads by seconds of one split, which ran just before; medians."""
+def race(task: Task, ways: list[Way], turns: int, settings: dict[str, Any]) -> dict[str, float]:
+    """Seconds of a pass on two real threads by seconds of one split, which ran just before; medians."""
     ratios: dict[str, list[float]] = {str(way): [] for way in ways}
-    for _ in range(options.turns):
+    for _ in range(turns):
         for way in ways:
             seconds = []
-            for each, threads in ((Way("auto", 1), 1), (way, workers)):
+            for each, threads in ((Way("auto", 1), 1), (way, 2)):
                 clock = Clock(each.splits)
                 with clock.watching():
-                    fit_task(
-                        task, loss=options.loss, C=options.C, inner_passes=options.inner_passes, passes=4,
-                        workers=threads, **each.settings,
-                    )  # fmt: skip
+                    fit_task(task, passes=4, workers=threads, **settings, **each.settings)
                 seconds.append(min(found.seconds for found in clock.passes[1:]))
             ratios[str(way)].append(seconds[1] / seconds[0])
     return {name: statistics.median(each) for name, each in ratios.items() if each}
 
 
-def show(name: str, C: float, found: dict[str, Measured], raced: dict[str, float]) -> None:
+def show(name: str, found: dict[str, Measured], raced: dict[str, float]) -> None:
     """Print the tables of a data set; times are ratios to one split."""
     one = found["one split"]
     rows = []
@@ -224,10 +208,10 @@ def show(name: str, C: float, found: dict[str, Measured], raced: dict[str, float
         *(f"speed-up to {gap:g}" for gap in GAPS), *(f"after {passes}" for passes in PASSES),
     ]  # fmt: skip
     title = (
-        f"{name}, C={C:.3g}: one split takes {1000 * one.a_pass.cpu:.1f} ms a pass. CPU: of a pass, to that\n"
-        "of one split; speed-up: of a pass on S cores; serial: share of it; 2 threads: seconds of a pass on\n"
-        "them, to those of one split; passes to a gap, and speed-up of the way; test accuracy in per cent,\n"
-        "last/averaged"
+        f"{name}, C={one.C:.3g}: one split takes {1000 * one.a_pass.cpu:.1f} ms a pass.\n"
+        "CPU: of a pass, to that of one split; speed-up: of a pass on S cores; serial: share of it;\n"
+        "2 threads: seconds of a pass on them, to those of one split; passes to a gap, and speed-up of\n"
+        "the way; test accuracy in per cent, last/averaged"
     )
     print_table(title, headers, rows)
     print(f"\n{name}: relative gap by pass")
@@ -235,40 +219,33 @@ def show(name: str, C: float, found: dict[str, Measured], raced: dict[str, float
         print(f"  {way:13}", " ".join(f"{gap:.2g}" for gap in each.gaps))
 
 
-def number_or_auto(text: str) -> float | str:
-    return text if text == "auto" else float(text)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    add = parser.add_argument
-    add("--data", metavar="FOLDER", help="LIBSVM files; default: STREAMSVM_DATA")
-    add("--sets", default="letter,sector,mnist,wn1000")
-    ways = [f"{split}:{splits}" for split in ("classes", "rows") for splits in (2, 4, 8, 16)]
-    add("--ways", nargs="+", default=ways, metavar="SPLIT:SPLITS")
-    add("--C", type=number_or_auto, default="auto")
-    add("--loss", default="ww")
-    add("--inner-passes", type=lambda text: text if text == "auto" else int(text), default="auto")
-    add("--passes", type=int, default=30, help="at most")
-    add("--turns", type=int, default=0, help="of 2 real threads against one split")
-    add("--out", metavar="FILE", help="write the results as JSON, too")
-    options = parser.parse_args()
-    ways = [Way.parse(text) for text in options.ways]
+def main(
+    data: Data,
+    sets: Sets = "letter,sector,mnist,wn1000",
+    ways: Annotated[str, Option(metavar="SPLIT:SPLITS,...", help="ways to split")] = ALL,
+    C: Annotated[str, Option("--C")] = "auto",
+    loss: str = "ww",
+    inner_passes: str = "auto",
+    passes: Annotated[int, Option(help="at most")] = 30,
+    turns: Annotated[int, Option(help="of 2 real threads against one split")] = 0,
+    out: Out = None,
+) -> None:
+    settings: dict[str, Any] = {"loss": loss, "C": C if C == "auto" else float(C)}
+    settings["inner_passes"] = inner_passes if inner_passes == "auto" else int(inner_passes)
     results = {}
-    for pair in choose(find_pairs(Path(data_folder(options.data))), options.sets):
-        task, found = load_task(pair, dtype="float32"), {}
-        for way in [Way("auto", 1), *ways]:
-            reason = way.why_not(task)
-            if reason is None:
-                found[str(way)] = measure(task, way, options)
-            else:
+    for pair in choose(data, sets):
+        task, possible = load_task(pair, dtype="float32"), []
+        for way in map(Way.parse, ways.split(",")):
+            if reason := way.why_not(task):
                 print(f"{pair.name}: not {way}: {reason}", flush=True)
-        one = found["one split"]
-        raced = race(task, [way for way in ways if way.why_not(task) is None], 2, options)
-        show(pair.name, one.C, found, raced)
+            else:
+                possible.append(way)
+        found = {str(way): measure(task, way, passes, settings) for way in (Way("auto", 1), *possible)}
+        raced = race(task, possible, turns, settings)
+        show(pair.name, found, raced)
         results[pair.name] = {"ways": {way: each._asdict() for way, each in found.items()}, "raced": raced}
-        write_json(options.out, {"options": vars(options), "passes": PASSES, "sets": results})
+        write_json(out, {"passes": PASSES, "sets": results})
 
 
 if __name__ == "__main__":
-    main()
+    start(main, __doc__)

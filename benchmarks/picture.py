@@ -1,21 +1,20 @@
 """Draws the picture of the README: accuracy and gap by pass of a run on more data than it may hold in memory.
 
-    python benchmarks/picture.py --work DIR
-
-It needs 1 GB of disk in DIR, some minutes, and the extra ``plot``; stores and a run that are in DIR are
-used again. There are no times in the picture, so the machine may be busy.
+It needs 1 GB of disk, some minutes, and the extra ``plot``; stores and a run that are in the folder are used
+again. There are no times in the picture, so the machine may be busy.
 """
 
 from __future__ import annotations
 
-import argparse
 import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from common import bytes_option, start
 from generate import VALUE_BYTES
+from typer import Option
 
 from streamsvm import open_store, plot
 from streamsvm.reporting.history import achieved, read_history
@@ -27,11 +26,11 @@ FIT = f"--valid test.zarr --C 0.1 --passes 5 --gap pass --memory {MEMORY} --out 
 STYLE: Any = {"svg.fonttype": "path", "svg.hashsalt": "run", "font.size": 9, "axes.titlesize": 10}
 
 
-def train(folder: Path, size: str) -> None:
+def train(folder: Path, size: int) -> None:
     """Make the stores and the run in `folder`, unless they are there: on non-zeros of `size` bytes."""
     generate = [sys.executable, str(FOLDER / "generate.py"), *DATA.split()]
     steps = {
-        "train.zarr": [*generate, "--size", size, "--out", "train.zarr"],
+        "train.zarr": [*generate, "--size", str(size), "--out", "train.zarr"],
         "test.zarr": [*generate, "--part", "test", "--rows", "20000", "--out", "test.zarr"],
         "run/model": [sys.executable, "-m", "streamsvm_cli.main", "fit", "train.zarr", *shlex.split(FIT)],
     }
@@ -66,17 +65,16 @@ def draw(run: Path, size: int, out: Path) -> None:
         figure.savefig(out, facecolor="white", metadata={"Date": None, "Creator": None})
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--work", type=Path, required=True, metavar="DIR", help="for the data and the run")
-    parser.add_argument("--out", type=Path, default=FOLDER.parent / "docs" / "run.svg")
-    parser.add_argument("--size", default="1G", metavar="BYTES", help="of the non-zeros, as for generate.py")
-    options = parser.parse_args()
-    options.work.mkdir(parents=True, exist_ok=True)
-    train(options.work, options.size)
-    with open_store(options.work / "train.zarr") as store:
-        draw(options.work / "run", store.nnz * VALUE_BYTES, options.out)
+def main(
+    work: Annotated[Path, Option(help="for the data and the run")],
+    out: Path = FOLDER.parent / "docs" / "run.svg",
+    size: Annotated[int, bytes_option("of the non-zeros")] = 10**9,
+) -> None:
+    work.mkdir(parents=True, exist_ok=True)
+    train(work, size)
+    with open_store(work / "train.zarr") as store:
+        draw(work / "run", store.nnz * VALUE_BYTES, out)
 
 
 if __name__ == "__main__":
-    main()
+    start(main, __doc__)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
-from common import print_table, write_json
-from generate import VALUE_BYTES, parse_size
-from measured import Cost, Failed, Group, drop_caches, run, size_of
+from common import bytes_option, print_table, start, write_json
+from generate import VALUE_BYTES
+from measured import Failed, Group, drop_caches, run, size_of
+from typer import Argument, Option
 
 GENERATE = (sys.executable, Path(__file__).resolve().parent / "generate.py")
 STREAMSVM = (sys.executable, "-m", "streamsvm_cli.main")
@@ -23,80 +23,88 @@ STORE = 0.75  # of the decoded store, compressed
 FULLEST = 0.85  # of the disk
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    add = parser.add_argument
-    add("--sizes", type=float, nargs="+", default=[1, 4, 16], metavar="GB", help="8 bytes a non-zero")
-    add("--direct", action="store_true", help="generate stores, not text: nothing is converted")
-    add("--limit", type=parse_size, default=GB, help="hard limit on memory, of each command; 0: none")
-    add("--memory", type=parse_size, help="of convert and fit; default 0.4 of the limit")
-    add("--passes", type=int, default=2)
-    add("--C", type=float, default=1.0)
-    add("--gap", choices=["pass", "end", "none"], default="end")
-    add("--checkpoint-every", default="30s")
-    add("--test-rows", type=int, default=100_000)
-    add("--data", default="", metavar="OPTIONS", help="for generate.py, as one word")
-    add("--folder", type=Path, default=Path("scale"), help="for data and runs; made if need be")
-    add("--keep", action="store_true", help="keep text, store and run of each size")
-    add("--out", type=Path, metavar="FILE", help="results; default FOLDER/results.json")
-    options = parser.parse_args()
+class Options(NamedTuple):
+    """What results depend on, but for the size."""
 
-    options.memory = options.memory or 2 * (options.limit or 5 * GB) // 5
-    options.folder.mkdir(parents=True, exist_ok=True)
-    if options.limit:
+    direct: bool
+    limit: int | None
+    memory: int
+    passes: int
+    C: float
+    gap: str
+    checkpoint_every: str
+    test_rows: int
+    data: str
+
+
+def main(
+    sizes: Annotated[list[float], Argument(metavar="GB...", help="of the decoded store, 8 bytes a non-zero")],
+    folder: Annotated[Path, Option(help="for data and runs; made if need be")] = Path("scale"),
+    direct: Annotated[bool, Option("--direct", help="generate stores, not text to convert")] = False,
+    limit: Annotated[int, bytes_option("hard limit on memory, of each command")] = GB,
+    no_limit: Annotated[bool, Option("--no-limit", help="--memory alone bounds the commands")] = False,
+    memory: Annotated[int, bytes_option("of convert and fit")] = 2 * GB // 5,
+    passes: int = 2,
+    C: Annotated[float, Option("--C")] = 1.0,
+    gap: str = "end",
+    checkpoint_every: str = "30s",
+    test_rows: int = 100_000,
+    data: Annotated[str, Option(help="options of generate.py, as one word")] = "",
+    keep: Annotated[bool, Option("--keep", help="keep text, store and run of each size")] = False,
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    limited = None if no_limit else limit
+    if limited:
         try:
-            Group(options.limit).close()
+            Group(limited).close()
         except OSError as error:
-            print(f"{error}: --memory alone bounds what follows", file=sys.stderr)
-            options.limit = 0
-    out = options.out or options.folder / "results.json"
-    asked = {
-        name: value for name, value in vars(options).items() if name not in ("sizes", "folder", "keep", "out")
-    }
+            sys.exit(f"{error}; or give --no-limit")
+    options = Options(direct, limited, memory, passes, C, gap, checkpoint_every, test_rows, data)
+    out, asked = folder / "results.json", options._asdict()
     results = json.loads(out.read_text()) if out.exists() else {"options": asked, "sizes": {}}
     if results["options"] != asked:
-        sys.exit(f"{out} holds results of other options: {results['options']}; give another --out")
+        sys.exit(f"{out} holds results of other options: {results['options']}; give another --folder")
     results.pop("environment", None)
     try:
-        for size in options.sizes:
+        for size in sizes:
             if f"{size:g}" not in results["sizes"]:
-                results["sizes"][f"{size:g}"] = measure(size, options)
-                write_json(str(out), results)
+                results["sizes"][f"{size:g}"] = measure(size, options, folder.resolve(), keep=keep)
+                write_json(out, results)
     except Failed as error:
         sys.exit(str(error))
     finally:
         show(results)
 
 
-def measure(size: float, options: argparse.Namespace) -> dict[str, Any]:
+def measure(size: float, options: Options, folder: Path, *, keep: bool) -> dict[str, Any]:
     """All phases of one size, in GB of the decoded store: the cost of each, and what it reported."""
-    work = options.folder.resolve() / f"{size:g}"
+    work = folder / f"{size:g}"
     shutil.rmtree(work, ignore_errors=True)  # what a broken run left
-    check_disk(options.folder, int(size * GB), options.direct)
+    check_disk(folder, int(size * GB), options.direct)
     work.mkdir()
-    data, limit = shlex.split(options.data), options.limit or None
-    phases: dict[str, Any] = {}
+    data, phases = shlex.split(options.data), {}
 
     def phase(name: str, *words: object) -> dict[str, Any]:
         drop_caches(work)
         print(f"{size:g} GB: {name} ...", file=sys.stderr, flush=True)
-        cost: Cost = run(words, cwd=work, limit=limit)
+        cost = run(words, cwd=work, limit=options.limit)
         phases[name] = cost._asdict()
         phases[name]["output"] = json.loads(cost.output) if cost.output.startswith("{") else None
         return phases[name]
 
     words = *GENERATE, *data, "--part", "test", "--rows", options.test_rows, "--out", "test.zarr"
-    run(words, cwd=work, limit=None)
+    run(words, cwd=work)
     amount = "--size", int(size * GB)
     if options.direct:
         phase("generate", *GENERATE, *data, *amount, "--out", "train.zarr")
     else:
-        phase("generate", *GENERATE, *data, *amount, "--out", "text")["text_bytes"] = size_of(work / "text")
+        generated = phase("generate", *GENERATE, *data, *amount, "--out", "text")
+        generated["text_bytes"] = size_of(work / "text")
         phase(
             "convert", *STREAMSVM, "convert", "text", "--out", "train.zarr", "--like", "test.zarr",
             "--memory", options.memory, "--json",
         )  # fmt: skip
-        if not options.keep:
+        if not keep:
             (work / "text").unlink()
     fit = phase(
         "fit", *STREAMSVM, "fit", "train.zarr", "--out", "run", "--passes", options.passes, "--C", options.C,
@@ -104,7 +112,7 @@ def measure(size: float, options: argparse.Namespace) -> dict[str, Any]:
         "--memory", options.memory, "--json",
     )  # fmt: skip
     words = "fit", "train.zarr", "--passes", options.passes, "--memory", options.memory, "--dry-run", "--json"
-    planned = json.loads(run((*STREAMSVM, *words), cwd=work, limit=None).output)
+    planned = json.loads(run((*STREAMSVM, *words), cwd=work).output)
     evaluate = phase("evaluate", *STREAMSVM, "evaluate", "run", "test.zarr", "--json")
     record = json.loads((work / "train.zarr/zarr.json").read_text())["attributes"]["streamsvm"]
     sizes = {
@@ -115,7 +123,7 @@ def measure(size: float, options: argparse.Namespace) -> dict[str, Any]:
         "test_bytes": evaluate["output"]["n"] * VALUE_BYTES * record["nnz"] // record["n"],
     }  # fmt: skip
     fit["output"].pop("model")
-    if not options.keep:
+    if not keep:
         shutil.rmtree(work)
     return {"direct": options.direct, **sizes, "phases": phases}
 
@@ -148,12 +156,10 @@ def show(results: dict[str, Any]) -> None:
         for name, cost in result["phases"].items():
             handled, seconds = rates[name]
             keys = ("peak_memory", "private_memory", "read_bytes", "written_bytes")
-            busy = cost["disk_busy"]
             phases.append([
                 size, name, f"{cost['seconds']:.1f}", f"{handled / MB / (seconds or cost['seconds']):.1f}",
                 f"{cost['user_seconds']:.1f}", f"{cost['system_seconds']:.1f}",
                 *(None if cost[key] is None else round(cost[key] / MB) for key in keys),
-                None if busy is None else f"{busy:.0%}",
             ])  # fmt: skip
         commits = output["checkpoints"]
         of_average = output["average"] or output
@@ -169,7 +175,7 @@ def show(results: dict[str, Any]) -> None:
         f"Phases, each with {limit}, --memory {options['memory'] / MB:.0f} MB. MB/s: of the decoded store, 8 "
         "bytes a non-zero; of fit in training. Peak: with the pages of files. MB read and written: of disk",
         ["GB", "phase", "seconds", "MB/s", "user s", "system s", "peak MB", "private MB", "MB read",
-         "MB written", "disk busy"],
+         "MB written"],
         phases,
     )  # fmt: skip
     print_table(
@@ -182,4 +188,4 @@ def show(results: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main, __doc__)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import json
-import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
-import google_crc32c
 import numpy as np
-from common import COMPRESSED, data_folder, print_table, write_json
+from common import Data, Out, Pair, Sets, choose, print_records, print_table, start, write_json
+from measured import drop_caches, files_of, run, size_of
 from streamsvm_converters import convert
+from typer import Option
 
 from streamsvm import fit
 from streamsvm.data.blocks import Blocks
@@ -26,73 +23,37 @@ from streamsvm.data.rows import Rows
 from streamsvm.store import StoreWriter, open_store, store_kind
 
 MB = 2**20
-SETS = {  # file, and copies of its rows for the epochs
-    "mnist": ("mnist.scale", 40),
-    "sector": ("sector.scale", 250),
-    "news20": ("news20.scale.tr", 200),
-    "wn1000": ("wn1000.tfidf", 200),  # not for epochs under a small limit: its weights do not fit beside it
-}
-TABLE_NNZ = 5 * 10**7  # of the stores that are read without training
 INTERPRETER = 160 * MB  # beside --memory: see tests/crash/test_memory.py
 BLOCK_NNZ = 2**22  # a read of the tables
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", metavar="FOLDER", help="LIBSVM files; default: STREAMSVM_DATA")
-    parser.add_argument("--sets", nargs="+", choices=SETS, default=["mnist", "sector", "news20"])
-    parser.add_argument("--stores", nargs="+", default=["zarr:fast", "zarr:none", "zarr:small", "h5:none"],
-                        metavar="KIND:CODEC")  # fmt: skip
-    parser.add_argument("--chunks", nargs="+", type=int, default=[2**18], metavar="NNZ")
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--epochs", action="store_true", help="train, instead of only reading")
-    parser.add_argument("--passes", type=int, default=3)
-    parser.add_argument("--memory", type=int, default=64, metavar="MB", help="of an epoch's fit")
-    parser.add_argument("--shrink", type=int, default=1, metavar="N", help="fewer copies, to try it out")
-    parser.add_argument("--folder", metavar="FOLDER", help="for the stores; default: temporary")
-    parser.add_argument("--out", metavar="FILE", help="write the results as JSON, too")
-    parser.add_argument("--child", metavar="JSON", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.child:
-        train(**json.loads(options.child))
-        return
-    measure = measure_epochs if options.epochs else measure_reading
-    with tempfile.TemporaryDirectory(prefix="streamsvm-", dir=options.folder) as folder:
-        results = measure(options, Path(folder))
-    write_json(options.out, {"options": vars(options), "results": results})
+COLUMNS = ("pass", "waited", "own", "reader", "pass ratio", "own ratio")
+Stores = Annotated[str, Option(metavar="KIND:CODEC,...")]
+Nnz = Annotated[float, Option(help="of a store: the rows of a set, as often as that takes")]
+Folder = Annotated[Path | None, Option(help="for the stores")]
 
 
 # -- stores ----------------------------------------------------------------------------------------
 
 
-def each_store(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, str, int, Path]]:
+def each_store(
+    pairs: list[Pair], stores: str, nnz: float, chunk: int, folder: Path | None
+) -> Iterator[tuple[dict[str, Any], Path]]:
     """Write one store after another, and remove it after its use."""
-    for name in options.sets:
-        rows, d, classes = base_rows(data_folder(options.data), name, folder)
-        copies = SETS[name][1] if options.epochs else max(1, TABLE_NNZ // len(rows.data))
-        for asked in options.stores:
+    for pair in pairs:
+        for asked in stores.split(","):
             kind, codec = asked.split(":")
-            for chunk in options.chunks:
-                path = folder / f"{name}-{codec}-{chunk}.{kind}"
-                write_tiled(path, rows, d, classes, max(1, copies // options.shrink), codec, chunk)
-                yield name, asked, chunk, path
-                for file in files_of(path):
-                    file.unlink()
+            with tempfile.TemporaryDirectory(prefix="streamsvm-", dir=folder) as work:
+                path = Path(work) / f"{pair.name}.{kind}"
+                write_tiled(path, pair, nnz, codec, chunk)
+                yield {"set": pair.name, "store": asked, "stored": size_of(path)}, path
 
 
-def base_rows(data: Path, name: str, folder: Path) -> tuple[Rows, int, Sequence[str]]:
-    file = next(path for end in ("", *COMPRESSED) if (path := data / f"{SETS[name][0]}{end}").exists())
-    base = folder / f"{name}-base.zarr"
-    convert([file], base)
-    with open_store(base) as store:
-        return store.rows(0, store.n_rows), store.n_features, store.classes
-
-
-def write_tiled(
-    path: Path, rows: Rows, d: int, classes: Sequence[str], copies: int, codec: str, chunk: int
-) -> None:
+def write_tiled(path: Path, pair: Pair, nnz: float, codec: str, chunk: int) -> None:
     """The rows again and again, each time in another random order, as far apart as codecs cannot see."""
-    lengths = np.diff(rows.indptr)
+    base = path.with_name("base.zarr")
+    convert([pair.train], base)
+    with open_store(base) as store:
+        rows, d, classes = store.rows(0, store.n_rows), store.n_features, store.classes
+    lengths, copies = np.diff(rows.indptr), max(1, int(nnz) // len(rows.data))
     with StoreWriter(
         path, store_kind(path), shape=(copies * rows.n_rows, d), nnz=copies * len(rows.data), classes=classes,
         dtype=rows.data.dtype, index_base=1, codec=codec, chunk_nnz=chunk, meta={"shuffle_seed": 0},
@@ -106,62 +67,39 @@ def write_tiled(
         writer.finish()
 
 
-def files_of(path: Path) -> list[Path]:
-    return [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
-
-
-def size_of(path: Path) -> int:
-    return sum(file.stat().st_size for file in files_of(path))
-
-
-def forget(path: Path) -> None:
-    """Have the system drop what it caches of a store."""
-    for file in files_of(path):
-        descriptor = os.open(file, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(descriptor)
-
-
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def measure_reading(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    results = []
-    for name, asked, chunk, path in each_store(options, folder):
-        ways: dict[str, Callable[[], object]] = {
-            "bare": lambda path=path: bare_read(path),
-            "rows": lambda path=path: read_rows(path),
-            "by library": lambda path=path: read_rows(path, library=True),
-        }
-        if asked == "zarr:none":
-            ways["mapped"] = lambda path=path: read_mapped(path)
-        walls: dict[str, list[float]] = {}
-        works: dict[str, list[float]] = {}
-        for _ in range(options.turns):
-            for heat in ("cold", "hot"):
-                for way, read in ways.items():
-                    if heat == "cold":
-                        forget(path)
-                    wall, work = time.perf_counter(), time.process_time()
-                    read()
-                    walls.setdefault(f"{way} {heat}", []).append(time.perf_counter() - wall)
-                    works.setdefault(f"{way} {heat}", []).append(time.process_time() - work)
+def read(
+    data: Data,
+    sets: Sets = "mnist,sector,news20",
+    stores: Stores = "zarr:fast,zarr:none,zarr:small,h5:none",
+    chunk: Annotated[int, Option(help="non-zeros of a chunk")] = 2**18,
+    nnz: Nnz = 5e7,
+    turns: int = 5,
+    folder: Folder = None,
+    out: Out = None,
+) -> None:
+    """Read stores in blocks, from cold and hot caches, and the bare bytes of their files."""
+    records = []
+    for record, path in each_store(choose(data, sets), stores, nnz, chunk, folder):
         with open_store(path) as store:
             decoded = store.nnz * (store.dtype.itemsize + store.index_dtype.itemsize)
-        record = {"set": name, "store": asked, "chunk": chunk, "stored": size_of(path), "decoded": decoded}
-        record["MB/s"] = {way: decoded / statistics.median(t) / 1e6 for way, t in walls.items()}
-        record["CPU s/GB"] = {way: 1e9 * statistics.median(t) / decoded for way, t in works.items()}
-        results.append(record)
-    names = [f"{way} {heat}" for way in ("bare", "rows", "by library", "mapped") for heat in ("cold", "hot")]
-    for unit in ("MB/s", "CPU s/GB"):
-        table = [
-            [r["set"], r["store"], r["chunk"], r["stored"] / r["decoded"], *(r[unit].get(n) for n in names)]
-            for r in results
-        ]
-        title = f"{unit} of decoded non-zeros, medians of {options.turns} turns"
-        print_table(title, ["set", "store", "chunk", "stored/decoded", *names], table)
-    return results
+        for way, reader in (("bare", bare_read), ("rows", read_rows)):
+            for heat in ("cold", "hot"):
+                walls, works = [], []
+                for _ in range(turns):
+                    if heat == "cold":
+                        drop_caches(path)
+                    wall, work = time.perf_counter(), time.process_time()
+                    reader(path)
+                    walls.append(time.perf_counter() - wall)
+                    works.append(time.process_time() - work)
+                record[f"{way} {heat}, MB/s"] = decoded / statistics.median(walls) / 1e6
+                record[f"{way} {heat}, CPU s/GB"] = 1e9 * statistics.median(works) / decoded
+        records.append({**record, "decoded": decoded})
+    print_records(f"decoded non-zeros, medians of {turns} turns", records)
+    write_json(out, {"read": records})
 
 
 def bare_read(path: Path) -> None:
@@ -173,148 +111,116 @@ def bare_read(path: Path) -> None:
                 pass
 
 
-def read_rows(path: Path, *, library: bool = False) -> None:
-    """Blocks of rows as training reads them; with `library`, Zarr's too through the container's library."""
+def read_rows(path: Path) -> None:
+    """Blocks of rows as training reads them."""
     with open_store(path) as store:
-        if library:
-            for array in store.arrays.values():
-                array.direct = None
         step = max(1, BLOCK_NNZ * store.n_rows // store.nnz)
-        for start in range(0, store.n_rows, step):
-            store.rows(start, min(start + step, store.n_rows))
-
-
-def read_mapped(path: Path) -> None:
-    """The least that a memory-mapped reader of plain chunks must do: checksums, and a look at each value."""
-    for name, dtype in (("data", "<f4"), ("indices", "<i4")):
-        for file in sorted((path / "X" / name / "c").iterdir()):
-            content = np.memmap(file, np.uint8, "r")
-            if google_crc32c.value(content[:-4]) != int.from_bytes(content[-4:].tobytes(), "little"):
-                raise ValueError(f"{file} is damaged")
-            content[:-4].view(dtype).max()
+        for first in range(0, store.n_rows, step):
+            store.rows(first, min(first + step, store.n_rows))
 
 
 # -- epochs ----------------------------------------------------------------------------------------
 
 
-def measure_epochs(options: argparse.Namespace, folder: Path) -> list[dict[str, Any]]:
-    """Passes of `fit` with all rows in memory, and from a cold store under a hard limit of memory."""
-    results = []
-    limit = INTERPRETER + options.memory * MB
-    for name, asked, chunk, path in each_store(options, folder):
-        child = {"store": str(path), "out": str(folder / "run"), "passes": options.passes}
-        child["memory"] = options.memory * MB
-        in_child({**child, "passes": 1, "block_rows": 1000})  # compiles
-        turns: list[dict[str, float]] = []
-        for _ in range(options.turns):
-            forget(path)
+def epochs(
+    data: Data,
+    sets: Sets = "mnist,sector,news20",  # the weights of wn1000 do not fit beside such a limit
+    stores: Stores = "zarr:fast",
+    nnz: Nnz = 3e8,
+    passes: int = 3,
+    memory: Annotated[int, Option(help="MB of the fit")] = 64,
+    turns: int = 5,
+    folder: Folder = None,
+    out: Out = None,
+) -> None:
+    """Make passes with all rows in memory, and from a cold store under a hard limit of memory."""
+    limit, records = INTERPRETER + memory * MB, []
+    for record, path in each_store(choose(data, sets), stores, nnz, 2**18, folder):
+        run_epochs(path, passes, memory)  # compiles
+        found: list[dict[str, float]] = []
+        for _ in range(turns):
+            drop_caches(path)
             begin = time.perf_counter()
             bare_read(path)
             bare = time.perf_counter() - begin
-            held = in_child({**child, "held": True})
-            hot = in_child(child)
-            forget(path)
-            with limited(limit) as enter:
-                cold = in_child(child, enter)
-            for number in range(1, options.passes):
+            held = run_epochs(path, passes, memory, "--held")
+            hot = run_epochs(path, passes, memory)
+            drop_caches(path)
+            cold = run_epochs(path, passes, memory, limit=limit)
+            for number in range(1, passes):
                 turn = {"bare": bare}
-                for way, passes in (("held", held), ("hot", hot), ("cold", cold)):
-                    turn |= {f"{what} {way}": value for what, value in passes[number].items()}
+                for way, seconds in (("held", held), ("hot", hot), ("cold", cold)):
+                    turn |= {f"{what} {way}": value for what, value in seconds[number].items()}
                 for what in ("pass", "own"):
                     for way in ("hot", "cold"):
-                        best = max(turn[f"{what} held"], bare)
-                        turn[f"{what} ratio {way}"] = turn[f"{what} {way}"] / best
-                turns.append(turn)
-        medians = {key: statistics.median(turn[key] for turn in turns) for key in turns[0]}
-        stored = size_of(path)
-        record = {"set": name, "store": asked, "chunk": chunk, "stored": stored, "limits": stored / limit}
-        results.append({**record, "medians": medians, "turns": turns})
+                        turn[f"{what} ratio {way}"] = turn[f"{what} {way}"] / max(turn[f"{what} held"], bare)
+                found.append(turn)
+        medians = {key: statistics.median(turn[key] for turn in found) for key in found[0]}
+        records.append({**record, "medians": medians, "turns": found})
         print_table(
-            f"{name} {asked} {chunk}: {stored / 1e6:,.0f} MB, {stored / limit:.1f} times the limit of "
-            f"{limit // MB} MB (--memory {options.memory}M); bare read {medians['bare']:.2f} s; "
-            f"seconds of a pass, medians of {len(turns)}",
-            ["", "pass", "waited", "own", "reader", "pass ratio", "own ratio"],
-            [
-                [way, *(medians.get(f"{what} {way}") for what in COLUMNS)]
-                for way in ("held", "hot", "cold")
-            ],
-        )  # fmt: skip
-    return results
+            f"{record['set']} {record['store']}: {record['stored'] / 1e6:,.0f} MB, "
+            f"{record['stored'] / limit:.1f} times the limit of {limit // MB} MB (--memory {memory}); "
+            f"bare read {medians['bare']:.2f} s; seconds of a pass, medians of {len(found)}",
+            ["", *COLUMNS],
+            [[way, *(medians.get(f"{what} {way}") for what in COLUMNS)] for way in ("held", "hot", "cold")],
+        )
+    write_json(out, {"epochs": records})
 
 
-COLUMNS = ("pass", "waited", "own", "reader", "pass ratio", "own ratio")
+def run_epochs(
+    store: Path, passes: int, memory: int, *more: str, limit: int | None = None
+) -> list[dict[str, float]]:
+    """Train in another process; the times of each pass."""
+    words = [sys.executable, Path(__file__).resolve(), "train", store, store.with_name("run"), passes, memory]
+    return json.loads(run([*words, *more], cwd=store.parent, limit=limit).output)
 
 
-def train(*, held: bool, **arguments: Any) -> None:
-    """Print the times of each pass; with `held`, every block is kept once it was read.
+class Clocks(NamedTuple):
+    """Seconds that this thread was ready to run and did not, and of its and the process's work."""
+
+    queued: float
+    own: float
+    process: float
+
+    @classmethod
+    def now(cls) -> Clocks:
+        queued = int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+        return cls(queued, time.thread_time(), time.process_time())
+
+
+def train(store: Path, out: Path, passes: int, memory: int, held: bool = False) -> None:
+    """Print the times of each pass; with --held, all rows are kept once they were read.
 
     `own` is the pass without the time in which the training thread was ready to run and another process had
     the processor (Linux counts it): waiting for rows and for pages of weights and duals is in it. `reader` is
     the processor time of the other threads.
     """
     if held:
-        read, kept = Blocks.read, {}
+        read, kept = Blocks._read, {}
 
-        def read_once(blocks: Blocks, block: int) -> Rows:
-            if block not in kept:
-                kept[block] = read(blocks, block)
-            return kept[block]
+        def read_once(blocks: Blocks, first: int, stop: int) -> Rows:
+            if (first, stop) not in kept:
+                kept[first, stop] = read(blocks, first, stop)
+            return kept[first, stop]
 
-        Blocks.read = read_once
-    clocks = [(0.0, 0.0, 0.0)]
-    passes = []
+        Blocks._read = read_once
+    clocks: list[Clocks] = [Clocks.now()]
+    times = []
 
     def report(event: dict[str, Any]) -> None:
         if event["event"] in ("ready", "pass"):
-            clocks.append((queued(), time.thread_time(), time.process_time()))
+            clocks.append(Clocks.now())
         if event["event"] == "pass":
-            queue, own, both = (b - a for a, b in zip(clocks[-2], clocks[-1], strict=True))
+            queued, own, both = (b - a for a, b in zip(clocks[-2], clocks[-1], strict=True))
             seconds, waited = event["seconds"], event["waited_seconds"]
-            passes.append({"pass": seconds, "waited": waited, "own": seconds - queue, "reader": both - own})
+            times.append({"pass": seconds, "waited": waited, "own": seconds - queued, "reader": both - own})
 
-    fit(gap="none", checkpoint_every="1h", force=True, report=report, **arguments)
-    print(json.dumps(passes))
-
-
-def queued() -> float:
-    """Seconds that this thread has been ready to run, and did not."""
-    return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
-
-
-def in_child(arguments: dict[str, Any], enter: Callable[[], None] | None = None) -> list[dict[str, float]]:
-    words = [sys.executable, __file__, "--child", json.dumps({"held": False, **arguments})]
-    done = subprocess.run(words, stdout=subprocess.PIPE, check=True, preexec_fn=enter)
-    return json.loads(done.stdout)
-
-
-@contextlib.contextmanager
-def limited(size: int) -> Iterator[Callable[[], None]]:
-    """A memory cgroup of `size` bytes, page cache included; yields what a child calls to enter it."""
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, below = line.split(":", 2)
-        if controllers == "":
-            root, name = Path("/sys/fs/cgroup"), "memory.max"
-        elif "memory" in controllers.split(","):
-            root, name = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
-        else:
-            continue
-        group = root / below.lstrip("/") / f"streamsvm-benchmark-{os.getpid()}"
-        try:
-            group.mkdir()
-        except OSError:
-            continue
-        (group / name).write_text(str(size))
-
-        def enter(group: Path = group) -> None:
-            (group / "cgroup.procs").write_text(str(os.getpid()))
-
-        try:
-            yield enter
-        finally:
-            group.rmdir()
-        return
-    sys.exit("no memory cgroup can be made here: run as root, or where they are delegated")
+    fit(
+        store, out=out, passes=passes, memory=memory * MB, gap="none", checkpoint_every="1h", force=True,
+        report=report,
+    )  # fmt: skip
+    print(json.dumps(times))
 
 
 if __name__ == "__main__":
-    main()
+    start(read, __doc__, epochs, train)

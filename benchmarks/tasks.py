@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -73,7 +74,7 @@ def usual_C(pair: Pair, n_classes: int) -> float:
     """1 above 26 classes and 1/16 otherwise; 1e-4 for pendigits, whose features are not scaled."""
     if n_classes > 26:
         return 1.0
-    return 1e-4 if pair.is_called("pendigits") else 1 / 16
+    return 1e-4 if pair.name.startswith("pendigits") else 1 / 16
 
 
 # Last iterates, one visit of each row a pass, and no intercept.
@@ -98,17 +99,8 @@ class _Enough(Exception):
     """Training has come as far as it was to come."""
 
 
-def train(task: Task, *, until: Callable[[History], bool] | None = None, **settings: Any) -> History:
-    """Train on the rows in memory; return the reports of the passes.
-
-    Parameters
-    ----------
-    task : Task
-    until : callable, optional
-        Asked after each pass whether the reports so far are enough.
-    **settings
-        As for `fit_task`, but the gap is measured after each pass by default.
-    """
+def watch(fit: Callable[..., Any], *, until: Callable[[History], bool] | None = None) -> History:
+    """Call ``fit(report=...)``, until the reports of its passes are enough; return them."""
     history: History = []
 
     def report(event: dict[str, Any]) -> None:
@@ -118,8 +110,13 @@ def train(task: Task, *, until: Callable[[History], bool] | None = None, **setti
                 raise _Enough
 
     with contextlib.suppress(_Enough):
-        fit_task(task, report=report, **{"gap": "pass", **settings})
+        fit(report=report)
     return history
+
+
+def train(task: Task, *, until: Callable[[History], bool] | None = None, **settings: Any) -> History:
+    """Train as `fit_task` does, but with the gap after each pass; return the reports of the passes."""
+    return watch(partial(fit_task, task, **{"gap": "pass", **settings}), until=until)
 
 
 def total(history: History, less: str | None = None) -> float:

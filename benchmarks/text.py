@@ -2,25 +2,23 @@
 
 The texts are generated from a seed: words with Zipf's frequencies, a part of them from a vocabulary of the
 topic, which overlaps with those of others, and a share of wrong labels in the training data. Each side runs
-in processes of its own, one side after the other, and reads the same files in batches. Peak memory is the
-largest sum over a side's processes of their proportional shares (PSS).
+in processes of its own, one side after the other, and reads the same files in batches. Peak memory is that of
+the largest process.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import resource
 import string
-import subprocess
 import sys
 import tempfile
-import threading
-import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from common import Out, print_records, start, write_json
+from measured import run
+from typer import Option
 
 TOPICS, WORDS, OWN_WORDS = 20, 50_000, 4_000
 MEAN_LENGTH, OWN_SHARE, NOISE = 12, 0.35, 0.05
@@ -84,49 +82,6 @@ def generate(path: Path, n: int, seed: int, noise: float) -> None:
             writer.write_table(pa.table([texts, labels], schema=schema))
 
 
-def run(commands: list[list[Any]]) -> dict[str, Any]:
-    """Run commands one after another; return their seconds, processor seconds, and peak memory."""
-    before, began, peak = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic(), 0
-    stages = []
-    for command in commands:
-        stage = time.monotonic()
-        words = [str(word) for word in command]
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        output: list[bytes] = []
-        reader = threading.Thread(target=lambda: output.extend(process.communicate()), daemon=True)  # noqa: B023
-        reader.start()
-        while reader.is_alive():
-            peak = max(peak, sum(map(_pss, _tree(process.pid))))
-            reader.join(0.1)
-        if process.returncode:
-            raise SystemExit(f"{command}: {output[1].decode()}")
-        stages.append(time.monotonic() - stage)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"seconds": time.monotonic() - began, "cpu": cpu, "peak": peak, "stages": stages}
-
-
-def _tree(pid: int) -> list[int]:
-    """A process and all of its children."""
-    try:
-        children = [
-            int(child)
-            for task in Path(f"/proc/{pid}/task").iterdir()
-            for child in (task / "children").read_text().split()
-        ]
-    except OSError:
-        return []
-    return [pid, *(each for child in children for each in _tree(child))]
-
-
-def _pss(pid: int) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("Pss:")), 0)
-
-
 def accuracy(predicted: Path, test: Path) -> float:
     """The share of right predictions, one in each line."""
     import pyarrow.parquet as pq
@@ -136,52 +91,45 @@ def accuracy(predicted: Path, test: Path) -> float:
     return float(np.mean([a == b for a, b in zip(found, truth, strict=True)]))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--texts", type=int, default=1_000_000, help="training texts (default: 1,000,000)")
-    parser.add_argument("--passes", default="1,3", help="passes of streamsvm, each a run (default: 1,3)")
-    parser.add_argument("--loss", default="ww", help="loss of streamsvm (default: ww)")
-    parser.add_argument("--repeat", type=int, default=1, help="rounds; the fastest counts (default: 1)")
-    parser.add_argument("--out", type=Path, help="also write the figures as JSON")
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
+def main(
+    texts: Annotated[int, Option(help="to train on")] = 1_000_000,
+    passes: Annotated[str, Option(help="of streamsvm, each a run")] = "1,3",
+    loss: Annotated[str, Option(help="of streamsvm")] = "ww",
+    repeat: Annotated[int, Option(help="rounds, of which the fastest counts")] = 1,
+    seed: int = 0,
+    out: Out = None,
+) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        train, test = folder / "train.parquet", folder / "test.parquet"
-        generate(train, options.texts, options.seed, NOISE)
-        generate(test, max(1000, options.texts // 10), options.seed + 1, 0.0)
-        command = Path(sys.executable).with_name("streamsvm")
-        store, labels = folder / "train.zarr", folder / "labels"
-        ways = {"SGDClassifier.partial_fit": [[sys.executable, "-c", OTHER, train, test, labels, TOPICS]]}
-        columns = ["--text", "body", "--label", "topic"]
-        settings = ["--memory", "1G", "--loss", options.loss]
-        more = ["--force", "--quiet"]
-        for passes in options.passes.split(","):
-            ways[f"streamsvm, passes {passes}"] = [
-                [command, "convert", train, "--out", store, *columns, *more],
-                [command, "fit", store, "--out", folder / "run", "--passes", passes, *settings, *more],
-                [command, "predict", folder / "run", test, "--out", labels, "--force", "--quiet"],
-            ]
-        figures: dict[str, dict[str, Any]] = {}
-        for _ in range(options.repeat):
+        with ProcessPoolExecutor(1) as pool:  # a command counts what the process held that started it
+            pool.submit(generate, folder / "train.parquet", texts, seed, NOISE).result()
+            pool.submit(generate, folder / "test.parquet", max(1000, texts // 10), seed + 1, 0.0).result()
+        streamsvm, more = [sys.executable, "-m", "streamsvm"], ["--force", "--quiet"]
+        convert = ["convert", "train.parquet", "--out", "train.zarr", "--text", "body", "--label", "topic"]
+        fit = ["fit", "train.zarr", "--out", "run", "--memory", "1G", "--loss", loss]
+        predict = ["predict", "run", "test.parquet", "--out", "labels"]
+        other = [sys.executable, "-c", OTHER, "train.parquet", "test.parquet", "labels", TOPICS]
+        ways: dict[str, list[list[Any]]] = {"SGDClassifier.partial_fit": [other]}
+        for n in passes.split(","):
+            stages = convert, [*fit, "--passes", n], predict
+            ways[f"streamsvm, passes {n}"] = [[*streamsvm, *words, *more] for words in stages]
+        best: dict[str, dict[str, Any]] = {}
+        for _ in range(repeat):
             for way, commands in ways.items():
-                found = run(commands)
-                found["accuracy"] = accuracy(folder / "labels", test)
-                if way not in figures or found["seconds"] < figures[way]["seconds"]:
-                    figures[way] = found
-    first = next(iter(figures.values()))
-    print(f"{'':28}{'accuracy':>9}{'seconds':>9}{'CPU s':>8}{'peak MB':>9}{'times faster':>14}  stages")
-    for way, found in figures.items():
-        stages = " + ".join(f"{each:.1f}" for each in found["stages"])
-        print(
-            f"{way:28}{found['accuracy']:9.4f}{found['seconds']:9.1f}{found['cpu']:8.1f}"
-            f"{found['peak'] / 1e6:9.0f}{first['seconds'] / found['seconds']:14.2f}  {stages}"
-        )
-    if options.out:
-        options.out.write_text(json.dumps({"texts": options.texts, "ways": figures}, indent=1) + "\n")
+                costs = [run(words, cwd=folder) for words in commands]
+                seconds = sum(cost.seconds for cost in costs)
+                if way not in best or seconds < best[way]["seconds"]:
+                    best[way] = {
+                        "": way,
+                        "accuracy": accuracy(folder / "labels", folder / "test.parquet"),
+                        "seconds": seconds,
+                        "CPU s": sum(cost.cpu_seconds for cost in costs),
+                        "peak MB": max(cost.resident_memory for cost in costs) / 1e6,
+                        "stages": " + ".join(f"{cost.seconds:.1f}" for cost in costs),
+                    }
+    print_records(f"{texts:,} texts", list(best.values()))
+    write_json(out, {"texts": texts, "ways": list(best.values())})
 
 
 if __name__ == "__main__":
-    main()
+    start(main, __doc__)

@@ -1,7 +1,5 @@
 """Time visits against scoring each row, which is the least that any visit must do.
 
-    python visits.py [--data FOLDER] [--sets letter,mnist] [--passes 12]
-
 Passes of a learner over rows in memory, in float32 and random order, without inner passes and average, each
 followed by the bare score kernel, which scores every row in storage order, with the same weights.
 Times are those of the processor, and minima of the passes; FOLDER and C as for compare.py.
@@ -9,7 +7,6 @@ Times are those of the processor, and minima of the passes; FOLDER and C as for 
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -17,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from common import choose, data_folder, find_pairs, print_table
+from common import Data, Sets, choose, print_table, start
 from tasks import Stores, usual_C
 
 from streamsvm.data.memory_plan import Placement
@@ -35,7 +32,6 @@ from streamsvm.training.spec import DataFacts, specify
 
 BUFFER = 2**24  # new duals that fit in one call
 STEADY = 3  # the first pass to be timed: before it most rows change many classes
-DTYPE = np.dtype(np.float32)
 
 
 class VisitTimes(NamedTuple):
@@ -88,20 +84,13 @@ def time_visits(rows: Rows, n_features: int, n_classes: int, C: float, *, passes
     return VisitTimes(*medians, min(full[steady]), min(bare), full[0])
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--data", metavar="FOLDER", help="LIBSVM files; by default $STREAMSVM_DATA")
-    parser.add_argument("--sets", metavar="A,B", help="only these data sets")
-    parser.add_argument("--passes", type=int, default=12)
-    options = parser.parse_args()
+def main(data: Data, sets: Sets = "", passes: int = 12) -> None:
     table = []
-    for pair in choose(find_pairs(data_folder(options.data)), options.sets):
+    for pair in choose(data, sets):
         with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
             stores = Stores.create(pair, Path(folder))
         rows, k = stores.rows, stores.n_classes
-        each = time_visits(rows, stores.n_features, k, usual_C(pair, k), passes=options.passes)
+        each = time_visits(rows, stores.n_features, k, usual_C(pair, k), passes=passes)
         seconds = each.least_full, each.first, each.least_bare
         ratios = each.least_full / each.least_bare, each.first / each.least_bare
         table.append([pair.name, k, *(round(1e9 * each / rows.n_rows) for each in seconds), *ratios])
@@ -113,4 +102,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main, __doc__)

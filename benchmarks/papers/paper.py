@@ -1,57 +1,27 @@
-"""What the commands of this folder share: their options, their data, and their tables."""
+"""What the commands of this folder share beside what all benchmarks do."""
 
 from __future__ import annotations
 
-import argparse
+import itertools
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from typer import Option
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the modules that all benchmarks share
 
-from common import Pair, choose, data_folder, find_pairs, print_table, write_json
+from common import Data, Out, Pair, Sets, choose, print_records, print_table, start, write_json
 from tasks import History, Task, fit_task, load_task, passes_to, total, train
 
 __all__ = [
-    "History", "Task", "choose_pairs", "data_folder", "finish", "fit_task", "load_task", "parser",
-    "passes_to", "percent", "print_table", "say_stand_ins", "total", "train",
+    "AFTER", "Data", "History", "MaxPasses", "Out", "Pair", "Sets", "Task", "best_dual", "choose", "fit_task",
+    "load_task", "order_of", "passes_to", "percent", "print_records", "print_shortfalls", "print_table",
+    "say_stand_ins", "start", "total", "train", "write_json",
 ]  # fmt: skip
 
-# What the papers have, and what takes its place here.
-STAND_INS = {
-    "news20": "news20: LIBSVM's training file split 4:1 within the classes, stands in for its two files",
-}
-
-
-def parser(doc: str | None, sets: str) -> argparse.ArgumentParser:
-    """The options of all commands; `sets` are the paper's data sets, with commas."""
-    found = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    found.add_argument("--data", metavar="FOLDER", help="LIBSVM files; by default $STREAMSVM_DATA")
-    found.add_argument("--sets", metavar="A,B", default=sets, help="data sets (%(default)s)")
-    found.add_argument("--quick", action="store_true", help="small and short, to see that it works")
-    found.add_argument("--out", metavar="FILE", help="write the results as JSON, too")
-    return found
-
-
-def choose_pairs(parser: argparse.ArgumentParser, options: argparse.Namespace, quick: str) -> list[Pair]:
-    """The files of the data sets, in the order of `--sets`; only those of `quick` with `--quick`.
-
-    A set that is named explicitly must be there. Of the paper's sets, those that are not are left out.
-    """
-    given = options.sets != parser.get_default("sets")
-    names = quick if options.quick and not given else options.sets
-    try:
-        pairs = find_pairs(data_folder(options.data))
-        if not given:
-            there = [name for name in names.split(",") if any(pair.is_called(name) for pair in pairs)]
-            for name in sorted({*names.split(",")} - {*there}):
-                print(f"{name} is left out: it is not in the folder")
-            names = ",".join(there) or names
-        pairs = choose(pairs, names)
-    except ValueError as error:
-        parser.error(str(error))
-    wanted = names.split(",")
-    return sorted(pairs, key=lambda pair: next(i for i, name in enumerate(wanted) if pair.is_called(name)))
+MaxPasses = Annotated[int, Option(help="of trainings to an optimum")]
+AFTER = (1, 2, 5, 10, 20, 50)  # passes after which duals are shown
 
 
 def percent(value: float | None, digits: int = 2) -> str:
@@ -61,11 +31,40 @@ def percent(value: float | None, digits: int = 2) -> str:
 
 def say_stand_ins(pairs: list[Pair], *more: str) -> None:
     """Print which data stand in for the paper's, and what does not."""
-    notes = [note for name, note in STAND_INS.items() if any(pair.is_called(name) for pair in pairs)]
-    for note in [*notes, *more]:
+    if any(pair.name.startswith("news20") for pair in pairs):
+        print("  news20: LIBSVM's training file split 4:1 within the classes, stands in for its two files")
+    for note in more:
         print(f"  {note}")
 
 
-def finish(options: argparse.Namespace, results: Any) -> None:
-    """Write the results, with the options and versions that made them."""
-    write_json(options.out, {"options": vars(options), "results": results})
+def best_dual(task: Task, max_passes: int) -> float:
+    """The maximum of Crammer-Singer's dual, to a relative gap of 1e-6 or as near as the passes come."""
+    settings = {"loss": "cs", "dtype": "float64", "inner_passes": "auto"}
+    return max(record["dual"] for record in train(task, passes=max_passes, tol=1e-6, **settings))
+
+
+def print_shortfalls(title: str, runs: dict[str, History], maximum: float) -> dict[str, Any]:
+    """Print how far duals are below the maximum, relative to it, and seconds; return both of all passes."""
+    last = max(map(len, runs.values()))
+    after = [n for n in AFTER if n < last] + [last]
+    short = {solver: [1 - record["dual"] / maximum for record in run] for solver, run in runs.items()}
+    seconds = {solver: [total(run[: n + 1]) for n in range(len(run))] for solver, run in runs.items()}
+    print_table(
+        f"{title}: dual below its maximum, relative, after passes, and seconds of training",
+        ["", *map(str, after), "seconds"],
+        [
+            [solver, *(f"{each[n - 1]:.1e}" for n in after), seconds[solver][-1]]
+            for solver, each in short.items()
+        ],
+    )
+    return {"maximum": maximum, "short": short, "seconds": seconds}
+
+
+def order_of(runs: dict[str, History], *solvers: str) -> str:
+    """In how many passes the dual of each solver is above that of the next one."""
+    parts = []
+    for a, b in itertools.pairwise(solvers):
+        pairs = list(zip(runs[a], runs[b], strict=False))
+        above = sum(first["dual"] > second["dual"] for first, second in pairs)
+        parts.append(f"{a} above {b} in {above} of {len(pairs)} passes")
+    return ", ".join(parts)
