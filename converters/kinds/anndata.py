@@ -19,6 +19,7 @@ from streamsvm_converters.sorted_rows import MatrixEntries, sorted_rows
 
 from streamsvm.base.format import CHUNK_NNZ, UNSEEN_LABEL, index_dtype
 from streamsvm.base.label_values import TEXT
+from streamsvm.data.checks import first_false, row_of
 from streamsvm.data.names import match_features, with_columns
 from streamsvm.data.rows import Rows, kept_rows, sparse_rows, with_index_dtype
 from streamsvm.errors import InputError, SettingsError
@@ -176,10 +177,8 @@ class AnnDataReader(Reader):
             )
         kept = codes != MISSING
         self.counts.unlabelled += int(np.count_nonzero(~kept))
-        finite = np.isfinite(rows.data)
-        if not finite.all():
-            at = int(np.argmin(finite))
-            row = int(np.searchsorted(rows.indptr, at, "right")) - 1
+        if (at := first_false(np.isfinite(rows.data))) is not None:
+            row = row_of(rows.indptr, at)
             column = at - rows.indptr[row] if rows.indices is None else rows.indices[at]
             raise InputError(
                 f"{store.path}: {store.matrix.name}, row {start + row}, column {column}: "

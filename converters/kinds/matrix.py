@@ -23,6 +23,7 @@ from streamsvm.base.durable import open_file, os_errors_as, reason
 from streamsvm.base.format import CHUNK_NNZ, UNSEEN_LABEL, index_dtype
 from streamsvm.base.label_values import TEXT
 from streamsvm.base.text import printable
+from streamsvm.data.checks import first_outside
 from streamsvm.data.rows import Rows, kept_rows
 from streamsvm.data.statistics import is_mostly_filled
 from streamsvm.errors import InputError, Option, Remedy, SettingsError
@@ -349,7 +350,7 @@ def _check_sparse(path: Path, kind: str, shape: tuple[int, ...], arrays: dict[st
 
 
 def _check_range(found: np.ndarray, size: int, what: str, where: str) -> None:
-    if len(found) and not 0 <= int(found.min()) <= int(found.max()) < size:
+    if first_outside(found, size) is not None:
         raise InputError(f"{where} is damaged: it has a value in {what} {int(found.max())} of {size}")
 
 

@@ -21,7 +21,7 @@ from streamsvm_converters.libsvm.rows import compact, repair
 
 from streamsvm.base.format import index_dtype
 from streamsvm.base.threads import Threads
-from streamsvm.data.checks import first_labels
+from streamsvm.data.checks import first_labels, first_true, row_of
 from streamsvm.data.label_sets import distinct_sets
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Message, Option, PlanError, Remedy
@@ -375,9 +375,8 @@ class LibsvmReader:
         if self.labels.learns:
             self._check_label_count(block)
         unseen = codes < 0
-        if self.unseen_label == "error" and unseen.any():
-            at = int(np.argmax(unseen))
-            row = int(np.searchsorted(starts, at, "right")) - 1
+        if self.unseen_label == "error" and (at := first_true(unseen)) is not None:
+            row = row_of(starts, at)
             raise self._unseen_error(block, row, at - int(starts[row]))
         self.counts.unseen_labels += int(np.count_nonzero(unseen))
         return codes, starts

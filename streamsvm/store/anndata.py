@@ -13,8 +13,8 @@ import numpy as np
 
 from streamsvm.base import format
 from streamsvm.base.label_values import TEXT
+from streamsvm.data import checks
 from streamsvm.data.arrays import one_matrix
-from streamsvm.data.checks import find_violation, first_labels, row_norms
 from streamsvm.data.names import feature_names, sort_rows
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Option, Remedy, StoreError
@@ -228,7 +228,8 @@ class AnnDataStore(ContainerStore):
             return {name: self._names.texts(ranges) if self._has_obs else numbers_in(ranges)}
         if self._indicator is not None and name in ("labels", "label_codes"):
             codes, starts = self._indicator.read(ranges)
-            return {"labels": first_labels(codes, starts), "label_codes": codes, "label_indptr": starts}
+            first = checks.first_labels(codes, starts)
+            return {"labels": first, "label_codes": codes, "label_indptr": starts}
         if name == "labels" and self._labels is not None:
             return {name: self._labels.codes(ranges)}
         if name == "labels":
@@ -238,9 +239,7 @@ class AnnDataStore(ContainerStore):
         if self._weights is not None:
             return {name: self._weights[numbers_in(ranges)]}
         weights = self._read(layout.WEIGHT, ranges).astype(np.float64)
-        good = np.isfinite(weights) & (weights >= 0)
-        if not good.all():
-            at = int(np.argmin(good))
+        if (at := checks.first_no_amount(weights)) is not None:
             column = self.arrays[layout.WEIGHT].name.split("/", 1)[1]
             raise StoreError(
                 f"{self.path}: row {number_at(ranges, at)} has the weight {weights[at]} in obs column "
@@ -316,7 +315,7 @@ class AnnDataStore(ContainerStore):
         data, indices, indptr = self.matrix.read(ranges)
         self._bytes_read += data.nbytes + indptr.nbytes
         if indices is None:
-            norm2 = row_norms(data, indptr)
+            norm2 = checks.row_norms(data, indptr)
             self._check_dense(ranges, data, indptr, norm2)
             return {"data": data, "indices": None, "indptr": indptr, "norm2": norm2}
         self._bytes_read += indices.nbytes
@@ -330,9 +329,7 @@ class AnnDataStore(ContainerStore):
 
     def _check_dense(self, ranges: Ranges, data: np.ndarray, indptr: np.ndarray, norm2: np.ndarray) -> None:
         """Raise StoreError if a value or a norm is not finite."""
-        finite = np.isfinite(norm2)
-        if not finite.all():
-            at = int(np.argmin(finite))
+        if (at := checks.first_false(np.isfinite(norm2))) is not None:
             row = number_at(ranges, at)
             if np.isfinite(data[indptr[at] : indptr[at + 1]]).all():
                 raise self._overflow(row)
@@ -349,14 +346,13 @@ class AnnDataStore(ContainerStore):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Sort rows; raise StoreError for what no sorting makes valid."""
         name = self.matrix.name
-        if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < self.n_features:
-            at = int(np.argmax((indices < 0) | (indices >= self.n_features)))
+        if (at := checks.first_outside(indices, self.n_features)) is not None:
             reason = f"index {indices[at]} is out of range"
             raise StoreError(
                 f"{self.path}: array {name}/indices, row {self._row(ranges, indptr, at)}: {reason}"
             )
         data, indices = sort_rows(data, indices, indptr, self.n_features)
-        violation = find_violation(data, indices, indptr, self.n_features)
+        violation = checks.find_violation(data, indices, indptr, self.n_features)
         if violation is not None:
             duplicate = violation.array == "indices"  # the only kind left in rows that were sorted
             remedy = "in Python: adata.X.sum_duplicates()" if duplicate else "drop or replace such values"
@@ -376,4 +372,4 @@ class AnnDataStore(ContainerStore):
 
     @staticmethod
     def _row(ranges: Ranges, indptr: np.ndarray, element: int) -> int:
-        return number_at(ranges, int(np.searchsorted(indptr, element, "right")) - 1)
+        return number_at(ranges, checks.row_of(indptr, element))

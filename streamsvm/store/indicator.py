@@ -8,6 +8,7 @@ import numpy as np
 
 from streamsvm.base import format
 from streamsvm.base.label_values import dtype_of_names
+from streamsvm.data.checks import first_false, first_outside, row_of
 from streamsvm.data.label_sets import distinct_sets, row_with_a_label_twice
 from streamsvm.errors import StoreError
 from streamsvm.store.container import Container
@@ -51,17 +52,14 @@ class Indicator:
 
     def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray]:
         """Return `label_codes` and `label_indptr` of some ranges of rows, as `Rows` has them."""
-        matrix, k = self._matrix, len(self.classes)
+        matrix = self._matrix
         values, codes, indptr = matrix.read(ranges)
         assert codes is not None  # since `dense_rows` is False
-        if len(codes) and not 0 <= int(codes.min()) <= int(codes.max()) < k:
-            at = int(np.argmax((codes < 0) | (codes >= k)))
+        if (at := first_outside(codes, len(self.classes))) is not None:
             element = number_at(matrix.pointers(ranges)[0], at)
             raise matrix.arrays["indices"].damage(element, f"label code {codes[at]} is out of range")
-        good = (values == 0) | (values == 1)
-        if not good.all():
-            at = int(np.argmin(good))
-            row = number_at(ranges, int(np.searchsorted(indptr, at, "right")) - 1)
+        if (at := first_false((values == 0) | (values == 1))) is not None:
+            row = number_at(ranges, row_of(indptr, at))
             raise StoreError(
                 f"{matrix.path}: {matrix.name}, row {row}: {values[at]:.15g} is neither 0 nor 1; "
                 "an indicator of labels has no other values"

@@ -13,6 +13,7 @@ from streamsvm.base.durable import open_file, os_errors_as
 from streamsvm.base.format import LABEL_DTYPE, UNSEEN_LABEL
 from streamsvm.base.label_texts import MISSING_TEXTS, canonical_name, class_order, label_text
 from streamsvm.base.label_values import TEXT, dtype_of_names
+from streamsvm.data.checks import first_no_amount
 from streamsvm.errors import InputError, Option, Remedy
 from streamsvm.store.array_file import load_array
 from streamsvm.store.container import Container
@@ -101,9 +102,7 @@ def read_weights(path: Path, n_rows: int, matrix: Path) -> np.ndarray:
         raise InputError(f"{path}: weights are numbers, one for each row: {error}") from None
     if weights.shape != (n_rows,):
         raise InputError(f"{path}: weights of shape {weights.shape} for the {n_rows:,} rows of {matrix}")
-    good = np.isfinite(weights) & (weights >= 0)
-    if not good.all():
-        row = int(np.argmin(good))
+    if (row := first_no_amount(weights)) is not None:
         raise InputError(f"{path}, row {row}: the weight {weights[row]}; weights are numbers from 0 on")
     return weights
 

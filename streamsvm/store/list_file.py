@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base.label_texts import MISSING_TEXTS
+from streamsvm.data.checks import first_true
 from streamsvm.errors import Call, InputError, Remedy, StoreError, extra
 from streamsvm.store.array_file import MatrixArray, MatrixFile
 
@@ -41,8 +42,7 @@ class ListArray(MatrixArray):
         import pyarrow.compute as pc
 
         sizes = pc.fill_null(pc.list_value_length(lists), -1).to_numpy(zero_copy_only=False)
-        if (wrong := sizes != self.columns).any():
-            at = int(np.argmax(wrong))
+        if (at := first_true(sizes != self.columns)) is not None:
             what = "no list" if sizes[at] < 0 else f"a list of {sizes[at]}"
             raise StoreError(
                 f"{self.container.path}: column {self.name!r}, row {row + at}: {what}, and the first row has "

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base import format
+from streamsvm.data.checks import first_outside
 from streamsvm.data.statistics import is_mostly_filled
 from streamsvm.errors import Call, Remedy, StoreError
 from streamsvm.store.container import Container, StoredArray
@@ -247,8 +248,7 @@ class CscMatrix(StoredMatrix):
         """Yield the rows alone of the values that `pieces` yields."""
         for low in range(0, self.nnz, most):
             rows = self.arrays["indices"].read(low, min(low + most, self.nnz))
-            if not 0 <= int(rows.min()) <= int(rows.max()) < self.shape[0]:
-                at = int(np.argmax((rows < 0) | (rows >= self.shape[0])))
+            if (at := first_outside(rows, self.shape[0])) is not None:
                 raise self.arrays["indices"].damage(low + at, f"row {rows[at]} is out of range")
             yield rows
 

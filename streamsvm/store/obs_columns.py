@@ -9,6 +9,7 @@ import numpy as np
 
 from streamsvm.base import format
 from streamsvm.base.label_values import TEXT, dtype_of_names
+from streamsvm.data.checks import first_outside
 from streamsvm.errors import StoreError
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.ranges import Ranges, number_at, ranges_of, span, spans
@@ -99,9 +100,7 @@ class DataFrameColumn:
         if self._mask is not None:
             return values, self._mask.read_ranges(ranges).astype(bool)
         if self.categories is not None:
-            bound = len(self.categories)
-            if len(values) and not -1 <= int(values.min()) <= int(values.max()) < bound:
-                at = int(np.argmax((values < -1) | (values >= bound)))
+            if (at := first_outside(values, len(self.categories), -1)) is not None:
                 raise self.values.damage(number_at(ranges, at), f"code {values[at]} is out of range")
             return values, values < 0
         if self.kind == "number":
