@@ -73,19 +73,24 @@ def as_matrix(
             record = {"kind": "columns", "columns": [{"name": name, "type": "number"} for name in names]}
     if not scipy.sparse.issparse(matrix):
         matrix = np.asarray(matrix)
+    if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
+        raise error(
+            f"X has {matrix.ndim} axes and values of type {matrix.dtype}",
+            remedy=Remedy("give a matrix of numbers, rows by features"),
+        )
     if matrix.dtype == np.float16:  # which SciPy does not take
         matrix = matrix.astype(np.float32)
-    if isinstance(matrix, np.ndarray) and matrix.ndim == 2 and matrix.dtype.kind in "fiub":
+    if isinstance(matrix, np.ndarray):
         if is_mostly_filled(matrix.shape, lambda begin, end: [matrix[begin:end]]):
             indptr = np.arange(len(matrix) + 1) * matrix.shape[1]
             data = _finite(matrix.ravel(), None, indptr, dtype, error, names)
             return Matrix(data, None, indptr, matrix.shape[1], names, record)
-        if len(matrix) == 1:
-            return _sparse_row(matrix, dtype, names, error)._replace(encoding=record)
-    if matrix.dtype.kind in "fiub":
-        matrix = scipy.sparse.csr_array(matrix)
-    if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
-        raise _not_a_matrix(matrix, error)
+        if len(matrix) == 1:  # without the overhead of SciPy
+            indices = np.flatnonzero(matrix[0])
+            indptr = np.array([0, len(indices)])
+            data = _finite(matrix[0][indices], indices, indptr, dtype, error, names)
+            return Matrix(data, indices, indptr, matrix.shape[1], names, record)
+    matrix = scipy.sparse.csr_array(matrix)
     if not matrix.has_canonical_format:
         matrix = matrix.copy()  # the caller's arrays stay as they are
         matrix.sum_duplicates()
@@ -118,23 +123,6 @@ def one_row(
             raise error(f"X has the index {wrong}, and the model the features 0 to {n_features - 1}")
     indptr = np.array([0, len(indices)])
     return Matrix(_finite(values, indices, indptr, dtype, error), indices, indptr, n_features, None)
-
-
-def _sparse_row(
-    matrix: np.ndarray, dtype: np.dtype, names: list[str] | None, error: type[StreamsvmError]
-) -> Matrix:
-    """Return a dense matrix of one row as CSR, without the overhead of SciPy."""
-    indices = np.flatnonzero(matrix[0])
-    indptr = np.array([0, len(indices)])
-    data = _finite(matrix[0][indices], indices, indptr, dtype, error, names)
-    return Matrix(data, indices, indptr, matrix.shape[1], names)
-
-
-def _not_a_matrix(matrix: Any, error: type[StreamsvmError]) -> StreamsvmError:
-    return error(
-        f"X has {matrix.ndim} axes and values of type {matrix.dtype}",
-        remedy=Remedy("give a matrix of numbers, rows by features"),
-    )
 
 
 def _finite(

@@ -12,7 +12,8 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamsvm.data.names import feature_names, match_features, move_columns, sort_rows
+from streamsvm.data.names import feature_names, match_features, sort_rows, with_columns
+from streamsvm.data.rows import Rows
 from streamsvm.errors import FeatureError, StreamsvmWarning
 
 
@@ -67,7 +68,9 @@ def test_columns_are_moved_or_left_out(seed: int) -> None:
     matrix = sp.random(20, 12, 0.4, format="csr", random_state=rng, dtype=np.float32)
     columns = rng.permutation(15)[:12].astype(np.int32)
     columns[rng.random(12) < rng.choice([0, 0.3, 1])] = -1
-    data, indices, indptr = move_columns(matrix.data, matrix.indices, matrix.indptr.astype("i8"), columns, 15)
+    none = np.zeros(20, np.int32)
+    rows = Rows(matrix.data, matrix.indices, matrix.indptr.astype("i8"), none, np.empty(0))
+    data, indices, indptr, *_ = with_columns(rows, columns, 15)
     expected = np.zeros((20, 15), np.float32)
     expected[:, columns[columns >= 0]] = matrix.toarray()[:, columns >= 0]
     found = sp.csr_array((data, indices, indptr), shape=(20, 15))
