@@ -28,25 +28,7 @@ class _Header(NamedTuple):
     offset: int  # of the first value in the file
 
 
-class MatrixArray(StoredArray):
-    """Base of the one array of a file: it is not divided into chunks, and has no checksums."""
-
-    container: MatrixFile
-
-    def stored_bytes(self) -> int:
-        return self.container.size
-
-    def check_chunks(self) -> None:
-        """Do nothing: there are none."""
-
-    def load_checksums(self, digest: str | None) -> None:
-        """Do nothing: there are none."""
-
-    def layout(self) -> str:
-        return ""
-
-
-class FileArray(MatrixArray):
+class FileArray(StoredArray):
     """Array of two axes in a file, by rows (C order) or by columns (Fortran order)."""
 
     name = "X"
@@ -83,7 +65,6 @@ class FileArray(MatrixArray):
 class MatrixFile(Container):
     """File with one dense matrix."""
 
-    writes = False
     is_matrix = True
 
     def __init__(self, path: Path) -> None:

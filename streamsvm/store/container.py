@@ -39,7 +39,7 @@ class ServerError(Exception):
     """Error of a server that did not send the requested bytes."""
 
 
-class StoredArray(ABC):
+class StoredArray:
     """Array in a container, of one or two axes; its elements are the entries of the first axis.
 
     Attributes
@@ -143,11 +143,14 @@ class StoredArray(ABC):
             self.container.check_unchanged()
             if isinstance(error, ServerError):  # was asked often enough
                 raise StoreError(f"{self.container.path}: array {self.name}: {error}") from error
-            for start, stop in filled[:-1].tolist():
+            for start, stop in filled.tolist():
                 self._raise_for_chunk(start, stop)
-            start, stop = filled[-1].tolist()
-            self._raise_for_chunk(start, stop, error)
-            raise
+            if isinstance(error, MemoryError):  # each chunk by itself fits
+                raise StoreError(
+                    f"{self.container.path}: array {self.name}: not enough memory for {stop - start} "
+                    "elements; read fewer rows at a time"
+                ) from error
+            raise self._read_error(start // self.chunk, error) from error
         self.container.check_unchanged()
         return values
 
@@ -194,24 +197,13 @@ class StoredArray(ABC):
         assert out is not None
         return out
 
-    def _raise_for_chunk(self, start: int, stop: int, error: Exception | None = None) -> None:
-        """Raise an error that names the first chunk of the range that cannot be read by itself.
-
-        Without `error`, return if each can.
-        """
+    def _raise_for_chunk(self, start: int, stop: int) -> None:
+        """Raise an error that names the first chunk of the range that cannot be read by itself, if any."""
         for chunk in range(start // self.chunk, -(-stop // self.chunk)):
             try:
                 self._read_ranges(span(chunk * self.chunk, min((chunk + 1) * self.chunk, self.length)))
             except Exception as cause:
                 raise self._read_error(chunk, cause) from cause
-        if error is None:
-            return
-        if isinstance(error, MemoryError):  # each chunk by itself fits
-            raise StoreError(
-                f"{self.container.path}: array {self.name}: not enough memory for {stop - start} elements; "
-                "read fewer rows at a time"
-            ) from error
-        raise self._read_error(start // self.chunk, error) from error
 
     def _read_error(self, chunk: int, cause: Exception) -> StoreError:
         if isinstance(cause, MissingChunk):
@@ -259,29 +251,31 @@ class StoredArray(ABC):
                 f"but only {stored} bytes of it are there ({DAMAGED})"
             )
 
-    @abstractmethod
     def _read(self, start: int, stop: int) -> np.ndarray:
         """Return the elements ``start:stop`` of an array whose `_read_ranges` is the one of this class."""
+        raise NotImplementedError
 
-    @abstractmethod
     def stored_bytes(self) -> int:
-        """Return the size of the array's chunks on disk."""
+        """Return the size of the array's chunks on disk; the claimed size where that is not known."""
+        return self.length * self.width
 
-    @abstractmethod
+    # What only arrays that streamsvm wrote have:
+
     def check_chunks(self) -> None:
-        """Raise StoreError naming the first chunk that was never written or is lost."""
+        """Raise StoreError naming the first chunk that was never written or is lost, where one can tell."""
 
-    @abstractmethod
     def load_checksums(self, digest: str | None) -> None:
         """Load the chunks' checksums; from now on each chunk that is read is compared with its own.
 
         `digest` is what `Container.write_checksums` returned for this array, or None if the store's record
-        has nothing of it: then `StoreError` is raised where chunks are files.
+        has nothing of it: then `StoreError` is raised where chunks are files. Elsewhere this does nothing.
         """
 
-    @abstractmethod
     def layout(self) -> str:
         """Describe how chunks are encoded, in text that does not depend on the library's version."""
+        raise StoreError(
+            f"{self.container.path}: array {self.name} is not stored as streamsvm does it ({DAMAGED})"
+        )
 
 
 class Container(ABC):
@@ -292,7 +286,7 @@ class Container(ABC):
 
     path: Path
     kind: str
-    writes: bool
+    writes = False
     is_remote = False  # whether it is at an address
     is_matrix = False  # whether it is one dense array, named ``X``, and nothing else that a store has
     has_gaps = False  # whether there was a warning of chunks that are not there

@@ -106,9 +106,6 @@ class Hdf5Array(StoredArray):
             lost = next((chunk for chunk in range(self.n_chunks) if chunk not in present), 0)
             raise self.damage(lost * self.chunk, "the chunk is missing")
 
-    def load_checksums(self, digest: str | None) -> None:
-        """Do nothing: chunks are not files that could be exchanged."""
-
     def layout(self) -> str:
         plist = self._dataset.id.get_create_plist()
         filters = [str(plist.get_filter(i)[0]) for i in range(plist.get_nfilters())]
