@@ -17,12 +17,13 @@ from streamsvm.data import checks
 from streamsvm.data.arrays import one_matrix
 from streamsvm.data.names import feature_names, sort_rows
 from streamsvm.data.rows import Rows
+from streamsvm.data.statistics import is_mostly_filled
 from streamsvm.errors import Option, Remedy, StoreError
 from streamsvm.store import layout
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.indicator import Indicator, open_indicator
 from streamsvm.store.label_file import FileLabels, open_labels, read_weights
-from streamsvm.store.matrices import StoredMatrix, open_matrix
+from streamsvm.store.matrices import DenseMatrix, StoredMatrix, open_matrix
 from streamsvm.store.obs_columns import DataFrameColumn, LabelColumn, column_names, index_column, listed
 from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in, span, spans
 from streamsvm.store.reader import ContainerStore
@@ -145,22 +146,20 @@ class AnnDataStore(ContainerStore):
         weights: StoredArray | np.ndarray | None,
         label: str | None,
     ) -> None:
+        if isinstance(matrix, DenseMatrix):
+            matrix.dense_rows = is_mostly_filled(matrix.shape, matrix.parts)
         self.matrix = matrix
         self._var = var
-        self._indicator = labels if isinstance(labels, Indicator) else None
-        self._labels = None if isinstance(labels, Indicator) else labels
-        column = None if self._labels is None else self._labels.column
-        self._label_column: DataFrameColumn | None = column
+        self._labels = labels
+        self._weights = weights
         arrays = {f"X/{name}": array for name, array in matrix.arrays.items()}
-        if column is not None:
-            arrays[layout.CODES] = column.values
-        self._weights = weights if isinstance(weights, np.ndarray) else None
+        if isinstance(labels, LabelColumn):
+            arrays[layout.CODES] = labels.column.values
         if isinstance(weights, StoredArray):
             arrays[layout.WEIGHT] = weights
-        columns = {"labels", "numbers", "names"}
         self._has_obs = container.node("obs") is not None
-        columns |= set() if weights is None else {"cost"}
-        columns |= set() if self._indicator is None else {"label_codes"}
+        columns = {"labels", "numbers", "names"} | (set() if weights is None else {"cost"})
+        columns |= {"label_codes"} if isinstance(labels, Indicator) else set()
         n_rows, n_features = matrix.shape
         dense = matrix.encoding == "dense"
         facts = Facts(
@@ -169,7 +168,7 @@ class AnnDataStore(ContainerStore):
             n_rows=n_rows,
             n_features=n_features,
             nnz=matrix.nnz,
-            n_labels=0 if self._indicator is None else self._indicator.most_labels,
+            n_labels=labels.most_labels if isinstance(labels, Indicator) else 0,
             classes=() if labels is None else tuple(labels.classes),
             label_dtype=TEXT if labels is None else labels.label_dtype,
             dtype=matrix.dtype,
@@ -185,8 +184,8 @@ class AnnDataStore(ContainerStore):
         )
         super().__init__(container, arrays, facts, {})
         sparing = [array for name, array in arrays.items() if name not in _REQUIRED_CHUNKS]
-        if self._indicator is not None:
-            sparing += self._indicator.arrays
+        if isinstance(labels, Indicator):
+            sparing += labels.arrays
         self._sparing = sparing  # arrays whose chunks may be missing
 
     def whole(self, what: Whole) -> Any:
@@ -226,17 +225,13 @@ class AnnDataStore(ContainerStore):
     def _read_column(self, name: str, ranges: Ranges) -> Columns:
         if name == "names":
             return {name: self._names.texts(ranges) if self._has_obs else numbers_in(ranges)}
-        if self._indicator is not None and name in ("labels", "label_codes"):
-            codes, starts = self._indicator.read(ranges)
-            first = checks.first_labels(codes, starts)
-            return {"labels": first, "label_codes": codes, "label_indptr": starts}
-        if name == "labels" and self._labels is not None:
-            return {name: self._labels.codes(ranges)}
-        if name == "labels":
+        if name in ("labels", "label_codes"):
+            if self._labels is not None:
+                return self._labels.columns(ranges)
             return {name: np.full(int(lengths(ranges).sum()), format.UNSEEN_LABEL, format.LABEL_DTYPE)}
         if name != "cost":
             return super()._read_column(name, ranges)
-        if self._weights is not None:
+        if isinstance(self._weights, np.ndarray):
             return {name: self._weights[numbers_in(ranges)]}
         weights = self._read(layout.WEIGHT, ranges).astype(np.float64)
         if (at := checks.first_no_amount(weights)) is not None:
@@ -273,8 +268,8 @@ class AnnDataStore(ContainerStore):
 
     def check_label_chunks(self) -> None:
         """Check labels that were read from missing chunks: see `DataFrameColumn.check_chunks`."""
-        if self._label_column is not None:
-            self._label_column.check_chunks()
+        if isinstance(self._labels, LabelColumn):
+            self._labels.column.check_chunks()
 
     def close(self) -> None:
         self._warn_of_chunks(closing=True)
@@ -301,7 +296,7 @@ class AnnDataStore(ContainerStore):
 
     def sizes(self, ranges: Ranges) -> RowSizes:
         _, indptr = self.matrix.pointers(ranges)
-        labels = np.zeros(1, np.int64) if self._indicator is None else self._indicator.pointers(ranges)[1]
+        labels = self._labels.pointers(ranges)[1] if isinstance(self._labels, Indicator) else [0]
         return RowSizes(np.diff(indptr), np.diff(labels))
 
     def read(self, ranges: Ranges) -> Rows:

@@ -18,6 +18,7 @@ from streamsvm.errors import InputError, Option, Remedy
 from streamsvm.store.array_file import load_array
 from streamsvm.store.container import Container
 from streamsvm.store.ranges import Ranges, numbers_in
+from streamsvm.store.store import Columns
 
 
 class FileLabels:
@@ -36,8 +37,6 @@ class FileLabels:
     InputError
         If there is not one label for each row, or a value is no label.
     """
-
-    column = None  # of a dataframe
 
     def __init__(self, labels: np.ndarray, where: str, path: Path, n_rows: int) -> None:
         if labels.ndim != 1 or len(labels) != n_rows:
@@ -58,9 +57,9 @@ class FileLabels:
         self._codes = np.array(codes, LABEL_DTYPE)[at.ravel()]
         self.nbytes = self._codes.nbytes
 
-    def codes(self, ranges: Ranges) -> np.ndarray:
-        """Return the class codes of ranges of rows, int32; -1 where the label is missing."""
-        return self._codes[numbers_in(ranges)]
+    def columns(self, ranges: Ranges) -> Columns:
+        """Return the `labels` of ranges of rows; -1 where the label is missing."""
+        return {"labels": self._codes[numbers_in(ranges)]}
 
 
 def open_labels(

@@ -10,7 +10,6 @@ import numpy as np
 
 from streamsvm.base import format
 from streamsvm.data.checks import first_outside
-from streamsvm.data.statistics import is_mostly_filled
 from streamsvm.errors import Call, Remedy, StoreError
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.obs_columns import column_names, index_length
@@ -39,8 +38,7 @@ class StoredMatrix(ABC):
     dtype : dtype
         Of the values that are returned: float32 or float64.
     dense_rows : bool
-        Whether `read` returns dense rows: if at least half of a sample of the values of a dense matrix are
-        not 0. Else it returns CSR rows.
+        Whether `read` returns dense rows, which only a dense matrix may; by default it returns CSR rows.
     chunk_nnz : int
         Values that are decoded as one.
     columns : list of str or None
@@ -266,11 +264,11 @@ def open_matrix(container: Container, name: str) -> StoredMatrix:
     if kind is None:
         raise StoreError(f"{path}: AnnData without {name}; there is nothing to read")
     if kind == "array":
-        return _with_kind_of_rows(DenseMatrix(container, name, [container.array(name, axes=2)]))
+        return DenseMatrix(container, name, [container.array(name, axes=2)])
     attrs = container.attrs(name)
     encoding = attrs.get("encoding-type")
     if encoding == "dataframe":
-        return _with_kind_of_rows(open_frame(container, name))
+        return _open_frame(container, name)
     if encoding not in ("csr_matrix", "csc_matrix"):
         raise StoreError(
             f"{path}: {name} is {encoding!r}, neither a CSR nor a CSC matrix nor dense; "
@@ -287,7 +285,7 @@ def open_matrix(container: Container, name: str) -> StoredMatrix:
     return kinds[encoding](container, name, (shape[0], shape[1]))
 
 
-def open_frame(container: Container, name: str) -> DenseMatrix:
+def _open_frame(container: Container, name: str) -> DenseMatrix:
     """Open a dataframe of numbers; raises StoreError if it has none, or a column that does not hold them."""
     path, columns = container.path, column_names(container, name)
     if not columns:
@@ -303,11 +301,6 @@ def open_frame(container: Container, name: str) -> DenseMatrix:
     frame = DenseMatrix(container, name, arrays)
     frame.columns = columns
     return frame
-
-
-def _with_kind_of_rows(matrix: DenseMatrix) -> DenseMatrix:
-    matrix.dense_rows = is_mostly_filled(matrix.shape, matrix.parts)
-    return matrix
 
 
 def read_pointers(array: StoredArray, ranges: Ranges, end: int) -> tuple[Ranges, np.ndarray]:

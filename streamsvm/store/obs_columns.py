@@ -13,6 +13,7 @@ from streamsvm.data.checks import first_outside
 from streamsvm.errors import StoreError
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.ranges import Ranges, number_at, ranges_of, span, spans
+from streamsvm.store.store import Columns
 
 _PIECE_ROWS = 2**18  # elements read at a time
 _MAX_CLASSES = 2**24  # distinct values of a column
@@ -189,14 +190,12 @@ class LabelColumn:
                 )
         return np.zeros(0) if found is None else found
 
-    def codes(self, ranges: Ranges) -> np.ndarray:
-        """Return the class codes of ranges of rows, int32; -1 where the label is missing."""
-        values, missing = self.column.read(ranges)
-        if self._values is None:
-            return values.astype(format.LABEL_DTYPE, copy=False)
-        codes = np.searchsorted(self._values, values).astype(format.LABEL_DTYPE)
-        codes[missing] = format.UNSEEN_LABEL
-        return codes
+    def columns(self, ranges: Ranges) -> Columns:
+        """Return the `labels` of ranges of rows; -1 where the label is missing."""
+        codes, missing = self.column.read(ranges)
+        if self._values is not None:
+            codes = np.where(missing, format.UNSEEN_LABEL, np.searchsorted(self._values, codes))
+        return {"labels": codes.astype(format.LABEL_DTYPE, copy=False)}
 
 
 def table_attrs(container: Container, table: str) -> dict[str, Any]:
