@@ -116,12 +116,11 @@ def _weights(container: Container, column: str, n_rows: int) -> StoredArray:
     path, columns = container.path, column_names(container, "obs")
     if column not in columns:
         raise StoreError(f"{path}: obs has no column {column!r} of weights; it has {listed(columns)}")
-    node = f"obs/{column}"
     found = DataFrameColumn(container, "obs", column, n_rows)
-    if found.kind not in ("integer", "number", "boolean") or container.node(node) != "array":
-        raise StoreError(
-            f"{path}: obs column {column!r} does not hold numbers; in Python: "
-            f"adata.obs[{column!r}] = adata.obs[{column!r}].astype(float), and write it again"
+    if found.kind not in ("integer", "number", "boolean") or container.node(f"obs/{column}") != "array":
+        raise found.error(
+            f" does not hold numbers; in Python: adata.obs[{column!r}] = "
+            f"adata.obs[{column!r}].astype(float), and write it again"
         )
     return found.values
 

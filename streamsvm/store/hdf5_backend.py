@@ -44,13 +44,10 @@ class Hdf5Array(StoredArray):
         self, container: Hdf5Container, name: str, dataset: h5py.Dataset, axes: int, flat: int | None
     ) -> None:
         elsewhere = not container.is_remote and dataset.file.filename != str(container.path)
-        if dataset.is_virtual or dataset.external or elsewhere:
-            raise StoreError(
-                f"{container.path}: array {name} is stored in another file, which is not read; "
-                "copy it into this one"
-            )
         self.container: Hdf5Container = container
         self.name = name
+        if dataset.is_virtual or dataset.external or elsewhere:
+            raise self.error(" is stored in another file, which is not read; copy it into this one")
         text = h5py.check_string_dtype(dataset.dtype) is not None
         chunks = dataset.chunks
         if not chunks and dataset.shape:  # contiguous: nothing is decoded

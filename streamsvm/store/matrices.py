@@ -70,7 +70,7 @@ class StoredMatrix(ABC):
         values = [array for part, array in arrays.items() if part not in ("indices", "indptr")]
         for array in values:
             if array.dtype is None or array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
-                raise StoreError(f"{self.path}: array {array.name} does not hold numbers of a supported type")
+                raise array.error(" does not hold numbers of a supported type")
         self.values = values[0]
         common = np.result_type(*(array.dtype for array in values if array.dtype is not None))
         self.dtype = np.dtype(np.float64 if common.kind == "f" and common.itemsize == 8 else np.float32)
@@ -112,10 +112,10 @@ class StoredMatrix(ABC):
             lost = (np.abs(result) >= 2.0**31) | (back != values)
             if lost.any():
                 at = np.unravel_index(int(np.argmax(lost)), values.shape)
-                raise StoreError(
-                    f"{self.path}: array {self.values.name}, {what} {number_at(ranges, int(at[0]))}: "
-                    f"{values[at]} cannot be represented as float32; store the matrix as float64, in Python: "
-                    "adata.X = adata.X.astype('float64')"
+                place = f"{what} {number_at(ranges, int(at[0]))}"
+                raise self.values.error(
+                    f", {place}: {values[at]} cannot be represented as float32; store the matrix as float64, "
+                    "in Python: adata.X = adata.X.astype('float64')"
                 )
         return result
 
@@ -333,15 +333,9 @@ def compressed_arrays(container: Container, name: str, n: int) -> dict[str, Stor
     """Return the arrays of a CSR or CSC matrix with `n` rows, or columns."""
     arrays = {part: container.array(f"{name}/{part}") for part in ("data", "indices", "indptr")}
     arrays["data"].presence.required = True
-    lengths = {"indices": arrays["data"].length, "indptr": n + 1}
-    for part, length in lengths.items():
-        array = arrays[part]
-        if array.dtype is None or array.dtype.kind not in "iu":
-            raise StoreError(f"{container.path}: array {array.name} does not hold integers")
-        if array.length != length:
-            raise StoreError(
-                f"{container.path}: array {array.name} has {array.length} elements, expected {length}"
-            )
+    for part, length in {"indices": arrays["data"].length, "indptr": n + 1}.items():
+        arrays[part].check_integers()
+        arrays[part].check_length(length)
     return arrays
 
 

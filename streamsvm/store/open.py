@@ -313,12 +313,9 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
         digests[name] = str(record.arrays[name].get("sha256"))
         found = {**array_metadata(array), "sha256": digests[name]}
         if found != record.arrays[name] or (array.length, array.dtype) != (spec.length, spec.dtype):
-            raise StoreError(f"{path}: array {name} has other metadata than the store recorded ({DAMAGED})")
+            raise array.error(f" has other metadata than the store recorded ({DAMAGED})")
         if array.chunk > min(max(1, array.length), layout.MAX_CHUNK):
-            raise StoreError(
-                f"{path}: array {name} has chunks of more than 2**27 elements, or longer than itself "
-                f"({DAMAGED})"
-            )
+            raise array.error(f" has chunks of more than 2**27 elements, or longer than itself ({DAMAGED})")
         array.check_claimed_size()
         array.check_chunks()
         if spec.dtype is not None:

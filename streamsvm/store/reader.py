@@ -206,7 +206,7 @@ class ContainerStore(Store):
                     progress(done, total)
             found[name] = sha.hexdigest()
             if found[name] != self._digests[name]:
-                raise StoreError(f"{self.path}: array {name} does not match the store's record ({DAMAGED})")
+                raise array.error(f" does not match the store's record ({DAMAGED})")
         whole = layout.fingerprint(
             self.n_rows, self.n_features, np.dtype(self.meta["dtype"]), self.classes, found, named=named,
             label_dtype=self.label_dtype,
