@@ -28,7 +28,7 @@ from streamsvm.data.statistics import is_mostly_filled
 from streamsvm.errors import InputError, Option, Remedy, SettingsError
 from streamsvm.store.array_file import load_array
 from streamsvm.store.container import StoredArray
-from streamsvm.store.label_file import names_of_lines
+from streamsvm.store.label_file import missing_labels, names_of_lines
 from streamsvm.store.list_file import ListFile
 
 _VALUES_PER_READ = 2**20  # of rows read at a time
@@ -137,13 +137,7 @@ class MatrixReader(Reader):
                 raise InputError(f"{path} has no array {self.options.label!r}; it has {names}")
             labels, where = arrays[self.options.label], f"{path}, array {self.options.label!r}"
         else:
-            raise InputError(
-                f"{path} is a matrix, and its labels are missing",
-                remedy=Remedy(
-                    "give a file with one a line, or an .npy array, with {}, or name an array of it "
-                    "with {}", Option("labels"), Option("label"),
-                ),
-            )  # fmt: skip
+            raise missing_labels(path)
         if labels.ndim != 1 or len(labels) != matrix.shape[0]:
             raise InputError(
                 f"{where}: labels of shape {labels.shape} for the {matrix.shape[0]:,} rows of {path}"

@@ -62,17 +62,11 @@ class FeatureMatch:
     columns : ndarray of int32 or int64, shape (n_features,), or None
         The model's column of each column of the data, -1 for those that the model does not know; None if
         each column is the model's column of the same number.
-    matched, missing, unknown : int
-        Features that both have; those that the model alone has, which are zero in all rows; those that the
-        data alone has, which are left out.
     message : Message or None
         Warning about the match, on one line; None if nothing is worth one.
     """
 
     columns: np.ndarray | None = None
-    matched: int = 0
-    missing: int = 0
-    unknown: int = 0
     message: Message | None = None
 
     def warn(self) -> None:
@@ -119,7 +113,7 @@ def match_features(
             )
         )
     if list(names) == list(model_names):
-        return FeatureMatch(matched=len(names))
+        return FeatureMatch()
     column = {name: at for at, name in enumerate(model_names)}
     columns = np.array([column.get(name, -1) for name in names], format.index_dtype(len(column)))
     unknown = [name for name, at in zip(names, columns.tolist(), strict=True) if at < 0]
@@ -147,7 +141,7 @@ def match_features(
             + "; ".join(parts)
             + "; the predictions may be worth little" * rare
         )
-    return FeatureMatch(columns, matched, len(missing), len(unknown), message)
+    return FeatureMatch(columns, message)
 
 
 def with_columns(rows: Rows, columns: np.ndarray, n_features: int) -> Rows:

@@ -46,19 +46,13 @@ def open_anndata(
     obsm: str | None = None,
 ) -> AnnDataStore:
     """Open AnnData as a store, whose metadata is checked; parameters and errors as in `open_store`."""
-    path = container.path
     one_matrix(layer, raw, obsm)
     matrix = open_matrix(container, _matrix_name(container, layer, raw, obsm))
     n_rows = matrix.shape[0]
     labels = _labels(container, label, n_rows) if labelled else None
     weights = None if sample_weight is None else _weights(container, sample_weight, n_rows)
     var = None if obsm is not None else "raw/var" if raw else "var"
-    try:
-        return AnnDataStore(container, matrix, var, labels, weights, label)
-    except StoreError:
-        raise
-    except ValueError as error:
-        raise StoreError(f"{path}: {error}") from None
+    return AnnDataStore(container, matrix, var, labels, weights, label)
 
 
 def open_array(

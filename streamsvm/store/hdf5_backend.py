@@ -202,7 +202,12 @@ class Hdf5Container(Container):
     ) -> None:
         with self.wrapped(path):
             shape, chunks = tuple(spec.shape(spec.length)), tuple(spec.shape(chunk))
-            self._create(path, shape, spec.dtype, chunks, codec, attrs, spec.fill)
+            # HDF5 does not allow chunks of an empty dataset.
+            options = {"chunks": chunks, "fletcher32": True, **CODECS[codec]} if spec.length else {}
+            root = self._node("")
+            dataset = root.create_dataset(path, shape, spec.dtype, fillvalue=spec.fill, **options)
+            for name, value in attrs.items():
+                dataset.attrs[name] = _storable(value)
 
     def create_text(self, path: str, texts: Sequence[str], *, attrs: dict[str, Any]) -> None:
         with self.wrapped(path):
@@ -212,26 +217,10 @@ class Hdf5Container(Container):
             # checksums, and libhdf5 may hang when the heap is damaged.
             dtype = h5py.string_dtype("utf-8", width)
             chunk = max(1, min(len(texts), 2**22 // width))
-            dataset = self._create(path, (len(texts),), dtype, (chunk,), "small", attrs, None)
+            spec = ArraySpec(len(texts), dtype, None)
+            self.create_array(path, spec, chunk=chunk, codec="small", attrs=attrs)
             for start in range(0, len(texts), chunk):
-                _put(dataset, start, np.array(encoded[start : start + chunk], dtype=dtype))
-
-    def _create(
-        self,
-        path: str,
-        shape: tuple[int, ...],
-        dtype: np.dtype | None,
-        chunks: tuple[int, ...],
-        codec: str,
-        attrs: dict[str, Any],
-        fill: float | int | str | None,
-    ) -> h5py.Dataset:
-        # HDF5 does not allow chunks of an empty dataset.
-        options = {"chunks": chunks, "fletcher32": True, **CODECS[codec]} if shape[0] else {}
-        dataset = self._node("").create_dataset(path, shape, dtype, fillvalue=fill, **options)
-        for name, value in attrs.items():
-            dataset.attrs[name] = _storable(value)
-        return dataset
+                self.write(path, start, np.array(encoded[start : start + chunk], dtype=dtype))
 
     def write(self, path: str, start: int, values: np.ndarray) -> None:
         if len(values):

@@ -81,13 +81,15 @@ def open_labels(
             return FileLabels(_read_labels(Path(labels), like), str(labels), path, n_rows)
     if label is not None:
         return FileLabels(container.labels(label), f"{path}, {label!r}", path, n_rows)
-    raise InputError(
+    raise missing_labels(path)
+
+
+def missing_labels(path: Path) -> InputError:
+    """Return the error for a matrix whose labels are not named."""
+    remedy = "give a file with one a line, or an .npy array, with {}, or name its own with {}"
+    return InputError(
         f"{path} is a matrix, and its labels are missing",
-        remedy=Remedy(
-            "give a file with one a line, or an .npy array, with {}, or name its own with {}",
-            Option("labels"),
-            Option("label"),
-        ),
+        remedy=Remedy(remedy, Option("labels"), Option("label")),
     )
 
 

@@ -79,12 +79,12 @@ class RowsWriter:
     def append(self, rows: Rows, names: np.ndarray) -> None:
         """Write rows, which `StoreWriter.append` describes; raises `StoreError` if they are not valid."""
         before = self.sizes
-        indptr = np.asarray(rows.indptr, np.int64)
         with np.errstate(over="ignore"):  # what becomes infinite is refused
             data = np.ascontiguousarray(rows.data, self.dtype)
-        labels = np.asarray(rows.labels)
         indices = None if rows.indices is None else np.ascontiguousarray(rows.indices)
-        reason = self._invalid(data, indices, indptr, labels, names) or self._invalid_columns(rows)
+        indptr, labels = np.asarray(rows.indptr, np.int64), np.asarray(rows.labels)
+        rows = rows._replace(data=data, indices=indices, indptr=indptr, labels=labels)
+        reason = self._invalid(rows, names) or self._invalid_columns(rows)
         if reason is None:
             norms = checks.row_norms(data, indptr)
             if (row := checks.first_false(np.isfinite(norms))) is not None:
@@ -101,7 +101,7 @@ class RowsWriter:
         if self._statistics is not None:
             # The kernels have no float16.
             values = data.astype(np.result_type(data.dtype, np.float32), copy=False)
-            self._statistics.add_rows(rows._replace(data=values, indices=indices, indptr=indptr))
+            self._statistics.add_rows(rows._replace(data=values))
         self._arrays[layout.CODES].append(labels)
         self._arrays[layout.NAMES].append(names)
         if layout.WEIGHTS in self.columns:
@@ -120,15 +120,9 @@ class RowsWriter:
         self.class_counts += np.bincount(labels[labels >= 0], minlength=self.n_classes)
         self.sizes = before.plus(self.sizes_of(rows))
 
-    def _invalid(
-        self,
-        data: np.ndarray,
-        indices: np.ndarray | None,
-        indptr: np.ndarray,
-        labels: np.ndarray,
-        names: np.ndarray,
-    ) -> str | None:
-        """Return why a reader would refuse these rows, or None."""
+    def _invalid(self, rows: Rows, names: np.ndarray) -> str | None:
+        """Return why a reader would refuse the values, labels or names of these rows, or None."""
+        data, indices, indptr, labels, *_ = rows
         n_values = len(labels) * self.n_features if indices is None else len(indices)
         if not len(indptr) == len(labels) + 1 == len(names) + 1 or len(data) != n_values:
             return "the lengths of the arrays do not match"
