@@ -45,8 +45,6 @@ class AnnDataReader(Reader):
         if like is not None and not like.has_plain_features:
             raise InputError(f"the features of {like.path} are columns of a table; give such a table")
         self._labels = self._label_codes(options.memory // 4)
-        self._names: list[str] | None = None
-        self._width = 0
         self._values = 0
         self._label_dtypes: set[str] = set()
         self._find_features()
@@ -56,10 +54,13 @@ class AnnDataReader(Reader):
         for path in self.inputs:
             with contextlib.ExitStack() as stack:
                 store = stack.enter_context(self._open(path))
-                columns = self._columns(store)
+                names = store.feature_names()
+                match = match_features(names, self._names, str(store.path), model="the joined data")
+                if self.options.like is not None and match.message is not None:
+                    self.notes.append(str(match.message))
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self.options.folder)))
                 for start, rows in self._rows(store, folder):
-                    batch, kept = self._batch(store, rows, start, columns)
+                    batch, kept = self._batch(store, rows, start, match.columns)
                     if batch.n_rows:
                         yield batch, number + start + np.flatnonzero(kept)
                     done += len(rows.data)
@@ -120,31 +121,20 @@ class AnnDataReader(Reader):
                 widths.append(store.n_features)
                 dense.append(store.dense_rows)
                 self._values += store.nnz
-        self._choose_features(known, widths)
-        all_in_each = (self._names is not None and None not in known) or {*widths} == {self._width}
-        self.dense = all(dense) and all_in_each and self._width <= CHUNK_NNZ
-
-    def _choose_features(self, known: list[list[str] | None], widths: list[int]) -> None:
         like = self.options.like
         if like is None:
             self._names = common_features(self.inputs, known, widths, self.options.join)
             self._width = widths[0] if self._names is None else len(self._names)
-            return
-        self._names = None if like.names is None else list(like.names)
-        self._width = max(widths) if like.takes_any_feature else like.n_features
-        if max(widths) > self._width and (self._names is None or None in known):
-            raise InputError(
-                f"{self.inputs[0]} has {max(widths):,} features without names in common, and {like.path} has "
-                f"{self._width:,}"
-            )
-
-    def _columns(self, store: AnnDataStore) -> np.ndarray | None:
-        """Return the new number of each column of a file, below 0 to leave it out; None if none changes."""
-        own = store.feature_names()
-        match = match_features(own, self._names, str(store.path), model="the joined data")
-        if self.options.like is not None and match.message is not None:
-            self.notes.append(str(match.message))
-        return match.columns
+        else:
+            self._names = None if like.names is None else list(like.names)
+            self._width = max(widths) if like.takes_any_feature else like.n_features
+            if max(widths) > self._width and (self._names is None or None in known):
+                raise InputError(
+                    f"{self.inputs[0]} has {max(widths):,} features without names in common, and {like.path} "
+                    f"has {self._width:,}"
+                )
+        all_in_each = (self._names is not None and None not in known) or {*widths} == {self._width}
+        self.dense = all(dense) and all_in_each and self._width <= CHUNK_NNZ
 
     def _rows(self, store: AnnDataStore, folder: Path) -> Iterator[tuple[int, Rows]]:
         """Yield batches of consecutive rows with their first row; label codes are those of the file."""

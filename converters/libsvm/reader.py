@@ -33,7 +33,6 @@ CHOICES = {
     "on_error": ("raise", "skip", "fix"),
     "unseen_label": ("error", "keep"),
     "labels_as": ("numbers", "text"),
-    "missing": ("error", "0", "mean", "indicator"),
     "groups": ("ignore", "keep", "whole"),
 }
 
@@ -372,24 +371,19 @@ class LibsvmReader:
         """
         parsed = block.buffers.parsed
         codes, starts = self.labels.encode(block.buffers.text, parsed, n_rows, lists=self.multilabel)
-        if self.labels.learns:
-            self._check_label_count(block)
+        if self.labels.learns and 2 * self.labels.nbytes > self.memory:
+            remedy = Remedy("check that the first column is the class; if it is, raise {}", Option("memory"))
+            raise PlanError(
+                f"{self._line_name(block, 0)}: {self.labels.count} different labels so far, too many for the "
+                "memory limit",
+                remedy=remedy,
+            )
         unseen = codes < 0
         if self.unseen_label == "error" and (at := first_true(unseen)) is not None:
             row = row_of(starts, at)
             raise self._unseen_error(block, row, at - int(starts[row]))
         self.counts.unseen_labels += int(np.count_nonzero(unseen))
         return codes, starts
-
-    def _check_label_count(self, block: TextBlock) -> None:
-        if 2 * self.labels.nbytes > self.memory:
-            raise PlanError(
-                f"{self._line_name(block, 0)}: {self.labels.count} different labels so far, "
-                "too many for the memory limit",
-                remedy=Remedy(
-                    "check that the first column is the class; if it is, raise {}", Option("memory")
-                ),
-            )
 
     def _unseen_error(self, block: TextBlock, row: int, part: int) -> InputError:
         """Return the error for an unknown label of a row: number `part` of its list."""

@@ -29,11 +29,9 @@ def feature_names(labels: Iterable[Any], where: str) -> list[str] | None:
     if len(taken) < len(names):
         names, repeated = _numbered(names, taken)
         warn(
-            StreamsvmWarning(
-                f"{where}: names that several features share: {len(repeated):,} ({examples(repeated)}); they "
-                "are numbered in the order of the file, so data in another order may be matched wrongly",
-                remedy=Remedy("give each feature a name of its own, such as the ID of a gene"),
-            )
+            f"{where}: names that several features share: {len(repeated):,} ({examples(repeated)}); they are "
+            "numbered in the order of the file, so data in another order may be matched wrongly",
+            remedy=Remedy("give each feature a name of its own, such as the ID of a gene"),
         )
     return names
 

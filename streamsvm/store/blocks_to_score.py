@@ -43,9 +43,7 @@ def blocks_to_score(
     """
     names = store.feature_names()
     match = match_features(names, feature_names, str(store.path), model=model)
-    if match.columns is not None:
-        assert feature_names is not None
-        store = matched(store, match, list(feature_names))
+    store = matched(store, match, list(feature_names or ()))
     if not store.native and store.n_features != n_features:
         raise StoreError(
             f"{store.path} has {store.n_features:,} features, the model {n_features:,}: give it the features "

@@ -21,22 +21,13 @@ from streamsvm.store.matrices import check_ends, read_pointers
 from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in
 from streamsvm.store.store import COLUMNS, Columns, Facts, Progress, RowSizes, Store, Whole, only
 
-
-def _no_amount(values: np.ndarray, n_classes: int) -> int | None:
-    return checks.first_no_amount(values)
-
-
-def _no_code(values: np.ndarray, n_classes: int) -> int | None:
-    return checks.first_outside(values, n_classes, format.UNSEEN_LABEL)
-
-
-# Where a column is stored, what finds a value that is not valid, and what to say of it.
+# Where a column is stored, and what to say of a value that is not valid.
 STORED = {
-    "labels": (layout.CODES, _no_code, "label code {value} is out of range"),
-    "norm2": (layout.NORM2, _no_amount, "a norm is not finite or negative"),
-    "cost": (layout.WEIGHT, _no_amount, "the weight of row {row} is not finite or negative"),
-    "qid": (layout.QID, _no_amount, "the group of row {row} is negative"),
-    "names": (layout.NAMES, _no_amount, "a row number is negative"),
+    "labels": (layout.CODES, "label code {value} is out of range"),
+    "norm2": (layout.NORM2, "a norm is not finite or negative"),
+    "cost": (layout.WEIGHT, "the weight of row {row} is not finite or negative"),
+    "qid": (layout.QID, "the group of row {row} is negative"),
+    "names": (layout.NAMES, "a row number is negative"),
 }
 
 
@@ -98,9 +89,13 @@ class ContainerStore(Store):
             return {name: numbers_in(ranges)}
         if name == "label_codes":
             return self._label_sets(ranges)
-        array, find, reason = STORED[name]
+        array, reason = STORED[name]
         values = self._read(array, ranges)
-        if (at := find(values, self.n_classes)) is not None:
+        if name == "labels":
+            at = checks.first_outside(values, self.n_classes, format.UNSEEN_LABEL)
+        else:
+            at = checks.first_no_amount(values)
+        if at is not None:
             row = number_at(ranges, at)
             raise self.arrays[array].damage(row, reason.format(value=values[at], row=row))
         return {name: values.astype(format.LABEL_DTYPE, copy=False) if name == "labels" else values}
