@@ -254,6 +254,9 @@ class _Readable(io.RawIOBase):
     def __init__(self, text: Input, listener: Callable[[bytes], object]) -> None:
         self._text, self._listener = text, listener
 
+    def readable(self) -> bool:
+        return True
+
     def read(self, size: int = -1) -> bytes:
         found = self._text.read(size if size >= 0 else 2**20)
         self._listener(found)

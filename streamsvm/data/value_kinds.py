@@ -67,6 +67,6 @@ def trained_values(record: Mapping[str, Any], transforms: Iterable[Any]) -> Mapp
 
 def warn_of_difference(pieces: Iterable[np.ndarray], trained: Mapping[str, Any] | None, where: str) -> None:
     """Issue what `find_difference` returns, as a `StreamsvmWarning`; without `trained`, no piece is read."""
-    message = trained and find_difference(describe_values(pieces), trained, where)
-    if message:
+    message = None if trained is None else find_difference(describe_values(pieces), trained, where)
+    if message is not None:
         warn(StreamsvmWarning(message))

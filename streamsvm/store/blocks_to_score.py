@@ -43,7 +43,9 @@ def blocks_to_score(
     """
     names = store.feature_names()
     match = match_features(names, feature_names, str(store.path), model=model)
-    store = matched(store, match, list(feature_names or ()))
+    if match.columns is not None:
+        assert feature_names is not None
+        store = matched(store, match, list(feature_names))
     if not store.native and store.n_features != n_features:
         raise StoreError(
             f"{store.path} has {store.n_features:,} features, the model {n_features:,}: give it the features "

@@ -208,4 +208,4 @@ def test_a_process_at_work_is_not_disturbed(file: Path) -> None:
         with pytest.raises(StoreError, match="is open elsewhere"):
             recover(file)
         journal_of(file).unlink()
-        assert not overlay.closed
+        assert overlay.seekable()
