@@ -206,14 +206,10 @@ def take(rows: Rows, order: np.ndarray, base: int, index_dtype: np.dtype, buffer
     if rows.dense:
         matrix = rows.matrix
         np.take(matrix, order, axis=0, out=data.reshape(len(order), matrix.shape[1]), mode="clip")
-        taken = Rows(data, None, indptr, rows.labels[order], NO_NORMS)
     else:
         _gather(rows.data, rows.indices, rows.indptr, order, base, data, indices)
-        taken = Rows(data, indices, indptr, rows.labels[order], NO_NORMS)
-    if len(rows.cost):
-        taken = taken._replace(cost=rows.cost[order])
-    if len(rows.qid):
-        taken = taken._replace(qid=rows.qid[order])
+    present = {name: each[order] for name in ("cost", "qid") if len(each := getattr(rows, name))}
+    taken = Rows(data, None if rows.dense else indices, indptr, rows.labels[order], NO_NORMS, **present)
     if len(rows.label_indptr):
         lists = np.column_stack([rows.label_indptr[order], rows.label_indptr[order + 1]])
         starts = np.concatenate([[0], np.cumsum(lengths(lists))])

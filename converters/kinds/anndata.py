@@ -19,6 +19,7 @@ from streamsvm_converters.sorted_rows import MatrixEntries, sorted_rows
 
 from streamsvm.base.format import CHUNK_NNZ, UNSEEN_LABEL, index_dtype
 from streamsvm.base.label_values import TEXT
+from streamsvm.data.checks import first_false, row_of
 from streamsvm.data.names import match_features, with_columns
 from streamsvm.data.rows import Rows, kept_rows, sparse_rows, with_index_dtype
 from streamsvm.errors import InputError, SettingsError
@@ -44,8 +45,6 @@ class AnnDataReader(Reader):
         if like is not None and not like.has_plain_features:
             raise InputError(f"the features of {like.path} are columns of a table; give such a table")
         self._labels = self._label_codes(options.memory // 4)
-        self._names: list[str] | None = None
-        self._width = 0
         self._values = 0
         self._label_dtypes: set[str] = set()
         self._find_features()
@@ -55,10 +54,13 @@ class AnnDataReader(Reader):
         for path in self.inputs:
             with contextlib.ExitStack() as stack:
                 store = stack.enter_context(self._open(path))
-                columns = self._columns(store)
+                names = store.feature_names()
+                match = match_features(names, self._names, str(store.path), model="the joined data")
+                if self.options.like is not None and match.message is not None:
+                    self.notes.append(str(match.message))
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self.options.folder)))
                 for start, rows in self._rows(store, folder):
-                    batch, kept = self._batch(store, rows, start, columns)
+                    batch, kept = self._batch(store, rows, start, match.columns)
                     if batch.n_rows:
                         yield batch, number + start + np.flatnonzero(kept)
                     done += len(rows.data)
@@ -119,31 +121,20 @@ class AnnDataReader(Reader):
                 widths.append(store.n_features)
                 dense.append(store.dense_rows)
                 self._values += store.nnz
-        self._choose_features(known, widths)
-        all_in_each = (self._names is not None and None not in known) or {*widths} == {self._width}
-        self.dense = all(dense) and all_in_each and self._width <= CHUNK_NNZ
-
-    def _choose_features(self, known: list[list[str] | None], widths: list[int]) -> None:
         like = self.options.like
         if like is None:
             self._names = common_features(self.inputs, known, widths, self.options.join)
             self._width = widths[0] if self._names is None else len(self._names)
-            return
-        self._names = None if like.names is None else list(like.names)
-        self._width = max(widths) if like.takes_any_feature else like.n_features
-        if max(widths) > self._width and (self._names is None or None in known):
-            raise InputError(
-                f"{self.inputs[0]} has {max(widths):,} features without names in common, and {like.path} has "
-                f"{self._width:,}"
-            )
-
-    def _columns(self, store: AnnDataStore) -> np.ndarray | None:
-        """Return the new number of each column of a file, below 0 to leave it out; None if none changes."""
-        own = store.feature_names()
-        match = match_features(own, self._names, str(store.path), model="the joined data")
-        if self.options.like is not None and match.message is not None:
-            self.notes.append(str(match.message))
-        return match.columns
+        else:
+            self._names = None if like.names is None else list(like.names)
+            self._width = max(widths) if like.takes_any_feature else like.n_features
+            if max(widths) > self._width and (self._names is None or None in known):
+                raise InputError(
+                    f"{self.inputs[0]} has {max(widths):,} features without names in common, and {like.path} "
+                    f"has {self._width:,}"
+                )
+        all_in_each = (self._names is not None and None not in known) or {*widths} == {self._width}
+        self.dense = all(dense) and all_in_each and self._width <= CHUNK_NNZ
 
     def _rows(self, store: AnnDataStore, folder: Path) -> Iterator[tuple[int, Rows]]:
         """Yield batches of consecutive rows with their first row; label codes are those of the file."""
@@ -176,10 +167,8 @@ class AnnDataReader(Reader):
             )
         kept = codes != MISSING
         self.counts.unlabelled += int(np.count_nonzero(~kept))
-        finite = np.isfinite(rows.data)
-        if not finite.all():
-            at = int(np.argmin(finite))
-            row = int(np.searchsorted(rows.indptr, at, "right")) - 1
+        if (at := first_false(np.isfinite(rows.data))) is not None:
+            row = row_of(rows.indptr, at)
             column = at - rows.indptr[row] if rows.indices is None else rows.indices[at]
             raise InputError(
                 f"{store.path}: {store.matrix.name}, row {start + row}, column {column}: "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import tempfile
-import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,15 +18,17 @@ from streamsvm_converters.libsvm.inputs import Input
 from streamsvm_converters.libsvm.position import InputFile
 from streamsvm_converters.sorted_rows import MatrixEntries, sorted_rows
 
-from streamsvm.base.durable import open_file, os_errors_as, reason
+from streamsvm.base.durable import open_file, os_errors_as
 from streamsvm.base.format import CHUNK_NNZ, UNSEEN_LABEL, index_dtype
 from streamsvm.base.label_values import TEXT
 from streamsvm.base.text import printable
+from streamsvm.data.checks import first_outside, is_monotonic
 from streamsvm.data.rows import Rows, kept_rows
 from streamsvm.data.statistics import is_mostly_filled
 from streamsvm.errors import InputError, Option, Remedy, SettingsError
+from streamsvm.store.array_file import load_array
 from streamsvm.store.container import StoredArray
-from streamsvm.store.label_file import names_of_lines
+from streamsvm.store.label_file import missing_labels, names_of_lines
 from streamsvm.store.list_file import ListFile
 
 _VALUES_PER_READ = 2**20  # of rows read at a time
@@ -123,7 +124,7 @@ class MatrixReader(Reader):
         self, path: Path, folder: Path, stack: contextlib.ExitStack
     ) -> tuple[_Matrix, Mapping[str, np.ndarray]]:
         """Return the matrix of a file, which is open as long as `stack`, and its arrays by name."""
-        arrays = _unpacked(path, folder) if _is_zip(path) else {"": _mapped(path, str(path))}
+        arrays = _unpacked(path, folder) if _is_zip(path) else {"": load_array(path)}
         return _matrix(path, arrays), arrays
 
     def _labels_of(self, path: Path, matrix: _Matrix, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -136,13 +137,7 @@ class MatrixReader(Reader):
                 raise InputError(f"{path} has no array {self.options.label!r}; it has {names}")
             labels, where = arrays[self.options.label], f"{path}, array {self.options.label!r}"
         else:
-            raise InputError(
-                f"{path} is a matrix, and its labels are missing",
-                remedy=Remedy(
-                    "give a file with one a line, or an .npy array, with {}, or name an array of it "
-                    "with {}", Option("labels"), Option("label"),
-                ),
-            )  # fmt: skip
+            raise missing_labels(path)
         if labels.ndim != 1 or len(labels) != matrix.shape[0]:
             raise InputError(
                 f"{where}: labels of shape {labels.shape} for the {matrix.shape[0]:,} rows of {path}"
@@ -155,8 +150,13 @@ class MatrixReader(Reader):
         with os_errors_as(InputError, path, "read"), open_file(path, follow=True) as file:
             is_array = file.read(6) == b"\x93NUMPY"  # not of a pipe, which could not be read twice
         if is_array:
-            return _mapped(path, str(path))
-        lines = _lines(path)
+            return load_array(path)
+        with Input(path) as text:
+            content = b"".join(iter(lambda: text.read(2**20), b""))
+        try:
+            lines = [line.strip() for line in content.decode("utf-8-sig").splitlines()]
+        except UnicodeDecodeError:
+            raise InputError(f"{path} is not UTF-8 text; give one label a line, or an .npy array") from None
         if self.options.labels_as != "text":
             known = set() if self.options.like is None else set(self.options.like.classes)
             return names_of_lines(lines, known)
@@ -241,10 +241,8 @@ class _Matrix:
             if self._kind in ("dense", "csr"):
                 yield from self._by_rows(np.dtype(options.dtype), where, dense)
                 return
-            for part in sorted_rows(
-                self._csc if self._kind == "csc" else self._coo, self.shape, options.dtype, folder,
-                options.memory // 4,
-            ):  # fmt: skip
+            limit = options.memory // 4
+            for part in sorted_rows(self._entries, self.shape, options.dtype, folder, limit):
                 yield part.start, part[1:]
 
     def _dense_part(self, start: int, stop: int) -> np.ndarray:
@@ -263,66 +261,44 @@ class _Matrix:
                 offsets = self._arrays["indptr"]
                 most = int(np.searchsorted(offsets, offsets[start] + _VALUES_PER_READ, "right")) - 1
             stop = min(max(most, start + 1), start + _VALUES_PER_READ, n)
+            part: Any
             if is_dense:
-                values_of = self._dense_part(start, stop).astype(dtype, order="C")
-                if dense:
-                    yield start, (values_of.reshape(-1), None, np.arange(stop - start + 1) * d)
-                    start = stop
-                    continue
-                part = scipy.sparse.csr_array(values_of)
+                part = self._dense_part(start, stop).astype(dtype, order="C")
             else:
                 own = np.asarray(offsets[start : stop + 1]).astype(np.int64)
                 values = slice(int(own[0]), int(own[-1]))
                 found = np.asarray(self._arrays["indices"][values])
                 _check_range(found, d, "column", where)
-                values_of = np.asarray(self._arrays["data"][values]).astype(dtype)
-                part = scipy.sparse.csr_array((values_of, found, own - own[0]), shape=(stop - start, d))
+                data = np.asarray(self._arrays["data"][values]).astype(dtype)
+                part = scipy.sparse.csr_array((data, found, own - own[0]), shape=(stop - start, d))
                 part.sum_duplicates()
-            indices = part.indices.astype(index_dtype(d), copy=False)
-            yield start, (part.data, indices, part.indptr.astype(np.int64))
+            if dense:
+                yield start, (part.reshape(-1), None, np.arange(stop - start + 1) * d)
+            else:
+                part = scipy.sparse.csr_array(part)
+                indices = part.indices.astype(index_dtype(d), copy=False)
+                yield start, (part.data, indices, part.indptr.astype(np.int64))
             start = stop
 
-    def _csc(self) -> Iterator[MatrixEntries]:
-        data, indices, indptr = (self._arrays[name] for name in ("data", "indices", "indptr"))
-        for low in range(0, len(data), _VALUES_PER_READ):
-            high = min(low + _VALUES_PER_READ, len(data))
-            columns = np.searchsorted(indptr, np.arange(low, high), "right") - 1
-            rows = np.asarray(indices[low:high])
+    def _entries(self) -> Iterator[MatrixEntries]:
+        """Yield the values of a CSC or COO matrix in pieces."""
+        n_values = len(self._arrays["data"])
+        for low in range(0, n_values, _VALUES_PER_READ):
+            part = slice(low, min(low + _VALUES_PER_READ, n_values))
+            rows = np.asarray(self._arrays["row" if self._kind == "coo" else "indices"][part])
+            if self._kind == "coo":
+                columns = np.asarray(self._arrays["col"][part])
+            else:
+                columns = np.searchsorted(self._arrays["indptr"], np.arange(low, part.stop), "right") - 1
             _check_range(rows, self.shape[0], "row", "the matrix")
-            yield MatrixEntries(rows, columns, np.asarray(data[low:high]))
-
-    def _coo(self) -> Iterator[MatrixEntries]:
-        for low in range(0, len(self._arrays["data"]), _VALUES_PER_READ):
-            row, column, data = (
-                np.asarray(self._arrays[name][low : low + _VALUES_PER_READ])
-                for name in ("row", "col", "data")
-            )
-            _check_range(row, self.shape[0], "row", "the matrix")
-            _check_range(column, self.shape[1], "column", "the matrix")
-            yield MatrixEntries(row, column, data)
+            _check_range(columns, self.shape[1], "column", "the matrix")
+            yield MatrixEntries(rows, columns, np.asarray(self._arrays["data"][part]))
 
 
 def _matrix(path: Path, arrays: dict[str, np.ndarray]) -> _Matrix:
     """Return the matrix among the arrays of a file; raise `InputError` unless there is one, undamaged."""
     if "format" in arrays and "shape" in arrays:
-        try:
-            kind = arrays["format"].item()
-            shape = tuple(int(size) for size in np.asarray(arrays["shape"]).ravel())
-        except (ValueError, TypeError, OverflowError) as error:
-            raise _damaged(path, error) from None
-        kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
-        if kind not in _SPARSE:
-            raise InputError(
-                f"{path} is a {kind[:20]!r} matrix of SciPy, which is not read; "
-                "scipy.sparse.save_npz(path, matrix.tocsr()) writes one that is"
-            )
-        names = ("row", "col", "data") if kind == "coo" else ("data", "indices", "indptr")
-        if missing := [name for name in names if name not in arrays]:
-            raise InputError(f"{path} is damaged: the {kind} matrix has no array {missing[0]!r}")
-        if len(shape) != 2 or min(shape) < 0 or any(arrays[name].ndim != 1 for name in names):
-            raise InputError(f"{path} is damaged: its arrays are not those of a {kind} matrix of two axes")
-        _check_sparse(path, kind, shape, arrays)
-        return _Matrix((shape[0], shape[1]), kind, arrays)
+        return _sparse_matrix(path, arrays)
     matrices = {name: array for name, array in arrays.items() if array.ndim == 2}
     if len(matrices) != 1:
         shapes = ", ".join(f"{name or 'the array'} {array.shape}" for name, array in arrays.items())
@@ -333,23 +309,38 @@ def _matrix(path: Path, arrays: dict[str, np.ndarray]) -> _Matrix:
     return _Matrix((matrix.shape[0], matrix.shape[1]), "dense", {"data": matrix})
 
 
-def _check_sparse(path: Path, kind: str, shape: tuple[int, ...], arrays: dict[str, np.ndarray]) -> None:
-    """Raise `InputError` unless the lengths and pointers of a sparse matrix agree."""
-    others = ("row", "col") if kind == "coo" else ("indices",)
-    good = arrays["data"].dtype.kind in "biuf"
-    good &= all(arrays[name].dtype.kind in "iu" for name in others)
-    good &= all(len(arrays[name]) == len(arrays["data"]) for name in others)
-    if kind != "coo" and good:
-        pointers = arrays["indptr"]
-        good = len(pointers) == shape[0 if kind == "csr" else 1] + 1 and pointers.dtype.kind in "iu"
+def _sparse_matrix(path: Path, arrays: dict[str, np.ndarray]) -> _Matrix:
+    """Return the matrix that arrays of SciPy form, whose lengths and pointers are checked."""
+    try:
+        kind = arrays["format"].item()
+        shape = tuple(int(size) for size in np.asarray(arrays["shape"]).ravel())
+    except (ValueError, TypeError, OverflowError) as error:
+        raise _damaged(path, error) from None
+    kind = kind.decode("ascii", "replace") if isinstance(kind, bytes) else str(kind)
+    if kind not in _SPARSE:
+        raise InputError(
+            f"{path} is a {kind[:20]!r} matrix of SciPy, which is not read; "
+            "scipy.sparse.save_npz(path, matrix.tocsr()) writes one that is"
+        )
+    others = ("row", "col") if kind == "coo" else ("indices",)  # an integer for each value
+    names = ("data", *others) if kind == "coo" else ("data", *others, "indptr")
+    if missing := [name for name in names if name not in arrays]:
+        raise InputError(f"{path} is damaged: the {kind} matrix has no array {missing[0]!r}")
+    good = len(shape) == 2 and min(shape) >= 0 and all(arrays[name].ndim == 1 for name in names)
+    good = good and arrays["data"].dtype.kind in "biuf"
+    good = good and all(arrays[name].dtype.kind in "iu" for name in names[1:])
+    good = good and all(len(arrays[name]) == len(arrays["data"]) for name in others)
+    if good and kind != "coo":
+        pointers, n = arrays["indptr"], shape[0 if kind == "csr" else 1]
+        good = len(pointers) == n + 1 and is_monotonic(pointers)
         good = good and pointers[0] == 0 and pointers[-1] == len(arrays["data"])
-        good = good and bool((pointers[1:] >= pointers[:-1]).all())
     if not good:
-        raise InputError(f"{path} is damaged: its arrays are not those of a {kind} matrix")
+        raise InputError(f"{path} is damaged: its arrays are not those of a {kind} matrix of two axes")
+    return _Matrix((shape[0], shape[1]), kind, arrays)
 
 
 def _check_range(found: np.ndarray, size: int, what: str, where: str) -> None:
-    if len(found) and not 0 <= int(found.min()) <= int(found.max()) < size:
+    if first_outside(found, size) is not None:
         raise InputError(f"{where} is damaged: it has a value in {what} {int(found.max())} of {size}")
 
 
@@ -367,7 +358,7 @@ def _unpacked(path: Path, folder: Path) -> dict[str, np.ndarray]:
                 out = folder / f"array-{number}.npy"
                 with archive.open(name) as packed, out.open("wb") as file:
                     shutil.copyfileobj(packed, file, 2**20)
-                arrays[name.removesuffix(".npy")] = _mapped(out, f"{path}, array {name}")
+                arrays[name.removesuffix(".npy")] = load_array(out, f"{path}, array {name}")
     except Exception as error:  # each codec has types of its own
         if isinstance(error, InputError) or getattr(error, "errno", None):
             raise
@@ -375,31 +366,6 @@ def _unpacked(path: Path, folder: Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _mapped(path: Path, where: str) -> np.ndarray:
-    """Return the array in an .npy file, memory-mapped."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of headers by Python 2, and of sizes that overflow
-            return np.load(path, mmap_mode="r", allow_pickle=False)
-    except Exception as error:  # the header is parsed as Python, which may fail in many ways
-        if isinstance(error, OSError) and error.errno:
-            raise InputError(f"{where} cannot be read: {reason(error)}") from None
-        if "Python objects" in str(error) or "pickled" in str(error):
-            raise InputError(f"{where} holds Python objects, a pickle, which is not read") from None
-        raise _damaged(where, ValueError("its header cannot be read, or is of a longer file")) from None
-
-
 def _damaged(where: object, error: Exception) -> InputError:
     text = " ".join(str(error.args[0] if error.args else type(error).__name__).split())
     return InputError(f"{where} is damaged or truncated ({printable(text[:100])}); fetch it again")
-
-
-def _lines(path: Path) -> list[str]:
-    """Return the lines of a text file, each without surrounding blanks."""
-    with Input(path) as text:
-        content = b"".join(iter(lambda: text.read(2**20), b""))
-    try:
-        lines = content.decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError:
-        raise InputError(f"{path} is not UTF-8 text; give one label a line, or an .npy array") from None
-    return [line.strip() for line in lines]

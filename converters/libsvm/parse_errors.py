@@ -95,8 +95,13 @@ def explain(
         remedies = [_STORE_OF_SETS] if one_label else remedies
     elif on_error == "raise":
         remedies.append(_SKIP)
-    problem = f"{show(token)} {_problem(fault, token, line, at, dtype, lists)}"
-    return Message(problem, Remedy.join(remedies) if remedies else None)
+    if fault == lines.LABEL:
+        problem = _label(token, lists)
+    elif fault == lines.MALFORMED:
+        problem = _malformed(token, line[at + len(token) :].lstrip(b" \t")[:1] == b":")
+    else:
+        problem = _PROBLEMS[fault].format(dtype=dtype)
+    return Message(f"{show(token)} {problem}", Remedy.join(remedies) if remedies else None)
 
 
 def _other_format(line: bytes) -> str:
@@ -107,14 +112,6 @@ def _other_format(line: bytes) -> str:
     if _TABLE.fullmatch(line) and not _CONTROL.search(line.rstrip(b"\r")):
         return "the line looks like a table, such as CSV"
     return ""
-
-
-def _problem(fault: int, token: bytes, line: bytes, at: int, dtype: str, lists: bool) -> str:
-    if fault == lines.LABEL:
-        return _label(token, lists)
-    if fault == lines.MALFORMED:
-        return _malformed(token, line[at + len(token) :].lstrip(b" \t")[:1] == b":")
-    return _PROBLEMS[fault].format(dtype=dtype)
 
 
 def is_label(text: bytes) -> bool:

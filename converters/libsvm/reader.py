@@ -21,7 +21,7 @@ from streamsvm_converters.libsvm.rows import compact, repair
 
 from streamsvm.base.format import index_dtype
 from streamsvm.base.threads import Threads
-from streamsvm.data.checks import first_labels
+from streamsvm.data.checks import first_labels, first_true, row_of
 from streamsvm.data.label_sets import distinct_sets
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Message, Option, PlanError, Remedy
@@ -33,7 +33,6 @@ CHOICES = {
     "on_error": ("raise", "skip", "fix"),
     "unseen_label": ("error", "keep"),
     "labels_as": ("numbers", "text"),
-    "missing": ("error", "0", "mean", "indicator"),
     "groups": ("ignore", "keep", "whole"),
 }
 
@@ -372,25 +371,19 @@ class LibsvmReader:
         """
         parsed = block.buffers.parsed
         codes, starts = self.labels.encode(block.buffers.text, parsed, n_rows, lists=self.multilabel)
-        if self.labels.learns:
-            self._check_label_count(block)
+        if self.labels.learns and 2 * self.labels.nbytes > self.memory:
+            remedy = Remedy("check that the first column is the class; if it is, raise {}", Option("memory"))
+            raise PlanError(
+                f"{self._line_name(block, 0)}: {self.labels.count} different labels so far, too many for the "
+                "memory limit",
+                remedy=remedy,
+            )
         unseen = codes < 0
-        if self.unseen_label == "error" and unseen.any():
-            at = int(np.argmax(unseen))
-            row = int(np.searchsorted(starts, at, "right")) - 1
+        if self.unseen_label == "error" and (at := first_true(unseen)) is not None:
+            row = row_of(starts, at)
             raise self._unseen_error(block, row, at - int(starts[row]))
         self.counts.unseen_labels += int(np.count_nonzero(unseen))
         return codes, starts
-
-    def _check_label_count(self, block: TextBlock) -> None:
-        if 2 * self.labels.nbytes > self.memory:
-            raise PlanError(
-                f"{self._line_name(block, 0)}: {self.labels.count} different labels so far, "
-                "too many for the memory limit",
-                remedy=Remedy(
-                    "check that the first column is the class; if it is, raise {}", Option("memory")
-                ),
-            )
 
     def _unseen_error(self, block: TextBlock, row: int, part: int) -> InputError:
         """Return the error for an unknown label of a row: number `part` of its list."""

@@ -12,7 +12,7 @@ import numpy as np
 from streamsvm.base.format import LABEL_DTYPE, index_dtype
 from streamsvm.base.label_values import class_record, is_missing
 from streamsvm.base.text import check_classes
-from streamsvm.data.checks import row_norms
+from streamsvm.data.checks import first_false, first_no_amount, row_norms, row_of
 from streamsvm.data.frame_columns import encoded
 from streamsvm.data.groups import codes_of_groups
 from streamsvm.data.label_sets import LabelLists, label_lists, with_label_sets
@@ -73,19 +73,24 @@ def as_matrix(
             record = {"kind": "columns", "columns": [{"name": name, "type": "number"} for name in names]}
     if not scipy.sparse.issparse(matrix):
         matrix = np.asarray(matrix)
+    if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
+        raise error(
+            f"X has {matrix.ndim} axes and values of type {matrix.dtype}",
+            remedy=Remedy("give a matrix of numbers, rows by features"),
+        )
     if matrix.dtype == np.float16:  # which SciPy does not take
         matrix = matrix.astype(np.float32)
-    if isinstance(matrix, np.ndarray) and matrix.ndim == 2 and matrix.dtype.kind in "fiub":
+    if isinstance(matrix, np.ndarray):
         if is_mostly_filled(matrix.shape, lambda begin, end: [matrix[begin:end]]):
             indptr = np.arange(len(matrix) + 1) * matrix.shape[1]
             data = _finite(matrix.ravel(), None, indptr, dtype, error, names)
             return Matrix(data, None, indptr, matrix.shape[1], names, record)
-        if len(matrix) == 1:
-            return _sparse_row(matrix, dtype, names, error)._replace(encoding=record)
-    if matrix.dtype.kind in "fiub":
-        matrix = scipy.sparse.csr_array(matrix)
-    if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
-        raise _not_a_matrix(matrix, error)
+        if len(matrix) == 1:  # without the overhead of SciPy
+            indices = np.flatnonzero(matrix[0])
+            indptr = np.array([0, len(indices)])
+            data = _finite(matrix[0][indices], indices, indptr, dtype, error, names)
+            return Matrix(data, indices, indptr, matrix.shape[1], names, record)
+    matrix = scipy.sparse.csr_array(matrix)
     if not matrix.has_canonical_format:
         matrix = matrix.copy()  # the caller's arrays stay as they are
         matrix.sum_duplicates()
@@ -120,23 +125,6 @@ def one_row(
     return Matrix(_finite(values, indices, indptr, dtype, error), indices, indptr, n_features, None)
 
 
-def _sparse_row(
-    matrix: np.ndarray, dtype: np.dtype, names: list[str] | None, error: type[StreamsvmError]
-) -> Matrix:
-    """Return a dense matrix of one row as CSR, without the overhead of SciPy."""
-    indices = np.flatnonzero(matrix[0])
-    indptr = np.array([0, len(indices)])
-    data = _finite(matrix[0][indices], indices, indptr, dtype, error, names)
-    return Matrix(data, indices, indptr, matrix.shape[1], names)
-
-
-def _not_a_matrix(matrix: Any, error: type[StreamsvmError]) -> StreamsvmError:
-    return error(
-        f"X has {matrix.ndim} axes and values of type {matrix.dtype}",
-        remedy=Remedy("give a matrix of numbers, rows by features"),
-    )
-
-
 def _finite(
     values: np.ndarray,
     indices: np.ndarray | None,
@@ -148,10 +136,8 @@ def _finite(
     """Return the values of a matrix in `dtype`; raise `error` if one is not finite."""
     with np.errstate(over="ignore"):
         data = np.ascontiguousarray(values, dtype)
-    finite = np.isfinite(data)
-    if not finite.all():
-        at = int(np.argmin(finite))
-        row = int(np.searchsorted(indptr, at, "right")) - 1
+    if (at := first_false(np.isfinite(data))) is not None:
+        row = row_of(indptr, at)
         column = int(at - indptr[row] if indices is None else indices[at])
         named = f" ({names[column]!r})" if names is not None else ""
         raise error(
@@ -283,9 +269,7 @@ def row_weights(X: Any, weights: Any, n_rows: int) -> np.ndarray:
         raise InputError("sample_weight has values that are not numbers") from None
     if found.shape != (n_rows,):
         raise InputError(f"sample_weight has the shape {found.shape}, and X has {n_rows:,} rows")
-    good = np.isfinite(found) & (found >= 0)
-    if not good.all():
-        row = int(np.argmin(good))
+    if (row := first_no_amount(found)) is not None:
         raise InputError(f"sample_weight[{row}] is {found[row]}; weights are numbers from 0 on")
     return found
 
@@ -335,9 +319,9 @@ def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, dict[str, Any]
     codes, labels = _encode(y, n_rows) if sets is None else _encode_sets(sets)
     classes = labels["classes"]
     norm2 = row_norms(matrix.data, matrix.indptr)
-    if not np.isfinite(norm2).all():
+    if (row := first_false(np.isfinite(norm2))) is not None:
         raise InputError(
-            f"X, row {int(np.argmin(np.isfinite(norm2)))}: its squared norm is not finite",
+            f"X, row {row}: its squared norm is not finite",
             remedy=Remedy("scale the values to about 1"),
         )
     if sets is None:
@@ -374,8 +358,7 @@ def _encode_sets(sets: LabelLists) -> tuple[np.ndarray, dict[str, Any]]:
         return sets.labels.astype(LABEL_DTYPE), _checked(class_record(sets.columns))
     missing = _first_missing(sets.labels)
     if missing is not None:
-        row = int(np.searchsorted(sets.indptr, missing, "right")) - 1
-        raise InputError(f"y[{row}] has a label that is missing; drop it")
+        raise InputError(f"y[{row_of(sets.indptr, missing)}] has a label that is missing; drop it")
     return _codes_and_classes(sets.labels)
 
 

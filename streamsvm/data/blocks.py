@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamsvm.base.format import LABEL_DTYPE
+from streamsvm.data.checks import first_false, row_of
 from streamsvm.data.groups import group_starts
 from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.data.memory_plan import Plan, cut_pieces
@@ -182,9 +183,8 @@ class Blocks:
         """Return the values in `self.dtype`; raise `StoreError` if one overflows. Row 0 is number `first`."""
         with np.errstate(over="ignore"):
             data = rows.data.astype(self.dtype, copy=False)
-        if data is not rows.data and not np.isfinite(data).all():
-            at = int(np.argmin(np.isfinite(data)))
-            row = first + int(np.searchsorted(rows.indptr, at, "right")) - 1
+        if data is not rows.data and (at := first_false(np.isfinite(data))) is not None:
+            row = first + row_of(rows.indptr, at)
             raise StoreError(
                 f"{self.store.path}: row {row}: the value {rows.data[at]:g} is too large for {self.dtype}",
                 remedy=Remedy("scale the data, or train with {}", Option("dtype", "float64")),

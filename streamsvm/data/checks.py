@@ -10,6 +10,33 @@ import numpy as np
 PIECE_ELEMENTS = 2**16
 
 
+def first_true(flags: np.ndarray) -> int | None:
+    """Return the position of the first element that is true, or None."""
+    return int(np.argmax(flags)) if flags.any() else None
+
+
+def first_false(flags: np.ndarray) -> int | None:
+    """Return the position of the first element that is false, or None."""
+    return None if flags.all() else int(np.argmin(flags))
+
+
+def first_outside(numbers: np.ndarray, stop: int, start: int = 0) -> int | None:
+    """Return the position of the first of some integers that is not in ``start..stop - 1``, or None."""
+    if not len(numbers) or start <= int(numbers.min()) <= int(numbers.max()) < stop:
+        return None
+    return first_true((numbers < start) | (numbers >= stop))
+
+
+def first_no_amount(values: np.ndarray) -> int | None:
+    """Return the position of the first value that is not a finite number from 0 on, or None."""
+    return first_false(np.isfinite(values) & (values >= 0))
+
+
+def row_of(indptr: np.ndarray, element: int) -> int:
+    """Return the row that an element is in; `indptr` says where each begins."""
+    return int(np.searchsorted(indptr, element, "right")) - 1
+
+
 class Violation(NamedTuple):
     """First element of `array` (``"data"`` or ``"indices"``) that breaks a rule, and the reason."""
 
@@ -36,27 +63,13 @@ def find_violation(
     -------
     Violation or None
     """
-    nnz = len(indices)
-    unsigned = indices.view(indices.dtype.str.replace("i", "u"))  # numbers below 0 become very large
     flags = np.empty(PIECE_ELEMENTS, np.bool_)
-    for start in range(0, nnz, PIECE_ELEMENTS):
-        stop = min(start + PIECE_ELEMENTS, nnz)
-        finite = np.isfinite(data[start:stop], out=flags[: stop - start])
-        if not finite.all():
-            return Violation("data", start + int(np.argmin(finite)), "a value is not finite")
-        if int(unsigned[start:stop].max()) >= n_features:
-            at = start + int(np.argmax(unsigned[start:stop] >= n_features))
-            return Violation("indices", at, f"index {indices[at]} is outside 0..{n_features - 1}")
-        # Pair p compares elements p and p + 1; pairs that span two rows are always allowed.
-        end = min(stop, nnz - 1)
-        rising = np.greater(indices[start + 1 : end + 1], indices[start:end], out=flags[: end - start])
-        first, last = np.searchsorted(indptr, (start + 1, end + 1))
-        rising[indptr[first:last] - (start + 1)] = True
-        if not rising.all():
-            at = start + 1 + int(np.argmin(rising))
-            reason = f"index {indices[at]} is not above {indices[at - 1]}, the one before it in its row"
-            return Violation("indices", at, reason)
-    return None
+    for start in range(0, len(data), PIECE_ELEMENTS):
+        part = data[start : start + PIECE_ELEMENTS]
+        at = first_false(np.isfinite(part, out=flags[: len(part)]))
+        if at is not None:
+            return Violation("data", start + at, "a value is not finite")
+    return _find_index_violation(indices, indptr, n_features, "index")
 
 
 def find_label_violation(codes: np.ndarray, indptr: np.ndarray, n_classes: int) -> Violation | None:
@@ -73,17 +86,28 @@ def find_label_violation(codes: np.ndarray, indptr: np.ndarray, n_classes: int) 
     -------
     Violation or None
     """
-    good = (codes >= 0) & (codes < n_classes)
-    if not good.all():
-        at = int(np.argmin(good))
-        return Violation("indices", at, f"label code {codes[at]} is outside 0..{n_classes - 1}")
-    rising = codes[1:] > codes[:-1]
-    starts = indptr[1:-1]
-    rising[starts[(starts > 0) & (starts < len(codes))] - 1] = True
-    if not rising.all():
-        at = int(np.argmin(rising)) + 1
-        reason = f"label code {codes[at]} is not above {codes[at - 1]}, the one before it in its row"
-        return Violation("indices", at, reason)
+    return _find_index_violation(codes, indptr, n_classes, "label code")
+
+
+def _find_index_violation(indices: np.ndarray, indptr: np.ndarray, end: int, what: str) -> Violation | None:
+    nnz = len(indices)
+    unsigned = indices.view(indices.dtype.str.replace("i", "u"))  # numbers below 0 become very large
+    flags = np.empty(PIECE_ELEMENTS, np.bool_)
+    for start in range(0, nnz, PIECE_ELEMENTS):
+        stop = min(start + PIECE_ELEMENTS, nnz)
+        if int(unsigned[start:stop].max()) >= end:
+            at = start + int(np.argmax(unsigned[start:stop] >= end))
+            return Violation("indices", at, f"{what} {indices[at]} is outside 0..{end - 1}")
+        # Pair p compares elements p and p + 1; pairs that span two rows are always allowed.
+        last_pair = min(stop, nnz - 1)
+        lower, upper = indices[start:last_pair], indices[start + 1 : last_pair + 1]
+        rising = np.greater(upper, lower, out=flags[: len(lower)])
+        first, last = np.searchsorted(indptr, (start + 1, last_pair + 1))
+        rising[indptr[first:last] - (start + 1)] = True
+        if (place := first_false(rising)) is not None:
+            at = start + 1 + place
+            reason = f"{what} {indices[at]} is not above {indices[at - 1]}, the one before it in its row"
+            return Violation("indices", at, reason)
     return None
 
 

@@ -113,14 +113,12 @@ def _read_csv(path: Path, classes: Sequence[str]) -> np.ndarray:
         raise InputError(f"{path}: the table is empty")
     if header is None:
         _check_shape((len(lines), width), k, str(path))
-        costs = np.array(table)
-        _check_values(costs, lambda y, j: f"{path}, line {lines[y]}, column {j + 1}", classes)
-        return costs
-    order = _positions(names, classes, f"{path}: the first column")
+        order = columns = np.arange(k)
+    else:
+        order = _positions(names, classes, f"{path}: the first column")
     costs = np.array(table)[np.ix_(order, columns)]
-    _check_values(
-        costs, lambda y, j: f"{path}, line {lines[int(order[y])]}, column {int(columns[j]) + 2}", classes
-    )
+    first = 1 + (header is not None)
+    _check_values(costs, lambda y, j: f"{path}, line {lines[order[y]]}, column {columns[j] + first}", classes)
     return costs
 
 

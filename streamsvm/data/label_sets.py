@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.base.format import LABEL_DTYPE
 from streamsvm.base.label_values import codes_among
-from streamsvm.data.checks import first_labels
+from streamsvm.data.checks import first_labels, first_true, row_of
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, StreamsvmWarning, warn
 
@@ -80,13 +80,10 @@ def _of_indicator(y: Any, n_rows: int) -> LabelLists:
         matrix = matrix.copy()  # the caller's arrays stay as they are
         matrix.sum_duplicates()
     data = matrix.data
-    wrong = (data != 0) & (data != 1)
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        row = int(np.searchsorted(matrix.indptr, at, "right")) - 1
+    if (at := first_true((data != 0) & (data != 1))) is not None:
         raise InputError(
-            f"y, row {row}, column {matrix.indices[at]}: {data[at]} is neither 0 nor 1, as in an indicator "
-            "matrix; give a list of labels for each row"
+            f"y, row {row_of(matrix.indptr, at)}, column {matrix.indices[at]}: {data[at]} is neither 0 nor "
+            "1, as in an indicator matrix; give a list of labels for each row"
         )
     kept = np.concatenate([[0], np.cumsum(data != 0)])
     return LabelLists(matrix.indices[data != 0], kept[matrix.indptr].astype(np.int64), columns)
@@ -137,8 +134,7 @@ def distinct_sets(codes: np.ndarray, indptr: np.ndarray) -> tuple[np.ndarray, np
 def row_with_a_label_twice(codes: np.ndarray, indptr: np.ndarray, distinct: np.ndarray) -> int | None:
     """Return the first row that has a code twice, or None; `distinct` is the `indptr` of `distinct_sets`."""
     known = np.concatenate([[0], np.cumsum(codes >= 0)])[indptr]
-    fewer = np.diff(distinct) < np.diff(known)
-    return int(np.argmax(fewer)) if fewer.any() else None
+    return first_true(np.diff(distinct) < np.diff(known))
 
 
 def with_label_sets(rows: Rows, codes: np.ndarray, indptr: np.ndarray) -> Rows:

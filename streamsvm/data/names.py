@@ -29,11 +29,9 @@ def feature_names(labels: Iterable[Any], where: str) -> list[str] | None:
     if len(taken) < len(names):
         names, repeated = _numbered(names, taken)
         warn(
-            StreamsvmWarning(
-                f"{where}: names that several features share: {len(repeated):,} ({examples(repeated)}); they "
-                "are numbered in the order of the file, so data in another order may be matched wrongly",
-                remedy=Remedy("give each feature a name of its own, such as the ID of a gene"),
-            )
+            f"{where}: names that several features share: {len(repeated):,} ({examples(repeated)}); they are "
+            "numbered in the order of the file, so data in another order may be matched wrongly",
+            remedy=Remedy("give each feature a name of its own, such as the ID of a gene"),
         )
     return names
 
@@ -62,17 +60,11 @@ class FeatureMatch:
     columns : ndarray of int32 or int64, shape (n_features,), or None
         The model's column of each column of the data, -1 for those that the model does not know; None if
         each column is the model's column of the same number.
-    matched, missing, unknown : int
-        Features that both have; those that the model alone has, which are zero in all rows; those that the
-        data alone has, which are left out.
     message : Message or None
         Warning about the match, on one line; None if nothing is worth one.
     """
 
     columns: np.ndarray | None = None
-    matched: int = 0
-    missing: int = 0
-    unknown: int = 0
     message: Message | None = None
 
     def warn(self) -> None:
@@ -119,7 +111,7 @@ def match_features(
             )
         )
     if list(names) == list(model_names):
-        return FeatureMatch(matched=len(names))
+        return FeatureMatch()
     column = {name: at for at, name in enumerate(model_names)}
     columns = np.array([column.get(name, -1) for name in names], format.index_dtype(len(column)))
     unknown = [name for name, at in zip(names, columns.tolist(), strict=True) if at < 0]
@@ -147,11 +139,13 @@ def match_features(
             + "; ".join(parts)
             + "; the predictions may be worth little" * rare
         )
-    return FeatureMatch(columns, matched, len(missing), len(unknown), message)
+    return FeatureMatch(columns, message)
 
 
 def with_columns(rows: Rows, columns: np.ndarray, n_features: int) -> Rows:
     """Return rows with column j moved to ``columns[j]``, or left out if that is below 0; norms stay as given.
+
+    The arrays of values are new. Indices increase within each row, in the dtype of `columns`.
 
     Parameters
     ----------
@@ -162,50 +156,20 @@ def with_columns(rows: Rows, columns: np.ndarray, n_features: int) -> Rows:
         Features of the result; those that no column is moved to are 0.
     """
     if rows.dense:
-        matrix = rows.data.reshape(rows.n_rows, len(columns))
-        return with_matrix(rows, _take_columns(matrix, columns, n_features))
-    data, indices, indptr = move_columns(rows.data, rows.features, rows.indptr, columns, n_features)
-    return rows._replace(data=data, indices=indices, indptr=indptr)
-
-
-def move_columns(
-    data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, columns: np.ndarray, n_features: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return CSR rows with each index replaced by its entry in `columns`, or left out if that is below 0.
-
-    Parameters
-    ----------
-    data : ndarray of float32 or float64, shape (nnz,)
-    indices : ndarray of int32 or int64, shape (nnz,)
-    indptr : ndarray of int64, shape (n_rows + 1,)
-    columns : ndarray of int32 or int64, shape (n_old_features,)
-        Distinct but for those below 0.
-    n_features : int
-        Features of the result.
-
-    Returns
-    -------
-    data, indices, indptr : ndarray
-        New arrays, with indices in the dtype of `columns` that increase within each row.
-    """
-    moved = columns[indices]
+        known = np.flatnonzero(columns >= 0)
+        sources = np.full(n_features, -1)
+        sources[columns[known]] = known
+        matrix = np.empty((rows.n_rows, n_features), rows.data.dtype)
+        old = rows.data.reshape(rows.n_rows, len(columns))
+        np.take(old, sources.clip(min=0), axis=1, out=matrix, mode="clip")  # which needs no copy
+        matrix[:, sources < 0] = 0
+        return with_matrix(rows, matrix)
+    moved = columns[rows.features]
     kept = moved >= 0
-    if kept.all():
-        data = data.copy()
-    else:
-        before = np.concatenate([[0], np.cumsum(kept)])
-        data, moved, indptr = data[kept], moved[kept], before[indptr]
-    return *sort_rows(data, moved, indptr, n_features), indptr
-
-
-def _take_columns(matrix: np.ndarray, columns: np.ndarray, n_features: int) -> np.ndarray:
-    known = np.flatnonzero(columns >= 0)
-    sources = np.full(n_features, -1)
-    sources[columns[known]] = known
-    moved = np.empty((len(matrix), n_features), matrix.dtype)
-    np.take(matrix, sources.clip(min=0), axis=1, out=moved, mode="clip")  # which needs no copy
-    moved[:, sources < 0] = 0
-    return moved
+    before = np.concatenate([[0], np.cumsum(kept)])
+    indptr = before[rows.indptr]
+    data, indices = sort_rows(rows.data[kept], moved[kept], indptr, n_features)
+    return rows._replace(data=data, indices=indices, indptr=indptr)
 
 
 def sort_rows(

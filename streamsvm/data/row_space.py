@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.data.rows import OF_EACH_ROW, Rows
+from streamsvm.data.rows import OF_EACH_ROW, POINTERS, Rows
 
-_OF_VALUES = ("data", "indices")
+_OF_VALUES = POINTERS["indptr"]
 _PAGE = 4096  # bytes
-_POINTERS = {"indptr": _OF_VALUES, "label_indptr": ("label_codes",)}  # and what they point to
 
 
 class RowSpace:
@@ -30,7 +29,7 @@ class RowSpace:
     def __init__(self, n_rows: int, nnz: int, n_labels: int) -> None:
         self.n_rows = 0
         self._sizes = dict.fromkeys(_OF_VALUES, nnz) | dict.fromkeys(OF_EACH_ROW, n_rows)
-        self._sizes |= dict.fromkeys(_POINTERS, n_rows + 1) | {"label_codes": n_labels}
+        self._sizes |= dict.fromkeys(POINTERS, n_rows + 1) | {"label_codes": n_labels}
         self._arrays: dict[str, np.ndarray] = {}
         self._touched = 0
 
@@ -47,12 +46,12 @@ class RowSpace:
             if name not in self._arrays:  # the system provides pages of it when they are first written
                 is_absent = name not in (*_OF_VALUES, "label_codes") and not len(like)
                 self._arrays[name] = np.empty(0 if is_absent else self._sizes[name], like.dtype)
-            size = n_rows + (name in _POINTERS) if name in OF_EACH_ROW or name in _POINTERS else None
+            size = n_rows + (name in POINTERS) if name in OF_EACH_ROW or name in POINTERS else None
             views[name] = self._arrays[name][:size]
         if first.dense:  # whose width follows from the sizes
             views["data"] = views["data"][: n_rows * first.matrix.shape[1]]
         self._rows = Rows(**views)
-        for name in _POINTERS:
+        for name in POINTERS:
             views[name][:1] = 0
         self.n_rows = 0
         return self._rows
@@ -76,7 +75,7 @@ class RowSpace:
         for name in OF_EACH_ROW:
             if len(part := getattr(piece, name)):
                 getattr(self._rows, name)[at:end] = part
-        for name, targets in _POINTERS.items():
+        for name, targets in POINTERS.items():
             pointers, part = getattr(self._rows, name), getattr(piece, name)
             if not len(part):
                 continue
@@ -92,7 +91,7 @@ class RowSpace:
     def rows(self) -> Rows:
         """Return the rows of a block that is complete."""
         found = {}
-        for name, targets in _POINTERS.items():
+        for name, targets in POINTERS.items():
             pointers = getattr(self._rows, name)
             for target in targets:
                 values = getattr(self._rows, target)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ _NO_COST = np.empty(0)
 _NO_CODES = np.empty(0, np.int32)
 NO_NUMBERS = np.empty(0, np.int64)
 OF_EACH_ROW = ("labels", "norm2", "cost", "qid", "numbers")  # of which some may be empty
+POINTERS = {"indptr": ("data", "indices"), "label_indptr": ("label_codes",)}  # and what they point to
 
 
 class Rows(NamedTuple):
@@ -126,36 +127,30 @@ def with_index_dtype(rows: Rows, index_dtype: np.dtype) -> Rows:
 
 def row_span(rows: Rows, start: int, stop: int) -> Rows:
     """Return the rows ``start:stop``: views of all but `indptr` and `label_indptr`, which begin with 0."""
-    low, high = rows.indptr[start], rows.indptr[stop]
-    parts: dict[str, Any] = {"data": rows.data[low:high], "indptr": rows.indptr[start : stop + 1] - low}
-    if rows.indices is not None:
-        parts["indices"] = rows.indices[low:high]
-    for name in OF_EACH_ROW:
-        parts[name] = getattr(rows, name)[start:stop]
-    if len(rows.label_indptr):
-        low, high = rows.label_indptr[start], rows.label_indptr[stop]
-        parts["label_codes"] = rows.label_codes[low:high]
-        parts["label_indptr"] = rows.label_indptr[start : stop + 1] - low
+    parts: dict[str, Any] = {name: getattr(rows, name)[start:stop] for name in OF_EACH_ROW}
+    for name, targets in POINTERS.items():
+        if len(pointers := getattr(rows, name)):
+            low, high = pointers[start], pointers[stop]
+            parts[name] = pointers[start : stop + 1] - low
+            parts |= {each: values[low:high] for each, values in _pointed_to(rows, targets)}
     return rows._replace(**parts)
 
 
 def kept_rows(rows: Rows, kept: np.ndarray) -> Rows:
     """Return the rows for which `kept`, bool of shape (n_rows,), is true; all arrays are new."""
-    lengths = np.diff(rows.indptr)
-    parts: dict[str, Any] = {"indptr": np.concatenate([[0], np.cumsum(lengths[kept])])}
-    if rows.indices is None:
-        parts["data"] = rows.matrix[kept].reshape(-1)
-    else:
-        of_value = np.repeat(kept, lengths)
-        parts |= {"data": rows.data[of_value], "indices": rows.indices[of_value]}
-    for name in OF_EACH_ROW:
-        each = getattr(rows, name)
-        parts[name] = each[kept] if len(each) else each
-    if len(rows.label_indptr):
-        lengths = np.diff(rows.label_indptr)
-        parts["label_codes"] = rows.label_codes[np.repeat(kept, lengths)]
-        parts["label_indptr"] = np.concatenate([[0], np.cumsum(lengths[kept])])
+    parts: dict[str, Any] = {name: each[kept] for name in OF_EACH_ROW if len(each := getattr(rows, name))}
+    for name, targets in POINTERS.items():
+        if len(pointers := getattr(rows, name)):
+            lengths = np.diff(pointers)
+            parts[name] = np.concatenate([[0], np.cumsum(lengths[kept])])
+            of_element = np.repeat(kept, lengths)
+            parts |= {each: values[of_element] for each, values in _pointed_to(rows, targets)}
     return rows._replace(**parts)
+
+
+def _pointed_to(rows: Rows, names: Iterable[str]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the arrays of these names; dense rows have no indices."""
+    return ((name, values) for name in names if (values := getattr(rows, name)) is not None)
 
 
 def joined_rows(parts: Iterable[Rows]) -> Rows:

@@ -66,9 +66,7 @@ def trained_values(record: Mapping[str, Any], transforms: Iterable[Any]) -> Mapp
 
 
 def warn_of_difference(pieces: Iterable[np.ndarray], trained: Mapping[str, Any] | None, where: str) -> None:
-    """Issue what `find_difference` returns, as a `StreamsvmWarning`."""
-    if (
-        trained is not None
-        and (message := find_difference(describe_values(pieces), trained, where)) is not None
-    ):
+    """Issue what `find_difference` returns, as a `StreamsvmWarning`; without `trained`, no piece is read."""
+    message = None if trained is None else find_difference(describe_values(pieces), trained, where)
+    if message is not None:
         warn(StreamsvmWarning(message))

@@ -13,16 +13,17 @@ import numpy as np
 
 from streamsvm.base import format
 from streamsvm.base.label_values import TEXT
+from streamsvm.data import checks
 from streamsvm.data.arrays import one_matrix
-from streamsvm.data.checks import find_violation, first_labels, row_norms
 from streamsvm.data.names import feature_names, sort_rows
 from streamsvm.data.rows import Rows
+from streamsvm.data.statistics import is_mostly_filled
 from streamsvm.errors import Option, Remedy, StoreError
 from streamsvm.store import layout
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.indicator import Indicator, open_indicator
 from streamsvm.store.label_file import FileLabels, open_labels, read_weights
-from streamsvm.store.matrices import StoredMatrix, open_matrix
+from streamsvm.store.matrices import DenseMatrix, StoredMatrix, open_matrix
 from streamsvm.store.obs_columns import DataFrameColumn, LabelColumn, column_names, index_column, listed
 from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in, span, spans
 from streamsvm.store.reader import ContainerStore
@@ -45,19 +46,13 @@ def open_anndata(
     obsm: str | None = None,
 ) -> AnnDataStore:
     """Open AnnData as a store, whose metadata is checked; parameters and errors as in `open_store`."""
-    path = container.path
     one_matrix(layer, raw, obsm)
     matrix = open_matrix(container, _matrix_name(container, layer, raw, obsm))
     n_rows = matrix.shape[0]
     labels = _labels(container, label, n_rows) if labelled else None
     weights = None if sample_weight is None else _weights(container, sample_weight, n_rows)
     var = None if obsm is not None else "raw/var" if raw else "var"
-    try:
-        return AnnDataStore(container, matrix, var, labels, weights, label)
-    except StoreError:
-        raise
-    except ValueError as error:
-        raise StoreError(f"{path}: {error}") from None
+    return AnnDataStore(container, matrix, var, labels, weights, label)
 
 
 def open_array(
@@ -115,12 +110,11 @@ def _weights(container: Container, column: str, n_rows: int) -> StoredArray:
     path, columns = container.path, column_names(container, "obs")
     if column not in columns:
         raise StoreError(f"{path}: obs has no column {column!r} of weights; it has {listed(columns)}")
-    node = f"obs/{column}"
     found = DataFrameColumn(container, "obs", column, n_rows)
-    if found.kind not in ("integer", "number", "boolean") or container.node(node) != "array":
-        raise StoreError(
-            f"{path}: obs column {column!r} does not hold numbers; in Python: "
-            f"adata.obs[{column!r}] = adata.obs[{column!r}].astype(float), and write it again"
+    if found.kind not in ("integer", "number", "boolean") or container.node(f"obs/{column}") != "array":
+        raise found.error(
+            f" does not hold numbers; in Python: adata.obs[{column!r}] = "
+            f"adata.obs[{column!r}].astype(float), and write it again"
         )
     return found.values
 
@@ -145,22 +139,20 @@ class AnnDataStore(ContainerStore):
         weights: StoredArray | np.ndarray | None,
         label: str | None,
     ) -> None:
+        if isinstance(matrix, DenseMatrix):
+            matrix.dense_rows = is_mostly_filled(matrix.shape, matrix.parts)
         self.matrix = matrix
         self._var = var
-        self._indicator = labels if isinstance(labels, Indicator) else None
-        self._labels = None if isinstance(labels, Indicator) else labels
-        column = None if self._labels is None else self._labels.column
-        self._label_column: DataFrameColumn | None = column
+        self._labels = labels
+        self._weights = weights
         arrays = {f"X/{name}": array for name, array in matrix.arrays.items()}
-        if column is not None:
-            arrays[layout.CODES] = column.values
-        self._weights = weights if isinstance(weights, np.ndarray) else None
+        if isinstance(labels, LabelColumn):
+            arrays[layout.CODES] = labels.column.values
         if isinstance(weights, StoredArray):
             arrays[layout.WEIGHT] = weights
-        columns = {"labels", "numbers", "names"}
         self._has_obs = container.node("obs") is not None
-        columns |= set() if weights is None else {"cost"}
-        columns |= set() if self._indicator is None else {"label_codes"}
+        columns = {"labels", "numbers", "names"} | (set() if weights is None else {"cost"})
+        columns |= {"label_codes"} if isinstance(labels, Indicator) else set()
         n_rows, n_features = matrix.shape
         dense = matrix.encoding == "dense"
         facts = Facts(
@@ -169,7 +161,7 @@ class AnnDataStore(ContainerStore):
             n_rows=n_rows,
             n_features=n_features,
             nnz=matrix.nnz,
-            n_labels=0 if self._indicator is None else self._indicator.most_labels,
+            n_labels=labels.most_labels if isinstance(labels, Indicator) else 0,
             classes=() if labels is None else tuple(labels.classes),
             label_dtype=TEXT if labels is None else labels.label_dtype,
             dtype=matrix.dtype,
@@ -185,8 +177,8 @@ class AnnDataStore(ContainerStore):
         )
         super().__init__(container, arrays, facts, {})
         sparing = [array for name, array in arrays.items() if name not in _REQUIRED_CHUNKS]
-        if self._indicator is not None:
-            sparing += self._indicator.arrays
+        if isinstance(labels, Indicator):
+            sparing += labels.arrays
         self._sparing = sparing  # arrays whose chunks may be missing
 
     def whole(self, what: Whole) -> Any:
@@ -226,21 +218,16 @@ class AnnDataStore(ContainerStore):
     def _read_column(self, name: str, ranges: Ranges) -> Columns:
         if name == "names":
             return {name: self._names.texts(ranges) if self._has_obs else numbers_in(ranges)}
-        if self._indicator is not None and name in ("labels", "label_codes"):
-            codes, starts = self._indicator.read(ranges)
-            return {"labels": first_labels(codes, starts), "label_codes": codes, "label_indptr": starts}
-        if name == "labels" and self._labels is not None:
-            return {name: self._labels.codes(ranges)}
-        if name == "labels":
+        if name in ("labels", "label_codes"):
+            if self._labels is not None:
+                return self._labels.columns(ranges)
             return {name: np.full(int(lengths(ranges).sum()), format.UNSEEN_LABEL, format.LABEL_DTYPE)}
         if name != "cost":
             return super()._read_column(name, ranges)
-        if self._weights is not None:
+        if isinstance(self._weights, np.ndarray):
             return {name: self._weights[numbers_in(ranges)]}
         weights = self._read(layout.WEIGHT, ranges).astype(np.float64)
-        good = np.isfinite(weights) & (weights >= 0)
-        if not good.all():
-            at = int(np.argmin(good))
+        if (at := checks.first_no_amount(weights)) is not None:
             column = self.arrays[layout.WEIGHT].name.split("/", 1)[1]
             raise StoreError(
                 f"{self.path}: row {number_at(ranges, at)} has the weight {weights[at]} in obs column "
@@ -274,8 +261,8 @@ class AnnDataStore(ContainerStore):
 
     def check_label_chunks(self) -> None:
         """Check labels that were read from missing chunks: see `DataFrameColumn.check_chunks`."""
-        if self._label_column is not None:
-            self._label_column.check_chunks()
+        if isinstance(self._labels, LabelColumn):
+            self._labels.column.check_chunks()
 
     def close(self) -> None:
         self._warn_of_chunks(closing=True)
@@ -302,7 +289,7 @@ class AnnDataStore(ContainerStore):
 
     def sizes(self, ranges: Ranges) -> RowSizes:
         _, indptr = self.matrix.pointers(ranges)
-        labels = np.zeros(1, np.int64) if self._indicator is None else self._indicator.pointers(ranges)[1]
+        labels = self._labels.pointers(ranges)[1] if isinstance(self._labels, Indicator) else [0]
         return RowSizes(np.diff(indptr), np.diff(labels))
 
     def read(self, ranges: Ranges) -> Rows:
@@ -316,7 +303,7 @@ class AnnDataStore(ContainerStore):
         data, indices, indptr = self.matrix.read(ranges)
         self._bytes_read += data.nbytes + indptr.nbytes
         if indices is None:
-            norm2 = row_norms(data, indptr)
+            norm2 = checks.row_norms(data, indptr)
             self._check_dense(ranges, data, indptr, norm2)
             return {"data": data, "indices": None, "indptr": indptr, "norm2": norm2}
         self._bytes_read += indices.nbytes
@@ -330,9 +317,7 @@ class AnnDataStore(ContainerStore):
 
     def _check_dense(self, ranges: Ranges, data: np.ndarray, indptr: np.ndarray, norm2: np.ndarray) -> None:
         """Raise StoreError if a value or a norm is not finite."""
-        finite = np.isfinite(norm2)
-        if not finite.all():
-            at = int(np.argmin(finite))
+        if (at := checks.first_false(np.isfinite(norm2))) is not None:
             row = number_at(ranges, at)
             if np.isfinite(data[indptr[at] : indptr[at + 1]]).all():
                 raise self._overflow(row)
@@ -349,14 +334,13 @@ class AnnDataStore(ContainerStore):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Sort rows; raise StoreError for what no sorting makes valid."""
         name = self.matrix.name
-        if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < self.n_features:
-            at = int(np.argmax((indices < 0) | (indices >= self.n_features)))
+        if (at := checks.first_outside(indices, self.n_features)) is not None:
             reason = f"index {indices[at]} is out of range"
             raise StoreError(
                 f"{self.path}: array {name}/indices, row {self._row(ranges, indptr, at)}: {reason}"
             )
         data, indices = sort_rows(data, indices, indptr, self.n_features)
-        violation = find_violation(data, indices, indptr, self.n_features)
+        violation = checks.find_violation(data, indices, indptr, self.n_features)
         if violation is not None:
             duplicate = violation.array == "indices"  # the only kind left in rows that were sorted
             remedy = "in Python: adata.X.sum_duplicates()" if duplicate else "drop or replace such values"
@@ -376,4 +360,4 @@ class AnnDataStore(ContainerStore):
 
     @staticmethod
     def _row(ranges: Ranges, indptr: np.ndarray, element: int) -> int:
-        return number_at(ranges, int(np.searchsorted(indptr, element, "right")) - 1)
+        return number_at(ranges, checks.row_of(indptr, element))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -28,25 +29,7 @@ class _Header(NamedTuple):
     offset: int  # of the first value in the file
 
 
-class MatrixArray(StoredArray):
-    """Base of the one array of a file: it is not divided into chunks, and has no checksums."""
-
-    container: MatrixFile
-
-    def stored_bytes(self) -> int:
-        return self.container.size
-
-    def check_chunks(self) -> None:
-        """Do nothing: there are none."""
-
-    def load_checksums(self, digest: str | None) -> None:
-        """Do nothing: there are none."""
-
-    def layout(self) -> str:
-        return ""
-
-
-class FileArray(MatrixArray):
+class FileArray(StoredArray):
     """Array of two axes in a file, by rows (C order) or by columns (Fortran order)."""
 
     name = "X"
@@ -83,7 +66,6 @@ class FileArray(MatrixArray):
 class MatrixFile(Container):
     """File with one dense matrix."""
 
-    writes = False
     is_matrix = True
 
     def __init__(self, path: Path) -> None:
@@ -208,11 +190,17 @@ def _read_header(file: BinaryIO, begin: int, where: str) -> _Header:
     return _Header(shape, by_columns, dtype, file.tell())
 
 
-def load_array(path: Path) -> np.ndarray:
-    """Return the array of a file, memory-mapped, or the arrays of an archive."""
+def load_array(path: Path, where: object = None) -> np.ndarray:
+    """Return the array of a file, memory-mapped, or the arrays of an archive; errors name `where`, or it."""
+    where = where or path
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of headers by Python 2, and of sizes that overflow
+            return np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # the header is parsed as Python, which may fail in many ways
+        if isinstance(error, OSError) and error.errno:
+            raise InputError(f"{where} cannot be read: {durable.reason(error)}") from None
         is_pickle = "Python objects" in str(error) or "pickle" in str(error)
-        what = "holds Python objects, which are not read" if is_pickle else "is damaged or truncated"
-        raise InputError(f"{path} {what}; give numbers or texts, such as labels.astype(str)") from None
+        what = "holds Python objects, a pickle, which is not read; give numbers or texts"
+        what = what if is_pickle else "is damaged or truncated: its header cannot be read; fetch it again"
+        raise InputError(f"{where} {what}") from None

@@ -39,7 +39,7 @@ class ServerError(Exception):
     """Error of a server that did not send the requested bytes."""
 
 
-class StoredArray(ABC):
+class StoredArray:
     """Array in a container, of one or two axes; its elements are the entries of the first axis.
 
     Attributes
@@ -87,16 +87,12 @@ class StoredArray(ABC):
         """Set the attributes of an array with this shape; raise StoreError for another number of axes."""
         if flat is not None and shape is not None:
             if len(shape) != 2 or shape[1] != flat or chunks[1] != flat:
-                raise StoreError(
-                    f"{self.container.path}: array {self.name} has shape {tuple(shape)} and chunks of "
-                    f"{tuple(chunks)}, expected rows of {flat} ({DAMAGED})"
-                )
+                found = f"has shape {tuple(shape)} and chunks of {tuple(chunks)}"
+                raise self.error(f" {found}, expected rows of {flat} ({DAMAGED})")
             shape, chunks = [shape[0] * flat], [chunks[0] * flat]
         if shape is None or len(shape) != axes:
             expected = "one axis" if axes == 1 else "two axes"
-            raise StoreError(
-                f"{self.container.path}: array {self.name} has shape {shape}, expected {expected}"
-            )
+            raise self.error(f" has shape {shape}, expected {expected}")
         self.length = int(shape[0])
         self.columns = int(shape[1]) if axes == 2 else None
         self.chunk = max(1, int(chunks[0]))
@@ -142,12 +138,13 @@ class StoredArray(ABC):
         except Exception as error:  # codecs and containers raise types of their own
             self.container.check_unchanged()
             if isinstance(error, ServerError):  # was asked often enough
-                raise StoreError(f"{self.container.path}: array {self.name}: {error}") from error
-            for start, stop in filled[:-1].tolist():
+                raise self.error(f": {error}") from error
+            for start, stop in filled.tolist():
                 self._raise_for_chunk(start, stop)
-            start, stop = filled[-1].tolist()
-            self._raise_for_chunk(start, stop, error)
-            raise
+            if isinstance(error, MemoryError):  # each chunk by itself fits
+                what = f": not enough memory for {stop - start} elements; read fewer rows at a time"
+                raise self.error(what) from error
+            raise self._read_error(start // self.chunk, error) from error
         self.container.check_unchanged()
         return values
 
@@ -194,24 +191,13 @@ class StoredArray(ABC):
         assert out is not None
         return out
 
-    def _raise_for_chunk(self, start: int, stop: int, error: Exception | None = None) -> None:
-        """Raise an error that names the first chunk of the range that cannot be read by itself.
-
-        Without `error`, return if each can.
-        """
+    def _raise_for_chunk(self, start: int, stop: int) -> None:
+        """Raise an error that names the first chunk of the range that cannot be read by itself, if any."""
         for chunk in range(start // self.chunk, -(-stop // self.chunk)):
             try:
                 self._read_ranges(span(chunk * self.chunk, min((chunk + 1) * self.chunk, self.length)))
             except Exception as cause:
                 raise self._read_error(chunk, cause) from cause
-        if error is None:
-            return
-        if isinstance(error, MemoryError):  # each chunk by itself fits
-            raise StoreError(
-                f"{self.container.path}: array {self.name}: not enough memory for {stop - start} elements; "
-                "read fewer rows at a time"
-            ) from error
-        raise self._read_error(start // self.chunk, error) from error
 
     def _read_error(self, chunk: int, cause: Exception) -> StoreError:
         if isinstance(cause, MissingChunk):
@@ -219,23 +205,27 @@ class StoredArray(ABC):
         if not is_refused(cause):
             return self.damage(chunk * self.chunk, one_line(cause))
         # A chunk that the system cannot read need not be damaged.
-        return StoreError(f"{self.container.path}: array {self.name}, chunk {chunk}: {one_line(cause)}")
+        return self.error(f", chunk {chunk}: {one_line(cause)}")
+
+    def error(self, what: str) -> StoreError:
+        """Return an error about this array: its place, followed by `what`."""
+        return StoreError(f"{self.container.path}: array {self.name}{what}")
 
     def damage(self, element: int, reason: str) -> StoreError:
         """Return an error that names this array and the chunk that contains `element`."""
         if self.absent_in(element, element + 1):
             return self.missing(element)
         chunk, fault = element // self.chunk, UNREAD if self.container.is_remote else DAMAGED
-        return StoreError(f"{self.container.path}: array {self.name}, chunk {chunk}: {reason} ({fault})")
+        return self.error(f", chunk {chunk}: {reason} ({fault})")
 
     def missing(self, element: int, reason: str = "the chunk is missing", later: bool = False) -> StoreError:
         """Return an error that says that the chunk that contains `element` is not there.
 
         `later` says that it came or went since it was first read.
         """
-        where = f"{self.container.path}: array {self.name}, chunk {element // self.chunk}"
         remedy = "start again when the store is complete" if later else COPY_AGAIN
-        return StoreError(f"{where}: {reason}; {TRY_AGAIN if self.container.is_remote else remedy}")
+        remedy = TRY_AGAIN if self.container.is_remote else remedy
+        return self.error(f", chunk {element // self.chunk}: {reason}; {remedy}")
 
     def absent_in(self, start: int, stop: int) -> list[tuple[int, int]]:
         """Return the ranges of the elements ``start:stop`` in chunks that were read and are not there."""
@@ -254,34 +244,40 @@ class StoredArray(ABC):
         """Refuse a length that the bytes on disk cannot hold, before anything allocates it."""
         claimed, stored = self.length * self.width, self.stored_bytes()
         if claimed > stored * MAX_COMPRESSION + SLACK:
-            raise StoreError(
-                f"{self.container.path}: array {self.name} claims {self.length} elements, "
-                f"but only {stored} bytes of it are there ({DAMAGED})"
-            )
+            there = f"only {stored} bytes of it are there"
+            raise self.error(f" claims {self.length} elements, but {there} ({DAMAGED})")
 
-    @abstractmethod
+    def check_length(self, expected: int) -> None:
+        if self.length != expected:
+            raise self.error(f" has {self.length} elements, expected {expected}")
+
+    def check_integers(self) -> None:
+        if self.dtype is None or self.dtype.kind not in "iu":
+            raise self.error(" does not hold integers")
+
     def _read(self, start: int, stop: int) -> np.ndarray:
         """Return the elements ``start:stop`` of an array whose `_read_ranges` is the one of this class."""
+        raise NotImplementedError
 
-    @abstractmethod
     def stored_bytes(self) -> int:
-        """Return the size of the array's chunks on disk."""
+        """Return the size of the array's chunks on disk; the claimed size where that is not known."""
+        return self.length * self.width
 
-    @abstractmethod
+    # What only arrays that streamsvm wrote have:
+
     def check_chunks(self) -> None:
-        """Raise StoreError naming the first chunk that was never written or is lost."""
+        """Raise StoreError naming the first chunk that was never written or is lost, where one can tell."""
 
-    @abstractmethod
     def load_checksums(self, digest: str | None) -> None:
         """Load the chunks' checksums; from now on each chunk that is read is compared with its own.
 
         `digest` is what `Container.write_checksums` returned for this array, or None if the store's record
-        has nothing of it: then `StoreError` is raised where chunks are files.
+        has nothing of it: then `StoreError` is raised where chunks are files. Elsewhere this does nothing.
         """
 
-    @abstractmethod
     def layout(self) -> str:
         """Describe how chunks are encoded, in text that does not depend on the library's version."""
+        raise self.error(f" is not stored as streamsvm does it ({DAMAGED})")
 
 
 class Container(ABC):
@@ -292,7 +288,7 @@ class Container(ABC):
 
     path: Path
     kind: str
-    writes: bool
+    writes = False
     is_remote = False  # whether it is at an address
     is_matrix = False  # whether it is one dense array, named ``X``, and nothing else that a store has
     has_gaps = False  # whether there was a warning of chunks that are not there

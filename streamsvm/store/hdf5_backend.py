@@ -44,13 +44,10 @@ class Hdf5Array(StoredArray):
         self, container: Hdf5Container, name: str, dataset: h5py.Dataset, axes: int, flat: int | None
     ) -> None:
         elsewhere = not container.is_remote and dataset.file.filename != str(container.path)
-        if dataset.is_virtual or dataset.external or elsewhere:
-            raise StoreError(
-                f"{container.path}: array {name} is stored in another file, which is not read; "
-                "copy it into this one"
-            )
         self.container: Hdf5Container = container
         self.name = name
+        if dataset.is_virtual or dataset.external or elsewhere:
+            raise self.error(" is stored in another file, which is not read; copy it into this one")
         text = h5py.check_string_dtype(dataset.dtype) is not None
         chunks = dataset.chunks
         if not chunks and dataset.shape:  # contiguous: nothing is decoded
@@ -105,9 +102,6 @@ class Hdf5Array(StoredArray):
             }
             lost = next((chunk for chunk in range(self.n_chunks) if chunk not in present), 0)
             raise self.damage(lost * self.chunk, "the chunk is missing")
-
-    def load_checksums(self, digest: str | None) -> None:
-        """Do nothing: chunks are not files that could be exchanged."""
 
     def layout(self) -> str:
         plist = self._dataset.id.get_create_plist()
@@ -208,7 +202,12 @@ class Hdf5Container(Container):
     ) -> None:
         with self.wrapped(path):
             shape, chunks = tuple(spec.shape(spec.length)), tuple(spec.shape(chunk))
-            self._create(path, shape, spec.dtype, chunks, codec, attrs, spec.fill)
+            # HDF5 does not allow chunks of an empty dataset.
+            options = {"chunks": chunks, "fletcher32": True, **CODECS[codec]} if spec.length else {}
+            root = self._node("")
+            dataset = root.create_dataset(path, shape, spec.dtype, fillvalue=spec.fill, **options)
+            for name, value in attrs.items():
+                dataset.attrs[name] = _storable(value)
 
     def create_text(self, path: str, texts: Sequence[str], *, attrs: dict[str, Any]) -> None:
         with self.wrapped(path):
@@ -218,26 +217,10 @@ class Hdf5Container(Container):
             # checksums, and libhdf5 may hang when the heap is damaged.
             dtype = h5py.string_dtype("utf-8", width)
             chunk = max(1, min(len(texts), 2**22 // width))
-            dataset = self._create(path, (len(texts),), dtype, (chunk,), "small", attrs, None)
+            spec = ArraySpec(len(texts), dtype, None)
+            self.create_array(path, spec, chunk=chunk, codec="small", attrs=attrs)
             for start in range(0, len(texts), chunk):
-                _put(dataset, start, np.array(encoded[start : start + chunk], dtype=dtype))
-
-    def _create(
-        self,
-        path: str,
-        shape: tuple[int, ...],
-        dtype: np.dtype | None,
-        chunks: tuple[int, ...],
-        codec: str,
-        attrs: dict[str, Any],
-        fill: float | int | str | None,
-    ) -> h5py.Dataset:
-        # HDF5 does not allow chunks of an empty dataset.
-        options = {"chunks": chunks, "fletcher32": True, **CODECS[codec]} if shape[0] else {}
-        dataset = self._node("").create_dataset(path, shape, dtype, fillvalue=fill, **options)
-        for name, value in attrs.items():
-            dataset.attrs[name] = _storable(value)
-        return dataset
+                self.write(path, start, np.array(encoded[start : start + chunk], dtype=dtype))
 
     def write(self, path: str, start: int, values: np.ndarray) -> None:
         if len(values):

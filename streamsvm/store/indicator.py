@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from streamsvm.base import format
 from streamsvm.base.label_values import dtype_of_names
+from streamsvm.data.checks import first_false, first_labels, first_outside, row_of
 from streamsvm.data.label_sets import distinct_sets, row_with_a_label_twice
 from streamsvm.errors import StoreError
 from streamsvm.store.container import Container
-from streamsvm.store.matrices import CsrMatrix, DenseMatrix, open_frame
+from streamsvm.store.matrices import CscMatrix, StoredMatrix, open_matrix
 from streamsvm.store.ranges import Ranges, number_at
+from streamsvm.store.store import Columns
 
 _MAX_CLASSES = 2**24  # a shape alone may claim any number, and each becomes a text
 
@@ -22,12 +22,13 @@ class Indicator:
 
     Parameters
     ----------
-    matrix : CsrMatrix or DenseMatrix
-    classes : list of str, optional
-        The names of its columns; by default the numbers from 0.
+    matrix : StoredMatrix
+        CSR or dense.
 
     Attributes
     ----------
+    classes : list of str
+        The names of its columns; the numbers from 0 if they have none.
     label_dtype : str
         Of the classes in Python.
     most_labels : int
@@ -37,10 +38,10 @@ class Indicator:
         label.
     """
 
-    def __init__(self, matrix: CsrMatrix | DenseMatrix, classes: list[str] | None = None) -> None:
+    def __init__(self, matrix: StoredMatrix) -> None:
         matrix.widen()
         self._matrix = matrix
-        self.classes = [str(c) for c in range(matrix.shape[1])] if classes is None else classes
+        self.classes = matrix.columns or [str(c) for c in range(matrix.shape[1])]
         self.label_dtype = dtype_of_names(self.classes)
         self.most_labels = matrix.nnz
         self.arrays = [matrix.arrays[name] for name in ("indices", "values") if name in matrix.arrays]
@@ -49,19 +50,16 @@ class Indicator:
         """Return where the entries of some ranges of rows stand, as `read_pointers` does."""
         return self._matrix.pointers(ranges)
 
-    def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray]:
-        """Return `label_codes` and `label_indptr` of some ranges of rows, as `Rows` has them."""
-        matrix, k = self._matrix, len(self.classes)
+    def columns(self, ranges: Ranges) -> Columns:
+        """Return `labels`, `label_codes` and `label_indptr` of some ranges of rows, as `Rows` has them."""
+        matrix = self._matrix
         values, codes, indptr = matrix.read(ranges)
         assert codes is not None  # since `dense_rows` is False
-        if len(codes) and not 0 <= int(codes.min()) <= int(codes.max()) < k:
-            at = int(np.argmax((codes < 0) | (codes >= k)))
+        if (at := first_outside(codes, len(self.classes))) is not None:
             element = number_at(matrix.pointers(ranges)[0], at)
             raise matrix.arrays["indices"].damage(element, f"label code {codes[at]} is out of range")
-        good = (values == 0) | (values == 1)
-        if not good.all():
-            at = int(np.argmin(good))
-            row = number_at(ranges, int(np.searchsorted(indptr, at, "right")) - 1)
+        if (at := first_false((values == 0) | (values == 1))) is not None:
+            row = number_at(ranges, row_of(indptr, at))
             raise StoreError(
                 f"{matrix.path}: {matrix.name}, row {row}: {values[at]:.15g} is neither 0 nor 1; "
                 "an indicator of labels has no other values"
@@ -74,7 +72,9 @@ class Indicator:
                 f"{matrix.path}: {matrix.name}, row {number_at(ranges, twice)}: a label occurs twice; "
                 "in Python: the matrix's sum_duplicates(), with ones as its data"
             )
-        return distinct, starts
+        return {
+            "labels": first_labels(distinct, starts), "label_codes": distinct, "label_indptr": starts,
+        }  # fmt: skip
 
 
 def open_indicator(container: Container, key: str, n_rows: int) -> Indicator | None:
@@ -100,36 +100,15 @@ def open_indicator(container: Container, key: str, n_rows: int) -> Indicator | N
     path, name = container.path, f"obsm/{key}"
     if "/" in key or key in ("", ".", "..") or container.node("obsm") != "group":
         return None
-    kind = container.node(name)
-    if kind is None:
+    if container.node(name) is None:
         return None
-    if kind == "array":
-        dense = DenseMatrix(container, name, [container.array(name, axes=2)])
-        _check_shape(container, name, list(dense.shape), n_rows)
-        return Indicator(dense)
-    attrs = container.attrs(name)
-    encoding = attrs.get("encoding-type")
-    if encoding == "csr_matrix":
-        shape = attrs.get("shape")
-        _check_shape(container, name, shape, n_rows)
-        return Indicator(CsrMatrix(container, name, (n_rows, shape[1])))  # type: ignore[index]  # it is a list
-    if encoding == "dataframe":
-        frame = open_frame(container, name)
-        _check_shape(container, name, list(frame.shape), n_rows)
-        return Indicator(frame, frame.columns)
-    remedy = f"in Python: adata.obsm[{key!r}] = scipy.sparse.csr_matrix(adata.obsm[{key!r}])"
-    raise StoreError(f"{path}: {name} is {encoding!r}, not a matrix of labels that is read; {remedy}")
-
-
-def _check_shape(container: Container, name: str, shape: Any, n_rows: int) -> None:
-    if (
-        not isinstance(shape, list)
-        or len(shape) != 2
-        or type(shape[1]) is not int
-        or shape[0] != n_rows
-        or not 1 <= shape[1] <= _MAX_CLASSES
-    ):
+    matrix = open_matrix(container, name)
+    if isinstance(matrix, CscMatrix):
+        remedy = f"in Python: adata.obsm[{key!r}] = scipy.sparse.csr_matrix(adata.obsm[{key!r}])"
+        raise StoreError(f"{path}: {name} is 'csc_matrix', not a matrix of labels that is read; {remedy}")
+    if matrix.shape[0] != n_rows or not 1 <= matrix.shape[1] <= _MAX_CLASSES:
         raise StoreError(
-            f"{container.path}: {name} has the shape {shape}; expected {n_rows} rows, and a column for each "
-            "class"
+            f"{path}: {name} has the shape {list(matrix.shape)}; expected {n_rows} rows, and a column for "
+            "each class"
         )
+    return Indicator(matrix)

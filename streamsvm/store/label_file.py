@@ -13,10 +13,12 @@ from streamsvm.base.durable import open_file, os_errors_as
 from streamsvm.base.format import LABEL_DTYPE, UNSEEN_LABEL
 from streamsvm.base.label_texts import MISSING_TEXTS, canonical_name, class_order, label_text
 from streamsvm.base.label_values import TEXT, dtype_of_names
+from streamsvm.data.checks import first_no_amount
 from streamsvm.errors import InputError, Option, Remedy
 from streamsvm.store.array_file import load_array
 from streamsvm.store.container import Container
 from streamsvm.store.ranges import Ranges, numbers_in
+from streamsvm.store.store import Columns
 
 
 class FileLabels:
@@ -35,8 +37,6 @@ class FileLabels:
     InputError
         If there is not one label for each row, or a value is no label.
     """
-
-    column = None  # of a dataframe
 
     def __init__(self, labels: np.ndarray, where: str, path: Path, n_rows: int) -> None:
         if labels.ndim != 1 or len(labels) != n_rows:
@@ -57,9 +57,9 @@ class FileLabels:
         self._codes = np.array(codes, LABEL_DTYPE)[at.ravel()]
         self.nbytes = self._codes.nbytes
 
-    def codes(self, ranges: Ranges) -> np.ndarray:
-        """Return the class codes of ranges of rows, int32; -1 where the label is missing."""
-        return self._codes[numbers_in(ranges)]
+    def columns(self, ranges: Ranges) -> Columns:
+        """Return the `labels` of ranges of rows; -1 where the label is missing."""
+        return {"labels": self._codes[numbers_in(ranges)]}
 
 
 def open_labels(
@@ -81,13 +81,15 @@ def open_labels(
             return FileLabels(_read_labels(Path(labels), like), str(labels), path, n_rows)
     if label is not None:
         return FileLabels(container.labels(label), f"{path}, {label!r}", path, n_rows)
-    raise InputError(
+    raise missing_labels(path)
+
+
+def missing_labels(path: Path) -> InputError:
+    """Return the error for a matrix whose labels are not named."""
+    remedy = "give a file with one a line, or an .npy array, with {}, or name its own with {}"
+    return InputError(
         f"{path} is a matrix, and its labels are missing",
-        remedy=Remedy(
-            "give a file with one a line, or an .npy array, with {}, or name its own with {}",
-            Option("labels"),
-            Option("label"),
-        ),
+        remedy=Remedy(remedy, Option("labels"), Option("label")),
     )
 
 
@@ -101,9 +103,7 @@ def read_weights(path: Path, n_rows: int, matrix: Path) -> np.ndarray:
         raise InputError(f"{path}: weights are numbers, one for each row: {error}") from None
     if weights.shape != (n_rows,):
         raise InputError(f"{path}: weights of shape {weights.shape} for the {n_rows:,} rows of {matrix}")
-    good = np.isfinite(weights) & (weights >= 0)
-    if not good.all():
-        row = int(np.argmin(good))
+    if (row := first_no_amount(weights)) is not None:
         raise InputError(f"{path}, row {row}: the weight {weights[row]}; weights are numbers from 0 on")
     return weights
 

@@ -62,7 +62,7 @@ SUFFIXES = {".zarr": "zarr", ".h5": "hdf5", ".hdf5": "hdf5", ".h5ad": "hdf5"}
 
 
 class ArraySpec(NamedTuple):
-    """Specification of one array of a store; `dtype` is None for text.
+    """Specification of one array of a store; `dtype` is None for text, `fill` if the container has its own.
 
     An array of two axes has chunks of whole rows of `columns` values, so it is written and read as one of
     `length` values, row after row: only the metadata know of its rows.
@@ -70,7 +70,7 @@ class ArraySpec(NamedTuple):
 
     length: int
     dtype: np.dtype | None
-    fill: float | int | str
+    fill: float | int | str | None
     columns: int | None = None
 
     def shape(self, length: int) -> list[int]:

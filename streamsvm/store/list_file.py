@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base.label_texts import MISSING_TEXTS
+from streamsvm.data.checks import first_true
 from streamsvm.errors import Call, InputError, Remedy, StoreError, extra
-from streamsvm.store.array_file import MatrixArray, MatrixFile
+from streamsvm.store.array_file import MatrixFile
+from streamsvm.store.container import StoredArray
 
 SUFFIXES = (".parquet", ".arrow", ".feather")
 
 
-class ListArray(MatrixArray):
+class ListArray(StoredArray):
     """Column of lists, each of which is a row. A chunk is the largest row group or batch."""
 
     def __init__(self, container: ListFile, shape: tuple[int, int], dtype: np.dtype) -> None:
@@ -23,6 +25,9 @@ class ListArray(MatrixArray):
         self.name = container.column
         most = int(np.diff(container.starts).max())
         self._set_layout(shape, (most, shape[1]), dtype, 2, text=False)
+
+    def stored_bytes(self) -> int:
+        return self.container.size
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         found = np.empty((stop - start, self.columns or 0), self.dtype)
@@ -41,8 +46,7 @@ class ListArray(MatrixArray):
         import pyarrow.compute as pc
 
         sizes = pc.fill_null(pc.list_value_length(lists), -1).to_numpy(zero_copy_only=False)
-        if (wrong := sizes != self.columns).any():
-            at = int(np.argmax(wrong))
+        if (at := first_true(sizes != self.columns)) is not None:
             what = "no list" if sizes[at] < 0 else f"a list of {sizes[at]}"
             raise StoreError(
                 f"{self.container.path}: column {self.name!r}, row {row + at}: {what}, and the first row has "

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base import format
-from streamsvm.data.statistics import is_mostly_filled
+from streamsvm.data.checks import first_outside
 from streamsvm.errors import Call, Remedy, StoreError
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.obs_columns import column_names, index_length
@@ -38,8 +38,7 @@ class StoredMatrix(ABC):
     dtype : dtype
         Of the values that are returned: float32 or float64.
     dense_rows : bool
-        Whether `read` returns dense rows: if at least half of a sample of the values of a dense matrix are
-        not 0. Else it returns CSR rows.
+        Whether `read` returns dense rows, which only a dense matrix may; by default it returns CSR rows.
     chunk_nnz : int
         Values that are decoded as one.
     columns : list of str or None
@@ -71,7 +70,7 @@ class StoredMatrix(ABC):
         values = [array for part, array in arrays.items() if part not in ("indices", "indptr")]
         for array in values:
             if array.dtype is None or array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
-                raise StoreError(f"{self.path}: array {array.name} does not hold numbers of a supported type")
+                raise array.error(" does not hold numbers of a supported type")
         self.values = values[0]
         common = np.result_type(*(array.dtype for array in values if array.dtype is not None))
         self.dtype = np.dtype(np.float64 if common.kind == "f" and common.itemsize == 8 else np.float32)
@@ -113,10 +112,10 @@ class StoredMatrix(ABC):
             lost = (np.abs(result) >= 2.0**31) | (back != values)
             if lost.any():
                 at = np.unravel_index(int(np.argmax(lost)), values.shape)
-                raise StoreError(
-                    f"{self.path}: array {self.values.name}, {what} {number_at(ranges, int(at[0]))}: "
-                    f"{values[at]} cannot be represented as float32; store the matrix as float64, in Python: "
-                    "adata.X = adata.X.astype('float64')"
+                place = f"{what} {number_at(ranges, int(at[0]))}"
+                raise self.values.error(
+                    f", {place}: {values[at]} cannot be represented as float32; store the matrix as float64, "
+                    "in Python: adata.X = adata.X.astype('float64')"
                 )
         return result
 
@@ -247,8 +246,7 @@ class CscMatrix(StoredMatrix):
         """Yield the rows alone of the values that `pieces` yields."""
         for low in range(0, self.nnz, most):
             rows = self.arrays["indices"].read(low, min(low + most, self.nnz))
-            if not 0 <= int(rows.min()) <= int(rows.max()) < self.shape[0]:
-                at = int(np.argmax((rows < 0) | (rows >= self.shape[0])))
+            if (at := first_outside(rows, self.shape[0])) is not None:
                 raise self.arrays["indices"].damage(low + at, f"row {rows[at]} is out of range")
             yield rows
 
@@ -266,11 +264,11 @@ def open_matrix(container: Container, name: str) -> StoredMatrix:
     if kind is None:
         raise StoreError(f"{path}: AnnData without {name}; there is nothing to read")
     if kind == "array":
-        return _with_kind_of_rows(DenseMatrix(container, name, [container.array(name, axes=2)]))
+        return DenseMatrix(container, name, [container.array(name, axes=2)])
     attrs = container.attrs(name)
     encoding = attrs.get("encoding-type")
     if encoding == "dataframe":
-        return _with_kind_of_rows(open_frame(container, name))
+        return _open_frame(container, name)
     if encoding not in ("csr_matrix", "csc_matrix"):
         raise StoreError(
             f"{path}: {name} is {encoding!r}, neither a CSR nor a CSC matrix nor dense; "
@@ -287,7 +285,7 @@ def open_matrix(container: Container, name: str) -> StoredMatrix:
     return kinds[encoding](container, name, (shape[0], shape[1]))
 
 
-def open_frame(container: Container, name: str) -> DenseMatrix:
+def _open_frame(container: Container, name: str) -> DenseMatrix:
     """Open a dataframe of numbers; raises StoreError if it has none, or a column that does not hold them."""
     path, columns = container.path, column_names(container, name)
     if not columns:
@@ -303,11 +301,6 @@ def open_frame(container: Container, name: str) -> DenseMatrix:
     frame = DenseMatrix(container, name, arrays)
     frame.columns = columns
     return frame
-
-
-def _with_kind_of_rows(matrix: DenseMatrix) -> DenseMatrix:
-    matrix.dense_rows = is_mostly_filled(matrix.shape, matrix.parts)
-    return matrix
 
 
 def read_pointers(array: StoredArray, ranges: Ranges, end: int) -> tuple[Ranges, np.ndarray]:
@@ -340,15 +333,9 @@ def compressed_arrays(container: Container, name: str, n: int) -> dict[str, Stor
     """Return the arrays of a CSR or CSC matrix with `n` rows, or columns."""
     arrays = {part: container.array(f"{name}/{part}") for part in ("data", "indices", "indptr")}
     arrays["data"].presence.required = True
-    lengths = {"indices": arrays["data"].length, "indptr": n + 1}
-    for part, length in lengths.items():
-        array = arrays[part]
-        if array.dtype is None or array.dtype.kind not in "iu":
-            raise StoreError(f"{container.path}: array {array.name} does not hold integers")
-        if array.length != length:
-            raise StoreError(
-                f"{container.path}: array {array.name} has {array.length} elements, expected {length}"
-            )
+    for part, length in {"indices": arrays["data"].length, "indptr": n + 1}.items():
+        arrays[part].check_integers()
+        arrays[part].check_length(length)
     return arrays
 
 

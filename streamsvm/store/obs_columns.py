@@ -9,9 +9,11 @@ import numpy as np
 
 from streamsvm.base import format
 from streamsvm.base.label_values import TEXT, dtype_of_names
+from streamsvm.data.checks import first_outside
 from streamsvm.errors import StoreError
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.ranges import Ranges, number_at, ranges_of, span, spans
+from streamsvm.store.store import Columns
 
 _PIECE_ROWS = 2**18  # elements read at a time
 _MAX_CLASSES = 2**24  # distinct values of a column
@@ -69,15 +71,10 @@ class DataFrameColumn:
             self.values = container.array(f"{node}/values")
             self._mask = container.array(f"{node}/mask")
         else:
-            raise StoreError(
-                f"{self.path}: {self._where} is {encoding or kind!r}, which is not read; read and write it "
-                "with anndata >= 0.8"
-            )
+            remedy = "read and write it with anndata >= 0.8"
+            raise self.error(f" is {encoding or kind!r}, which is not read; {remedy}")
         for array in filter(None, (self.values, self._mask)):
-            if array.length != n_rows:
-                raise StoreError(
-                    f"{self.path}: array {array.name} has {array.length} elements, expected {n_rows}"
-                )
+            array.check_length(n_rows)
             array.check_claimed_size()
         dtype = self.values.dtype
         self.categories = None if categories is None else _texts(categories)
@@ -85,13 +82,16 @@ class DataFrameColumn:
         self.has_integers = of_labels is not None and of_labels.kind in "iu"
         if self.categories is not None:
             self.kind = "categorical"
-            if dtype is None or dtype.kind not in "iu":
-                raise StoreError(f"{self.path}: array {self.values.name} does not hold integers")
+            self.values.check_integers()
         else:
             kinds = {"i": "integer", "u": "integer", "b": "boolean", "f": "number"}
             self.kind = "text" if dtype is None else kinds.get(dtype.kind, "")
             if not self.kind:
-                raise StoreError(f"{self.path}: {self._where} holds {dtype}, which is not read")
+                raise self.error(f" holds {dtype}, which is not read")
+
+    def error(self, what: str) -> StoreError:
+        """Return an error about this column: its place, followed by `what`."""
+        return StoreError(f"{self.path}: {self._where}{what}")
 
     def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray]:
         """Return the values (codes of a categorical column) of ranges of rows, and which are missing."""
@@ -99,9 +99,7 @@ class DataFrameColumn:
         if self._mask is not None:
             return values, self._mask.read_ranges(ranges).astype(bool)
         if self.categories is not None:
-            bound = len(self.categories)
-            if len(values) and not -1 <= int(values.min()) <= int(values.max()) < bound:
-                at = int(np.argmax((values < -1) | (values >= bound)))
+            if (at := first_outside(values, len(self.categories), -1)) is not None:
                 raise self.values.damage(number_at(ranges, at), f"code {values[at]} is out of range")
             return values, values < 0
         if self.kind == "number":
@@ -161,10 +159,10 @@ class LabelColumn:
         self.column = column
         self._values: np.ndarray | None = None
         if column.kind == "number":
-            raise StoreError(
-                f"{column.path}: obs column {column.name!r} holds numbers with fractions, and labels are "
-                f"categories, texts, integers or booleans; in Python: adata.obs[{column.name!r}] = "
-                f"adata.obs[{column.name!r}].astype('Int64'), or .astype(str)"
+            raise column.error(
+                " holds numbers with fractions, and labels are categories, texts, integers or booleans; in "
+                f"Python: adata.obs[{column.name!r}] = adata.obs[{column.name!r}].astype('Int64'), or "
+                ".astype(str)"
             )
         if column.categories is not None:
             self.classes = column.categories
@@ -173,9 +171,7 @@ class LabelColumn:
             self.classes = [_text(value) for value in self._values.tolist()]
         self.label_dtype = dtype_of_names(self.classes) if column.has_integers else TEXT
         if len(set(self.classes)) != len(self.classes):
-            raise StoreError(
-                f"{column.path}: obs column {column.name!r} has two categories with the same text"
-            )
+            raise column.error(" has two categories with the same text")
 
     def _distinct(self, n_rows: int) -> np.ndarray:
         found: np.ndarray | None = None
@@ -184,20 +180,16 @@ class LabelColumn:
             more = np.unique(values[~missing])
             found = more if found is None else np.union1d(found, more)
             if len(found) > _MAX_CLASSES:
-                raise StoreError(
-                    f"{self.column.path}: obs column {self.column.name!r} has more than {_MAX_CLASSES:,} "
-                    "different values; is it one of labels?"
-                )
+                what = f" has more than {_MAX_CLASSES:,} different values; is it one of labels?"
+                raise self.column.error(what)
         return np.zeros(0) if found is None else found
 
-    def codes(self, ranges: Ranges) -> np.ndarray:
-        """Return the class codes of ranges of rows, int32; -1 where the label is missing."""
-        values, missing = self.column.read(ranges)
-        if self._values is None:
-            return values.astype(format.LABEL_DTYPE, copy=False)
-        codes = np.searchsorted(self._values, values).astype(format.LABEL_DTYPE)
-        codes[missing] = format.UNSEEN_LABEL
-        return codes
+    def columns(self, ranges: Ranges) -> Columns:
+        """Return the `labels` of ranges of rows; -1 where the label is missing."""
+        codes, missing = self.column.read(ranges)
+        if self._values is not None:
+            codes = np.where(missing, format.UNSEEN_LABEL, np.searchsorted(self._values, codes))
+        return {"labels": codes.astype(format.LABEL_DTYPE, copy=False)}
 
 
 def table_attrs(container: Container, table: str) -> dict[str, Any]:

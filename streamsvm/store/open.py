@@ -295,16 +295,13 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
     )  # fmt: skip
     if record.arrays.keys() != specs.keys():
         raise StoreError(f"{path}: the store's record does not list the arrays of a store ({DAMAGED})")
-    if not record.dense and container.attr("X", "shape") != [record.n, record.d]:
-        shape = f"{record.n} x {record.d}"
-        raise StoreError(f"{path}: the shape of X is not the recorded {shape} ({DAMAGED})")
+    widths = {} if record.dense else {"X": record.d}
     if layout.LABEL_SETS in record.columns:
-        shape = container.attr(f"obsm/{layout.LABEL_SETS}", "shape")
-        if shape != [record.n, record.n_classes]:
-            raise StoreError(
-                f"{path}: the shape of obsm/{layout.LABEL_SETS} is not the recorded {record.n} x "
-                f"{record.n_classes} ({DAMAGED})"
-            )
+        widths[f"obsm/{layout.LABEL_SETS}"] = record.n_classes
+    for name, width in widths.items():
+        if container.attr(name, "shape") != [record.n, width]:
+            shape = f"{record.n} x {width}"
+            raise StoreError(f"{path}: the shape of {name} is not the recorded {shape} ({DAMAGED})")
 
     arrays: dict[str, StoredArray] = {}
     digests: dict[str, str] = {}
@@ -313,12 +310,9 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
         digests[name] = str(record.arrays[name].get("sha256"))
         found = {**array_metadata(array), "sha256": digests[name]}
         if found != record.arrays[name] or (array.length, array.dtype) != (spec.length, spec.dtype):
-            raise StoreError(f"{path}: array {name} has other metadata than the store recorded ({DAMAGED})")
+            raise array.error(f" has other metadata than the store recorded ({DAMAGED})")
         if array.chunk > min(max(1, array.length), layout.MAX_CHUNK):
-            raise StoreError(
-                f"{path}: array {name} has chunks of more than 2**27 elements, or longer than itself "
-                f"({DAMAGED})"
-            )
+            raise array.error(f" has chunks of more than 2**27 elements, or longer than itself ({DAMAGED})")
         array.check_claimed_size()
         array.check_chunks()
         if spec.dtype is not None:
@@ -354,7 +348,7 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
         chunk_rows=chunk_nnz * record.n / max(record.nnz, 1),
         dense=record.dense,
         dense_rows=record.dense,
-        stored=frozenset(["numbers", *(name for name, (array, *_) in STORED.items() if array in arrays)])
+        stored=frozenset(["numbers", *(name for name, (array, _) in STORED.items() if array in arrays)])
         | ({"label_codes"} if layout.LABELS_CODES in arrays else set()),
         meta={key: value for key, value in content.items() if key not in internal},
     )

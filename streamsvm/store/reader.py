@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm.base import format
 from streamsvm.base.text import check_classes
-from streamsvm.data.checks import find_label_violation, find_violation, first_labels, row_norms
+from streamsvm.data import checks
 from streamsvm.data.names import feature_names
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics
@@ -21,22 +21,13 @@ from streamsvm.store.matrices import check_ends, read_pointers
 from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in
 from streamsvm.store.store import COLUMNS, Columns, Facts, Progress, RowSizes, Store, Whole, only
 
-
-def _is_amount(values: np.ndarray, n_classes: int) -> np.ndarray:
-    return np.isfinite(values) & (values >= 0)
-
-
-def _is_code(values: np.ndarray, n_classes: int) -> np.ndarray:
-    return (values >= format.UNSEEN_LABEL) & (values < n_classes)
-
-
-# Where a column is stored, which of its values are valid, and what to say of one that is not.
+# Where a column is stored, and what to say of a value that is not valid.
 STORED = {
-    "labels": (layout.CODES, _is_code, "label code {value} is out of range"),
-    "norm2": (layout.NORM2, _is_amount, "a norm is not finite or negative"),
-    "cost": (layout.WEIGHT, _is_amount, "the weight of row {row} is not finite or negative"),
-    "qid": (layout.QID, _is_amount, "the group of row {row} is negative"),
-    "names": (layout.NAMES, _is_amount, "a row number is negative"),
+    "labels": (layout.CODES, "label code {value} is out of range"),
+    "norm2": (layout.NORM2, "a norm is not finite or negative"),
+    "cost": (layout.WEIGHT, "the weight of row {row} is not finite or negative"),
+    "qid": (layout.QID, "the group of row {row} is negative"),
+    "names": (layout.NAMES, "a row number is negative"),
 }
 
 
@@ -98,11 +89,13 @@ class ContainerStore(Store):
             return {name: numbers_in(ranges)}
         if name == "label_codes":
             return self._label_sets(ranges)
-        array, is_valid, reason = STORED[name]
+        array, reason = STORED[name]
         values = self._read(array, ranges)
-        good = is_valid(values, self.n_classes)
-        if not good.all():
-            at = int(np.argmin(good))
+        if name == "labels":
+            at = checks.first_outside(values, self.n_classes, format.UNSEEN_LABEL)
+        else:
+            at = checks.first_no_amount(values)
+        if at is not None:
             row = number_at(ranges, at)
             raise self.arrays[array].damage(row, reason.format(value=values[at], row=row))
         return {name: values.astype(format.LABEL_DTYPE, copy=False) if name == "labels" else values}
@@ -110,7 +103,7 @@ class ContainerStore(Store):
     def _label_sets(self, ranges: Ranges) -> Columns:
         spans, indptr = self._pointers(layout.LABELS_INDPTR, ranges, self.n_labels)
         codes = self._read(layout.LABELS_CODES, spans)
-        violation = find_label_violation(codes, indptr, self.n_classes)
+        violation = checks.find_label_violation(codes, indptr, self.n_classes)
         if violation is not None:
             element = number_at(spans, violation.element)
             raise self.arrays[layout.LABELS_CODES].damage(element, violation.reason)
@@ -120,11 +113,11 @@ class ContainerStore(Store):
         matrix = self._read_matrix(ranges)
         rows = Rows(**matrix, **self.columns(ranges, self.facts.stored - {"names"}))
         if self.multilabel:
-            first = first_labels(rows.label_codes, rows.label_indptr)
-            if not np.array_equal(rows.labels, first):
-                at = number_at(ranges, int(np.argmax(rows.labels != first)))
-                reason = f"the label of row {at} is not the first of its labels"
-                raise self.arrays[layout.CODES].damage(at, reason)
+            first = checks.first_labels(rows.label_codes, rows.label_indptr)
+            if (at := checks.first_true(rows.labels != first)) is not None:
+                row = number_at(ranges, at)
+                reason = f"the label of row {row} is not the first of its labels"
+                raise self.arrays[layout.CODES].damage(row, reason)
         return rows
 
     def _read_matrix(self, ranges: Ranges) -> dict[str, Any]:
@@ -133,7 +126,7 @@ class ContainerStore(Store):
             return self._read_dense(ranges)
         spans, indptr = self._pointers(layout.INDPTR, ranges, self.nnz)
         data, indices = self._read(layout.DATA, spans), self._read(layout.INDICES, spans)
-        violation = find_violation(data, indices, indptr, self.n_features)
+        violation = checks.find_violation(data, indices, indptr, self.n_features)
         if violation is not None:
             element = number_at(spans, violation.element)
             raise self.arrays[f"X/{violation.array}"].damage(element, violation.reason)
@@ -143,10 +136,9 @@ class ContainerStore(Store):
         places = ranges * self.n_features
         data = self._read(layout.MATRIX, places).astype(self.dtype, copy=False)
         indptr = np.arange(len(data) // self.n_features + 1) * self.n_features
-        norm2 = row_norms(data, indptr)
-        finite = np.isfinite(norm2)
-        if not finite.all():
-            element = number_at(places, int(indptr[np.argmin(finite)]))
+        norm2 = checks.row_norms(data, indptr)
+        if (row := checks.first_false(np.isfinite(norm2))) is not None:
+            element = number_at(places, int(indptr[row]))
             raise self.arrays[layout.MATRIX].damage(element, "a value or a norm is not finite")
         return {"data": data, "indices": None, "indptr": indptr, "norm2": norm2}
 
@@ -185,8 +177,8 @@ class ContainerStore(Store):
         count, centre, deviations, largest = (array.read(0, self.n_features) for array in arrays)
         valid = ((count >= 0) & (count <= self.n_rows), np.isfinite(centre), deviations >= 0, largest >= 0)
         for array, good in zip(arrays, valid, strict=True):
-            if not good.all():
-                raise array.damage(int(np.argmin(good)), "it is out of range")
+            if (at := checks.first_false(good)) is not None:
+                raise array.damage(at, "it is out of range")
         return Statistics(self.n_rows, count.astype(np.float64), centre, deviations, largest)
 
     def verify(self, progress: Progress | None = None) -> None:
@@ -209,7 +201,7 @@ class ContainerStore(Store):
                     progress(done, total)
             found[name] = sha.hexdigest()
             if found[name] != self._digests[name]:
-                raise StoreError(f"{self.path}: array {name} does not match the store's record ({DAMAGED})")
+                raise array.error(f" does not match the store's record ({DAMAGED})")
         whole = layout.fingerprint(
             self.n_rows, self.n_features, np.dtype(self.meta["dtype"]), self.classes, found, named=named,
             label_dtype=self.label_dtype,

@@ -15,7 +15,7 @@ from streamsvm.base import format
 from streamsvm.errors import StoreError
 from streamsvm.store.chunk_presence import ChunkPresence
 from streamsvm.store.chunk_reader import ChunkReader
-from streamsvm.store.container import DAMAGED, Container, ServerError, StoredArray, one_line
+from streamsvm.store.container import Container, ServerError, StoredArray, one_line
 from streamsvm.store.ranges import Ranges
 from streamsvm.store.remote_files import ask, file_options, open_file
 from streamsvm.store.zarr_chunks import (
@@ -25,6 +25,7 @@ from streamsvm.store.zarr_chunks import (
     checksums_of,
     chunk_files,
     decode_text,
+    joined_chunks,
 )
 from streamsvm.store.zarr_metadata import METADATA, known_layout, layout_digest
 
@@ -90,7 +91,6 @@ class RemoteZarrContainer(Container):
     """Zarr store at a URL: zarr reads it, except for chunks that streamsvm wrote."""
 
     kind = "zarr"
-    writes = False
     is_remote = True
 
     def __init__(self, path: Url) -> None:
@@ -149,19 +149,8 @@ class RemoteZarrContainer(Container):
         self._root.store.close()
 
 
-class _RemoteArray(StoredArray):
-    """Base of arrays at a URL, where files cannot always be listed."""
-
-    def stored_bytes(self) -> int:
-        """Return the claimed size: not every protocol lists files."""
-        return self.length * self.width
-
-    def check_chunks(self) -> None:
-        """Do nothing: a missing chunk is an error when it is read."""
-
-
-class RemoteZarrArray(_RemoteArray):
-    """Array of a Zarr store at a URL, read by zarr."""
+class RemoteZarrArray(StoredArray):
+    """Array of a Zarr store at a URL, read by zarr; not every protocol lists its files."""
 
     def __init__(self, container: RemoteZarrContainer, name: str, array: zarr.Array, axes: int) -> None:
         codecs = [*(getattr(array, "filters", None) or ()), *(getattr(array, "compressors", None) or ())]
@@ -179,17 +168,12 @@ class RemoteZarrArray(_RemoteArray):
         values = np.asarray(self._array[start:stop])
         return values if self.dtype is not None else values.astype(object)
 
-    def load_checksums(self, digest: str | None) -> None:
-        """Do nothing: zarr compares each chunk with the checksum in it."""
 
-    def layout(self) -> str:
-        raise StoreError(
-            f"{self.container.path}: array {self.name} is not stored as streamsvm does it ({DAMAGED})"
-        )
+class NativeRemoteArray(StoredArray):
+    """Array at a URL that streamsvm wrote, whose chunks are fetched, checked and decoded without zarr.
 
-
-class NativeRemoteArray(_RemoteArray):
-    """Array at a URL that streamsvm wrote, whose chunks are fetched, checked and decoded without zarr."""
+    A missing chunk is an error when it is read: not every protocol lists files.
+    """
 
     def __init__(
         self, container: RemoteZarrContainer, name: str, metadata: dict[str, Any], flat: int | None
@@ -206,9 +190,10 @@ class NativeRemoteArray(_RemoteArray):
         self._chunks = None if as_files is None else _RemoteChunks(self, dtype, as_files.decode)
 
     def _read(self, start: int, stop: int) -> np.ndarray:
-        first, end = start // self.chunk, -(-stop // self.chunk)
-        texts = np.concatenate([decode_text(self.fetch(chunk), self.chunk) for chunk in range(first, end)])
-        return texts[start - first * self.chunk : stop - first * self.chunk]
+        return joined_chunks(self._read_text, start, stop, self.chunk)
+
+    def _read_text(self, chunk: int) -> np.ndarray:
+        return decode_text(self.fetch(chunk), self.chunk)
 
     def _read_ranges(self, ranges: Ranges) -> np.ndarray:
         if self._chunks is None:

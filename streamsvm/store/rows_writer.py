@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.data.checks import find_label_violation, find_violation, first_labels, is_monotonic, row_norms
+from streamsvm.data import checks
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import StatisticsBuilder
 from streamsvm.errors import StoreError
@@ -79,16 +79,16 @@ class RowsWriter:
     def append(self, rows: Rows, names: np.ndarray) -> None:
         """Write rows, which `StoreWriter.append` describes; raises `StoreError` if they are not valid."""
         before = self.sizes
-        indptr = np.asarray(rows.indptr, np.int64)
         with np.errstate(over="ignore"):  # what becomes infinite is refused
             data = np.ascontiguousarray(rows.data, self.dtype)
-        labels = np.asarray(rows.labels)
         indices = None if rows.indices is None else np.ascontiguousarray(rows.indices)
-        reason = self._invalid(data, indices, indptr, labels, names) or self._invalid_columns(rows)
+        indptr, labels = np.asarray(rows.indptr, np.int64), np.asarray(rows.labels)
+        rows = rows._replace(data=data, indices=indices, indptr=indptr, labels=labels)
+        reason = self._invalid(rows, names) or self._invalid_columns(rows)
         if reason is None:
-            norms = row_norms(data, indptr)
-            if not np.isfinite(norms).all():
-                reason = f"row {int(np.argmin(np.isfinite(norms)))}: the squared norm overflows"
+            norms = checks.row_norms(data, indptr)
+            if (row := checks.first_false(np.isfinite(norms))) is not None:
+                reason = f"row {row}: the squared norm overflows"
         if reason is not None:
             raise StoreError(f"{self.path}: rows from {before.n_rows} on cannot be stored: {reason}")
         if indices is None:
@@ -101,7 +101,7 @@ class RowsWriter:
         if self._statistics is not None:
             # The kernels have no float16.
             values = data.astype(np.result_type(data.dtype, np.float32), copy=False)
-            self._statistics.add_rows(rows._replace(data=values, indices=indices, indptr=indptr))
+            self._statistics.add_rows(rows._replace(data=values))
         self._arrays[layout.CODES].append(labels)
         self._arrays[layout.NAMES].append(names)
         if layout.WEIGHTS in self.columns:
@@ -120,39 +120,32 @@ class RowsWriter:
         self.class_counts += np.bincount(labels[labels >= 0], minlength=self.n_classes)
         self.sizes = before.plus(self.sizes_of(rows))
 
-    def _invalid(
-        self,
-        data: np.ndarray,
-        indices: np.ndarray | None,
-        indptr: np.ndarray,
-        labels: np.ndarray,
-        names: np.ndarray,
-    ) -> str | None:
-        """Return why a reader would refuse these rows, or None."""
+    def _invalid(self, rows: Rows, names: np.ndarray) -> str | None:
+        """Return why a reader would refuse the values, labels or names of these rows, or None."""
+        data, indices, indptr, labels, *_ = rows
         n_values = len(labels) * self.n_features if indices is None else len(indices)
         if not len(indptr) == len(labels) + 1 == len(names) + 1 or len(data) != n_values:
             return "the lengths of the arrays do not match"
-        if indptr[0] != 0 or indptr[-1] != len(data) or not is_monotonic(indptr):
+        if indptr[0] != 0 or indptr[-1] != len(data) or not checks.is_monotonic(indptr):
             return "indptr does not rise from 0 to the number of values"
         if len(labels) and not -1 <= labels.min() <= labels.max() < self.n_classes:
             return f"a label code is outside -1..{self.n_classes - 1}"
         if len(names) and np.min(names) < 0:
             return "a row name is negative"
         if indices is None:
-            finite = np.isfinite(data)
-            bad = None if finite.all() else int(np.argmin(finite)) // self.n_features
-            return None if bad is None else f"row {bad}: a value is not finite"
-        violation = find_violation(data, indices, indptr, self.n_features)
+            at = checks.first_false(np.isfinite(data))
+            return None if at is None else f"row {at // self.n_features}: a value is not finite"
+        violation = checks.find_violation(data, indices, indptr, self.n_features)
         if violation is None:
             return None
-        return f"row {int(np.searchsorted(indptr, violation.element, 'right')) - 1}: {violation.reason}"
+        return f"row {checks.row_of(indptr, violation.element)}: {violation.reason}"
 
     def _invalid_columns(self, rows: Rows) -> str | None:
         """Return why a reader would refuse the weights, groups or labels of these rows, or None."""
         if layout.WEIGHTS in self.columns:
             if len(rows.cost) != rows.n_rows:
                 return "there is not one weight a row"
-            if not (np.isfinite(rows.cost) & (rows.cost >= 0)).all():
+            if checks.first_no_amount(rows.cost) is not None:
                 return "a weight is negative or not finite"
         if layout.GROUPS in self.columns:
             if len(rows.qid) != rows.n_rows:
@@ -163,12 +156,10 @@ class RowsWriter:
             codes, indptr = rows.label_codes, rows.label_indptr
             if len(indptr) != rows.n_rows + 1 or indptr[0] != 0 or indptr[-1] != len(codes):
                 return "the lengths of the lists of labels do not match"
-            if not is_monotonic(indptr):
+            if not checks.is_monotonic(indptr):
                 return "label_indptr does not rise"
-            if (violation := find_label_violation(codes, indptr, self.n_classes)) is not None:
-                return (
-                    f"row {int(np.searchsorted(indptr, violation.element, 'right')) - 1}: {violation.reason}"
-                )
-            if not np.array_equal(first_labels(codes, indptr), rows.labels):
+            if (violation := checks.find_label_violation(codes, indptr, self.n_classes)) is not None:
+                return f"row {checks.row_of(indptr, violation.element)}: {violation.reason}"
+            if not np.array_equal(checks.first_labels(codes, indptr), rows.labels):
                 return "the label of a row is not the first of its labels"
         return None

@@ -36,6 +36,7 @@ from streamsvm.store.zarr_chunks import (
     chunks_of_shard,
     decode_text,
     encode_text,
+    joined_chunks,
     sharding_of,
 )
 from streamsvm.store.zarr_metadata import (
@@ -132,9 +133,7 @@ class ZarrArray(StoredArray):
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         if self._is_known and self.dtype is None:
-            first, end = start // self.chunk, -(-stop // self.chunk)
-            texts = np.concatenate([self._read_text(chunk) for chunk in range(first, end)])
-            return texts[start - first * self.chunk : stop - first * self.chunk]
+            return joined_chunks(self._read_text, start, stop, self.chunk)
         files = list(self._chunk_files(start, stop, 0, self.columns or 1))
         for file in files:
             self._check_claim(file)

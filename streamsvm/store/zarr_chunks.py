@@ -281,6 +281,13 @@ def decode_text(payload: bytes, n: int) -> np.ndarray:
     return numcodecs.VLenUTF8().decode(text)
 
 
+def joined_chunks(read: Callable[[int], np.ndarray], start: int, stop: int, size: int) -> np.ndarray:
+    """Return the elements ``start:stop`` of an array whose chunks of `size` elements `read` returns."""
+    first, end = start // size, -(-stop // size)
+    whole = np.concatenate([read(chunk) for chunk in range(first, end)])
+    return whole[start - first * size : stop - first * size]
+
+
 def _blosc_size(content: np.ndarray) -> int:
     """Return the decoded size of a Blosc chunk; raise ValueError if its own length is not the stated one."""
     # Blosc's header: four bytes of versions and flags, then three sizes: decoded, of a block, encoded.

@@ -18,7 +18,6 @@ _NUMBERS = ("float16", "float32", "float64", "int8", "int32", "int64")
 _TEXT = "string"
 LITTLE_ENDIAN = {"name": "bytes", "configuration": {"endian": "little"}}
 _BYTES = {"name": "bytes"}  # of numbers of one byte, which have no order of bytes
-_COMPRESSIONS = (["crc32c"], ["blosc", "crc32c"])
 # Chunks are files in one folder, of two axes, too: a folder for each would be another one to sync.
 _KEYS = {axes: {"name": "default", "configuration": {"separator": "/."[axes - 1]}} for axes in (1, 2)}
 
@@ -71,36 +70,22 @@ def known_layout(
     """
     try:
         shape, chunks = metadata["shape"], metadata["chunk_grid"]["configuration"]["chunk_shape"]
-        (length, *columns), (chunk, *chunk_columns) = shape, chunks
-        name = metadata["data_type"]
-        codecs = [codec["name"] for codec in metadata["codecs"]]
-        grid = {"name": "regular", "configuration": {"chunk_shape": chunks}}
-        keys = _KEYS[len(shape)]
-        required = {"chunk_grid": grid, "chunk_key_encoding": keys, "zarr_format": 3, "node_type": "array"}
-        optional = {"attributes", "storage_transformers", "shape", "data_type", "codecs", "fill_value"}
+        name, codecs, columns = metadata["data_type"], metadata["codecs"], shape[1:]
+        blosc = codecs[1]["configuration"] if len(codecs) == 3 else None
         if (
             sys.byteorder != "little"
-            or type(length) is not int
-            or type(chunk) is not int
-            or not (length >= 0 and chunk >= 1)
-            or columns != chunk_columns
-            or not all(type(size) is int and size >= 1 for size in columns)
-            or {key: metadata[key] for key in required} != required
-            or metadata.keys() - required.keys() - optional
-            or metadata.get("storage_transformers")
+            or not all(type(size) is int and size >= 1 for size in (*chunks, *columns))
+            or type(shape[0]) is not int
+            or shape[0] < 0
+            or columns != chunks[1:]
+            or name not in (*_NUMBERS, _TEXT)
+            or (name == _TEXT and (columns or not blosc or chunks[0] > max(shape[0], 1)))
         ):
             return None
-        if (
-            name == _TEXT
-            and not columns
-            and chunk <= max(length, 1)
-            and codecs == ["vlen-utf8", "blosc", "crc32c"]
-            and metadata["fill_value"] == ""
-        ):
-            return (length,), (chunk,), np.dtype(object)
-        first = _BYTES if name == "int8" else LITTLE_ENDIAN
-        if name in _NUMBERS and metadata["codecs"][0] == first and codecs[1:] in _COMPRESSIONS:
-            return tuple(shape), tuple(chunks), np.dtype(name)
+        dtype = None if name == _TEXT else np.dtype(name)
+        spec = ArraySpec(math.prod(shape), dtype, "" if dtype is None else metadata["fill_value"], *columns)
+        if array_document(spec, math.prod(chunks), blosc, metadata["attributes"]) == metadata:
+            return tuple(shape), tuple(chunks), np.dtype(object) if dtype is None else dtype
     except (LookupError, TypeError, ValueError):
         pass
     return None
