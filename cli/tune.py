@@ -86,8 +86,8 @@ def tune(
     console.say(f"chosen, the best of {count(len(result.tried), 'setting')}: {chosen}")
     tried, made = (count(n, "pass") for n in (result.valid_passes, result.result.passes))
     console.say(
-        f"{result.valid_accuracy:.4f} is of {tried}, those at smaller C included, without the held-out rows; "
-        f"the model is of {made} over all rows:"
+        f"{result.valid_accuracy:.4f} is of {tried}, those at smaller C included"
+        f"{'' if valid else ', without the held-out rows'}; the model is of {made} over all rows:"
     )
     finish(console, result.result, is_end=False)
     console.result(dataclasses.asdict(dataclasses.replace(result, model=None)))

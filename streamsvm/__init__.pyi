@@ -206,7 +206,7 @@ def fit(
         in the column weight, and uses them unless this is none. Of a matrix it may be an array. A row of
         weight 0 is left out; of the rows of a group, with the loss ``chain``, the mean counts.
     weights : path, optional
-        Weights of the rows of a matrix, text or a table, in a file: .npy, or text with one a line.
+        Weights of the rows of a matrix, text or a table: a file with one a line; of a matrix also .npy.
     costs : path, DataFrame or array_like of shape (k, k), optional
         Table of what it costs to predict one class (column) for another (row): CSV or .npy. It is in the
         order of the classes, or has their names in a header and in the first column.
@@ -479,7 +479,7 @@ def plan(
         in the column weight, and uses them unless this is none. Of a matrix it may be an array. A row of
         weight 0 is left out; of the rows of a group, with the loss ``chain``, the mean counts.
     weights : path, optional
-        Weights of the rows of a matrix, text or a table, in a file: .npy, or text with one a line.
+        Weights of the rows of a matrix, text or a table: a file with one a line; of a matrix also .npy.
     costs : path, DataFrame or array_like of shape (k, k), optional
         Table of what it costs to predict one class (column) for another (row): CSV or .npy. It is in the
         order of the classes, or has their names in a header and in the first column.
@@ -869,7 +869,7 @@ def tune(
         in the column weight, and uses them unless this is none. Of a matrix it may be an array. A row of
         weight 0 is left out; of the rows of a group, with the loss ``chain``, the mean counts.
     weights : path, optional
-        Weights of the rows of a matrix, text or a table, in a file: .npy, or text with one a line.
+        Weights of the rows of a matrix, text or a table: a file with one a line; of a matrix also .npy.
     costs : path, DataFrame or array_like of shape (k, k), optional
         Table of what it costs to predict one class (column) for another (row): CSV or .npy. It is in the
         order of the classes, or has their names in a header and in the first column.

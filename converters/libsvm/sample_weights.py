@@ -12,7 +12,7 @@ from streamsvm_converters.libsvm.inputs import Input
 from streamsvm_converters.libsvm.parse_errors import show
 from streamsvm_converters.libsvm.position import InputFile
 
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, Remedy
 
 _READ_SIZE = 2**20  # bytes of text read at a time
 
@@ -32,6 +32,11 @@ class WeightFile:
     """
 
     def __init__(self, path: str | Path) -> None:
+        if Path(path).suffix == ".npy":
+            raise InputError(
+                f"{path}: weights of text and tables are a number a line, and not an array of NumPy",
+                remedy=Remedy("write them with numpy.savetxt(path, weights)"),
+            )
         self._input = Input(path)
         self._pieces = self._weights()
         self._read = 0  # lines

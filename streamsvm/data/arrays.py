@@ -158,6 +158,11 @@ def check_is_matrix(X: Any, error: type[StreamsvmError] = InputError) -> None:
             f"X is {what}, and not a matrix",
             remedy=Remedy("give streamsvm.fit, predict or evaluate the path of one store"),
         )
+    if np.ma.isMaskedArray(X):
+        raise error(
+            "X is a masked array, whose masked values would count as values",
+            remedy=Remedy("fill them, as with X.filled(0)"),
+        )
     if getattr(X, "isbacked", False):
         by_path = Call("fit", X.filename, (Option("label"), Option("out")))
         raise error(

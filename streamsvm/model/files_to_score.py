@@ -82,4 +82,5 @@ def rows_of_file(
         changes["unseen_labels"] = "left out labels unknown to the model"
     for name, change in changes.items():
         if n := getattr(found, name, 0):
-            warn(f"{path}: {change} ({n:,} in all)")
+            first = f", the first: {found.first_errors[0]}" if name == "skipped" else ""
+            warn(f"{path}: {change} ({n:,} in all{first})")

@@ -201,7 +201,7 @@ class Settings(LossSettings):
     )  # fmt: skip
     weights: str | None = _weights(
         os.PathLike, None,
-        "Weights of the rows of a matrix, text or a table, in a file: .npy, or text with one a line.",
+        "Weights of the rows of a matrix, text or a table: a file with one a line; of a matrix also .npy.",
         instead="give sample_weight",
     )  # fmt: skip
     costs: str | None = _weights(

@@ -21,6 +21,20 @@ _MIN_TARGET = 1e-12
 _GAIN_OF_AVERAGE, _AVERAGE_SHARE = 0.4, 0.9
 
 
+def zero_warning(norm2: float) -> list[Message]:
+    """Return a warning if the squared norm of the weights is 0, although there were rows to learn from."""
+    if norm2 > 0:
+        return []
+    message = Message(
+        "all weights of the model are 0: it tells no classes apart",
+        Remedy(
+            "scale the values of the data, and weights of rows, to about 1, or give another {}", Option("C")
+        ),
+    )
+    warn(ConvergenceWarning(message))
+    return [message]
+
+
 def gap_warning(
     gap: float | None, settings: Settings, history: History, run: Path | None, *, chosen: bool
 ) -> list[str]:

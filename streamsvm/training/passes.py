@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,7 +20,7 @@ from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.files import Files, RunFiles
 from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.training.class_means import begin_at_means
-from streamsvm.training.convergence import average_saves_passes, gap_warning, small_c_warning
+from streamsvm.training.convergence import average_saves_passes, gap_warning, small_c_warning, zero_warning
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.learner import Learner
 from streamsvm.training.objective import (
@@ -102,6 +103,7 @@ class Fit(Trainer):
         self._valid_blocks = valid_blocks
         self._calibration_blocks = calibration_blocks
         self._calibration: Calibration | None = None
+        self._norm2 = math.inf  # of the last iterate when it was measured
         self._order_warning = order_warning
         self._bytes_read = bytes_read
         self._bytes_before = bytes_read()
@@ -294,7 +296,7 @@ class Fit(Trainer):
     def _measure(self, this_pass: int, *, is_last: bool) -> dict[str, Any]:
         """Return the measures of a pass: estimates, the exact gap, and the accuracies that are wanted."""
         settings, tally = self.settings, self.learner.tally
-        norm2 = self.learner.norm2()
+        norm2 = self._norm2 = self.learner.norm2()
         share = settings.share_of_C(this_pass)
         grows = settings.share_of_C(this_pass + 1) > share
         # A path is measured by the C of its pass, and other passes by the C that they grow to.
@@ -455,7 +457,9 @@ class Fit(Trainer):
         calibration = self._calibration
         warnings = [*self.files.warnings, *([self._order_warning] if self._order_warning else [])]
         warnings += [calibration.warning] if calibration is not None and calibration.warning else []
-        if not self._has_converged():
+        zero = zero_warning(self._norm2) if self.n_rows > first.get("empty_rows", 0) else []
+        warnings += zero
+        if not (zero or self._has_converged()):
             gap = last.get(f"{_AVERAGE_PREFIX * self._is_average()}relative_gap")
             warnings += small_c_warning(self.settings, self.position.passes_done)
             warnings += gap_warning(gap, self.settings, history, self._path, chosen=self._record["C_auto"])

@@ -335,3 +335,10 @@ def test_weights_that_cannot_be_read(write: Write, tmp_path: Path) -> None:
         convert("-", tmp_path / "a.h5", weights="-")
     with pytest.raises(InputError, match="is both input and output"):
         convert(path, tmp_path / "a.h5", weights=tmp_path / "a.h5")
+
+
+def test_an_array_is_no_file_of_weights_of_text(tmp_path: Path) -> None:
+    (tmp_path / "t").write_text("1 1:1\n2 1:2\n")
+    np.save(tmp_path / "w.npy", np.ones(2))
+    with pytest.raises(InputError, match=r"w.npy: weights of text .* numpy.savetxt"):
+        convert(tmp_path / "t", tmp_path / "a.zarr", weights=tmp_path / "w.npy")

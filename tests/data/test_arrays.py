@@ -85,3 +85,9 @@ def test_the_place_of_a_value_that_is_not_finite_is_named(share: float) -> None:
 def test_matrices_without_values(shape: tuple[int, int]) -> None:
     found = as_matrix(np.zeros(shape), FLOAT32)
     assert (len(found.indptr) - 1, found.n_features, len(found.data)) == (*shape, 0)
+
+
+def test_a_masked_array_is_refused() -> None:
+    X = np.ma.masked_greater(np.arange(6.0).reshape(3, 2), 3)
+    with pytest.raises(InputError, match=r"X is a masked array.*fill"):
+        as_matrix(X, np.dtype(np.float64), InputError)

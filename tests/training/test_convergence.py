@@ -149,3 +149,15 @@ def test_an_average_that_meets_the_tolerance_saves_passes(store: Path, tmp_path:
     made = sum("average_relative_gap" in record for record in one.history)
     assert one.averaged
     assert 0.5 * made < none.passes - one.passes  # each costs half a pass
+
+
+@pytest.mark.parametrize(("scale", "C"), [(1e25, None), (1.0, 1e-50)])
+def test_a_model_of_zeros_is_said_to_be_one(scale: float, C: float | None) -> None:
+    """Where the steps are below the smallest number of float32; and C is not said to be too large."""
+    X, y = load_digits(return_X_y=True)
+    with pytest.warns(StreamsvmWarning) as found:
+        model = fit(scale * X, y, **({} if C is None else {"C": C}))
+    assert not model.coef_.any()
+    said = {str(each.message) for each in found if issubclass(each.category, ConvergenceWarning)}
+    assert len(said) == 1
+    assert "all weights of the model are 0" in said.pop()

@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 from command_line import streamsvm, succeeds
 from helpers import as_rows, make_store
-from sklearn.datasets import load_digits, load_svmlight_file, load_wine
+from sklearn.datasets import load_digits, load_iris, load_svmlight_file, load_wine
 from sklearn.preprocessing import StandardScaler
 
 from streamsvm import convert, fit, load_model, open_store, plan, tune
@@ -84,6 +84,23 @@ def test_small_features_are_named_unless_they_are_rare() -> None:
     assert not any(warned([1, 1e6], each) for each in ("scale=std", "log1p", "binarize,l2", "clip=10"))
 
 
+@pytest.mark.parametrize("transform", ["bias", "scale=std,bias"])
+@pytest.mark.parametrize("dense", [True, False])
+def test_a_mean_that_hides_the_rest_is_warned_of(transform: str, dense: bool) -> None:
+    """As in scikit-learn's irises, which are learned when they are centred."""
+    X, y = load_iris(return_X_y=True)
+    centred = X - X.mean(axis=0)
+    as_given = np.asarray if dense else sp.csr_array
+    scaled = X / X.std(axis=0) if "scale" in transform else X
+    share = (scaled.mean(axis=0) ** 2).sum() / (scaled**2).sum(axis=1).mean()
+    with pytest.warns(ScaleWarning, match=f"the mean of the rows is {share:.0%} of their mean square"):
+        poor = fit(as_given(X), y, transform=transform)
+    good = fit(as_given(centred), y, transform=transform)
+    assert (poor.predict(X) == y).mean() < 0.75
+    assert (good.predict(centred) == y).mean() > 0.9
+    fit(as_given(X), y, transform="l2,bias")
+
+
 SMALL, LARGE = ["dna.scale", "pendigits", "letter.scale"], ["sector.scale", "clinc150.tfidf"]
 
 
@@ -142,6 +159,7 @@ def test_tables_with_numbers_are_scaled(people: Path, tmp_path: Path) -> None:
     assert [each.name for each in of_frame.transforms] == ["scale", "bias"]
 
 
+@pytest.mark.filterwarnings("ignore:.*the mean of the rows")
 def test_a_frame_of_numbers_is_a_table(tmp_path: Path) -> None:
     wine = load_wine(as_frame=True)
     X, y = wine.data, wine.target
