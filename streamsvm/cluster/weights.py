@@ -95,16 +95,18 @@ class OnCluster(Learner):
         """Return the futures of the weights; if there are none yet, of those in the storage."""
         if self._shards is None:
             self._find_slots()
-            self._shards, weights, columns = [], self.storage.weights, self._columns()
+            shards: list[Any] = []
+            weights, columns = self.storage.weights, self._columns()
             for (begin, end), at in zip(columns, self._places(len(columns)), strict=True):
                 current = weights.current[:, begin:end]
                 if current.any():
                     average = weights.average_delta[:, begin:end] if self.averaging else current[:0]
                     shard = WeightShard(np.ascontiguousarray(current), np.ascontiguousarray(average))
-                    self._shards += self._cluster.put([shard], at)
+                    shards += self._cluster.put([shard], at)
                 else:
                     zero = self._cluster.task("weights", zeros, *current.shape, current.dtype)
-                    self._shards += self._cluster.start([zero])
+                    shards += self._cluster.start([zero])
+            self._shards = shards
         return self._shards
 
     def _replace_shards(self, shards: list[Any]) -> None:

@@ -95,7 +95,6 @@ def test_other_values_and_columns_are_warnings_and_no_feature(people: pd.DataFra
         ([None] + [1.5] * (N - 1), "column 7 ('name'): nan is not finite"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:.*the mean of the rows")
 def test_columns_that_can_be_neither_are_named(
     people: pd.DataFrame, groups: np.ndarray, values: object, problem: str | None
 ) -> None:

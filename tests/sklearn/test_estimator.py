@@ -41,7 +41,6 @@ DIGITS, LABELS = load_digits(return_X_y=True)
         f"check_sample_weight_equivalence_on_{kind}_data": NOT_CONVERGED for kind in ("dense", "sparse")
     },
 )
-@pytest.mark.filterwarnings("ignore:.*the mean of the rows")
 def test_scikit_learns_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 

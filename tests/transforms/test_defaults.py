@@ -159,7 +159,6 @@ def test_tables_with_numbers_are_scaled(people: Path, tmp_path: Path) -> None:
     assert [each.name for each in of_frame.transforms] == ["scale", "bias"]
 
 
-@pytest.mark.filterwarnings("ignore:.*the mean of the rows")
 def test_a_frame_of_numbers_is_a_table(tmp_path: Path) -> None:
     wine = load_wine(as_frame=True)
     X, y = wine.data, wine.target

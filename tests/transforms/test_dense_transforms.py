@@ -38,7 +38,6 @@ def test_all_transforms_are_compared() -> None:
     assert {each.name for text in CHAINS for each in parse_transforms(text)} == set(TRANSFORMS)
 
 
-@pytest.mark.filterwarnings("ignore:.*the mean of the rows")
 @pytest.mark.parametrize("held_out", [None, HeldOutPart(2, 3)])
 @pytest.mark.parametrize("text", CHAINS)
 def test_transforms_of_dense_rows(

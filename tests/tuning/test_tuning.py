@@ -293,7 +293,6 @@ def test_text_is_converted_into_the_run_once(
         tune(X, Y, index_base=1)
 
 
-@pytest.mark.filterwarnings("ignore:.*the mean of the rows")
 def test_groups_are_read_of_text_if_one_of_the_losses_needs_them(tmp_path: Path) -> None:
     lines = [f"{Y[i]} qid:{i // 4} 1:{X[i].sum():.3f} 2:1" for i in range(200)]
     (tmp_path / "train.txt").write_text("\n".join(lines) + "\n")
