@@ -152,9 +152,9 @@ def fit(
     are_texts = y is not None and begins_with_text(data)
     paths = None if are_texts else as_paths(data)
     if paths is None:
-        encoding = reading.of_texts if are_texts else None
+        encoding = None
         if are_texts:
-            data = hashed(data, reading.of_texts, asked.dtype, InputError)
+            data, encoding = hashed(data, reading.of_texts, asked.dtype, InputError)
         check_is_matrix(data)
         no_run = "leave it out: `Model.save` keeps the model, and a run that resumes needs a store"
         given = {"out": out, "resume_or_start": resume_or_start, "force": force, "keep_data": not keep_data}

@@ -14,7 +14,8 @@ from streamsvm_converters.label_codes import MISSING, LabelCodes
 from streamsvm_converters.tables.batches import TableFile, listed
 from streamsvm_converters.tables.columns import ColumnEncoder, choose_columns, describe
 from streamsvm_converters.tables.encoding import ColumnsEncoding, Encoding, TextEncoding, read_encoding
-from streamsvm_converters.tables.text import TEXTS_PER_BATCH, hashed_texts, joined_texts
+from streamsvm_converters.tables.ngrams import NgramCounts
+from streamsvm_converters.tables.text import TEXTS_PER_BATCH, hashed_texts, joined_texts, with_words
 
 from streamsvm.base.decode import encode
 from streamsvm.base.format import UNSEEN_LABEL
@@ -214,11 +215,13 @@ class TableReader(Reader):
         size = sum(table.path.stat().st_size for table in self._tables)
         processes = self.options.threads if size >= _MIN_PARALLEL_BYTES else 1
         texts = ((joined_texts(batch), (codes, numbers)) for batch, codes, numbers, _ in self._batches())
-        for matrix, (codes, numbers) in hashed_texts(texts, encoding, self.options.dtype, processes):
+        dtype, counts = self.options.dtype, NgramCounts()
+        for matrix, (codes, numbers) in hashed_texts(texts, encoding, dtype, processes, counts):
             data, indices, indptr = matrix
             rows = Rows(data, indices, indptr, codes, NO_NORMS)
             self.counts.add(rows)
             yield rows, numbers
+        self._encoding = with_words(encoding, counts)
 
     def _encoded(self, encoding: ColumnsEncoding) -> Iterator[tuple[Rows, np.ndarray]]:
         encoder = ColumnEncoder(encoding, self.options.dtype)

@@ -67,13 +67,20 @@ class ColumnsEncoding:
 
 @dataclass(frozen=True)
 class TextEncoding:
-    """Hashed n-grams of columns of text."""
+    """Hashed n-grams of columns of text.
+
+    Attributes
+    ----------
+    words : list of (int, int, str), or None
+        Some features, each with the sign and the text of the n-gram that names it.
+    """
 
     kind: Literal["text"]
     columns: Annotated[list[str], _NOT_EMPTY]
     analyzer: Literal["word", "char", "char_wb"]
     ngrams: tuple[_Length, _Length]
     bits: Annotated[int, between(1, 30)]
+    words: list[tuple[int, Literal[-1, 1], str]] | None = None
 
     def __post_init__(self) -> None:
         if self.ngrams[0] > self.ngrams[1]:

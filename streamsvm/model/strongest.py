@@ -32,10 +32,10 @@ def strongest_features(
     -------
     list of list of (str or int, float)
         Features and coefficients of each class, largest first. Features are those after the transforms,
-        without the constant one of ``bias``: names if there are any; else numbers, as in LIBSVM text if the
-        data was text.
+        without the constant one of ``bias``: names if there are any, of hashed texts a common n-gram that is
+        hashed there, with the coefficient of its count; else numbers, as in LIBSVM text if the data was text.
     """
-    name = _namer(model)
+    name, negated = _namer(model)
     first, last, _ = classes.indices(len(model.classes_))
     coef = model.stored_coef
     n_features = model.n_features - (model.bias is not None)
@@ -43,7 +43,7 @@ def strongest_features(
     found: list[list[tuple[str | int, float]]] = []
     for begin in range(first, last, step):
         end = min(begin + step, last)
-        features, codes, weights = _positive(coef, begin, end)
+        features, codes, weights = _positive(coef, begin, end, negated)
         inside = features < n_features
         features, codes, weights = features[inside], codes[inside], weights[inside]
         order = np.lexsort((features, -weights, codes))
@@ -55,27 +55,46 @@ def strongest_features(
     return found
 
 
-def _positive(coef: StoredCoef, begin: int, end: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return feature, class (counted from `begin`) and value of the coefficients above 0 of some classes."""
+def _positive(
+    coef: StoredCoef, begin: int, end: int, negated: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return feature, class (counted from `begin`) and value of the coefficients above 0 of some classes.
+
+    Those of the `negated` features are taken with the other sign.
+    """
     if isinstance(coef, SparseCoef):
-        places = np.flatnonzero((coef.indices >= begin) & (coef.indices < end) & (coef.data > 0))
+        places = np.flatnonzero((coef.indices >= begin) & (coef.indices < end))
         features = np.searchsorted(coef.indptr, places, "right") - 1
-        return features, coef.indices[places] - begin, coef.data[places]
+        values = np.where(np.isin(features, negated), -coef.data[places], coef.data[places])
+        above = values > 0
+        return features[above], coef.indices[places[above]] - begin, values[above]
     weights = coef.weights[:, begin:end]
+    if len(negated):
+        rows = negated if coef.features is None else np.flatnonzero(np.isin(coef.features, negated))
+        weights = weights.copy()
+        weights[rows] *= -1
     features, codes = np.nonzero(weights > 0)
     values = weights[features, codes]
     return features if coef.features is None else coef.features[features], codes, values
 
 
-def _namer(model: Model) -> Callable[[int], str | int]:
-    """Return a function that maps a feature to its name or number."""
+def _namer(model: Model) -> tuple[Callable[[int], str | int], np.ndarray]:
+    """Return a function that maps a feature to its name or number, and the features of inverted n-grams."""
     names = model.feature_names_out_
     if names is not None:
-        return names.__getitem__
+        return names.__getitem__, np.zeros(0, np.int64)
     columns, base = None, model.record.get("index_base") or 0
+    words = (model.record.get("encoding") or {}).get("words") or ()
     for transform in model.transforms:
         if transform.takes_any_feature:
             base = 0
         elif transform.name == "select" and transform.array is not None:
             columns = transform.array if columns is None else columns[transform.array]
-    return lambda feature: base + int(feature if columns is None else columns[feature])
+    word_of = {feature: word for feature, _, word in words}
+    negated = np.array([feature for feature, sign, _ in words if sign < 0], np.int64)
+
+    def name(feature: int) -> str | int:
+        number = base + int(feature if columns is None else columns[feature])
+        return word_of.get(number, number)
+
+    return name, negated if columns is None else np.flatnonzero(np.isin(columns, negated))
