@@ -99,6 +99,7 @@ class Group(TyperGroup):
         if any(word in ctx.help_option_names for word in words) and args[0] in self.commands:
             command = self.commands[args[0]]
             settings = command.context_settings
+            command.names_others = "--help" not in words
             print(command.get_help(command.context_class(command, info_name=args[0], parent=ctx, **settings)))
             raise typer.Exit
         return super().parse_args(ctx, args)

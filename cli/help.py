@@ -6,6 +6,7 @@ Rich, with which Typer would draw the groups as panels, takes as long to import 
 from __future__ import annotations
 
 import re
+import textwrap
 from typing import Any
 
 from typer.core import TyperCommand
@@ -56,7 +57,15 @@ _MAX_NAME_WIDTH = 30  # of an option, beside which there is text; all groups hav
 
 
 class Command(TyperCommand):
-    """Command whose options are printed in groups."""
+    """Command whose options are printed in groups.
+
+    Attributes
+    ----------
+    names_others : bool
+        Whether, if there are many options, those that few people need are only named.
+    """
+
+    names_others = False
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         parameters = self.get_params(ctx)
@@ -80,12 +89,21 @@ class Command(TyperCommand):
                 heading = _GROUP_OF.get(parameter.name, others) if n_options > _MAX_UNGROUPED else others
                 heading = "Most used" if parameter.name in first else heading
                 sections[heading].append((_plain(record[0]), record[1]))
-        names = [name for records in sections.values() for name, _ in records]
-        width = min(max(map(len, names)), _MAX_NAME_WIDTH)
-        for heading, records in sections.items():
-            if records:
-                with formatter.section(heading):
-                    formatter.write_dl([(name.ljust(width), words) for name, words in records])
+        named = list(_GROUPS) if self.names_others and first else []
+        shown = {
+            heading: records for heading, records in sections.items() if records and heading not in named
+        }
+        width = min(max(len(name) for records in shown.values() for name, _ in records), _MAX_NAME_WIDTH)
+        for heading, records in shown.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), words) for name, words in records])
+        if named:
+            formatter.write("\nDescribed by --help:\n")
+        for heading in named:
+            names = " ".join(re.findall(r"--[\w-]+", name)[0] for name, _ in sections[heading])
+            for line in textwrap.wrap(names, formatter.width - 21, break_on_hyphens=False):
+                formatter.write(f"  {heading:<17}  {line}\n")
+                heading = ""
 
 
 def _plain(name: str) -> str:

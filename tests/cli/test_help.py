@@ -42,8 +42,19 @@ def test_help_fits_the_terminal_and_is_plain_text(
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])
-def test_h_is_help(command: str) -> None:
-    assert succeeds(*command.split(), "-h") == succeeds(*command.split(), "--help")
+def test_h_is_help_and_names_all_options(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of commands with many options it describes those that most people need."""
+    monkeypatch.setenv("COLUMNS", "80")
+    short, whole = succeeds(*command.split(), "-h"), succeeds(*command.split(), "--help")
+    assert (short == whole) == (command not in GROUPED)
+    options = re.findall(r"--[a-zA-Z][\w-]*", whole.partition("\n\n")[2])
+    assert {name for name in options if not name.startswith("--no-")} <= set(
+        re.findall(r"--[a-zA-Z][\w-]*", short)
+    )
+    if command in GROUPED:
+        assert "\nDescribed by --help:\n" in short
+        assert len(short.splitlines()) <= 80
+        assert max(map(len, short.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("command", COMMANDS)
