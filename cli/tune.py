@@ -35,7 +35,7 @@ def tune(
             "--C",
             metavar="RANGE|NUMBERS|auto",
             help="Values of C: a range such as 2^-6:2^3, by factors of its base; numbers with commas; "
-            "or auto, 10 values by factors of 2 around one over the mean squared norm of the rows.",
+            "or auto, 10 values by factors of 2 around the C of fit.",
         ),
     ] = "auto",
     loss: Annotated[

@@ -139,9 +139,9 @@ def fit(
     passes : int
         Maximum number of passes over the data.
     C : float or "auto"
-        Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the rows. Of
-        dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that are about best on
-        held-out rows of a sample.
+        Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared distance of the rows
+        from their mean. Of dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that
+        are about best on held-out rows of a sample.
     first_C : float or "auto"
         C of the first pass: it is doubled in each pass until it is C, and the duals grow with it, which is
         often faster to a tolerance if C is large. auto: with a tolerance, what auto would be for C, but
@@ -412,9 +412,9 @@ def plan(
     passes : int
         Maximum number of passes over the data.
     C : float or "auto"
-        Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the rows. Of
-        dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that are about best on
-        held-out rows of a sample.
+        Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared distance of the rows
+        from their mean. Of dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that
+        are about best on held-out rows of a sample.
     first_C : float or "auto"
         C of the first pass: it is doubled in each pass until it is C, and the duals grow with it, which is
         often faster to a tolerance if C is large. auto: with a tolerance, what auto would be for C, but

@@ -222,3 +222,9 @@ def dense_duals(old: OldDuals, n_classes: int, cost: np.ndarray) -> np.ndarray:
             assert not B[i, bits == 1].any()
             B[i, bits == 1] = cost[i]
     return B
+
+
+def automatic_c(X: Any) -> float:
+    """Return one over the mean squared distance of rows that are not empty from their mean."""
+    rows = (X.toarray() if sp.issparse(X) else np.asarray(X)).astype(np.float64)
+    return 1 / rows[rows.any(axis=1)].var(axis=0, ddof=1).sum()

@@ -68,7 +68,8 @@ class Settings(LossSettings):
     )  # fmt: skip
     C: float = _model(
         float, AUTO,  # a number once data is at hand
-        "Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the rows.",
+        "Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared distance of the rows "
+        "from their mean.",
         "Of dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that are about "
         "best on held-out rows of a sample.",
         words=(AUTO,), positive=True, scope=ESTIMATOR, searched=True,

@@ -1,7 +1,8 @@
-"""Automatic C: one over the mean squared norm of the rows, without a constant feature.
+"""Automatic C: one over the mean squared distance of the rows from their mean.
 
-A block step moves a row's scores by at most C‖x‖² for each class, so this C makes the largest step about one
-margin, whatever the scale of the data. An intercept does not change the scale of the data, and so not C.
+What tells the classes apart is how rows differ from their mean. A block step moves a row's score for a class,
+relative to that of the mean, by about C times that distance squared: so this C makes the largest step about
+one margin, whatever the scale of the data, and wherever it lies. A constant feature does not change it.
 Dense rows, such as embeddings, may have thousandths of that C (see `streamsvm.training.search_c`).
 """
 
@@ -15,8 +16,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamsvm.data.hold_out import is_trained_on
+from streamsvm.errors import Remedy, ScaleWarning, warn
 from streamsvm.losses import get_loss
 from streamsvm.settings.fit import AUTO, Settings
+from streamsvm.store.ranges import ranges_of
 from streamsvm.store.store import IN_MEMORY
 
 if TYPE_CHECKING:
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 
 _ROWS_AT_ONCE = 2**18  # norms read at a time
 _MAX_SLICES, _SLICE_ROWS = 64, 1024  # a sample of the rows, where norms are not stored
+_SHUFFLED_SLICES = 4  # of rows in random order, to estimate how far they are from their mean
+_SHARE_ROWS, _SHARE_VALUES = 1024, 2**22  # of all these slices, at most
+_LEAST_SHARE = 0.001  # of the squared norm of rows that is that of their distance from the mean
 _STREAM_ROWS = 1000  # first rows of a stream, from whose norms C is chosen
 _MAX_DOUBLINGS = 30
 _MIN_C, _MAX_C = sys.float_info.min, sys.float_info.max
@@ -35,7 +41,13 @@ def c_of_norms(store: Store, transforms: Sequence[Transform], settings: Settings
 
     `store` has the rows after `transforms`. A store made by `streamsvm.convert` has the norms of all its
     rows, and those of rows in memory are computed. Of other AnnData, and of rows that are transformed, up to
-    64 slices of 1,024 rows are read, evenly spaced. Rows of weight 0, and those held out, do not count.
+    64 slices of 1,024 rows are read, evenly spaced; what part of the mean squared norm is that of the mean is
+    estimated from about 1,000 rows. Rows of weight 0, and those held out, do not count.
+
+    Warns
+    -----
+    ScaleWarning
+        If nearly all of the rows is their mean: little of their digits is left for what tells classes apart.
     """
     if settings.C != AUTO and not begins_smaller(settings):
         return with_c(settings, automatic=settings.C), False
@@ -44,7 +56,36 @@ def c_of_norms(store: Store, transforms: Sequence[Transform], settings: Settings
         norm2 = norms_of_c(norm2[is_trained_on(store, settings, begin, end)], transforms, store.dtype)
         total += float(norm2.sum())
         count += int(np.count_nonzero(norm2))
-    return with_c(settings, c_for(total, count)), settings.C == AUTO
+    share = _share_around_mean(store, transforms, settings)
+    if share < _LEAST_SHARE:
+        problem = (
+            f"{store.path}: the mean of the rows is more than {1 - _LEAST_SHARE:.1%} of their squared norm"
+        )
+        warn(ScaleWarning(problem, remedy=Remedy("subtract the mean of each column first")))
+    return with_c(settings, c_for(total * max(share, _LEAST_SHARE), count)), settings.C == AUTO
+
+
+def _share_around_mean(store: Store, transforms: Sequence[Transform], settings: Settings) -> float:
+    """Estimate the squared distances of rows from their mean, as a share of their squared norms."""
+    n_slices = _SHUFFLED_SLICES if store.shuffled else _MAX_SLICES
+    length = max(1, min(_SHARE_ROWS, _SHARE_VALUES * store.n_rows // max(store.nnz, 1)) // n_slices)
+    begins = np.linspace(0, max(store.n_rows - length, 0), n_slices, dtype=np.int64)
+    numbers = np.unique(begins[:, np.newaxis] + np.arange(length))
+    ranges = ranges_of(numbers[numbers < store.n_rows])
+    kept = np.concatenate([is_trained_on(store, settings, *each) for each in ranges.tolist()])
+    rows = store.read(ranges)
+    norms = norms_of_c(rows.norm2, transforms, store.dtype)
+    kept &= norms > 0
+    n = int(np.count_nonzero(kept))
+    values = np.where(np.repeat(kept, np.diff(rows.indptr)), rows.data, 0).astype(np.float64)
+    if rows.dense:
+        sums = values.reshape(rows.n_rows, -1).sum(axis=0)
+    else:
+        sums = np.bincount(np.unique(rows.features, return_inverse=True)[1], values)
+    if n < 2:
+        return 1.0
+    around = float(values @ values - sums @ sums / n) * n / (n - 1)
+    return min(around / float(norms[kept].sum()), 1.0)
 
 
 def begins_smaller(settings: Settings) -> bool:

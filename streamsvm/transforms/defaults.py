@@ -1,13 +1,13 @@
 """Default transforms of tables and matrices, and a warning of features of very different scales.
 
-C auto is one over the mean squared norm of the rows. A feature whose values are a thousand times those of the
-others makes up all of the norm, so that C is far too small for the others to count.
+C auto is one over the mean squared distance of the rows from their mean. A feature whose values are a
+thousand times those of the others makes up all of it, so that C is far too small for the others to count.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,6 @@ _MAX_RATIO = 1e3  # of a feature's scale and the usual one, in either direction
 _SMALL_FRACTION = 20  # small scales count only in 1/20 of the features or more: rare words have small ones
 _SHOWN_FEATURES = 3  # features that the warning names
 _DENSE_ROWS = 2**13  # that are looked at, or up to twice as many, if rows are dense
-_MAX_MEAN = 0.9  # share of the mean in the mean square of rows
-_FEWEST_ROWS = 50  # whose mean counts
 _MAX_FEATURES = 2**24  # more are words or hashes, of one scale
 
 
@@ -99,44 +97,3 @@ def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[i
         f"the others: {shown}{others}, where others go up to {usual:.3g} or so"
     )
     warn(ScaleWarning(problem, remedy=Remedy("scale them, as with {}", Option("transform", TABLE_DEFAULT))))
-
-
-def watch_means(
-    transforms: Sequence[Transform], data: Any, sample: Iterable[tuple[int, Rows]]
-) -> Iterator[tuple[int, Rows]]:
-    """Yield the sample of `data`; warn at its end if the mean of the rows is most of what they are.
-
-    What tells the classes apart is then a small part of the values, for which the C that is chosen by their
-    norm is too small. There is no warning with `transforms` that change more than the scales of features.
-
-    Warns
-    -----
-    ScaleWarning
-        Says how much of the mean squared norm of the rows is that of their mean.
-    """
-    names = {each.name for each in transforms}
-    looks = data.n_features <= _MAX_FEATURES and names <= {"bias", "scale"}
-    moments, n_rows = np.zeros((2, data.n_features if looks else 0)), 0
-    for first, rows in sample:
-        if looks and rows.dense:
-            matrix = rows.data.reshape(rows.n_rows, -1)[:: rows.n_rows // _DENSE_ROWS | 1].astype(np.float64)
-            moments += matrix.sum(axis=0), np.einsum("ij,ij->j", matrix, matrix)
-            n_rows += len(matrix)
-        elif looks:
-            for sums, values in zip(moments, (rows.data.astype(np.float64), rows.data**2.0), strict=True):
-                sums += np.bincount(rows.features, values, len(sums))
-            n_rows += rows.n_rows
-        yield first, rows
-    if n_rows < _FEWEST_ROWS:
-        return
-    mean, square = moments / n_rows
-    if "scale" in names:
-        deviation = np.sqrt(np.maximum(square - mean**2, 0.0))
-        varies = deviation > 1e-6 * np.abs(mean)
-        mean, square = mean[varies] / deviation[varies], square[varies] / deviation[varies] ** 2
-    share = float((mean**2).sum() / square.sum()) if square.any() else 0.0
-    if share > _MAX_MEAN:
-        problem = (
-            f"{data.where}: the mean of the rows is {share:.0%} of their mean square, and hides the rest"
-        )
-        warn(ScaleWarning(problem, remedy=Remedy("subtract the mean of each column first")))

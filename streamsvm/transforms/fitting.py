@@ -21,7 +21,7 @@ from streamsvm.store.store import Store
 from streamsvm.transforms import Transform, apply
 from streamsvm.transforms.base import FittingData
 from streamsvm.transforms.counts import Counts
-from streamsvm.transforms.defaults import watch_means, watch_scales
+from streamsvm.transforms.defaults import watch_scales
 
 DATA_ENTRIES = ("n_features_in", VALUES_IN, format.MULTILABEL)  # entries of the records of runs and models
 _COUNT_TRANSFORMS = {"normalize", "log1p"}
@@ -150,7 +150,7 @@ def fit_transforms(
         If a transform cannot take a row; names it.
     """
     fittings = [_Fitting(part, data.n_features, data.names) for part in held_out]
-    for first, rows in watch_means(transforms, data, watch_scales(transforms, data)):
+    for first, rows in watch_scales(transforms, data):
         for each in fittings:
             each.add_sample(first, rows)
     checked = [each for each in transforms if not (isinstance(each, Counts) and not each.checked)]

@@ -1,4 +1,4 @@
-"""The default of C, from the norms of the rows."""
+"""The default of C, from the distances of the rows from their mean."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import make_problem, make_store
+from helpers import automatic_c, make_problem, make_store
 from helpers import plain_fit as fit
 
 from streamsvm import load_model, resume
@@ -17,13 +17,12 @@ from streamsvm.training.auto_c import c_for
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 300.0])
-def test_c_is_one_over_the_mean_squared_norm_of_rows_with_values(tmp_path, scale) -> None:
+def test_c_is_one_over_the_mean_squared_distance_of_rows_with_values(tmp_path, scale) -> None:
     X, labels = make_problem(90, 14, 4, empty=3)
     X = X * np.float32(scale)
     store = make_store(tmp_path / "a.zarr", X, labels, dtype="float32")
     result = fit(store, out=tmp_path / "run")
-    norms = np.square(X.toarray().astype(np.float64)).sum(axis=1)
-    assert pytest.approx(1 / norms[norms > 0].mean()) == result.C
+    assert pytest.approx(automatic_c(X)) == result.C
     record = load_model(tmp_path / "run").record
     assert (record["C"], record["C_auto"]) == (result.C, True)
     assert json.loads((tmp_path / "run/run.json").read_bytes())["settings"]["C"] == result.C
@@ -35,8 +34,8 @@ def test_an_intercept_does_not_count(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("streamsvm.training.auto_c._STREAM_ROWS", 60)
     X, labels = make_problem(90, 14, 4, empty=3)
     store = make_store(tmp_path / "a.zarr", X, labels, dtype="float32")
-    norms = np.square(X.toarray().astype(np.float64)).sum(axis=1)
-    expected, of_first = (1 / found[found > 0].mean() for found in (norms, norms[:60]))
+    norms = np.square(X[:60].toarray().astype(np.float64)).sum(axis=1)
+    expected, of_first = automatic_c(X), 1 / norms[norms > 0].mean()
     settings = {"transform": "bias=3"}
     assert pytest.approx(expected) == fit(store, out=tmp_path / "run", **settings).C
     assert pytest.approx(expected) == fit(X, labels, **settings).result.C
@@ -50,13 +49,15 @@ def test_c_of_a_matrix_is_that_of_all_rows_and_slices_do_not_overlap(tmp_path, m
     X, labels = make_problem(90, 14, 4)
     X = X.multiply(np.geomspace(0.1, 10, 90, dtype=np.float32)[:, None]).tocsr()
     store = make_store(tmp_path / "a.zarr", X, labels, dtype="float32")
-    expected = 1 / np.square(X.toarray().astype(np.float64)).sum(axis=1).mean()
+    expected = automatic_c(X)
     monkeypatch.setattr("streamsvm.training.auto_c._SLICE_ROWS", 40)
     assert pytest.approx(expected) == fit(store, out=tmp_path / "run", transform="bias").C
     monkeypatch.setattr("streamsvm.training.auto_c._MAX_SLICES", 1)
     assert pytest.approx(expected) == fit(X, labels, transform="bias").result.C
+    monkeypatch.setattr("streamsvm.training.auto_c._SHARE_ROWS", 40)
+    monkeypatch.setattr("streamsvm.training.auto_c._SHUFFLED_SLICES", 1)
     sampled = fit(store, out=tmp_path / "sampled", transform="bias").C
-    assert pytest.approx(1 / np.square(X[:40].toarray().astype(np.float64)).sum(axis=1).mean()) == sampled
+    assert pytest.approx(automatic_c(X[:40])) == sampled
 
 
 def test_a_number_is_a_number(tmp_path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import make_store
+from helpers import automatic_c, make_store
 from helpers import plain_fit as fit
 from sklearn import preprocessing
 
@@ -65,8 +65,8 @@ def test_training_is_that_of_rows_transformed_beforehand(tmp_path: Path, store: 
     transformed = by_hand(X, X)
     before = make_store(tmp_path / "before.h5", sp.csr_array(transformed), labels)
     facts: dict[str, Any] = {"passes": 2, "dtype": "float64", "seed": 4}
-    norms = np.square(transformed[:, :-1]).sum(axis=1)  # the constant does not count in C
-    expected = fit(before, out=tmp_path / "expected", C=1 / norms[norms > 0].mean(), **facts)
+    C = automatic_c(transformed[:, :-1])  # the constant does not count in it
+    expected = fit(before, out=tmp_path / "expected", C=C, **facts)
     found = fit(store, out=tmp_path / "found", transform=FULL, valid=held_out, **facts)
     assert pytest.approx(expected.C, rel=1e-9) == found.C
     assert found.gap == pytest.approx(expected.gap, rel=1e-6)

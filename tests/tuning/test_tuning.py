@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import make_store
+from helpers import automatic_c, make_store
 from helpers import plain_fit as fit
 from sklearn.datasets import dump_svmlight_file, load_digits
 
@@ -82,8 +82,8 @@ def test_a_matrix_and_a_store_choose_alike(store: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         of_matrix.model.predict(X).astype(str), load_model(tmp_path / "run").predict(X)
     )
-    base = 1 / np.mean((X**2).sum(axis=1))
-    assert [row["C"] for row in of_matrix.tried] == pytest.approx([base * 2.0**k for k in range(-4, 6)])
+    tried = [row["C"] for row in of_matrix.tried]
+    assert tried == pytest.approx([automatic_c(X) * 2.0**k for k in range(-4, 6)])
 
 
 def test_several_settings_are_compared() -> None:
