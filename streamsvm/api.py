@@ -16,7 +16,7 @@ from streamsvm.errors import Call, InputError, Interrupted, Option, Remedy, Sett
 from streamsvm.model.inputs import begins_with_text, hashed
 from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult, OnlineResult
-from streamsvm.run.directory import RunDir
+from streamsvm.run.directory import RunDir, replacing
 from streamsvm.settings.field import GIVEN, MATRIX, CheckedSettings, changes_of, declared
 from streamsvm.settings.fit import Interval, Settings
 from streamsvm.settings.online import OnlineSettings, StoreSettings
@@ -183,10 +183,11 @@ def fit(
             "force replaces a run, and resume_or_start goes on with it; leave one of them out",
             setting="force",
         )
-    with shown(progress) as progress:
+    run = RunDir(out)
+    with shown(progress) as progress, replacing(run, force=force):
         callbacks = Callbacks.of(report, progress, stop)
         found = converted(
-            paths, asked, reading, RunDir(out), force=force, resume=resume_or_start, keep=keep_data,
+            paths, asked, reading, run, force=force, resume=resume_or_start, keep=keep_data,
             workers=workers, callbacks=callbacks,
         )  # fmt: skip
         return fit_store.fit_store(
@@ -411,7 +412,11 @@ def online(
     of_store = taken_out(settings, StoreSettings)
     asked = OnlineSettings(**settings)
     every = Interval(checkpoint_every)
-    with shown(progress) as progress, _as_stream(data, of_store, asked.dtype, classes) as stream:
+    with (
+        shown(progress) as progress,
+        replacing(RunDir(out), force=force),
+        _as_stream(data, of_store, asked.dtype, classes) as stream,
+    ):
         return fit_stream.learn_stream(
             stream, out, asked, every=every, force=force, callbacks=Callbacks.of(report, progress, stop)
         )

@@ -73,8 +73,7 @@ def converted(
     """Convert the data, and held-out data, into the folder of a run, unless they are read where they lie.
 
     What a killed conversion left is deleted. If `resume`, and the run, or a search (`by_tune`), has begun,
-    the stores that it has made are used. With `force`, each store that an older run has made is there until
-    the new one is complete; after that only the new run can be trained.
+    the stores that it has made are used.
 
     Raises
     ------
@@ -103,7 +102,8 @@ def converted(
     else:
         like = run.data if "data" in inputs else _store_to_be_like(paths)
         files = {}
-        with _new_folder(run, force=force, by_tune=by_tune):
+        kept = run.stores_among([*paths, *(getattr(settings, name) for name in HELD_OUT)])
+        with _new_folder(run, force=force, by_tune=by_tune, kept=kept):
             for name, each in inputs.items():
                 own = {} if name == "data" else {"like": like, "unseen_label": "keep"}
                 files[name] = _convert(each, getattr(run, name), settings, workers, callbacks, **own)
@@ -167,9 +167,9 @@ def _store_to_be_like(paths: Paths) -> str | os.PathLike[str]:
 
 
 @contextlib.contextmanager
-def _new_folder(run: RunDir, *, force: bool, by_tune: bool) -> Iterator[None]:
+def _new_folder(run: RunDir, *, force: bool, by_tune: bool, kept: list[Path]) -> Iterator[None]:
     """Hold the lock of the folder of a new run; after an error it is deleted again if it is empty."""
-    with entered(run, force=force, by_tune=by_tune):
+    with entered(run, force=force, by_tune=by_tune, kept=kept):
         try:
             yield
         except BaseException:

@@ -49,6 +49,7 @@ MANIFEST = "manifest.json"
 METRICS = "metrics.jsonl"
 LOCK = "lock"
 TUNING_JSON, TUNED, TRIALS = "tune.json", "tune.jsonl", "tune"
+REPLACED = "replaced"  # an older run, until the one that replaces it has a model
 REPORT = "report.html"
 # Kinds of logs: of duals, numbered by their pass; of weights, numbered from 1.
 DUALS, WEIGHT_LOG = "duals", "changes"

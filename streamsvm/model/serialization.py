@@ -331,7 +331,9 @@ def _read(path: Path) -> ModelParts:
     except (FileNotFoundError, NotADirectoryError) as error:
         if (path / format.RUN_JSON).exists():
             remedy = Remedy("{} finishes it", Call("resume", path))
-            raise ModelError(f"{path} has no finished model yet", remedy=remedy) from None
+            older = path / format.REPLACED
+            replaced = f"; the run that it replaces is in {older}" if older.exists() else ""
+            raise ModelError(f"{path} has no finished model yet{replaced}", remedy=remedy) from None
         raise ModelError(
             f"{error.filename}: there is no model; give a run directory or a model folder"
         ) from None

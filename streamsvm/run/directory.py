@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +15,7 @@ from streamsvm.base.decode import Check, Count, Positive, SchemaError, decode
 from streamsvm.base.text import absolute, check_local
 from streamsvm.data.memory_plan import Plan
 from streamsvm.data.value_kinds import ValuesIn
-from streamsvm.errors import Call, Option, PlanError, Remedy, RunError
+from streamsvm.errors import Call, Interrupted, Option, PlanError, Remedy, RunError, StreamsvmWarning, warn
 from streamsvm.settings.field import changes_of
 from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.settings.online import OnlineSettings
@@ -36,6 +36,8 @@ class RunDir:
     checkpoints, metrics, model, lock, report, tuning, tuned, trials, data, valid, calibrate : Path
         Files and folders of the run, whether or not they exist; the last three are stores that it made of
         files of other kinds.
+    replaced : Path
+        An older run, until the one that replaces it has a model.
     identity : str or None
         Digest that tells this run from others (see `identity`), once ``run.json`` was read or written.
     """
@@ -61,6 +63,8 @@ class RunDir:
         self.data, self.valid, self.calibrate = (
             self.path / f"{name}.zarr" for name in ("data", "valid", "calibrate")
         )
+        self.replaced = self.path / format.REPLACED
+        self._moved = durable.staging_path(self.replaced)  # files on their way to `replaced`, or back
         self.identity: str | None = None
 
     def duals(self, pass_number: int) -> Path:
@@ -93,6 +97,63 @@ class RunDir:
     def stores(self) -> list[Path]:
         """Return the paths of stores that the run may have made."""
         return [self.data, self.valid, self.calibrate]
+
+    def set_aside(self, kept: Collection[Path]) -> None:
+        """Move an older run with a model or a commit to `replaced`, but for the stores `kept`.
+
+        The caller holds the lock.
+        """
+        if self.model.exists():
+            durable.remove(self.replaced)  # what this run has replaced
+        if self.replaced.exists() or not (self.model.exists() or self.commits()):
+            return
+        durable.make_dir(self._moved)
+        paths = [path for path in self.path.iterdir() if path not in (self.lock, self._moved, *kept)]
+        for path in sorted(paths, key=lambda path: path == self.settings):  # last, so that it can be resumed
+            path.rename(self._moved / path.name)
+        self._moved.rename(self.replaced)
+        durable.sync_dir(self.path)
+
+    def put_back(self) -> None:
+        """Delete a new run, but for stores that it shared with the older one, which takes its place again.
+
+        The caller holds the lock.
+        """
+        made = durable.read_record(self.replaced / format.RUN_JSON).get("files") or {}
+        shared = [
+            store for store in self.stores()
+            if store.stem in made and not (self.replaced / store.name).exists()
+        ]  # fmt: skip
+        self.clear([self.replaced, *shared])
+        self.replaced.rename(self._moved)
+        self.finish_move()
+
+    @property
+    def is_moved(self) -> bool:
+        """True if a process was killed while it moved the run."""
+        return self._moved.exists()
+
+    def finish_move(self) -> None:
+        """Move back what a killed process has moved in part."""
+        if self._moved.exists():
+            for path in self._moved.iterdir():
+                path.rename(self.path / path.name)
+            self._moved.rmdir()
+            durable.sync_dir(self.path)
+
+    def clear(self, kept: Collection[Path] = ()) -> None:
+        """Delete all files but the lock and `kept`."""
+        durable.remove(self.settings)  # first: after a crash the rest must not look like a run
+        durable.sync_dir(self.path)
+        for path in self.path.iterdir():
+            if path not in (self.lock, *kept):
+                durable.remove(path)
+        durable.sync_dir(self.path)
+
+    def stores_among(self, paths: Iterable[str | os.PathLike[str] | None]) -> list[Path]:
+        """Return the stores in the run's folder that are among `paths`."""
+        given = {absolute(path) for path in paths if path is not None}
+        return [store for store in self.stores() if absolute(store) in given]
 
     def find_stores(self, record: dict[str, Any]) -> None:
         """Write into a record where the stores are that the run made of files: it may have been moved."""
@@ -269,6 +330,7 @@ def locked(run: RunDir) -> Iterator[None]:
     """Hold the lock of a run; file system errors inside become `RunError`."""
     try:
         with durable.locked(run.lock, RunError, f"the run {run.path}"):
+            run.finish_move()
             yield
     except OSError as error:
         then = run.continues()
@@ -287,8 +349,30 @@ def check_place(run: RunDir) -> None:
 
 
 @contextlib.contextmanager
-def entered(run: RunDir, *, force: bool, by_tune: bool = False) -> Iterator[None]:
-    """Create the folder of a new run, unless it is there, and hold its lock; nothing in it is deleted.
+def replacing(run: RunDir, *, force: bool) -> Iterator[RunDir]:
+    """Yield the run; at an error put an older one that was set aside back, unless the new one can be resumed.
+
+    With `force`, `entered` has moved it to `RunDir.replaced`. It is deleted when the new one has a model.
+    """
+    try:
+        yield run
+    except BaseException as error:
+        if force and run.replaced.exists():
+            if run.commits() or (isinstance(error, Interrupted) and run.settings.exists()):
+                warn(StreamsvmWarning(f"the older run is in {run.replaced} until the new one has a model"))
+            else:
+                with contextlib.suppress(RunError), locked(run):  # another process may have it
+                    run.put_back()
+        raise
+
+
+@contextlib.contextmanager
+def entered(
+    run: RunDir, *, force: bool, by_tune: bool = False, kept: Collection[Path] = ()
+) -> Iterator[None]:
+    """Create the folder of a new run, unless it is there, and hold its lock.
+
+    Nothing in it is deleted; with `force` an older run is set aside, but for the stores `kept`.
 
     Raises
     ------
@@ -313,6 +397,11 @@ def entered(run: RunDir, *, force: bool, by_tune: bool = False) -> Iterator[None
             goes_on = Call("resume", run.path) if is_trained else Call("tune")
             remedy = Remedy("{} continues it, {} replaces it", goes_on, Option("force", True))
             raise RunError(f"{run.path} is a run already", remedy=remedy)
+        if not (force or by_tune) and run.replaced.exists():
+            remedy = Remedy("{} replaces it, or move it", Option("force", True))
+            raise RunError(f"{run.replaced} is a run that was being replaced", remedy=remedy)
+        if force:
+            run.set_aside(kept)
         yield
 
 
@@ -324,11 +413,7 @@ def claimed(
 
     `streamsvm.tune` keeps its files, unless `force`.
     """
-    with entered(run, force=force, by_tune=by_tune):
-        durable.remove(run.settings)  # first: after a crash the rest of the old run must not look like a run
-        durable.sync_dir(run.path)
+    with entered(run, force=force, by_tune=by_tune, kept=kept):
         tuning = () if force else (run.tuning, run.tuned)
-        for path in run.path.iterdir():
-            if path not in (run.lock, *tuning, *kept):
-                durable.remove(path)
+        run.clear([run.replaced, *tuning, *kept])
         yield

@@ -179,6 +179,7 @@ class RunFiles:
         saved(str(self.run.model))
         self.run.remove_weights()
         prune(self.run, (), kept=1)
+        durable.remove(self.run.replaced)
         return str(self.run.model)
 
     def _keep_temperature(self, folder: Path) -> None:

@@ -105,9 +105,8 @@ def fit_store(
             return result
         with find_workers(spec, workers, cluster) as found:
             trained = StoreRun(run, training, raw, store, record, costs, every, callbacks, found)
-            read = {*paths, *(getattr(settings, name) for name in HELD_OUT)} - {None}
-            read |= {run.path / f"{name}.zarr" for name in made.get("files", ())}  # by a search, too
-            kept = [store for store in run.stores() if absolute(store) in map(absolute, read)]
+            made_here = [run.path / f"{name}.zarr" for name in made.get("files", ())]  # by a search, too
+            kept = run.stores_among([*paths, *(getattr(settings, name) for name in HELD_OUT), *made_here])
             with claimed(run, force=force, by_tune=tuned, kept=kept):
                 free = durable.free_bytes(run.path)
                 check_dense_duals(spec, free, f"the disk of {run.path}")

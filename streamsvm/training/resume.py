@@ -43,7 +43,8 @@ def resume_run(
 ) -> FitResult | OnlineResult:
     """Continue a run of either kind, as `streamsvm.resume` describes it; a change may be None."""
     run = RunDir(path)
-    run.read_settings()  # before the lock file is made, so that a wrong path stays clean
+    if not run.is_moved:
+        run.read_settings()  # before the lock file is made, so that a wrong path stays clean
     with locked(run):
         record = run.read_settings()
         if record.get("kind") == format.ONLINE:

@@ -29,7 +29,7 @@ from streamsvm.errors import Call, Option, Remedy, SettingsError, StreamsvmWarni
 from streamsvm.losses import get_loss
 from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult, TuneResult
-from streamsvm.run.directory import RunDir
+from streamsvm.run.directory import RunDir, replacing
 from streamsvm.settings.field import declared
 from streamsvm.settings.fit import AUTO, Interval, Settings
 from streamsvm.settings.reading import ReadingSettings
@@ -85,7 +85,7 @@ def tune(
         Run directory to create; needed for files.
     C : "auto", str or sequence of float
         Values to try: numbers, or a range such as "2^-6:2^3", by factors of its base; "0.01:10" goes by
-        factors of 2. auto: 10 values by factors of 2 around 1 / mean ‖x‖², of the rows that are trained on;
+        factors of 2. auto: 10 values by factors of 2 around the C of `fit` for the rows that are trained on;
         the table and the best training have that of all rows.
     loss, margin, transform
         As in `streamsvm.fit`, or a list of them, all combinations of which are tried. A list of transforms
@@ -165,6 +165,7 @@ def tune(
             search: _Search = _ArraySearch((data, y, groups), callbacks, tables, count_workers(workers))
         else:
             assert out is not None
+            run = stack.enter_context(replacing(RunDir(out), force=force))
             if cluster is not None:  # one for all trainings
                 from streamsvm.cluster.local_workers import running_cluster
 
@@ -174,7 +175,7 @@ def tune(
             # Groups are read if one of the losses needs them.
             first = max((some[0].settings for some in trials), key=lambda each: each.trained_loss.sequences)
             made = converted(
-                paths, first, reading, RunDir(out), force=force, resume=not force, keep=True,
+                paths, first, reading, run, force=force, resume=not force, keep=True,
                 workers=None if cluster else workers, callbacks=callbacks, by_tune=True,
             )  # fmt: skip
             paths = made.paths

@@ -47,3 +47,43 @@ def test_killed_at_counted_instants(launcher, digits, quick_path, step: int) -> 
         resumed += has_begun
     print(f"{whole.count} instants, {resumed} of {whole.count // step} kills resumed")
     assert 0 < resumed < whole.count // step
+
+
+@pytest.mark.parametrize(
+    "step", [pytest.param(37, marks=pytest.mark.more), pytest.param(3, marks=pytest.mark.slow)]
+)
+def test_a_fit_that_replaces_a_run_is_killed(launcher, digits, quick_path, step: int) -> None:
+    """The older run is whole, in its place or set aside, until the new one has a model."""
+    fit = ("fit", digits / "train", "--out", "run", "--block-rows", 500, "--passes", 1, "--json")
+    run, old = quick_path / "run", quick_path / "old"
+    assert launcher(*fit, "--seed", 1, cwd=quick_path, count=False).code == 0
+    shutil.copytree(run, old)
+    first = content(old / "model")
+    whole = launcher(*fit, "--force", cwd=quick_path)
+    model, files = content(run / "model"), names(run)
+    assert model != first
+    found = {"in place": 0, "aside": 0, "replaced": 0}
+    for at in range(1, whole.count, step):
+        shutil.rmtree(run)
+        shutil.copytree(old, run)
+        ended = launcher(*fit, "--force", cwd=quick_path, at=at, lose=bool(at % 2))
+        assert ended.code == -signal.SIGKILL
+        if (run / "replaced").exists() and not (run / "model").exists():
+            found["aside"] += 1
+            assert content(run / "replaced/model") == first
+            launcher("predict", "run/replaced", digits / "test", "--out", "p", "--force", cwd=quick_path)
+            again = ("resume", "run", "--json") if (run / "run.json").exists() else (*fit, "--force")
+        else:
+            if not (run / ".replaced.partial").exists():
+                found["in place" if content(run / "model") == first else "replaced"] += 1
+            again = ("resume", "run", "--json")
+        done = launcher(*again, cwd=quick_path, count=False)
+        assert (done.code, done.err) == (0, ""), (at, ended.stack)
+        if json.loads((run / "run.json").read_text())["settings"]["seed"] == 1:
+            assert content(run / "model") == first
+            done = launcher(*fit, "--force", cwd=quick_path, count=False)
+            assert (done.code, done.err) == (0, ""), (at, ended.stack)
+        assert content(run / "model") == model
+        assert names(run) == files
+    print(f"{whole.count} instants: {found}")
+    assert min(found.values()) > 0 or step > 3
