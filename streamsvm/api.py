@@ -24,6 +24,7 @@ from streamsvm.settings.reading import ReadingSettings
 from streamsvm.settings.signature import takes
 from streamsvm.store.open import is_store
 from streamsvm.training import fit_arrays, fit_store, fit_stream
+from streamsvm.training.parallel.splits import check_splits
 from streamsvm.training.resume import resume_run
 from streamsvm.training.sources import Stream
 from streamsvm.training.store_stream import StoreStream
@@ -177,6 +178,8 @@ def fit(
             problem = f"{error.message.problem}; nothing is kept of a training on a matrix"
             raise Interrupted(problem) from None
     check_of_store(out, y, groups, tables)
+    if cluster is not None:
+        check_splits(asked.splits)
     assert out is not None
     if force and resume_or_start:
         raise SettingsError(

@@ -37,6 +37,7 @@ from streamsvm.settings.signature import takes
 from streamsvm.training import fit_arrays
 from streamsvm.training.parallel.splits import check_splits
 from streamsvm.training.trainer import Callbacks
+from streamsvm.transforms import parse_transforms
 from streamsvm.tuning.trials import StoreSearch, Trial
 
 _AUTO_FACTORS = tuple(2.0**power for power in range(-4, 6))
@@ -154,6 +155,8 @@ def tune(
         ]
 
     trials = list_trials()  # which checks all of them before the first
+    for each in lists["transform"]:
+        parse_transforms(each)
     chosen = Settings(**{**common, **candidates[0], **_NO_VALID}, passes=passes)  # checks passes
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(shown(progress))
