@@ -95,7 +95,8 @@ def test_fit_for_machines_matches_the_metrics(folder: Path, tmp_path: Path) -> N
     lines = [json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
     passes = [line for line in lines if line["event"] == "pass"]
     assert [line["pass"] for line in passes] == [1, 2, 3]
-    assert passes[-1]["gap"] == record["gap"]
+    assert passes[-1]["average_gap"] == record["gap"]
+    assert passes[-1]["gap"] == record["last_iterate"]["gap"]
     assert record["gap_decay"] == pytest.approx(passes[-1]["gap"] / passes[0]["gap"])
     doubled = [line["rows"] for line in lines if line["event"] == "rows"]
     assert doubled == [2**e for e in range(11)]
