@@ -1,4 +1,4 @@
-"""Data that are no store: `fit` converts them into the folder of its run, which keeps them."""
+"""Data that are no store: `fit` converts them into the folder of its run, `online` reads text as a stream."""
 
 from __future__ import annotations
 
@@ -121,6 +121,22 @@ def converted(
         "keep_data": keep,
     }
     return Converted(paths, dataclasses.replace(settings, **changes), record)
+
+
+def open_text(record: dict[str, Any]) -> Any:
+    """Open the text that an online run learns from, by the record of the run."""
+    from streamsvm_converters import TextSource
+
+    if "inputs" not in record:
+        raise SettingsError("open_stream is missing: give what made the stream", setting="open_stream")
+    return TextSource.from_record(record)
+
+
+def text_stream(paths: Paths, **options: Any) -> Any:
+    """Return LIBSVM text as a stream."""
+    from streamsvm_converters import TextSource
+
+    return TextSource([os.fspath(path) for path in paths], **options)
 
 
 def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[str, _Inputs]:
