@@ -283,7 +283,7 @@ def convert(
             why = f"; all {counts.skipped} were skipped: {counts.first_errors[0]}" if counts.skipped else ""
             if getattr(counts, "unlabelled", 0):
                 why += f"; {counts.unlabelled:,} have no label"
-            raise InputError(f"the input has no rows{why}")
+            raise InputError(f"{', '.join(map(str, inputs[:3]))}: the input has no rows{why}")
         if asked.multilabel and not shuffled.n_labels:
             raise InputError("no row of the input has a label")
         features = reader.features()

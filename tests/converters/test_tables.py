@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from sklearn.preprocessing import OneHotEncoder
 from streamsvm_converters import convert
 
-from streamsvm.errors import InputError, PlanError, SettingsError
+from streamsvm.errors import InputError, PlanError, SettingsError, StreamsvmWarning
 from streamsvm.store import open_store
 
 N = 400
@@ -313,3 +313,10 @@ def test_a_field_that_appears_late_in_json_lines_is_an_error(tmp_path: Path) -> 
     convert(path, tmp_path / "a.zarr", label="y", memory="64M")
     with open_store(tmp_path / "a.zarr") as store:
         assert store.feature_names() == ["late", "a"]
+
+
+def test_a_table_without_rows_among_others_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n1,a\n2,b\n")
+    (tmp_path / "b.csv").write_text("x,y\n")
+    with pytest.warns(StreamsvmWarning, match=r"b\.csv has no rows"):
+        assert convert([tmp_path / "a.csv", tmp_path / "b.csv"], tmp_path / "a.zarr", label="y").n == 2

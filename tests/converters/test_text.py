@@ -110,8 +110,10 @@ def test_index_base_and_width(
 def test_nothing_to_store(
     write: Callable[..., Path], tmp_path: Path, text: str, options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(InputError, match=message):
-        convert([write(text)], tmp_path / "a.h5", **options)
+    path = write(text)
+    with pytest.raises(InputError, match=message) as caught:
+        convert([path], tmp_path / "a.h5", **options)
+    assert ("the input has no rows" in message) <= str(caught.value).startswith(f"{path}: ")
 
 
 def test_fix(write: Callable[..., Path], tmp_path: Path, lines_of: Callable[[Path], list[str]]) -> None:
