@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,3 +94,17 @@ def test_pipes_are_read_as_text(folder: Path) -> None:
         os._exit(0)
     assert streamsvm("predict", "m", "pipe", cwd=folder).out.split() == ["a", "b"] * 5
     os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("command", ["fit", "online"])
+def test_a_reader_that_has_gone_ends_a_run_without_a_word_and_it_resumes(folder: Path, command: str) -> None:
+    streamsvm("convert", "text", "--out", "text.zarr", cwd=folder)
+    read, write = os.pipe()
+    os.close(read)
+    words = [sys.executable, "-m", "streamsvm_cli.main", command, "text.zarr", "--out", "r"]
+    done = subprocess.run(words, cwd=folder, stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, b"")
+    assert not (folder / "r/model").exists()
+    assert streamsvm("resume", "r", cwd=folder)[0] == 0
+    assert (folder / "r/model").exists()
