@@ -323,11 +323,11 @@ def convert(
         ) as writer, contextlib.ExitStack() as stack:  # fmt: skip
             if threads > 1:
                 batches = stack.enter_context(Prefetcher(batches))
-            written, size = 0, 8 * (counts.rows + counts.nnz)  # in memory, about
+            written = 0
             for rows, numbers in batches:
                 writer.append(rows if codes is None else recode(rows, codes), numbers)
-                written += 8 * (rows.n_rows + len(rows.data))
-                report("write", written, size)
+                written += rows.n_rows
+                report("write", written, counts.rows)
             fingerprint = writer.finish()
         publish(made, out)
 

@@ -113,6 +113,7 @@ def test_a_function_is_told_stage_amount_and_total(folder: Path, tmp_path: Path,
         assert {total for *_, total in told} == {60}
     if name == "convert":
         assert ("convert", *[(folder / "text").stat().st_size] * 2) in told
+        assert ("write", 60, 60) in told  # rows
         stage, done, total = told[-1]
         assert (stage, done) == ("write", total)
 

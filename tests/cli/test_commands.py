@@ -340,7 +340,7 @@ def test_probabilities_from_training_to_predictions(folder: Path, tmp_path: Path
     assert re.search(r"^probabilities: temperature [\d.]+, .* on 180 hold-out rows$", out, re.MULTILINE)
     message = fails(1, "predict", folder / "run", "test", "--proba", cwd=tmp_path)
     assert "no probabilities: it was trained with the loss ww" in message
-    assert "`streamsvm resume --calibrate`" in message
+    assert "`streamsvm calibrate`" in message
     assert fails(2, "predict", "r", "test", "--proba", "--scores", cwd=tmp_path).count("\n") == 1
 
     table = [line.split("\t") for line in succeeds(
