@@ -177,7 +177,7 @@ def test_weights_follow_rows_that_are_left_out(tmp_path: Path) -> None:
         ("x,y\n1,a\n-inf,b\n", "row 2: column 'x' has -inf, which is not a number|not finite"),
         ("x,y\n1,a\n1e39,b\n", "row 2: column 'x' has 1e39, which is too large for float32"),
         ("x,y\n1,a\n2,b,c\n", r"t\.csv cannot be read as a table with commas: .*Expected 2 columns, got 3"),
-        ("x,y\n1,a\n2\n", "Expected 2 columns, got 1"),
+        ("x,y\n1,a\n2\n", "row 2: Expected 2 columns, got 1"),
         ("x,x,y\n1,2,a\n", "several columns have the name 'x'"),
         ("xy\n1\n2\n", "a single column, 'xy': no commas, tabs, semicolons or bars"),
         ("", "is empty"),
