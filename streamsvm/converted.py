@@ -172,6 +172,8 @@ def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[
 
 def _check_before(settings: Settings) -> None:
     """Check what can be checked without the data, before hours may be spent on their conversion."""
+    from streamsvm_converters import kind_of
+
     parse_transforms(settings.transform)
     if settings.class_weight not in (None, BALANCED):
         class_weight_entries(settings.class_weight)
@@ -186,6 +188,16 @@ def _check_before(settings: Settings) -> None:
         elif as_url(path) is None:
             with durable.os_errors_as(InputError, path, "read"):
                 os.stat(path)
+    for name in HELD_OUT:
+        path, labels = getattr(settings, name), f"{name}_labels"
+        if path is None or getattr(settings, labels) is None or is_store(path):
+            continue
+        if kind_of(path) in ("libsvm", "csv", "tsv", "jsonl", "parquet"):
+            raise SettingsError(
+                f"{labels} is for a matrix, and {path} has its own",
+                remedy=Remedy("leave {} out", Option(labels)),
+                setting=labels,
+            )
 
 
 def _given(**options: Any) -> dict[str, Any]:

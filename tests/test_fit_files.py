@@ -217,6 +217,7 @@ def test_settings_of_reading_are_for_files_that_are_converted(text) -> None:
         ({"transform": "bias,l2"}, "bias must be the last one"),
         ({"transform": "select=none"}, "none cannot be read"),
         ({"cluster": "local"}, "one split"),
+        ({"valid": "test", "valid_labels": "train"}, "valid_labels is for a matrix, and .*test has its own"),
     ],
 )
 def test_what_is_wrong_without_the_data_is_found_before_they_are_read(settings, words, text) -> None:
