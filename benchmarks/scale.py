@@ -162,13 +162,12 @@ def show(results: dict[str, Any]) -> None:
                 *(None if cost[key] is None else round(cost[key] / MB) for key in keys),
             ])  # fmt: skip
         commits = output["checkpoints"]
-        of_average = output["average"] or output
         fits.append([
             size, result["rows"], result["nnz"],
             *(round(result[key] / MB) for key in ("store_bytes", "weights_bytes", "duals_bytes")),
             " + ".join(f"{record['seconds']:.0f}" for record in output["history"]),
             f"{output['waited_fraction']:.0%}", commits, f"{output['checkpoint_seconds']:.1f}",
-            round(output["checkpoint_bytes"] / MB), of_average.get("relative_gap"),
+            round(output["checkpoint_bytes"] / MB), output["relative_gap"],
             output["progressive_accuracy"], result["phases"]["evaluate"]["output"]["accuracy"],
         ])  # fmt: skip
     print_table(

@@ -33,7 +33,16 @@ def complain(line: object, options: Collection[str] | None = None) -> None:
     """
     width = columns(sys.stderr)
     text = wrapped(f"streamsvm: {shell_text(line, options)}", width, whole=True)
-    print(f"{_CLEAR * bool(width)}{text}", file=sys.stderr, flush=True)
+    _write(f"{_CLEAR * bool(width)}{text}\n", sys.stderr)
+
+
+def _write(text: str, stream: TextIO) -> None:
+    """Write text at once; if its reader has gone, as `head` does, end the command as if it was killed."""
+    try:
+        print(text, end="", file=stream, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # or the interpreter would complain
+        raise SystemExit(1) from None
 
 
 def columns(stream: TextIO) -> int | None:
@@ -92,7 +101,7 @@ class Console:
         if self.people:
             self._close()
             text = wrapped(shell_text(line), columns(sys.stdout), indent)
-            print(f"{text}\n", end="", flush=True)  # at once: another process may clear its bar meanwhile
+            _write(f"{text}\n", sys.stdout)  # at once: another process may clear its bar meanwhile
 
     def detail(self, line: str) -> None:
         """Print a line for people who want to know more."""
@@ -165,7 +174,7 @@ class Console:
         """Print the one JSON object for machines."""
         self._close()
         if self.json:
-            print(json.dumps(shell_value(record)), flush=True)
+            _write(f"{json.dumps(shell_value(record))}\n", sys.stdout)
 
     def _close(self) -> None:
         """Remove what is drawn on the last line of the terminal, also by a process that was killed."""

@@ -14,6 +14,7 @@ from streamsvm_cli.conversion import print_report
 from streamsvm_cli.options import Cluster, Every, Force, Workers, with_settings
 from streamsvm_cli.wording import count, fraction, size_of_data, small, wrong_usage
 
+from streamsvm.base.progress import of_model
 from streamsvm.base.text import format_size
 from streamsvm.settings.field import declared
 from streamsvm.settings.fit import AUTO, Settings
@@ -197,8 +198,7 @@ class FitReporter(EventTable):
 
 def _gap_of_model(event: dict[str, Any]) -> str | None:
     """Return the relative gap of the model after a pass; ~ marks an estimate."""
-    is_average = "last_iterate_train_accuracy" in event
-    gap, sign = event.get("average_relative_gap" if is_average else "relative_gap"), ""
+    gap, sign = of_model(event).get("relative_gap"), ""
     if gap is None:
         gap, sign = event["relative_gap_estimate"], "~"
     return None if gap is None else sign + small(gap)
@@ -236,9 +236,8 @@ def finish(console: Console, result: Any, *, is_end: bool = True) -> None:
     if result.unweighted_rows:
         console.say(f"{count(result.unweighted_rows, 'row')} of weight 0 took no part in training")
     line = f"{result.status}: {count(result.passes, 'pass')} in {result.seconds:.2f} s of training"
-    gap = (result.average or {}).get("relative_gap") if result.averaged else result.relative_gap
-    if gap is not None:
-        line += f", gap {small(gap)}"
+    if result.relative_gap is not None:
+        line += f", gap {small(result.relative_gap)}"
     console.say(f"{line}, peak memory {format_size(result.peak_memory_bytes)}")
     console.detail(f"progressive accuracy {fraction(result.progressive_accuracy)}")
     console.detail(

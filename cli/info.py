@@ -73,8 +73,9 @@ def info(
         return
     [record] = records
     shown = summary(record) if record["kind"] == "run" else record
+    names = _NAMES | ({"nnz": "values"} if record.get("dense") else {})
     lines = {
-        _NAMES.get(key, key).replace("_", " "): _lines_of(key, value, record)
+        names.get(key, key).replace("_", " "): _lines_of(key, value, record)
         for key, value in shown.items()
         if value not in (None, "", [], {}) and (key not in _DETAILS or console.verbose)
     }

@@ -32,8 +32,6 @@ def resume(
 
     A finished run continues with more --passes; one that --tol ended also needs a smaller --tol.
     """
-    from streamsvm_converters import TextSource
-
     import streamsvm
     from streamsvm.base import format
     from streamsvm.run.directory import RunDir
@@ -43,8 +41,7 @@ def resume(
     with stop_on_signals() as stop:
         result = streamsvm.resume(
             run, **settings, store=store, workers=workers, cluster=cluster,
-            open_stream=TextSource.from_record, checkpoint_every=checkpoint_every, report=report,
-            progress=console.progress, stop=stop,
+            checkpoint_every=checkpoint_every, report=report, progress=console.progress, stop=stop,
         )  # fmt: skip
     if streams:
         if result.checkpoints == 0 and result.status == "done":

@@ -31,6 +31,7 @@ def summary(run: dict[str, Any]) -> dict[str, Any]:
     other = {name: settings[name] for name in settings if settings[name] != getattr(default, name)}
     words = [_in_words(name, value) for name, value in other.items() if name not in _TOLD]
     without = "" if run["model"] else ", without a model"
+    how = ", chosen by tune" if run["tuned"] else ", chosen from the data"
     found = {
         "run": "finished" if _is_finished(run) else "in progress or interrupted" + without,
         "accuracy": _measured(result["valid_accuracy"], f"on {_held_out(run)}"),
@@ -40,7 +41,7 @@ def summary(run: dict[str, Any]) -> dict[str, Any]:
         "effort": ", ".join(effort),
         "data": ", ".join(sizes),
         "from": ", ".join(run["files"].get("data") or run.get("store") or run["input"]["inputs"]),
-        "loss": f"{settings['loss']}, C {_number(run['C'])}{', chosen from the data' * run['C_auto']}",
+        "loss": f"{settings['loss']}, C {_number(run['C'])}{how * run['C_auto']}",
         "other settings": ", ".join(words),
     }
     shown = ("probability_temperature", "commits", "damage", "verified")

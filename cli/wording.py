@@ -94,7 +94,8 @@ def small(value: float) -> str:
 
 
 def size_of_data(rows: int, features: int, classes: int, nnz: int) -> str:
-    numbers = {"row": rows, "feature": features, "class": classes, "non-zero": nnz}
+    what = "value" if nnz == rows * features else "non-zero"  # dense rows may have zeros among them
+    numbers = {"row": rows, "feature": features, "class": classes, what: nnz}
     return ", ".join(count(n, noun) for noun, n in numbers.items())
 
 

@@ -283,7 +283,7 @@ def convert(
             why = f"; all {counts.skipped} were skipped: {counts.first_errors[0]}" if counts.skipped else ""
             if getattr(counts, "unlabelled", 0):
                 why += f"; {counts.unlabelled:,} have no label"
-            raise InputError(f"the input has no rows{why}")
+            raise InputError(f"{', '.join(map(str, inputs[:3]))}: the input has no rows{why}")
         if asked.multilabel and not shuffled.n_labels:
             raise InputError("no row of the input has a label")
         features = reader.features()
@@ -323,11 +323,11 @@ def convert(
         ) as writer, contextlib.ExitStack() as stack:  # fmt: skip
             if threads > 1:
                 batches = stack.enter_context(Prefetcher(batches))
-            written, size = 0, 8 * (counts.rows + counts.nnz)  # in memory, about
+            written = 0
             for rows, numbers in batches:
                 writer.append(rows if codes is None else recode(rows, codes), numbers)
-                written += 8 * (rows.n_rows + len(rows.data))
-                report("write", written, size)
+                written += rows.n_rows
+                report("write", written, counts.rows)
             fingerprint = writer.finish()
         publish(made, out)
 

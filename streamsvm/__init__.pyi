@@ -602,7 +602,7 @@ def resume(
         Where the store of the run is now, if it was moved; all of them if there were several.
     open_stream : callable, optional
         Makes the stream of an online run from its record, such as
-        ``streamsvm_converters.TextSource.from_record``; needed for online runs, but those on stores.
+        ``streamsvm_converters.TextSource.from_record``; needed for streams that are neither stores nor text.
     workers, cluster, checkpoint_every, report, progress, stop
         As in `fit`.
 
@@ -666,7 +666,8 @@ def online(
     ----------
     data : path, list of paths, or Stream
         A store, AnnData or a dense matrix, as for `fit`, or several; they are read where they lie, in the
-        order of their rows. Or a stream, such as ``streamsvm_converters.TextSource``, with values in `dtype`.
+        order of their rows. Or LIBSVM text; or a stream, such as ``streamsvm_converters.TextSource``, which
+        has more options for text, with values in `dtype`.
     out : path
         Run directory to create.
     C : float or "auto"

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from streamsvm.base.progress import Progress, Report, shown
 from streamsvm.base.text import as_paths
-from streamsvm.converted import converted
+from streamsvm.converted import converted, open_text, text_stream
 from streamsvm.data.arrays import check_is_matrix, label_column
-from streamsvm.errors import Call, InputError, Interrupted, Option, Remedy, SettingsError
+from streamsvm.errors import InputError, Interrupted, Option, Remedy, SettingsError
 from streamsvm.model.inputs import begins_with_text, hashed
 from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult, OnlineResult
@@ -24,6 +24,7 @@ from streamsvm.settings.reading import ReadingSettings
 from streamsvm.settings.signature import takes
 from streamsvm.store.open import is_store
 from streamsvm.training import fit_arrays, fit_store, fit_stream
+from streamsvm.training.parallel.splits import check_splits
 from streamsvm.training.resume import resume_run
 from streamsvm.training.sources import Stream
 from streamsvm.training.store_stream import StoreStream
@@ -177,6 +178,8 @@ def fit(
             problem = f"{error.message.problem}; nothing is kept of a training on a matrix"
             raise Interrupted(problem) from None
     check_of_store(out, y, groups, tables)
+    if cluster is not None:
+        check_splits(asked.splits)
     assert out is not None
     if force and resume_or_start:
         raise SettingsError(
@@ -324,7 +327,7 @@ def resume(
         Where the store of the run is now, if it was moved; all of them if there were several.
     open_stream : callable, optional
         Makes the stream of an online run from its record, such as
-        ``streamsvm_converters.TextSource.from_record``; needed for online runs, but those on stores.
+        ``streamsvm_converters.TextSource.from_record``; needed for streams that are neither stores nor text.
     workers, cluster, checkpoint_every, report, progress, stop
         As in `fit`.
 
@@ -348,7 +351,7 @@ def resume(
     every = Interval(checkpoint_every)
     with shown(progress) as progress:
         return resume_run(
-            run, open_stream, store=None if store is None else as_paths(store), every=every,
+            run, open_stream or open_text, store=None if store is None else as_paths(store), every=every,
             callbacks=Callbacks.of(report, progress, stop), workers=workers, cluster=cluster, **settings,
         )  # fmt: skip
 
@@ -377,7 +380,8 @@ def online(
     ----------
     data : path, list of paths, or Stream
         A store, AnnData or a dense matrix, as for `fit`, or several; they are read where they lie, in the
-        order of their rows. Or a stream, such as ``streamsvm_converters.TextSource``, with values in `dtype`.
+        order of their rows. Or LIBSVM text; or a stream, such as ``streamsvm_converters.TextSource``, which
+        has more options for text, with values in `dtype`.
     out : path
         Run directory to create.
     **settings
@@ -425,15 +429,21 @@ def online(
 def _as_stream(
     data: Any, of_store: StoreSettings, dtype: str, classes: Sequence[Any] | None
 ) -> contextlib.AbstractContextManager[Stream]:
-    """Return the rows of a store, or a stream as it is; raise `SettingsError` for anything else."""
+    """Return the rows of a store or of text, or a stream as it is; raise `SettingsError` for a matrix."""
     paths = as_paths(data)
     if paths is not None and all(map(is_store, paths)):
         return StoreStream(paths, of_store, dtype, classes)
-    if not hasattr(data, "batches"):
-        what = "a matrix in memory" if paths is None else ", ".join(map(str, paths))
-        remedy = "give TextSource of streamsvm_converters for LIBSVM text, or make a store with {}"
-        raise SettingsError(f"{what} is neither a stream nor a store", remedy=Remedy(remedy, Call("convert")))
-    given = [*of_store.given(), *(["classes"] if classes is not None else [])]
-    if given:
-        raise SettingsError(f"{given[0]} is for a store, and a stream has its own", setting=given[0])
+    given, of_text = of_store.given(), {}
+    if paths is not None:
+        of_text = {name: getattr(of_store, name) for name in ("unseen_label", "memory")}
+        data = text_stream(paths, classes=classes, dtype=dtype, **of_text)
+    elif not hasattr(data, "batches"):
+        raise SettingsError(
+            "a matrix in memory is neither a stream nor a file", remedy=Remedy("write it to an .npy file")
+        )
+    elif classes is not None:
+        given["classes"] = classes
+    for name in given:
+        if name not in of_text:
+            raise SettingsError(f"{name} is for a store, and a stream has its own", setting=name)
     return contextlib.nullcontext(data)

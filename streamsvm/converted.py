@@ -1,4 +1,4 @@
-"""Data that are no store: `fit` converts them into the folder of its run, which keeps them."""
+"""Data that are no store: `fit` converts them into the folder of its run, `online` reads text as a stream."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from typing import Any, NamedTuple
 
 from streamsvm.base import durable, format
 from streamsvm.base.decode import encode
+from streamsvm.base.text import as_url
+from streamsvm.data.class_costs import read_tree
 from streamsvm.errors import Call, InputError, Interrupted, Option, Remedy, SettingsError
 from streamsvm.losses import get_loss
 from streamsvm.run.directory import RunDir, entered
-from streamsvm.settings.field import declared
-from streamsvm.settings.fit import NONE, Settings
+from streamsvm.settings.field import GIVEN, declared
+from streamsvm.settings.fit import BALANCED, NONE, Settings
 from streamsvm.settings.reading import ReadingSettings
 from streamsvm.store import open_store
 from streamsvm.store.open import is_store, open_existing
-from streamsvm.training.held_out import HELD_OUT
+from streamsvm.training.costs import class_weight_entries
+from streamsvm.training.held_out import HELD_OUT, open_held_out
 from streamsvm.training.trainer import Callbacks
+from streamsvm.transforms import parse_transforms
 
 Paths = Sequence[str | os.PathLike[str]]
 
@@ -94,6 +98,7 @@ def converted(
             "keep_data must be on with resume_or_start: a finished run gives its result again from its data",
             setting="keep_data",
         )
+    _check_before(settings)
     old = None
     if resume and (run.tuning if by_tune else run.settings).exists():
         old = (run.read_tuning() if by_tune else run.read_settings()).get("files")
@@ -116,6 +121,22 @@ def converted(
         "keep_data": keep,
     }
     return Converted(paths, dataclasses.replace(settings, **changes), record)
+
+
+def open_text(record: dict[str, Any]) -> Any:
+    """Open the text that an online run learns from, by the record of the run."""
+    from streamsvm_converters import TextSource
+
+    if "inputs" not in record:
+        raise SettingsError("open_stream is missing: give what made the stream", setting="open_stream")
+    return TextSource.from_record(record)
+
+
+def text_stream(paths: Paths, **options: Any) -> Any:
+    """Return LIBSVM text as a stream."""
+    from streamsvm_converters import TextSource
+
+    return TextSource([os.fspath(path) for path in paths], **options)
 
 
 def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[str, _Inputs]:
@@ -147,6 +168,36 @@ def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[
                 setting=name,
             )
     return found
+
+
+def _check_before(settings: Settings) -> None:
+    """Check what can be checked without the data, before hours may be spent on their conversion."""
+    from streamsvm_converters import kind_of
+
+    parse_transforms(settings.transform)
+    if settings.class_weight not in (None, BALANCED):
+        class_weight_entries(settings.class_weight)
+    if settings.tree not in (None, GIVEN):
+        read_tree(settings.tree, ())
+    for name, each in declared(settings).items():
+        path = getattr(settings, name)
+        if each.kind is not os.PathLike or not isinstance(path, str) or path in (*each.words, GIVEN):
+            continue
+        if name in HELD_OUT and is_store(path):
+            open_held_out(name, settings).close()
+        elif as_url(path) is None:
+            with durable.os_errors_as(InputError, path, "read"):
+                os.stat(path)
+    for name in HELD_OUT:
+        path, labels = getattr(settings, name), f"{name}_labels"
+        if path is None or getattr(settings, labels) is None or is_store(path):
+            continue
+        if kind_of(path) in ("libsvm", "csv", "tsv", "jsonl", "parquet"):
+            raise SettingsError(
+                f"{labels} is for a matrix, and {path} has its own",
+                remedy=Remedy("leave {} out", Option(labels)),
+                setting=labels,
+            )
 
 
 def _given(**options: Any) -> dict[str, Any]:

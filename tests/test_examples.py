@@ -111,8 +111,7 @@ def test_walrus(tmp_path: Path, block_rows: int | None) -> None:
             inner_passes=0, dtype="float64", average=averaged, force=True,
         )  # fmt: skip
         np.testing.assert_allclose(streamsvm.load_model(tmp_path / "run").coef_.T, expected, atol=1e-9)
-    assert result.average is not None
-    for measured, (primal, dual) in zip((vars(result), result.average), objectives, strict=True):
+    for measured, (primal, dual) in zip((result.last_iterate, vars(result)), objectives, strict=True):
         assert [measured["primal"], measured["dual"]] == pytest.approx([primal, dual], rel=1e-9)
         assert measured["gap"] == pytest.approx(primal - dual, rel=1e-7)
     estimates = [number(r"primal about (\S+)", line) for line in lines]

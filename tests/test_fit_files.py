@@ -201,3 +201,31 @@ def test_settings_of_reading_are_for_files_that_are_converted(text) -> None:
         with pytest.raises(SettingsError, match=f"{name} does not apply to train"):
             streamsvm.fit("train", out="run", **{name: value})
     assert not Path("run").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"valid": "none"}, "none cannot be read"),
+        ({"calibrate": "none.zarr"}, "nothing is there"),
+        ({"costs": "none"}, "none cannot be read"),
+        ({"tree": "none"}, "none: No such file"),
+        ({"tree": "train"}, "train, line 1: 9 names"),
+        ({"class_weight": "none"}, "none: No such file"),
+        ({"class_weight": "train"}, "train, line 1: .* is not a number"),
+        ({"transform": "l3"}, "no transform 'l3'"),
+        ({"transform": "bias,l2"}, "bias must be the last one"),
+        ({"transform": "select=none"}, "none cannot be read"),
+        ({"cluster": "local"}, "one split"),
+        ({"valid": "test", "valid_labels": "train"}, "valid_labels is for a matrix, and .*test has its own"),
+    ],
+)
+def test_what_is_wrong_without_the_data_is_found_before_they_are_read(settings, words, text) -> None:
+    read = []
+    progress = lambda stage, done, total: read.append(stage)  # noqa: E731
+    with pytest.raises((InputError, SettingsError, StoreError), match=words):
+        streamsvm.fit("train", out="run", progress=progress, **settings)
+    with pytest.raises(SettingsError, match="no transform 'l3'"):
+        streamsvm.tune("train", out="run", progress=progress, transform=["l2", "l3"])
+    assert read == []
+    assert not Path("run").exists()

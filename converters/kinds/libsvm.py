@@ -61,10 +61,10 @@ class LibsvmFileReader(Reader):
                 f"from {base} that makes {width} features, more than n_features={wanted}"
             )
         if wanted is None and reader.largest < 0:
-            raise InputError(
-                "no row of the input has a feature",
-                remedy=Remedy("if that is intended, give {}", Option("n_features")),
-            )
+            remedy = Remedy("if that is intended, give {}", Option("n_features"))
+            if any(mark in label for label in self.labels()[:1] for mark in ";|"):
+                remedy = Remedy("if it is a table, give {}", Option("format", "csv"))
+            raise InputError("no row of the input has a feature", remedy=remedy)
         return Features(width if wanted is None else wanted, base if auto else 0, base)
 
     @property

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamsvm_converters.kinds.options import ReadOptions
 from streamsvm_converters.kinds.recognise import recognise
+from streamsvm_converters.libsvm.inputs import STDIN
 
 from streamsvm.base.format import CHUNK_NNZ
-from streamsvm.errors import InputError, SettingsError
+from streamsvm.errors import InputError, Option, Remedy, SettingsError
 from streamsvm.store.list_file import holds_lists
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Kind(NamedTuple):
     may_be_dense: bool = False
 
 
+_FILE = Remedy("write it to a file first: only LIBSVM text is read from a pipe")
 _TABLE = frozenset(
     {"label", "labels_as", "drop", "categorical", "missing", "text", "analyzer", "ngrams", "bits"}
 )
@@ -80,6 +82,8 @@ def kind_of(path: str | Path, format: str | None = None) -> str:
     found, certain = recognise(path)
     if format is None or format == found:
         return found
+    if str(path) == STDIN:
+        raise InputError(f"standard input must be LIBSVM text, and not {KINDS[format].title}", remedy=_FILE)
     if certain:
         raise InputError(f"{path} is {KINDS[found].title}, not {KINDS[format].title}")
     return format
@@ -129,9 +133,12 @@ def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None
     kind = KINDS[name]
     for path in map(Path, inputs):
         if name != "libsvm" and not (path.is_file() or path.is_dir()):
-            raise InputError(f"{path} is no regular file, as {kind.title} must be; a pipe holds LIBSVM text")
+            raise InputError(f"{path} is no regular file, as {kind.title} must be", remedy=_FILE)
     for option in options.changed(sorted(_SPECIFIC - kind.options)):
-        raise SettingsError(f"{option} does not apply to {kind.title}", setting=option)
+        remedy = None
+        if name == "libsvm" and option in _TABLE:
+            remedy = Remedy(f"if {inputs[0]} is a table, give {{}}", Option("format", "csv"))
+        raise SettingsError(f"{option} does not apply to {kind.title}", remedy=remedy, setting=option)
     like = options.like
     if like is not None and "label" in kind.options and options.label is None and options.labels is None:
         options = replace(options, label=like.label)

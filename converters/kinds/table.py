@@ -23,7 +23,7 @@ from streamsvm.base.label_texts import MISSING_TEXTS
 from streamsvm.base.label_values import TEXT
 from streamsvm.data.names import feature_names
 from streamsvm.data.rows import Rows
-from streamsvm.errors import InputError, Option, Remedy, SettingsError
+from streamsvm.errors import InputError, Option, Remedy, SettingsError, warn
 
 _COLUMN_OPTIONS = ("drop", "categorical", "missing")
 _TEXT_OPTIONS = ("text", "analyzer", "ngrams", "bits")
@@ -199,6 +199,8 @@ class TableReader(Reader):
                     self.options.progress(self.counts.bytes_read, total)
                 if len(codes):
                     yield piece, codes, first + rows, _places(table, rows)
+            if not n_rows and len(self._tables) > 1:
+                warn(f"{table.path} has no rows")
             first += n_rows
             done += table.path.stat().st_size
             if table.source is not None:

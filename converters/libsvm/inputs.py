@@ -20,7 +20,7 @@ from streamsvm_converters.libsvm.position import InputFile
 
 from streamsvm.base.durable import os_errors_as
 from streamsvm.base.text import check_local, format_size
-from streamsvm.errors import Call, InputError, Option, Remedy
+from streamsvm.errors import Call, InputError, Option, Remedy, warn
 
 STDIN = "-"
 
@@ -245,9 +245,10 @@ class Input:
 def total_size(paths: list[str | Path]) -> int | None:
     """Return the bytes of all inputs together, or None if one has no known size (standard input, a pipe).
 
-    Raises `InputError` if an input cannot be read, or is a folder.
+    A file that is empty beside others is named in a warning. Raises `InputError` if an input cannot be read,
+    or is a folder.
     """
-    total = 0
+    total, empty = 0, []
     for path in paths:
         if str(path) == STDIN:
             return None
@@ -261,6 +262,9 @@ def total_size(paths: list[str | Path]) -> int | None:
         if not stat.S_ISREG(status.st_mode):
             return None
         total += status.st_size
+        empty += [path] * (not status.st_size)
+    for path in empty if total else ():
+        warn(f"{path} is empty")
     return total
 
 

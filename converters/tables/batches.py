@@ -222,6 +222,9 @@ class TableFile:
         except (pa.ArrowInvalid, pa.ArrowException, OSError, UnicodeDecodeError) as error:
             self._check_quotes()
             text = " ".join(str(error).split())
+            # Rows are counted from 1, without the header; of JSON, pyarrow counts them in each block.
+            text = re.sub(r"Row #(\d+)", lambda found: f"row {int(found[1]) - 1:,}", text)
+            text = re.sub(r" in row \d+$", "", text)
             if "straddling" in text or "block size" in text.lower():
                 line = None if self._quotes is None else self._quotes.open_line
                 where = self.path if line is None else f"{self.path}, line {line}"

@@ -149,8 +149,18 @@ def _log(event: dict[str, Any]) -> None:
         logger.debug("%s: %s", kind, ", ".join(f"{name}={value}" for name, value in known.items()))
 
 
+def of_model(report: dict[str, Any]) -> dict[str, Any]:
+    """Return the report of a pass with the objective of its model, if that is the average of the iterates."""
+    if "last_iterate_train_accuracy" not in report:
+        return report
+    return report | {
+        name.removeprefix("average_"): value for name, value in report.items() if name.startswith("average_")
+    }
+
+
 def _figures(event: dict[str, Any]) -> str:
     """Return the measured values as text."""
+    event = of_model(event)
     found = {name: event[name] for name in _FIGURES if event.get(name) is not None}
     if "relative_gap" not in found and event.get("relative_gap_estimate") is not None:
         found = {"estimated_relative_gap": event["relative_gap_estimate"], **found}

@@ -21,6 +21,8 @@ from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import is_mostly_filled
 from streamsvm.errors import Call, InputError, Option, Remedy, SettingsError, StreamsvmError
 
+_GIVE_MATRIX = Remedy("give a matrix of numbers, rows by features")
+
 
 class Matrix(NamedTuple):
     """A matrix, CSR without duplicates and with sorted indices, or dense; arrays may be of the caller."""
@@ -72,12 +74,13 @@ def as_matrix(
         if record is None and names is not None:
             record = {"kind": "columns", "columns": [{"name": name, "type": "number"} for name in names]}
     if not scipy.sparse.issparse(matrix):
-        matrix = np.asarray(matrix)
+        try:
+            matrix = np.asarray(matrix)
+        except ValueError:
+            raise error("X has rows of different lengths", remedy=_GIVE_MATRIX) from None
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiub":
-        raise error(
-            f"X has {matrix.ndim} axes and values of type {matrix.dtype}",
-            remedy=Remedy("give a matrix of numbers, rows by features"),
-        )
+        found = f"X has {matrix.ndim} axes and values of type {matrix.dtype}"
+        raise error(found, remedy=_GIVE_MATRIX)
     if matrix.dtype == np.float16:  # which SciPy does not take
         matrix = matrix.astype(np.float32)
     if isinstance(matrix, np.ndarray):
@@ -150,7 +153,7 @@ def _finite(
 def check_is_matrix(X: Any, error: type[StreamsvmError] = InputError) -> None:
     """Raise `error` if `X` is what is often mistaken for a matrix: None, a path, or a store."""
     if X is None:
-        raise error("X is None", remedy=Remedy("give a matrix of numbers, rows by features"))
+        raise error("X is None", remedy=_GIVE_MATRIX)
     is_list = isinstance(X, list | tuple) and bool(X) and all(isinstance(x, str | os.PathLike) for x in X)
     if isinstance(X, str | os.PathLike) or is_list:
         what = f"{len(X)} paths" if is_list else f"the path {os.fspath(X)!r}"

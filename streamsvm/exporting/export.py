@@ -87,8 +87,9 @@ def export_model(
             A fitted ``LinearSVC`` of scikit-learn, or a ``Pipeline`` that ends in one, for ``joblib.load``;
             it does not need streamsvm.
         ``"onnx"`` (.onnx)
-            A graph from dense rows ``X`` to ``label`` and ``scores``, and to ``probabilities`` if the model
-            has any. To ``scores`` alone if the rows of the training had several labels.
+            A graph from dense rows ``X`` to ``label`` (int64 if the classes are integers, else text) and
+            ``scores``, and to ``probabilities`` if the model has any. To ``scores`` alone if the rows of the
+            training had several labels.
         ``"csv"`` (.csv)
             For people: the features with the largest coefficients of each class, as `coef_` has them.
         ``"streamsvm"``

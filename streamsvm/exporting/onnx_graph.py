@@ -19,8 +19,9 @@ _MAX_BYTES = 2**31 - 2**20  # of an ONNX file
 def write_onnx(model: Model, file: BinaryIO, *, prune: float) -> None:
     """Write a graph with the input ``X``, (n, n_features_in), in the model's dtype, and these outputs:
 
-    ``label``, (n,): strings; ``scores``, (n, n_classes); and, if the model has probabilities,
-    ``probabilities``, (n, n_classes). A model of several labels a row has ``scores`` alone.
+    ``label``, (n,): int64 if the classes are integers, else strings; ``scores``, (n, n_classes); and, if the
+    model has probabilities, ``probabilities``, (n, n_classes). A model of several labels a row has
+    ``scores`` alone.
 
     Raises
     ------
@@ -47,10 +48,11 @@ def write_onnx(model: Model, file: BinaryIO, *, prune: float) -> None:
     outputs: list[Any] = [("scores", kind, ["n", n_classes])]
     if not model.multilabel:
         best = graph.node("ArgMax", "scores", axis=1, keepdims=0, select_last_index=0)
-        classes = np.array(model.record["classes"], dtype=object)
+        whole = model.classes_.dtype == np.int64
+        classes = model.classes_ if whole else np.array(model.record["classes"], dtype=object)
         graph.constants.append(numpy_helper.from_array(classes, "classes"))
         graph.node("Gather", "classes", best, out="label", axis=0)
-        outputs.insert(0, ("label", TensorProto.STRING, ["n"]))
+        outputs.insert(0, ("label", TensorProto.INT64 if whole else TensorProto.STRING, ["n"]))
     if model.temperature is not None and not model.multilabel:
         if is_sparsemax(model.record):
             _sparsemax(graph, n_classes)

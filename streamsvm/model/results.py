@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from streamsvm.base.progress import of_model
 from streamsvm.base.repr import Readable, html_table
 
 _SHOWN_PASSES = 10  # last passes that a notebook shows
@@ -56,22 +57,21 @@ class FitResult(Readable):
     C : float
         The C of the settings, or the one chosen from the data.
     dual, primal, gap, relative_gap : float or None
-        Exact, after the last pass; None if ``gap="none"``. The gap bounds how far the primal is
-        from its minimum, up to the rounding of the weights' dtype.
+        Of the model, exact; None if they were not measured, as with ``gap="none"``. The gap bounds how far
+        the primal is from its minimum, up to the rounding of the weights' dtype.
     gap_decay : float or None
-        Gap divided by the gap after the first pass.
+        Gap of the last iterate divided by that after the first pass.
     train_accuracy : float or None
         Fraction of the training rows that the model classifies correctly; None if ``gap="none"``, as it is
         measured with the gap.
     valid_accuracy : float or None
         The same fraction of the validation rows, or of those held out; None without such rows.
-    average : dict or None
-        The dual, primal, gap and relative_gap of the average of the last pass; those above are of the last
-        iterate.
+    last_iterate : dict or None
+        The dual, primal, gap and relative_gap of the last iterate, if the model is the average instead.
     calibration : Calibration or None
         Result of fitting the temperature of the model's probabilities, with `calibrate`.
     averaged : bool
-        True if the model is that average, False if it is the last iterate.
+        True if the model is the average of the iterates of the last pass, False if it is the last one.
     progressive_accuracy : float or None
         Fraction of the rows of the first pass that were predicted correctly, each before it was learned
         from; None where the order of the labels makes it no estimate, as a warning says, and where training
@@ -116,7 +116,7 @@ class FitResult(Readable):
     gap_decay: float | None
     train_accuracy: float | None
     valid_accuracy: float | None
-    average: dict[str, float] | None
+    last_iterate: dict[str, float] | None
     averaged: bool
     calibration: Calibration | None
     progressive_accuracy: float | None
@@ -144,7 +144,6 @@ class FitResult(Readable):
             "train_accuracy": self.train_accuracy,
             "valid_accuracy": self.valid_accuracy,
             "averaged": self.averaged,
-            "average": self.average and {"relative_gap": self.average["relative_gap"]},
             "progressive_accuracy": self.progressive_accuracy,
             "calibration": self.calibration,
             "seconds": self.seconds,
@@ -153,7 +152,7 @@ class FitResult(Readable):
         }
 
     def _more_html(self) -> str:
-        shown = self.history[-_SHOWN_PASSES:]
+        shown = [of_model(report) for report in self.history[-_SHOWN_PASSES:]]
         known = {key for report in shown for key, value in report.items() if value is not None}
         columns = {title: key for title, key in _HEADINGS.items() if key in known}
         rows = [[*(report.get(key) for key in columns.values()), ""] for report in shown]

@@ -12,7 +12,7 @@ from streamsvm.base import format
 from streamsvm.base.threads import Threads
 from streamsvm.chains.viterbi import piece_bounds
 from streamsvm.data.rows import Rows
-from streamsvm.errors import Call, ModelError, Option, Remedy
+from streamsvm.errors import Call, ModelError, Remedy
 from streamsvm.losses import LOSSES
 from streamsvm.model.coefficients import SparseCoef, StoredCoef
 
@@ -146,9 +146,8 @@ def no_probabilities(loss: str | None) -> ModelError:
     return ModelError(
         f"the model has no probabilities: it {trained}was not calibrated",
         remedy=Remedy(
-            "fit a temperature to hold-out data: with {} if it is of fit, or, in Python, with "
-            "streamsvm.calibrate(model, data)",
-            Call("resume", options=(Option("calibrate"),)),
+            "fit a temperature to hold-out data with {}",
+            Call("calibrate"),
         ),
     )
 

@@ -63,7 +63,7 @@ def evaluate(
         zeros and ones, whose classes are the numbers of its columns, or their names in a DataFrame.
     top_k : int or iterable of int, optional
         The numbers k of best classes to measure the top-k accuracy for, or, if rows have several labels,
-        precision@k: 1 or more. By default 1 and 5, and 1, 3 and 5.
+        precision@k: 1 or more. By default 1 and, of more than 5 classes, 5; and 1, 3 and 5.
     threshold : float, optional
         For rows with several labels: classes with scores above it are predicted. By default 0 for models of
         ``ovr`` and ``ovr2``. Those of other losses only rank the classes.
@@ -205,5 +205,5 @@ def _new_metrics(
         _check_apply(for_one, "have")
         return LabelSetMetrics(model, top_k or [1, 3, 5], threshold, n_labels)
     _check_apply({"threshold": threshold, "n_labels": n_labels}, "do not have")
-    default = [1, 5] if model.transitions_ is None else [1]
+    default = [1, 5] if model.transitions_ is None and len(model.classes_) > 5 else [1]
     return LabelMetrics(model, top_k or default, table, tree)

@@ -376,8 +376,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         if found.feature_names_in_ is not None:
             self.feature_names_in_ = found.feature_names_in_
         self.n_iter_ = found.result.passes
-        of_model = found.result.average if found.result.averaged else vars(found.result)
-        self.duality_gap_ = None if of_model is None else of_model.get("gap")
+        self.duality_gap_ = found.result.gap
         return self
 
     def _checked(self, X: Any, y: Any = _NO_LABELS, *, reset: bool = True) -> Any:

@@ -113,9 +113,10 @@ class StoredMatrix(ABC):
             if lost.any():
                 at = np.unravel_index(int(np.argmax(lost)), values.shape)
                 place = f"{what} {number_at(ranges, int(at[0]))}"
+                how = "" if self.container.is_matrix else ", in Python: adata.X = adata.X.astype('float64')"
                 raise self.values.error(
-                    f", {place}: {values[at]} cannot be represented as float32; store the matrix as float64, "
-                    "in Python: adata.X = adata.X.astype('float64')"
+                    f", {place}: {values[at]} cannot be represented as float32; store the matrix as float64"
+                    + how
                 )
         return result
 

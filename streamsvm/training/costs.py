@@ -168,7 +168,7 @@ def _class_weights(source: Any, classes: Sequence[str], counts: np.ndarray) -> n
     if source == BALANCED:
         occurs = counts > 0
         return np.where(occurs, counts.sum() / (occurs.sum() * np.maximum(counts, 1)), 1.0)
-    entries = _mapping_entries(source) if isinstance(source, Mapping) else _file_entries(Path(source))
+    entries = class_weight_entries(source)
     code, weights, seen = {name: c for c, name in enumerate(classes)}, np.ones(len(classes)), set()
     for where, name, weight in entries:
         if name not in code:
@@ -191,6 +191,11 @@ def _class_weights(source: Any, classes: Sequence[str], counts: np.ndarray) -> n
 
 
 _Entries = list[tuple[str, str, float]]  # place for messages, class, weight
+
+
+def class_weight_entries(source: Any) -> _Entries:
+    """Return the weights that a file or a mapping has; raise `InputError` if they cannot be read."""
+    return _mapping_entries(source) if isinstance(source, Mapping) else _file_entries(Path(source))
 
 
 def _mapping_entries(source: Mapping[Any, Any]) -> _Entries:

@@ -22,7 +22,6 @@ from streamsvm.store import Store
 from streamsvm.training.build import find_workers
 from streamsvm.training.fit_plan import check_dense_duals, describe_fit, find_slice_rows, plan_fit
 from streamsvm.training.held_out import HELD_OUT, check_held_out
-from streamsvm.training.parallel.splits import check_splits
 from streamsvm.training.prepare import Prepared, fit_to_store, prepare
 from streamsvm.training.resume import resume_run
 from streamsvm.training.same_run import check_same
@@ -65,10 +64,7 @@ def fit_store(
     check_place(run)
     paths = as_paths(path) or []
     with open_to_train(paths, settings) as raw:
-        threads = workers
-        if cluster is not None:
-            check_splits(settings.splits)
-            threads = None  # of this process, which reads what transforms need
+        threads = workers if cluster is None else None  # of this process, which reads what transforms need
         prepared, training, store = _prepare(
             paths, raw, settings, given, callbacks, threads, fitted, on_cluster=cluster is not None
         )

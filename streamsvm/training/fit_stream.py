@@ -94,12 +94,7 @@ def _opened(
         return StoreStream.from_record(record, store)
     if store is not None:
         raise SettingsError(f"store does not apply: {run.path} learns from a stream", setting="store")
-    if open_stream is None:
-        raise SettingsError(
-            "open_stream is missing: give TextSource.from_record of streamsvm_converters, or what else made "
-            f"the stream of {run.path}",
-            setting="open_stream",
-        )
+    assert open_stream is not None  # but for runs of `fit`
     return contextlib.nullcontext(open_stream(record))
 
 

@@ -40,6 +40,7 @@ from streamsvm.transforms import Transform
 _LAST_PART, _LEAST_LAST, _MOST_LAST = 100, 100, 10_000
 _AVERAGE_PREFIX = "average_"  # begins the names of what is measured of the average
 # Names of `RunPosition.compared` in the report of a pass.
+_OBJECTIVE = ("dual", "primal", "gap", "relative_gap")
 _COMPARED = ("compared_rows", "compared_last_iterate", "compared_average")
 _LAST_ITERATE_PREFIX = "last_iterate_"  # begins the names of its accuracies, where the model is the average
 
@@ -446,33 +447,29 @@ class Fit(Trainer):
         history = self.position.history
         last, first = history[-1], history[0]
         seconds = self.position.seconds
-        exact = {name: last.get(name) for name in ("dual", "primal", "gap", "relative_gap")}
-        if "gap" not in last:
-            exact["dual"] = None
-        average = {
-            name.removeprefix(_AVERAGE_PREFIX): value
-            for name, value in last.items()
-            if name.startswith(_AVERAGE_PREFIX)
-        }
+        averaged, is_measured = self._is_average(), "gap" in last
+        of_last: dict[str, Any] = {name: last[name] if is_measured else None for name in _OBJECTIVE}
+        of_average = {name: last.get(_AVERAGE_PREFIX + name) for name in _OBJECTIVE}
+        of_model = of_average if averaged else of_last
         calibration = self._calibration
         warnings = [*self.files.warnings, *([self._order_warning] if self._order_warning else [])]
         warnings += [calibration.warning] if calibration is not None and calibration.warning else []
         zero = zero_warning(self._norm2) if self.n_rows > first.get("empty_rows", 0) else []
         warnings += zero
         if not (zero or self._has_converged()):
-            gap = last.get(f"{_AVERAGE_PREFIX * self._is_average()}relative_gap")
+            gap = of_model["relative_gap"]
             warnings += small_c_warning(self.settings, self.position.passes_done)
             warnings += gap_warning(gap, self.settings, history, self._path, chosen=self._record["C_auto"])
         return FitResult(
             status="converged" if self._has_converged() else "done",
             passes=self.position.passes_done,
             C=self._last_C,
-            **exact,
+            **of_model,
             gap_decay=last.get("gap_decay"),
             train_accuracy=self._accuracy_of_model("train_accuracy"),
             valid_accuracy=self._accuracy_of_model("valid_accuracy"),
-            average=average or None,
-            averaged=self._is_average(),
+            last_iterate=of_last if averaged and is_measured else None,
+            averaged=averaged,
             calibration=calibration,
             progressive_accuracy=first.get("progressive_accuracy"),
             rows_per_second=self.n_rows * len(history) / max(seconds, 1e-9),

@@ -79,7 +79,9 @@ class Select(Transform):
         if not value or value.startswith(_TOP_PREFIX):
             return cls(value or "")
         check_local(value, SettingsError)
-        return cls(os.path.abspath(value))
+        path = os.path.abspath(value)
+        _read_names(path)  # which finds a file that is not there before the data are read
+        return cls(path)
 
     def __call__(self, rows: Rows) -> Rows:
         if rows.dense:
@@ -123,18 +125,7 @@ class Select(Transform):
 
     def _listed(self, data: FittingData) -> np.ndarray:
         """Read the columns that the file lists; warn of those that the data lacks."""
-        try:
-            with open_file(self.by, follow=True) as file:
-                text = file.read().decode("utf-8-sig")
-        except OSError as error:
-            raise SettingsError(
-                f"transform: select: {self.by} cannot be read: {reason(error)}", setting="transform"
-            ) from None
-        except UnicodeDecodeError:
-            raise SettingsError(
-                f"transform: select: {self.by} is not text in UTF-8", setting="transform"
-            ) from None
-        wanted = list(dict.fromkeys(line.strip() for line in text.splitlines() if line.strip()))
+        wanted = _read_names(self.by)
         if data.names is not None:
             column = {name: at for at, name in enumerate(data.names)}
         else:
@@ -184,6 +175,17 @@ class Select(Transform):
         if not (inside and (np.diff(array) > 0).all()):
             raise ValueError("the columns of select must increase, and be columns of the data")
         return super().with_array(array)
+
+
+def _read_names(path: str) -> list[str]:
+    """Read the features that a file lists."""
+    try:
+        with open_file(path, follow=True) as file:
+            text = file.read().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        why = f"cannot be read: {reason(error)}" if isinstance(error, OSError) else "is not text in UTF-8"
+        raise SettingsError(f"transform: select: {path} {why}", setting="transform") from None
+    return list(dict.fromkeys(line.strip() for line in text.splitlines() if line.strip()))
 
 
 def _most_variable(statistics: Statistics, n: int) -> np.ndarray:

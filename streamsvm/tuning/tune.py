@@ -37,13 +37,13 @@ from streamsvm.settings.signature import takes
 from streamsvm.training import fit_arrays
 from streamsvm.training.parallel.splits import check_splits
 from streamsvm.training.trainer import Callbacks
+from streamsvm.transforms import parse_transforms
 from streamsvm.tuning.trials import StoreSearch, Trial
 
 _AUTO_FACTORS = tuple(2.0**power for power in range(-4, 6))
 _HOLD_OUT = "1/10"
 _SUGGESTED_VALUES = 4  # of C, to go on with
 _OTHERS = {name: each for name, each in declared(Settings).items() if not each.searched}
-_NO_VALID = {"valid": None, "valid_labels": None}  # of the training with the best settings
 _OF_FILES = ("label", "labels", "weights", "valid", "valid_labels")  # settings that conversions change
 
 
@@ -154,7 +154,9 @@ def tune(
         ]
 
     trials = list_trials()  # which checks all of them before the first
-    chosen = Settings(**{**common, **candidates[0], **_NO_VALID}, passes=passes)  # checks passes
+    for each in lists["transform"]:
+        parse_transforms(each)
+    chosen = Settings(**{**common, **candidates[0]}, passes=passes)  # checks passes
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(shown(progress))
         count_workers(workers)  # checks it
@@ -209,9 +211,7 @@ def tune(
         candidate, step = divmod(best, len(grid.factors))
         _warn_of_end(rows[candidate * len(grid.factors) :][: len(grid.factors)], step, paths, out)
         on_path = get_loss(str({**common, **candidates[candidate]}["loss"])).linear_duals
-        chosen = Settings(
-            **{**common, **candidates[candidate], **_NO_VALID}, C=rows[best]["C"], passes=passes
-        )
+        chosen = Settings(**{**common, **candidates[candidate]}, C=rows[best]["C"], passes=passes)
         result, model = search.train(chosen)
         return TuneResult(
             C=rows[best]["C"], settings=rows[best]["settings"],

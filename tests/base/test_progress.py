@@ -113,6 +113,7 @@ def test_a_function_is_told_stage_amount_and_total(folder: Path, tmp_path: Path,
         assert {total for *_, total in told} == {60}
     if name == "convert":
         assert ("convert", *[(folder / "text").stat().st_size] * 2) in told
+        assert ("write", 60, 60) in told  # rows
         stage, done, total = told[-1]
         assert (stage, done) == ("write", total)
 
@@ -196,8 +197,9 @@ def test_each_pass_is_a_line_with_what_was_measured(
     lines = [record.getMessage() for record in caplog.records if record.name == "streamsvm"]
     passes = [line for line in lines if line.startswith("pass ")]
     assert len(passes) == result.passes == 3
+    assert result.averaged
     for line, report in zip(passes, result.history, strict=True):
-        assert f"pass {report['pass']}: relative gap {report['relative_gap']:.2e}" in line
+        assert f"pass {report['pass']}: relative gap {report['average_relative_gap']:.2e}" in line
         assert f"valid accuracy {report['valid_accuracy']:.4f}" in line
         assert "60 rows" in line
     assert not [line for line in lines if line.startswith("plan")]  # which is for debugging

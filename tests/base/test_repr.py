@@ -113,7 +113,8 @@ def test_the_figures_are_those_of_the_result(shown: dict[str, Any]) -> None:
     assert f"accuracy={evaluation.accuracy:.4g}" in repr(evaluation)
     assert f"relative_gap={run.relative_gap:.4g}" in repr(run)
     cells = Table(run._repr_html_()).cells
-    assert all(f"{report['relative_gap']:.4g}" in cells for report in run.history)
+    assert all(f"{report['average_relative_gap']:.4g}" in cells for report in run.history)
+    assert run.averaged
     assert "n_rows=4" in repr(shown["ContainerStore"])
 
 
@@ -133,7 +134,7 @@ def test_the_chosen_row_is_marked_and_no_row_is_empty(shown: dict[str, Any], kin
 
 
 def test_what_is_unknown_is_left_out(shown: dict[str, Any]) -> None:
-    without = dataclasses.replace(shown["FitResult"], valid_accuracy=None, average=None, warnings=[])
+    without = dataclasses.replace(shown["FitResult"], valid_accuracy=None, warnings=[])
     assert "None" not in repr(without)
     assert "valid_accuracy" not in repr(without)
     assert "careful" in repr(dataclasses.replace(without, warnings=["careful"]))

@@ -152,9 +152,9 @@ def test_stores_matrices_and_files_train_the_same_model(
     assert stored.train_accuracy == pytest.approx((predicted == labels).mean())
     if average:  # its primal, too, is that of the sequences
         expected = chain_reference.primal(model.coef_.T, model.transitions_, X, labels, qid, 0.5)
-        assert stored.average is not None
-        assert stored.average["primal"] == pytest.approx(expected, rel=1e-9)
-        assert stored.average["dual"] <= stored.primal
+        assert stored.averaged
+        assert stored.primal == pytest.approx(expected, rel=1e-9)
+        assert stored.dual <= stored.last_iterate["primal"]
 
     in_blocks = {**options, "block_rows": BLOCK, "average": False}
     fit(store, out=tmp_path / "memory", **in_blocks)

@@ -95,7 +95,8 @@ def test_fit_for_machines_matches_the_metrics(folder: Path, tmp_path: Path) -> N
     lines = [json.loads(line) for line in (tmp_path / "r" / "metrics.jsonl").read_text().splitlines()]
     passes = [line for line in lines if line["event"] == "pass"]
     assert [line["pass"] for line in passes] == [1, 2, 3]
-    assert passes[-1]["gap"] == record["gap"]
+    assert passes[-1]["average_gap"] == record["gap"]
+    assert passes[-1]["gap"] == record["last_iterate"]["gap"]
     assert record["gap_decay"] == pytest.approx(passes[-1]["gap"] / passes[0]["gap"])
     doubled = [line["rows"] for line in lines if line["event"] == "rows"]
     assert doubled == [2**e for e in range(11)]
@@ -339,7 +340,7 @@ def test_probabilities_from_training_to_predictions(folder: Path, tmp_path: Path
     assert re.search(r"^probabilities: temperature [\d.]+, .* on 180 hold-out rows$", out, re.MULTILINE)
     message = fails(1, "predict", folder / "run", "test", "--proba", cwd=tmp_path)
     assert "no probabilities: it was trained with the loss ww" in message
-    assert "`streamsvm resume --calibrate`" in message
+    assert "`streamsvm calibrate`" in message
     assert fails(2, "predict", "r", "test", "--proba", "--scores", cwd=tmp_path).count("\n") == 1
 
     table = [line.split("\t") for line in succeeds(

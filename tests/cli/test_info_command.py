@@ -234,8 +234,7 @@ def test_a_run_is_described_by_what_it_achieved(runs: dict[str, Any], name: str)
     out = succeeds("info", name, cwd=folder)
     shown = dict(re.findall(r"^ *(\S.*?)  (.*)$", out, re.MULTILINE))
     assert shown["accuracy"] == f"{right:.4f} on valid.h5"
-    gap = made.average["relative_gap"] if made.averaged else made.relative_gap
-    assert shown["relative gap"] == f"{gap:.1e}"
+    assert shown["relative gap"] == f"{made.relative_gap:.1e}"
     assert shown["training accuracy"] == f"{made.train_accuracy:.4f}"
     assert shown["effort"].startswith(f"3 passes, {made.seconds:.2f} s of training, peak memory")
     assert shown["data"] == "300 rows, 8 features, 4 classes"
@@ -245,7 +244,7 @@ def test_a_run_is_described_by_what_it_achieved(runs: dict[str, Any], name: str)
     assert max(len(line) for line in out.splitlines() if "/" not in line) <= 80
     record = json.loads(succeeds("info", name, "--json", cwd=folder))["result"]
     assert record["valid_accuracy"] == made.valid_accuracy == pytest.approx(right)
-    assert record["relative_gap"] == gap
+    assert record["relative_gap"] == made.relative_gap
 
 
 def test_several_runs_are_compared_in_a_table(runs: dict[str, Any]) -> None:

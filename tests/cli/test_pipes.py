@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import fails, piped, streamsvm
+from command_line import fails, piped, streamsvm, succeeds
 from helpers import save_weights
 
 TEXT = b"a 1:1\nb 2:1\n" * 5
@@ -92,3 +94,31 @@ def test_pipes_are_read_as_text(folder: Path) -> None:
         os._exit(0)
     assert streamsvm("predict", "m", "pipe", cwd=folder).out.split() == ["a", "b"] * 5
     os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("command", ["fit", "online"])
+def test_a_reader_that_has_gone_ends_a_run_without_a_word_and_it_resumes(folder: Path, command: str) -> None:
+    streamsvm("convert", "text", "--out", "text.zarr", cwd=folder)
+    read, write = os.pipe()
+    os.close(read)
+    words = [sys.executable, "-m", "streamsvm_cli.main", command, "text.zarr", "--out", "r"]
+    done = subprocess.run(words, cwd=folder, stdout=write, stderr=subprocess.PIPE, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, b"")
+    assert streamsvm("resume", "r", cwd=folder)[0] == 0
+    assert (folder / "r/model").exists()
+
+
+def test_a_table_in_a_pipe_must_be_in_a_file(folder: Path) -> None:
+    words = ("convert", "-", "--format", "csv", "--label", "y", "--out", "t.zarr")
+    code, _, err = piped(*words, cwd=folder, text=b"x,y\n1,a\n2,b\n")
+    assert code == 1
+    assert "standard input must be LIBSVM text, and not CSV; write it to a file first" in err
+
+
+def test_dense_rows_have_values_that_may_be_zeros(folder: Path) -> None:
+    (folder / "y").write_text("a\nb\n")
+    np.save(folder / "x.npy", [[1.0, 1.0, 0.0], [2.0, 1.0, 1.0]])
+    out = succeeds("convert", "x.npy", "--labels", "y", "--out", "x.zarr", cwd=folder)
+    assert "2 rows, 3 features, 2 classes, 6 values" in out
+    assert " values  6\n" in succeeds("info", "x.zarr", cwd=folder)

@@ -74,6 +74,16 @@ def test_a_single_training_has_its_table_as_it_goes(folder: Path, tmp_path: Path
     assert rows == [[f"{row['C']:g}", f"{row['valid_accuracy']:.4f}"] for row in found["tried"]]
 
 
+def test_the_model_is_measured_on_the_validation_rows(folder: Path, tmp_path: Path) -> None:
+    """And `info` says that the search has chosen C."""
+    out = tmp_path / "run"
+    command = ("tune", "s.h5", "--out", out, "--C", "0.05,0.1", "--valid", "s.h5", "--passes", 1)
+    shown = succeeds(*command, cwd=folder, notes=True)
+    evaluated = json.loads(succeeds("evaluate", out, "s.h5", "--json", cwd=folder))
+    assert f"s.h5: accuracy {evaluated['accuracy']:.4f}\n" in shown
+    assert ", chosen by tune\n" in succeeds("info", out)
+
+
 def table_of(shown: str) -> list[str]:
     """The lines from the heading on that have its number of columns."""
     lines = shown.splitlines()

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from sklearn.preprocessing import OneHotEncoder
 from streamsvm_converters import convert
 
-from streamsvm.errors import InputError, PlanError, SettingsError
+from streamsvm.errors import InputError, PlanError, SettingsError, StreamsvmWarning
 from streamsvm.store import open_store
 
 N = 400
@@ -177,7 +177,7 @@ def test_weights_follow_rows_that_are_left_out(tmp_path: Path) -> None:
         ("x,y\n1,a\n-inf,b\n", "row 2: column 'x' has -inf, which is not a number|not finite"),
         ("x,y\n1,a\n1e39,b\n", "row 2: column 'x' has 1e39, which is too large for float32"),
         ("x,y\n1,a\n2,b,c\n", r"t\.csv cannot be read as a table with commas: .*Expected 2 columns, got 3"),
-        ("x,y\n1,a\n2\n", "Expected 2 columns, got 1"),
+        ("x,y\n1,a\n2\n", "row 2: Expected 2 columns, got 1"),
         ("x,x,y\n1,2,a\n", "several columns have the name 'x'"),
         ("xy\n1\n2\n", "a single column, 'xy': no commas, tabs, semicolons or bars"),
         ("", "is empty"),
@@ -313,3 +313,10 @@ def test_a_field_that_appears_late_in_json_lines_is_an_error(tmp_path: Path) -> 
     convert(path, tmp_path / "a.zarr", label="y", memory="64M")
     with open_store(tmp_path / "a.zarr") as store:
         assert store.feature_names() == ["late", "a"]
+
+
+def test_a_table_without_rows_among_others_is_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n1,a\n2,b\n")
+    (tmp_path / "b.csv").write_text("x,y\n")
+    with pytest.warns(StreamsvmWarning, match=r"b\.csv has no rows"):
+        assert convert([tmp_path / "a.csv", tmp_path / "b.csv"], tmp_path / "a.zarr", label="y").n == 2

@@ -19,7 +19,7 @@ from scipy import sparse
 from sklearn.datasets import load_svmlight_file
 from streamsvm_converters import convert, read_rows
 
-from streamsvm.errors import InputError, PlanError
+from streamsvm.errors import InputError, PlanError, SettingsError
 from streamsvm.store import open_store
 
 ODD_BUT_VALID = (
@@ -99,7 +99,9 @@ def test_index_base_and_width(
         ("", {}, "the input has no rows"),
         ("\n# nothing\n", {}, "the input has no rows"),
         ("1 x\n", {"on_error": "skip"}, "no rows; all 1 were skipped: .*line 1, column 3"),
-        ("1\n2\n", {}, "no row of the input has a feature"),
+        ("1\n2\n", {}, "no row of the input has a feature; if that is intended"),
+        ("x;y\n1;a\n2;b\n", {}, "no row of the input has a feature; if it is a table, give format='csv'"),
+        ("x;y\n1;a\n", {"label": "y"}, "does not apply to LIBSVM text; if .* is a table, give format='csv'"),
         (
             "1 1:1\n1 1:1 8:1\n",
             {"n_features": 7},
@@ -110,8 +112,10 @@ def test_index_base_and_width(
 def test_nothing_to_store(
     write: Callable[..., Path], tmp_path: Path, text: str, options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(InputError, match=message):
-        convert([write(text)], tmp_path / "a.h5", **options)
+    path = write(text)
+    with pytest.raises((InputError, SettingsError), match=message) as caught:
+        convert([path], tmp_path / "a.h5", **options)
+    assert ("the input has no rows" in message) <= str(caught.value).startswith(f"{path}: ")
 
 
 def test_fix(write: Callable[..., Path], tmp_path: Path, lines_of: Callable[[Path], list[str]]) -> None:

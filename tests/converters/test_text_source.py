@@ -112,6 +112,7 @@ def test_statistics_do_not_depend_on_where_reading_began(tmp_path: Path) -> None
     assert end["place"]["line"] == len(lines)
 
 
+@pytest.mark.filterwarnings("ignore:.*c is empty")
 def test_a_place_excludes_text_read_after_it(tmp_path: Path) -> None:
     texts = text_of(100), text_of(80, seed=1), b""
     paths = [tmp_path / name for name in "abc"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,7 +15,7 @@ D = 30
 
 
 def trained(
-    k: int = 4, *, d: int = D, labels: list[str] | None = None, density: float = 0.4, **settings
+    k: int = 4, *, d: int = D, labels: list[Any] | None = None, density: float = 0.4, **settings
 ) -> tuple[streamsvm.Model, sp.csr_array]:
     """A model of k classes, called 1 to k or as `labels` says, and other rows to predict."""
     X, codes = make_problem(150, d, k, noise=1.5, density=density)

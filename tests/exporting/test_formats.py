@@ -108,6 +108,19 @@ def test_onnx(tmp_path: Path, k: int, transform: str | None, dtype: str) -> None
     np.testing.assert_allclose(empty, model.decision_function(np.zeros((1, D))), atol=1e-6)
 
 
+def test_onnx_has_integers_where_the_classes_are(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model, X = trained(3, labels=[-2, 7, 100])
+    assert model.classes_.dtype == np.int64
+    export_model(model, tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    [labels] = session.run(["label"], {"X": X.toarray().astype(model.dtype)})
+    assert labels.dtype == np.int64
+    clear = clear_rows(model, X)
+    np.testing.assert_array_equal(labels[clear], model.predict(X)[clear])
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_onnx_takes_logarithms_of_small_values_accurately(tmp_path: Path, dtype: str) -> None:
     """The scores of one feature, the logarithm times its coefficient, against NumPy's log1p in float64."""

@@ -263,7 +263,7 @@ def test_a_fit_of_many_classes_leaves_a_sparse_model(tmp_path: Path) -> None:
     model = load_model(result.model)
     assert sp.issparse(model.coef_)
     with open_store(store) as opened:
-        assert result.average is not None
+        assert result.averaged
         assert evaluate(model, model.batches(opened)).accuracy == result.train_accuracy
     again = fit(store, out=tmp_path / "again", passes=2, dtype="float64", inner_passes=0)
     for name in names_in(Path(result.model)):

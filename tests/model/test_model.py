@@ -159,7 +159,7 @@ def test_scores_beyond_all_numbers_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_no_matrix_of_numbers_is_refused(folder: Path) -> None:
-    for X in (np.ones(D), np.ones((2, D), complex)):
+    for X in (np.ones(D), np.ones((2, D), complex), [[1.0], [1.0, 2.0]], [np.ones((2, 2)), np.ones((2, 3))]):
         with pytest.raises(ModelError, match="give a matrix of numbers, rows by features"):
             load_model(folder).predict(X)
 

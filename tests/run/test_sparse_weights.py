@@ -94,7 +94,7 @@ def test_sparse_weights_give_the_model_of_the_matrix(
     for name in ("primal", "dual", "train_accuracy", "progressive_accuracy"):
         assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-7), name
     if average:
-        assert found.average == pytest.approx(expected.average, rel=1e-7)
+        assert found.last_iterate == pytest.approx(expected.last_iterate, rel=1e-7)
 
 
 @pytest.mark.parametrize(("policy", "in_file"), few([(SPARSE, False), (IN_FILES, True)], (IN_FILES, True)))

@@ -86,7 +86,7 @@ def test_the_average_takes_all_steps_of_a_tile_to_be_made_at_once(
     average = W - (N / clock) ** 2 * lacks
     np.testing.assert_allclose(model.coef_, average.T, rtol=1e-6, atol=1e-12)
     dual = B.sum() - (N / clock) ** 2 * lacks_dual - (average**2).sum() / 2
-    assert model.result.average["dual"] == pytest.approx(dual, rel=1e-9)
+    assert model.result.dual == pytest.approx(dual, rel=1e-9)
 
 
 def test_with_a_smaller_first_c_the_costs_of_the_first_pass_count(

@@ -106,7 +106,9 @@ def test_without_a_measured_gap_no_figure_is_reported_as_exact(tmp_path: Path) -
     )
     assert "gap 1" not in seen
     assert "gap" not in result.history[0]
-    assert result.gap == result.history[1]["gap"]
+    assert result.averaged
+    assert result.gap == result.history[1]["average_gap"]
+    assert result.last_iterate["gap"] == result.history[1]["gap"]
     assert result.gap_decay is None or result.gap_decay == 1  # nothing measured to compare with
 
 

@@ -203,6 +203,21 @@ def test_rows_sorted_by_label_are_noticed(tmp_path: Path, problem) -> None:
     assert result.progressive_accuracy is None
 
 
+def test_text_is_learned_from_and_goes_on_by_its_path(tmp_path: Path) -> None:
+    text = tmp_path / "train.txt"
+    rows = [f"{i % 3} {1 + i % 3}:1 {4 + i % 7}:0.5\n" for i in range(200)]
+    text.write_text("".join(rows))
+    online(TextSource([text], classes=["0", "1", "2"]), out=tmp_path / "whole")
+    text.write_text("".join(rows[:120]))
+    online(text, out=tmp_path / "run", classes=[0, 1, 2])
+    with text.open("a") as file:
+        file.writelines(rows[120:])
+    assert resume(tmp_path / "run").rows == 200
+    found, whole = (load_model(tmp_path / name) for name in ("run", "whole"))
+    np.testing.assert_array_equal(found.coef_, whole.coef_)
+    np.testing.assert_array_equal(found.classes_, whole.classes_)
+
+
 def test_what_cannot_be_learned_from_is_refused(tmp_path: Path, matrix) -> None:
     out = tmp_path / "run"
     with pytest.raises(InputError, match="its labels are missing"):
@@ -210,8 +225,8 @@ def test_what_cannot_be_learned_from_is_refused(tmp_path: Path, matrix) -> None:
     with pytest.raises(SettingsError, match="as they stand in the text, and this data has none"):
         online(**matrix, out=out, hash_bits=4)
     (tmp_path / "text").write_text("1,2 1:1 2:1\n2 1:1\n1 2:1\n")
-    with pytest.raises(SettingsError, match="text is neither a stream nor a store"):
-        online(tmp_path / "text", out=out)
+    with pytest.raises(SettingsError, match="layer is for a store"):
+        online(tmp_path / "text", out=out, layer="counts")
     with pytest.raises(SettingsError, match="a matrix in memory is neither"):
         online(np.ones((3, 2)), out=out)
     with pytest.raises(SettingsError, match="labels is for a store"):
