@@ -819,7 +819,7 @@ def tune(
         Run directory to create; needed for files.
     C : "auto", str or sequence of float
         Values to try: numbers, or a range such as "2^-6:2^3", by factors of its base; "0.01:10" goes by
-        factors of 2. auto: 10 values by factors of 2 around 1 / mean ‖x‖², of the rows that are trained on;
+        factors of 2. auto: 10 values by factors of 2 around the C of `fit` for the rows that are trained on;
         the table and the best training have that of all rows.
     loss, margin, transform
         As in `streamsvm.fit`, or a list of them, all combinations of which are tried. A list of transforms
