@@ -128,7 +128,7 @@ def test_a_model_whose_folder_is_just_renamed_is_waited_for(tmp_path: Path, monk
 def test_a_model_lost_between_the_renames_is_an_error_in_the_end(tmp_path: Path) -> None:
     other_model(tmp_path / "model", 1)
     os.rename(tmp_path / "model", tmp_path / "model.old")
-    with pytest.raises(ModelError, match="there is no model"):
+    with pytest.raises(ModelError, match="nothing is there"):
         load_model(tmp_path / "model")
 
 

@@ -334,6 +334,8 @@ def _read(path: Path) -> ModelParts:
             older = path / format.REPLACED
             replaced = f"; the run that it replaces is in {older}" if older.exists() else ""
             raise ModelError(f"{path} has no finished model yet{replaced}", remedy=remedy) from None
+        if not path.exists():
+            raise ModelError(f"{path}: nothing is there; check the path") from None
         raise ModelError(
             f"{error.filename}: there is no model; give a run directory or a model folder"
         ) from None

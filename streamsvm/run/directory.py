@@ -197,6 +197,8 @@ class RunDir:
             if self.is_being_tuned():
                 problem = f"{self.path} has no model yet: settings were being tried"
                 raise RunError(problem, remedy=self.continues()) from None
+            if not self.path.exists():
+                raise RunError(f"{self.path}: nothing is there; check the path") from None
             raise RunError(f"{self.path} is not a run: it has no {format.RUN_JSON}") from None
         except NotADirectoryError:
             raise RunError(f"{self.path} is not a run: a run is a folder") from None

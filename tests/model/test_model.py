@@ -487,7 +487,7 @@ def test_a_record_of_any_text_is_refused(folder: Path, text: str) -> None:
 
 
 def test_paths_without_a_model(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="there is no model"):
+    with pytest.raises(ModelError, match="nothing is there"):
         load_model(tmp_path / "nothing")
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(ModelError, match="no finished model yet"):

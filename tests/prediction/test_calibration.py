@@ -292,7 +292,7 @@ def test_data_that_cannot_calibrate_is_refused_and_changes_nothing(tmp_path: Pat
                 calibrate(of, data, y)
     assert model.temperature is None
     assert (folder / format.MODEL_JSON).read_bytes() == before
-    with pytest.raises(ModelError, match="there is no model"):
+    with pytest.raises(ModelError, match="nothing is there"):
         calibrate(tmp_path / "nothing", X, LABELS)
 
 
