@@ -186,15 +186,15 @@ def fit(
             "force replaces a run, and resume_or_start goes on with it; leave one of them out",
             setting="force",
         )
-    run = RunDir(out)
-    with shown(progress) as progress, replacing(run, force=force):
+    read = [*paths, asked.valid, asked.calibrate]
+    with shown(progress) as progress, replacing(RunDir(out), read, force=force, keeps=True) as run:
         callbacks = Callbacks.of(report, progress, stop)
         found = converted(
             paths, asked, reading, run, force=force, resume=resume_or_start, keep=keep_data,
             workers=workers, callbacks=callbacks,
         )  # fmt: skip
         return fit_store.fit_store(
-            found.paths, Path(out), found.settings, every=every, force=force, resume=resume_or_start,
+            found.paths, run, found.settings, every=every, force=force, resume=resume_or_start,
             callbacks=callbacks, given=tables, workers=workers, cluster=cluster, made=found.record,
         )  # fmt: skip
 
@@ -418,11 +418,11 @@ def online(
     every = Interval(checkpoint_every)
     with (
         shown(progress) as progress,
-        replacing(RunDir(out), force=force),
+        replacing(RunDir(out), as_paths(data) or [], force=force) as run,
         _as_stream(data, of_store, asked.dtype, classes) as stream,
     ):
         return fit_stream.learn_stream(
-            stream, out, asked, every=every, force=force, callbacks=Callbacks.of(report, progress, stop)
+            stream, run, asked, every=every, force=force, callbacks=Callbacks.of(report, progress, stop)
         )
 
 

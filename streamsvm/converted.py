@@ -107,8 +107,7 @@ def converted(
     else:
         like = run.data if "data" in inputs else _store_to_be_like(paths)
         files = {}
-        kept = run.stores_among([*paths, *(getattr(settings, name) for name in HELD_OUT)])
-        with _new_folder(run, force=force, by_tune=by_tune, kept=kept):
+        with _new_folder(run, force=force, by_tune=by_tune):
             for name, each in inputs.items():
                 own = {} if name == "data" else {"like": like, "unseen_label": "keep"}
                 files[name] = _convert(each, getattr(run, name), settings, workers, callbacks, **own)
@@ -218,9 +217,9 @@ def _store_to_be_like(paths: Paths) -> str | os.PathLike[str]:
 
 
 @contextlib.contextmanager
-def _new_folder(run: RunDir, *, force: bool, by_tune: bool, kept: list[Path]) -> Iterator[None]:
+def _new_folder(run: RunDir, *, force: bool, by_tune: bool) -> Iterator[None]:
     """Hold the lock of the folder of a new run; after an error it is deleted again if it is empty."""
-    with entered(run, force=force, by_tune=by_tune, kept=kept):
+    with entered(run, force=force, by_tune=by_tune):
         try:
             yield
         except BaseException:

@@ -53,6 +53,7 @@ class ReadOptions:
     analyzer: str | None = None
     ngrams: tuple[int, int] | None = None
     bits: int | None = None
+    words: bool = True
 
     def changed(self, names: Iterable[str]) -> list[str]:
         """Return those of `names` whose options do not have their defaults."""

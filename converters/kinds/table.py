@@ -26,7 +26,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Option, Remedy, SettingsError, warn
 
 _COLUMN_OPTIONS = ("drop", "categorical", "missing")
-_TEXT_OPTIONS = ("text", "analyzer", "ngrams", "bits")
+_TEXT_OPTIONS = ("text", "analyzer", "ngrams", "bits", "words")
 _PIECE_BYTES = 2**22  # bytes encoded at a time: of long texts, few
 _MIN_PARALLEL_BYTES = 2**24  # bytes of text: below, starting processes takes longer than they save
 
@@ -128,7 +128,8 @@ class TableReader(Reader):
                 f"text of {listed(options.text)}: n-grams of {least} to {most} "
                 f"{'words' if analyzer == 'word' else 'characters'}, hashed to 2^{bits} features"
             )
-            return TextEncoding("text", list(options.text), analyzer, (least, most), bits)  # type: ignore[arg-type]
+            words: list[Any] | None = None if options.words else []
+            return TextEncoding("text", list(options.text), analyzer, (least, most), bits, words)  # type: ignore[arg-type]
         for name in options.changed(_TEXT_OPTIONS[1:]):
             raise SettingsError(f"{name} needs a column of text", setting=name)
         left_out = {options.label, *options.drop}

@@ -9,6 +9,7 @@ import numpy as np
 _ALL_OF_FIRST = 2**10
 _MAX_COUNTED = 2**17  # n-grams that are counted at a time
 _MAX_NAMED = 2**14
+_LEAST_TEXTS = 3  # of the sample that have an n-gram, lest what is in one letter alone be in models
 
 
 class NgramCounts:
@@ -22,6 +23,7 @@ class NgramCounts:
 
     def __init__(self) -> None:
         self._n_texts = 0
+        self._weight = 1  # of the last text of the sample
         self._counts: dict[str, int] = {}
 
     def weights_of_next(self, n: int) -> list[int]:
@@ -34,6 +36,7 @@ class NgramCounts:
     def add(self, weights: Sequence[int], ngrams: Iterable[set[str]]) -> None:
         """Count the distinct n-grams of each text of the sample."""
         for weight, found in zip(filter(None, weights), ngrams, strict=True):
+            self._weight = weight
             for ngram in found:
                 self._counts[ngram] = self._counts.get(ngram, 0) + weight
             if len(self._counts) > _MAX_COUNTED:
@@ -44,7 +47,8 @@ class NgramCounts:
         """Return the features that the commonest n-grams are hashed to, each with sign and text of one."""
         from sklearn.feature_extraction import FeatureHasher
 
-        commonest = sorted(self._counts, key=lambda ngram: (-self._counts[ngram], ngram))[:_MAX_NAMED]
+        several = (ngram for ngram, n in self._counts.items() if n >= _LEAST_TEXTS * self._weight)
+        commonest = sorted(several, key=lambda ngram: (-self._counts[ngram], ngram))[:_MAX_NAMED]
         if not commonest:
             return []
         hashed = FeatureHasher(2**bits, input_type="string").transform([ngram] for ngram in commonest)

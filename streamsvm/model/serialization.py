@@ -329,11 +329,13 @@ def _read(path: Path) -> ModelParts:
         costs, tree = _read_class_costs(folder, record)
         transitions = _read_transitions(folder, record)
     except (FileNotFoundError, NotADirectoryError) as error:
+        older = path / format.REPLACED
+        if older.exists():
+            problem = f"{path} has no finished model yet; the run that it replaces is in {older}"
+            raise ModelError(problem) from None
         if (path / format.RUN_JSON).exists():
             remedy = Remedy("{} finishes it", Call("resume", path))
-            older = path / format.REPLACED
-            replaced = f"; the run that it replaces is in {older}" if older.exists() else ""
-            raise ModelError(f"{path} has no finished model yet{replaced}", remedy=remedy) from None
+            raise ModelError(f"{path} has no finished model yet", remedy=remedy) from None
         if not path.exists():
             raise ModelError(f"{path}: nothing is there; check the path") from None
         raise ModelError(

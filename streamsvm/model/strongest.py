@@ -87,7 +87,7 @@ def _namer(model: Model) -> tuple[Callable[[int], str | int], np.ndarray]:
     words = (model.record.get("encoding") or {}).get("words") or ()
     for transform in model.transforms:
         if transform.takes_any_feature:
-            base = 0
+            base, words = 0, ()
         elif transform.name == "select" and transform.array is not None:
             columns = transform.array if columns is None else columns[transform.array]
     word_of = {feature: word for feature, _, word in words}

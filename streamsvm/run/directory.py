@@ -66,6 +66,12 @@ class RunDir:
         self.replaced = self.path / format.REPLACED
         self._moved = durable.staging_path(self.replaced)  # files on their way to `replaced`, or back
         self.identity: str | None = None
+        self.is_locked = False  # by this object
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str] | RunDir) -> RunDir:
+        """Return the run at a path; or the run that is given, whose lock may be held."""
+        return path if isinstance(path, RunDir) else cls(path)
 
     def duals(self, pass_number: int) -> Path:
         """Return the path of the log of the duals of a pass."""
@@ -98,35 +104,45 @@ class RunDir:
         """Return the paths of stores that the run may have made."""
         return [self.data, self.valid, self.calibrate]
 
-    def set_aside(self, kept: Collection[Path]) -> None:
+    def set_aside(self, kept: Collection[Path]) -> bool:
         """Move an older run with a model or a commit to `replaced`, but for the stores `kept`.
 
-        The caller holds the lock.
+        Returns True if it did. The caller holds the lock.
         """
         if self.model.exists():
             durable.remove(self.replaced)  # what this run has replaced
-        if self.replaced.exists() or not (self.model.exists() or self.commits()):
-            return
+        if self.replaced.exists():  # and a new run was killed
+            for store in self._shared_stores():
+                if store not in kept:
+                    store.rename(self.replaced / store.name)
+            return False
+        if not (self.model.exists() or self.commits()):
+            return False
         durable.make_dir(self._moved)
         paths = [path for path in self.path.iterdir() if path not in (self.lock, self._moved, *kept)]
         for path in sorted(paths, key=lambda path: path == self.settings):  # last, so that it can be resumed
             path.rename(self._moved / path.name)
         self._moved.rename(self.replaced)
         durable.sync_dir(self.path)
+        return True
 
     def put_back(self) -> None:
         """Delete a new run, but for stores that it shared with the older one, which takes its place again.
 
         The caller holds the lock.
         """
-        made = durable.read_record(self.replaced / format.RUN_JSON).get("files") or {}
-        shared = [
-            store for store in self.stores()
-            if store.stem in made and not (self.replaced / store.name).exists()
-        ]  # fmt: skip
-        self.clear([self.replaced, *shared])
+        self.clear([self.replaced, *self._shared_stores()])
         self.replaced.rename(self._moved)
         self.finish_move()
+
+    def _shared_stores(self) -> list[Path]:
+        """Return stores of the run in `replaced` that were not moved there, since the new one reads them."""
+        path = self.replaced / format.RUN_JSON
+        made = durable.read_record(path).get("files") or {} if path.exists() else {}
+        return [
+            store for store in self.stores()
+            if store.stem in made and store.exists() and not (self.replaced / store.name).exists()
+        ]  # fmt: skip
 
     @property
     def is_moved(self) -> bool:
@@ -134,8 +150,12 @@ class RunDir:
         return self._moved.exists()
 
     def finish_move(self) -> None:
-        """Move back what a killed process has moved in part."""
-        if self._moved.exists():
+        """Move back what a killed process has moved in part; the caller holds the lock."""
+        for folder in (self._moved, self.replaced):
+            if folder.is_symlink():
+                raise RunError(f"{folder} is a symbolic link, which is not followed here; remove it")
+        if self.is_moved:
+            durable.remove(self._moved / self.lock.name)  # of a process that used the older run where it was
             for path in self._moved.iterdir():
                 path.rename(self.path / path.name)
             self._moved.rmdir()
@@ -329,15 +349,21 @@ def _check_record(path: Path, record: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def locked(run: RunDir) -> Iterator[None]:
-    """Hold the lock of a run; file system errors inside become `RunError`."""
+    """Hold the lock of a run, unless it is held already; file system errors inside become `RunError`."""
+    if run.is_locked:
+        yield
+        return
     try:
         with durable.locked(run.lock, RunError, f"the run {run.path}"):
+            run.is_locked = True
             run.finish_move()
             yield
     except OSError as error:
         then = run.continues()
         remedy = Remedy(f"then {then.words}", *then.parts)
         raise RunError(f"{error.filename or run.path}: {durable.reason(error)}", remedy=remedy) from error
+    finally:
+        run.is_locked = False
 
 
 def check_place(run: RunDir) -> None:
@@ -351,30 +377,59 @@ def check_place(run: RunDir) -> None:
 
 
 @contextlib.contextmanager
-def replacing(run: RunDir, *, force: bool) -> Iterator[RunDir]:
-    """Yield the run; at an error put an older one that was set aside back, unless the new one can be resumed.
+def replacing(
+    run: RunDir, paths: Iterable[str | os.PathLike[str] | None], *, force: bool, keeps: bool = False
+) -> Iterator[RunDir]:
+    """Keep an older run while a new one is made in its folder, and hold the lock.
 
-    With `force`, `entered` has moved it to `RunDir.replaced`. It is deleted when the new one has a model.
+    With `force` it is moved to `RunDir.replaced`, where it is until the new one has a model. At an error it
+    is put back, unless the new run can be resumed.
+
+    Parameters
+    ----------
+    run : RunDir
+    paths : iterable of path or None
+        What is read. If `keeps`, stores of the older run that are among them stay in their place.
+    force : bool
+    keeps : bool
+
+    Raises
+    ------
+    RunError
+        If what is read would be deleted with the older run; or as `entered`.
     """
-    try:
+    given = [Path(absolute(path)) for path in paths if path is not None]
+    if run.is_moved:
+        with locked(run):
+            pass
+    if not (force and (run.model.exists() or run.commits() or run.replaced.exists())):
         yield run
-    except BaseException as error:
-        if force and run.replaced.exists():
-            if run.commits() or (isinstance(error, Interrupted) and run.settings.exists()):
-                warn(StreamsvmWarning(f"the older run is in {run.replaced} until the new one has a model"))
-            else:
-                with contextlib.suppress(RunError), locked(run):  # another process may have it
+        return
+    kept = run.stores_among(given)
+    own = [*run.stores(), run.replaced] if not keeps else [run.replaced]
+    for path in given:
+        if any(Path(absolute(each)) in (path, *path.parents) for each in own):
+            raise RunError(f"{path} is of the run that is to be replaced; choose another folder")
+    with entered(run, force=True):
+        was_moved = run.set_aside(kept)
+        try:
+            yield run
+        except BaseException as error:
+            begun = run.settings.exists() or run.tuning.exists()
+            resumable = run.commits() or run.tuned.exists() or (isinstance(error, Interrupted) and begun)
+            try:
+                if was_moved and not (resumable or run.model.exists()):
                     run.put_back()
-        raise
+            except (OSError, RunError) as problem:
+                warn(StreamsvmWarning(f"the older run could not be put back in its place: {problem}"))
+            if run.replaced.exists() and not run.model.exists():
+                warn(StreamsvmWarning(f"the older run is in {run.replaced} until the new one has a model"))
+            raise
 
 
 @contextlib.contextmanager
-def entered(
-    run: RunDir, *, force: bool, by_tune: bool = False, kept: Collection[Path] = ()
-) -> Iterator[None]:
-    """Create the folder of a new run, unless it is there, and hold its lock.
-
-    Nothing in it is deleted; with `force` an older run is set aside, but for the stores `kept`.
+def entered(run: RunDir, *, force: bool, by_tune: bool = False) -> Iterator[None]:
+    """Create the folder of a new run, unless it is there, and hold its lock; nothing in it is deleted.
 
     Raises
     ------
@@ -402,8 +457,6 @@ def entered(
         if not (force or by_tune) and run.replaced.exists():
             remedy = Remedy("{} replaces it, or move it", Option("force", True))
             raise RunError(f"{run.replaced} is a run that was being replaced", remedy=remedy)
-        if force:
-            run.set_aside(kept)
         yield
 
 
@@ -415,7 +468,7 @@ def claimed(
 
     `streamsvm.tune` keeps its files, unless `force`.
     """
-    with entered(run, force=force, by_tune=by_tune, kept=kept):
+    with entered(run, force=force, by_tune=by_tune):
         tuning = () if force else (run.tuning, run.tuned)
         run.clear([run.replaced, *tuning, *kept])
         yield

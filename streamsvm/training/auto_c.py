@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 _ROWS_AT_ONCE = 2**18  # norms read at a time
 _MAX_SLICES, _SLICE_ROWS = 64, 1024  # a sample of the rows, where norms are not stored
 _SHUFFLED_SLICES = 4  # of rows in random order, to estimate how far they are from their mean
-_SHARE_ROWS, _SHARE_VALUES = 1024, 2**22  # of all these slices, at most
+_SHARE_ROWS = 1024  # of all these slices, at most
+_SHARE_MEMORY, _VALUE_BYTES = 8, 64  # share of the budget for them, and bytes of a value
 _LEAST_SHARE = 0.001  # of the squared norm of rows that is that of their distance from the mean
 _STREAM_ROWS = 1000  # first rows of a stream, from whose norms C is chosen
 _MAX_DOUBLINGS = 30
@@ -67,25 +68,44 @@ def c_of_norms(store: Store, transforms: Sequence[Transform], settings: Settings
 
 def _share_around_mean(store: Store, transforms: Sequence[Transform], settings: Settings) -> float:
     """Estimate the squared distances of rows from their mean, as a share of their squared norms."""
-    n_slices = _SHUFFLED_SLICES if store.shuffled else _MAX_SLICES
-    length = max(1, min(_SHARE_ROWS, _SHARE_VALUES * store.n_rows // max(store.nnz, 1)) // n_slices)
-    begins = np.linspace(0, max(store.n_rows - length, 0), n_slices, dtype=np.int64)
-    numbers = np.unique(begins[:, np.newaxis] + np.arange(length))
-    ranges = ranges_of(numbers[numbers < store.n_rows])
-    kept = np.concatenate([is_trained_on(store, settings, *each) for each in ranges.tolist()])
-    rows = store.read(ranges)
+    of_memory = settings.memory // (_SHARE_MEMORY * _VALUE_BYTES)
+    most = max(2, min(_SHARE_ROWS, of_memory * store.n_rows // max(store.nnz, 1)))
+    rows = store.read(ranges_of(_sample(store, settings, most)))
     norms = norms_of_c(rows.norm2, transforms, store.dtype)
-    kept &= norms > 0
+    kept = norms > 0
     n = int(np.count_nonzero(kept))
+    if n < 2:
+        return 1.0
     values = np.where(np.repeat(kept, np.diff(rows.indptr)), rows.data, 0).astype(np.float64)
     if rows.dense:
         sums = values.reshape(rows.n_rows, -1).sum(axis=0)
     else:
         sums = np.bincount(np.unique(rows.features, return_inverse=True)[1], values)
-    if n < 2:
-        return 1.0
-    around = float(values @ values - sums @ sums / n) * n / (n - 1)
+    # Not as scalar products, whose last bits depend on the number of threads.
+    around = float(np.square(values).sum() - np.square(sums).sum() / n) * n / (n - 1)
     return min(around / float(norms[kept].sum()), 1.0)
+
+
+def _sample(store: Store, settings: Settings, most: int) -> np.ndarray:
+    """Return the numbers of about `most` rows that are trained on, ascending: some slices, evenly spaced."""
+    n_slices = min(_SHUFFLED_SLICES if store.shuffled else _MAX_SLICES, most)
+    length = most // n_slices
+    begins = np.linspace(0, max(store.n_rows - length, 0), n_slices, dtype=np.int64)
+    numbers = np.unique((begins[:, np.newaxis] + np.arange(length)).clip(max=store.n_rows - 1))
+    used = [is_trained_on(store, settings, *each) for each in ranges_of(numbers).tolist()]
+    found = numbers[np.concatenate(used)]
+    if 2 * len(found) >= len(numbers):
+        return found
+
+    def spread(numbers: np.ndarray) -> np.ndarray:
+        at = np.linspace(0, max(len(numbers) - 1, 0), min(most, len(numbers)), dtype=np.int64)
+        return numbers[at]
+
+    parts = []
+    for begin in range(0, store.n_rows, _ROWS_AT_ONCE):
+        end = min(begin + _ROWS_AT_ONCE, store.n_rows)
+        parts.append(spread(begin + np.flatnonzero(is_trained_on(store, settings, begin, end))))
+    return spread(np.concatenate(parts))
 
 
 def begins_smaller(settings: Settings) -> bool:

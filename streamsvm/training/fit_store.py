@@ -38,7 +38,7 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 def fit_store(
     path: Paths,
-    out: str | Path,
+    out: str | Path | RunDir,
     settings: Settings,
     *,
     every: Interval,
@@ -60,7 +60,7 @@ def fit_store(
     search, and so chosen from the data. `made` are entries
     of ``run.json`` about the stores that the run made of files.
     """
-    run = RunDir(out)
+    run = RunDir.at(out)
     check_place(run)
     paths = as_paths(path) or []
     with open_to_train(paths, settings) as raw:
@@ -95,7 +95,7 @@ def fit_store(
             check_same(run, record)
             store.close()
             result = resume_run(
-                out, store=paths, every=every, callbacks=callbacks, workers=workers, cluster=cluster
+                run, store=paths, every=every, callbacks=callbacks, workers=workers, cluster=cluster
             )
             assert isinstance(result, FitResult)
             return result

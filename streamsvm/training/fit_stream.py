@@ -34,7 +34,7 @@ from streamsvm.transforms import Transform
 
 def learn_stream(
     stream: Stream,
-    out: str | Path,
+    out: str | Path | RunDir,
     online_settings: OnlineSettings,
     *,
     every: Interval,
@@ -47,7 +47,7 @@ def learn_stream(
         base = stream.index_base
         why = "this data has none" if base is None else f"index_base={base} changes them; leave it 0"
         raise SettingsError(f"hash_bits takes the numbers of features as they stand in the text, and {why}")
-    run = RunDir(out)
+    run = RunDir.at(out)
     record = {
         "version": format.RUN_VERSION,
         "kind": format.ONLINE,

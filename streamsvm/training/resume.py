@@ -31,7 +31,7 @@ from streamsvm.transforms import Transform
 
 
 def resume_run(
-    path: str | Path,
+    path: str | Path | RunDir,
     open_stream: Callable[[dict[str, Any]], Stream] | None = None,
     *,
     store: Sequence[str | os.PathLike[str]] | None = None,
@@ -42,7 +42,7 @@ def resume_run(
     **changes: Any,
 ) -> FitResult | OnlineResult:
     """Continue a run of either kind, as `streamsvm.resume` describes it; a change may be None."""
-    run = RunDir(path)
+    run = RunDir.at(path)
     if not run.is_moved:
         run.read_settings()  # before the lock file is made, so that a wrong path stays clean
     with locked(run):
@@ -51,7 +51,7 @@ def resume_run(
             given = {"workers": workers, "cluster": cluster}
             for name, value in {**changes, **given}.items():
                 if value is not None:
-                    raise SettingsError(f"{name} does not apply: {path} is a run of online", setting=name)
+                    raise SettingsError(f"{name} does not apply: {run.path} is a run of online", setting=name)
             return resume_stream(run, record, open_stream, every, callbacks, store)
         return _resume_store(
             run, record, every, callbacks, store, workers, cluster,

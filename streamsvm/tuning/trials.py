@@ -69,7 +69,7 @@ class StoreSearch:
     """
 
     paths: Sequence[str | os.PathLike[str]]
-    out: dataclasses.InitVar[Path]
+    run: RunDir
     every: Interval
     callbacks: Callbacks
     given: Mapping[str, Any]
@@ -77,9 +77,8 @@ class StoreSearch:
     cluster: str | os.PathLike[str] | None
     made: Mapping[str, Any]
 
-    def __post_init__(self, out: Path) -> None:
+    def __post_init__(self) -> None:
         self.paths = [absolute(path) for path in self.paths]
-        self._run = RunDir(out)
         self._parts: list[str | None] = []  # held out by trainings that share a reading; None for none
         self._transforms: dict[tuple[str | None, str | None], FittedTransforms] = {}
 
@@ -88,7 +87,7 @@ class StoreSearch:
 
         `passes` is the number of passes of the training with the best settings.
         """
-        run, settings = self._run, trials[0].settings
+        run, settings = self.run, trials[0].settings
         check_place(run)
         with open_to_train(self.paths, settings) as store:
             prints = [store.fingerprint]
@@ -116,7 +115,7 @@ class StoreSearch:
 
     def _check_asked(self, asked: Mapping[str, Any]) -> None:
         """Raise `RunError` unless the record of an earlier search is equal to `asked`."""
-        run, begins_anew, found = self._run, Option("force", True), self._run.read_tuning()
+        run, begins_anew, found = self.run, Option("force", True), self.run.read_tuning()
         if {**found, "passes": 0, **asked} == found:
             return
         others = Remedy("give another {}, or {}", Option("out"), begins_anew)
@@ -130,10 +129,10 @@ class StoreSearch:
 
     def known(self) -> list[dict[str, Any]]:
         """Read the results of an earlier search that was interrupted."""
-        if not self._run.tuned.exists():
+        if not self.run.tuned.exists():
             return []
         try:
-            rows = [json.loads(line) for line in self._run.tuned.read_text().splitlines()]
+            rows = [json.loads(line) for line in self.run.tuned.read_text().splitlines()]
             for row in rows:
                 if not all(math.isfinite(row[name]) for name in ("C", "valid_accuracy", "seconds", "passes")):
                     raise ValueError(row)
@@ -141,13 +140,13 @@ class StoreSearch:
             return rows
         except (ValueError, TypeError, KeyError):
             remedy = Remedy("{} begins anew", Option("force", True))
-            raise RunError(f"{self._run.tuned} is damaged", remedy=remedy) from None
+            raise RunError(f"{self.run.tuned} is damaged", remedy=remedy) from None
 
     def save(self, rows: Sequence[Mapping[str, Any]], trials: Sequence[Trial]) -> None:
         """Save the results, and delete the run directories of the finished `trials`."""
-        durable.write_atomic(self._run.tuned, "".join(json.dumps(row) + "\n" for row in rows).encode())
+        durable.write_atomic(self.run.tuned, "".join(json.dumps(row) + "\n" for row in rows).encode())
         for trial in trials:
-            durable.remove(self._run.trials / trial.name)
+            durable.remove(self.run.trials / trial.name)
 
     def results(self, trials: Sequence[Trial]) -> Iterator[FitResult]:
         """Train each trial, and yield the results in their order."""
@@ -155,10 +154,10 @@ class StoreSearch:
             return
         self._parts = list(dict.fromkeys([None, *(trial.settings.hold_out for trial in trials)]))
         self.callbacks.report({"event": "search", "trainings": len(trials)})
-        durable.make_dir(self._run.trials)
+        durable.make_dir(self.run.trials)
         for trial in trials:
             try:
-                yield self._fit(self._run.trials / trial.name, trial.settings, self._callbacks_of(trial))
+                yield self._fit(self.run.trials / trial.name, trial.settings, self._callbacks_of(trial))
             except Interrupted:
                 goes_on = Remedy("{} goes on, with the same arguments", Call("tune"))
                 raise Interrupted("stopped while settings were tried", remedy=goes_on) from None
@@ -171,11 +170,11 @@ class StoreSearch:
 
     def train(self, settings: Settings) -> tuple[FitResult, None]:
         """Train with the best settings, on all rows."""
-        durable.remove(self._run.trials)
-        return self._fit(self._run.path, settings, self.callbacks, tuned=True), None
+        durable.remove(self.run.trials)
+        return self._fit(self.run, settings, self.callbacks, tuned=True), None
 
     def _fit(
-        self, folder: Path, settings: Settings, callbacks: Callbacks, *, tuned: bool = False
+        self, folder: Path | RunDir, settings: Settings, callbacks: Callbacks, *, tuned: bool = False
     ) -> FitResult:
         return fit_store(
             self.paths, folder, settings, every=copy.copy(self.every), resume=True, callbacks=callbacks,

@@ -14,7 +14,6 @@ import math
 import numbers
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -167,7 +166,7 @@ def tune(
             search: _Search = _ArraySearch((data, y, groups), callbacks, tables, count_workers(workers))
         else:
             assert out is not None
-            run = stack.enter_context(replacing(RunDir(out), force=force))
+            run = stack.enter_context(replacing(RunDir(out), [*paths, valid], force=force))
             if cluster is not None:  # one for all trainings
                 from streamsvm.cluster.local_workers import running_cluster
 
@@ -183,7 +182,7 @@ def tune(
             paths = made.paths
             common |= {name: getattr(made.settings, name) for name in _OF_FILES}
             trials = list_trials()
-            search = StoreSearch(paths, Path(out), every, callbacks, tables, workers, cluster, made.record)
+            search = StoreSearch(paths, run, every, callbacks, tables, workers, cluster, made.record)
             search.begin(list(itertools.chain.from_iterable(trials)), passes=chosen.passes, force=force)
         rows = search.known()
         for row in rows:

@@ -39,7 +39,7 @@ def commonest_by_feature(texts: list[str]) -> dict[int, set[str]]:
     np.maximum.at(most, features, counts)
     found: dict[int, set[str]] = {}
     for name, feature, count in zip(names, features.tolist(), counts, strict=True):
-        if count == most[feature]:
+        if count == most[feature] and count >= 3:
             found.setdefault(feature, set()).add(name)
     return found
 
@@ -61,6 +61,17 @@ def test_words_are_the_commonest_of_their_feature(texts: list[str], tmp_path: Pa
     words, wanted = words_of(tmp_path / "a.zarr"), commonest_by_feature(texts)
     assert words.keys() == wanted.keys()
     assert all(word in wanted[feature] for feature, word in words.items())
+
+
+def test_words_are_left_out_if_asked_for(texts: list[str], tmp_path: Path) -> None:
+    path = table_of(texts, tmp_path / "t.jsonl")
+    convert(path, tmp_path / "a.zarr", label="topic", text="text", bits=BITS, words=False)
+    assert words_of(tmp_path / "a.zarr") == {}
+    y = np.arange(len(texts)) % 2
+    model = streamsvm.fit(texts, y, words=False)
+    assert not model.record["encoding"]["words"]
+    behind_hash = streamsvm.fit(texts, y, transform="hash=12")
+    assert {type(name) for each in strongest_features(behind_hash, 5) for name, _ in each} == {int}
 
 
 def test_words_do_not_depend_on_threads_and_memory(

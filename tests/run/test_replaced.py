@@ -83,9 +83,12 @@ def test_without_force_the_older_run_is_not_forgotten(text: Path, tmp_path: Path
     with pytest.raises(RunError, match="is a run that was being replaced"):
         fit(text, run)
     text.write_text("".join([*LINES, "1 no:text\n"]))
-    with pytest.raises(InputError):
+    with pytest.warns(StreamsvmWarning, match="older run is in"), pytest.raises(InputError):
         fit(text, run, force=True)
-    assert content(run) == kept
+    assert content(run / "replaced") == {name: each for name, each in kept.items() if name != "lock"}
+    text.write_text("".join(LINES))
+    fit(text, run, force=True)
+    assert not (run / "replaced").exists()
 
 
 def test_a_run_is_replaced_by_one_of_its_own_store(text: Path, tmp_path: Path) -> None:
@@ -115,3 +118,64 @@ def test_online_and_tune_leave_it_as_well(text: Path, tmp_path: Path) -> None:
     assert content(run) == before
     streamsvm.tune(text, out=run, force=True, C="0.1,1")
     assert not (run / "replaced").exists()
+
+
+def test_a_search_that_is_stopped_goes_on(text: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    fit(text, run, seed=1)
+    asked = {"C": "0.1,1", "transform": ["none", "l2", "bias"], "folds": 2}
+    tried: list[Any] = []
+
+    def stop() -> bool:
+        return len(tried) >= 4
+
+    def report(event: dict[str, Any]) -> None:
+        if event["event"] == "tried":
+            tried.append(event)
+
+    with pytest.warns(StreamsvmWarning, match="older run is in"), pytest.raises(Interrupted):
+        streamsvm.tune(text, out=run, force=True, stop=stop, report=report, **asked)
+    assert streamsvm.evaluate(run / "replaced", text).accuracy > 0.9
+    found = streamsvm.tune(text, out=run, **asked)
+    assert found.tried[:4] == [{name: each for name, each in row.items() if name != "event"} for row in tried]
+    assert not (run / "replaced").exists()
+
+
+def test_a_store_of_the_older_run_is_not_overwritten(text: Path, tmp_path: Path) -> None:
+    """It stays in its place while the new run reads it; another run that replaces both leaves it whole."""
+    run, other = tmp_path / "run", tmp_path / "b.txt"
+    fit(text, run, seed=1)
+    kept = content(run)
+    with pytest.warns(StreamsvmWarning, match="older run is in"), pytest.raises(Interrupted):
+        fit(run / "data.zarr", run, force=True, stop=stop_after(15))
+    other.write_text("".join([*LINES[:300], "1 no:text\n"]))
+    with pytest.warns(StreamsvmWarning, match="older run is in"), pytest.raises(InputError):
+        fit(other, run, force=True)
+    assert content(run / "replaced") == {name: each for name, each in kept.items() if name != "lock"}
+    with pytest.raises(RunError, match="is of the run that is to be replaced"):
+        fit(run / "replaced/data.zarr", run, force=True)
+
+
+def test_links_are_not_followed_and_no_other_lock_takes_the_place_of_the_held_one(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, aside = tmp_path / "run", tmp_path / "aside"
+    fit(text, run, seed=1)
+    aside.mkdir()
+    (aside / "thesis").write_text("long")
+    for name in (".replaced.partial", "replaced"):
+        (run / name).symlink_to(aside)
+        with pytest.raises(RunError, match="is a symbolic link"):
+            streamsvm.resume(run)
+        (run / name).unlink()
+    assert (aside / "thesis").exists()
+    inode = (run / "lock").stat().st_ino
+
+    def use(*arguments: Any, **more: Any) -> Any:
+        streamsvm.resume(run / "replaced")
+        raise InputError("it fails")
+
+    monkeypatch.setattr("streamsvm.training.fit_store.fit_to_store", use)
+    with pytest.raises(InputError):
+        fit(text, run, force=True)
+    assert (run / "lock").stat().st_ino == inode

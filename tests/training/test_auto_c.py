@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from helpers import automatic_c, make_problem, make_store
 from helpers import plain_fit as fit
 
@@ -120,3 +121,14 @@ def test_the_scale_of_the_data_does_not_matter(tmp_path) -> None:
 )
 def test_c_is_positive_and_finite(total: float, count: int, expected: float) -> None:
     assert c_for(total, count) == expected
+
+
+def test_rows_of_weight_0_do_not_count_however_many_they_are() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.random((40_000, 6)) + 3
+    weights = np.zeros(len(X))
+    some = rng.choice(len(X), 100, replace=False)
+    weights[some] = 1
+    y = rng.integers(0, 2, len(X))
+    result = fit(sp.csr_array(X), y, sample_weight=weights, passes=1).result
+    assert pytest.approx(automatic_c(X[some]), rel=1e-4) == result.C

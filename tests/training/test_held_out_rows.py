@@ -152,9 +152,9 @@ def test_each_fold_of_a_search(kind: str, part: int, tmp_path: Path, monkeypatch
     models: list[Any] = []
     matrix, store = fit_arrays.fit_matrix, tuning_runs.fit_store
 
-    def of_store(paths: Any, out: Path, settings: Any, **more: Any) -> Any:
+    def of_store(paths: Any, out: Any, settings: Any, **more: Any) -> Any:
         result = store(paths, out, settings, **more)
-        models.append(load_model(out))
+        models.append(load_model(result.model))
         return result
 
     def of_matrix(*given: Any, **more: Any) -> Any:

@@ -215,7 +215,10 @@ def test_a_changed_store_is_refused_and_a_moved_one_is_accepted(
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("nothing", "nothing is there; check the path|is not a run: it has no run.json"), ("file", "is not a run: a run is a folder")],
+    [
+        ("nothing", "nothing is there; check the path|is not a run: it has no run.json"),
+        ("file", "is not a run: a run is a folder"),
+    ],
 )
 def test_resuming_where_there_is_no_run_creates_no_files(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "file").write_text("")
