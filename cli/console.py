@@ -27,13 +27,14 @@ WARNED: set[str] = set()  # by the running command
 
 
 def complain(line: object, options: Collection[str] | None = None) -> None:
-    """Print an error or a warning as one line on stderr, with control characters in names escaped.
+    """Print an error or a warning as one line on stderr, and its notes, with control characters escaped.
 
     On a terminal that is narrower it is several lines; paths stay whole.
     """
     width = columns(sys.stderr)
-    text = wrapped(f"streamsvm: {shell_text(line, options)}", width, whole=True)
-    _write(f"{_CLEAR * bool(width)}{text}\n", sys.stderr)
+    for each in (line, *getattr(line, "__notes__", ())):
+        text = wrapped(f"streamsvm: {shell_text(each, options)}", width, whole=True)
+        _write(f"{_CLEAR * bool(width)}{text}\n", sys.stderr)
 
 
 def _write(text: str, stream: TextIO) -> None:

@@ -15,7 +15,7 @@ from streamsvm.base.decode import Check, Count, Positive, SchemaError, decode
 from streamsvm.base.text import absolute, check_local
 from streamsvm.data.memory_plan import Plan
 from streamsvm.data.value_kinds import ValuesIn
-from streamsvm.errors import Call, Interrupted, Option, PlanError, Remedy, RunError, StreamsvmWarning, warn
+from streamsvm.errors import Call, Interrupted, Option, PlanError, Remedy, RunError
 from streamsvm.settings.field import changes_of
 from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.settings.online import OnlineSettings
@@ -137,8 +137,10 @@ class RunDir:
 
     def _shared_stores(self) -> list[Path]:
         """Return stores of the run in `replaced` that were not moved there, since the new one reads them."""
-        path = self.replaced / format.RUN_JSON
-        made = durable.read_record(path).get("files") or {} if path.exists() else {}
+        try:
+            made = durable.read_record(self.replaced / format.RUN_JSON).get("files") or {}
+        except (OSError, ValueError):  # nothing is known of them
+            made = {store.stem for store in self.stores()}
         return [
             store for store in self.stores()
             if store.stem in made and store.exists() and not (self.replaced / store.name).exists()
@@ -421,9 +423,9 @@ def replacing(
                 if was_moved and not (resumable or run.model.exists()):
                     run.put_back()
             except (OSError, RunError) as problem:
-                warn(StreamsvmWarning(f"the older run could not be put back in its place: {problem}"))
+                error.add_note(f"the older run could not be put back in its place: {problem}")
             if run.replaced.exists() and not run.model.exists():
-                warn(StreamsvmWarning(f"the older run is in {run.replaced} until the new one has a model"))
+                error.add_note(f"the older run is in {run.replaced} until the new one has a model")
             raise
 
 

@@ -68,6 +68,8 @@ def c_of_norms(store: Store, transforms: Sequence[Transform], settings: Settings
 
 def _share_around_mean(store: Store, transforms: Sequence[Transform], settings: Settings) -> float:
     """Estimate the squared distances of rows from their mean, as a share of their squared norms."""
+    if not store.n_rows:
+        return 1.0
     of_memory = settings.memory // (_SHARE_MEMORY * _VALUE_BYTES)
     most = max(2, min(_SHARE_ROWS, of_memory * store.n_rows // max(store.nnz, 1)))
     rows = store.read(ranges_of(_sample(store, settings, most)))

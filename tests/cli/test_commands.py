@@ -216,10 +216,10 @@ def test_info_recognises_stores_runs_and_models(folder: Path) -> None:
         (("fit", "{}/train.zarr", "--out", "r", "--memory", "1K"), "--memory"),
         (("fit", "{}/digits.train", "--dry-run"), "make a store with `streamsvm convert`"),
         (("fit", "{}/train.zarr", "--out", "{}/digits.train"), "is not a folder; choose another folder"),
-        (("resume", "absent"), "not a run"),
+        (("resume", "absent"), "nothing is there"),
         (("resume", "{}"), "not a run"),
         (("resume", "{}/run", "--passes", "1"), "shortened"),
-        (("predict", "absent", "{}/digits.test"), "give a run directory or a model folder"),
+        (("predict", "absent", "{}/digits.test"), "nothing is there"),
         (("predict", "{0}/digits.test", "{0}/digits.test"), "give a run directory or a model folder"),
         (("predict", "{}/run", "absent.svm"), "absent.svm"),
         (

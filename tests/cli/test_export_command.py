@@ -47,7 +47,7 @@ def test_export(tmp_path: Path, model: Path) -> None:
             1,
             "nowhere does not exist; create it first",
         ),
-        (["export", "no", "--out", "m.npz"], 1, "there is no model"),
+        (["export", "no", "--out", "m.npz"], 1, "nothing is there"),
     ],
 )
 def test_what_is_wrong_is_one_line(

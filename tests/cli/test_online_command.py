@@ -339,7 +339,7 @@ def test_a_line_too_long_names_the_memory_that_would_do(tmp_path: Path) -> None:
     message = fails(1, "online", "a", "--out", "run", "--memory", "2M", cwd=tmp_path)
     assert f"line 2 has {len(line) - 1} bytes, too many for the memory limit" in message
     enough = int(re.search(r"--memory (\d+)M", message)[1])
-    online = ("online", "a", "--out", "run", "--force", "--memory")
+    online = ("online", "a", "--out", "other", "--force", "--memory")
     assert f"--memory {enough}M" in fails(1, *online, f"{enough - 1}M", cwd=tmp_path)
     succeeds(*online, f"{enough}M", cwd=tmp_path)
 

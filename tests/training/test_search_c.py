@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from helpers import automatic_c
 from helpers import plain_fit as fit
 from run_files import stop_after
 
@@ -33,10 +34,6 @@ def problem(seed: int = 0, n: int = N, noise: float = 3.0) -> tuple[np.ndarray, 
     rng = np.random.default_rng(seed)
     y = rng.integers(K, size=n)
     return (rng.normal(size=(K, D))[y] + noise * rng.normal(size=(n, D))).astype(np.float32), y
-
-
-def plain_c(X: np.ndarray) -> float:
-    return 1 / np.square(X.astype(np.float64)).sum(axis=1).mean()
 
 
 def tried(X: Any, y: Any, **options: Any) -> tuple[float, list[dict[str, float]]]:
@@ -68,21 +65,21 @@ def test_c_is_the_best_of_four_on_held_out_rows(seed: int, class_weight: Any) ->
     right = []
     for n in range(1, 5):
         path = ",".join(PATH.split(",")[:n])
-        model = fit(X, y, sample_weight=1.0 - HELD, C=plain_c(X), C_path=path, passes=n, **own)
+        model = fit(X, y, sample_weight=1.0 - HELD, C=automatic_c(X), C_path=path, passes=n, **own)
         right.append(accuracy(model, X, y))
     C, found = tried(X, y, **own)
-    assert [each["C"] for each in found] == pytest.approx([plain_c(X) * factor for factor in FACTORS])
+    assert [each["C"] for each in found] == pytest.approx([automatic_c(X) * factor for factor in FACTORS])
     assert [each["valid_accuracy"] for each in found] == pytest.approx(right)
     error = np.sqrt(max(right) * (1 - max(right)) / (N / 3))
     as_good = np.flatnonzero(np.array(right) >= max(right) - error / 2)
-    assert pytest.approx(plain_c(X) * FACTORS[as_good[-1]]) == C
+    assert pytest.approx(automatic_c(X) * FACTORS[as_good[-1]]) == C
     assert len(set(right)) > 1
 
 
 def test_a_loss_without_a_path_has_a_training_for_each(tmp_path: Path) -> None:
     X, y = problem()
     own = {"loss": "ww2", "dtype": "float64", "average": False}
-    models = [fit(X, y, sample_weight=1.0 - HELD, C=plain_c(X) * f, passes=2, **own) for f in FACTORS]
+    models = [fit(X, y, sample_weight=1.0 - HELD, C=automatic_c(X) * f, passes=2, **own) for f in FACTORS]
     _, found = tried(X, y, **own)
     assert [each["valid_accuracy"] for each in found] == pytest.approx([accuracy(m, X, y) for m in models])
 
@@ -91,7 +88,7 @@ def test_of_equal_ones_the_largest_is_taken() -> None:
     X, y = problem(noise=0.1)
     C, found = tried(X, y)
     assert {each["valid_accuracy"] for each in found} == {1.0}
-    assert pytest.approx(plain_c(X)) == C
+    assert pytest.approx(automatic_c(X)) == C
     assert fit(X, y).record["C_auto"]
 
 
@@ -110,13 +107,13 @@ def test_others_have_no_search(options: dict[str, Any], change: Any) -> None:
     given = X if change is None else change(X)
     C, found = tried(given, y[: given.shape[0]], **options)
     assert found == []
-    assert pytest.approx(options.get("C", plain_c(X[: given.shape[0]]))) == C
+    assert pytest.approx(options.get("C", automatic_c(X[: given.shape[0]]))) == C
 
 
 def test_rows_of_several_labels_have_no_search() -> None:
     X, y = problem()
     both = np.eye(K, dtype=int)[y] | np.eye(K, dtype=int)[(y + 1) % K]
-    assert tried(X, both, loss="ovr2", dtype="float64") == (pytest.approx(plain_c(X)), [])
+    assert tried(X, both, loss="ovr2", dtype="float64") == (pytest.approx(automatic_c(X)), [])
 
 
 def written(tmp_path: Path) -> dict[str, Any]:

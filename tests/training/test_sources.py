@@ -56,7 +56,7 @@ def test_each_row_is_read_once_a_pass_and_a_chunk_again_only_where_blocks_share_
     store = make_store(tmp_path / f"a.{suffix}", X, labels, chunk_nnz=64)
     monkeypatch.setattr(fitting, "_SAMPLE_SLICES", 0)  # rows that are looked at before the training
     reading = Reading(monkeypatch)
-    result = fit(store, out=tmp_path / "run", passes=3, block_rows=50, slice_rows=0, gap="none")
+    result = fit(store, out=tmp_path / "run", passes=3, block_rows=50, slice_rows=0, gap="none", C=1)
     assert result.history[-1]["rows"] == 400
     blocks = [(begin, begin + 50) for begin in range(0, 400, 50)]
     for this_pass in range(3):

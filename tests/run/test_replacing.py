@@ -10,7 +10,7 @@ from run_files import stop_after
 from streamsvm_converters import TextSource
 
 import streamsvm
-from streamsvm.errors import InputError, Interrupted, RunError, StreamsvmError, StreamsvmWarning
+from streamsvm.errors import InputError, Interrupted, RunError, StreamsvmError
 from streamsvm.training.learner import Learner
 
 LINES = [f"{1 + i % 3} {1 + i % 3}:1 {4 + i % 5}:{i % 7 + 1}\n" for i in range(600)]
@@ -58,8 +58,11 @@ def test_a_run_that_can_be_resumed_stands_beside_the_older_one(text: Path, tmp_p
     run = tmp_path / "run"
     fit(text, run, seed=1)
     before = content(run)
-    with pytest.warns(StreamsvmWarning, match="older run is in .*replaced until"), pytest.raises(Interrupted):
+    with pytest.raises(Interrupted) as stopped:
         fit(text, run, force=True, stop=stop_after(15))
+    assert stopped.value.__notes__ == [
+        f"the older run is in {run / 'replaced'} until the new one has a model"
+    ]
     assert content(run / "replaced") == {name: each for name, each in before.items() if name != "lock"}
     assert streamsvm.evaluate(run / "replaced", text).accuracy > 0.9
     with pytest.raises(StreamsvmError, match=r"the run that it replaces is in .*replaced"):
@@ -83,7 +86,7 @@ def test_without_force_the_older_run_is_not_forgotten(text: Path, tmp_path: Path
     with pytest.raises(RunError, match="is a run that was being replaced"):
         fit(text, run)
     text.write_text("".join([*LINES, "1 no:text\n"]))
-    with pytest.warns(StreamsvmWarning, match="older run is in"), pytest.raises(InputError):
+    with pytest.raises(InputError):
         fit(text, run, force=True)
     assert content(run / "replaced") == {name: each for name, each in kept.items() if name != "lock"}
     text.write_text("".join(LINES))
@@ -133,7 +136,7 @@ def test_a_search_that_is_stopped_goes_on(text: Path, tmp_path: Path) -> None:
         if event["event"] == "tried":
             tried.append(event)
 
-    with pytest.warns(StreamsvmWarning, match="older run is in"), pytest.raises(Interrupted):
+    with pytest.raises(Interrupted):
         streamsvm.tune(text, out=run, force=True, stop=stop, report=report, **asked)
     assert streamsvm.evaluate(run / "replaced", text).accuracy > 0.9
     found = streamsvm.tune(text, out=run, **asked)
@@ -146,10 +149,10 @@ def test_a_store_of_the_older_run_is_not_overwritten(text: Path, tmp_path: Path)
     run, other = tmp_path / "run", tmp_path / "b.txt"
     fit(text, run, seed=1)
     kept = content(run)
-    with pytest.warns(StreamsvmWarning, match="older run is in"), pytest.raises(Interrupted):
+    with pytest.raises(Interrupted):
         fit(run / "data.zarr", run, force=True, stop=stop_after(15))
     other.write_text("".join([*LINES[:300], "1 no:text\n"]))
-    with pytest.warns(StreamsvmWarning, match="older run is in"), pytest.raises(InputError):
+    with pytest.raises(InputError):
         fit(other, run, force=True)
     assert content(run / "replaced") == {name: each for name, each in kept.items() if name != "lock"}
     with pytest.raises(RunError, match="is of the run that is to be replaced"):
