@@ -99,10 +99,11 @@ class Command(TyperCommand):
                 formatter.write_dl([(name.ljust(width), words) for name, words in records])
         if named:
             formatter.write("\nDescribed by --help:\n")
+        width = max(map(len, named), default=0)
         for heading in named:
             names = " ".join(re.findall(r"--[\w-]+", name)[0] for name, _ in sections[heading])
-            for line in textwrap.wrap(names, formatter.width - 21, break_on_hyphens=False):
-                formatter.write(f"  {heading:<17}  {line}\n")
+            for line in textwrap.wrap(names, formatter.width - width - 4, break_on_hyphens=False):
+                formatter.write(f"  {heading:<{width}}  {line}\n")
                 heading = ""
 
 

@@ -171,7 +171,7 @@ def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[
 
 def _check_before(settings: Settings) -> None:
     """Check what can be checked without the data, before hours may be spent on their conversion."""
-    from streamsvm_converters import kind_of
+    from streamsvm_converters.kinds.registry import KINDS, kind_of
 
     parse_transforms(settings.transform)
     if settings.class_weight not in (None, BALANCED):
@@ -191,7 +191,7 @@ def _check_before(settings: Settings) -> None:
         path, labels = getattr(settings, name), f"{name}_labels"
         if path is None or getattr(settings, labels) is None or is_store(path):
             continue
-        if kind_of(path) in ("libsvm", "csv", "tsv", "jsonl", "parquet"):
+        if "labels" not in KINDS[kind_of(path)].options:
             raise SettingsError(
                 f"{labels} is for a matrix, and {path} has its own",
                 remedy=Remedy("leave {} out", Option(labels)),

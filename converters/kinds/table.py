@@ -128,7 +128,7 @@ class TableReader(Reader):
                 f"text of {listed(options.text)}: n-grams of {least} to {most} "
                 f"{'words' if analyzer == 'word' else 'characters'}, hashed to 2^{bits} features"
             )
-            words: list[Any] | None = None if options.words else []
+            words = None if options.words else ""
             return TextEncoding("text", list(options.text), analyzer, (least, most), bits, words)  # type: ignore[arg-type]
         for name in options.changed(_TEXT_OPTIONS[1:]):
             raise SettingsError(f"{name} needs a column of text", setting=name)

@@ -71,8 +71,8 @@ class TextEncoding:
 
     Attributes
     ----------
-    words : list of (int, int, str), or None
-        Some features, each with the sign and the text of the n-gram that names it.
+    words : str or None
+        Names of some features, as `NgramCounts.names` returns them; None if they are to be found.
     """
 
     kind: Literal["text"]
@@ -80,7 +80,7 @@ class TextEncoding:
     analyzer: Literal["word", "char", "char_wb"]
     ngrams: tuple[_Length, _Length]
     bits: Annotated[int, between(1, 30)]
-    words: list[tuple[int, Literal[-1, 1], str]] | None = None
+    words: str | None = None
 
     def __post_init__(self) -> None:
         if self.ngrams[0] > self.ngrams[1]:

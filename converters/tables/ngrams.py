@@ -43,17 +43,21 @@ class NgramCounts:
                 rare = int(np.median(np.fromiter(self._counts.values(), np.int64)))
                 self._counts = {ngram: n for ngram, n in self._counts.items() if n > rare}
 
-    def names(self, bits: int) -> list[tuple[int, int, str]]:
-        """Return the features that the commonest n-grams are hashed to, each with sign and text of one."""
+    def names(self, bits: int) -> str:
+        """Return the features that the commonest n-grams are hashed to, with the commonest of each, as text.
+
+        A line has the sign with which the n-gram is counted, the feature, a blank, and the n-gram. N-grams
+        with line breaks are left out.
+        """
         from sklearn.feature_extraction import FeatureHasher
 
-        several = (ngram for ngram, n in self._counts.items() if n >= _LEAST_TEXTS * self._weight)
+        least = _LEAST_TEXTS * self._weight
+        several = (ngram for ngram, n in self._counts.items() if n >= least and "\n" not in ngram)
         commonest = sorted(several, key=lambda ngram: (-self._counts[ngram], ngram))[:_MAX_NAMED]
         if not commonest:
-            return []
+            return ""
         hashed = FeatureHasher(2**bits, input_type="string").transform([ngram] for ngram in commonest)
-        signs = hashed.data.astype(int).tolist()
-        of_feature: dict[int, tuple[int, int, str]] = {}
-        for name in zip(hashed.indices.tolist(), signs, commonest, strict=True):
-            of_feature.setdefault(name[0], name)
-        return sorted(of_feature.values())
+        lines: dict[int, str] = {}
+        for feature, sign, ngram in zip(hashed.indices.tolist(), hashed.data, commonest, strict=True):
+            lines.setdefault(feature, f"{'-' if sign < 0 else '+'}{feature} {ngram}")
+        return "\n".join(lines[feature] for feature in sorted(lines))

@@ -16,6 +16,9 @@ Report = Callable[[dict[str, Any]], None]
 logger = logging.getLogger("streamsvm")
 logger.addHandler(logging.NullHandler())  # a program that sets up no logging sees nothing
 
+# Beginnings of names in the report of a pass: of what is measured of the average, and, where the model is the
+# average, of accuracies of the last iterate.
+AVERAGE_PREFIX, LAST_ITERATE_PREFIX = "average_", "last_iterate_"
 _BAR_DELAY = 1.0  # seconds that a stage may take before a bar that nobody asked for appears
 _BYTES = ("convert", "verify")  # first words of the stages in which bytes are counted
 _COMPILING = "compiling kernels; this happens once on a machine"
@@ -151,11 +154,10 @@ def _log(event: dict[str, Any]) -> None:
 
 def of_model(report: dict[str, Any]) -> dict[str, Any]:
     """Return the report of a pass with the objective of its model, if that is the average of the iterates."""
-    if "last_iterate_train_accuracy" not in report:
+    if f"{LAST_ITERATE_PREFIX}train_accuracy" not in report:
         return report
-    return report | {
-        name.removeprefix("average_"): value for name, value in report.items() if name.startswith("average_")
-    }
+    of_average = {name: value for name, value in report.items() if name.startswith(AVERAGE_PREFIX)}
+    return report | {name.removeprefix(AVERAGE_PREFIX): value for name, value in of_average.items()}
 
 
 def _figures(event: dict[str, Any]) -> str:

@@ -145,10 +145,7 @@ def no_probabilities(loss: str | None) -> ModelError:
     trained = "" if loss is None else f"was trained with the loss {loss} and "
     return ModelError(
         f"the model has no probabilities: it {trained}was not calibrated",
-        remedy=Remedy(
-            "fit a temperature to hold-out data with {}",
-            Call("calibrate"),
-        ),
+        remedy=Remedy("fit a temperature to hold-out data with {}", Call("calibrate")),
     )
 
 

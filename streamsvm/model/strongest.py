@@ -84,14 +84,20 @@ def _namer(model: Model) -> tuple[Callable[[int], str | int], np.ndarray]:
     if names is not None:
         return names.__getitem__, np.zeros(0, np.int64)
     columns, base = None, model.record.get("index_base") or 0
-    words = (model.record.get("encoding") or {}).get("words") or ()
+    words = (model.record.get("encoding") or {}).get("words") or ""
     for transform in model.transforms:
         if transform.takes_any_feature:
-            base, words = 0, ()
+            base, words = 0, ""
         elif transform.name == "select" and transform.array is not None:
             columns = transform.array if columns is None else columns[transform.array]
-    word_of = {feature: word for feature, _, word in words}
-    negated = np.array([feature for feature, sign, _ in words if sign < 0], np.int64)
+    word_of: dict[int, str] = {}
+    inverted = []
+    for line in words.split("\n") if words else ():
+        place, _, word = line.partition(" ")
+        word_of[int(place[1:])] = word
+        if place[0] == "-":
+            inverted.append(int(place[1:]))
+    negated = np.array(inverted, np.int64)
 
     def name(feature: int) -> str | int:
         number = base + int(feature if columns is None else columns[feature])

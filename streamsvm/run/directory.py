@@ -105,7 +105,7 @@ class RunDir:
         return [self.data, self.valid, self.calibrate]
 
     def set_aside(self, kept: Collection[Path]) -> bool:
-        """Move an older run with a model or a commit to `replaced`, but for the stores `kept`.
+        """Move an older run to `replaced`, but for the stores `kept`.
 
         Returns True if it did. The caller holds the lock.
         """
@@ -115,8 +115,6 @@ class RunDir:
             for store in self._shared_stores():
                 if store not in kept:
                     store.rename(self.replaced / store.name)
-            return False
-        if not (self.model.exists() or self.commits()):
             return False
         durable.make_dir(self._moved)
         paths = [path for path in self.path.iterdir() if path not in (self.lock, self._moved, *kept)]
@@ -391,9 +389,10 @@ def replacing(
     ----------
     run : RunDir
     paths : iterable of path or None
-        What is read. If `keeps`, stores of the older run that are among them stay in their place.
+        What is read.
     force : bool
     keeps : bool
+        Whether stores of the older run may be read, which then stay in their place.
 
     Raises
     ------

@@ -122,5 +122,5 @@ class ReadingSettings(CheckedSettings):
             "analyzer": self.analyzer or "word",
             "ngrams": list(self.ngrams or (1, 2)),
             "bits": self.bits or 20,
-            "words": None if self.words else [],
+            "words": None if self.words else "",
         }

@@ -94,7 +94,7 @@ def _opened(
         return StoreStream.from_record(record, store)
     if store is not None:
         raise SettingsError(f"store does not apply: {run.path} learns from a stream", setting="store")
-    assert open_stream is not None  # but for runs of `fit`
+    assert open_stream is not None  # `fit` alone resumes runs without it, and those of its own
     return contextlib.nullcontext(open_stream(record))
 
 

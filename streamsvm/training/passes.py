@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from streamsvm.base.prefetch import read_ahead
+from streamsvm.base.progress import AVERAGE_PREFIX, LAST_ITERATE_PREFIX
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, InputError, Interrupted, Remedy, RunError
 from streamsvm.kernels.tally import DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, UNWEIGHTED
@@ -38,11 +39,9 @@ from streamsvm.transforms import Transform
 
 # Rows that models are compared on: a hundredth, and at most so many. Fewer say too little.
 _LAST_PART, _LEAST_LAST, _MOST_LAST = 100, 100, 10_000
-_AVERAGE_PREFIX = "average_"  # begins the names of what is measured of the average
-# Names of `RunPosition.compared` in the report of a pass.
 _OBJECTIVE = ("dual", "primal", "gap", "relative_gap")
+# Names of `RunPosition.compared` in the report of a pass.
 _COMPARED = ("compared_rows", "compared_last_iterate", "compared_average")
-_LAST_ITERATE_PREFIX = "last_iterate_"  # begins the names of its accuracies, where the model is the average
 
 
 class Fit(Trainer):
@@ -339,7 +338,7 @@ class Fit(Trainer):
         """Return the accuracy of the model after a pass, and of the last iterate if that is another."""
         last, *average = (scoring.accuracy for scoring in scorings)
         if average and self._takes_average(record, has_average=True):
-            return {name: average[0], f"{_LAST_ITERATE_PREFIX}{name}": last}
+            return {name: average[0], f"{LAST_ITERATE_PREFIX}{name}": last}
         return {name: last}
 
     def _measure_average(self, scoring: Scoring, of_pass: float) -> dict[str, float]:
@@ -347,7 +346,7 @@ class Fit(Trainer):
         scale = learner.average_scale
         dual_sum = float(learner.tally[DUAL_SUM] - scale * learner.tally[DUAL_DELTA])
         record = gap_record(dual_sum, scoring.loss_sum * of_pass, learner.norm2(scale))
-        return {f"{_AVERAGE_PREFIX}{name}": value for name, value in record.items()}
+        return {f"{AVERAGE_PREFIX}{name}": value for name, value in record.items()}
 
     def _score(self, blocks: ScoredBlocks, stage: str) -> list[Scoring]:
         """Score blocks by the last iterate and, if the pass has one, by the average."""
@@ -382,7 +381,7 @@ class Fit(Trainer):
         tol, history = self.settings.tol, self.position.history
         if tol is None or not history:
             return False
-        gaps = (history[-1].get(name) for name in ("relative_gap", f"{_AVERAGE_PREFIX}relative_gap"))
+        gaps = (history[-1].get(name) for name in ("relative_gap", f"{AVERAGE_PREFIX}relative_gap"))
         return any(gap is not None and is_within(gap, tol) for gap in gaps)
 
     def _is_average(self) -> bool:
@@ -396,7 +395,7 @@ class Fit(Trainer):
         if tol is None or "relative_gap" not in record:
             _, last, average = (record.get(name, 0) for name in _COMPARED)
             return has_average and average >= last
-        average = record.get(f"{_AVERAGE_PREFIX}relative_gap")
+        average = record.get(f"{AVERAGE_PREFIX}relative_gap")
         return average is not None and (is_within(average, tol) or not is_within(record["relative_gap"], tol))
 
     # -- records -----------------------------------------------------------------------------------
@@ -432,7 +431,7 @@ class Fit(Trainer):
 
         None if a later change of `tol` made the average the model, of which it was not measured.
         """
-        last, of_last = self.position.history[-1], f"{_LAST_ITERATE_PREFIX}{name}"
+        last, of_last = self.position.history[-1], f"{LAST_ITERATE_PREFIX}{name}"
         if self._is_average():
             return last[name] if of_last in last else None
         return last.get(of_last, last.get(name))
@@ -449,7 +448,7 @@ class Fit(Trainer):
         seconds = self.position.seconds
         averaged, is_measured = self._is_average(), "gap" in last
         of_last: dict[str, Any] = {name: last[name] if is_measured else None for name in _OBJECTIVE}
-        of_average = {name: last.get(_AVERAGE_PREFIX + name) for name in _OBJECTIVE}
+        of_average = {name: last.get(AVERAGE_PREFIX + name) for name in _OBJECTIVE}
         of_model = of_average if averaged else of_last
         calibration = self._calibration
         warnings = [*self.files.warnings, *([self._order_warning] if self._order_warning else [])]

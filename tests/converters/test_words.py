@@ -46,7 +46,8 @@ def commonest_by_feature(texts: list[str]) -> dict[int, set[str]]:
 
 def words_of(path: Path) -> dict[int, str]:
     with open_store(path) as store:
-        return {feature: word for feature, _, word in store.meta["encoding"]["words"]}
+        lines = [line.split(" ", 1) for line in store.meta["encoding"]["words"].split("\n") if line]
+    return {abs(int(feature)): word for feature, word in lines}
 
 
 def table_of(texts: list[str], path: Path) -> Path:

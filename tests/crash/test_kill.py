@@ -107,10 +107,6 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def files_below(folder: Path) -> set[str]:
-    return {path.relative_to(folder).as_posix() for path in folder.rglob("*")}
-
-
 def metrics(run: Path) -> list[dict]:
     """The lines of the metrics, without what differs between equal trainings."""
     varies = {"seconds", "rows_per_second", "waited_seconds", "waited_fraction", "bytes_read"}
@@ -314,32 +310,6 @@ def test_killed_at_every_instant(launcher, digits, reference, quick_path) -> Non
         again = ("resume", "run", "--json") if (quick_path / "run/run.json").exists() else fit
         result(launcher(*again, cwd=quick_path, count=False))
         assert content(quick_path / "run/model") == model
-
-
-@pytest.mark.more
-def test_killed_while_replacing_a_run(launcher, digits, reference, quick_path) -> None:
-    """A run that --force replaces is there as it was, or is no run any more."""
-    name = "hdf5-cs"
-    trial = Trial(launcher, digits, quick_path, VARIANTS[name], reference(name))
-    trial.train(np.random.default_rng(0), 0)
-    old = [*trial.variant.fit(3), "--C", 0.0005, "--force"]
-    result(launcher(*old, cwd=quick_path))
-    old_model, old_files = content(quick_path / "run/model"), files_below(quick_path / "run")
-    shutil.copytree(quick_path / "run", quick_path / "old")
-    old_settings = (quick_path / "run/run.json").read_bytes()
-    for at in range(0, 45, 3):
-        ended = launcher(*trial.variant.fit(3), "--force", cwd=quick_path, at=at)
-        assert ended.code == -signal.SIGKILL
-        settings = quick_path / "run/run.json"
-        if settings.exists():
-            if settings.read_bytes() == old_settings:
-                assert files_below(quick_path / "run") >= old_files
-            result(launcher(*trial.variant.resume(), cwd=quick_path))
-            assert content(quick_path / "run/model") in (old_model, trial.reference.model)
-        else:
-            trial.finish()
-        shutil.rmtree(quick_path / "run")
-        shutil.copytree(quick_path / "old", quick_path / "run")
 
 
 @pytest.mark.parametrize(
