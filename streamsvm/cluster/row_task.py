@@ -20,7 +20,7 @@ from streamsvm.run.weights import map_array
 from streamsvm.training.learner import features_of, problem_of
 from streamsvm.training.parallel import row_learner
 from streamsvm.training.parallel.split_learner import scored_part
-from streamsvm.training.parallel.visitor import Visitor
+from streamsvm.training.visitor import Target, Visitor
 
 
 class WeightDelta(NamedTuple):
@@ -99,7 +99,9 @@ def score_part(
     weights = job.weights_of(shard, averaged=average_scale is not None)
     visitor = Visitor(job.spec, job.spec.columns, 0, 0, job.own_pairs())
     problem = problem_of(job.spec.settings, job.spec.n_classes)
-    return job.result([shard], begin, visitor.score(rows, problem, weights, average_scale))
+    tallies = np.zeros((1 if average_scale is None else 2, N_TALLIES))
+    visitor.score(rows, Target(problem, weights, tallies), average_scale)
+    return job.result([shard], begin, tallies)
 
 
 def norm2_of(job: Job, shard: WeightShard, average_scale: float, problem: Problem) -> float:

@@ -26,10 +26,10 @@ from streamsvm.kernels.duals import RowDuals
 from streamsvm.kernels.weights import Weights
 from streamsvm.training.parallel.class_learner import DualList
 from streamsvm.training.parallel.split_learner import Turn
-from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.training.sources import ShuffledSource
 from streamsvm.training.spec import Spec
 from streamsvm.training.training import Training
+from streamsvm.training.visitor import Visitor
 
 _SLICE_FEATURES = 2**12  # that are copied at a time
 _BLOCKS_IN_MEMORY = 2  # of a worker

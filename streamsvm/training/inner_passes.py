@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,14 @@ _UPDATE_COST = 1  # adding to a vector of the weights that was just scored
 _VISIT_COST = 60  # fetching a row, and solving its block problem
 _REVISIT_COST = 40  # solving the problem again for the classes with duals alone
 _MAX_PASSES = 8  # more passes gain nothing before the other blocks have been visited again
+
+
+class Place(NamedTuple):
+    """Where visits are made, which determines the order of inner passes over the rows, and their number."""
+
+    pass_number: int
+    number: int  # of the block in the pass, or of the part of it
+    read_work: int  # cost of reading a non-zero: `READ_BEFORE`, `READ_AHEAD`, or 0 if rows were in memory
 
 
 class InnerPasses:
@@ -49,9 +57,7 @@ class InnerPasses:
         weights: np.ndarray,
         visited: np.ndarray,
         counts: np.ndarray,
-        place: tuple[int, int],
-        *,
-        read_work: int,
+        place: Place,
     ) -> None:
         """Make the passes.
 
@@ -65,19 +71,15 @@ class InnerPasses:
             The rows that full visits were made of.
         counts : ndarray of int, shape (n,)
             The number of classes that further visits of each of them are over: 0 if it has no duals.
-        place : tuple of int
-            The pass and the block, which determine the order of the rows.
-        read_work : int
-            Cost of reading a non-zero for the full visits: `READ_BEFORE`, `READ_AHEAD`, or 0 if the rows
-            were in memory already.
+        place : Place
         """
         active = np.flatnonzero(counts > 0)
         if isinstance(self._wanted, int):
             n_passes = self._wanted
         else:
-            n_passes = _number(np.diff(rows.indptr)[visited], counts, weights, read_work)
+            n_passes = _number(np.diff(rows.indptr)[visited], counts, weights, place.read_work)
         for inner in range(1, n_passes + 1):
-            order = active[local_permutation(len(active), self._seed, *place, inner)]
+            order = active[local_permutation(len(active), self._seed, place.pass_number, place.number, inner)]
             revisit(visited[order].astype(np.int64, copy=False))
 
     def over_lists(
@@ -86,9 +88,7 @@ class InnerPasses:
         rows: Rows,
         weights: np.ndarray,
         buffer: DualBuffer,
-        place: tuple[int, int],
-        *,
-        read_work: int,
+        place: Place,
     ) -> None:
         """Make the passes over the rows in a buffer, and drop the duals that became zero.
 
@@ -97,7 +97,7 @@ class InnerPasses:
         n_rows = buffer.used[1]
         visited, counts = buffer.rows[:n_rows], buffer.counts[:n_rows]
         duals = Duals(in_buffer(buffer, rows.n_rows), buffer)
-        self(lambda order: revisit(order, duals), rows, weights, visited, counts, place, read_work=read_work)
+        self(lambda order: revisit(order, duals), rows, weights, visited, counts, place)
         drop_zeros(buffer)
 
 

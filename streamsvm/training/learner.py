@@ -6,7 +6,6 @@ blocks, keeps the duals, commits and reports.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
@@ -21,10 +20,8 @@ from streamsvm.kernels.dual_matrix import DualMatrix, find_duals, matrix_columns
 from streamsvm.kernels.duals import Duals, OldDuals, RowDuals, drop_zeros
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.jit import is_compiled
-from streamsvm.kernels.label_sets import LabelSets
 from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.random import permutation
-from streamsvm.kernels.scratch import Scratch
 from streamsvm.kernels.sum_rows import mark
 from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, N_TALLIES, UNWEIGHTED, VISITED
 from streamsvm.kernels.update import mark_rows_dirty
@@ -34,11 +31,12 @@ from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.files import MemoryDuals, NewLog, OldLog, RunFiles
 from streamsvm.run.weights import WeightStorage
-from streamsvm.settings.fit import AUTO, Settings
-from streamsvm.training.inner_passes import InnerPasses
+from streamsvm.settings.fit import Settings
+from streamsvm.training.inner_passes import Place
 from streamsvm.training.products import Products
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
+from streamsvm.training.visitor import Target, Visitor
 
 # Largest difference of scores that count as equal in the first pass, if there is a common dual.
 _TIE_TOLERANCE = 1e-3
@@ -96,29 +94,20 @@ class Learner:
     ) -> None:
         self.pairs = pairs
         self._dual_matrix = dual_matrix
-        settings = spec.settings
         self._spare = np.empty(0, spec.dtype)  # for a new matrix of duals
         self.spec = spec
         self.loss = spec.loss
-        self._kernels = self.loss.common_kernels if common_dual else self.loss.kernels_of(settings.solver)
         self._tie_tolerance = _TIE_TOLERANCE if common_dual else 0.0
         self.storage = storage
-        self.dual_buffer = spec.dual_format(common_dual=common_dual).new_buffer(dual_entries, block_rows)
+        self._own = Visitor(spec, 0, dual_entries, block_rows, pairs, storage, common_dual=common_dual)
+        self._kernels, self.dual_buffer = self._own.kernels, self._own.buffer
+        self._inner_passes = self._own.inner_passes
         self.dtype = spec.dtype
         self.tally = own_lines(N_TALLIES)
-        self.can_average = settings.averages
+        self.can_average = spec.settings.averages
         self.averaging = False
-        self._inner_passes = None
-        wanted = settings.inner_passes
-        if storage.sparse_rows is not None and wanted == AUTO:
-            wanted = 0  # a visit of few classes goes through the same lists
-        if spec.by_products and wanted == AUTO:
-            wanted = 0  # products score all classes at once, so fewer are not cheaper
-        if wanted != 0 and self._kernels.revisit is not None:
-            self._inner_passes = InnerPasses(wanted, settings.seed)
         self._threads = threads
         self._products: Products | None = None
-        self.scratch = Scratch.create(0, self.dtype)
         self._fit_classes()
 
     @property
@@ -164,7 +153,8 @@ class Learner:
         if self._inner_passes is not None and self._dual_matrix:
             find_duals(matrix.new, matrix.n_columns, np.zeros(0, np.bool_))
         elif self._inner_passes is not None:
-            self._revisit(rows, nothing, Duals(in_buffer(self.dual_buffer, rows.n_rows), self.dual_buffer))
+            duals = Duals(in_buffer(self.dual_buffer, rows.n_rows), self.dual_buffer)
+            self._own.call(self._kernels.revisit, rows, nothing, 0, 0, duals, self._target)
             drop_zeros(self.dual_buffer)
         self.centre(nothing)
         self.tally = tally
@@ -201,6 +191,7 @@ class Learner:
             The position in the block at each pause.
         """
         first_rows = self._first_rows(block)
+        place = Place(block.pass_number, block.number, block.read_work)
         if self._tie_tolerance:
             near = self._tie_tolerance if block.pass_number == 1 else 0.0
             self.problem: Problem = self.problem._replace(near=near)
@@ -231,16 +222,12 @@ class Learner:
                 raise self._too_long(rows, int(block.order[reached]))
             self.storage.make_room()  # a visit also ends where sparse rows have no room
             if isinstance(old, DualMatrix) and reached == rows.n_rows:
-                self._revisit_matrix(block, rows, old)
+                self._revisit_matrix(block.order, rows, old, place)
                 if keep is not None:
                     assert isinstance(keep, MemoryDuals)
                     keep.append_matrix(block.number, old)
             elif is_full or reached == rows.n_rows:
-                if self._inner_passes is not None:
-                    self._inner_passes.over_lists(
-                        functools.partial(self._revisit, rows), rows, self.storage.weights.current,
-                        self.dual_buffer, (block.pass_number, block.number), read_work=block.read_work,
-                    )  # fmt: skip
+                self._own.revisit(rows, self._target, place)
                 if keep is not None:
                     keep.append_duals(block.number, RowDuals.of_buffer(self.dual_buffer))
                 self.dual_buffer.used[:] = 0
@@ -270,10 +257,7 @@ class Learner:
             Sums for the last iterate and, in a second row, for the average of this scale.
         """
         for part, weights in self._scored_parts(rows, average=len(tallies) > 1):
-            self._kernels.loss_rows(
-                part, self.problem, weights, average_scale or 0.0, self.scratch, tallies,
-                self.storage.sparse_rows, self.pairs, label_sets(part),
-            )  # fmt: skip
+            self._own.score(part, Target(self.problem, weights, tallies), average_scale)
 
     def _scored_parts(self, rows: Rows, *, average: bool) -> Iterable[tuple[Rows, Weights]]:
         """Return parts of bound rows, and the weights, with a tile if the scores are matrix products."""
@@ -370,19 +354,24 @@ class Learner:
             return weights
         return weights._replace(average_delta=weights.average_delta[:0], time_unit=np.inf)
 
+    @property
+    def _target(self) -> Target:
+        return Target(self.problem, self.moved_weights(), self.tally)
+
     def _visit(self, rows: Rows, order: np.ndarray, begin: int, end: int, old: OldDuals | DualMatrix) -> int:
+        target = self._target
         if isinstance(old, DualMatrix):
-            return self._call(self._kernels.visit_matrix, rows, order, old, begin, end)
-        duals = Duals(old, self.dual_buffer)
+            return self._own.call(self._kernels.visit_matrix, rows, order, begin, end, old, target)
+
+        def visit(begin: int, end: int, weights: Weights) -> int:
+            to, duals = target._replace(weights=weights), Duals(old, self.dual_buffer)
+            return self._own.call(self._kernels.visit, rows, order, begin, end, duals, to)
+
         if self._products is None or not rows.dense:
-            return self._call(self._kernels.visit, rows, order, duals, begin, end)
-        visit = functools.partial(self._call, self._kernels.visit, rows, order, duals)
-        return self._products.visit(visit, rows, order, begin, end, self.moved_weights(), self.tally)
+            return visit(begin, end, target.weights)
+        return self._products.visit(visit, rows, order, begin, end, target.weights, self.tally)
 
-    def _revisit(self, rows: Rows, order: np.ndarray, duals: Duals) -> None:
-        self._call(self._kernels.revisit, rows, order, duals, 0, len(order))
-
-    def _revisit_matrix(self, block: TrainingBlock, rows: Rows, duals: DualMatrix) -> None:
+    def _revisit_matrix(self, order: np.ndarray, rows: Rows, duals: DualMatrix, place: Place) -> None:
         """Make inner passes over the rows of a block that have duals."""
         if self._inner_passes is None:
             return
@@ -390,29 +379,11 @@ class Learner:
         find_duals(duals.new, duals.n_columns, found)
         # Rows that enter the objective: others took no time, and say nothing of what a visit costs.
         entered = (rows.cost != 0) & (rows.norm2 != 0) & ((rows.labels >= 0) | self.loss.own_dual)
-        visited = block.order[entered[block.order]]
+        visited = order[entered[order]]
         again = duals._replace(old=duals.new, scale=1.0, again=True)
         self._inner_passes(
             lambda order: self._visit(rows, order, 0, len(order), again), rows,
-            self.storage.weights.current, visited, found[visited] * duals.n_columns,
-            (block.pass_number, block.number), read_work=block.read_work,
-        )  # fmt: skip
-
-    def _call(
-        self,
-        kernel: Callable[..., int] | None,
-        rows: Rows,
-        order: np.ndarray,
-        duals: Duals | DualMatrix,
-        begin: int,
-        end: int,
-        weights: Weights | None = None,
-    ) -> int:
-        assert kernel is not None
-        weights = weights or self.moved_weights()
-        return kernel(
-            rows, order, begin, end, self.problem, weights, duals, self.scratch, self.tally,
-            self.storage.sparse_rows, self.pairs, label_sets(rows),
+            self.storage.weights.current, visited, found[visited] * duals.n_columns, place,
         )  # fmt: skip
 
     def _buffer_is_full(self) -> bool:
@@ -440,8 +411,8 @@ class Learner:
         """Make room for the weights and scores of the classes known so far, and score for these alone."""
         self.storage.grow(self.storage.n_features, self.n_classes + self.loss.extra_columns)
         self.problem = problem_of(self.spec.settings, self.n_classes)
-        if len(self.scratch.scores) != self.spec.columns:
-            self.scratch = Scratch.create(self.spec.columns, self.dtype)
+        if len(self._own.scratch.scores) != self.spec.columns:
+            self._own.make_room(self.spec.columns)
             if self.spec.by_products:
                 self._products = Products(self.spec.columns, self.dtype, self._threads)
 
@@ -453,11 +424,6 @@ def features_of(rows: Rows, n_features: int) -> np.ndarray:
     seen = np.zeros(n_features, np.bool_)
     mark(rows.indices, seen)
     return np.flatnonzero(seen)
-
-
-def label_sets(rows: Rows) -> LabelSets | None:
-    """Return the sets of labels of the rows; None if each row has one label."""
-    return LabelSets(rows.label_codes, rows.label_indptr) if len(rows.label_indptr) else None
 
 
 def problem_of(settings: Settings, n_classes: int) -> Problem:

@@ -21,19 +21,19 @@ from streamsvm.kernels.dual_matrix import DualMatrix
 from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.memory import own_lines
-from streamsvm.kernels.scratch import Scratch
 from streamsvm.kernels.tally import CLOCK, DUAL_DELTA, DUAL_SUM, EMPTY, N_TALLIES, UNWEIGHTED, VISITED
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import Weights, sums_of_squares
 from streamsvm.losses.base import Loss
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.files import NewLog
+from streamsvm.training.inner_passes import Place
 from streamsvm.training.learner import features_of, problem_of
 from streamsvm.training.parallel.class_groups import ClassGroups, tournament_rounds
 from streamsvm.training.parallel.split_learner import SplitLearner, Turn
-from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
+from streamsvm.training.visitor import Target, Visitor
 
 _CENTRED_PARTS = 8  # parts of the features that workers centre
 _NO_BITS = np.zeros((0, 0), np.uint8)
@@ -60,7 +60,7 @@ class ClassSplitLearner(SplitLearner):
     def _fit_classes(self) -> None:
         columns = self._groups.n_columns
         self.problem = problem_of(self.spec.settings, columns)._replace(ranges=self._groups.ranges)
-        self.scratch = Scratch.create(columns, self.dtype)
+        self._own.make_room(columns)
 
     def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
         super().score(in_columns(rows, self._groups), average_scale, tallies)
@@ -190,10 +190,10 @@ def visit_pair(
         return {}
     number = turn.block * (len(spec.groups.ranges) - 1) + turn.number
     order = both[turn.permute(len(both), spec.settings.seed, turn.pass_number, number, 0)]
+    problem = problem_of(spec.settings, weights.current.shape[1])._replace(ranges=ranges)
     new = visitor.visit(
-        rows, order, join_lists(lists, pair, members, rows.n_rows, shifts),
-        problem_of(spec.settings, weights.current.shape[1])._replace(ranges=ranges), weights, tally,
-        (turn.pass_number, number), read_work=turn.read_work * (turn.number == 0),
+        rows, order, join_lists(lists, pair, members, rows.n_rows, shifts), Target(problem, weights, tally),
+        Place(turn.pass_number, number, turn.read_work * (turn.number == 0)),
     )  # fmt: skip
     places = np.full(weights.current.shape[1], -1)
     for at, (begin, _, end) in enumerate(ranges):

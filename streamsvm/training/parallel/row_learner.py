@@ -24,11 +24,12 @@ from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.files import NewLog
 from streamsvm.run.weights import map_array
+from streamsvm.training.inner_passes import Place
 from streamsvm.training.learner import features_of, problem_of
 from streamsvm.training.parallel.split_learner import SplitLearner, Turn
-from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
+from streamsvm.training.visitor import Target, Visitor
 
 ROUNDS = 2  # rounds of a block, between which the average can begin
 _MAX_SUMS = 8  # largest number of parts of the features that are added up in parallel
@@ -68,10 +69,10 @@ def visit_part(
     splits, piece = settings.splits, turn.block * settings.splits + split
     order = turn.permute(rows.n_rows, settings.seed, turn.pass_number, piece, 0)
     begin, end = (rows_after(n, rows.n_rows) for n in (turn.number, turn.number + 1))
+    problem = problem_of(settings, spec.n_classes)._replace(sigma=float(splits))
     return visitor.visit(
-        rows._replace(norm2=rows.norm2 * splits), order[begin:end], old,
-        problem_of(settings, spec.n_classes)._replace(sigma=float(splits)), weights, tally,
-        (turn.pass_number, piece * ROUNDS + turn.number), read_work=turn.read_work,
+        rows._replace(norm2=rows.norm2 * splits), order[begin:end], old, Target(problem, weights, tally),
+        Place(turn.pass_number, piece * ROUNDS + turn.number, turn.read_work),
     )  # fmt: skip
 
 
@@ -95,7 +96,7 @@ class RowSplitLearner(SplitLearner):
     """Learner that learns from S parts of each block at the same time."""
 
     @functools.cached_property
-    def _own(self) -> list[list[np.ndarray]]:
+    def _own_weights(self) -> list[list[np.ndarray]]:
         """Weights of each split, and their average."""
         shape, dtype = self.storage.weights.current.shape, self.storage.weights.current.dtype
         copies, splits = range(1 + self.spec.settings.averages), range(self.spec.settings.splits)
@@ -131,7 +132,7 @@ class RowSplitLearner(SplitLearner):
     def _begin_block(self, rows: Rows, old: OldDuals) -> Any:
         """Return the parts of a block, which its rounds share."""
         splits = range(self.spec.settings.splits)
-        return self._workers.map(functools.partial(self._part, rows, old, self._own), splits)
+        return self._workers.map(functools.partial(self._part, rows, old, self._own_weights), splits)
 
     def _visit_round(self, block: TrainingBlock, number: int, parts: Any, keep: NewLog | None) -> None:
         """Visit the rows of a round, and add up the steps; `parts` is from `_begin_block`."""

@@ -13,9 +13,9 @@ from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.run.weights import WeightStorage
 from streamsvm.training.learner import Learner
-from streamsvm.training.parallel.visitor import Visitor
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
+from streamsvm.training.visitor import Target, Visitor
 
 SCORED_PARTS = 16  # parts of a block that are scored; sums are added up in their order, whatever the workers
 
@@ -85,7 +85,9 @@ class SplitLearner(Learner):
     def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
         def work(part: int) -> np.ndarray:
             some = scored_part(rows, part)
-            return self._visitor.score(some, self.problem, self.storage.weights, average_scale)
+            found = np.zeros_like(tallies)
+            self._visitor.score(some, Target(self.problem, self.storage.weights, found), average_scale)
+            return found
 
         for found in self._workers.map(work, range(SCORED_PARTS)):
             tallies += found

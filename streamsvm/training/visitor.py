@@ -1,0 +1,133 @@
+"""Visits of rows by one thread, with its own scratch arrays and its buffer of new duals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.data.rows import Rows
+from streamsvm.kernels.class_pairs import ClassPairs
+from streamsvm.kernels.dual_matrix import DualMatrix
+from streamsvm.kernels.duals import Duals, OldDuals, RowDuals
+from streamsvm.kernels.frame import Problem
+from streamsvm.kernels.label_sets import LabelSets
+from streamsvm.kernels.scratch import Scratch
+from streamsvm.kernels.sparse_rows import SparseRows
+from streamsvm.kernels.weights import Weights
+from streamsvm.run.weights import WeightStorage
+from streamsvm.settings.fit import AUTO
+from streamsvm.training.inner_passes import InnerPasses, Place
+from streamsvm.training.spec import Spec
+
+
+class Target(NamedTuple):
+    """What visits solve, and what they change."""
+
+    problem: Problem
+    weights: Weights
+    tally: np.ndarray  # (N_TALLIES,); or (1 or 2, N_TALLIES) for scores
+
+
+class Visitor:
+    """Private arrays of one thread, and the visits and scores made with them.
+
+    Parameters
+    ----------
+    spec : Spec
+    columns : int
+        Columns of the weights that are visited.
+    dual_entries, n_rows : int
+        New duals, and rows that have any, that are held on their way to where they are kept; 0 if nobody
+        needs them.
+    pairs : ClassPairs, optional
+        Margins and costs of pairs of classes, if they are not all 1.
+    storage : WeightStorage, optional
+        Storage of the weights, if they may be sparse rows.
+    common_dual : bool
+        True if most wrong classes of a row have one dual in common (see `streamsvm.losses.common_dual`); the
+        weights are then sparse rows.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        columns: int,
+        dual_entries: int,
+        n_rows: int,
+        pairs: ClassPairs | None = None,
+        storage: WeightStorage | None = None,
+        *,
+        common_dual: bool = False,
+    ) -> None:
+        settings, loss = spec.settings, spec.loss
+        self.kernels = loss.common_kernels if common_dual else loss.kernels_of(settings.solver)
+        self.buffer = spec.dual_format(common_dual=common_dual).new_buffer(dual_entries, n_rows)
+        self._dtype, self._pairs, self._storage = spec.dtype, pairs, storage
+        self.make_room(columns)
+        wanted = settings.inner_passes
+        if wanted == AUTO and (self._sparse_rows is not None or spec.by_products):
+            wanted = 0  # a visit of few classes goes through the same lists, or a product scores all at once
+        self.inner_passes = None
+        if wanted != 0 and self.kernels.revisit is not None:
+            self.inner_passes = InnerPasses(wanted, settings.seed)
+
+    def make_room(self, columns: int) -> None:
+        """Make scratch arrays for weights with so many columns."""
+        self.scratch = Scratch.create(columns, self._dtype)
+
+    @property
+    def _sparse_rows(self) -> SparseRows | None:
+        return self._storage.sparse_rows if self._storage is not None else None
+
+    def call(
+        self, kernel: Callable[..., int] | None, rows: Rows, order: np.ndarray, begin: int, end: int,
+        duals: Duals | DualMatrix, target: Target,
+    ) -> int:  # fmt: skip
+        """Visit the rows of ``order[begin:end]`` by one of the kernels; return the position reached."""
+        assert kernel is not None
+        return kernel(
+            rows, order, begin, end, target.problem, target.weights, duals, self.scratch, target.tally,
+            self._sparse_rows, self._pairs, label_sets(rows),
+        )  # fmt: skip
+
+    def visit(
+        self, rows: Rows, order: np.ndarray, old: OldDuals, target: Target, place: Place
+    ) -> list[RowDuals]:
+        """Visit the rows of ``order``, make inner passes, and return the new duals; none if not kept."""
+        buffer, at, found = self.buffer, 0, []
+        buffer.used[:] = 0
+        while at < len(order):
+            duals = Duals(old, buffer)
+            at = self.call(self.kernels.visit, rows, order, at, len(order), duals, target)
+            self.revisit(rows, target, place)
+            if len(buffer.ids):
+                found.append(RowDuals.of_buffer(buffer).copy())
+            buffer.used[:] = 0
+        return found
+
+    def revisit(self, rows: Rows, target: Target, place: Place) -> None:
+        """Make inner passes over the rows whose new duals are in the buffer."""
+        if self.inner_passes is None:
+            return
+        ranges = target.problem.ranges
+        columns = (ranges[:, 2] - ranges[:, 0]).clip(max=len(self.scratch.scores)).sum()
+        self.inner_passes.over_lists(
+            lambda order, duals: self.call(
+                self.kernels.revisit, rows, order, 0, len(order), duals, target
+            ),
+            rows, target.weights.current[:, : int(columns)], self.buffer, place,
+        )  # fmt: skip
+
+    def score(self, rows: Rows, target: Target, average_scale: float | None) -> None:
+        """Add loss and correct predictions of rows to the tallies, as `Learner.score` does."""
+        self.kernels.loss_rows(
+            rows, target.problem, target.weights, average_scale or 0.0, self.scratch, target.tally,
+            self._sparse_rows, self._pairs, label_sets(rows),
+        )  # fmt: skip
+
+
+def label_sets(rows: Rows) -> LabelSets | None:
+    """Return the sets of labels of the rows; None if each row has one label."""
+    return LabelSets(rows.label_codes, rows.label_indptr) if len(rows.label_indptr) else None
