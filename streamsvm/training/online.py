@@ -53,6 +53,7 @@ class Online(Trainer):
     """
 
     source: StreamSource
+    files: RunFiles
     polls_for_rows = True
 
     def __init__(
