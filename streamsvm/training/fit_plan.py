@@ -197,8 +197,10 @@ def _plan(
         held_row_bytes = 2 * settings.splits * 4 + 3 * spec.row_dual_bytes
     held += append_buffer_bytes(n_rows, columns, spec.dtype.itemsize, average=average, sparse=sparse)
     duals = spec.dual_format(common_dual=common_dual)
-    # Rows of a group stay together, and the mean that is subtracted from weights takes whole blocks.
-    piece_is_like_whole = store.shuffled and not spec.loss.sequences and not spec.loss.extra_columns
+    # A piece of a block is like the whole, but rows of a group stay together; splits, sparse rows and
+    # weights in files take whole blocks, and so does the mean that is subtracted from weights.
+    is_plain = weights_in_memory and not sparse and settings.splits == 1
+    in_any_pieces = store.shuffled and not spec.loss.sequences and not spec.loss.extra_columns
     return make_plan(
         store,
         dtype=spec.dtype,
@@ -215,7 +217,7 @@ def _plan(
         sparse=sparse,
         common_dual=common_dual,
         held_row_bytes=held_row_bytes,
-        as_they_arrive=weights_in_memory and not sparse and settings.splits == 1 and piece_is_like_whole,
+        as_they_arrive=is_plain and in_any_pieces,
         weights_in_memory=weights_in_memory,
         **recorded,
     )
