@@ -28,7 +28,7 @@ from streamsvm.settings.fit import Settings
 from streamsvm.training.build import new_storage
 from streamsvm.training.learner import Learner
 from streamsvm.training.sources import TrainingBlock
-from streamsvm.training.spec import DataFacts, specify
+from streamsvm.training.spec import Spec
 
 BUFFER = 2**24  # new duals that fit in one call
 STEADY = 3  # the first pass to be timed: before it most rows change many classes
@@ -55,7 +55,7 @@ def time_visits(rows: Rows, n_features: int, n_classes: int, C: float, *, passes
     """Time passes over rows in memory, each followed by scoring all of them."""
     n = rows.n_rows
     settings = Settings(C=C, passes=passes, inner_passes=0, average=False, gap="none")
-    spec = specify(settings, DataFacts(n, n_features, rows.class_counts(n_classes)))
+    spec = Spec(settings, n, n_features, rows.class_counts(n_classes))
     entries = max(n_classes, min(n * n_classes, BUFFER))
     placement = Placement(dual_entries=entries, weights_in_memory=True)
     storage = new_storage(spec, placement, None)

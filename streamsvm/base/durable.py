@@ -22,30 +22,25 @@ MAX_RECORD_BYTES = 2**27
 PREVIOUS = "previous"  # a folder that is being replaced, in the folder that its successor is made in
 
 _REMEDIES = {
-    errno.ENOENT: "check the path",
-    errno.ENOTDIR: "check the path",
-    errno.EISDIR: "check the path",
-    errno.EEXIST: "use another place",
-    errno.ENOSPC: "free some space",
-    errno.EDQUOT: "free some space",
-    errno.EFBIG: "use a file system that holds files of this size",
-    errno.EACCES: "change the permissions, or use another place",
-    errno.EPERM: "change the permissions, or use another place",
-    errno.EROFS: "use a place that can be written to",
-    errno.EIO: "check the disk and its connection",
-    errno.ESTALE: "check the connection to the file server",
-    errno.EAGAIN: "it is open in another program: close it there, and try again",
-    errno.ENXIO: "give a file or a pipe",  # a socket, or a device that is not there
-    errno.EMFILE: "allow more open files (ulimit -n)",
-    errno.ENOLCK: "use a file system with locks, or mount this one with them",
-    errno.EOPNOTSUPP: "use a file system with locks, or mount this one with them",
+    "check the path": (errno.ENOENT, errno.ENOTDIR, errno.EISDIR),
+    "use another place": (errno.EEXIST,),
+    "free some space": (errno.ENOSPC, errno.EDQUOT),
+    "use a file system that holds files of this size": (errno.EFBIG,),
+    "change the permissions, or use another place": (errno.EACCES, errno.EPERM),
+    "use a place that can be written to": (errno.EROFS,),
+    "check the disk and its connection": (errno.EIO,),
+    "check the connection to the file server": (errno.ESTALE,),
+    "it is open in another program: close it there, and try again": (errno.EAGAIN,),
+    "give a file or a pipe": (errno.ENXIO,),  # not a socket, or a device that is not there
+    "allow more open files (ulimit -n)": (errno.EMFILE,),
+    "use a file system with locks, or mount this one with them": (errno.ENOLCK, errno.EOPNOTSUPP),
 }
 
 
 def reason(error: OSError) -> str:
     """Return the message of the operating system, and a remedy if one is known."""
-    remedy = _REMEDIES.get(error.errno or 0)
-    return (error.strerror or str(error)) + (f"; {remedy}" if remedy else "")
+    remedies = (f"; {remedy}" for remedy, codes in _REMEDIES.items() if error.errno in codes)
+    return (error.strerror or str(error)) + next(remedies, "")
 
 
 @contextlib.contextmanager
@@ -141,11 +136,8 @@ def read_bounded(path: Path, *, follow: bool = False) -> bytes:
 
 def size(path: Path) -> int:
     """Return the size of a regular file in bytes; a link is an error."""
-    descriptor = open_descriptor(path, os.O_RDONLY)
-    try:
-        return os.fstat(descriptor).st_size
-    finally:
-        os.close(descriptor)
+    with open_file(path) as file:
+        return os.fstat(file.fileno()).st_size
 
 
 def size_or_zero(path: Path) -> int:
@@ -203,16 +195,21 @@ def make_dir(path: Path) -> None:
         sync_dir(path.parent)
 
 
+def write_synced(path: Path, content: bytes) -> None:
+    """Write a file whose content, but not yet its name, is durable."""
+    with open_file(path, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def write_atomic(path: Path, content: bytes) -> None:
     """Replace `path` by `content`: a reader or a crash sees the old file or the new, never a part.
 
     It writes to ``NAME.tmp``, so the folder must be ours; `replacing` is for folders of a user.
     """
     aside = path.with_name(path.name + ".tmp")
-    with open_file(aside, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    write_synced(aside, content)
     os.replace(aside, path)
     sync_dir(path.parent)
 

@@ -53,6 +53,7 @@ REPLACED = "replaced"  # an older run, until the one that replaces it has a mode
 REPORT = "report.html"
 # Kinds of logs: of duals, numbered by their pass; of weights, numbered from 1.
 DUALS, WEIGHT_LOG = "duals", "changes"
+_LOG_NAME = re.compile(rf"({DUALS}|{WEIGHT_LOG})-([0-9]{{1,18}})\.bin")
 
 
 def log_name(kind: str, number: int) -> str:
@@ -60,10 +61,10 @@ def log_name(kind: str, number: int) -> str:
     return f"{kind}-{number}.bin"
 
 
-def log_number(kind: str, name: str) -> int | None:
-    """Return the number in the name of a log of this kind; None for other names."""
-    found = re.fullmatch(rf"{kind}-([0-9]{{1,18}})\.bin", name)
-    return int(found[1]) if found else None
+def log_of(name: str) -> tuple[str, int] | None:
+    """Return the kind and number of the log of a file name; None for other files."""
+    found = _LOG_NAME.fullmatch(name)
+    return (found[1], int(found[2])) if found else None
 
 
 # A part of a log is a header and arrays, each padded to 8 bytes. The header is the magic number, the bytes of

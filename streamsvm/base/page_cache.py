@@ -42,15 +42,12 @@ def will_need(file: Path) -> None:
     """Let the system start to read a file; if the file is missing, whoever reads it reports that."""
     if not hasattr(os, "posix_fadvise"):  # macOS
         return
-    try:
+    with contextlib.suppress(OSError):
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # a pipe in its place would block otherwise
-    except OSError:
-        return
-    try:
-        with contextlib.suppress(OSError):
+        try:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
-    finally:
-        os.close(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def dont_need(descriptor: int) -> None:

@@ -22,7 +22,7 @@ from streamsvm.errors import Option, Remedy, RunError
 from streamsvm.kernels.tally import CLOCK, CORRECT, EMPTY, N_TALLIES, UNWEIGHTED, VISITED
 from streamsvm.run import append_log, dual_log, weight_log
 from streamsvm.run.append_log import AppendLog, LogEnd
-from streamsvm.run.directory import RunDir
+from streamsvm.run.directory import RunDir, read_sealed
 from streamsvm.run.weights import WeightStorage
 
 _KEPT_COMMITS = 2
@@ -243,10 +243,7 @@ def _write_manifest(run: RunDir, position: RunPosition) -> None:
     aside = run.checkpoints / _ASIDE
     durable.remove(aside)
     aside.mkdir()
-    with durable.open_file(aside / format.MANIFEST, "wb") as file:
-        file.write(manifest)
-        file.flush()
-        os.fsync(file.fileno())
+    durable.write_synced(aside / format.MANIFEST, manifest)
     durable.sync_dir(aside)
     durable.sync_dir(run.path)  # the names of logs that were begun
     os.rename(aside, run.commit_path(number))
@@ -362,10 +359,9 @@ def read_commit(
     path = folder / format.MANIFEST
     try:
         position = _read_manifest(run, path, shape)
-        logs = [(run.weight_log(position.weights_number), position.weights)]
-        logs += [(run.duals(p), end) for p, end in position.duals.items()]
-        for log, end in logs if verify else ():
-            magics = dual_log.MAGICS if log.name.startswith(format.DUALS) else weight_log.MAGICS
+        logs = [(run.weight_log(position.weights_number), position.weights, weight_log.MAGICS)]
+        logs += [(run.duals(p), end, dual_log.MAGICS) for p, end in position.duals.items()]
+        for log, end, magics in logs if verify else ():
             if append_log.check(log, end.length, magics) != end:
                 raise RunError(f"{log} is not the log that {path} needs: it belongs to another run")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
@@ -374,13 +370,7 @@ def read_commit(
 
 
 def _read_manifest(run: RunDir, path: Path, shape: tuple[int, int] | None) -> RunPosition:
-    try:
-        with durable.named(path):
-            manifest = durable.read_record(path)
-    except (ValueError, RecursionError):
-        raise RunError(f"{path} is damaged: not JSON") from None
-    if not format.is_sealed(manifest):
-        raise RunError(f"{path} is damaged: its checksum does not match")
+    manifest = read_sealed(path)
     if manifest.get("version") != format.RUN_VERSION:
         raise RunError(f"{path} has format {manifest.get('version')}, not {format.RUN_VERSION}")
     if manifest.get("run") != run.identity:

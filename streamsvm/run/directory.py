@@ -83,8 +83,7 @@ class RunDir:
 
     def last_weight_log(self) -> int:
         """Return the largest number of a log of weights that exists, or 0."""
-        numbers = (format.log_number(format.WEIGHT_LOG, path.name) for path in self.path.iterdir())
-        return max((number for number in numbers if number is not None), default=0)
+        return max((number for kind, number in self.logs().values() if kind == format.WEIGHT_LOG), default=0)
 
     def commit_path(self, number: int) -> Path:
         """Return the path of the folder of a commit."""
@@ -92,13 +91,14 @@ class RunDir:
 
     def logs(self) -> dict[Path, tuple[str, int]]:
         """Return the kind and number of each log that exists."""
-        return {path: log for path in self.path.iterdir() if (log := _log(path.name)) is not None}
+        return {path: log for path in self.path.iterdir() if (log := format.log_of(path.name))}
 
     def owns(self, name: str) -> bool:
         """Return True if a run may contain a file or folder of this name."""
         files = (path.name for path in vars(self).values() if isinstance(path, Path))
         made = {durable.staging_path(store).name for store in self.stores()}
-        return name in {*files, *made, *format.TRANSFORM_ARRAYS, *format.TEMPORARY} or _log(name) is not None
+        others = {*files, *made, *format.TRANSFORM_ARRAYS, *format.TEMPORARY}
+        return name in others or format.log_of(name) is not None
 
     def stores(self) -> list[Path]:
         """Return the paths of stores that the run may have made."""
@@ -212,7 +212,7 @@ class RunDir:
             If there is none, it is damaged, or it has another version.
         """
         try:
-            record = durable.read_record(self.settings)
+            record = read_sealed(self.settings, Remedy("fit again"))
         except FileNotFoundError:
             if self.is_being_tuned():
                 problem = f"{self.path} has no model yet: settings were being tried"
@@ -222,12 +222,8 @@ class RunDir:
             raise RunError(f"{self.path} is not a run: it has no {format.RUN_JSON}") from None
         except NotADirectoryError:
             raise RunError(f"{self.path} is not a run: a run is a folder") from None
-        except (ValueError, RecursionError):
-            raise RunError(f"{self.settings} is damaged: not JSON; fit again") from None
         except OSError as error:
             raise RunError(f"{self.settings} cannot be read: {durable.reason(error)}") from None
-        if not format.is_sealed(record):
-            raise RunError(f"{self.settings} is damaged: its checksum does not match; fit again")
         if record.get("version") != format.RUN_VERSION:
             raise RunError(
                 f"{self.path} has run format {record.get('version')}, this program writes and resumes "
@@ -239,15 +235,7 @@ class RunDir:
 
     def read_tuning(self) -> dict[str, Any]:
         """Return the record of the search that `streamsvm.tune` began; raise `RunError` if it is damaged."""
-        try:
-            found = durable.read_record(self.tuning)
-        except (ValueError, RecursionError):
-            found = None
-        if found is None or not format.is_sealed(found):
-            raise RunError(
-                f"{self.tuning} is damaged", remedy=Remedy("{} begins anew", Option("force", True))
-            )
-        return dict(found)
+        return read_sealed(self.tuning, Remedy("{} begins anew", Option("force", True)))
 
     def write_settings(self, record: dict[str, Any]) -> None:
         """Replace ``run.json``."""
@@ -268,12 +256,15 @@ class RunDir:
         return numbers
 
 
-def _log(name: str) -> tuple[str, int] | None:
-    """Return the kind and number of a log of this name; None if it is another file."""
-    for kind in (format.DUALS, format.WEIGHT_LOG):
-        if (number := format.log_number(kind, name)) is not None:
-            return kind, number
-    return None
+def read_sealed(path: Path, remedy: Remedy | None = None) -> dict[str, Any]:
+    """Return the record in a JSON file; raise `RunError` if it is not as it was written."""
+    try:
+        record = durable.read_record(path)
+    except (ValueError, RecursionError):
+        raise RunError(f"{path} is damaged: not JSON", remedy=remedy) from None
+    if not format.is_sealed(record):
+        raise RunError(f"{path} is damaged: its checksum does not match", remedy=remedy)
+    return dict(record)
 
 
 def names_of_files(record: dict[str, Any]) -> dict[str, list[str]]:

@@ -30,45 +30,111 @@ from streamsvm.settings.fit import Interval
 from streamsvm.transforms import Transform, records_of
 
 
-class RunFiles:
+class MemoryRun:
+    """Storage of a training of arrays: everything is in memory. `RunFiles` has a run directory instead.
+
+    Parameters
+    ----------
+    duals : DualFormat
+        How the duals are stored.
+    every : Interval, optional
+        Interval between commits.
+    held_bytes : int
+        Memory for the duals of two passes over a single block, and for one of them as arrays; those of a run
+        directory then are written by commits alone.
+
+    Attributes
+    ----------
+    run : RunDir or None
+    checkpoints, checkpoint_seconds, checkpoint_bytes : int, float, int
+        Commits made, the time that they took, and the bytes of weights that they wrote.
+    warnings : list of str
+        Repairs that were made when the run was recovered.
+    model : Model or None
+        What `save_model` kept in memory.
+    """
+
+    run: RunDir | None = None
+    model: Model | None = None
+    checkpoints = 0
+    checkpoint_seconds = 0.0
+    checkpoint_bytes = 0
+
+    def __init__(self, duals: DualFormat, every: Interval | None = None, *, held_bytes: int = 0) -> None:
+        self.held_bytes = held_bytes
+        self.every = every or Interval(10**9)
+        self.warnings: list[str] = []
+        self._format = duals
+        self._held: dict[int, MemoryDuals] = {}  # by pass
+
+    @property
+    def path(self) -> Path | None:
+        """Path of the run directory, if there is one."""
+        return None if self.run is None else self.run.path
+
+    def old_duals(self, position: RunPosition, pass_number: int) -> OldLog:
+        """Return the duals of a pass as they are at `position`, and drop those of earlier passes."""
+        self._held = {p: duals for p, duals in self._held.items() if p >= pass_number}
+        return self._held.setdefault(pass_number, MemoryDuals(self._format))
+
+    def new_duals(self, position: RunPosition, pass_number: int) -> NewLog:
+        """Return where the duals of a pass go: behind what `position` has in their log, or to memory."""
+        return self._held.setdefault(pass_number, MemoryDuals(self._format))
+
+    def commit(self, position: RunPosition, storage: WeightStorage, new: NewLog | None = None) -> RunPosition:
+        """Commit `position`; `new` is the log of duals that is being written."""
+        return position
+
+    def prune(self, position: RunPosition) -> None:
+        """Delete the logs that neither a commit nor `position` needs, if there may be others."""
+
+    def check_finite(self, numbers: Any) -> None:
+        """Raise `RunError` unless all numbers are finite."""
+        finite_json(self.path, numbers)
+
+    def append_metrics(self, position: RunPosition, record: dict[str, Any]) -> RunPosition:
+        """Keep a line of the metrics for the next commit, and return the position that includes it."""
+        self.check_finite(record)
+        return position
+
+    def write_metrics(self, position: RunPosition) -> None:
+        """Append the lines that are kept to the metrics, if that is possible."""
+
+    def save_model(
+        self,
+        coefficients: Coefficients,
+        record: dict[str, Any],
+        names: Any,
+        complete: Callable[[Path], None] | None = None,
+        *,
+        transforms: Sequence[Transform] = (),
+        costs: np.ndarray | None = None,
+        tree: ClassTree | None = None,
+    ) -> str:
+        """Save the model, and return its folder: "" in memory, where there is none to complete.
+
+        The parameters are those of `streamsvm.model.serialization.save_model`.
+        """
+        coef, record = coefficients.stored(), {**record, "transforms": records_of(transforms)}
+        self.model = Model(coef, record, names, transforms, costs, tree, coefficients.transitions)
+        return ""
+
+
+class RunFiles(MemoryRun):
     """Files of a run directory that is locked by this process.
 
     Parameters
     ----------
     run : RunDir
-    duals : DualFormat
-        How the duals are stored.
-    every : Interval
-        Interval between commits.
-    held_bytes : int
-        Memory for the duals of two passes over a single block, and for one of them as arrays; they then are
-        written by commits alone.
-
-    Attributes
-    ----------
-    checkpoints, checkpoint_seconds, checkpoint_bytes : int, float, int
-        Commits made, the time that they took, and the bytes of weights that they wrote.
-    warnings : list of str
-        Repairs that were made when the run was recovered.
+    duals, every, held_bytes
+        As for `MemoryRun`.
     """
 
-    def __init__(
-        self,
-        run: RunDir,
-        duals: DualFormat,
-        every: Interval,
-        *,
-        held_bytes: int = 0,
-    ) -> None:
+    run: RunDir
+
+    def __init__(self, run: RunDir, duals: DualFormat, every: Interval, *, held_bytes: int = 0) -> None:
+        super().__init__(duals, every, held_bytes=held_bytes)
         self.run = run
-        self.every = every
-        self.checkpoints = 0
-        self.checkpoint_seconds = 0.0
-        self.checkpoint_bytes = 0
-        self.warnings: list[str] = []
-        self._format = duals
-        self.held_bytes = held_bytes
-        self._held: dict[int, MemoryDuals] = {}  # by pass
         self._lines: list[bytes] = []  # of the metrics, which the next commit appends
 
     def recover(self, shape: tuple[int, int] | None) -> RunPosition | None:
@@ -85,29 +151,21 @@ class RunFiles:
         if position.weights.length:
             restore(self.run.weight_log(position.weights_number), position.weights.length, storage)
 
-    def old_duals(self, position: RunPosition, pass_number: int) -> DualLog | MemoryDuals:
-        """Return the duals of a pass as they are at `position`, and drop those of earlier passes."""
+    def old_duals(self, position: RunPosition, pass_number: int) -> OldLog:
         self._held = {p: duals for p, duals in self._held.items() if p >= pass_number}
         if pass_number in self._held and not self._held[pass_number].end.length:
             return self._held[pass_number]
         end = position.duals.get(pass_number, LogEnd())
         return DualLog(self.run.duals(pass_number), end.length, self._format)
 
-    def new_duals(self, position: RunPosition, pass_number: int) -> DualWriter | MemoryDuals:
-        """Return where the duals of a pass go: behind what `position` has in their log, or to memory."""
+    def new_duals(self, position: RunPosition, pass_number: int) -> NewLog:
         end = position.duals.get(pass_number, LogEnd())
         if end.length or not self.held_bytes:
             return DualWriter(self.run.duals(pass_number), end)
         held = MemoryDuals(self._format, self.run.duals(pass_number), self.held_bytes // 3)
         return self._held.setdefault(pass_number, held)
 
-    def commit(
-        self,
-        position: RunPosition,
-        storage: WeightStorage,
-        new: NewLog | None = None,
-    ) -> RunPosition:
-        """Commit `position`; `new` is the log of duals that is being written."""
+    def commit(self, position: RunPosition, storage: WeightStorage, new: NewLog | None = None) -> RunPosition:
         begin = time.perf_counter()
         if new is not None:
             new.flush()
@@ -124,22 +182,15 @@ class RunFiles:
         return position
 
     def prune(self, position: RunPosition) -> None:
-        """Delete the logs that neither a commit nor `position` needs, if there may be others."""
         if any(end.length for end in position.duals.values()):
             prune(self.run, position.duals)
 
-    def check_finite(self, numbers: Any) -> None:
-        """Raise `RunError` unless all numbers are finite."""
-        finite_json(self.run.path, numbers)
-
     def append_metrics(self, position: RunPosition, record: dict[str, Any]) -> RunPosition:
-        """Keep a line of the metrics for the next commit, and return the position that includes it."""
-        line = finite_json(self.run.path, record).encode() + b"\n"
+        line = finite_json(self.path, record).encode() + b"\n"
         self._lines.append(line)
         return dataclasses.replace(position, metrics_length=position.metrics_length + len(line))
 
     def write_metrics(self, position: RunPosition) -> None:
-        """Append the lines that are kept to the metrics, if that is possible."""
         with contextlib.suppress(OSError):
             self._write_metrics(position.metrics_length)
 
@@ -160,22 +211,15 @@ class RunFiles:
         record: dict[str, Any],
         names: Any,
         complete: Callable[[Path], None] | None = None,
-        *,
-        costs: np.ndarray | None = None,
-        tree: ClassTree | None = None,
-        transforms: Sequence[Transform] | None = None,
         saved: Callable[[str], None] = lambda model: None,
+        **parts: Any,
     ) -> str:
         """Write the model, and delete the files of weights and all commits but the last.
 
-        `complete`, `costs`, `tree` and `transforms` are as for `streamsvm.model.serialization.save_model`.
         `saved` is called with the model's folder before files are deleted, which can take minutes.
         """
         complete = complete or self._keep_temperature
-        save_model(
-            self.run.model, coefficients, record, names=names, costs=costs, tree=tree,
-            transforms=transforms, complete=complete,
-        )  # fmt: skip
+        save_model(self.run.model, coefficients, record, names=names, complete=complete, **parts)
         saved(str(self.run.model))
         self.run.remove_weights()
         prune(self.run, (), kept=1)
@@ -254,64 +298,6 @@ class MemoryDuals:
         pass
 
 
-class MemoryRun:
-    """Storage of a training of arrays, instead of `RunFiles`: everything is in memory."""
-
-    checkpoints = 0
-    checkpoint_seconds = 0.0
-    checkpoint_bytes = 0
-
-    def __init__(self, duals: DualFormat) -> None:
-        self.every = Interval(10**9)
-        self.warnings: list[str] = []
-        self.model: Model | None = None
-        self._format = duals
-        self._duals: dict[int, MemoryDuals] = {}
-
-    def old_duals(self, position: RunPosition, pass_number: int) -> MemoryDuals:
-        """Return the duals of a pass, and drop those of earlier passes."""
-        self._duals = {p: duals for p, duals in self._duals.items() if p >= pass_number}
-        return self.new_duals(position, pass_number)
-
-    def new_duals(self, position: RunPosition, pass_number: int) -> MemoryDuals:
-        return self._duals.setdefault(pass_number, MemoryDuals(self._format))
-
-    def commit(self, position: RunPosition, *ignored: Any) -> RunPosition:
-        return position
-
-    def prune(self, position: RunPosition) -> None:
-        pass
-
-    def write_metrics(self, position: RunPosition) -> None:
-        pass
-
-    def check_finite(self, numbers: Any) -> None:
-        finite_json(None, numbers)
-
-    def append_metrics(self, position: RunPosition, record: dict[str, Any]) -> RunPosition:
-        self.check_finite(record)
-        return position
-
-    def save_model(
-        self,
-        coefficients: Coefficients,
-        record: dict[str, Any],
-        names: Any,
-        complete: Any = None,
-        *,
-        costs: np.ndarray | None = None,
-        tree: ClassTree | None = None,
-        transforms: Sequence[Transform] | None = None,
-        saved: Any = None,
-    ) -> str:
-        """Keep the model in memory; there is no folder to complete."""
-        coef = coefficients.stored()
-        transforms = transforms or []
-        record = {**record, "transforms": records_of(transforms)}
-        self.model = Model(coef, record, names, transforms, costs, tree, coefficients.transitions)
-        return ""
-
-
-Files = RunFiles | MemoryRun
+Files = MemoryRun  # of either kind
 OldLog = DualLog | MemoryDuals  # of the duals that the last pass left
 NewLog = DualWriter | MemoryDuals  # of those of the pass in progress

@@ -35,8 +35,6 @@ class SparseWeights(WeightStorage):
     n_features : int
     columns : int
         Classes, padded to whole vectors.
-    n_classes : int
-        Columns that are not padding.
     dtype : dtype
     time_unit : float
         The unit of the average's time (see `Weights`).
@@ -55,7 +53,6 @@ class SparseWeights(WeightStorage):
         self,
         n_features: int,
         columns: int,
-        n_classes: int,
         dtype: np.dtype,
         time_unit: float,
         path: Path | None = None,
@@ -65,7 +62,6 @@ class SparseWeights(WeightStorage):
     ) -> None:
         nothing = np.zeros((0, columns), dtype)
         self.weights = Weights.create(nothing, nothing.copy(), time_unit)
-        self.n_classes = n_classes
         self.sparse_rows = SparseRows.create(n_features, columns, dtype, average=average)
         self._columns, self._path, self._most_bytes = columns, path, most_bytes
         self._in_file = False

@@ -152,7 +152,6 @@ class DenseWeights(WeightStorage):
         average: bool = True,
     ) -> None:
         self._paths = paths
-        self._full_shape = shape
         current = map_array(paths[0] if paths else None, shape, dtype)
         delta = map_array(None, shape if average else (0, shape[1]), dtype)
         whole = not paths and current.nbytes + delta.nbytes <= _MAX_UNTRACKED_BYTES
@@ -161,11 +160,11 @@ class DenseWeights(WeightStorage):
 
     @property
     def n_features(self) -> int:
-        return self._full_shape[0]
+        return len(self.weights.current)
 
     def begin_average(self) -> None:
-        delta = map_array(None, self._full_shape, self.weights.current.dtype)
-        self.weights = self.weights._replace(average_delta=delta)
+        current = self.weights.current
+        self.weights = self.weights._replace(average_delta=map_array(None, current.shape, current.dtype))
         if len(self.weights.dirty):
             mark_known(self.weights.dirty)  # for the log holds the delta of an earlier average
 

@@ -23,7 +23,7 @@ from streamsvm.training.auto_c import c_for, norms_of_c, running_costs
 from streamsvm.training.build import new_storage
 from streamsvm.training.learner import Learner
 from streamsvm.training.sources import TrainingBlock
-from streamsvm.training.spec import DataFacts, specify
+from streamsvm.training.spec import Spec
 from streamsvm.transforms import apply, features_after, parse_transforms, records_of
 from streamsvm.transforms.base import FittingData
 
@@ -88,7 +88,7 @@ class IncrementalLearner:
 
     def _make(self) -> None:
         counts = np.zeros(len(self._labels["classes"]), np.int64)
-        spec = specify(self._settings, DataFacts(0, self._n_features, counts, dense_rows=self._dense))
+        spec = Spec(self._settings, 0, self._n_features, counts, dense_rows=self._dense)
         placement = Placement(dual_entries=0, weights_in_memory=True, average=True)
         self._learner = Learner(spec, new_storage(spec, placement, None))
 
@@ -100,12 +100,8 @@ class IncrementalLearner:
         """
         rows = apply(self._transforms, rows, where="X", first=self._rows)
         rows = with_index_dtype(rows, index_dtype(self._n_features))
-        if self._settings.C == AUTO:
-            norm2 = norms_of_c(rows.norm2, self._transforms, rows.data.dtype)
-            cost, norm_sum, n_norms = running_costs(norm2, self._rows, *self._norms)
-            self._norms = norm_sum, n_norms
-        else:
-            cost = np.full(rows.n_rows, self._settings.C)
+        norm2 = norms_of_c(rows.norm2, self._transforms, rows.data.dtype)
+        cost, self._norms = running_costs(self._settings.C, norm2, self._rows, self._norms)
         rows = rows._replace(cost=cost * rows.cost if len(rows.cost) else cost)
         learner, n = self._learner, rows.n_rows
         bound = learner.storage.bind(rows)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from streamsvm.store import Store
     from streamsvm.transforms import Transform
 
-_ROWS_AT_ONCE = 2**18  # norms read at a time
+_ROWS_AT_ONCE = 2**18  # labels, weights or norms read at a time
 _MAX_SLICES, _SLICE_ROWS = 64, 1024  # a sample of the rows, where norms are not stored
 _SHUFFLED_SLICES = 4  # of rows in random order, to estimate how far they are from their mean
 _SHARE_ROWS = 1024  # of all these slices, at most
@@ -53,8 +53,8 @@ def c_of_norms(store: Store, transforms: Sequence[Transform], settings: Settings
     if settings.C != AUTO and not begins_smaller(settings):
         return with_c(settings, automatic=settings.C), False
     total, count = 0.0, 0
-    for begin, end, norm2 in _all_norms(store):
-        norm2 = norms_of_c(norm2[is_trained_on(store, settings, begin, end)], transforms, store.dtype)
+    for norm2 in _norms_trained_on(store, settings):
+        norm2 = norms_of_c(norm2, transforms, store.dtype)
         total += float(norm2.sum())
         count += int(np.count_nonzero(norm2))
     share = _share_around_mean(store, transforms, settings)
@@ -103,11 +103,15 @@ def _sample(store: Store, settings: Settings, most: int) -> np.ndarray:
         at = np.linspace(0, max(len(numbers) - 1, 0), min(most, len(numbers)), dtype=np.int64)
         return numbers[at]
 
-    parts = []
+    parts = [spread(begin + np.flatnonzero(used)) for begin, _, used in rows_trained_on(store, settings)]
+    return spread(np.concatenate(parts))
+
+
+def rows_trained_on(store: Store, settings: Settings) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Yield ranges of all rows as (begin, end, mask of those that are trained on)."""
     for begin in range(0, store.n_rows, _ROWS_AT_ONCE):
         end = min(begin + _ROWS_AT_ONCE, store.n_rows)
-        parts.append(spread(begin + np.flatnonzero(is_trained_on(store, settings, begin, end))))
-    return spread(np.concatenate(parts))
+        yield begin, end, is_trained_on(store, settings, begin, end)
 
 
 def begins_smaller(settings: Settings) -> bool:
@@ -156,43 +160,42 @@ def c_for(total: float, count: int) -> float:
     return float(min(max(C, _MIN_C), _MAX_C))
 
 
-def running_costs(
-    norm2: np.ndarray, visited: int, norm_sum: float, n_norms: int
-) -> tuple[np.ndarray, float, int]:
-    """Choose C for each row of a stream, from the norms of the first 1,000 rows, or of those up to the row.
+Norms = tuple[float, int]  # sum and number of nonzero squared norms
+
+
+def running_costs(C: Any, norm2: np.ndarray, visited: int, norms: Norms) -> tuple[np.ndarray, Norms]:
+    """Return C for each row of a stream, and the norms after the rows.
 
     Parameters
     ----------
+    C : float or "auto"
+        With "auto", it is chosen from the norms of the first 1,000 rows or, until then, of those up to a row.
     norm2 : ndarray of float64, shape (n_rows,)
         Squared norms of the next rows.
     visited : int
         Number of rows before these.
-    norm_sum, n_norms : float, int
+    norms : tuple of float and int
         Sum and number of the nonzero squared norms among the first 1,000 rows that came before these.
-
-    Returns
-    -------
-    tuple
-        The C of each row, and `norm_sum` and `n_norms` after the rows.
     """
+    if C != AUTO:
+        return np.full(len(norm2), C), norms
     n = min(max(_STREAM_ROWS - visited, 0), len(norm2))  # rows that still decide
-    sums = np.cumsum([norm_sum, *norm2[:n]])
-    counts = np.cumsum([n_norms, *(norm2[:n] > 0)])
+    sums = np.cumsum([norms[0], *norm2[:n]])
+    counts = np.cumsum([norms[1], *(norm2[:n] > 0)])
     cost = np.full(len(norm2), c_for(float(sums[-1]), int(counts[-1])))
     for i in range(n):
         cost[i] = c_for(float(sums[i + 1]), int(counts[i + 1]))
-    return cost, float(sums[-1]), int(counts[-1])
+    return cost, (float(sums[-1]), int(counts[-1]))
 
 
-def _all_norms(store: Store) -> Iterator[tuple[int, int, np.ndarray]]:
-    """Yield ranges of rows as (begin, end, squared norms): all rows, or a sample if norms are not stored."""
+def _norms_trained_on(store: Store, settings: Settings) -> Iterator[np.ndarray]:
+    """Yield squared norms of rows that are trained on: of all, or of a sample if norms are not stored."""
     if store.native or store.kind == IN_MEMORY:
-        for begin in range(0, store.n_rows, _ROWS_AT_ONCE):
-            end = min(begin + _ROWS_AT_ONCE, store.n_rows)
-            yield begin, end, store.norms(begin, end)
+        for begin, end, used in rows_trained_on(store, settings):
+            yield store.norms(begin, end)[used]
         return
     n_slices = min(_MAX_SLICES, -(-store.n_rows // _SLICE_ROWS))
     starts = np.linspace(0, store.n_rows, n_slices, endpoint=False).astype(np.int64)
     for begin, stop in zip(starts.tolist(), [*starts[1:].tolist(), store.n_rows], strict=True):
         end = min(begin + _SLICE_ROWS, stop)
-        yield begin, end, store.norms(begin, end)
+        yield store.norms(begin, end)[is_trained_on(store, settings, begin, end)]

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,14 +17,13 @@ from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.directory import RunDir
 from streamsvm.run.files import Files, RunFiles
 from streamsvm.run.sparse_weights import SparseWeights
-from streamsvm.run.weights import DenseWeights, WeightStorage
-from streamsvm.training.costs import TrainingCosts
+from streamsvm.run.weights import DenseWeights
 from streamsvm.training.learner import Learner
 from streamsvm.training.parallel.class_learner import ClassSplitLearner
 from streamsvm.training.parallel.executor import Executor
 from streamsvm.training.parallel.row_learner import RowSplitLearner
 from streamsvm.training.parallel.splits import check_splits
-from streamsvm.training.passes import Fit
+from streamsvm.training.passes import AboutData, Fit
 from streamsvm.training.sources import ShuffledSource
 from streamsvm.training.spec import Spec
 from streamsvm.training.trainer import Callbacks
@@ -38,15 +37,12 @@ def build(
     placement: Placement,
     blocks: Blocks,
     files: Files,
-    costs: TrainingCosts,
     workers: Threads | Executor,
     callbacks: Callbacks,
+    about: AboutData,
     *,
-    matrix_bytes: int,
     position: RunPosition | None = None,
-    run: RunDir | None = None,
     training: Training | None = None,
-    **of_fit: Any,
 ) -> Fit:
     """Return the trainer of several passes, at a position.
 
@@ -58,34 +54,40 @@ def build(
     blocks : Blocks
         The rows to train on, with their costs.
     files : RunFiles or MemoryRun
-    costs : TrainingCosts
+        With memory for matrices of the duals of two passes, and the place of weights that are not in memory.
     workers : Threads or Executor
     callbacks : Callbacks
-    matrix_bytes : int
-        Memory for matrices of the duals of two passes.
+    about : AboutData
     position : RunPosition, optional
         Position of the last commit.
-    run : RunDir, optional
-        Place of weights that are not in memory.
     training : Training, optional
         The training as a value, for the workers of a cluster.
-    **of_fit
-        Further parameters of `Fit`.
     """
     settings = spec.settings
-    is_local = isinstance(workers, Threads)
-    learner = new_learner(
-        spec.changed(average=placement.average),
-        placement,
-        new_storage(spec, placement, run),
-        costs,
-        workers,
-        block_rows=int(np.diff(blocks.starts).max()),
-        dual_matrix=not placement.sparse and 0 < spec.dual_matrix_bytes <= matrix_bytes,
-        training=training,
-    )
-    source = ShuffledSource(blocks, settings, unread=not is_local)
-    trainer = Fit(source, settings, files, learner, position, callbacks, costs=costs, **of_fit)
+    spec = spec.changed(average=placement.average)
+    storage, pairs = new_storage(spec, placement, files.run), about.costs.pairs(settings, spec.columns)
+    entries, block_rows = placement.dual_entries, int(np.diff(blocks.starts).max())
+    learner: Learner
+    if isinstance(workers, Threads) and settings.splits == 1:
+        learner = Learner(
+            spec, storage, pairs, threads=workers, dual_entries=entries, block_rows=block_rows,
+            common_dual=placement.common_dual,
+            dual_matrix=not placement.sparse and 0 < spec.dual_matrix_bytes <= files.held_bytes,
+        )  # fmt: skip
+    else:
+        threads = workers if isinstance(workers, Threads) else workers.threads
+        entries = -(-entries // settings.splits)  # not 0: duals would be lost
+        of_split = spec, storage, pairs, threads, entries, block_rows
+        if isinstance(workers, Threads):
+            learner = RowSplitLearner(*of_split) if spec.groups is None else ClassSplitLearner(*of_split)
+        else:
+            from streamsvm.cluster.learners import ClusterClassLearner, ClusterRowLearner
+
+            assert training is not None
+            kind = ClusterRowLearner if spec.groups is None else ClusterClassLearner
+            learner = kind(*of_split).use(workers, training)
+    source = ShuffledSource(blocks, settings, unread=not isinstance(workers, Threads))
+    trainer = Fit(source, settings, files, learner, position, callbacks, about)
     if position is not None:
         assert isinstance(files, RunFiles)
         learner.restore(files, position)
@@ -120,39 +122,9 @@ def new_storage(spec: Spec, placement: Placement, run: RunDir | None) -> DenseWe
     """Make the storage of the weights: in memory, in files of the run, or as sparse rows."""
     if placement.sparse:
         return SparseWeights(
-            spec.shape[0], spec.columns, spec.n_classes + spec.loss.extra_columns, spec.dtype, spec.time_unit,
+            spec.shape[0], spec.columns, spec.dtype, spec.time_unit,
             None if run is None else run.sparse_weights, placement.pool_bytes, average=placement.average,
         )  # fmt: skip
     in_files = run is not None and not placement.weights_in_memory
     paths: tuple[Path, ...] = (run.weights, run.dirty) if run is not None and in_files else ()
     return DenseWeights(spec.shape, spec.dtype, spec.time_unit, paths, average=placement.average)
-
-
-def new_learner(
-    spec: Spec,
-    placement: Placement,
-    storage: WeightStorage,
-    costs: TrainingCosts,
-    workers: Threads | Executor,
-    *,
-    block_rows: int,
-    dual_matrix: bool = False,
-    training: Training | None = None,
-) -> Learner:
-    """Make the learner of a training: of one thread, or of several workers if it is split."""
-    entries, pairs = placement.dual_entries, costs.pairs(spec.settings, spec.columns)
-    splits = spec.settings.splits
-    if splits == 1 and isinstance(workers, Threads):
-        return Learner(
-            spec, storage, pairs, threads=workers, dual_entries=entries, block_rows=block_rows,
-            common_dual=placement.common_dual, dual_matrix=dual_matrix,
-        )  # fmt: skip
-    threads = workers if isinstance(workers, Threads) else workers.threads
-    of_split = spec, storage, pairs, threads, -(-entries // splits), block_rows  # not 0: duals would be lost
-    if isinstance(workers, Threads):
-        return RowSplitLearner(*of_split) if spec.groups is None else ClassSplitLearner(*of_split)
-    from streamsvm.cluster.learners import ClusterClassLearner, ClusterRowLearner
-
-    assert training is not None
-    learner = ClusterRowLearner(*of_split) if spec.groups is None else ClusterClassLearner(*of_split)
-    return learner.use(workers, training)

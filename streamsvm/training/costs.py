@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -107,11 +107,8 @@ class TrainingCosts:
         weights, digest, tree = (record.get(name) for name in ("class_weights", "costs_sha256", "tree"))
         costs = None
         if digest is not None:
-            try:
-                with durable.open_file(path) as file:
-                    content = file.read()
-            except OSError as error:
-                raise RunError(f"{path} cannot be read: {durable.reason(error)}") from None
+            with durable.os_errors_as(RunError, path, "read"), durable.open_file(path) as file:
+                content = file.read()
             if hashlib.sha256(content).hexdigest() != digest:
                 raise RunError(f"{path} is not the table of costs that this run was begun with")
         try:  # a run of others may have anything
@@ -195,21 +192,21 @@ _Entries = list[tuple[str, str, float]]  # place for messages, class, weight
 
 def class_weight_entries(source: Any) -> _Entries:
     """Return the weights that a file or a mapping has; raise `InputError` if they cannot be read."""
-    return _mapping_entries(source) if isinstance(source, Mapping) else _file_entries(Path(source))
-
-
-def _mapping_entries(source: Mapping[Any, Any]) -> _Entries:
-    entries = []
-    for name, weight in source.items():
+    is_file, entries = not isinstance(source, Mapping), []
+    found = _lines(Path(source)) if is_file else (("class_weight", *item) for item in source.items())
+    for where, name, weight in found:
         try:
-            entries.append(("class_weight", str(name), float(weight)))
+            entries.append((where, str(name), float(weight)))
         except (TypeError, ValueError):
-            raise InputError(f"class_weight: {weight!r:.40} is not a number") from None
+            remedy = Remedy("give a class and its weight in each line") if is_file else None
+            raise InputError(f"{where}: {weight!r:.40} is not a number", remedy=remedy) from None
+    if is_file and not entries:
+        raise InputError(f"{source}: no class has a weight there; give a class and its weight in each line")
     return entries
 
 
-def _file_entries(path: Path) -> _Entries:
-    """Read a file of lines with a class and its weight, separated by white space."""
+def _lines(path: Path) -> Iterator[tuple[str, str, str]]:
+    """Yield the lines of a file: place for messages, class and weight, which white space separates."""
     try:
         with durable.open_file(path, follow=True) as file:
             lines = file.read().decode("utf-8-sig").split("\n")
@@ -217,21 +214,10 @@ def _file_entries(path: Path) -> _Entries:
         raise InputError(f"{path}: {durable.reason(error)}") from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: not UTF-8 text") from None
-    entries = []
     for number, line in enumerate(lines, 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        name, _, weight = line.strip().replace("\t", " ").rpartition(" ")
-        try:
-            entries.append((f"{path}, line {number}", name.strip(), float(weight)))
-        except ValueError:
-            raise InputError(
-                f"{path}, line {number}: {printable(weight)!r:.40} is not a number",
-                remedy=Remedy("give a class and its weight in each line"),
-            ) from None
-    if not entries:
-        raise InputError(f"{path}: no class has a weight there; give a class and its weight in each line")
-    return entries
+        if line.strip() and not line.lstrip().startswith("#"):
+            name, _, weight = line.strip().replace("\t", " ").rpartition(" ")
+            yield f"{path}, line {number}", name.strip(), weight
 
 
 def check_multilabel(settings: Settings, *, multilabel: bool, where: str) -> None:

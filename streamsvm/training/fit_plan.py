@@ -197,6 +197,10 @@ def _plan(
         held_row_bytes = 2 * settings.splits * 4 + 3 * spec.row_dual_bytes
     held += append_buffer_bytes(n_rows, columns, spec.dtype.itemsize, average=average, sparse=sparse)
     duals = spec.dual_format(common_dual=common_dual)
+    # A piece of a block is like the whole, but rows of a group stay together; splits, sparse rows and
+    # weights in files take whole blocks, and so does the mean that is subtracted from weights.
+    is_plain = weights_in_memory and not sparse and settings.splits == 1
+    in_any_pieces = store.shuffled and not spec.loss.sequences and not spec.loss.extra_columns
     return make_plan(
         store,
         dtype=spec.dtype,
@@ -213,20 +217,10 @@ def _plan(
         sparse=sparse,
         common_dual=common_dual,
         held_row_bytes=held_row_bytes,
-        as_they_arrive=_as_they_arrive(store, spec, sparse=sparse, in_memory=weights_in_memory),
+        as_they_arrive=is_plain and in_any_pieces,
         weights_in_memory=weights_in_memory,
         **recorded,
     )
-
-
-def _as_they_arrive(store: Store, spec: Spec, *, sparse: bool, in_memory: bool) -> bool:
-    """Return True if the rows of a block may be visited piece by piece: a piece is like the whole.
-
-    Rows of a group stay together; splits, sparse rows, and weights in files take whole blocks; and so does
-    the mean that is subtracted from weights.
-    """
-    plain = in_memory and not sparse and spec.settings.splits == 1
-    return plain and store.shuffled and not spec.loss.sequences and not spec.loss.extra_columns
 
 
 def describe_fit(store: Store, training: Training) -> dict[str, Any]:

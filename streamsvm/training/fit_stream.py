@@ -26,7 +26,7 @@ from streamsvm.training.build import find_workers
 from streamsvm.training.learner import Learner
 from streamsvm.training.online import Online, new_position
 from streamsvm.training.sources import Stream, StreamSource
-from streamsvm.training.spec import DataFacts, specify
+from streamsvm.training.spec import Spec
 from streamsvm.training.store_stream import STORE, StoreStream
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import Transform
@@ -57,7 +57,7 @@ def learn_stream(
     with claimed(run, force=force):
         run.write_settings(record)
         try:
-            with _stream_trainer(run, stream, online_settings, every, callbacks) as (trainer, _):
+            with _stream_trainer(run, stream, online_settings, every, callbacks) as trainer:
                 return trainer.run()
         except Exception:
             if not run.commits():
@@ -77,10 +77,10 @@ def resume_stream(
     online_settings = OnlineSettings.from_record(record["settings"])
     with _opened(run, record["input"], open_stream, store) as stream:
         _check_classes(stream)
-        with _stream_trainer(run, stream, online_settings, every, callbacks) as (trainer, has_commit):
+        with _stream_trainer(run, stream, online_settings, every, callbacks) as trainer:
             if store is not None:
                 run.write_settings({**record, "input": stream.record()})
-            return trainer.run() if stream.resumable else trainer.end_early(has_commit=has_commit)
+            return trainer.run() if stream.resumable else trainer.end_early()
 
 
 def _opened(
@@ -106,17 +106,16 @@ def _check_classes(stream: Stream) -> None:
 @contextlib.contextmanager
 def _stream_trainer(
     run: RunDir, stream: Stream, online_settings: OnlineSettings, every: Interval, callbacks: Callbacks
-) -> Iterator[tuple[Online, bool]]:
-    """Provide the trainer of a stream at its last commit, and True if there is a commit."""
+) -> Iterator[Online]:
+    """Provide the trainer of a stream at its last commit."""
     callbacks.report({"event": "plan", **dataclasses.asdict(online_settings), **stream.record()})
     settings = online_settings.one_pass()
     dtype = np.dtype(settings.dtype)
     source = StreamSource(stream, dtype, online_settings.C, _transforms(online_settings))
     counts = np.zeros(len(stream.classes or ()), np.int64)
-    spec = specify(settings, DataFacts(0, 0, counts, dense_rows=source.dense_rows))
+    spec = Spec(settings, 0, 0, counts, dense_rows=source.dense_rows)
     files = RunFiles(run, spec.dual_format(), every)
     position = files.recover(None)
-    has_commit = position is not None
     if position is None:
         position = new_position(stream.classes)
     else:
@@ -131,7 +130,7 @@ def _stream_trainer(
     with find_workers(spec, None) as threads:
         assert isinstance(threads, Threads)
         learner = Learner(spec, storage, threads=threads)
-        yield Online(source, online_settings, settings, files, learner, position, callbacks), has_commit
+        yield Online(source, online_settings, settings, files, learner, position, callbacks)
 
 
 def _transforms(online_settings: OnlineSettings) -> list[Transform]:

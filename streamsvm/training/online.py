@@ -53,6 +53,7 @@ class Online(Trainer):
     """
 
     source: StreamSource
+    files: RunFiles
     polls_for_rows = True
 
     def __init__(
@@ -72,7 +73,7 @@ class Online(Trainer):
         self._run = files.run
         state = position.stream
         assert state is not None
-        self._place = StreamPlace(state.place or None, *state.norms)
+        self._place = StreamPlace(state.place or None, state.norms)
         self._classes = list(state.classes)
         self._groups = LabelGroups(state.label_groups)
         self._n_features = learner.storage.n_features  # of the rows learned from; the storage has the block's
@@ -88,9 +89,9 @@ class Online(Trainer):
         self.train()
         return self._save("done")
 
-    def end_early(self, *, has_commit: bool) -> OnlineResult:
+    def end_early(self) -> OnlineResult:
         """End a pass over a stream that cannot be read again, at its last commit."""
-        if not has_commit or len(self._classes) < 2:
+        if not self._run.commits() or len(self._classes) < 2:
             raise RunError(
                 f"{self._run.path} learned from standard input or a pipe, which cannot be read again, and "
                 "has no commit to end at",
@@ -149,7 +150,7 @@ class Online(Trainer):
             place=self._place.place or {},
             classes=list(self._classes),
             reported=self._reported,
-            norms=(self._place.norm_sum, self._place.n_norms),
+            norms=self._place.norms,
             label_groups=self._groups.state.tolist(),
             ended=self._ended,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,13 +13,15 @@ import numpy as np
 
 from streamsvm.base.prefetch import read_ahead
 from streamsvm.base.progress import AVERAGE_PREFIX, LAST_ITERATE_PREFIX
+from streamsvm.data.blocks import HeldOutBlocks
+from streamsvm.data.hold_out import held_out_part
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, InputError, Interrupted, Remedy, RunError
 from streamsvm.kernels.tally import DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, UNWEIGHTED
 from streamsvm.model.results import Calibration, FitResult
 from streamsvm.prediction.calibration import calibrate_folder
 from streamsvm.run.checkpoint import RunPosition
-from streamsvm.run.files import Files, RunFiles
+from streamsvm.run.files import Files
 from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.training.class_means import begin_at_means
 from streamsvm.training.convergence import average_saves_passes, gap_warning, small_c_warning, zero_warning
@@ -44,6 +47,41 @@ _OBJECTIVE = ("dual", "primal", "gap", "relative_gap")
 _COMPARED = ("compared_rows", "compared_last_iterate", "compared_average")
 
 
+@dataclasses.dataclass(frozen=True)
+class AboutData:
+    """What a fit does not learn from, but records and measures.
+
+    Attributes
+    ----------
+    record : mapping
+        Entries of the model's record, to which training adds others.
+    names : sequence of str or None
+        Names of the features.
+    costs : TrainingCosts
+        Its matrix or tree becomes part of the model.
+    transforms : sequence of Transform
+        Transforms that the rows have been through; they become part of the model.
+    valid_blocks : callable, optional
+        Opens the validation rows, unless a part of the rows is held out: a context manager whose value is the
+        blocks to score.
+    calibration_blocks : callable, optional
+        Opens the rows to calibrate the model with: a context manager as `valid_blocks`.
+    order_warning : str, optional
+        Warning about the order of the labels.
+    bytes_read : callable
+        Returns the bytes read so far.
+    """
+
+    record: Mapping[str, Any]
+    names: Sequence[str] | None
+    costs: TrainingCosts
+    transforms: Sequence[Transform]
+    valid_blocks: Callable[[], Any] | None = None
+    calibration_blocks: Callable[[], Any] | None = None
+    order_warning: str | None = None
+    bytes_read: Callable[[], int] = lambda: 0
+
+
 class Fit(Trainer):
     """Trainer for passes over the blocks of a source until a tolerance is met, or all are made.
 
@@ -56,22 +94,7 @@ class Fit(Trainer):
     position : RunPosition or None
         Position of the last commit, which is checked; None before the first commit.
     callbacks : Callbacks
-    record : dict
-        Entries of the model's record, to which training adds others.
-    names : sequence of str, optional
-        Names of the features.
-    costs : TrainingCosts
-        Its matrix or tree becomes part of the model.
-    transforms : sequence of Transform
-        Transforms that the rows of the source have been through; they become part of the model.
-    valid_blocks : callable, optional
-        Opens the validation rows: a context manager whose value is the blocks to score.
-    calibration_blocks : callable, optional
-        Opens the rows to calibrate the model with: a context manager as `valid_blocks`.
-    order_warning : str, optional
-        Warning about the order of the labels.
-    bytes_read : callable
-        Returns the bytes read from the source so far.
+    about : AboutData
     """
 
     source: ShuffledSource
@@ -84,29 +107,18 @@ class Fit(Trainer):
         learner: Learner,
         position: RunPosition | None,
         callbacks: Callbacks,
-        *,
-        record: dict[str, Any],
-        names: Any,
-        costs: TrainingCosts,
-        transforms: Sequence[Transform],
-        valid_blocks: Callable[[], Any] | None,
-        calibration_blocks: Callable[[], Any] | None = None,
-        order_warning: str | None = None,
-        bytes_read: Callable[[], int] = lambda: 0,
+        about: AboutData,
     ) -> None:
         super().__init__(source, settings, files, learner, position or RunPosition(), callbacks)
         self.n_rows = int(source.cut.starts[-1])
-        self._record = record
-        self._names = names
-        self._costs = costs
-        self._transforms = transforms
-        self._valid_blocks = valid_blocks
-        self._calibration_blocks = calibration_blocks
+        self._about = about
+        self._valid_blocks = about.valid_blocks
+        if (part := held_out_part(settings)) is not None:
+            held_out = HeldOutBlocks(source.cut, part)
+            self._valid_blocks = lambda: contextlib.nullcontext(held_out)
         self._calibration: Calibration | None = None
         self._norm2 = math.inf  # of the last iterate when it was measured
-        self._order_warning = order_warning
-        self._bytes_read = bytes_read
-        self._bytes_before = bytes_read()
+        self._bytes_before = about.bytes_read()
         if position is not None:
             self._check(position)
 
@@ -115,10 +127,11 @@ class Fit(Trainer):
         self.train()
         columns = np.arange(self.learner.n_classes)
         coefficients = self.learner.coefficients(columns, average=self._is_average())
-        complete = None if self._calibration_blocks is None else self._calibrate
+        about = self._about
+        complete = None if about.calibration_blocks is None else self._calibrate
         model = self.files.save_model(
-            coefficients, self._model_record(), self._names, complete,
-            costs=self._costs.costs, tree=self._costs.tree, transforms=self._transforms,
+            coefficients, self._model_record(), about.names, complete,
+            costs=about.costs.costs, tree=about.costs.tree, transforms=about.transforms,
         )  # fmt: skip
         return self._result(model)
 
@@ -133,7 +146,7 @@ class Fit(Trainer):
             or (self.settings.keep_duals and set(position.duals) != needed)
         ):
             raise RunError(
-                f"the newest commit of {self._path} is not one of this run", remedy=Remedy("fit again")
+                f"the newest commit of {self.files.path} is not one of this run", remedy=Remedy("fit again")
             )
 
     # -- the passes --------------------------------------------------------------------------------
@@ -247,7 +260,7 @@ class Fit(Trainer):
         is_last = this_pass == settings.passes
         record = {"event": "pass", "pass": this_pass, **self._measure(this_pass, is_last=is_last)}
         seconds = position.pass_seconds
-        bytes_read = self._bytes_read()
+        bytes_read = self._about.bytes_read()
         record |= {
             "rows_per_second": self.n_rows / max(seconds, 1e-9),
             "seconds": seconds,
@@ -285,11 +298,8 @@ class Fit(Trainer):
         )
 
     def _continue(self) -> Remedy | None:
-        return None if self._path is None else Remedy("{} continues", Call("resume", self._path))
-
-    @property
-    def _path(self) -> Any:
-        return self.files.run.path if isinstance(self.files, RunFiles) else None
+        path = self.files.path
+        return None if path is None else Remedy("{} continues", Call("resume", path))
 
     # -- measuring ---------------------------------------------------------------------------------
 
@@ -364,8 +374,8 @@ class Fit(Trainer):
 
     def _calibrate(self, folder: Path) -> None:
         """Fit the temperature of the model in `folder`, which is not yet that of the run."""
-        assert self._calibration_blocks is not None
-        with self._calibration_blocks() as blocks:
+        assert self._about.calibration_blocks is not None
+        with self._about.calibration_blocks() as blocks:
             self._calibration = calibrate_folder(folder, lambda: self._rows_of(blocks))
 
     def _rows_of(self, blocks: ScoredBlocks) -> Iterator[Rows]:
@@ -403,7 +413,7 @@ class Fit(Trainer):
     def _progressive(self) -> dict[str, Any]:
         visited, tally = self.learner.visited, self.learner.tally
         begins_blank = not self.position.start  # the class means have the labels of all rows
-        is_meaningful = self.learner.progressive and begins_blank and not self._order_warning
+        is_meaningful = self.learner.progressive and begins_blank and not self._about.order_warning
         return {
             "rows": visited,
             "progressive_accuracy": accuracy_of(tally) if is_meaningful else None,
@@ -420,8 +430,8 @@ class Fit(Trainer):
             **{name: getattr(self.settings, name) for name in names},
             "C": self._last_C,
             **self.settings.of_loss,
-            **self._record,
-            **self._costs.model_entries(self.settings),
+            **self._about.record,
+            **self._about.costs.model_entries(self.settings),
             "average": self._is_average(),
             "passes": self.position.passes_done,
         }
@@ -451,14 +461,16 @@ class Fit(Trainer):
         of_average = {name: last.get(AVERAGE_PREFIX + name) for name in _OBJECTIVE}
         of_model = of_average if averaged else of_last
         calibration = self._calibration
-        warnings = [*self.files.warnings, *([self._order_warning] if self._order_warning else [])]
+        warnings = [*self.files.warnings, *filter(None, [self._about.order_warning])]
         warnings += [calibration.warning] if calibration is not None and calibration.warning else []
         zero = zero_warning(self._norm2) if self.n_rows > first.get("empty_rows", 0) else []
         warnings += zero
         if not (zero or self._has_converged()):
             gap = of_model["relative_gap"]
             warnings += small_c_warning(self.settings, self.position.passes_done)
-            warnings += gap_warning(gap, self.settings, history, self._path, chosen=self._record["C_auto"])
+            warnings += gap_warning(
+                gap, self.settings, history, self.files.path, chosen=self._about.record["C_auto"]
+            )
         return FitResult(
             status="converged" if self._has_converged() else "done",
             passes=self.position.passes_done,

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.base.threads import count_workers
-from streamsvm.data.hold_out import held_out_part, is_trained_on
+from streamsvm.data.hold_out import held_out_part
 from streamsvm.errors import Interrupted
 from streamsvm.settings.fit import BALANCED, NONE, Settings
 from streamsvm.store import Store
 from streamsvm.store.arrays import in_memory
 from streamsvm.store.store import IN_MEMORY
-from streamsvm.training.auto_c import c_of_norms, with_c
+from streamsvm.training.auto_c import c_of_norms, rows_trained_on, with_c
 from streamsvm.training.costs import TrainingCosts, read_training_costs
 from streamsvm.training.search_c import find_sample, search_c
 from streamsvm.training.spec import Spec, specify, takes_dense_rows
@@ -24,8 +24,6 @@ from streamsvm.training.training import rows_to_learn
 from streamsvm.transforms import Transform
 from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_store
 from streamsvm.transforms.store import shift_to_text, transformed
-
-_ROWS_AT_ONCE = 2**18  # rows that are counted at a time
 
 
 class Prepared(NamedTuple):
@@ -80,9 +78,7 @@ def class_counts(store: Store, settings: Settings) -> np.ndarray:
     if settings.class_weight != BALANCED or not (weighted or settings.hold_out):
         return store.class_counts
     counts = np.zeros(store.n_classes, np.int64)
-    for begin in range(0, store.n_rows, _ROWS_AT_ONCE):
-        end = min(begin + _ROWS_AT_ONCE, store.n_rows)
-        used = is_trained_on(store, settings, begin, end)
+    for begin, end, used in rows_trained_on(store, settings):
         if store.multilabel:
             codes, starts = store.label_sets(begin, end)
             codes = codes[np.repeat(used, np.diff(starts))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Sequence
@@ -45,7 +46,8 @@ def resume_run(
     run = RunDir.at(path)
     if not run.is_moved:
         run.read_settings()  # before the lock file is made, so that a wrong path stays clean
-    with locked(run):
+    changes = {name: value for name, value in changes.items() if value is not None}
+    with locked(run), contextlib.ExitStack() as stack:
         record = run.read_settings()
         if record.get("kind") == format.ONLINE:
             given = {"workers": workers, "cluster": cluster}
@@ -53,28 +55,12 @@ def resume_run(
                 if value is not None:
                     raise SettingsError(f"{name} does not apply: {run.path} is a run of online", setting=name)
             return resume_stream(run, record, open_stream, every, callbacks, store)
-        return _resume_store(
-            run, record, every, callbacks, store, workers, cluster,
-            {name: value for name, value in changes.items() if value is not None},
-        )  # fmt: skip
-
-
-def _resume_store(
-    run: RunDir,
-    record: dict[str, Any],
-    every: Interval,
-    callbacks: Callbacks,
-    store: Sequence[str | os.PathLike[str]] | None,
-    workers: int | None,
-    cluster: str | os.PathLike[str] | None,
-    changes: dict[str, Any],
-) -> FitResult:
-    run.find_stores(record)
-    paths = record["store"]["path"] if store is None else [absolute(each) for each in store]
-    for path in paths:
-        _check_exists(path, "store")
-    settings = Settings.from_record(record["settings"])
-    with open_to_train(paths, settings) as raw:
+        run.find_stores(record)
+        paths = record["store"]["path"] if store is None else [absolute(each) for each in store]
+        for path in paths:
+            _check_exists(path, "store")
+        settings = Settings.from_record(record["settings"])
+        raw = stack.enter_context(open_to_train(paths, settings))
         if raw.fingerprint != record["store"]["fingerprint"]:
             raise RunError(
                 f"the store {', '.join(paths)} has changed since {run.path} was begun (its content "
@@ -118,11 +104,11 @@ def _resume_store(
             record[f"{name}_fingerprint"] = fingerprint
         record["settings"] = dataclasses.asdict(settings)
         record["store"]["path"] = paths
-        with find_workers(spec, workers, cluster) as found:
-            resumed = StoreRun(run, training, raw, opened, record, costs, every, callbacks, found)
-            trainer = resumed.trainer()
-            run.write_settings(record)  # only now: a refusal changes nothing
-            return resumed.train(trainer)
+        found = stack.enter_context(find_workers(spec, workers, cluster))
+        resumed = StoreRun(run, training, raw, opened, record, costs, every, callbacks, found)
+        trainer = resumed.trainer()
+        run.write_settings(record)  # only now: a refusal changes nothing
+        return resumed.train(trainer)
 
 
 def _transforms_of(run: RunDir, record: dict[str, Any], store: Store) -> list[Transform]:

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.data.hold_out import is_trained_on
 from streamsvm.errors import Interrupted
 from streamsvm.kernels.dual_matrix import MOST_COLUMNS
 from streamsvm.kernels.random import permutation
@@ -19,7 +18,7 @@ from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.store import Store
 from streamsvm.store.arrays import ArrayStore
 from streamsvm.store.ranges import ranges_of
-from streamsvm.training.auto_c import with_c
+from streamsvm.training.auto_c import rows_trained_on, with_c
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.spec import specify, takes_dense_rows
 from streamsvm.training.train_rows import train_rows
@@ -33,7 +32,6 @@ _MOST_ROWS, _LEAST_ROWS = 12_000, 500  # of the sample
 _LEAST_CLASSES = 16  # of the sample, if there are as many: none has more than its share of the rows
 _MOST_CLASSES = 500  # of the sample: a pass takes as long as there are rows times classes
 _MEMORY_SHARE = 16  # of the budget, for the values of the sample
-_ROWS_AT_ONCE = 2**18  # labels read at a time
 
 
 class Sample(NamedTuple):
@@ -62,11 +60,31 @@ def find_sample(store: Store, settings: Settings) -> Sample | None:
     """Return the rows on which C is searched for; None if there is no search.
 
     There is one if C is auto and no path, the rows of `store`, those after the transforms, are dense and of
-    one label each, and there are enough of them.
+    one label each, and there are enough of them and two classes. The rows are all that are trained on of some
+    classes, drawn by the seed; of a class with more than its share of the sample, the rows are drawn, too.
     """
     if settings.C != AUTO or settings.C_path is not None or store.multilabel:
         return None
-    return draw_sample(store, settings) if store.dense_rows and takes_dense_rows(settings) else None
+    if not (store.dense_rows and takes_dense_rows(settings)):
+        return None
+    loss, k = get_loss(settings.loss), store.n_classes
+    duals = min(k, MOST_COLUMNS) if loss.duals == "sparse" else k  # of a row, in memory for two passes
+    row_bytes = (store.n_features + 2 * duals) * store.dtype.itemsize
+    most = min(_MOST_ROWS, settings.memory // (_MEMORY_SHARE * row_bytes))
+    counts = store.class_counts
+    classes = np.flatnonzero(counts)
+    share = most if counts.sum() <= most else most // min(max(len(classes), 1), _LEAST_CLASSES)
+    classes = classes[permutation(len(classes), settings.seed, 0, 0, 0)]
+    reached = np.cumsum(np.minimum(counts[classes], share))
+    classes = np.sort(classes[: np.searchsorted(reached, most) + 1][:_MOST_CLASSES])
+    numbers, codes = _rows_of(store, settings, classes, 2 * share / counts[classes])
+    order = permutation(len(numbers), settings.seed, 0, 1, 0)
+    order = order[np.argsort(codes[order], kind="stable")]  # by class, within it at random
+    place = np.arange(len(order)) - np.searchsorted(codes[order], codes[order])
+    kept = np.sort(order[place < share])
+    if len(kept) < _LEAST_ROWS or len(np.unique(codes)) < 2:
+        return None
+    return Sample(numbers[kept], codes[kept], classes)
 
 
 def search_c(
@@ -143,31 +161,6 @@ def _trials(
         yield from (record for record in result.history if "valid_accuracy" in record)
 
 
-def draw_sample(store: Store, settings: Settings) -> Sample | None:
-    """Return all rows to train on of some classes, drawn by the seed; None if they are too few, or one class.
-
-    Of a class with more than its share of the sample, the rows are drawn, too.
-    """
-    loss, k = get_loss(settings.loss), store.n_classes
-    duals = min(k, MOST_COLUMNS) if loss.duals == "sparse" else k  # of a row, in memory for two passes
-    row_bytes = (store.n_features + 2 * duals) * store.dtype.itemsize
-    most = min(_MOST_ROWS, settings.memory // (_MEMORY_SHARE * row_bytes))
-    counts = store.class_counts
-    classes = np.flatnonzero(counts)
-    share = most if counts.sum() <= most else most // min(max(len(classes), 1), _LEAST_CLASSES)
-    classes = classes[permutation(len(classes), settings.seed, 0, 0, 0)]
-    reached = np.cumsum(np.minimum(counts[classes], share))
-    classes = np.sort(classes[: np.searchsorted(reached, most) + 1][:_MOST_CLASSES])
-    numbers, codes = _rows_of(store, settings, classes, 2 * share / counts[classes])
-    order = permutation(len(numbers), settings.seed, 0, 1, 0)
-    order = order[np.argsort(codes[order], kind="stable")]  # by class, within it at random
-    place = np.arange(len(order)) - np.searchsorted(codes[order], codes[order])
-    kept = np.sort(order[place < share])
-    if len(kept) < _LEAST_ROWS or len(np.unique(codes)) < 2:
-        return None
-    return Sample(numbers[kept], codes[kept], classes)
-
-
 def _rows_of(
     store: Store, settings: Settings, classes: np.ndarray, part: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -178,11 +171,10 @@ def _rows_of(
     code_of = np.full(store.n_classes + 1, -1, np.int32)  # the last entry serves code -1
     code_of[classes] = np.arange(len(classes))
     numbers, codes = [], []
-    for begin in range(0, store.n_rows, _ROWS_AT_ONCE):
-        end = min(begin + _ROWS_AT_ONCE, store.n_rows)
+    for begin, end, used in rows_trained_on(store, settings):
         found = code_of[store.labels(begin, end)]
         drawn = np.random.default_rng((settings.seed, begin)).random(end - begin) < part[found]
-        kept = np.flatnonzero((found >= 0) & drawn & is_trained_on(store, settings, begin, end))
+        kept = np.flatnonzero((found >= 0) & drawn & used)
         numbers.append(kept + begin)
         codes.append(found[kept])
     return np.concatenate(numbers), np.concatenate(codes)

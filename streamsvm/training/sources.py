@@ -14,7 +14,7 @@ from streamsvm.data.row_space import RowSpace
 from streamsvm.data.rows import Rows, with_index_dtype
 from streamsvm.kernels.random import local_permutation, permutation
 from streamsvm.settings.fit import AUTO, CLASSES, Settings
-from streamsvm.training.auto_c import c_for, running_costs
+from streamsvm.training.auto_c import Norms, c_for, running_costs
 from streamsvm.training.inner_passes import READ_AHEAD, READ_BEFORE
 from streamsvm.transforms import Transform, apply, features_after
 
@@ -75,13 +75,12 @@ class StreamPlace:
     ----------
     place : dict or None
         Place in the stream's own form, as JSON; None at the beginning.
-    norm_sum, n_norms : float, int
+    norms : tuple of float and int
         Sum and number of the squared norms of the first 1,000 rows, or fewer, from which C is chosen.
     """
 
     place: dict[str, Any] | None = None
-    norm_sum: float = 0.0
-    n_norms: int = 0
+    norms: Norms = (0.0, 0)
 
 
 class Source(Protocol):
@@ -163,9 +162,6 @@ class ShuffledSource:
         share = self._share_of_C(pass_number)
         return rows if share == 1 else rows._replace(cost=rows.cost * share)
 
-    def _n_rows_of(self, number: int) -> int:
-        return int(self.cut.starts[number + 1] - self.cut.starts[number])
-
     def _next_space(self) -> RowSpace | None:
         """Return arrays to put a block into: those of the block before the one that is being learned."""
         if len(self.cut) == 1:
@@ -195,7 +191,8 @@ class ShuffledSource:
 
     def whole(self, first: TrainingBlock, take: Callable[[], TrainingBlock]) -> TrainingBlock:
         """Return the block of which `first` is the first piece; its rows arrive as it calls `take`."""
-        number, n_rows = first.number, self._n_rows_of(first.number)
+        number = first.number
+        n_rows = int(self.cut.starts[number + 1] - self.cut.starts[number])
         if not self._spaces:
             self._spaces.append(self.cut.space())
         space, order = self._spaces[0], np.empty(n_rows, np.int64)
@@ -308,7 +305,7 @@ class StreamSource:
 
     def C_at(self, place: StreamPlace) -> float:
         """Return the C that was given, or the one chosen from the rows before a place."""
-        return c_for(place.norm_sum, place.n_norms) if self._C == AUTO else self._C
+        return c_for(*place.norms) if self._C == AUTO else self._C
 
     def blocks(self, pass_number: int, begin: Any) -> Iterator[TrainingBlock]:
         """Yield the blocks that are left.
@@ -321,8 +318,8 @@ class StreamSource:
         place, number, visited, classes = begin
         for rows, new_classes, behind in self.stream.batches(place.place, classes):
             rows = self._transformed(rows._replace(data=rows.data.astype(self._dtype, copy=False)), visited)
-            rows, norm_sum, n_norms = self._with_costs(rows, place, visited)
-            place = StreamPlace(behind, norm_sum, n_norms)
+            cost, norms = running_costs(self._C, rows.norm2, visited, place.norms)
+            place, rows = StreamPlace(behind, norms), rows._replace(cost=cost)
             yield TrainingBlock(pass_number, number, rows, np.arange(rows.n_rows), new_classes, place)
             number += rows.n_rows > 0
             visited += rows.n_rows
@@ -332,13 +329,6 @@ class StreamSource:
         if self.n_features is None:
             return rows
         return with_index_dtype(rows, index_dtype(self.n_features))
-
-    def _with_costs(self, rows: Rows, place: StreamPlace, visited: int) -> tuple[Rows, float, int]:
-        """Return the rows with their costs, and the sum and number of norms after them."""
-        if self._C != AUTO:
-            return rows._replace(cost=np.full(rows.n_rows, self._C)), place.norm_sum, place.n_norms
-        cost, norm_sum, n_norms = running_costs(rows.norm2, visited, place.norm_sum, place.n_norms)
-        return rows._replace(cost=cost), norm_sum, n_norms
 
     def empty(self) -> Rows:
         none = np.zeros(0, np.int32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -27,21 +27,11 @@ if TYPE_CHECKING:
 _TYPICAL_ROW_DUALS = 8  # bound, with few exceptions, of the mean number of a row's duals after the first pass
 
 
-class DataFacts(NamedTuple):
-    """What a specification needs to know of data that is not a store: see `Spec`."""
-
-    n_rows: int
-    n_features: int
-    class_counts: np.ndarray
-    multilabel: bool = False
-    dense_rows: bool = False
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Spec:
     """What is trained: the plan, the storage of weights and duals, the learner and tasks are made from it.
 
-    It is picklable. `specify` makes it.
+    It is picklable. `specify` makes it of the settings and a store.
 
     Attributes
     ----------
@@ -239,8 +229,8 @@ class Spec:
         return 2 * self.n_rows * self.columns * self.dtype.itemsize
 
 
-def specify(settings: Settings, data: Store | DataFacts) -> Spec:
-    """Return the specification of a training of some data, after its transforms.
+def specify(settings: Settings, data: Store) -> Spec:
+    """Return the specification of a training of a store, after its transforms.
 
     Raises
     ------

@@ -9,8 +9,7 @@ from typing import Any
 
 from streamsvm.base import durable
 from streamsvm.base.threads import Threads, WorkersLost
-from streamsvm.data.blocks import Blocks, HeldOutBlocks
-from streamsvm.data.hold_out import held_out_part
+from streamsvm.data.blocks import Blocks
 from streamsvm.errors import ClusterError, Interrupted
 from streamsvm.model.results import FitResult
 from streamsvm.model.schema import reading_of
@@ -23,7 +22,7 @@ from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.fit_plan import describe_fit
 from streamsvm.training.held_out import held_out_blocks, open_held_out, other_held_out
 from streamsvm.training.parallel.executor import Executor
-from streamsvm.training.passes import Fit
+from streamsvm.training.passes import AboutData, Fit
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training import Training
 from streamsvm.transforms.fitting import DATA_ENTRIES
@@ -62,13 +61,6 @@ class StoreRun:
 
     def train(self, trainer: Fit | None = None) -> FitResult:
         """Train to the end; if workers of a cluster are lost, go on from the last commit with the others."""
-        result = self._train(trainer)
-        if not self.record.get("keep_data", True):
-            for store in self.run.stores():
-                durable.remove(store)
-        return result
-
-    def _train(self, trainer: Fit | None) -> FitResult:
         times, before = 0, None
         resume = self.run.continues()
 
@@ -85,7 +77,8 @@ class StoreRun:
                 trainer = trainer or self.trainer()
                 begins = trainer.position.passes_done, trainer.position.blocks_done
                 times, before = times + 1 if begins == before else 1, begins
-                return trainer.run()
+                result = trainer.run()
+                break
             except WorkersLost as error:
                 if times >= _MAX_LOSSES:
                     raise ClusterError(error.message.problem, remedy=resume) from error
@@ -96,50 +89,49 @@ class StoreRun:
                     raise
                 raise ClusterError(error.message.problem, remedy=resume) from None
             trainer = None  # frees its weights
+        if not self.record.get("keep_data", True):
+            for store in self.run.stores():
+                durable.remove(store)
+        return result
 
     def trainer(self) -> Fit:
         """Return the trainer, at the position of the last commit."""
         spec, plan, settings, store = self.training.spec, self.training.plan, self.settings, self.store
         self.callbacks.report({**self.described, "C_auto": self.record["C_auto"]})
-        held_bytes = self._held_bytes()
         duals = spec.dual_format(common_dual=plan.common_dual)
-        files = RunFiles(self.run, duals, self.every, held_bytes=held_bytes)
+        files = RunFiles(self.run, duals, self.every, held_bytes=self._held_bytes())
         # The matrix of the weights has no rows if the weights are sparse rows.
         position = files.recover((0 if plan.sparse else spec.shape[0], spec.columns))
         files.warnings += self._warnings
         if self.described["average_warning"]:
             files.warnings.append(self.described["average_warning"])
+        record = {
+            "memory": settings.memory,
+            "block_rows": settings.block_rows,
+            "classes": list(store.classes),
+            "label_dtype": store.label_dtype,
+            "n_features": store.n_features,
+            "index_base": store.index_base,
+            "C_auto": self.record["C_auto"],
+            "store_fingerprint": self.raw.fingerprint,
+            **{name: self.record[name] for name in DATA_ENTRIES if name in self.record},
+            **reading_of(store.meta),
+        }
         return build(
             spec,
             plan,
             self.blocks,
             files,
-            self.costs,
             self.workers,
             self.callbacks,
-            matrix_bytes=held_bytes,
+            AboutData(
+                record, self.raw.feature_names(), self.costs, self.training.data.transforms,
+                valid_blocks=self._opens("valid"), calibration_blocks=self._opens("calibrate"),
+                order_warning=self.described["order_warning"], bytes_read=lambda: store.bytes_read,
+            ),
             position=position,
-            run=self.run,
             training=self.training,
-            record={
-                "memory": settings.memory,
-                "block_rows": settings.block_rows,
-                "classes": list(store.classes),
-                "label_dtype": store.label_dtype,
-                "n_features": store.n_features,
-                "index_base": store.index_base,
-                "C_auto": self.record["C_auto"],
-                "store_fingerprint": self.raw.fingerprint,
-                **{name: self.record[name] for name in DATA_ENTRIES if name in self.record},
-                **reading_of(store.meta),
-            },
-            names=self.raw.feature_names(),
-            transforms=self.training.data.transforms,
-            valid_blocks=self._opens("valid"),
-            calibration_blocks=self._opens("calibrate"),
-            order_warning=self.described["order_warning"],
-            bytes_read=lambda: store.bytes_read,
-        )
+        )  # fmt: skip
 
     def _held_bytes(self) -> int:
         """Return the memory for duals of two passes: what the plan leaves, if there is but one block.
@@ -154,9 +146,6 @@ class StoreRun:
 
     def _opens(self, name: str) -> Callable[[], Any] | None:
         """Return a function that opens the held-out blocks, as a context manager; None without any."""
-        path, part = getattr(self.settings, name), held_out_part(self.settings)
-        if name == "valid" and part is not None:
-            return lambda: contextlib.nullcontext(HeldOutBlocks(self.blocks, part))
 
         @contextlib.contextmanager
         def opened() -> Iterator[Blocks]:
@@ -166,4 +155,4 @@ class StoreRun:
                 held = self._held_bytes()
                 yield held_out_blocks(store, self.raw, self.training, held)
 
-        return None if path is None else opened
+        return None if getattr(self.settings, name) is None else opened

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from streamsvm.data.blocks import HeldOutBlocks
 from streamsvm.data.groups import group_starts
-from streamsvm.data.hold_out import held_out_part
 from streamsvm.data.memory_plan import Placement, available_memory
 from streamsvm.data.rows import Rows
 from streamsvm.model.model import Model
@@ -20,6 +16,7 @@ from streamsvm.store import Store
 from streamsvm.training.build import build, find_workers
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.fit_plan import check_dense_duals
+from streamsvm.training.passes import AboutData
 from streamsvm.training.spec import Spec
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training import blocks_to_train
@@ -43,25 +40,18 @@ def train_rows(
     """Return the model of the rows of a store in memory, after `transforms`; `names` are those before."""
     check_dense_duals(spec, available_memory(), "the memory of this process")
     blocks = blocks_to_train(store, np.array([0, store.n_rows]), spec, costs.row_factors(spec.settings))
-    rows, part = blocks.read_all(0), held_out_part(spec.settings)
-    valid_blocks = None
-    if part is not None:
-        valid_blocks = functools.partial(contextlib.nullcontext, HeldOutBlocks(blocks, part))
-    files = MemoryRun(spec.dual_format(common_dual=spec.has_common_dual))
+    rows = blocks.read_all(0)
+    duals = spec.dual_format(common_dual=spec.has_common_dual)
+    files = MemoryRun(duals, held_bytes=max(_SMALL, 2 * rows.nbytes))
     with find_workers(spec, workers) as threads:
         trainer = build(
             spec,
             _placement(spec, rows),
             blocks,
             files,
-            costs,
             threads,
             callbacks,
-            matrix_bytes=max(_SMALL, 2 * rows.nbytes),
-            record=record,
-            names=names,
-            transforms=transforms,
-            valid_blocks=valid_blocks,
+            AboutData(record, names, costs, transforms),
         )
         result = trainer.run()
     assert files.model is not None

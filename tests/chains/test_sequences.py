@@ -34,7 +34,7 @@ from streamsvm.run.dual_log import DualFormat
 from streamsvm.settings.fit import Settings
 from streamsvm.store import StoreWriter
 from streamsvm.training.fit_plan import plan_fit
-from streamsvm.training.spec import DataFacts, specify
+from streamsvm.training.spec import Spec, specify
 
 SOLVERS = LOSSES["chain"].solvers
 N, D, K = 60, 9, 3
@@ -238,7 +238,7 @@ def test_the_memory_plan_has_room_for_the_sequences_of_a_long_chain(monkeypatch)
         tracemalloc.stop()
     assert (
         0.4
-        < held / specify(Settings(loss="chain", C=1.0), DataFacts(n, 0, np.zeros(k, np.int64))).chain_bytes(n)
+        < held / Spec(Settings(loss="chain", C=1.0), n, 0, np.zeros(k, np.int64)).chain_bytes(n)
         <= 1
     )
 

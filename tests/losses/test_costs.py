@@ -23,7 +23,10 @@ from streamsvm.losses import LOSSES, ROW_LOSSES
 from streamsvm.model.model import Model
 from streamsvm.settings.fit import Settings
 from streamsvm.store.arrays import ArrayStore
-from streamsvm.training.fit_arrays import fit_rows
+from streamsvm.training.prepare import prepare
+from streamsvm.training.train_rows import train_rows
+from streamsvm.training.trainer import Callbacks
+from streamsvm.transforms.fitting import FittedTransforms
 
 N_PROBLEMS, QUICK = 50, 6
 TOL = 3e-7
@@ -180,8 +183,13 @@ def fit_sets(X: np.ndarray, Y: np.ndarray, C: float, loss: str, **settings: Any)
     indptr = np.concatenate([[0], np.cumsum(Y.sum(axis=1))]).astype(np.int64)
     rows = rows._replace(labels=first, label_codes=codes, label_indptr=indptr)
     labels = {"classes": [str(c) for c in range(Y.shape[1])]}
-    raw = ArrayStore(rows, labels, matrix.n_features)
-    return fit_rows(raw, labels, Settings(C=C, loss=loss, **{**exactly(loss), **settings}))
+    raw, asked = (
+        ArrayStore(rows, labels, matrix.n_features),
+        Settings(C=C, loss=loss, **{**exactly(loss), **settings}),
+    )
+    store, spec, costs, _, chosen = prepare(raw, FittedTransforms([], {}), asked, {}, Callbacks())
+    record = {**labels, "n_features": matrix.n_features, "index_base": None, "C_auto": chosen}
+    return train_rows(store, spec, costs, record=record)
 
 
 @quick_and_others

@@ -210,7 +210,7 @@ def test_a_flipped_byte_of_sparse_rows_is_noticed(tmp_path: Path, store: Path) -
 
 
 def new_weights(*, average: bool = False) -> SparseWeights:
-    return SparseWeights(5, 48, K, np.dtype(np.float32), 1.0, average=average)
+    return SparseWeights(5, 48, np.dtype(np.float32), 1.0, average=average)
 
 
 def weights_of(storage: SparseWeights) -> np.ndarray:

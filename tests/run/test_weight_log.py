@@ -124,7 +124,7 @@ def test_commits_cost_what_changed_and_keep_the_log_short(tmp_path: Path) -> Non
 def test_commits_of_lists_cost_what_changed(tmp_path: Path, average: bool) -> None:
     """An entry is more than its weight: a log of nothing but entries must not look full of old ones."""
     n_lists, n_classes = 200, 40
-    storage = SparseWeights(n_lists, 256, 250, np.dtype(np.float32), 1.0, average=average)
+    storage = SparseWeights(n_lists, 256, np.dtype(np.float32), 1.0, average=average)
     width = 2 + average
     storage.reserve(n_lists * 48 * width)
     rows = storage.sparse_rows

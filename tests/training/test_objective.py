@@ -23,7 +23,7 @@ from streamsvm.settings.fit import Settings
 from streamsvm.training import passes as trainings
 from streamsvm.training.learner import Learner
 from streamsvm.training.objective import Scoring, gap_record, score_blocks
-from streamsvm.training.spec import DataFacts, specify
+from streamsvm.training.spec import Spec
 
 LOSSES = [(loss.name, margin) for loss in REGISTRY.values() for margin in loss.margins]
 N, D, K, C = 90, 14, 6, 0.4
@@ -36,7 +36,7 @@ def parameters_of(loss: str) -> dict[str, Any]:
 def duals_of(run: Path, loss: str, pass_number: int, block_rows: int) -> np.ndarray:
     """The duals that a run left of a pass, dense."""
     path = run / f"duals-{pass_number}.bin"
-    spec = specify(Settings(**of_loss(loss), dtype="float64"), DataFacts(N, D, np.zeros(K, np.int64)))
+    spec = Spec(Settings(**of_loss(loss), dtype="float64"), N, D, np.zeros(K, np.int64))
     log = DualLog(path, path.stat().st_size, spec.dual_format())
     found = np.zeros((N, K))
     for block, begin in enumerate(range(0, N, block_rows)):
@@ -149,7 +149,7 @@ def test_scoring_equals_numpy_whatever_the_blocks(tmp_path: Path, loss: str, mar
     W, delta = np.random.default_rng(0).normal(size=(2, D, K))
     storage.weights.current[:, :K], storage.weights.average_delta[:, :K] = W, delta
     settings = Settings(**of_loss(loss), margin=margin, dtype="float64", C=C)
-    learner = Learner(specify(settings, DataFacts(N, D, np.zeros(K, np.int64))), storage)
+    learner = Learner(Spec(settings, N, D, np.zeros(K, np.int64)), storage)
     dense, known = X.toarray().astype(float), labels >= 0
 
     def check(scoring: Scoring, W: np.ndarray) -> None:

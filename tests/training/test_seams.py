@@ -30,7 +30,7 @@ from streamsvm.settings.online import OnlineSettings
 from streamsvm.training.learner import Learner
 from streamsvm.training.online import Online, new_position
 from streamsvm.training.sources import StreamSource
-from streamsvm.training.spec import DataFacts, specify
+from streamsvm.training.spec import Spec
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import TRANSFORMS, Transform, records_of, transforms_from
 from streamsvm.transforms.hashing import Hashing
@@ -78,7 +78,7 @@ def learn(stream: RowStream, out: Path, transforms: Sequence[Transform]) -> None
     with claimed(run, force=False):
         storage = GrowingWeights((0, 0), F64, (run.weights, run.dirty, run.average_delta))
         storage.grow(source.n_features or 0, 0)
-        spec = specify(settings, DataFacts(0, storage.n_features, np.zeros(0, np.int64)))
+        spec = Spec(settings, 0, storage.n_features, np.zeros(0, np.int64))
         files = RunFiles(run, spec.dual_format(), Interval("1h"))
         learner = Learner(spec, storage)
         Online(source, asked, settings, files, learner, new_position(None), Callbacks()).run()

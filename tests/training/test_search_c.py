@@ -21,7 +21,7 @@ from streamsvm.errors import Interrupted
 from streamsvm.settings.fit import Settings
 from streamsvm.store import open_store
 from streamsvm.training.costs import TrainingCosts
-from streamsvm.training.search_c import draw_sample, find_sample
+from streamsvm.training.search_c import find_sample
 
 N, D, K = 900, 20, 5
 FACTORS = (0.001, 0.01, 0.1, 1.0)
@@ -198,7 +198,7 @@ def test_a_sample_has_all_rows_of_some_classes(tmp_path: Path, monkeypatch: pyte
     drawn = set()
     with open_store(tmp_path / "a.h5ad", label="type") as store:
         for seed in range(6):
-            drawn_rows = draw_sample(store, Settings(seed=seed))
+            drawn_rows = find_sample(store, Settings(seed=seed))
             assert drawn_rows is not None
             sample = drawn_rows.read(store)
             rows = sample.rows(0, sample.n_rows)
@@ -210,7 +210,7 @@ def test_a_sample_has_all_rows_of_some_classes(tmp_path: Path, monkeypatch: pyte
                 assert len(set(places)) == min((y == c).sum(), 100)
             drawn.add(tuple(classes))
         assert len(drawn) > 1
-        small = draw_sample(store, Settings(memory=16 * 4 * (D + 2 * 9) * 150))
+        small = find_sample(store, Settings(memory=16 * 4 * (D + 2 * 9) * 150))
         assert small is not None
         assert len(small.numbers) <= 200
         assert find_sample(store, Settings(memory=16 * 4 * (D + 2 * 9) * 50)) is None
