@@ -69,14 +69,10 @@ class Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         parameters = self.get_params(ctx)
-        n_options = sum(each.param_type_name == "option" for each in parameters)
         first = _FIRST.get(ctx.info_name, "").split()
-        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Most used": []}
-        if n_options <= _MAX_UNGROUPED:
-            sections["Options"] = []
-        else:
-            sections |= {heading: [] for heading in _GROUPS}
-        *_, others = sections
+        grouped = sum(each.param_type_name == "option" for each in parameters) > _MAX_UNGROUPED
+        headings = ["Arguments", "Most used", *(_GROUPS if grouped else ["Options"])]
+        sections: dict[str, list[tuple[str, str]]] = {heading: [] for heading in headings}
         parameters.sort(key=lambda each: [*first, each.name].index(each.name))
         for parameter in parameters:
             record = parameter.get_help_record(ctx)
@@ -86,7 +82,7 @@ class Command(TyperCommand):
             if parameter.param_type_name == "argument":
                 sections["Arguments"].append((record[0].partition(" <")[0], record[1]))
             else:
-                heading = _GROUP_OF.get(parameter.name, others) if n_options > _MAX_UNGROUPED else others
+                heading = _GROUP_OF.get(parameter.name, headings[-1]) if grouped else headings[-1]
                 heading = "Most used" if parameter.name in first else heading
                 sections[heading].append((_plain(record[0]), record[1]))
         named = list(_GROUPS) if self.names_others and first else []

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from streamsvm.base.text import absolute, check_local, parse_size
-from streamsvm.errors import SettingsError
+from streamsvm.errors import SettingsError, wrong_setting
 
 GIVEN = "given"  # for a Python object in the place of a file, of which the settings have no copy
 STORE, MATRIX, ESTIMATOR = range(3)  # scopes of a setting
@@ -87,6 +87,8 @@ class Setting:
         Whether a path may be an address such as s3://bucket/name.
     listed : bool
         Whether a list of texts may stand for them with commas between.
+    parse : callable, optional
+        Takes a text, and raises `ValueError` with what is wanted if it is not valid.
     """
 
     kind: type
@@ -111,6 +113,7 @@ class Setting:
     given: str = ""
     address: bool = False
     listed: bool = False
+    parse: Callable[[str], Any] | None = None
 
     @property
     def values(self) -> Sequence[str] | None:
@@ -188,6 +191,8 @@ class Setting:
             value = _as_python(value, self.kind)
         if not self._holds(value):
             raise ValueError(self.wanted)
+        if self.parse is not None:
+            self.parse(value)
         return value
 
     def _holds(self, value: Any) -> bool:
@@ -294,4 +299,4 @@ class CheckedSettings:
 
     def refuse(self, name: str, wanted: str) -> None:
         """Raise `SettingsError`: the setting `name` must be `wanted`."""
-        raise SettingsError(f"{name} must be {wanted}, not {reprlib.repr(getattr(self, name))}", setting=name)
+        raise wrong_setting(name, f"must be {wanted}, not {reprlib.repr(getattr(self, name))}")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from streamsvm.base.text import parse_ascending
+from streamsvm.base.text import parse_ascending, parse_part
 from streamsvm.errors import SettingsError
 from streamsvm.losses import LOSSES, SOLVER_PARAMETERS, get_loss
 from streamsvm.losses.base import Loss
@@ -88,7 +88,7 @@ class Settings(LossSettings):
         "other, and begins with the weights and duals of the one before.",
         "They are scaled by min(C' / C, Σb / ‖w‖²), the best point of the dual along their ray. "
         "`streamsvm.tune` uses it.",
-        scope=MATRIX, searched=True,
+        scope=MATRIX, searched=True, parse=parse_ascending,
     )  # fmt: skip
     loss: str = _model(
         str, "ww", "Formulation of the multi-class SVM.",
@@ -173,7 +173,7 @@ class Settings(LossSettings):
         "parts, by a hash of the rows' numbers in the data as given.",
         "Groups of rows stay whole. These rows count neither for C auto nor for the statistics of "
         "transforms, nor for balanced weights of classes.",
-        scope=MATRIX, searched=True,
+        scope=MATRIX, searched=True, parse=parse_part,
     )  # fmt: skip
     calibrate: str | None = _training(
         os.PathLike, None,

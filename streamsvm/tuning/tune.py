@@ -24,7 +24,7 @@ from streamsvm.base.text import as_paths
 from streamsvm.base.threads import count_workers
 from streamsvm.converted import converted
 from streamsvm.data.arrays import label_column
-from streamsvm.errors import Call, Option, Remedy, SettingsError, StreamsvmWarning, warn
+from streamsvm.errors import Call, Option, Remedy, SettingsError, StreamsvmWarning, warn, wrong_setting
 from streamsvm.losses import get_loss
 from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult, TuneResult
@@ -121,13 +121,11 @@ def tune(
     reading = taken_out(settings, ReadingSettings)
     paths = as_paths(data)
     if paths is None and out is not None:
-        raise SettingsError("out is for a store; a matrix is trained on in memory", setting="out")
+        raise wrong_setting("out", "is for a store; a matrix is trained on in memory")
     if paths is None and cluster is not None:
-        raise SettingsError("cluster is for a store; a matrix is trained on in memory", setting="cluster")
+        raise wrong_setting("cluster", "is for a store; a matrix is trained on in memory")
     if paths is None and valid is not None:
-        raise SettingsError(
-            "valid is for a store; of a matrix a part of the rows is held out", setting="valid"
-        )
+        raise wrong_setting("valid", "is for a store; of a matrix a part of the rows is held out")
     tables = without_tables(settings)
     if paths is None:
         check_of_matrix(settings)
@@ -138,9 +136,7 @@ def tune(
     settings = {name: value for name, value in settings.items() if value is not None}
     grid = parse_grid(C)
     if not isinstance(passes_each, numbers.Integral) or passes_each < 1:
-        raise SettingsError(
-            f"passes_each must be a whole number of 1 or more, not {passes_each!r}", setting="passes_each"
-        )
+        raise wrong_setting("passes_each", f"must be a whole number of 1 or more, not {passes_each!r}")
     parts = _parts(folds, hold_out, valid)
     common: dict[str, Any] = {**settings, "valid": valid, "seed": settings.get("seed", 0)}
     lists = {"loss": _listed(loss), "margin": _listed(margin), "transform": _listed(transform)}
@@ -162,7 +158,7 @@ def tune(
         callbacks = Callbacks.of(report, progress, stop)
         if paths is None:
             if y is None and settings.get("label") is None:
-                raise SettingsError("y is missing: give one label for each row", setting="y")
+                raise wrong_setting("y", "is missing: give one label for each row")
             search: _Search = _ArraySearch((data, y, groups), callbacks, tables, count_workers(workers))
         else:
             assert out is not None
@@ -261,7 +257,7 @@ def parse_grid(values: Any) -> Grid:
     found = sorted(set(found))
     if not found or not all(0 < value < math.inf for value in found):
         wanted = "auto, numbers above 0 with commas between, or a range such as 2^-6:2^3"
-        raise SettingsError(f"C must be {wanted}, not {values!r}", setting="C")
+        raise wrong_setting("C", f"must be {wanted}, not {values!r}")
     return Grid(1.0, tuple(found))
 
 
@@ -288,7 +284,7 @@ def _parts(folds: int | None, hold_out: str | None, valid: Any) -> list[str | No
     if folds is None:
         return [hold_out or _HOLD_OUT]
     if not isinstance(folds, numbers.Integral) or not 2 <= folds <= 100:
-        raise SettingsError(f"folds must be a whole number from 2 to 100, not {folds!r}", setting="folds")
+        raise wrong_setting("folds", f"must be a whole number from 2 to 100, not {folds!r}")
     return [f"{part}/{folds}" for part in range(1, folds + 1)]
 
 
