@@ -152,9 +152,7 @@ def _place(plan: dict[str, Any]) -> str:
     if plan["sparse"]:
         kept = format_size(plan["sparse_bytes"])
         return f"as a matrix; stored sparsely, which takes a small part of that, up to {kept} in memory"
-    if not plan["mapped_bytes"]:
-        return "part of it"
-    return "memory-mapped"
+    return "memory-mapped" if plan["mapped_bytes"] else "part of it"
 
 
 class FitReporter(EventTable):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import itertools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from streamsvm.base.text import parse_size
 from streamsvm.errors import SettingsError
 from streamsvm.settings.field import Setting
 
+_KIND_NAMES = {int: "NUMBER", float: "NUMBER", str: "TEXT", os.PathLike: "PATH"}  # in the help
 _MAX_CHOICES_WIDTH = 45  # characters of a list of choices beside an option
 
 
@@ -42,19 +44,21 @@ class Option(Setting):
     repeated: bool = False
 
 
-_WORKERS = Option(
-    int, None,
-    "Number of threads, or of workers of a cluster; by default one per processor, in training at most one "
-    "per split.",
-    least=1,
-)  # fmt: skip
 THREADS = Option(int, None, "Number of threads; by default one per processor.", least=1)
-_CLUSTER = Option(
-    str, None, "Work on a Dask cluster: address of the scheduler, its file, or local for processes here.",
-    metavar="ADDRESS",
-)  # fmt: skip
 EVERY = Option(str, "60s", "Commit every 0.5s, 60s, 5m, or 8 blocks (8).", metavar="TIME|BLOCKS")
-TRAINING = {"workers": _WORKERS, "cluster": _CLUSTER, "checkpoint_every": EVERY}
+TRAINING = {
+    "workers": Option(
+        int, None,
+        "Number of threads, or of workers of a cluster; by default one per processor, in training at most "
+        "one per split.",
+        least=1,
+    ),
+    "cluster": Option(
+        str, None, "Work on a Dask cluster: address of the scheduler, its file, or local for processes here.",
+        metavar="ADDRESS",
+    ),
+    "checkpoint_every": EVERY,
+}  # fmt: skip
 FORCE = Option(bool, False, "Replace what is there.")
 MEMORY = Option(int, 2**28, "Memory budget, such as 500M or 2G.", size=True)
 RUN = Option(os.PathLike, ..., "Run directory to create.", letter="o")
@@ -79,8 +83,8 @@ def command(*options: Mapping[str, Setting]) -> Callable[[Callable[..., None]], 
     arguments.
     """
     declared: dict[str, Setting] = {}
-    for some in (*options, _OF_ALL):
-        declared = {**declared, **{name: each for name, each in some.items() if name not in declared}}
+    for name, each in itertools.chain.from_iterable(some.items() for some in (*options, _OF_ALL)):
+        declared.setdefault(name, each)
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         _, *own = inspect.signature(function, eval_str=True).parameters.values()
@@ -106,16 +110,14 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
     option = name.replace("_", "-")
     has_no = setting.kind is bool and not (own and default is False)
     names = [f"--{option}/--no-{option}" if has_no else f"--{option}"]
-    facts: dict[str, Any] = {"help": setting.help}
-    if values is not None and setting.titles is not None:
-        pairs = zip(values, setting.titles(), strict=True)
-        named = (f"{choice}: {title.partition(' (')[0]}" for choice, title in pairs)  # without the source
-        facts["help"] += f" {'; '.join(named)}."
     kind: Any = setting.kind
+    facts: dict[str, Any] = {"help": setting.help, "metavar": _KIND_NAMES.get(kind)}
     if values is not None:
-        kind = Literal[tuple(values)]  # type: ignore[misc]
+        kind, facts["metavar"] = Literal[tuple(values)], None  # type: ignore[misc]
         if setting.titles is not None:
-            facts["metavar"] = "NAME"
+            pairs = zip(values, setting.titles(), strict=True)
+            named = (f"{choice}: {title.partition(' (')[0]}" for choice, title in pairs)  # without the source
+            facts |= {"metavar": "NAME", "help": f"{setting.help} {'; '.join(named)}."}
         elif len("|".join(values)) > _MAX_CHOICES_WIDTH:
             facts |= {"metavar": "NAME", "help": f"{setting.help} One of: {', '.join(values)}."}
     elif setting.size:

@@ -15,10 +15,9 @@ from streamsvm_cli.options import FORCE, RUN, TRAINING, VERBOSE, Option, command
 from streamsvm_cli.wording import count
 
 from streamsvm.settings.field import declared
-from streamsvm.settings.fit import Settings
+from streamsvm.settings.fit import TO_TUNE
 from streamsvm.settings.reading import ReadingSettings
 
-_SETTINGS = {name: each for name, each in declared(Settings).items() if not each.searched}
 _SEARCHED = {
     "C": Option(
         str, "auto",
@@ -42,7 +41,7 @@ _OPTIONS = {
 }  # fmt: skip
 
 
-@command(_SEARCHED, _SETTINGS, declared(ReadingSettings), _OPTIONS, TRAINING, {"force": FORCE}, VERBOSE)
+@command(_SEARCHED, TO_TUNE, declared(ReadingSettings), _OPTIONS, TRAINING, {"force": FORCE}, VERBOSE)
 def tune(
     console: Console,
     data: Annotated[

@@ -29,7 +29,7 @@ _TYPES: dict[
     range: ("tuple[int, int]", "tuple of int"),
 }
 _WANTED: dict[Any, str] = {
-    str: "text", os.PathLike: "a path", tuple: "names of columns",
+    str: "text", os.PathLike: "a path", tuple: "names of columns", bool: "True or False",
     range: "the least and the largest length, whole numbers such as 1 and 2",
 }  # fmt: skip
 
@@ -151,26 +151,23 @@ class Setting:
         """Valid values, as text that completes "it must be ..."."""
         if self.values is not None:
             return f"one of {', '.join(self.values)}"
-        if self.kind is bool:
-            return " or ".join([*self.words, "True", "False"])
         if self.kind in _WANTED:
-            return " or ".join([*self.words, _WANTED[self.kind]])
-        if self.positive:
-            number = "positive and finite"
+            value = _WANTED[self.kind]
+        elif self.positive:
+            value = "positive and finite"
         elif self.kind is float:
-            number = f"a number, {self.least} or more"
+            value = f"a number, {self.least} or more"
         else:
-            number = (
-                f"a whole number in [{self.least}, {'2**63)' if self.most == 2**63 - 1 else f'{self.most}]'}"
-            )
-        return " or ".join([*self.words, number])
+            end = "2**63)" if self.most == 2**63 - 1 else f"{self.most}]"
+            value = f"a whole number in [{self.least}, {end}"
+        return " or ".join([*self.words, value])
 
     def checked(self, value: Any) -> Any:
         """Return the value as Python's own int, float, bool or str; raise `ValueError` if it is not valid."""
         if isinstance(value, str):
             value = str(value)  # of NumPy's texts too
-        if isinstance(value, str) and (value in self.words or (self.given and value == GIVEN)):
-            return value
+            if value in self.words or (self.given and value == GIVEN):
+                return value
         if self.mapping and isinstance(value, Mapping):
             from streamsvm.base.label_values import class_name  # needs NumPy, which help does without
 
@@ -293,6 +290,12 @@ class CheckedSettings:
         """Return the settings that are not their defaults, by name."""
         values = {name: getattr(self, name) for name in declared(self)}
         return {name: value for name, value in values.items() if value != declared(self)[name].default}
+
+    @property
+    def of_loss(self) -> dict[str, Any]:
+        """Parameters of the loss, without those that do not apply to it."""
+        values = {name: getattr(self, name) for name, each in declared(self).items() if each.of_loss}
+        return {name: value for name, value in values.items() if value is not None}
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)

@@ -10,7 +10,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from streamsvm.base.text import parse_ascending, parse_part
 from streamsvm.errors import SettingsError
@@ -33,25 +33,8 @@ _model, _training, _weights, _features, _computing, _cores, _fine = (
 )  # fmt: skip
 
 
-class LossSettings(CheckedSettings):
-    """Base of settings that include the parameters of a loss."""
-
-    loss: str
-
-    @property
-    def trained_loss(self) -> Loss:
-        """Loss in the form that is trained."""
-        return get_loss(self.loss)
-
-    @property
-    def of_loss(self) -> dict[str, Any]:
-        """Parameters of the loss, without those that do not apply to it."""
-        names = [name for name, each in declared(self).items() if each.of_loss]
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-
-
 @dataclasses.dataclass(frozen=True)
-class Settings(LossSettings):
+class Settings(CheckedSettings):
     """Settings of `streamsvm.fit`, documented there; None is replaced by the default it stands for.
 
     Numbers may be of any library; they are kept as int and float.
@@ -364,6 +347,9 @@ class Settings(LossSettings):
         """Return True if held-out rows are scored after pass `number`; of a path, the last pass of each C."""
         ends = self.share_of_C(number) != self.share_of_C(number + 1)
         return self.C_path is None or number == self.passes or ends
+
+
+TO_TUNE = {name: each for name, each in declared(Settings).items() if not each.searched}
 
 
 class Interval:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 from typing import Any
 
 from streamsvm.errors import wrong_setting
 from streamsvm.settings.field import CheckedSettings, as_in, declared, setting
 from streamsvm.settings.reading import ReadingSettings
-
-_as_in_reading = functools.partial(as_in, ReadingSettings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +40,8 @@ class ScoringSettings(CheckedSettings):
         bool, False,
         "LIBSVM text: commas separate several labels of a row; by default as the model was trained.",
     )  # fmt: skip
-    format: str | None = _as_in_reading("format")
-    on_error: str = _as_in_reading("on_error")
+    format: str | None = as_in(ReadingSettings, "format")
+    on_error: str = as_in(ReadingSettings, "on_error")
 
     @property
     def of_store(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult, TuneResult
 from streamsvm.run.directory import RunDir, replacing
 from streamsvm.settings.field import declared
-from streamsvm.settings.fit import AUTO, Interval, Settings
+from streamsvm.settings.fit import AUTO, TO_TUNE, Interval, Settings
 from streamsvm.settings.reading import ReadingSettings
 from streamsvm.settings.signature import takes
 from streamsvm.training import fit_arrays
@@ -42,11 +42,10 @@ from streamsvm.tuning.trials import StoreSearch, Trial
 _AUTO_FACTORS = tuple(2.0**power for power in range(-4, 6))
 _HOLD_OUT = "1/10"
 _SUGGESTED_VALUES = 4  # of C, to go on with
-_OTHERS = {name: each for name, each in declared(Settings).items() if not each.searched}
 _OF_FILES = ("label", "labels", "weights", "valid", "valid_labels")  # settings that conversions change
 
 
-@takes(_OTHERS | declared(ReadingSettings), after="force")
+@takes(TO_TUNE | declared(ReadingSettings), after="force")
 def tune(
     data: Any,
     y: Any = None,
@@ -120,14 +119,12 @@ def tune(
     y, settings["label"] = label_column(y, settings.get("label"))
     reading = taken_out(settings, ReadingSettings)
     paths = as_paths(data)
-    if paths is None and out is not None:
-        raise wrong_setting("out", "is for a store; a matrix is trained on in memory")
-    if paths is None and cluster is not None:
-        raise wrong_setting("cluster", "is for a store; a matrix is trained on in memory")
-    if paths is None and valid is not None:
-        raise wrong_setting("valid", "is for a store; of a matrix a part of the rows is held out")
     tables = without_tables(settings)
     if paths is None:
+        instead = "a matrix is trained on in memory", "of a matrix a part of the rows is held out"
+        for name, value in (("out", out), ("cluster", cluster), ("valid", valid)):
+            if value is not None:
+                raise wrong_setting(name, f"is for a store; {instead[name == 'valid']}")
         check_of_matrix(settings)
         for name in reading.given():
             raise not_of_matrix(name, "give a file")
@@ -145,7 +142,7 @@ def tune(
     def list_trials() -> list[list[Trial]]:
         return [
             _trials(number, grid, passes_each, parts, {**common, **candidate})
-            for number, candidate in enumerate(candidates)
+            for number, candidate in enumerate(candidates, 1)
         ]
 
     trials = list_trials()  # which checks all of them before the first
@@ -292,17 +289,15 @@ def _trials(
     candidate: int, grid: Grid, passes_each: int, parts: Sequence[str | None], common: Mapping[str, Any]
 ) -> list[Trial]:
     """List the trainings of a candidate: one path for each part, or one for each C if the loss has none."""
+    paths = list(map(repr, grid.factors))
     if get_loss(str(common["loss"])).linear_duals:
-        paths = [",".join(map(repr, grid.factors))]
-    else:
-        paths = [repr(factor) for factor in grid.factors]
-    trials = []
+        paths = [",".join(paths)]
+    passes, trials = passes_each * len(grid.factors) // len(paths), []
     for at, part in enumerate(parts):
         for number, path in enumerate(paths, 1):
-            passes = passes_each * len(grid.factors) // len(paths)
             settings = Settings(**common, C=grid.C, C_path=path, passes=passes, hold_out=part, gap="none")
-            name = f"{candidate + 1}-{at + 1}" + (f"-{number}" if len(paths) > 1 else "")
-            trials.append(Trial(name, candidate, at, settings))
+            name = f"{candidate}-{at + 1}" + (f"-{number}" if len(paths) > 1 else "")
+            trials.append(Trial(name, at, settings))
     return trials
 
 
