@@ -8,16 +8,16 @@ from typing import Annotated, Any
 
 import typer
 from streamsvm_cli.console import Console, terminate_as_interrupt
-from streamsvm_cli.options import Memory, with_settings
+from streamsvm_cli.options import MEMORY, Model, command
 from streamsvm_cli.wording import count
 
 from streamsvm.settings.scoring import TO_CALIBRATE
 
 
-@with_settings(TO_CALIBRATE)
+@command({"memory": MEMORY}, TO_CALIBRATE)
 def calibrate(
     console: Console,
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Run directory or model folder.")],
+    model: Model,
     data: Annotated[
         Path,
         typer.Argument(
@@ -26,8 +26,7 @@ def calibrate(
             "takes.",
         ),
     ],
-    memory: Memory = "256M",  # type: ignore[assignment]
-    **settings: Any,
+    **given: Any,
 ) -> None:
     """Fit the probabilities of a model to hold-out data.
 
@@ -37,7 +36,7 @@ def calibrate(
     import streamsvm
 
     with terminate_as_interrupt():
-        found = streamsvm.calibrate(model, data, memory=memory, progress=console.bar, **settings)
+        found = streamsvm.calibrate(model, data, progress=console.bar, **given)
     console.say(
         f"temperature {found.temperature:.4g}: a log loss of {found.log_loss:.4f}, before "
         f"{found.log_loss_before:.4f}, on {count(found.rows, 'row')}"

@@ -42,11 +42,9 @@ _SUMMARIES = {  # of the commands, each in the file of its name: the first line 
 def _built(name: str) -> Any:
     """Import a command, and let Typer make its options."""
     from streamsvm_cli.help import Command
-    from streamsvm_cli.options import with_console
 
     alone = typer.Typer(add_completion=False, **_PLAIN)
-    command = getattr(importlib.import_module(f"streamsvm_cli.{name}"), name)
-    alone.command(name, cls=Command)(with_console(command))
+    alone.command(name, cls=Command)(getattr(importlib.import_module(f"streamsvm_cli.{name}"), name))
     return get_command(alone)
 
 

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import Any, Self, TextIO
 
@@ -260,37 +260,34 @@ def _figure(name: str, value: Any) -> str:
 
 
 @contextmanager
+def _handling(signals: Collection[signal.Signals], handler: Any) -> Iterator[None]:
+    """Let a function handle signals meanwhile."""
+    before = {each: signal.signal(each, handler) for each in signals}
+    try:
+        yield
+    finally:
+        for each, former in before.items():
+            signal.signal(each, former)
+
+
+@contextmanager
 def stop_on_signals() -> Iterator[Any]:
     """Yield a function that returns True after Ctrl-C or SIGTERM; a second signal ends the process."""
     stopping = False
+    signals = (signal.SIGINT, signal.SIGTERM)
 
     def stop(number: int, frame: Any) -> None:
         nonlocal stopping
         stopping = True
-        for each in before:
+        for each in signals:
             signal.signal(each, signal.SIG_DFL)
         if sys.stderr.isatty():
             print(f"{_CLEAR}stopping after this block; press Ctrl-C again to stop at once", file=sys.stderr)
 
-    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-    for each in before:
-        signal.signal(each, stop)
-    try:
+    with _handling(signals, stop):
         yield lambda: stopping
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
 
 
-@contextmanager
-def terminate_as_interrupt() -> Iterator[None]:
+def terminate_as_interrupt() -> AbstractContextManager[None]:
     """Make SIGTERM raise KeyboardInterrupt, so that files are cleaned up."""
-
-    def interrupt(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    return _handling([signal.SIGTERM], signal.default_int_handler)

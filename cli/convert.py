@@ -3,63 +3,65 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
-from typing import Annotated, Any, Literal
+import os
+from typing import Annotated, Any
 
 import typer
 from streamsvm_cli.console import Console, terminate_as_interrupt
 from streamsvm_cli.conversion import print_report
 from streamsvm_cli.memory import give_memory_back
-from streamsvm_cli.options import Files, Force, Label, Labels, Memory, UnseenLabel, with_settings
+from streamsvm_cli.options import FORCE, LABEL, MEMORY, THREADS, Option, command
 from streamsvm_cli.wording import wrong_usage
 
 from streamsvm.settings.field import declared
+from streamsvm.settings.online import StoreSettings
 from streamsvm.settings.reading import ReadingSettings
 
+_OPTIONS = {
+    "out": Option(os.PathLike, ..., "Store to write: .zarr, or .h5 / .h5ad.", letter="o"),
+    "dtype": Option(
+        str, "float32", "Precision of the values; float16 is for dense ones.",
+        choices=("float16", "float32", "float64"),
+    ),
+    "shuffle": Option(bool, True, "Shuffle the rows, or keep the order of the input."),
+    "seed": Option(int, 0, "Seed of the shuffle."),
+    "memory": dataclasses.replace(MEMORY, default=2**30),
+    "threads": THREADS,
+    "codec": Option(
+        str, "fast", "Compression: fast (LZ), small (zstd or gzip), none.", choices=("fast", "small", "none"),
+    ),
+    "chunk_nnz": Option(int, None, "Values in a chunk.", least=1),
+    "unseen_label": declared(StoreSettings)["unseen_label"],
+    "weights": Option(
+        str, None, "Weight of each row, one number a line, in the order of the input.", metavar="FILE",
+    ),
+    "groups": Option(bool, False, "Keep qid: fields; rows of a group stay together, in order."),
+    "label": LABEL,
+    "labels": Option(**vars(declared(StoreSettings)["labels"]), metavar="FILE"),
+    "join": Option(
+        str, "inner",
+        "Features of several AnnData files: those that all have (inner), or that any has (outer).",
+        choices=("inner", "outer"),
+    ),
+    "layer": Option(str, None, "Layer of AnnData to read instead of X."),
+    "raw": Option(bool, False, "Read raw.X of AnnData, of its own features."),
+    "obsm": Option(str, None, "Entry of obsm of AnnData to read instead of X."),
+    "force": FORCE,
+}  # fmt: skip
 
-@with_settings(declared(ReadingSettings))
+
+@command(_OPTIONS, declared(ReadingSettings))
 def convert(
     console: Console,
-    inputs: Files,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Store to write: .zarr, or .h5 / .h5ad.")],
-    dtype: Annotated[
-        Literal["float16", "float32", "float64"],
-        typer.Option(help="Precision of the values; float16 is for dense ones."),
-    ] = "float32",
-    shuffle: Annotated[bool, typer.Option(help="Shuffle the rows, or keep the order of the input.")] = True,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the shuffle.")] = 0,
-    memory: Memory = "1G",  # type: ignore[assignment]
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Number of threads; by default one per processor.")
-    ] = None,
-    codec: Annotated[
-        Literal["fast", "small", "none"],
-        typer.Option(help="Compression: fast (LZ), small (zstd or gzip), none."),
-    ] = "fast",
-    chunk_nnz: Annotated[int | None, typer.Option(min=1, help="Values in a chunk.")] = None,
-    unseen_label: UnseenLabel = "error",
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Weight of each row, one number a line, in the order of the input."
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INPUT",
+            help="LIBSVM text, CSV, TSV or JSON lines, plain or .gz .bz2 .xz .zst; Parquet; AnnData; .npz; "
+            ".npy; - for LIBSVM text on standard input.",
         ),
-    ] = None,
-    groups: Annotated[
-        bool, typer.Option("--groups", help="Keep qid: fields; rows of a group stay together, in order.")
-    ] = False,
-    label: Label = None,
-    labels: Labels = None,
-    join: Annotated[
-        Literal["inner", "outer"],
-        typer.Option(
-            help="Features of several AnnData files: those that all have (inner), or that any has (outer)."
-        ),
-    ] = "inner",
-    layer: Annotated[str | None, typer.Option(help="Layer of AnnData to read instead of X.")] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Read raw.X of AnnData, of its own features.")] = False,
-    obsm: Annotated[str | None, typer.Option(help="Entry of obsm of AnnData to read instead of X.")] = None,
-    force: Force = False,
-    **settings: Any,
+    ],
+    **given: Any,
 ) -> None:
     """Turn text, tables, AnnData or arrays into a store.
 
@@ -68,18 +70,13 @@ def convert(
     The store is chunked, checksummed and shuffled; anndata opens it too. Of a table, columns of numbers are
     features as they are, and columns of text are one feature for each value; with --text, n-grams.
     """
-    if settings["like"] is None and unseen_label == "keep":
+    if given["like"] is None and given["unseen_label"] == "keep":
         raise wrong_usage("--unseen-label keep needs known classes; give --like too")
     from streamsvm_converters import convert as to_store
 
     give_memory_back(least=2**21, kept=2**22)  # chunks are smaller, and come one after another
 
     with terminate_as_interrupt():
-        report = to_store(
-            inputs, out, dtype=dtype, shuffle=shuffle, seed=seed, memory=memory, threads=threads, codec=codec,
-            chunk_nnz=chunk_nnz, unseen_label=unseen_label, weights=weights, groups=groups, force=force,
-            label=label, labels=labels, join=join, layer=layer, raw=raw, obsm=obsm,
-            progress=console.progress, **settings,
-        )  # fmt: skip
+        report = to_store(inputs, progress=console.progress, **given)
     print_report(console, report)
     console.result({**dataclasses.asdict(report), "path": str(report.path)})

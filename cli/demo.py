@@ -5,6 +5,7 @@ from __future__ import annotations
 import filecmp
 import json as json_module
 import lzma
+import os
 import shlex
 import shutil
 import signal
@@ -13,31 +14,29 @@ import sys
 import time
 from importlib import resources
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from streamsvm_cli.console import Console
+from streamsvm_cli.options import Option, command
 from streamsvm_cli.wording import count
 
 _MARKER_FILE = ".streamsvm-demo"  # only a folder that holds it is ever replaced
 _ATTEMPTS = 10
 
 
-def demo(
-    console: Console,
-    folder: Annotated[Path, typer.Option("--dir", help="Folder to work in.")] = Path("streamsvm-demo"),
-) -> None:
+@command({"dir": Option(os.PathLike, Path("streamsvm-demo"), "Folder to work in.")})
+def demo(console: Console, *, dir: Path) -> None:
     """Run all steps on real data, in under a minute.
 
     Converts, trains, kills the training, resumes, compares, predicts and evaluates.
     """
     console.leave()  # the commands show themselves that they are alive
     begin = time.perf_counter()
-    _prepare(folder)
+    _prepare(dir)
     console.say("Handwritten digits, 1,797 images of 8 x 8 pixels in 10 classes (UCI, CC BY 4.0).")
-    console.say(f"All files go to {folder}; the commands can be repeated there.")
+    console.say(f"All files go to {dir}; the commands can be repeated there.")
     console.say()
-    steps = _Steps(folder, console)
+    steps = _Steps(dir, console)
     steps.run("convert digits.train --out train.zarr")
     steps.run("convert digits.test --out test.zarr --like train.zarr --no-shuffle")
     fit = "--passes 5 --block-rows 64 --valid test.zarr --checkpoint-every 1"
@@ -45,8 +44,8 @@ def demo(
     killed_in = steps.kill(f"fit train.zarr --out killed {fit}")
     steps.run("resume killed")
     same = all(
-        filecmp.cmp(path, folder / "killed/model" / path.name, shallow=False)
-        for path in (folder / "uninterrupted/model").iterdir()
+        filecmp.cmp(path, dir / "killed/model" / path.name, shallow=False)
+        for path in (dir / "uninterrupted/model").iterdir()
     )
     console.say(f"The two models are {'byte-identical' if same else 'DIFFERENT'}.")
     console.say()

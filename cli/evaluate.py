@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from streamsvm_cli.console import Console
-from streamsvm_cli.options import Force, Memory, ScoringThreads, with_settings
+from streamsvm_cli.options import FORCE, MEMORY, THREADS, Model, Option, command
 from streamsvm_cli.table import table_lines
 from streamsvm_cli.wording import count, fraction, wrong_usage
 
@@ -17,53 +18,47 @@ from streamsvm.errors import InputError
 from streamsvm.settings.scoring import TO_EVALUATE
 
 _SHOWN_CLASSES, _SHOWN_CONFUSIONS = 10, 5
+_OPTIONS = {
+    "top_k": Option(
+        int, None,
+        "Also measure the accuracy of the best k labels (default: 5), or, if rows have several, their "
+        "precision (default: 3 and 5).",
+        least=1,
+    ),
+    "threshold": Option(
+        float, None,
+        "If rows have several labels: predict those with scores above this (default: 0 for ovr and ovr2).",
+    ),
+    "n_labels": Option(int, None, "If rows have several labels: predict this many of the best.", least=1),
+    "costs": Option(
+        os.PathLike, None,
+        "Also measure the mean cost, from this table: CSV or .npy, a row for each true class.",
+    ),
+    "tree": Option(
+        os.PathLike, None, "Also measure the mean distance in this tree: a class and its parent a line.",
+    ),
+    "confusion": Option(
+        os.PathLike, None, "Write true class, predicted class and rows of each pair of them that occurs.",
+        metavar="CSV",
+    ),
+    "workers": THREADS,
+    "memory": MEMORY,
+    "force": FORCE,
+}  # fmt: skip
 
 
-@with_settings(TO_EVALUATE)
+@command(_OPTIONS, TO_EVALUATE)
 def evaluate(
     console: Console,
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Run directory or model folder.")],
+    model: Model,
     data: Annotated[
         Path, typer.Argument(metavar="DATA", help="Store, or a file of any kind that convert takes.")
     ],
-    top_k: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Also measure the accuracy of the best k labels (default: 5), or, if rows have several, "
-            "their precision (default: 3 and 5).",
-        ),
-    ] = None,
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            help="If rows have several labels: predict those with scores above this (default: 0 for ovr and "
-            "ovr2)."
-        ),
-    ] = None,
-    n_labels: Annotated[
-        int | None, typer.Option(min=1, help="If rows have several labels: predict this many of the best.")
-    ] = None,
-    costs: Annotated[
-        Path | None,
-        typer.Option(
-            help="Also measure the mean cost, from this table: CSV or .npy, a row for each true class."
-        ),
-    ] = None,
-    tree: Annotated[
-        Path | None,
-        typer.Option(help="Also measure the mean distance in this tree: a class and its parent a line."),
-    ] = None,
-    confusion: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="CSV", help="Write true class, predicted class and rows of each pair of them that occurs."
-        ),
-    ] = None,
-    workers: ScoringThreads = None,
-    memory: Memory = "256M",  # type: ignore[assignment]
-    force: Force = False,
-    **settings: Any,
+    *,
+    top_k: int | None,
+    confusion: Path | None,
+    force: bool,
+    **given: Any,
 ) -> None:
     """Measure a model on labelled data.
 
@@ -82,9 +77,8 @@ def evaluate(
     if confusion is not None:
         durable.check_replaceable(confusion, InputError, force=force)
     result = streamsvm.evaluate(
-        model, data, top_k=None if top_k is None else (1, top_k), threshold=threshold, n_labels=n_labels,
-        costs=costs, tree=tree, memory=memory, workers=workers, **settings, progress=console.bar,
-        observe=None if confusion is None else _check_one_label,
+        model, data, top_k=None if top_k is None else (1, top_k), progress=console.bar,
+        observe=None if confusion is None else _check_one_label, **given,
     )  # fmt: skip
     numbers: dict[str, float | None]
     f1 = {"macro F1": result.macro_f1, "micro F1": result.micro_f1}

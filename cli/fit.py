@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from streamsvm_cli.console import Console, EventTable, stop_on_signals
 from streamsvm_cli.conversion import print_report
-from streamsvm_cli.options import Cluster, Every, Force, Workers, with_settings
+from streamsvm_cli.options import FORCE, TRAINING, VERBOSE, Option, command
 from streamsvm_cli.wording import count, fraction, size_of_data, small, wrong_usage
 
 from streamsvm.base.progress import of_model
@@ -23,7 +23,24 @@ from streamsvm.settings.reading import ReadingSettings
 _SLOW_READING_FRACTION = 0.5  # of the time
 
 
-@with_settings(declared(Settings) | declared(ReadingSettings))
+_RUN = {
+    "out": Option(os.PathLike, None, "Run directory to create; required except with --dry-run.", letter="o"),
+}  # fmt: skip
+_OPTIONS = {
+    "dry_run": Option(bool, False, "Print the memory plan and stop."),
+    "keep_data": Option(
+        bool, True, "Keep the store that was made of text or a table, so that passes can be added.",
+    ),
+    "force": FORCE,
+    "resume_or_start": Option(
+        bool, False,
+        "Go on with the run in --out if there is one, with the same settings and data, or start it: for "
+        "schedulers that repeat a command.",
+    ),
+}  # fmt: skip
+
+
+@command(_RUN, declared(Settings), declared(ReadingSettings), TRAINING, _OPTIONS, VERBOSE)
 def fit(
     console: Console,
     data: Annotated[
@@ -33,29 +50,10 @@ def fit(
             help="LIBSVM text, a table, a matrix, AnnData or a store; - for LIBSVM text on standard input.",
         ),
     ],
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="Run directory to create; required except with --dry-run."),
-    ] = None,
     *,
-    workers: Workers = None,
-    cluster: Cluster = None,
-    checkpoint_every: Every = "60s",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the memory plan and stop.")] = False,
-    keep_data: Annotated[
-        bool,
-        typer.Option(help="Keep the store that was made of text or a table, so that passes can be added."),
-    ] = True,
-    force: Force = False,
-    resume_or_start: Annotated[
-        bool,
-        typer.Option(
-            "--resume-or-start",
-            help="Go on with the run in --out if there is one, with the same settings and data, or start it: "
-            "for schedulers that repeat a command.",
-        ),
-    ] = False,
-    **settings: Any,
+    out: Path | None,
+    dry_run: bool,
+    **given: Any,
 ) -> None:
     """Train a linear multi-class SVM.
 
@@ -72,24 +70,19 @@ def fit(
     import streamsvm
 
     if dry_run:
-        for name in ReadingSettings(**{name: settings[name] for name in declared(ReadingSettings)}).given():
+        for name in ReadingSettings(**{name: given[name] for name in declared(ReadingSettings)}).given():
             raise wrong_usage(
                 f"--{name.replace('_', '-')} is for a conversion, and --dry-run plans without one"
             )
-        of_plan = {name: value for name, value in settings.items() if name in declared(Settings)}
-        plan = streamsvm.plan(data, **of_plan, workers=workers, cluster=cluster)
+        of_plan = {name: given[name] for name in (*declared(Settings), "workers", "cluster")}
+        plan = streamsvm.plan(data, **of_plan)
         print_plan(console, plan)
         console.result(plan)
         return
     with stop_on_signals() as stop:
         result: Any = streamsvm.fit(
-            data, out=out, **settings, workers=workers, cluster=cluster,
-            checkpoint_every=checkpoint_every, keep_data=keep_data, force=force,
-            resume_or_start=resume_or_start, report=FitReporter(console), progress=console.progress,
-            stop=stop,
-        )  # fmt: skip
-    if result.checkpoints == 0:  # not even the last one of a run
-        console.say(f"nothing left to train: {why_finished(result)}")
+            data, out=out, report=FitReporter(console), progress=console.progress, stop=stop, **given
+        )
     finish(console, result)
 
 
@@ -159,9 +152,7 @@ def _place(plan: dict[str, Any]) -> str:
     if plan["sparse"]:
         kept = format_size(plan["sparse_bytes"])
         return f"as a matrix; stored sparsely, which takes a small part of that, up to {kept} in memory"
-    if not plan["mapped_bytes"]:
-        return "part of it"
-    return "memory-mapped"
+    return "memory-mapped" if plan["mapped_bytes"] else "part of it"
 
 
 class FitReporter(EventTable):
@@ -204,7 +195,7 @@ def _gap_of_model(event: dict[str, Any]) -> str | None:
     return None if gap is None else sign + small(gap)
 
 
-def why_finished(result: Any) -> str:
+def _why_finished(result: Any) -> str:
     """Return why a fit has nothing left to do, and the options with which it would go on."""
     passes, tol = result.settings["passes"], result.settings["tol"]
     reason, options = f"{result.passes} of {count(passes, 'pass')} made", []
@@ -227,6 +218,8 @@ def _name_of_valid(valid: str, model: str) -> str:
 
 def finish(console: Console, result: Any, *, is_end: bool = True) -> None:
     """Print the result of a fit or a resume, which is the object for machines if the command ends with it."""
+    if is_end and result.checkpoints == 0:  # not even the last one of a run
+        console.say(f"nothing left to train: {_why_finished(result)}")
     for warning in result.warnings:
         console.warn(warning)
     if result.empty_rows:

@@ -47,12 +47,6 @@ _SETTINGS = declared(Settings) | declared(OnlineSettings) | declared(ReadingSett
 _GROUP_OF = {name: each.group for name, each in _SETTINGS.items()}
 _GROUP_OF |= {name: heading for heading, names in _GROUPS.items() for name in names}
 _MAX_UNGROUPED = 9  # options that need no groups
-# What Typer calls types, in its versions, at the end of the name of a parameter.
-_TYPE_NAMES = {
-    r" (<int( range)?>|<float( range)?>|<list\[(int|float)\]>|INTEGER( RANGE)?|FLOAT( RANGE)?)$": " NUMBER",
-    r" (<str>|<list\[str\]>)$": " TEXT",
-    r" (<path>|<list\[Path\]>)$": " PATH",
-}
 _MAX_NAME_WIDTH = 30  # of an option, beside which there is text; all groups have the same columns
 
 
@@ -69,14 +63,10 @@ class Command(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         parameters = self.get_params(ctx)
-        n_options = sum(each.param_type_name == "option" for each in parameters)
         first = _FIRST.get(ctx.info_name, "").split()
-        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Most used": []}
-        if n_options <= _MAX_UNGROUPED:
-            sections["Options"] = []
-        else:
-            sections |= {heading: [] for heading in _GROUPS}
-        *_, others = sections
+        grouped = sum(each.param_type_name == "option" for each in parameters) > _MAX_UNGROUPED
+        headings = ["Arguments", "Most used", *(_GROUPS if grouped else ["Options"])]
+        sections: dict[str, list[tuple[str, str]]] = {heading: [] for heading in headings}
         parameters.sort(key=lambda each: [*first, each.name].index(each.name))
         for parameter in parameters:
             record = parameter.get_help_record(ctx)
@@ -86,9 +76,9 @@ class Command(TyperCommand):
             if parameter.param_type_name == "argument":
                 sections["Arguments"].append((record[0].partition(" <")[0], record[1]))
             else:
-                heading = _GROUP_OF.get(parameter.name, others) if n_options > _MAX_UNGROUPED else others
+                heading = _GROUP_OF.get(parameter.name, headings[-1]) if grouped else headings[-1]
                 heading = "Most used" if parameter.name in first else heading
-                sections[heading].append((_plain(record[0]), record[1]))
+                sections[heading].append(record)
         named = list(_GROUPS) if self.names_others and first else []
         shown = {
             heading: records for heading, records in sections.items() if records and heading not in named
@@ -105,10 +95,3 @@ class Command(TyperCommand):
             for line in textwrap.wrap(names, formatter.width - width - 4, break_on_hyphens=False):
                 formatter.write(f"  {heading:<{width}}  {line}\n")
                 heading = ""
-
-
-def _plain(name: str) -> str:
-    """Return the names of an option and its value, with plain types: NUMBER, and not "int range"."""
-    for found, word in _TYPE_NAMES.items():
-        name = re.sub(found, word, name)
-    return name

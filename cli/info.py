@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from streamsvm_cli.console import Console
-from streamsvm_cli.options import Label
+from streamsvm_cli.options import LABEL, VERBOSE, Option, command
 from streamsvm_cli.runs import comparison, summary
 from streamsvm_cli.table import WIDTH, wrap
 from streamsvm_cli.wording import wrong_usage
@@ -42,6 +42,7 @@ _KINDS = {
 }
 
 
+@command({"verify": Option(bool, False, "Read everything and check it."), "label": LABEL}, VERBOSE)
 def info(
     console: Console,
     paths: Annotated[
@@ -52,8 +53,9 @@ def info(
             "are compared.",
         ),
     ],
-    verify: Annotated[bool, typer.Option("--verify", help="Read everything and check it.")] = False,
-    label: Label = None,
+    *,
+    verify: bool,
+    label: str | None,
 ) -> None:
     """Describe a file, a store, a run or a model, or compare runs.
 

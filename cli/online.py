@@ -6,11 +6,11 @@ import dataclasses
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from streamsvm_cli.console import Console, EventTable, print_text_counts, stop_on_signals
-from streamsvm_cli.options import Every, Force, Inputs, with_settings
+from streamsvm_cli.options import EVERY, FORCE, RUN, VERBOSE, Option, command
 from streamsvm_cli.wording import count, fraction, wrong_usage
 
 from streamsvm.base.text import format_size
@@ -24,31 +24,45 @@ _OF_STORE = declared(StoreSettings)
 _LEAST_ROWS = 100  # that say something
 
 
-@with_settings(
-    {**_SETTINGS, **_OF_STORE, **_READING, "seed": dataclasses.replace(_SETTINGS["seed"], default=None)}
+_OPTIONS = {
+    "like": Option(
+        os.PathLike, None,
+        "Store, run or model to take the classes from, and hash, or width and index base.",
+    ),
+    "classes": Option(
+        str, None, "All classes: a file with one a line, or a list with commas.", metavar="FILE|LIST",
+    ),
+    "index_base": Option(
+        str, None,
+        "Index of the first feature in the input. 0, the default, works for any file, at the cost of one "
+        "unused row of weights.",
+        choices=("0", "1"),
+    ),
+    "checkpoint_every": EVERY,
+    "force": FORCE,
+}  # fmt: skip
+
+
+@command(
+    {"out": RUN},
+    {**_SETTINGS, **_OF_STORE, **_READING, "seed": dataclasses.replace(_SETTINGS["seed"], default=None)},
+    _OPTIONS,
+    VERBOSE,
 )
 def online(
     console: Console,
-    inputs: Inputs,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Run directory to create.")],
-    *,
-    like: Annotated[
-        Path | None,
-        typer.Option(help="Store, run or model to take the classes from, and hash, or width and index base."),
-    ] = None,
-    classes: Annotated[
-        str | None,
-        typer.Option(metavar="FILE|LIST", help="All classes: a file with one a line, or a list with commas."),
-    ] = None,
-    index_base: Annotated[
-        Literal["0", "1"] | None,
-        typer.Option(
-            help="Index of the first feature in the input. 0, the default, works for any file, at the cost "
-            "of one unused row of weights."
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INPUT",
+            help="LIBSVM text, plain or .gz .bz2 .xz .zst, - for standard input; or stores, AnnData or a "
+            "matrix.",
         ),
-    ] = None,
-    checkpoint_every: Every = "60s",
-    force: Force = False,
+    ],
+    *,
+    like: Path | None,
+    classes: str | None,
+    index_base: str | None,
     **settings: Any,
 ) -> None:
     """Train on rows as they are read, each once.
@@ -91,9 +105,8 @@ def online(
         data = TextSource(inputs, **reading, **of_any, dtype=settings["dtype"], on_error=of_text["on_error"])
     with stop_on_signals() as stop:
         result = streamsvm.online(
-            data, out=out, **settings | hashing, checkpoint_every=checkpoint_every, force=force,
-            report=OnlineReporter(console), progress=console.progress, stop=stop,
-        )  # fmt: skip
+            data, **settings | hashing, report=OnlineReporter(console), progress=console.progress, stop=stop
+        )
     finish(console, result)
 
 

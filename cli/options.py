@@ -1,13 +1,15 @@
-"""Options that several commands share, and those generated from the settings of the library."""
+"""Options of the commands, declared as settings of the library are, and what makes commands of functions."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
+import itertools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import typer
 from streamsvm_cli.console import Console
@@ -15,153 +17,112 @@ from streamsvm_cli.wording import wrong_usage
 
 from streamsvm.base.text import parse_size
 from streamsvm.errors import SettingsError
-from streamsvm.settings.field import Setting, declared
-from streamsvm.settings.fit import Settings
+from streamsvm.settings.field import Setting
 
-_WITH_DETAILS = ("info", "fit", "tune", "online", "resume")
+_KIND_NAMES = {int: "NUMBER", float: "NUMBER", str: "TEXT", os.PathLike: "PATH"}  # in the help
 _MAX_CHOICES_WIDTH = 45  # characters of a list of choices beside an option
 
-Command = TypeVar("Command", bound=Callable[..., None])
+
+@dataclasses.dataclass(frozen=True)
+class Option(Setting):
+    """Option of a command that is no setting of the library, or has words of its own.
+
+    The default ``...`` stands for an option that must be given. A bool whose default is False has no --no.
+
+    Attributes
+    ----------
+    letter : str
+        Its short name, such as o.
+    metavar : str
+        What stands for the value in the help, instead of its type.
+    repeated : bool
+        Whether it may be given several times.
+    """
+
+    letter: str = ""
+    metavar: str = ""
+    repeated: bool = False
 
 
-def _size(text: str) -> int:
-    try:
-        return parse_size(text)
-    except SettingsError as error:
-        raise wrong_usage(str(error)) from None
-
-
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        help="Number of threads, or of workers of a cluster; by default one per processor, in training at "
-        "most one per split.",
-        min=1,
+THREADS = Option(int, None, "Number of threads; by default one per processor.", least=1)
+EVERY = Option(str, "60s", "Commit every 0.5s, 60s, 5m, or 8 blocks (8).", metavar="TIME|BLOCKS")
+TRAINING = {
+    "workers": Option(
+        int, None,
+        "Number of threads, or of workers of a cluster; by default one per processor, in training at most "
+        "one per split.",
+        least=1,
     ),
-]
-ScoringThreads = Annotated[
-    int | None, typer.Option(min=1, help="Number of threads; by default one per processor.")
-]
-Cluster = Annotated[
-    str | None,
-    typer.Option(
-        help="Work on a Dask cluster: address of the scheduler, its file, or local for processes here.",
+    "cluster": Option(
+        str, None, "Work on a Dask cluster: address of the scheduler, its file, or local for processes here.",
         metavar="ADDRESS",
     ),
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all there is to say.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object at the end, and nothing else.")]
-Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
-Memory = Annotated[
-    int, typer.Option("--memory", parser=_size, metavar="SIZE", help="Memory budget, such as 500M or 2G.")
-]
-Every = Annotated[
-    str,
-    typer.Option(
-        "--checkpoint-every", metavar="TIME|BLOCKS", help="Commit every 0.5s, 60s, 5m, or 8 blocks (8)."
-    ),
-]
-Inputs = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="INPUT",
-        help="LIBSVM text, plain or .gz .bz2 .xz .zst, - for standard input; or stores, AnnData or a matrix.",
-    ),
-]
-UnseenLabel = Annotated[
-    Literal["error", "keep"],
-    typer.Option(help="With known classes: whether another label is an error, or kept and counted as wrong."),
-]
-Files = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="INPUT",
-        help="LIBSVM text, CSV, TSV or JSON lines, plain or .gz .bz2 .xz .zst; Parquet; AnnData; .npz; "
-        ".npy; - for LIBSVM text on standard input.",
-    ),
-]
-Label = Annotated[
-    str | None,
-    typer.Option(
-        help="Column with the labels: of a table, or of obs of AnnData that was not written by convert. By "
-        "default the one that the model, or the data of --like, was made with."
-    ),
-]
+    "checkpoint_every": EVERY,
+}  # fmt: skip
+FORCE = Option(bool, False, "Replace what is there.")
+MEMORY = Option(int, 2**28, "Memory budget, such as 500M or 2G.", size=True)
+RUN = Option(os.PathLike, ..., "Run directory to create.", letter="o")
+LABEL = Option(
+    str, None,
+    "Column with the labels: of a table, or of obs of AnnData that was not written by convert. By default "
+    "the one that the model, or the data of --like, was made with.",
+)  # fmt: skip
+VERBOSE = {"verbose": Option(bool, False, "Print all there is to say.", letter="v")}
+_OF_ALL = {
+    "quiet": Option(bool, False, "Print nothing but errors.", letter="q"),
+    "json": Option(bool, False, "Print one JSON object at the end, and nothing else."),
+}
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Run directory or model folder.")]
 
 
-Labels = Annotated[
-    Path | None,
-    typer.Option(
-        help="Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.",
-        metavar="FILE",
-    ),
-]
+def command(*options: Mapping[str, Setting]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command options, and the `console` that --quiet and --json ask for.
 
-
-def with_console(command: Callable[..., None]) -> Callable[..., None]:
-    """Make the `console` of a command of the options --quiet and --json, which it then has, too.
-
-    Commands of `_WITH_DETAILS` also have --verbose.
+    Of options with the same name the first counts. Parameters of the function that are no keywords are its
+    arguments.
     """
-    own = inspect.signature(command, eval_str=True)
-    parameters = [each for name, each in own.parameters.items() if name != "console"]
-    options = {"verbose": Verbose} if command.__name__ in _WITH_DETAILS else {}
-    for name, annotation in {**options, "quiet": Quiet, "json": Json}.items():
-        parameters.append(
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
+    declared: dict[str, Setting] = {}
+    for name, each in itertools.chain.from_iterable(some.items() for some in (*options, _OF_ALL)):
+        declared.setdefault(name, each)
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        _, *own = inspect.signature(function, eval_str=True).parameters.values()
+        arguments = [each for each in own if each.kind is each.POSITIONAL_OR_KEYWORD]
+
+        @functools.wraps(function)
+        def call(*, quiet: bool, json: bool, verbose: bool = False, **given: Any) -> None:
+            with Console(quiet=quiet, json=json, verbose=verbose) as console:
+                function(console, **given)
+
+        call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in arguments]
+            + [_parameter(name, each) for name, each in declared.items()]
         )
-
-    @functools.wraps(command)
-    def call(*, quiet: bool, json: bool, verbose: bool = False, **given: Any) -> None:
-        with Console(quiet=quiet, json=json, verbose=verbose) as console:
-            command(console, **given)
-
-    call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return call
-
-
-def with_settings(settings: Mapping[str, Setting]) -> Callable[[Command], Command]:
-    """Give a command an option for each setting that it has no parameter for, in its ``**settings``."""
-
-    def decorate(command: Command) -> Command:
-        own = inspect.signature(command, eval_str=True)
-        parameters = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
-        taken = {each.name for each in parameters}
-        generated = [_parameter(name, each) for name, each in settings.items() if name not in taken]
-        first = [each for each in parameters if each.kind is not each.KEYWORD_ONLY]
-        last = [each for each in parameters if each.kind is each.KEYWORD_ONLY]
-        own_settings = [each for each in last if each.name in declared(Settings)]
-        others = [each for each in last if each not in own_settings]
-        ordered = [
-            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for each in (*first, *own_settings, *generated, *others)
-        ]
-        command.__signature__ = own.replace(parameters=ordered)  # type: ignore[attr-defined]
-        return command
+        return call
 
     return decorate
 
 
 def _parameter(name: str, setting: Setting) -> inspect.Parameter:
     default, values = setting.default, setting.values
+    own = setting if isinstance(setting, Option) else None
     option = name.replace("_", "-")
-    names = [f"--{option}/--no-{option}"] if setting.kind is bool else [f"--{option}"]
-    facts: dict[str, Any] = {"help": setting.help}
-    if values is not None and setting.titles is not None:
-        pairs = zip(values, setting.titles(), strict=True)
-        named = (f"{choice}: {title.partition(' (')[0]}" for choice, title in pairs)  # without the source
-        facts["help"] += f" {'; '.join(named)}."
+    has_no = setting.kind is bool and not (own and default is False)
+    names = [f"--{option}/--no-{option}" if has_no else f"--{option}"]
     kind: Any = setting.kind
+    facts: dict[str, Any] = {"help": setting.help, "metavar": _KIND_NAMES.get(kind)}
     if values is not None:
-        kind = Literal[tuple(values)]  # type: ignore[misc]
+        kind, facts["metavar"] = Literal[tuple(values)], None  # type: ignore[misc]
         if setting.titles is not None:
-            facts["metavar"] = "NAME"
+            pairs = zip(values, setting.titles(), strict=True)
+            named = (f"{choice}: {title.partition(' (')[0]}" for choice, title in pairs)  # without the source
+            facts |= {"metavar": "NAME", "help": f"{setting.help} {'; '.join(named)}."}
         elif len("|".join(values)) > _MAX_CHOICES_WIDTH:
             facts |= {"metavar": "NAME", "help": f"{setting.help} One of: {', '.join(values)}."}
     elif setting.size:
         facts |= {"parser": _size, "metavar": "SIZE"}
-        default = f"{default // 2**30}G"
+        default = f"{default >> 30}G" if default >= 2**30 else f"{default >> 20}M"
     elif kind is tuple:
         facts |= {"parser": _names, "metavar": "A,B"}
         default = ",".join(default)
@@ -178,10 +139,23 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
         facts |= {"min": setting.least, "max": setting.most if setting.most < 2**63 - 1 else None}
     elif kind is os.PathLike:
         kind = Path
+    if own:
+        names += [f"-{own.letter}"] * bool(own.letter)
+        facts |= {"metavar": own.metavar} if own.metavar else {}
+        kind = list[kind] if own.repeated else kind
     if default is None:
         kind = kind | None
-    annotation = Annotated[kind, typer.Option(*names, **facts)]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, typer.Option(*names, **facts)],
+        default=inspect.Parameter.empty if default is ... else default,
+    )  # fmt: skip
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except SettingsError as error:
+        raise wrong_usage(str(error)) from None
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -2,22 +2,50 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from streamsvm_cli.console import Console, terminate_as_interrupt
-from streamsvm_cli.options import Memory, ScoringThreads, with_settings
+from streamsvm_cli.options import MEMORY, THREADS, Model, Option, command
 from streamsvm_cli.wording import count, wrong_usage
 
 from streamsvm.settings.scoring import TO_PREDICT
 
+_OPTIONS = {
+    "out": Option(
+        os.PathLike, None,
+        "File to write: .csv, .tsv or .parquet for a table with names of rows, labels, scores and margins; "
+        "any other for one line a row. By default standard output.",
+        letter="o",
+    ),
+    "into": Option(
+        os.PathLike, None,
+        "Instead, add columns to the obs of this AnnData, .h5ad or .zarr, in place: DATA itself or another "
+        "with the same obs names.",
+        metavar="ANNDATA",
+    ),
+    "key": Option(str, "streamsvm", "With --into: the columns are KEY_label, KEY_score and KEY_margin."),
+    "top_k": Option(int, None, "How many of the best labels, separated by tabs (default: 1).", least=1),
+    "threshold": Option(
+        float, None,
+        "All labels with scores (with --proba: probabilities) above this, best first, separated by tabs; a "
+        "line may be empty.",
+    ),
+    "scores": Option(bool, False, "Follow each label by its score."),
+    "proba": Option(bool, False, "Follow each label by its probability."),
+    "workers": THREADS,
+    "memory": MEMORY,
+    "force": Option(bool, False, "Replace the file of --out or, with --into, columns of --key."),
+}  # fmt: skip
 
-@with_settings(TO_PREDICT)
+
+@command(_OPTIONS, TO_PREDICT)
 def predict(
     console: Console,
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Run directory or model folder.")],
+    model: Model,
     data: Annotated[
         list[Path],
         typer.Argument(
@@ -26,45 +54,10 @@ def predict(
             "their labels are not used.",
         ),
     ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            help="File to write: .csv, .tsv or .parquet for a table with names of rows, labels, scores and "
-            "margins; any other for one line a row. By default standard output.",
-        ),
-    ] = None,
-    into: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="ANNDATA",
-            help="Instead, add columns to the obs of this AnnData, .h5ad or .zarr, in place: DATA itself or "
-            "another with the same obs names.",
-        ),
-    ] = None,
-    key: Annotated[
-        str, typer.Option(help="With --into: the columns are KEY_label, KEY_score and KEY_margin.")
-    ] = "streamsvm",
-    top_k: Annotated[
-        int | None,
-        typer.Option(min=1, help="How many of the best labels, separated by tabs (default: 1)."),
-    ] = None,
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            help="All labels with scores (with --proba: probabilities) above this, best first, separated by "
-            "tabs; a line may be empty."
-        ),
-    ] = None,
-    scores: Annotated[bool, typer.Option("--scores", help="Follow each label by its score.")] = False,
-    proba: Annotated[bool, typer.Option("--proba", help="Follow each label by its probability.")] = False,
-    workers: ScoringThreads = None,
-    memory: Memory = "256M",  # type: ignore[assignment]
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the file of --out or, with --into, columns of --key.")
-    ] = False,
-    **settings: Any,
+    *,
+    out: Path | None,
+    into: Path | None,
+    **given: Any,
 ) -> None:
     """Predict labels: as lines, a table, or columns of AnnData.
 
@@ -83,9 +76,8 @@ def predict(
 
     with terminate_as_interrupt():
         done = streamsvm.predict(
-            model, data, sys.stdout if place is None else out, top_k=top_k, threshold=threshold,
-            scores=scores, proba=proba, memory=memory, workers=workers, into=into, key=key, force=force,
-            progress=False if place is None else console.bar, **settings,
+            model, data, sys.stdout if place is None else out, into=into,
+            progress=False if place is None else console.bar, **given,
         )  # fmt: skip
     if place:
         console.say(f"{count(done.n, 'prediction')}: {place}")

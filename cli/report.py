@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from streamsvm_cli.console import Console
-from streamsvm_cli.options import Force, Memory, with_settings
+from streamsvm_cli.options import FORCE, MEMORY, Option, command
 
 from streamsvm.settings.scoring import TO_EVALUATE
 
+_OPTIONS = {
+    "data": Option(
+        os.PathLike, None,
+        "Held-out data, a store or a file of any kind that convert takes: by default the --valid of the run.",
+    ),
+    "out": Option(
+        os.PathLike, None, "File to write (default: report.html in RUN).", letter="o", metavar="HTML",
+    ),
+    "memory": MEMORY,
+    "force": FORCE,
+}  # fmt: skip
 
-@with_settings(TO_EVALUATE)
+
+@command(_OPTIONS, TO_EVALUATE)
 def report(
     console: Console,
     run: Annotated[Path, typer.Argument(help="Run directory; the run may be in progress.")],
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            help="Held-out data, a store or a file of any kind that convert takes: by default the --valid of "
-            "the run."
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="HTML", help="File to write (default: report.html in RUN)."),
-    ] = None,
-    memory: Memory = "256M",  # type: ignore[assignment]
-    force: Force = False,
-    **settings: Any,
+    **given: Any,
 ) -> None:
     """Write a report of a run: one HTML file to look at or send.
 
@@ -39,6 +39,6 @@ def report(
     """
     import streamsvm
 
-    written = streamsvm.report(run, out, data=data, memory=memory, force=force, **settings)
+    written = streamsvm.report(run, **given)
     console.say(f"wrote {written}")
     console.result({"out": str(written)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,17 +11,37 @@ import typer
 from streamsvm_cli.console import Console, EventTable, stop_on_signals
 from streamsvm_cli.conversion import print_report
 from streamsvm_cli.fit import finish
-from streamsvm_cli.options import Cluster, Every, Force, Workers, with_settings
+from streamsvm_cli.options import FORCE, RUN, TRAINING, VERBOSE, Option, command
 from streamsvm_cli.wording import count
 
 from streamsvm.settings.field import declared
-from streamsvm.settings.fit import Settings
+from streamsvm.settings.fit import TO_TUNE
 from streamsvm.settings.reading import ReadingSettings
 
-_SETTINGS = {name: each for name, each in declared(Settings).items() if not each.searched}
+_SEARCHED = {
+    "C": Option(
+        str, "auto",
+        "Values of C: a range such as 2^-6:2^3, by factors of its base; numbers with commas; or auto, 10 "
+        "values by factors of 2 around the C of fit.",
+        metavar="RANGE|NUMBERS|auto",
+    ),
+    "loss": Option(str, None, "Loss (see fit), ww by default; several are compared.", repeated=True),
+    "margin": Option(float, None, "Margin scale of Weston-Watkins; several are compared.", repeated=True),
+    "transform": Option(
+        str, None, "Transforms of the rows (see fit), or none; several are compared.", repeated=True,
+    ),
+    "hold_out": Option(str, None, "Part of the rows that is held out and measured on, 1/10 by default."),
+    "valid": Option(os.PathLike, None, "Store, text or table to measure on instead."),
+    "passes": Option(int, 3, "Passes of the training with the best, on all rows.", least=1),
+}  # fmt: skip
+_OPTIONS = {
+    "out": RUN,
+    "folds": Option(int, None, "Measure on each of so many parts instead, in so many trainings.", least=2),
+    "passes_each": Option(int, 2, "Passes for each value of C.", least=1),
+}  # fmt: skip
 
 
-@with_settings(_SETTINGS | declared(ReadingSettings))
+@command(_SEARCHED, TO_TUNE, declared(ReadingSettings), _OPTIONS, TRAINING, {"force": FORCE}, VERBOSE)
 def tune(
     console: Console,
     data: Annotated[
@@ -28,43 +49,9 @@ def tune(
         typer.Argument(metavar="DATA", help="LIBSVM text, a table, a matrix, AnnData or a store."),
     ],
     *,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Run directory to create.")],
-    C: Annotated[
-        str,
-        typer.Option(
-            "--C",
-            metavar="RANGE|NUMBERS|auto",
-            help="Values of C: a range such as 2^-6:2^3, by factors of its base; numbers with commas; "
-            "or auto, 10 values by factors of 2 around the C of fit.",
-        ),
-    ] = "auto",
-    loss: Annotated[
-        list[str] | None, typer.Option(help="Loss (see fit), ww by default; several are compared.")
-    ] = None,
-    margin: Annotated[
-        list[float] | None, typer.Option(help="Margin scale of Weston-Watkins; several are compared.")
-    ] = None,
-    transform: Annotated[
-        list[str] | None,
-        typer.Option(help="Transforms of the rows (see fit), or none; several are compared."),
-    ] = None,
-    hold_out: Annotated[
-        str | None, typer.Option(help="Part of the rows that is held out and measured on, 1/10 by default.")
-    ] = None,
-    folds: Annotated[
-        int | None,
-        typer.Option(help="Measure on each of so many parts instead, in so many trainings.", min=2),
-    ] = None,
-    valid: Annotated[Path | None, typer.Option(help="Store, text or table to measure on instead.")] = None,
-    passes_each: Annotated[int, typer.Option(help="Passes for each value of C.", min=1)] = 2,
-    passes: Annotated[
-        int, typer.Option(help="Passes of the training with the best, on all rows.", min=1)
-    ] = 3,
-    workers: Workers = None,
-    cluster: Cluster = None,
-    checkpoint_every: Every = "60s",
-    force: Force = False,
-    **settings: Any,
+    loss: list[str] | None,
+    valid: Path | None,
+    **given: Any,
 ) -> None:
     """Choose C, and other settings of several, and train with them.
 
@@ -77,10 +64,8 @@ def tune(
 
     with stop_on_signals() as stop:
         result: Any = streamsvm.tune(
-            data, out=out, C=C, loss=loss or ["ww"], margin=margin, transform=transform, hold_out=hold_out,
-            folds=folds, valid=valid, passes_each=passes_each, passes=passes, **settings,
-            workers=workers, cluster=cluster, checkpoint_every=checkpoint_every, force=force,
-            report=TuneReporter(console), progress=console.progress, stop=stop,
+            data, loss=loss or ["ww"], valid=valid, report=TuneReporter(console), progress=console.progress,
+            stop=stop, **given,
         )  # fmt: skip
     chosen = ", ".join(filter(None, (f"C {result.C:.4g}", differing({"settings": result.settings}))))
     console.say(f"chosen, the best of {count(len(result.tried), 'setting')}: {chosen}")

@@ -16,34 +16,25 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_MODULES = {
-    "Calibration": "streamsvm.prediction.calibration",
-    "Evaluation": "streamsvm.prediction.label_metrics",
-    "Exported": "streamsvm.exporting",
-    "FitResult": "streamsvm.model.results",
-    "LabelSetEvaluation": "streamsvm.prediction.label_set_metrics",
-    "Model": "streamsvm.model.model",
-    "OnlineResult": "streamsvm.model.results",
-    "OnlineSettings": "streamsvm.settings.online",
-    "Predictions": "streamsvm.prediction.predictions",
-    "Rows": "streamsvm.data.rows",
-    "Settings": "streamsvm.settings.fit",
-    "Store": "streamsvm.store",
-    "TuneResult": "streamsvm.model.results",
-    "calibrate": "streamsvm.prediction.calibration",
-    "convert": "streamsvm_converters",
-    "evaluate": "streamsvm.prediction.metrics",
-    "export_model": "streamsvm.exporting",
-    "fit": "streamsvm.api",
-    "load_model": "streamsvm.model.model",
-    "online": "streamsvm.api",
-    "open_store": "streamsvm.store",
-    "plan": "streamsvm.api",
-    "predict": "streamsvm.prediction.predictions",
-    "report": "streamsvm.reporting.page",
-    "resume": "streamsvm.api",
-    "tune": "streamsvm.tuning.tune",
+_NAMES = {  # by the module that has them
+    "streamsvm.api": "fit online plan resume",
+    "streamsvm.data.rows": "Rows",
+    "streamsvm.exporting": "Exported export_model",
+    "streamsvm.model.model": "Model load_model",
+    "streamsvm.model.results": "FitResult OnlineResult TuneResult",
+    "streamsvm.prediction.calibration": "Calibration calibrate",
+    "streamsvm.prediction.label_metrics": "Evaluation",
+    "streamsvm.prediction.label_set_metrics": "LabelSetEvaluation",
+    "streamsvm.prediction.metrics": "evaluate",
+    "streamsvm.prediction.predictions": "Predictions predict",
+    "streamsvm.reporting.page": "report",
+    "streamsvm.settings.fit": "Settings",
+    "streamsvm.settings.online": "OnlineSettings",
+    "streamsvm.store": "Store open_store",
+    "streamsvm.tuning.tune": "tune",
+    "streamsvm_converters": "convert",
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = sorted([*_MODULES, "plot"])
 
 

@@ -12,7 +12,7 @@ from streamsvm.base.progress import Progress, Report, shown
 from streamsvm.base.text import as_paths
 from streamsvm.converted import converted, open_text, text_stream
 from streamsvm.data.arrays import check_is_matrix, label_column
-from streamsvm.errors import InputError, Interrupted, Option, Remedy, SettingsError
+from streamsvm.errors import InputError, Interrupted, Option, Remedy, SettingsError, wrong_setting
 from streamsvm.model.inputs import begins_with_text, hashed
 from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult, OnlineResult
@@ -182,9 +182,8 @@ def fit(
         check_splits(asked.splits)
     assert out is not None
     if force and resume_or_start:
-        raise SettingsError(
-            "force replaces a run, and resume_or_start goes on with it; leave one of them out",
-            setting="force",
+        raise wrong_setting(
+            "force", "replaces a run, and resume_or_start goes on with it; leave one of them out"
         )
     read = [*paths, asked.valid, asked.calibrate]
     with shown(progress) as progress, replacing(RunDir(out), read, force=force, keeps=True) as run:
@@ -208,23 +207,20 @@ def check_of_store(out: Any, y: Any, groups: Any, tables: Mapping[str, Any]) -> 
     """Raise `SettingsError` if `out` is missing, or if something is given that a store has."""
     name_it = Remedy("name the run directory to create with {}", Option("out"))
     if y is not None:
-        raise SettingsError(
-            "y is for the labels of a matrix, and a store has its own",
-            remedy=name_it if out is None else Remedy("leave y out"),
-            setting="y",
+        raise wrong_setting(
+            "y",
+            "is for the labels of a matrix, and a store has its own",
+            name_it if out is None else Remedy("leave y out"),
         )
     if groups is not None:
-        raise SettingsError(
-            "groups is for the rows of a matrix, and a store has its own",
-            remedy=Remedy("leave groups out"),
-            setting="groups",
+        raise wrong_setting(
+            "groups", "is for the rows of a matrix, and a store has its own", Remedy("leave groups out")
         )
     if out is None:
-        raise SettingsError("out is missing", remedy=name_it, setting="out")
+        raise wrong_setting("out", "is missing", name_it)
     if "sample_weight" in tables:
-        raise SettingsError(
-            "sample_weight must be the name of a column: a store has the weights of its rows",
-            setting="sample_weight",
+        raise wrong_setting(
+            "sample_weight", "must be the name of a column: a store has the weights of its rows"
         )
 
 
@@ -236,7 +232,7 @@ def check_of_matrix(settings: Mapping[str, Any]) -> None:
 
 
 def not_of_matrix(name: str, instead: str) -> SettingsError:
-    return SettingsError(f"{name} does not apply to a matrix in memory", remedy=Remedy(instead), setting=name)
+    return wrong_setting(name, "does not apply to a matrix in memory", Remedy(instead))
 
 
 def without_tables(settings: dict[str, Any]) -> dict[str, Any]:
@@ -445,5 +441,5 @@ def _as_stream(
         given["classes"] = classes
     for name in given:
         if name not in of_text:
-            raise SettingsError(f"{name} is for a store, and a stream has its own", setting=name)
+            raise wrong_setting(name, "is for a store, and a stream has its own")
     return contextlib.nullcontext(data)

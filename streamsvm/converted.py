@@ -13,7 +13,7 @@ from streamsvm.base import durable, format
 from streamsvm.base.decode import encode
 from streamsvm.base.text import as_url
 from streamsvm.data.class_costs import read_tree
-from streamsvm.errors import Call, InputError, Interrupted, Option, Remedy, SettingsError
+from streamsvm.errors import Call, InputError, Interrupted, Option, Remedy, SettingsError, wrong_setting
 from streamsvm.losses import get_loss
 from streamsvm.run.directory import RunDir, entered
 from streamsvm.settings.field import GIVEN, declared
@@ -94,9 +94,9 @@ def converted(
     if not inputs:
         return Converted(paths, settings, {})
     if resume and not keep:
-        raise SettingsError(
-            "keep_data must be on with resume_or_start: a finished run gives its result again from its data",
-            setting="keep_data",
+        raise wrong_setting(
+            "keep_data",
+            "must be on with resume_or_start: a finished run gives its result again from its data",
         )
     _check_before(settings)
     old = None
@@ -127,7 +127,7 @@ def open_text(record: dict[str, Any]) -> Any:
     from streamsvm_converters import TextSource
 
     if "inputs" not in record:
-        raise SettingsError("open_stream is missing: give what made the stream", setting="open_stream")
+        raise wrong_setting("open_stream", "is missing: give what made the stream")
     return TextSource.from_record(record)
 
 
@@ -146,10 +146,10 @@ def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[
         for name in _OF_STORES:
             value = getattr(settings, name)
             if value not in (declared(Settings)[name].default, NONE):
-                raise SettingsError(
-                    f"{name} does not apply to {', '.join(map(str, paths))}: of these files a store is made",
-                    remedy=Remedy("leave {} out", Option(name)),
-                    setting=name,
+                raise wrong_setting(
+                    name,
+                    f"does not apply to {', '.join(map(str, paths))}: of these files a store is made",
+                    Remedy("leave {} out", Option(name)),
                 )
         own = _given(label=settings.label, labels=settings.labels, weights=settings.weights)
         found["data"] = _Inputs([os.fspath(path) for path in paths], {**own, **groups, **given})
@@ -161,10 +161,10 @@ def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[
             found[name] = _Inputs([os.fspath(path)], {**own, **groups, **of_held_out})
     for name in given if "data" not in found else ():
         if not found or name not in of_held_out:
-            raise SettingsError(
-                f"{name} says how files are converted, and {', '.join(map(str, paths))} is read as it is",
-                remedy=Remedy("leave {} out", Option(name)),
-                setting=name,
+            raise wrong_setting(
+                name,
+                f"says how files are converted, and {', '.join(map(str, paths))} is read as it is",
+                Remedy("leave {} out", Option(name)),
             )
     return found
 
@@ -192,10 +192,8 @@ def _check_before(settings: Settings) -> None:
         if path is None or getattr(settings, labels) is None or is_store(path):
             continue
         if "labels" not in KINDS[kind_of(path)].options:
-            raise SettingsError(
-                f"{labels} is for a matrix, and {path} has its own",
-                remedy=Remedy("leave {} out", Option(labels)),
-                setting=labels,
+            raise wrong_setting(
+                labels, f"is for a matrix, and {path} has its own", Remedy("leave {} out", Option(labels))
             )
 
 

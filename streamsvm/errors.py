@@ -212,6 +212,11 @@ class SettingsError(PlanError):
         self.setting = setting
 
 
+def wrong_setting(name: str, problem: str, remedy: Remedy | None = None) -> SettingsError:
+    """Return the error about a setting whose message begins with its name: ``C must be positive``."""
+    return SettingsError(f"{name} {problem}", remedy=remedy, setting=name)
+
+
 class RunError(StreamsvmError):
     """A run directory that is missing, in use, damaged, or belongs to other data."""
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from streamsvm.base.label_values import class_name
 from streamsvm.base.text import shortened
-from streamsvm.errors import ModelError, RunError, SettingsError, StreamsvmError, extra
+from streamsvm.errors import ModelError, RunError, StreamsvmError, extra, wrong_setting
 from streamsvm.model.strongest import strongest_features
 from streamsvm.prediction.outcomes import model_of, outcomes_of
 from streamsvm.reporting.history import History, history_of, number, points, with_seconds
@@ -89,7 +89,7 @@ def convergence(
     history = history_of(run)
     for name, value, choices in (("of", of, ("gap", "objective")), ("by", by, ("pass", "seconds"))):
         if value not in choices:
-            raise SettingsError(f"{name} must be {' or '.join(choices)}, not {value!r}", setting=name)
+            raise wrong_setting(name, f"must be {' or '.join(choices)}, not {value!r}")
     passes = with_seconds(_passes(history))
     x = "pass" if by == "pass" else "trained_seconds"
     if of == "gap":

@@ -15,7 +15,7 @@ import numpy as np
 
 from streamsvm.base import durable
 from streamsvm.base.text import check_local
-from streamsvm.errors import ModelError, Remedy, SettingsError
+from streamsvm.errors import ModelError, Remedy, wrong_setting
 from streamsvm.exporting.arrays import write_npz
 from streamsvm.exporting.estimator import write_estimator
 from streamsvm.exporting.liblinear_export import LABELS_SUFFIX, write_liblinear
@@ -132,15 +132,13 @@ def export_model(
     kind = _format_of(path, format)
     for name, value, applies in (("top", top, "csv"), ("dtype", dtype, "streamsvm")):
         if value is not None and kind != applies:
-            raise SettingsError(f"{name} is for the format {applies}, and this is {kind}", setting=name)
+            raise wrong_setting(name, f"is for the format {applies}, and this is {kind}")
     if kind == "csv" and prune:
-        raise SettingsError(
-            "prune does not apply to csv, which has the largest coefficients", setting="prune"
-        )
+        raise wrong_setting("prune", "does not apply to csv, which has the largest coefficients")
     if top is not None and not (isinstance(top, numbers.Integral) and top >= 1):
-        raise SettingsError(f"top must be a whole number from 1 on, not {top!r}", setting="top")
+        raise wrong_setting("top", f"must be a whole number from 1 on, not {top!r}")
     if not (isinstance(prune, numbers.Real) and 0 <= float(prune) < np.inf):
-        raise SettingsError(f"prune must be a number from 0 on, not {prune!r}", setting="prune")
+        raise wrong_setting("prune", f"must be a number from 0 on, not {prune!r}")
     check_local(path, ModelError)
     target = Path(path)
     durable.check_replaceable(target, ModelError, force=force, folder=kind == "streamsvm")
@@ -178,13 +176,13 @@ def _format_of(path: str | os.PathLike[str], format: str | None) -> str:
     if format is None:
         format = SUFFIXES.get(Path(path).suffix.lower())
         if format is None:
-            raise SettingsError(
-                f"format is missing: {path} has none of the suffixes {', '.join(SUFFIXES)}; it is one of "
+            raise wrong_setting(
+                "format",
+                f"is missing: {path} has none of the suffixes {', '.join(SUFFIXES)}; it is one of "
                 f"{', '.join(FORMATS)}",
-                setting="format",
             )
     if format not in FORMATS:
-        raise SettingsError(f"format must be one of {', '.join(FORMATS)}, not {format!r}", setting="format")
+        raise wrong_setting("format", f"must be one of {', '.join(FORMATS)}, not {format!r}")
     return format
 
 

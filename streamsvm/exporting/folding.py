@@ -20,7 +20,6 @@ from streamsvm.transforms.feature_weights import FeatureWeights
 from streamsvm.transforms.selection import Select
 
 Step = Transform | np.ndarray
-_PIECE_SIZE = 2**18  # coefficients that are read at a time
 
 
 class FoldedModel(NamedTuple):
@@ -49,16 +48,17 @@ def fold(model: Model, prune: float = 0.0) -> FoldedModel:
     steps: list[Step] = []
     columns, bias = np.arange(model.n_features_in_), None
     for transform in model.transforms:
-        factors = np.zeros(model.n_features_in_)
         if isinstance(transform, Bias):
             bias = transform.value
-        elif isinstance(transform, FeatureWeights):
-            factors[columns] = transform.array
-            _multiply(steps, factors)
-        elif isinstance(transform, Select):
-            columns = columns[transform.array]
-            factors[columns] = 1
-            _multiply(steps, factors)
+        elif isinstance(transform, FeatureWeights | Select):
+            factors = np.zeros(model.n_features_in_)
+            if isinstance(transform, Select):
+                columns = columns[transform.array]
+            factors[columns] = 1 if isinstance(transform, Select) else transform.array
+            if steps and isinstance(last := steps[-1], np.ndarray):
+                steps[-1] = last * factors
+            else:
+                steps.append(factors)
         elif not isinstance(transform, Counts):  # which only checks
             steps.append(transform)
     coef, intercept = _sparse(model, columns, prune, bias)
@@ -67,35 +67,22 @@ def fold(model: Model, prune: float = 0.0) -> FoldedModel:
     return FoldedModel(steps, coef, intercept, bias)
 
 
-def _multiply(steps: list[Step], factors: np.ndarray) -> None:
-    if steps and isinstance(steps[-1], np.ndarray):
-        factors = steps.pop() * factors
-    steps.append(factors)
-
-
 def _sparse(model: Model, columns: np.ndarray, prune: float, bias: float | None) -> tuple[Any, np.ndarray]:
     """Return the coefficients, in the rows `columns` of a sparse matrix, and the intercepts."""
     import scipy.sparse
 
-    n_classes, n = len(model.classes_), len(columns)
-    parts, sizes = [], np.zeros(model.n_features_in_, np.int64)
-    intercept = np.zeros(n_classes)
-    step = max(1, _PIECE_SIZE // max(n_classes, 1))
-    for begin in range(0, model.n_features, step):
-        piece = model.stored_coef.dense(begin, min(begin + step, model.n_features))
-        if prune > 0:
-            piece = np.where(np.abs(piece) > prune, piece, piece.dtype.type(0))
-        if bias is not None and begin + len(piece) > n:  # its row is the last
-            intercept = bias * piece[-1].astype(np.float64)
-            piece = piece[:-1]
-        rows, classes = np.nonzero(piece)
-        sizes[columns[begin : begin + len(piece)]] = np.bincount(rows, minlength=len(piece))
-        parts.append((piece[rows, classes].astype(np.float64), classes.astype(np.int32)))
-    data = np.concatenate([np.zeros(0), *(part[0] for part in parts)])
-    indices = np.concatenate([np.zeros(0, np.int32), *(part[1] for part in parts)])
-    indptr = np.concatenate([[0], np.cumsum(sizes)])
-    shape = (model.n_features_in_, n_classes)
-    return scipy.sparse.csr_array((data, indices, indptr), shape=shape), intercept
+    coef = scipy.sparse.csr_array(model.stored_coef.matrix(), copy=True)
+    if prune > 0:
+        coef.data[np.abs(coef.data) <= prune] = 0
+    coef.eliminate_zeros()
+    coef = coef.astype(np.float64)
+    intercept = np.zeros(coef.shape[1])
+    if bias is not None:  # its row is the last
+        intercept, coef = bias * coef[[-1]].toarray()[0], coef[:-1]
+    sizes = np.zeros(model.n_features_in_, np.int64)
+    sizes[columns] = np.diff(coef.indptr)
+    parts = coef.data, coef.indices, np.concatenate([[0], np.cumsum(sizes)])
+    return scipy.sparse.csr_array(parts, shape=(len(sizes), coef.shape[1])), intercept
 
 
 def linear_only(folded: FoldedModel, where: str) -> FoldedModel:

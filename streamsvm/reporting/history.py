@@ -59,15 +59,7 @@ def history_of(run: Any) -> History:
         return run
     result = getattr(run, "result", run)  # of a model
     if isinstance(result, FitResult | OnlineResult):
-        reports = result.history
-        return History(
-            "the result",
-            getattr(result, "settings", {}),
-            [each for each in reports if each.get("event") == "rows"],
-            [each for each in reports if each.get("event") == "pass"],
-            [],
-            [],
-        )
+        return _history("the result", getattr(result, "settings", {}), result.history, [], [])
     if not isinstance(run, str | os.PathLike):
         raise RunError(f"the run must be its directory or the result of a fit, not a {type(run).__name__}")
     return read_history(Path(run))
@@ -87,16 +79,22 @@ def read_history(path: Path) -> History:
             f"{run.metrics} was cut short, and the run went on: there are no figures of the reports that "
             "are missing"
         )
+    found = _history(str(path), settings, lines, tried, notes)
+    if found.passes and not lost and (missing := found.passes[-1]["pass"] - len(found.passes)) > 0:
+        notes.append(f"{run.metrics} lacks the reports of {missing} of {found.passes[-1]['pass']} passes")
+    return found
+
+
+def _history(
+    name: str, settings: Any, lines: list[dict[str, Any]], tried: list[dict[str, Any]], notes: list[str]
+) -> History:
+    """Sort the lines of a run by their events."""
     passes = {}
     for line in lines:
         if line.get("event") == "pass" and isinstance(line.get("pass"), int):
             passes[line["pass"]] = line  # the last one, if a number occurs again
-    if passes and len(passes) < max(passes) and not lost:
-        notes.append(
-            f"{run.metrics} lacks the reports of {max(passes) - len(passes)} of {max(passes)} passes"
-        )
     return History(
-        str(path),
+        name,
         settings,
         [line for line in lines if line.get("event") == "rows"],
         [passes[number] for number in sorted(passes)],

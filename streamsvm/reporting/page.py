@@ -20,6 +20,7 @@ from streamsvm.errors import ModelError, RunError, StreamsvmError, extra
 from streamsvm.info import inspect
 from streamsvm.model.model import Model, load_model
 from streamsvm.prediction.class_counts import records_of
+from streamsvm.prediction.label_metrics import Evaluation
 from streamsvm.prediction.label_set_metrics import LabelSetEvaluation
 from streamsvm.prediction.outcomes import Outcomes, count_outcomes
 from streamsvm.reporting.history import History, achieved, number, read_history, with_seconds
@@ -205,11 +206,10 @@ class _Report:
     def _facts(self, outcomes: Outcomes | None) -> dict[str, str]:
         """Collect the figures in large letters, the answer first."""
         result, of = self._state["result"], self._held_out
-        if outcomes is not None:
-            of += f", {outcomes.evaluation.n:,} rows"
-        found = _accuracies(outcomes, of) or {
-            f"accuracy on {of}": _number_text(result, "valid_accuracy", _SHARE)
-        }
+        if outcomes is None:
+            found = {f"accuracy on {of}": _number_text(result, "valid_accuracy", _SHARE)}
+        else:
+            found = _accuracies(outcomes.evaluation, f"{of}, {outcomes.evaluation.n:,} rows")
         for name, key in (("training", "train_accuracy"), ("progressive", "progressive_accuracy")):
             found[f"{name} accuracy"] = _number_text(result, key, _SHARE)
         estimated = result["relative_gap"] is None
@@ -226,10 +226,8 @@ class _Report:
     def _training(self) -> list[Any]:
         history, draw = self._history, self._pictures.draw
         drawn = [draw("Relative gap by pass", plot.convergence, history)]
-        if (
-            sum(not each.keys().isdisjoint({"train_accuracy", "valid_accuracy"}) for each in history.passes)
-            > 1
-        ):
+        measured = [each for each in history.passes if each.keys() & {"train_accuracy", "valid_accuracy"}]
+        if len(measured) > 1:
             drawn.append(draw("Accuracy by pass", plot.accuracy, history))  # the table has the only one
         if len(history.passes) > 1:
             drawn.append(draw("Seconds of each pass", plot.pass_times, history))
@@ -312,10 +310,7 @@ class _Report:
         return {name: value for name, value in found.items() if value not in (None, "", [])}
 
 
-def _accuracies(outcomes: Outcomes | None, of: str) -> dict[str, str]:
-    if outcomes is None:
-        return {}
-    evaluation = outcomes.evaluation
+def _accuracies(evaluation: Evaluation | LabelSetEvaluation, of: str) -> dict[str, str]:
     found: dict[str, float | None]
     if isinstance(evaluation, LabelSetEvaluation):
         found = {f"precision@{k} on {of}": value for k, value in evaluation.precision.items()}
@@ -336,13 +331,10 @@ def _number_text(record: dict[str, Any], name: str, form: str) -> str:
     return "-" if value is None else f"{value:{form}}"
 
 
-def _used(
-    columns: dict[str, tuple[str, str]], records: Sequence[dict[str, Any]]
-) -> dict[str, tuple[str, str]]:
+def _used(columns: dict[str, tuple[str, str]], records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Select the columns of a table, names and formats by heading, for which any record has a number."""
-    return {
-        head: at for head, at in columns.items() if any(number(each, at[0]) is not None for each in records)
-    }
+    has = {name for name, _ in columns.values() if any(number(each, name) is not None for each in records)}
+    return {heading: column for heading, column in columns.items() if column[0] in has}
 
 
 def _setting_text(value: Any) -> str:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from streamsvm.base.text import absolute, check_local, parse_size
-from streamsvm.errors import SettingsError
+from streamsvm.errors import SettingsError, wrong_setting
 
 GIVEN = "given"  # for a Python object in the place of a file, of which the settings have no copy
 STORE, MATRIX, ESTIMATOR = range(3)  # scopes of a setting
@@ -29,7 +29,7 @@ _TYPES: dict[
     range: ("tuple[int, int]", "tuple of int"),
 }
 _WANTED: dict[Any, str] = {
-    str: "text", os.PathLike: "a path", tuple: "names of columns",
+    str: "text", os.PathLike: "a path", tuple: "names of columns", bool: "True or False",
     range: "the least and the largest length, whole numbers such as 1 and 2",
 }  # fmt: skip
 
@@ -87,6 +87,8 @@ class Setting:
         Whether a path may be an address such as s3://bucket/name.
     listed : bool
         Whether a list of texts may stand for them with commas between.
+    parse : callable, optional
+        Takes a text, and raises `ValueError` with what is wanted if it is not valid.
     """
 
     kind: type
@@ -111,6 +113,7 @@ class Setting:
     given: str = ""
     address: bool = False
     listed: bool = False
+    parse: Callable[[str], Any] | None = None
 
     @property
     def values(self) -> Sequence[str] | None:
@@ -148,26 +151,23 @@ class Setting:
         """Valid values, as text that completes "it must be ..."."""
         if self.values is not None:
             return f"one of {', '.join(self.values)}"
-        if self.kind is bool:
-            return " or ".join([*self.words, "True", "False"])
         if self.kind in _WANTED:
-            return " or ".join([*self.words, _WANTED[self.kind]])
-        if self.positive:
-            number = "positive and finite"
+            value = _WANTED[self.kind]
+        elif self.positive:
+            value = "positive and finite"
         elif self.kind is float:
-            number = f"a number, {self.least} or more"
+            value = f"a number, {self.least} or more"
         else:
-            number = (
-                f"a whole number in [{self.least}, {'2**63)' if self.most == 2**63 - 1 else f'{self.most}]'}"
-            )
-        return " or ".join([*self.words, number])
+            end = "2**63)" if self.most == 2**63 - 1 else f"{self.most}]"
+            value = f"a whole number in [{self.least}, {end}"
+        return " or ".join([*self.words, value])
 
     def checked(self, value: Any) -> Any:
         """Return the value as Python's own int, float, bool or str; raise `ValueError` if it is not valid."""
         if isinstance(value, str):
             value = str(value)  # of NumPy's texts too
-        if isinstance(value, str) and (value in self.words or (self.given and value == GIVEN)):
-            return value
+            if value in self.words or (self.given and value == GIVEN):
+                return value
         if self.mapping and isinstance(value, Mapping):
             from streamsvm.base.label_values import class_name  # needs NumPy, which help does without
 
@@ -188,6 +188,8 @@ class Setting:
             value = _as_python(value, self.kind)
         if not self._holds(value):
             raise ValueError(self.wanted)
+        if self.parse is not None:
+            self.parse(value)
         return value
 
     def _holds(self, value: Any) -> bool:
@@ -289,9 +291,15 @@ class CheckedSettings:
         values = {name: getattr(self, name) for name in declared(self)}
         return {name: value for name, value in values.items() if value != declared(self)[name].default}
 
+    @property
+    def of_loss(self) -> dict[str, Any]:
+        """Parameters of the loss, without those that do not apply to it."""
+        values = {name: getattr(self, name) for name, each in declared(self).items() if each.of_loss}
+        return {name: value for name, value in values.items() if value is not None}
+
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
     def refuse(self, name: str, wanted: str) -> None:
         """Raise `SettingsError`: the setting `name` must be `wanted`."""
-        raise SettingsError(f"{name} must be {wanted}, not {reprlib.repr(getattr(self, name))}", setting=name)
+        raise wrong_setting(name, f"must be {wanted}, not {reprlib.repr(getattr(self, name))}")

@@ -10,9 +10,9 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from streamsvm.base.text import parse_ascending
+from streamsvm.base.text import parse_ascending, parse_part
 from streamsvm.errors import SettingsError
 from streamsvm.losses import LOSSES, SOLVER_PARAMETERS, get_loss
 from streamsvm.losses.base import Loss
@@ -33,25 +33,8 @@ _model, _training, _weights, _features, _computing, _cores, _fine = (
 )  # fmt: skip
 
 
-class LossSettings(CheckedSettings):
-    """Base of settings that include the parameters of a loss."""
-
-    loss: str
-
-    @property
-    def trained_loss(self) -> Loss:
-        """Loss in the form that is trained."""
-        return get_loss(self.loss)
-
-    @property
-    def of_loss(self) -> dict[str, Any]:
-        """Parameters of the loss, without those that do not apply to it."""
-        names = [name for name, each in declared(self).items() if each.of_loss]
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-
-
 @dataclasses.dataclass(frozen=True)
-class Settings(LossSettings):
+class Settings(CheckedSettings):
     """Settings of `streamsvm.fit`, documented there; None is replaced by the default it stands for.
 
     Numbers may be of any library; they are kept as int and float.
@@ -88,7 +71,7 @@ class Settings(LossSettings):
         "other, and begins with the weights and duals of the one before.",
         "They are scaled by min(C' / C, Σb / ‖w‖²), the best point of the dual along their ray. "
         "`streamsvm.tune` uses it.",
-        scope=MATRIX, searched=True,
+        scope=MATRIX, searched=True, parse=parse_ascending,
     )  # fmt: skip
     loss: str = _model(
         str, "ww", "Formulation of the multi-class SVM.",
@@ -173,7 +156,7 @@ class Settings(LossSettings):
         "parts, by a hash of the rows' numbers in the data as given.",
         "Groups of rows stay whole. These rows count neither for C auto nor for the statistics of "
         "transforms, nor for balanced weights of classes.",
-        scope=MATRIX, searched=True,
+        scope=MATRIX, searched=True, parse=parse_part,
     )  # fmt: skip
     calibrate: str | None = _training(
         os.PathLike, None,
@@ -364,6 +347,9 @@ class Settings(LossSettings):
         """Return True if held-out rows are scored after pass `number`; of a path, the last pass of each C."""
         ends = self.share_of_C(number) != self.share_of_C(number + 1)
         return self.C_path is None or number == self.passes or ends
+
+
+TO_TUNE = {name: each for name, each in declared(Settings).items() if not each.searched}
 
 
 class Interval:

@@ -9,7 +9,7 @@ from typing import Any
 from streamsvm.errors import SettingsError
 from streamsvm.losses import get_loss
 from streamsvm.settings.field import CheckedSettings, as_in, declared, setting
-from streamsvm.settings.fit import NONE, LossSettings, Settings
+from streamsvm.settings.fit import NONE, Settings
 
 MAX_HASH_BITS = 31  # of a hash: a column, and a position in a row, then fit one number to sort by
 # Settings of a fit that visits each row once, in the order of the data, and keeps no duals.
@@ -18,7 +18,7 @@ _as_in_fit = functools.partial(as_in, Settings)
 
 
 @dataclasses.dataclass(frozen=True)
-class OnlineSettings(LossSettings):
+class OnlineSettings(CheckedSettings):
     """Settings of `streamsvm.online`, documented there; None is replaced by the default it stands for.
 
     Raises

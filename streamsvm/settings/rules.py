@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamsvm.base.text import parse_ascending, parse_part
-from streamsvm.errors import SettingsError
+from streamsvm.base.text import parse_ascending
+from streamsvm.errors import SettingsError, wrong_setting
 from streamsvm.losses import LOSSES, get_loss
 
 
@@ -16,30 +16,22 @@ def check_combinations(settings: Any) -> None:
     _check_first_c(settings)
     _check_path(settings)
     _check_split(settings)
-    if settings.hold_out is not None:
-        try:
-            parse_part(settings.hold_out)
-        except ValueError as error:
-            settings.refuse("hold_out", str(error))
-        if settings.valid is not None:
-            raise SettingsError(
-                "valid and hold_out both give rows to measure; leave one of them out", setting="hold_out"
-            )
-    if loss.sequences and settings.calibrate is not None:
+    if settings.hold_out is not None and settings.valid is not None:
         raise SettingsError(
-            f"calibrate must be left out with the loss {settings.loss}, whose models have no probabilities",
-            setting="calibrate",
+            "valid and hold_out both give rows to measure; leave one of them out", setting="hold_out"
+        )
+    if loss.sequences and settings.calibrate is not None:
+        raise wrong_setting(
+            "calibrate", f"must be left out with the loss {settings.loss}, whose models have no probabilities"
         )
     if settings.passes > 1 and not settings.keep_duals:
-        raise SettingsError(
-            "keep_duals must be on with more than one pass: each starts from the duals of the last",
-            setting="keep_duals",
+        raise wrong_setting(
+            "keep_duals", "must be on with more than one pass: each starts from the duals of the last"
         )
     if settings.tol is not None and settings.gap != "pass":
-        raise SettingsError(
-            f"gap must be pass with a tolerance, which needs the exact gap after each pass, not "
-            f"{settings.gap}",
-            setting="gap",
+        raise wrong_setting(
+            "gap",
+            f"must be pass with a tolerance, which needs the exact gap after each pass, not {settings.gap}",
         )
 
 
@@ -47,12 +39,8 @@ def _check_first_c(settings: Any) -> None:
     if isinstance(settings.first_C, str) or settings.first_C == settings.C:
         return
     if not (get_loss(settings.loss).linear_duals and settings.keep_duals):
-        wants = (
-            f"the loss {settings.loss} and the solver {settings.solver}"
-            if settings.keep_duals
-            else "keep_duals off"
-        )
-        settings.refuse("first_C", f"left out with {wants}")
+        trained = f"the loss {settings.loss} and the solver {settings.solver}"
+        settings.refuse("first_C", f"left out with {trained if settings.keep_duals else 'keep_duals off'}")
     if not isinstance(settings.C, str) and settings.first_C > settings.C:
         settings.refuse("first_C", f"at most C, which is {settings.C:g}")
 
@@ -60,18 +48,13 @@ def _check_first_c(settings: Any) -> None:
 def _check_path(settings: Any) -> None:
     if settings.C_path is None:
         return
-    try:
-        n = len(parse_ascending(settings.C_path))
-    except ValueError as error:
-        settings.refuse("C_path", str(error))
+    n = len(parse_ascending(settings.C_path))
     if settings.passes < n:
         settings.refuse("passes", f"{n} or more with {n} values of C")
     if n > 1 and not (get_loss(settings.loss).linear_duals and settings.keep_duals):
-        raise SettingsError(
-            f"C_path has one value with the loss {settings.loss}, or without keep_duals", setting="C_path"
-        )
+        raise wrong_setting("C_path", f"has one value with the loss {settings.loss}, or without keep_duals")
     if settings.first_C not in ("auto", settings.C) or settings.tol is not None:
-        raise SettingsError("C_path goes with neither first_C nor tol", setting="C_path")
+        raise wrong_setting("C_path", "goes with neither first_C nor tol")
 
 
 def _check_split(settings: Any) -> None:
@@ -97,23 +80,19 @@ def _check_pairs(settings: Any) -> None:
     """Raise `SettingsError` unless the loss supports the margins and costs of the settings."""
     loss = get_loss(settings.loss)
     if settings.costs is None and settings.costs_as is not None:
-        raise SettingsError("costs_as says what costs are, and there are none", setting="costs_as")
+        raise wrong_setting("costs_as", "says what costs are, and there are none")
     if settings.costs is not None and settings.tree is not None:
         raise SettingsError("costs and tree both give the margins; leave one of them out", setting="tree")
     wants_margins = settings.tree is not None or settings.costs_as in ("margins", "both")
     wants_costs = settings.costs_as in ("costs", "both")
-    for kind, wanted, fact in (
-        ("margins", wants_margins, "pair_margins"),
-        ("costs", wants_costs, "pair_costs"),
-    ):
-        if wanted and not getattr(loss, fact):
-            able = ", ".join(name for name, other in LOSSES.items() if getattr(other, fact))
+    for kind, wanted in (("margins", wants_margins), ("costs", wants_costs)):
+        if wanted and not getattr(loss, f"pair_{kind}"):
+            able = ", ".join(name for name, other in LOSSES.items() if getattr(other, f"pair_{kind}"))
             raise SettingsError(
                 f"the loss {settings.loss} cannot have {kind} for each pair of classes; choose one of {able}",
                 setting="loss",
             )
     if wants_costs and settings.solver != loss.solvers[0]:
-        raise SettingsError(
-            f"solver must be {loss.solvers[0]} with costs for each pair of classes, not {settings.solver}",
-            setting="solver",
+        raise wrong_setting(
+            "solver", f"must be {loss.solvers[0]} with costs for each pair of classes, not {settings.solver}"
         )

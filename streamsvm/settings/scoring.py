@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 from typing import Any
 
-from streamsvm.errors import SettingsError
+from streamsvm.errors import wrong_setting
 from streamsvm.settings.field import CheckedSettings, as_in, declared, setting
 from streamsvm.settings.reading import ReadingSettings
-
-_data = functools.partial(setting, group="Data")
-_as_in_reading = functools.partial(as_in, ReadingSettings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,27 +21,27 @@ class ScoringSettings(CheckedSettings):
         If a setting is not valid; says which, and what is.
     """
 
-    label: str | None = _data(
+    label: str | None = setting(
         str, None,
         "Column with the labels: of a table, or of obs of AnnData that was not written by convert; by "
         "default the one that the model was trained on.",
         "Or, of AnnData in memory, also the name of an indicator matrix in ``obsm``. Rows without a label "
         "are left out.",
     )  # fmt: skip
-    labels: str | None = _data(
+    labels: str | None = setting(
         os.PathLike, None, "Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.",
     )  # fmt: skip
-    layer: str | None = _data(str, None, "Layer of AnnData to score instead of X.", "Also in memory.")
-    raw: bool = _data(bool, False, "Score raw.X of AnnData.")
-    obsm: str | None = _data(
+    layer: str | None = setting(str, None, "Layer of AnnData to score instead of X.", "Also in memory.")
+    raw: bool = setting(bool, False, "Score raw.X of AnnData.")
+    obsm: str | None = setting(
         str, None, "Entry of obsm of AnnData to score instead of X, such as an embedding.",
     )  # fmt: skip
-    multilabel: bool = _data(
+    multilabel: bool = setting(
         bool, False,
         "LIBSVM text: commas separate several labels of a row; by default as the model was trained.",
     )  # fmt: skip
-    format: str | None = _as_in_reading("format")
-    on_error: str = _as_in_reading("on_error")
+    format: str | None = as_in(ReadingSettings, "format")
+    on_error: str = as_in(ReadingSettings, "on_error")
 
     @property
     def of_store(self) -> dict[str, Any]:
@@ -55,9 +51,7 @@ class ScoringSettings(CheckedSettings):
     def refuse_of_files(self) -> None:
         """Raise `SettingsError` if one is given that says how text and tables are read."""
         for name in self.given().keys() & {"multilabel", "format", "on_error"}:
-            raise SettingsError(
-                f"{name} says how a file is read, and this data is read as it is", setting=name
-            )
+            raise wrong_setting(name, "says how a file is read, and this data is read as it is")
 
 
 TO_EVALUATE = declared(ScoringSettings)

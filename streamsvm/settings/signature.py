@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from streamsvm.errors import SettingsError
+from streamsvm.errors import wrong_setting
 from streamsvm.settings.field import Setting, declared
 from streamsvm.settings.fit import Settings
 
@@ -47,7 +47,7 @@ def takes(settings: Mapping[str, Setting], *, after: str) -> Callable[[Function]
             for name in [each for each in given if each not in call.__signature__.parameters]:  # type: ignore[attr-defined]
                 called = function.__qualname__.removesuffix(".__init__")
                 if name in declared(Settings):
-                    raise SettingsError(f"{name} does not apply to {called}", setting=name)
+                    raise wrong_setting(name, f"does not apply to {called}")
                 raise TypeError(f"{called}() got an unexpected keyword argument {name!r}")
             return function(*args, **given)
 

@@ -36,13 +36,12 @@ class Trial(NamedTuple):
     ----------
     name : str
         Of its run directory, and in reports.
-    candidate, part : int
-        Numbers, counted from 0, of the settings that are tried and of the part of the rows that is held out.
+    part : int
+        Number, counted from 0, of the part of the rows that is held out.
     settings : Settings
     """
 
     name: str
-    candidate: int
     part: int
     settings: Settings
 
@@ -115,12 +114,12 @@ class StoreSearch:
 
     def _check_asked(self, asked: Mapping[str, Any]) -> None:
         """Raise `RunError` unless the record of an earlier search is equal to `asked`."""
-        run, begins_anew, found = self.run, Option("force", True), self.run.read_tuning()
-        if {**found, "passes": 0, **asked} == found:
+        run, found = self.run, self.run.read_tuning()
+        if {**found, **asked} == found:
             return
-        others = Remedy("give another {}, or {}", Option("out"), begins_anew)
-        if "passes" in found and {**found, **asked, "passes": found["passes"]} == found:
-            passes = found["passes"]
+        others = Remedy("give another {}, or {}", Option("out"), Option("force", True))
+        passes = found.get("passes")
+        if {**found, **asked, "passes": passes} == found:
             remedy = Remedy(f"give {{}}, or {others.words}", Option("passes", passes), *others.parts)
             raise RunError(
                 f"{run.path} was begun by tune with passes {passes}, not {asked['passes']}", remedy=remedy
@@ -156,17 +155,16 @@ class StoreSearch:
         self.callbacks.report({"event": "search", "trainings": len(trials)})
         durable.make_dir(self.run.trials)
         for trial in trials:
+            report = functools.partial(self._report, trial.name)
+            callbacks = dataclasses.replace(self.callbacks, report=report)
             try:
-                yield self._fit(self.run.trials / trial.name, trial.settings, self._callbacks_of(trial))
+                yield self._fit(self.run.trials / trial.name, trial.settings, callbacks)
             except Interrupted:
                 goes_on = Remedy("{} goes on, with the same arguments", Call("tune"))
                 raise Interrupted("stopped while settings were tried", remedy=goes_on) from None
 
-    def _callbacks_of(self, trial: Trial) -> Callbacks:
-        def report(event: dict[str, Any]) -> None:
-            self.callbacks.report({**event, "trial": trial.name})
-
-        return dataclasses.replace(self.callbacks, report=report)
+    def _report(self, trial: str, event: dict[str, Any]) -> None:
+        self.callbacks.report({**event, "trial": trial})
 
     def train(self, settings: Settings) -> tuple[FitResult, None]:
         """Train with the best settings, on all rows."""

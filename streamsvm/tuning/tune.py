@@ -24,13 +24,13 @@ from streamsvm.base.text import as_paths
 from streamsvm.base.threads import count_workers
 from streamsvm.converted import converted
 from streamsvm.data.arrays import label_column
-from streamsvm.errors import Call, Option, Remedy, SettingsError, StreamsvmWarning, warn
+from streamsvm.errors import Call, Option, Remedy, SettingsError, StreamsvmWarning, warn, wrong_setting
 from streamsvm.losses import get_loss
 from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult, TuneResult
 from streamsvm.run.directory import RunDir, replacing
 from streamsvm.settings.field import declared
-from streamsvm.settings.fit import AUTO, Interval, Settings
+from streamsvm.settings.fit import AUTO, TO_TUNE, Interval, Settings
 from streamsvm.settings.reading import ReadingSettings
 from streamsvm.settings.signature import takes
 from streamsvm.training import fit_arrays
@@ -42,11 +42,10 @@ from streamsvm.tuning.trials import StoreSearch, Trial
 _AUTO_FACTORS = tuple(2.0**power for power in range(-4, 6))
 _HOLD_OUT = "1/10"
 _SUGGESTED_VALUES = 4  # of C, to go on with
-_OTHERS = {name: each for name, each in declared(Settings).items() if not each.searched}
 _OF_FILES = ("label", "labels", "weights", "valid", "valid_labels")  # settings that conversions change
 
 
-@takes(_OTHERS | declared(ReadingSettings), after="force")
+@takes(TO_TUNE | declared(ReadingSettings), after="force")
 def tune(
     data: Any,
     y: Any = None,
@@ -120,16 +119,12 @@ def tune(
     y, settings["label"] = label_column(y, settings.get("label"))
     reading = taken_out(settings, ReadingSettings)
     paths = as_paths(data)
-    if paths is None and out is not None:
-        raise SettingsError("out is for a store; a matrix is trained on in memory", setting="out")
-    if paths is None and cluster is not None:
-        raise SettingsError("cluster is for a store; a matrix is trained on in memory", setting="cluster")
-    if paths is None and valid is not None:
-        raise SettingsError(
-            "valid is for a store; of a matrix a part of the rows is held out", setting="valid"
-        )
     tables = without_tables(settings)
     if paths is None:
+        instead = "a matrix is trained on in memory", "of a matrix a part of the rows is held out"
+        for name, value in (("out", out), ("cluster", cluster), ("valid", valid)):
+            if value is not None:
+                raise wrong_setting(name, f"is for a store; {instead[name == 'valid']}")
         check_of_matrix(settings)
         for name in reading.given():
             raise not_of_matrix(name, "give a file")
@@ -138,9 +133,7 @@ def tune(
     settings = {name: value for name, value in settings.items() if value is not None}
     grid = parse_grid(C)
     if not isinstance(passes_each, numbers.Integral) or passes_each < 1:
-        raise SettingsError(
-            f"passes_each must be a whole number of 1 or more, not {passes_each!r}", setting="passes_each"
-        )
+        raise wrong_setting("passes_each", f"must be a whole number of 1 or more, not {passes_each!r}")
     parts = _parts(folds, hold_out, valid)
     common: dict[str, Any] = {**settings, "valid": valid, "seed": settings.get("seed", 0)}
     lists = {"loss": _listed(loss), "margin": _listed(margin), "transform": _listed(transform)}
@@ -149,7 +142,7 @@ def tune(
     def list_trials() -> list[list[Trial]]:
         return [
             _trials(number, grid, passes_each, parts, {**common, **candidate})
-            for number, candidate in enumerate(candidates)
+            for number, candidate in enumerate(candidates, 1)
         ]
 
     trials = list_trials()  # which checks all of them before the first
@@ -162,7 +155,7 @@ def tune(
         callbacks = Callbacks.of(report, progress, stop)
         if paths is None:
             if y is None and settings.get("label") is None:
-                raise SettingsError("y is missing: give one label for each row", setting="y")
+                raise wrong_setting("y", "is missing: give one label for each row")
             search: _Search = _ArraySearch((data, y, groups), callbacks, tables, count_workers(workers))
         else:
             assert out is not None
@@ -261,7 +254,7 @@ def parse_grid(values: Any) -> Grid:
     found = sorted(set(found))
     if not found or not all(0 < value < math.inf for value in found):
         wanted = "auto, numbers above 0 with commas between, or a range such as 2^-6:2^3"
-        raise SettingsError(f"C must be {wanted}, not {values!r}", setting="C")
+        raise wrong_setting("C", f"must be {wanted}, not {values!r}")
     return Grid(1.0, tuple(found))
 
 
@@ -288,7 +281,7 @@ def _parts(folds: int | None, hold_out: str | None, valid: Any) -> list[str | No
     if folds is None:
         return [hold_out or _HOLD_OUT]
     if not isinstance(folds, numbers.Integral) or not 2 <= folds <= 100:
-        raise SettingsError(f"folds must be a whole number from 2 to 100, not {folds!r}", setting="folds")
+        raise wrong_setting("folds", f"must be a whole number from 2 to 100, not {folds!r}")
     return [f"{part}/{folds}" for part in range(1, folds + 1)]
 
 
@@ -296,17 +289,15 @@ def _trials(
     candidate: int, grid: Grid, passes_each: int, parts: Sequence[str | None], common: Mapping[str, Any]
 ) -> list[Trial]:
     """List the trainings of a candidate: one path for each part, or one for each C if the loss has none."""
+    paths = list(map(repr, grid.factors))
     if get_loss(str(common["loss"])).linear_duals:
-        paths = [",".join(map(repr, grid.factors))]
-    else:
-        paths = [repr(factor) for factor in grid.factors]
-    trials = []
+        paths = [",".join(paths)]
+    passes, trials = passes_each * len(grid.factors) // len(paths), []
     for at, part in enumerate(parts):
         for number, path in enumerate(paths, 1):
-            passes = passes_each * len(grid.factors) // len(paths)
             settings = Settings(**common, C=grid.C, C_path=path, passes=passes, hold_out=part, gap="none")
-            name = f"{candidate + 1}-{at + 1}" + (f"-{number}" if len(paths) > 1 else "")
-            trials.append(Trial(name, candidate, at, settings))
+            name = f"{candidate}-{at + 1}" + (f"-{number}" if len(paths) > 1 else "")
+            trials.append(Trial(name, at, settings))
     return trials
 
 
