@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.base.format import index_dtype
 from streamsvm.kernels.jit import kernel
 
 
@@ -35,9 +34,9 @@ def check_rows(data, indices, indptr, n_features, norm2):
     return -1
 
 
-def places_of(features: np.ndarray, n_features: int) -> np.ndarray:
-    """Return the place of each of all features among the given ones; -1 for others."""
-    places = np.full(n_features, -1, index_dtype(n_features))
+def places_of(features: np.ndarray, n_features: int, dtype: np.dtype) -> np.ndarray:
+    """Return the place of each of all features among the given ones, in `dtype`; -1 for others."""
+    places = np.full(n_features, -1, dtype)
     places[features] = np.arange(len(features))
     return places
 

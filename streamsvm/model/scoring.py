@@ -93,7 +93,8 @@ class Scorer:
         """Row of the stored coefficients of each feature, or -1."""
         from streamsvm.kernels.csr import places_of
 
-        return places_of(self._features, self._coef.shape[0])
+        n_features = self._coef.shape[0]
+        return places_of(self._features, n_features, format.index_dtype(n_features))
 
     def _places_of(self, indices: np.ndarray) -> np.ndarray:
         """Return the row of the stored coefficients of each of some features, or -1."""

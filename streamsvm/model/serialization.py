@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -33,9 +33,6 @@ from streamsvm.model.coefficients import (
 )
 from streamsvm.model.transform_files import load_transforms, save_transforms
 from streamsvm.transforms import TRANSFORMS, Transform
-
-if TYPE_CHECKING:
-    from streamsvm.model.model import Model
 
 FILES = (
     format.MODEL_JSON,
@@ -219,12 +216,12 @@ def check_room(folder: Path, n_features: int, n_classes: int, itemsize: int) -> 
 
 def save_copy(
     path: str | os.PathLike[str],
-    model: Model,
+    model: Any,
     *,
     prune: float,
     dtype: Literal["float16", "float32"] | None,
 ) -> None:
-    """Save a model into `path`, a new folder or one that holds a model: see `Model.save`."""
+    """Save a `Model` into `path`, a new folder or one that holds a model: see `Model.save`."""
     if not (isinstance(prune, numbers.Real) and 0 <= prune < np.inf):
         raise SettingsError(f"prune must be a number from 0 on, not {prune!r}", setting="prune")
     if dtype not in (None, "float16", "float32"):

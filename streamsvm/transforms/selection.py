@@ -94,7 +94,7 @@ class Select(Transform):
     def _places(self) -> np.ndarray:
         """New column of each column of the data; -1 for those that are left out."""
         assert self.array is not None
-        return places_of(self.array, self.width)
+        return places_of(self.array, self.width, index_dtype(self.width))
 
     @property
     def held_bytes(self) -> int:
