@@ -57,22 +57,18 @@ def best_sequence(scores, transitions, n, sequence):
     sequence : ndarray of int64, shape (n or more,)
     """
     k = len(transitions)
-    value, before = np.empty(k), np.empty(k)
+    value, before = scores[0].copy(), np.empty(k)
     came_from = np.zeros((n, k), np.int32)
-    for c in range(k):
-        value[c] = scores[0, c]
     for t in range(1, n):
         value, before = before, value
-        for c in range(k):
-            value[c] = -np.inf
+        value[:] = -np.inf
         for b in range(k):
             for c in range(k):
                 score = before[b] + transitions[b, c]
                 if score > value[c]:
                     value[c] = score
                     came_from[t, c] = b
-        for c in range(k):
-            value[c] += scores[t, c]
+        value += scores[t]
     best = 0
     for c in range(1, k):
         if value[c] > value[best]:
@@ -127,9 +123,7 @@ def replace_by_marginals(nodes, pairs, n):
             for c in range(k):
                 terms[c] = pairs[t, b, c] + nodes[t + 1, c] + behind[t + 1, c]
             behind[t, b] = log_sum(terms, k)
-    for c in range(k):
-        terms[c] = ahead[n - 1, c]
-    total = log_sum(terms, k)
+    total = log_sum(ahead[n - 1], k)
     for t in range(n - 1):
         for b in range(k):
             for c in range(k):

@@ -185,18 +185,8 @@ def _has_room(i, n, k, solver, old, new):
     if solver == CACHED:
         most = n * most_sequences(kept_sequences(i, n, old))
     elif solver == BCFW:  # one more for each token than before
-        most = n
-        for t in range(n):
-            most += old.counts[i + t]
+        most = n + old.counts[i : i + n].sum()
     return new.used[0] + most <= len(new.ids)
-
-
-@kernel
-def _had_duals(i, n, old):
-    total = 0
-    for t in range(n):
-        total += old.counts[i + t]
-    return total > 0
 
 
 @kernel
@@ -243,7 +233,8 @@ def _make_visit(name, step):
             if _is_idle(rows, i, n, C, tally):
                 continue
             _score_chain(rows, i, n, weights, 0.0, scratch, chain)
-            if not _had_duals(i, n, old):  # as in the first pass, of which alone the predictions are reported
+            # Without old duals it may be the first pass, of which alone the predictions are reported.
+            if not old.counts[i : i + n].any():
                 best_sequence(chain.scores, chain.transitions, n, chain.best)
                 tally[CORRECT] += _count_correct(n, chain)
             gain = _largest_gain(n, chain)
@@ -282,14 +273,11 @@ def _loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_r
         i += n
 
 
-_BY_SEQUENCES = _make_visit("sequences", step_among_sequences)
-_BY_MARGINALS = _make_visit("marginals", step_in_marginals)
+_LOSS_ROWS = allocating(_loss_rows, name="chain_loss_rows")
+_BY_SEQUENCES = Kernels(_make_visit("sequences", step_among_sequences), None, _LOSS_ROWS)
+_BY_MARGINALS = _BY_SEQUENCES._replace(visit=_make_visit("marginals", step_in_marginals))
 
-KERNELS = {
-    "chain": Kernels(
-        _BY_SEQUENCES,
-        None,
-        allocating(_loss_rows, name="chain_loss_rows"),
-        visits={solver: _BY_SEQUENCES if solver == "cached" else _BY_MARGINALS for solver in ON_CHAINS},
-    )
+KERNELS: dict[str | tuple[str, str], Kernels] = {
+    "chain": _BY_SEQUENCES,
+    **{("chain", solver): _BY_MARGINALS for solver in ON_CHAINS[1:]},
 }

@@ -100,15 +100,11 @@ def _gibbs_marginals(temperature, i, n, C, old, chain):
     marginals: the Markov chain Π_t p(y_t, y_{t+1}) / Π_t p(y_t). With it the equation is computed exactly.
     """
     k = len(chain.transitions)
-    nodes, pairs = np.empty((n, k)), np.empty((n, k, k))
+    nodes, pairs = np.zeros((n, k)), np.zeros((n, k, k))
     least = _LEAST_SHARE * C
     for t in range(n):
         own = _own_id(t, n, k, chain.own)
         rest = C
-        for c in range(k):
-            nodes[t, c] = 0.0
-            for b in range(k):
-                pairs[t, c, b] = 0.0
         for r in range(old.counts[i + t]):
             entry, value = _load_id(old, i, t, r, n, k), np.float64(old.values[old.values_at[i + t] + r])
             rest -= value
@@ -166,8 +162,7 @@ def exact_step(rows, i, n, starts, ids, before, target, chain):
             _add_pair_step(ids[e], t, n, target[e] - before[e], chain)
     active = np.zeros(n, np.bool_)
     for t in range(n):
-        for c in range(k):
-            active[t] |= chain.node_steps[t, c] != 0.0
+        active[t] = chain.node_steps[t].any()
     products = inner_products(rows, i, active)
     length = 0.0
     for t in range(n):
@@ -180,10 +175,8 @@ def exact_step(rows, i, n, starts, ids, before, target, chain):
     for c in range(k):
         for b in range(k):
             length += chain.pair_steps[c, b] * chain.pair_steps[c, b]
-            chain.pair_steps[c, b] = 0.0
-    for t in range(n):
-        for c in range(k):
-            chain.node_steps[t, c] = 0.0
+    chain.pair_steps[:] = 0.0
+    chain.node_steps[:n] = 0.0
     if not gain >= length:
         return gain / length if gain > 0.0 else 0.0
     return 1.0

@@ -213,10 +213,8 @@ def _rescored_gain(products, n, chain):
     for a in range(k):
         for b in range(k):
             chain.transitions[a, b] -= chain.pair_steps[a, b]
-            chain.pair_steps[a, b] = 0.0
-    for t in range(n):
-        for c in range(k):
-            chain.node_steps[t, c] = 0.0
+    chain.pair_steps[:] = 0.0
+    chain.node_steps[:n] = 0.0
     own_score = sequence_score(chain.scores, chain.transitions, chain.own, n)
     return best_sequence(chain.scores, chain.transitions, n, chain.best) - own_score
 

@@ -5,6 +5,7 @@ Else it grows, and the little by which classes differ is lost in its rounding.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -49,11 +50,8 @@ def sums_of_group(features: np.ndarray, weights: np.ndarray, first: int, end: in
 
 def mean_of_groups(sums: Sequence[np.ndarray], n_classes: int) -> np.ndarray:
     """Return the mean over all classes, from the sums of each group, added up in their order."""
-    total = sums[0].copy()
-    for of_group in sums[1:]:
-        total += of_group
-    total /= n_classes
-    return total
+    mean: np.ndarray = functools.reduce(np.add, sums) / n_classes
+    return mean
 
 
 def centre(features: np.ndarray, weights: np.ndarray, ranges: np.ndarray) -> None:

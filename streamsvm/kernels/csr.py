@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from streamsvm.kernels.jit import kernel
@@ -32,8 +34,23 @@ def check_rows(data, indices, indptr, n_features, norm2):
     return -1
 
 
+def places_of(features: np.ndarray, n_features: int, dtype: np.dtype) -> np.ndarray:
+    """Return the place of each of all features among the given ones, in `dtype`; -1 for others."""
+    places = np.full(n_features, -1, dtype)
+    places[features] = np.arange(len(features))
+    return places
+
+
+def with_places(rows: Any, columns: np.ndarray, places: np.ndarray, dtype: np.dtype) -> Any:
+    """Return rows whose indices are ``places[columns]``, in `dtype`, and left out where that is below 0."""
+    data, indices = np.empty_like(rows.data), np.empty(len(rows.data), dtype)
+    indptr = np.empty_like(rows.indptr)
+    _keep_columns(rows.data, columns, rows.indptr, places, data, indices, indptr)
+    return rows._replace(data=data[: indptr[-1]], indices=indices[: indptr[-1]], indptr=indptr)
+
+
 @kernel
-def keep_columns(data, indices, indptr, places, new_data, new_indices, new_indptr):
+def _keep_columns(data, indices, indptr, places, new_data, new_indices, new_indptr):
     """Write rows whose indices are replaced by ``places[index]``, and left out where that is below 0."""
     filled = 0
     new_indptr[0] = 0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamsvm.kernels.duals import DualBuffer, OldDuals, RowDuals, place_duals
+from streamsvm.kernels.duals import DualBuffer, OldDuals, RowDuals
 from streamsvm.kernels.jit import allocating
 
 
@@ -114,10 +114,5 @@ def joined(parts: Sequence[RowDuals], n_rows: int, n_bytes: int) -> OldDuals:
     bits_at = np.full(n_rows if n_bytes else 0, -1, np.int64)
     if n_bytes:
         bits_at[rows] = n_bytes * np.arange(len(rows))
-    at = np.zeros(n_rows, np.int64)
-    of_each = np.zeros(n_rows, np.int32)
-    duals = OldDuals(ids, values, at, at, of_each, bits.reshape(-1), bits_at).read_only()
-    rows, counts = rows.view(), counts.view()
-    rows.flags.writeable = counts.flags.writeable = False  # as of a log
-    place_duals(rows, counts, 0, 0, len(ids), duals)
-    return duals
+    duals = of_rows(n_rows, rows, counts, ids, values)
+    return duals._replace(bits=bits.reshape(-1), bits_at=bits_at).read_only()

@@ -7,8 +7,6 @@ the kernels: arguments would do as well, but Numba would not cache the result.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -73,7 +71,6 @@ class Kernels(NamedTuple):
     revisit: Any | None
     loss_rows: Any
     norm2: Any = sum_of_squares  # (weights, average_scale, sparse_rows, n_classes) -> ‖W‖²
-    visits: Mapping[str, Any] = MappingProxyType({})  # by block solver, if they have kernels of their own
     sum_duals: Any = None  # (rows, duals, problem) -> the duals' terms in the dual objective
     visit_matrix: Any = None
 

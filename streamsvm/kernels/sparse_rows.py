@@ -79,12 +79,6 @@ def kind_of(n, pool):
     return kind
 
 
-@inlined
-def most_growth(sparse_rows, n_features, columns):
-    """Return how many elements of the pool a visit of a row of so many features needs at most."""
-    return n_features * sparse_rows.width * columns
-
-
 @kernel
 def most_places(sparse_rows, sizes, columns):
     """Return how many elements of the pool rows of these sizes need at most."""
@@ -103,7 +97,7 @@ def has_sparse_room(sparse_rows, i, columns):
     if sparse_rows is None:
         return True
     n_features = sparse_rows.indptr[i + 1] - sparse_rows.indptr[i]
-    return sparse_rows.used[0] + most_growth(sparse_rows, n_features, columns) <= len(sparse_rows.pool)
+    return sparse_rows.used[0] + n_features * sparse_rows.width * columns <= len(sparse_rows.pool)
 
 
 @inlined

@@ -139,8 +139,7 @@ class Loss:
     @functools.cached_property
     def kernels(self) -> Kernels:
         """The kernels; importing them loads Numba."""
-        package = "chains" if self.sequences else "losses"
-        return importlib.import_module(f"streamsvm.{package}.{self.module}").KERNELS[self.name]
+        return self._kernels("chains" if self.sequences else "losses")[self.name]
 
     @functools.cached_property
     def common_kernels(self) -> Kernels:
@@ -149,9 +148,12 @@ class Loss:
 
     def kernels_of(self, solver: str) -> Kernels:
         """Return the kernels with a block solver."""
-        if self.sequences:
-            return self.kernels._replace(visit=self.kernels.visits[solver])
         if solver == self.solvers[0]:
             return self.kernels
-        module = importlib.import_module(f"streamsvm.losses.published.{self.module}")
-        return module.KERNELS[self.name, solver]._replace(loss_rows=self.kernels.loss_rows)
+        others = self._kernels("chains" if self.sequences else "losses.published")
+        return others[self.name, solver]._replace(loss_rows=self.kernels.loss_rows)
+
+    def _kernels(self, package: str) -> dict[str | tuple[str, str], Kernels]:
+        found: dict[str | tuple[str, str], Kernels]
+        found = importlib.import_module(f"streamsvm.{package}.{self.module}").KERNELS
+        return found

@@ -16,7 +16,7 @@ from typing import Any
 
 from streamsvm.kernels.frame import Kernels
 from streamsvm.kernels.jit import inlined
-from streamsvm.losses.largest_slacks import find_newton, largest_slack, make_kernels_of_largest
+from streamsvm.losses.largest_slacks import find_newton, largest_slack, make_kernels_of_largest, sum_to_cost
 from streamsvm.losses.threshold import UNBOUNDED
 
 
@@ -30,11 +30,6 @@ def largest_hinge(row, n, problem, scratch):
 def _squared_loss(row, n, problem, scratch):
     largest = largest_hinge(row, n, problem, scratch)
     return largest * largest
-
-
-@inlined
-def _bounds(C, problem):
-    return UNBOUNDED, C
 
 
 @inlined
@@ -54,7 +49,7 @@ def _squared_sum_term(total, C, problem):
 
 def make(name: str, find_threshold: Any = find_newton) -> Kernels:
     """Make the kernels; `find_threshold` as `find_newton`."""
-    return make_kernels_of_largest(name, largest_hinge, _bounds, find_threshold=find_threshold)
+    return make_kernels_of_largest(name, largest_hinge, sum_to_cost, find_threshold=find_threshold)
 
 
 def make_squared(name: str, find_threshold: Any = find_newton) -> Kernels:

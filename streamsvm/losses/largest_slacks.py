@@ -41,7 +41,7 @@ from streamsvm.kernels.simd import (
     store,
     zeros,
 )
-from streamsvm.losses.threshold import threshold_newton
+from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
 _MOST_TOPS = 8  # classes that may take the place of the largest u
 
@@ -141,6 +141,12 @@ def find_newton(d, m, upper, most, slope, u_top, dual, problem):
 @inlined
 def _no_curvature(C):
     return 0.0
+
+
+@inlined
+def sum_to_cost(C, problem):
+    """Return the bounds of duals that are bounded by their sum alone, which is at most C."""
+    return UNBOUNDED, C
 
 
 def make_kernels_of_largest(

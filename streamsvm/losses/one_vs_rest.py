@@ -33,7 +33,8 @@ from streamsvm.kernels.simd import (
 from streamsvm.losses.hinges import HINGE, SQUARED_HINGE, Hinge
 
 
-def _make(name: str, hinge: Hinge) -> Kernels:
+def make(name: str, hinge: Hinge, *, own_dual: bool) -> Kernels:
+    """Make the kernels; unless `own_dual`, of the wrong classes alone, without costs of pairs of classes."""
     value, terms, curvature, upper_of = hinge
 
     def solve(row, n, problem, pairs, scratch):
@@ -41,9 +42,12 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         loss, growth, upper = zero, zero + (1.0 + curvature(row.C, problem) * inverse), zero + upper_of(row.C)
         for r in range(n):
             c = scratch.vectors[r]
-            s, own = load_like(scratch.scores, c, zero), own_bits(row.y, c, row.own)
-            own &= not_below(load(scratch.hidden, c), 0.0)  # it may not be visited
-            slack = 1.0 + select(own, zero - s, s)
+            s = load_like(scratch.scores, c, zero)
+            if own_dual:
+                own = own_bits(row.y, c, row.own)
+                own &= not_below(load(scratch.hidden, c), 0.0)  # it may not be visited
+                s = select(own, zero - s, s)
+            slack = 1.0 + s
             losses = value(slack, problem)
             if pairs is not None:
                 cost = cost_lanes(row, c, pairs, scratch, zero)
@@ -56,8 +60,13 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         return sum_lanes(loss), -1.0
 
     return make_kernels(
-        name, solve=inlined(solve, name=f"{name}_solve"), terms=terms, own_dual=True, opposite=NOTHING
+        name,
+        solve=inlined(solve, name=f"{name}_solve"),
+        terms=terms,
+        own_dual=own_dual,
+        opposite=NOTHING,
+        inner_passes=own_dual,
     )
 
 
-KERNELS = {"ovr": _make("ovr", HINGE), "ovr2": _make("ovr2", SQUARED_HINGE)}
+KERNELS = {"ovr": make("ovr", HINGE, own_dual=True), "ovr2": make("ovr2", SQUARED_HINGE, own_dual=True)}

@@ -17,7 +17,7 @@ from __future__ import annotations
 from streamsvm.kernels.duals import clip_duals
 from streamsvm.kernels.jit import inlined
 from streamsvm.kernels.simd import LANES, load_like, store, zeros
-from streamsvm.losses.largest_slacks import largest_slack, least_theta, make_kernels_of_largest
+from streamsvm.losses.largest_slacks import largest_slack, least_theta, make_kernels_of_largest, sum_to_cost
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
 
@@ -41,11 +41,6 @@ def _loss(row, n, problem, scratch):
 
 
 @inlined
-def _bounds(C, problem):
-    return UNBOUNDED, C
-
-
-@inlined
 def _curvature(C):
     return 1.0 / C
 
@@ -62,7 +57,7 @@ def _sum_term(total, C, problem):
 
 KERNELS = {
     "sparsemax": make_kernels_of_largest(
-        "sparsemax", _loss, _bounds, curvature=_curvature, curvature_of_each=_curvature, terms=_terms,
+        "sparsemax", _loss, sum_to_cost, curvature=_curvature, curvature_of_each=_curvature, terms=_terms,
         sum_term=_sum_term,
     )
 }  # fmt: skip

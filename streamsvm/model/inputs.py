@@ -18,46 +18,18 @@ from streamsvm.data.value_kinds import SAMPLE_VALUES, trained_values, warn_of_di
 from streamsvm.errors import ModelError, StreamsvmError
 
 if TYPE_CHECKING:
-    from streamsvm.data.blocks import Blocks
     from streamsvm.store import Store
 
 MAX_FEATURES = 2**62  # limit of feature numbers for a model that hashes them
 
 
-class StoreBlocks:
-    """Transformed rows of a store in blocks.
+def blocks_of_store(
+    store: Store, model: Any, *, memory: int, labelled: bool = True, named: bool = False
+) -> Iterator[tuple[Rows, np.ndarray]]:
+    """Yield the rows of a store as `Model.batches` describes it, and their names: see `Store.names`.
 
-    Parameters
-    ----------
-    blocks : Blocks
-    store : Store
-    named : bool
-        True to read the names of rows, too; else their numbers take the place.
+    Unless `named`, names are not read, and the numbers from 0 take their place.
     """
-
-    def __init__(self, blocks: Blocks, store: Store, *, named: bool) -> None:
-        self._blocks, self._store, self._named = blocks, store, named
-
-    def __len__(self) -> int:
-        return len(self._blocks)
-
-    def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
-        """Read the blocks, each while the one before it is used."""
-        with read_ahead(self.read, len(self)) as blocks:
-            yield from blocks
-
-    def first_row(self, block: int) -> int:
-        return int(self._blocks.starts[block])
-
-    def read(self, block: int) -> tuple[Rows, np.ndarray]:
-        """Read the rows of a block, and their names."""
-        begin, end = map(int, self._blocks.starts[block : block + 2])
-        names = self._store.names(begin, end) if self._named else np.arange(begin, end)
-        return self._blocks.read(block), names
-
-
-def blocks_of_store(store: Store, model: Any, *, memory: int, labelled: bool, named: bool) -> StoreBlocks:
-    """Divide the rows of a store into blocks that take `memory` bytes: see `Model.store_blocks`."""
     from streamsvm.store.blocks_to_score import blocks_to_score
     from streamsvm.transforms.fitting import first_rows
     from streamsvm.transforms.store import transformed
@@ -86,7 +58,13 @@ def blocks_of_store(store: Store, model: Any, *, memory: int, labelled: bool, na
     blocks.match.warn()
     sample = first_rows(store, 0, min(store.n_rows, SAMPLE_VALUES), SAMPLE_VALUES)
     warn_of_difference([sample.data], trained_values(model.record, model.transforms), str(store.path))
-    return StoreBlocks(blocks, store, named=named)
+
+    def read(block: int) -> tuple[Rows, np.ndarray]:
+        begin, end = map(int, blocks.starts[block : block + 2])
+        return blocks.read(block), store.names(begin, end) if named else np.arange(begin, end)
+
+    with read_ahead(read, len(blocks)) as found:
+        yield from found
 
 
 def rows_of_matrix(X: Any, y: Any, groups: Any, model: Any) -> Rows:

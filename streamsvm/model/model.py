@@ -21,9 +21,9 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError
 from streamsvm.losses import LOSSES
 from streamsvm.model.coefficients import DenseCoef, StoredCoef
-from streamsvm.model.inputs import StoreBlocks, blocks_of_store, rows_of_matrix
+from streamsvm.model.inputs import blocks_of_store, rows_of_matrix
 from streamsvm.model.scoring import Scorer, checked, log_probabilities, no_probabilities
-from streamsvm.model.serialization import ModelParts, features_of_data, read_model, save_copy
+from streamsvm.model.serialization import features_of_data, read_model, save_copy
 from streamsvm.transforms import Transform, apply, names_after
 
 if TYPE_CHECKING:
@@ -218,11 +218,7 @@ class Model(Readable):
         SettingsError
             If `prune` or `dtype` is not valid.
         """
-        names = None if self.feature_names_in_ is None else self.feature_names_in_.tolist()
-        parts = ModelParts(
-            self.stored_coef, self.record, names, self.transforms, self.costs, self.tree, self.transitions_
-        )
-        save_copy(path, parts, prune=prune, dtype=dtype)
+        save_copy(path, self, prune=prune, dtype=dtype)
 
     def batches(self, store: Store, memory: int = 2**28, *, labelled: bool = True) -> Iterator[Rows]:
         """Read the rows of a store in its order, in batches of at most `memory` bytes, ready to score.
@@ -242,15 +238,8 @@ class Model(Readable):
         PlanError
             If `memory` cannot hold the longest row.
         """
-        for rows, _ in self.store_blocks(store, memory, labelled=labelled, named=False):
+        for rows, _ in blocks_of_store(store, self, memory=memory, labelled=labelled):
             yield rows
-
-    def store_blocks(self, store: Store, memory: int, *, labelled: bool, named: bool) -> StoreBlocks:
-        """Return the blocks of `batches`, with the names of the rows: int64, or an array of str objects.
-
-        See `Store.names`; unless `named`, they are not read, and the numbers from 0 take their place.
-        """
-        return blocks_of_store(store, self, memory=memory, labelled=labelled, named=named)
 
     @property
     def takes_texts(self) -> bool:

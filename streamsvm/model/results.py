@@ -45,7 +45,27 @@ class Calibration(Readable):
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class FitResult(Readable):
+class _TrainingResult(Readable):
+    """What results of a fit and of a pass over a stream have in common; `FitResult` explains it."""
+
+    status: str
+    C: float
+    progressive_accuracy: float | None
+    rows_per_second: float
+    waited_fraction: float
+    seconds: float
+    peak_memory_bytes: int
+    checkpoints: int
+    checkpoint_seconds: float
+    checkpoint_bytes: int
+    empty_rows: int
+    model: str
+    history: list[dict[str, Any]]
+    warnings: list[str]
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class FitResult(_TrainingResult):
     """Result of a fit: how it ended, and the evidence.
 
     Attributes
@@ -106,9 +126,7 @@ class FitResult(Readable):
         conditions that make a worse model, such as rows sorted by label.
     """
 
-    status: str
     passes: int
-    C: float
     dual: float | None
     primal: float | None
     gap: float | None
@@ -119,34 +137,18 @@ class FitResult(Readable):
     last_iterate: dict[str, float] | None
     averaged: bool
     calibration: Calibration | None
-    progressive_accuracy: float | None
-    rows_per_second: float
-    waited_fraction: float
-    seconds: float
-    peak_memory_bytes: int
-    checkpoints: int
-    checkpoint_seconds: float
-    checkpoint_bytes: int
-    empty_rows: int
     unweighted_rows: int
-    model: str
     settings: dict[str, Any]
-    history: list[dict[str, Any]]
-    warnings: list[str]
 
     def _facts(self) -> dict[str, Any]:
+        names = (
+            "C", "passes", "relative_gap", "train_accuracy", "valid_accuracy", "averaged",
+            "progressive_accuracy", "calibration", "seconds",
+        )  # fmt: skip
         return {
             "status": self.status,
             "loss": self.settings.get("loss"),
-            "C": self.C,
-            "passes": self.passes,
-            "relative_gap": self.relative_gap,
-            "train_accuracy": self.train_accuracy,
-            "valid_accuracy": self.valid_accuracy,
-            "averaged": self.averaged,
-            "progressive_accuracy": self.progressive_accuracy,
-            "calibration": self.calibration,
-            "seconds": self.seconds,
+            **{name: getattr(self, name) for name in names},
             "model": self.model or None,
             "warnings": self.warnings or None,
         }
@@ -214,7 +216,7 @@ class TuneResult(Readable):
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
-class OnlineResult(Readable):
+class OnlineResult(_TrainingResult):
     """Result of a pass over a stream.
 
     Attributes
@@ -244,25 +246,11 @@ class OnlineResult(Readable):
     warnings : list of str
     """
 
-    status: str
-    C: float
     rows: int
     classes: int
     features: int
-    progressive_accuracy: float | None
     recent_accuracy: float | None
-    rows_per_second: float
-    waited_fraction: float
-    seconds: float
-    peak_memory_bytes: int
-    checkpoints: int
-    checkpoint_seconds: float
-    checkpoint_bytes: int
-    empty_rows: int
     input: dict[str, Any]
-    model: str
-    history: list[dict[str, Any]]
-    warnings: list[str]
 
     def _facts(self) -> dict[str, Any]:
         names = ("status", "C", "rows", "classes", "features", "progressive_accuracy", "seconds", "model")

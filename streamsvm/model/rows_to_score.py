@@ -14,7 +14,7 @@ from streamsvm.data.arrays import check_is_matrix, label_column, labels_of, with
 from streamsvm.data.rows import Rows, kept_rows
 from streamsvm.errors import ModelError, SettingsError, part_of_memory
 from streamsvm.model.files_to_score import rows_of_file
-from streamsvm.model.inputs import begins_with_text
+from streamsvm.model.inputs import begins_with_text, blocks_of_store
 from streamsvm.model.model import Model
 from streamsvm.settings.scoring import ScoringSettings
 from streamsvm.store import Store, open_store
@@ -93,7 +93,7 @@ def rows_to_score(
     elif isinstance(data, Store):
         counts.n_rows, counts.unlabelled = data.n_rows, data.unlabelled
         with part_of_memory(2):
-            yield from model.store_blocks(data, memory // 2, labelled=labelled, named=named)
+            yield from blocks_of_store(data, model, memory=memory // 2, labelled=labelled, named=named)
     elif has_labels:
         first = 0
         for each in [data] if isinstance(data, Rows) else cast(Iterable[Any], data):

@@ -91,10 +91,10 @@ class Scorer:
     @functools.cached_property
     def _places(self) -> np.ndarray:
         """Row of the stored coefficients of each feature, or -1."""
+        from streamsvm.kernels.csr import places_of
+
         n_features = self._coef.shape[0]
-        found = np.full(n_features, -1, format.index_dtype(n_features))
-        found[self._features] = np.arange(len(self._features))
-        return found
+        return places_of(self._features, n_features, format.index_dtype(n_features))
 
     def _places_of(self, indices: np.ndarray) -> np.ndarray:
         """Return the row of the stored coefficients of each of some features, or -1."""
@@ -116,16 +116,13 @@ class Scorer:
             return rows
         if self._features is None:
             return rows
-        from streamsvm.kernels.csr import keep_columns
+        from streamsvm.kernels.csr import with_places
 
         if self._coef.shape[0] <= _MAX_PLACES:
             columns, places = rows.features, self._places
         else:
             columns, places = np.arange(len(rows.features)), self._places_of(rows.features)
-        data, indices = np.empty_like(rows.data), np.empty(len(rows.data), places.dtype)
-        indptr = np.empty_like(rows.indptr)
-        keep_columns(rows.data, columns, rows.indptr, places, data, indices, indptr)
-        return rows._replace(data=data[: indptr[-1]], indices=indices[: indptr[-1]], indptr=indptr)
+        return with_places(rows, columns, places, places.dtype)
 
 
 def checked(

@@ -216,12 +216,12 @@ def check_room(folder: Path, n_features: int, n_classes: int, itemsize: int) -> 
 
 def save_copy(
     path: str | os.PathLike[str],
-    model: ModelParts,
+    model: Any,
     *,
     prune: float,
     dtype: Literal["float16", "float32"] | None,
 ) -> None:
-    """Save a model into `path`, a new folder or one that holds a model: see `Model.save`."""
+    """Save a `Model` into `path`, a new folder or one that holds a model: see `Model.save`."""
     if not (isinstance(prune, numbers.Real) and 0 <= prune < np.inf):
         raise SettingsError(f"prune must be a number from 0 on, not {prune!r}", setting="prune")
     if dtype not in (None, "float16", "float32"):
@@ -229,15 +229,16 @@ def save_copy(
     check_local(path, ModelError)
     folder = Path(os.path.realpath(path))
     coefficients = Coefficients(
-        model.coef, np.arange(model.coef.shape[1]), transitions=model.transitions, prune=float(prune),
+        model.stored_coef, np.arange(len(model.classes_)), prune=float(prune),
         rounded=None if dtype is None else np.dtype(dtype),
     )  # fmt: skip
-    if model.transitions is not None:
-        transitions = model.transitions.astype(coefficients.dtype, copy=False)
+    if model.transitions_ is not None:
+        transitions = model.transitions_.astype(coefficients.dtype, copy=False)
         coefficients = coefficients._replace(transitions=transitions)
+    names = None if model.feature_names_in_ is None else model.feature_names_in_.tolist()
     record = {
         **{name: value for name, value in model.record.items() if name not in _STORAGE_ENTRIES},
-        "n_features": model.coef.shape[0],
+        "n_features": model.n_features,
         "dtype": str(coefficients.dtype),
         "index_base": model.record.get("index_base"),
     }
@@ -249,7 +250,7 @@ def save_copy(
             raise ModelError(f"{path} holds {others[0]}, which is no part of a model; give a new folder")
         with durable.temporary(folder, folder=True) as work:
             save_model(
-                folder, coefficients, record, names=model.feature_names, costs=model.costs, tree=model.tree,
+                folder, coefficients, record, names=names, costs=model.costs, tree=model.tree,
                 transforms=model.transforms, smallest=prune > 0 or dtype is not None, work=work,
             )  # fmt: skip
 

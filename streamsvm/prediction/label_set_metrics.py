@@ -77,7 +77,7 @@ class LabelSetMetrics:
         loss = model.record.get("loss")
         self._name = "the model" if loss is None else f"a model of the loss {loss}"
         self._hits = np.zeros(len(top_k), np.int64)
-        self._has_labels = False
+        self.has_labels = False  # whether any row has a label that the model knows
         self._counts = Counts(model.record["classes"])
         self._ranking_loss = 0.0
         self._exact = 0
@@ -89,7 +89,7 @@ class LabelSetMetrics:
         sorted_own = np.take_along_axis(own, order, axis=1)
         self._hits += [int(sorted_own[:, :k].sum()) for k in self._top_k]
         self._ranking_loss += _ranking_loss(np.take_along_axis(scores, order, axis=1), sorted_own)
-        self._has_labels |= bool(own.any())
+        self.has_labels |= bool(own.any())
         if self._threshold is not None:
             predicted = scores > self._threshold
         elif self._n_labels is not None:
@@ -99,11 +99,6 @@ class LabelSetMetrics:
             return
         self._counts.add_sets(own, predicted)
         self._exact += int((own == predicted).all(axis=1).sum())
-
-    @property
-    def has_labels(self) -> bool:
-        """True if any row has a label that the model knows."""
-        return self._has_labels
 
     def evaluation(self, n: int) -> LabelSetEvaluation:
         """Return the metrics of all `n` rows that were added."""

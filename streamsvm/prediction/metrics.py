@@ -15,7 +15,7 @@ from streamsvm.base.label_values import warn_of_unknown
 from streamsvm.base.progress import Progress, logger, shown
 from streamsvm.base.text import parse_size
 from streamsvm.base.threads import Threads, count_workers
-from streamsvm.data.class_costs import ClassTree, read_costs, read_tree
+from streamsvm.data.class_costs import read_costs, read_tree
 from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError, SettingsError
 from streamsvm.model.model import Model
@@ -127,6 +127,7 @@ def evaluate(
     table = model.costs if costs is None else read_costs(costs, classes)
     class_tree = model.tree if tree is None else read_tree(tree, classes)
     for_one = {"costs": costs, "tree": tree}
+    for_several: dict[str, Any] = {"threshold": threshold, "n_labels": n_labels}
     if where is None:
         where = str(data) if isinstance(data, str | os.PathLike) else "the data"
     if model.transitions_ is not None and top_k not in (None, [1]):
@@ -147,9 +148,12 @@ def evaluate(
         for rows, _ in read:  # in half of the memory
             several = bool(len(rows.label_indptr))
             if rows.n_rows and metrics is None:
-                metrics = _new_metrics(
-                    model, top_k, table, class_tree, threshold, n_labels, for_one, several=several
-                )
+                _check_apply(model, for_one if several else for_several, several=several)
+                if several:
+                    metrics = LabelSetMetrics(model, top_k or [1, 3, 5], **for_several)
+                else:
+                    default = [1, 5] if model.transitions_ is None and len(classes) > 5 else [1]
+                    metrics = LabelMetrics(model, top_k or default, table, class_tree)
             if several and isinstance(metrics, LabelMetrics):
                 raise ModelError(f"row {n} may have several labels, and the rows before have one each")
             # Ranking scores, and their probabilities, take several times as much as they do.
@@ -173,37 +177,16 @@ def evaluate(
     return result
 
 
-def _check_apply(settings: dict[str, Any], they_have: str) -> None:
-    """Raise `SettingsError` if one of the settings, which do not apply, is given."""
-    for name, value in settings.items():
+def _check_apply(model: Model, others: dict[str, Any], *, several: bool) -> None:
+    """Raise an error if rows with several labels each, or one, do not fit the model, or `others` are given.
+
+    Those are the settings for rows of the other kind.
+    """
+    if several and model.transitions_ is not None:
+        raise ModelError("the model predicts one label for each row of a sequence, and the data has several")
+    they_have = "have" if several else "do not have"
+    for name, value in others.items():
         if value is not None:
             raise SettingsError(
                 f"{name} does not apply: the rows {they_have} several labels each", setting=name
             )
-
-
-def _new_metrics(
-    model: Model,
-    top_k: list[int] | None,
-    table: np.ndarray | None,
-    tree: ClassTree | None,
-    threshold: float | None,
-    n_labels: int | None,
-    for_one: dict[str, Any],
-    *,
-    several: bool,
-) -> LabelMetrics | LabelSetMetrics:
-    """Return metrics for rows with several labels each, or one; raise an error if options do not fit.
-
-    `for_one` has the arguments that are for rows with one label each.
-    """
-    if several:
-        if model.transitions_ is not None:
-            raise ModelError(
-                "the model predicts one label for each row of a sequence, and the data has several"
-            )
-        _check_apply(for_one, "have")
-        return LabelSetMetrics(model, top_k or [1, 3, 5], threshold, n_labels)
-    _check_apply({"threshold": threshold, "n_labels": n_labels}, "do not have")
-    default = [1, 5] if model.transitions_ is None and len(model.classes_) > 5 else [1]
-    return LabelMetrics(model, top_k or default, table, tree)

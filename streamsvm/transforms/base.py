@@ -81,6 +81,9 @@ class Transform:
         Value of the feature that it adds to all rows; 0 if there is none.
     needs : {"counts", "moments"} or None
         The statistics that `fitted` asks for.
+    setting : str or None
+        The parameter that is the value in ``name=value``, as text. None stands for a value that is left out,
+        if there is no default.
     array_dtype : dtype or None
         Of the array that training finds for it, if there is one.
     array : ndarray or None
@@ -94,6 +97,7 @@ class Transform:
     adds: ClassVar[int] = 0
     constant: float = 0.0
     needs: ClassVar[Literal["counts", "moments"] | None] = None
+    setting: ClassVar[str | None] = None
     array_dtype: ClassVar[np.dtype | None] = None
     array: np.ndarray | None = None
 
@@ -110,6 +114,9 @@ class Transform:
 
         Raises `ValueError`, whose text completes "it must be ...".
         """
+        if cls.setting is not None:
+            default = getattr(cls, cls.setting, None)
+            return cls(**{cls.setting: default if value is None else value})
         if value is not None:
             raise ValueError(f"{cls.name}, without a value")
         return cls()
@@ -186,3 +193,13 @@ def refuse_row(rows: Rows, element: int, problem: str, remedy: Remedy) -> NoRetu
     """Raise the `RowFault` of the row that has the value number `element`."""
     row = int(np.searchsorted(rows.indptr, element, "right")) - 1
     raise RowFault(row, problem, remedy)
+
+
+def refuse_negative(rows: Rows, name: str) -> None:
+    """Raise the `RowFault` of the first value below 0, if any, which the transform `name` cannot take."""
+    if np.fmin.reduce(rows.data, initial=0.0) < 0:
+        at = int(np.argmax(rows.data < 0))
+        refuse_row(
+            rows, at, f"has the value {rows.data[at]:g}, and {name} takes none below 0",
+            Remedy(f"give the data as it was counted, or leave {name} out"),
+        )  # fmt: skip

@@ -34,6 +34,7 @@ class Bias(Transform):
     """
 
     name: ClassVar = "bias"
+    setting: ClassVar = "value"
     by_feature: ClassVar = True
     adds: ClassVar = 1
 
@@ -59,10 +60,6 @@ class Bias(Transform):
         indptr = rows.indptr + np.arange(rows.n_rows + 1)
         _append(rows.data, rows.features, rows.indptr, self.column, self.value, data, indices)
         return rows._replace(data=data, indices=indices, indptr=indptr)
-
-    @classmethod
-    def from_text(cls, value: str | None) -> Self:
-        return cls() if value is None else cls(value)  # type: ignore[arg-type]  # which becomes a number
 
     def fitted(self, data: FittingData) -> Self:
         return dataclasses.replace(self, column=data.n_features)

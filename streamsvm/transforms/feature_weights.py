@@ -108,6 +108,7 @@ class DocumentFrequency(FeatureWeights):
     """
 
     name: ClassVar = "df"
+    setting: ClassVar = "power"
     needs: ClassVar = "counts"
 
     power: float = dataclasses.field(kw_only=True)
@@ -115,10 +116,6 @@ class DocumentFrequency(FeatureWeights):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "power", checked_number(self.power, _POWER))
-
-    @classmethod
-    def from_text(cls, value: str | None) -> Self:
-        return cls(power=value)  # type: ignore[arg-type]  # which becomes a number
 
     def weights(self, statistics: Statistics) -> np.ndarray:
         return np.where(
@@ -136,6 +133,7 @@ class Scale(FeatureWeights):
     """
 
     name: ClassVar = "scale"
+    setting: ClassVar = "kind"
     needs: ClassVar = "moments"
 
     kind: str = dataclasses.field(kw_only=True)
@@ -144,10 +142,6 @@ class Scale(FeatureWeights):
         super().__post_init__()
         if self.kind not in _KINDS:
             raise ValueError(" or ".join(f"scale={kind}" for kind in _KINDS))
-
-    @classmethod
-    def from_text(cls, value: str | None) -> Self:
-        return cls(kind=value)  # type: ignore[arg-type]  # which is checked
 
     def weights(self, statistics: Statistics) -> np.ndarray:
         if self.kind == "maxabs":

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
 from streamsvm.data.rows import Rows
-from streamsvm.errors import Remedy
 from streamsvm.kernels.jit import kernel
-from streamsvm.transforms.base import Transform, checked_number, refuse_row
+from streamsvm.transforms.base import Transform, checked_number, refuse_negative
 
 _DEFAULT_TARGET = 1e4
 _SMALLEST = 1e-280  # squared norms below it have lost digits
@@ -30,6 +29,7 @@ class Normalize(Transform):
     """
 
     name: ClassVar = "normalize"
+    setting: ClassVar = "target"
 
     target: float = _DEFAULT_TARGET
 
@@ -38,17 +38,9 @@ class Normalize(Transform):
 
     def __call__(self, rows: Rows) -> Rows:
         data = np.empty_like(rows.data)
-        at = _normalize(rows.data, rows.indptr, self.target, data)
-        if at >= 0:
-            refuse_row(
-                rows, at, f"has the value {rows.data[at]:g}, and normalize takes none below 0",
-                Remedy("give the data as it was counted, or leave normalize out"),
-            )  # fmt: skip
+        if not _normalize(rows.data, rows.indptr, self.target, data):
+            refuse_negative(rows, self.name)
         return rows._replace(data=data)
-
-    @classmethod
-    def from_text(cls, value: str | None) -> Self:
-        return cls() if value is None else cls(value)  # type: ignore[arg-type]  # which becomes a number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +81,7 @@ def _squared_norms(data, indptr, norm2):
 
 @kernel
 def _normalize(data, indptr, target, new):
-    """Write scaled rows into `new`; return -1, or the position of a value below 0."""
+    """Write scaled rows into `new`; return False if a value is below 0."""
     for i in range(len(indptr) - 1):
         total, least = 0.0, np.inf
         for p in range(indptr[i], indptr[i + 1]):
@@ -97,10 +89,8 @@ def _normalize(data, indptr, target, new):
             total += x
             least = min(least, x)
         if least < 0:
-            for p in range(indptr[i], indptr[i + 1]):
-                if data[p] < 0:
-                    return p
+            return False
         factor = target / total if total > 0 else 1.0
         for p in range(indptr[i], indptr[i + 1]):
             new[p] = data[p] * factor
-    return -1
+    return True

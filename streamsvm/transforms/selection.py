@@ -26,7 +26,7 @@ from streamsvm.data.names import examples
 from streamsvm.data.rows import Rows, with_matrix
 from streamsvm.data.statistics import Statistics
 from streamsvm.errors import Remedy, SettingsError, warn
-from streamsvm.kernels.csr import keep_columns
+from streamsvm.kernels.csr import places_of, with_places
 from streamsvm.transforms.base import FittingData, Transform, checked_count
 
 _TOP_PREFIX, _FILE = "top:", "file"
@@ -88,19 +88,13 @@ class Select(Transform):
             assert self.array is not None
             matrix = rows.data.reshape(rows.n_rows, self.width)
             return with_matrix(rows, np.take(matrix, self.array, axis=1))
-        data, indices = np.empty_like(rows.data), np.empty(len(rows.data), index_dtype(self.kept))
-        indptr = np.empty_like(rows.indptr)
-        keep_columns(rows.data, rows.features, rows.indptr, self._places, data, indices, indptr)
-        n = int(indptr[-1])
-        return rows._replace(data=data[:n], indices=indices[:n], indptr=indptr)
+        return with_places(rows, rows.features, self._places, index_dtype(self.kept))
 
     @functools.cached_property
     def _places(self) -> np.ndarray:
         """New column of each column of the data; -1 for those that are left out."""
         assert self.array is not None
-        places = np.full(self.width, -1, index_dtype(self.width))
-        places[self.array] = np.arange(self.kept)
-        return places
+        return places_of(self.array, self.width, index_dtype(self.width))
 
     @property
     def held_bytes(self) -> int:

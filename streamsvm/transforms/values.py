@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
 from streamsvm.data.rows import Rows
-from streamsvm.errors import Remedy
-from streamsvm.transforms.base import Transform, checked_number, refuse_row
+from streamsvm.transforms.base import Transform, checked_number, refuse_negative
+
+_SYNTAX = "clip=v with a number v above 0, such as clip=10"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,12 +20,7 @@ class Log1p(Transform):
     name: ClassVar = "log1p"
 
     def __call__(self, rows: Rows) -> Rows:
-        if len(rows.data) and rows.data.min() < 0:
-            at = int(np.argmax(rows.data < 0))
-            refuse_row(
-                rows, at, f"has the value {rows.data[at]:g}, and log1p takes none below 0",
-                Remedy("give the data as it was counted, or leave log1p out"),
-            )  # fmt: skip
+        refuse_negative(rows, self.name)
         return rows._replace(data=np.log1p(rows.data))
 
 
@@ -49,6 +45,7 @@ class Clip(Transform):
     """
 
     name: ClassVar = "clip"
+    setting: ClassVar = "most"
 
     most: float
 
@@ -58,10 +55,3 @@ class Clip(Transform):
     def __call__(self, rows: Rows) -> Rows:
         most = rows.data.dtype.type(self.most)
         return rows._replace(data=np.clip(rows.data, -most, most))
-
-    @classmethod
-    def from_text(cls, value: str | None) -> Self:
-        return cls(value)  # type: ignore[arg-type]  # which becomes a number
-
-
-_SYNTAX = "clip=v with a number v above 0, such as clip=10"
