@@ -40,9 +40,7 @@ CODECS: dict[str, dict[str, Any]] = {
 class Hdf5Array(StoredArray):
     """Dataset of an HDF5 file."""
 
-    def __init__(
-        self, container: Hdf5Container, name: str, dataset: h5py.Dataset, axes: int, flat: int | None
-    ) -> None:
+    def __init__(self, container: Hdf5Container, name: str, dataset: h5py.Dataset, axes: int) -> None:
         elsewhere = not container.is_remote and dataset.file.filename != str(container.path)
         self.container: Hdf5Container = container
         self.name = name
@@ -53,8 +51,7 @@ class Hdf5Array(StoredArray):
         if not chunks and dataset.shape:  # contiguous: nothing is decoded
             length, *columns = dataset.shape
             chunks = (min(length, _PIECE // max(1, *columns, 1)), *columns)
-        self._set_layout(dataset.shape, chunks, dataset.dtype, axes, text=text, flat=flat)
-        self._flat = flat
+        self._set_layout(dataset.shape, chunks, dataset.dtype, axes, text=text)
         self._dataset = dataset
         self._source = dataset.asstr() if text else dataset
         self._compressed = compressed_chunks(dataset) if axes == 1 else None
@@ -67,12 +64,7 @@ class Hdf5Array(StoredArray):
         return values
 
     def _read(self, start: int, stop: int) -> np.ndarray:
-        if self._flat is None:
-            values = np.asarray(self._source[start:stop])
-        else:
-            first, end = start // self._flat, -(-stop // self._flat)
-            rows = np.asarray(self._source[first:end]).reshape(-1)
-            values = rows[start - first * self._flat : stop - first * self._flat]
+        values = np.asarray(self._source[start:stop])
         self._drop_cache()
         return values
 
@@ -188,8 +180,8 @@ class Hdf5Container(Container):
         with self.wrapped(group):
             return sorted(self._node(group)) if self.node(group) == "group" else []
 
-    def _array(self, path: str, axes: int, flat: int | None) -> Hdf5Array:
-        return Hdf5Array(self, path, self._node(path), axes, flat)
+    def _array(self, path: str, axes: int) -> Hdf5Array:
+        return Hdf5Array(self, path, self._node(path), axes)
 
     def create_group(self, path: str, attrs: dict[str, Any]) -> None:
         with self.wrapped(path):

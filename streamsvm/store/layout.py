@@ -64,7 +64,7 @@ SUFFIXES = {".zarr": "zarr", ".h5": "hdf5", ".hdf5": "hdf5", ".h5ad": "hdf5"}
 class ArraySpec(NamedTuple):
     """Specification of one array of a store; `dtype` is None for text, `fill` if the container has its own.
 
-    An array of two axes has chunks of whole rows of `columns` values, so it is written and read as one of
+    An array of two axes has chunks of whole rows of `columns` values, so it is written as one of
     `length` values, row after row: only the metadata know of its rows.
     """
 

@@ -155,7 +155,7 @@ class ListFile(MatrixFile):
             return np.asarray(values.to_numpy())
         raise InputError(f"{self.path}: column {name!r} is of {kind}; labels are texts, integers or booleans")
 
-    def _array(self, path: str, axes: int, flat: int | None) -> ListArray:
+    def _array(self, path: str, axes: int) -> ListArray:
         kind = self._schema.field(self.column).type
         first = self.lists(int(np.argmax(np.diff(self.starts) > 0)))[0].as_py()
         if not first:

@@ -306,12 +306,15 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
     arrays: dict[str, StoredArray] = {}
     digests: dict[str, str] = {}
     for name, spec in specs.items():
-        array = container.array(name, flat=spec.columns)
+        array = container.array(name, axes=2 if name == layout.MATRIX else 1)
         digests[name] = str(record.arrays[name].get("sha256"))
         found = {**array_metadata(array), "sha256": digests[name]}
-        if found != record.arrays[name] or (array.length, array.dtype) != (spec.length, spec.dtype):
+        if found != record.arrays[name] or array.dtype != spec.dtype:
             raise array.error(f" has other metadata than the store recorded ({DAMAGED})")
-        if array.chunk > min(max(1, array.length), layout.MAX_CHUNK):
+        if array.shape != spec.shape(spec.length) or array.column_chunk != spec.columns:
+            expected = spec.shape(spec.length)
+            raise array.error(f" has shape {array.shape}, expected {expected} in whole rows ({DAMAGED})")
+        if array.chunk > max(1, array.length) or found["chunk"] > layout.MAX_CHUNK:
             raise array.error(f" has chunks of more than 2**27 elements, or longer than itself ({DAMAGED})")
         array.check_claimed_size()
         array.check_chunks()
@@ -329,7 +332,7 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
     )
     if content_digest != record.fingerprint:
         raise StoreError(f"{path}: the recorded fingerprint is not that of the recorded arrays ({DAMAGED})")
-    chunk_nnz = arrays[layout.MATRIX].chunk if record.dense else record.chunk_nnz
+    chunk_nnz = arrays[layout.MATRIX].chunk * record.d if record.dense else record.chunk_nnz
     internal = ("arrays", "chunk_checksums", "checksum")
     facts = Facts(
         path=path,

@@ -133,13 +133,13 @@ class ContainerStore(Store):
         return {"data": data, "indices": indices, "indptr": indptr}
 
     def _read_dense(self, ranges: Ranges) -> dict[str, Any]:
-        places = ranges * self.n_features
-        data = self._read(layout.MATRIX, places).astype(self.dtype, copy=False)
-        indptr = np.arange(len(data) // self.n_features + 1) * self.n_features
+        matrix = self._read(layout.MATRIX, ranges)
+        data = matrix.reshape(-1).astype(self.dtype, copy=False)
+        indptr = np.arange(len(matrix) + 1) * self.n_features
         norm2 = checks.row_norms(data, indptr)
         if (row := checks.first_false(np.isfinite(norm2))) is not None:
-            element = number_at(places, int(indptr[row]))
-            raise self.arrays[layout.MATRIX].damage(element, "a value or a norm is not finite")
+            reason = "a value or a norm is not finite"
+            raise self.arrays[layout.MATRIX].damage(number_at(ranges, row), reason)
         return {"data": data, "indices": None, "indptr": indptr, "norm2": norm2}
 
     def _pointers(self, name: str, ranges: Ranges, end: int) -> tuple[Ranges, np.ndarray]:
@@ -182,7 +182,7 @@ class ContainerStore(Store):
         return Statistics(self.n_rows, count.astype(np.float64), centre, deviations, largest)
 
     def verify(self, progress: Progress | None = None) -> None:
-        total = sum(array.length * array.dtype.itemsize for array in self.arrays.values() if array.dtype)
+        total = sum(array.length * array.width for array in self.arrays.values() if array.dtype)
         done = 0
         found = {layout.CATEGORIES: layout.text_digest(self.classes)}
         named = bool(self.meta.get("feature_names"))
@@ -195,7 +195,7 @@ class ContainerStore(Store):
             for start in range(0, array.length, array.chunk):
                 stop = min(start + array.chunk, array.length)
                 values = np.ascontiguousarray(array.read(start, stop), array.dtype.newbyteorder("<"))
-                sha.update(values.data)
+                sha.update(values.reshape(-1).data)
                 done += values.nbytes
                 if progress is not None:
                     progress(done, total)

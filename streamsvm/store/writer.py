@@ -312,11 +312,10 @@ class StoreWriter:
             self.n_rows, self.n_features, self.dtype, self.classes, digests,
             named=self.feature_names is not None, label_dtype=self.label_dtype,
         )  # fmt: skip
-        columns = {layout.MATRIX: self.n_features} if self.dense else {}
-        arrays = {
-            name: {**array_metadata(container.array(name, flat=columns.get(name))), "sha256": digest}
-            for name, digest in digests.items()
-        }
+        arrays = {}
+        for name, digest in digests.items():
+            array = container.array(name, axes=2 if name == layout.MATRIX else 1)
+            arrays[name] = {**array_metadata(array), "sha256": digest}
         record = {**self._record, "fingerprint": content, "arrays": arrays, "complete": True}
         if layout.GROUPS in self.columns:
             record["n_groups"] = self._rows.n_groups

@@ -316,7 +316,7 @@ def test_any_range_is_what_the_containers_library_reads(suffix, codec, make, tmp
         for name, array in store.arrays.items():
             if array.dtype is None:
                 continue
-            whole = np.asarray(opened[name][...]).reshape(-1)
+            whole = np.asarray(opened[name][...])
             drawn = [0, 1, 63, 64, 128, len(whole), *rng.integers(0, len(whole) + 1, 12).tolist()]
             edges = {edge for edge in drawn if edge <= len(whole)}
             for start in edges:
