@@ -17,7 +17,7 @@ from streamsvm.base.page_cache import dont_need
 from streamsvm.errors import StoreError
 from streamsvm.store.chunk_reader import ChunkReader
 from streamsvm.store.container import Container, StoredArray, changed_error
-from streamsvm.store.hdf5_chunks import compressed_chunks
+from streamsvm.store.hdf5_chunks import chunk_sizes, compressed_chunks
 from streamsvm.store.layout import ArraySpec
 from streamsvm.store.ranges import Ranges
 
@@ -88,11 +88,7 @@ class Hdf5Array(StoredArray):
         with self.container.wrapped(self.name):
             if self._dataset.id.get_num_chunks() == self.n_chunks:
                 return
-            present = {
-                self._dataset.id.get_chunk_info(i).chunk_offset[0] // self._dataset.chunks[0]
-                for i in range(self._dataset.id.get_num_chunks())
-            }
-            lost = next((chunk for chunk in range(self.n_chunks) if chunk not in present), 0)
+            lost = int(np.argmin(chunk_sizes(self._dataset)))
             raise self.damage(lost * self.chunk, "the chunk is missing")
 
     def layout(self) -> str:
@@ -215,9 +211,8 @@ class Hdf5Container(Container):
                 self.write(path, start, np.array(encoded[start : start + chunk], dtype=dtype))
 
     def write(self, path: str, start: int, values: np.ndarray) -> None:
-        if len(values):
-            with self.wrapped(path):
-                _put(self._node(path), start, values)
+        with self.wrapped(path):
+            _put(self._node(path), start, values)
 
     def set_record(self, name: str, value: dict[str, Any]) -> None:
         with self.wrapped(""):

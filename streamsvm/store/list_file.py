@@ -162,14 +162,3 @@ class ListFile(MatrixFile):
             raise StoreError(f"{self.path}: column {self.column!r}, row 0: it has no numbers")
         shape = int(self.starts[-1]), len(first)
         return ListArray(self, shape, np.dtype(kind.value_type.to_pandas_dtype()))
-
-
-def holds_lists(path: Path) -> bool:
-    """Return True for a Parquet or Arrow file with one column of lists of numbers."""
-    if path.suffix.lower() not in SUFFIXES:
-        return False
-    try:
-        ListFile(path).close()
-    except StoreError:
-        return False
-    return True

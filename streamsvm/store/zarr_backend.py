@@ -288,9 +288,8 @@ class ZarrContainer(Container):
                 (folder / "c/0").write_bytes(encode_text(texts, CODECS["small"]))
 
     def write(self, path: str, start: int, values: np.ndarray) -> None:
-        if len(values):
-            with self.wrapped(path):
-                self._writers[path].write(start, values)
+        with self.wrapped(path):
+            self._writers[path].write(start, values)
 
     def write_checksums(self) -> dict[str, str]:
         digests = {}

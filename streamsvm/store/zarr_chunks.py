@@ -89,12 +89,6 @@ class ChunkFiles:
         self.presence = ChunkPresence()
         self.checksums: np.ndarray | None = None
 
-    @property
-    def max_bytes(self) -> int:
-        """Largest size that a chunk file can have."""
-        extra = BLOSC_HEADER + CHECKSUM_BYTES if self.fill is None else SLACK
-        return self.chunk * self.dtype.itemsize + extra
-
     def expect(self, number: int) -> None:
         will_need(self.folder / self.name_of(number))
 
@@ -118,8 +112,9 @@ class ChunkFiles:
         descriptor = open_descriptor(self.folder / self.name_of(number), os.O_RDONLY, follow=True)
         try:
             size = os.fstat(descriptor).st_size
-            if size > self.max_bytes:
-                raise ValueError(f"the chunk has {size} bytes, and at most {self.max_bytes} were written")
+            extra = BLOSC_HEADER + CHECKSUM_BYTES if self.fill is None else SLACK
+            if size > (most := self.chunk * self.dtype.itemsize + extra):
+                raise ValueError(f"the chunk has {size} bytes, and at most {most} were written")
             buffer = getattr(local, "buffer", None)
             if buffer is None or len(buffer) < size:
                 buffer = local.buffer = np.empty(size, np.uint8)
@@ -222,7 +217,10 @@ def chunk_files(
     undo = _CODECS.get(facts.codec)
     if undo is None:
         return None
-    decode = _after_checksum(undo) if facts.checksum else undo
+
+    def decode(payload: np.ndarray, out: np.ndarray) -> None:
+        undo(_checked_content(payload) if facts.checksum else payload, out)
+
     return make(folder, facts.dtype, facts.chunk, decode, facts.name_of, fill)
 
 
@@ -314,13 +312,6 @@ _CODECS: dict[str | None, Decoder] = {
     "gzip": functools.partial(inflate, wbits=31),
     "zlib": inflate,
 }
-
-
-def _after_checksum(undo: Decoder) -> Decoder:
-    def decode(payload: np.ndarray, out: np.ndarray) -> None:
-        undo(_checked_content(payload), out)
-
-    return decode
 
 
 def text_codecs(metadata: dict[str, Any]) -> list[str]:
