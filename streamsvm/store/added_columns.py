@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -117,13 +117,12 @@ class ObsColumns:
             columns |= {name: np.zeros(0, np.float32) for name in ("score", "margin")}
         self._columns.clear()
         try:
-            with ExitStack() as stack:
-                self._check()  # another program may have added columns meanwhile
-                order = self._rows(np.concatenate([np.zeros(0, np.int64), *self._hashes]))
-                new: dict[str, Any] = {f"{self.key}_{name}": each[order] for name, each in columns.items()}
-                new[f"{self.key}_label"] = self._categorical(new[f"{self.key}_label"])
-                removed = [name for name in self._names() if name in self._order and name not in new]
-                file = stack.enter_context(editing(self.path)) if self._kind == "hdf5" else None
+            self._check()  # another program may have added columns meanwhile
+            order = self._rows(np.concatenate([np.zeros(0, np.int64), *self._hashes]))
+            new: dict[str, Any] = {f"{self.key}_{name}": each[order] for name, each in columns.items()}
+            new[f"{self.key}_label"] = self._categorical(new[f"{self.key}_label"])
+            removed = [name for name in self._names() if name in self._order and name not in new]
+            with editing(self.path) if self._kind == "hdf5" else nullcontext() as file:
                 if self._identity() != self._opened:
                     raise StoreError(f"{self.path} was changed while it was in use; predict again")
                 if file is None:

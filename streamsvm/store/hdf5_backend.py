@@ -181,9 +181,7 @@ class Hdf5Container(Container):
 
     def create_group(self, path: str, attrs: dict[str, Any]) -> None:
         with self.wrapped(path):
-            group = self._node("").require_group(path or "/")
-            for name, value in attrs.items():
-                group.attrs[name] = _storable(value)
+            _set_attrs(self._node("").require_group(path or "/"), attrs)
 
     def create_array(
         self, path: str, spec: ArraySpec, *, chunk: int, codec: str, attrs: dict[str, Any]
@@ -194,8 +192,7 @@ class Hdf5Container(Container):
             options = {"chunks": chunks, "fletcher32": True, **CODECS[codec]} if spec.length else {}
             root = self._node("")
             dataset = root.create_dataset(path, shape, spec.dtype, fillvalue=spec.fill, **options)
-            for name, value in attrs.items():
-                dataset.attrs[name] = _storable(value)
+            _set_attrs(dataset, attrs)
 
     def create_text(self, path: str, texts: Sequence[str], *, attrs: dict[str, Any]) -> None:
         with self.wrapped(path):
@@ -261,12 +258,13 @@ def _put(dataset: h5py.Dataset, start: int, values: np.ndarray) -> None:
         dataset.flush()  # closing it would flush as well, but would not report an error
 
 
-def _storable(value: Any) -> Any:
-    """Convert a list to the array that HDF5 stores; other values are returned unchanged."""
-    if isinstance(value, list):
-        text = all(isinstance(item, str) for item in value)
-        return np.array(value, dtype=h5py.string_dtype() if text else np.int64)
-    return value
+def _set_attrs(node: Any, attrs: dict[str, Any]) -> None:
+    """Set the attributes of a group or dataset; lists become arrays."""
+    for name, value in attrs.items():
+        if isinstance(value, list):
+            text = all(isinstance(item, str) for item in value)
+            value = np.array(value, dtype=h5py.string_dtype() if text else np.int64)
+        node.attrs[name] = value
 
 
 def _attribute(attrs: h5py.AttributeManager, name: str) -> Any:

@@ -23,6 +23,7 @@ from streamsvm.store.joined import join_stores
 from streamsvm.store.journal import recover
 from streamsvm.store.list_file import SUFFIXES as LIST_SUFFIXES
 from streamsvm.store.list_file import ListFile
+from streamsvm.store.matrices import check_ends
 from streamsvm.store.reader import STORED, ContainerStore
 from streamsvm.store.record import decode_record
 from streamsvm.store.store import Facts, Store
@@ -300,6 +301,7 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
         | ({"label_codes"} if layout.LABELS_CODES in arrays else set()),
         meta={key: value for key, value in content.items() if key not in internal},
     )
-    store = ContainerStore(container, arrays, facts, record)
-    store.check_row_pointer_ends()
-    return store
+    for name, end in [(layout.INDPTR, record.nnz), (layout.LABELS_INDPTR, record.n_labels)]:
+        if name in arrays:
+            check_ends(arrays[name], record.n, end)
+    return ContainerStore(container, arrays, facts, record)

@@ -17,7 +17,7 @@ from streamsvm.data.statistics import Statistics
 from streamsvm.errors import StoreError
 from streamsvm.store import layout
 from streamsvm.store.container import DAMAGED, Container, StoredArray
-from streamsvm.store.matrices import check_ends, read_pointers
+from streamsvm.store.matrices import read_pointers
 from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in
 from streamsvm.store.record import StoreRecord
 from streamsvm.store.store import COLUMNS, Columns, Facts, Progress, RowSizes, Store, Whole, only
@@ -210,12 +210,6 @@ class ContainerStore(Store):
                 raise array.error(f" does not match the store's record ({DAMAGED})")
         if self.record.fingerprint_of(self.classes, found) != self.fingerprint:
             raise StoreError(f"{self.path}: the content does not match the recorded fingerprint ({DAMAGED})")
-
-    def check_row_pointer_ends(self) -> None:
-        """Raise StoreError unless row pointers begin with 0 and end with the number of what they point to."""
-        for name, end in [(layout.INDPTR, self.nnz), (layout.LABELS_INDPTR, self.n_labels)]:
-            if name in self.arrays:
-                check_ends(self.arrays[name], self.n_rows, end)
 
     def close(self) -> None:
         self._container.close()

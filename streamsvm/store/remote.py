@@ -68,15 +68,11 @@ def open_remote(url: str, kind: str) -> Container:
         raise
     except ServerError as error:
         raise StoreError(f"{url}: {error}") from error
-    except FileNotFoundError as error:
-        raise StoreError(
-            f"{url}: nothing is there; check the address, and whether you may read it"
-        ) from error
     except Exception as error:  # each protocol has errors of its own
         if "Protocol not known" in str(error):
             raise StoreError(f"{url}: fsspec knows no such protocol; {_INSTALL_HINT}") from None
-        reason = f"{one_line(error)}; check the address, and whether you may read it"
-        raise StoreError(f"{url}: {reason}") from error
+        what = "nothing is there" if isinstance(error, FileNotFoundError) else one_line(error)
+        raise StoreError(f"{url}: {what}; check the address, and whether you may read it") from error
 
 
 class RemoteZarrContainer(Container):

@@ -97,8 +97,11 @@ class ZarrArray(ChunkedArray):
         return self._array.shards or self._array.chunks
 
     def _read_part(self, start: int, stop: int, first: int, end: int) -> np.ndarray:
-        for file in self._chunk_files(start, stop, first, end):
-            self._check_claim(file)
+        spans = [(start, stop), (first, end)][: self._array.ndim]
+        grid = zip(spans, self._grid, strict=True)
+        for place in itertools.product(*(range(a // size, -(-b // size)) for (a, b), size in grid)):
+            if (file := self._file_at(place)) is not None:
+                self._check_claim(file)
         part = (slice(start, stop), slice(first, end))
         return np.asarray(self._array[part[: self._array.ndim]])
 
@@ -110,30 +113,20 @@ class ZarrArray(ChunkedArray):
 
     def _text_chunks(self, number: int) -> list[bytes | None]:
         n = self.file_rows // self.chunk
-        if self._is_known:
-            file = self._folder / "c" / str(number)
-        else:
-            file = self._folder / self._array.metadata.encode_chunk_key((number,))
-        self.presence.note((number,), file.is_file())
-        if (number,) in self.presence.absent:
+        if (file := self._file_at((number,))) is None:
             return [None] * n
         with durable.open_file(file, follow=True) as opened:
             content = opened.read()
         sharding = sharding_of(self.metadata)
         return [content] if sharding is None else chunks_of_shard(content, sharding, n)
 
-    def _chunk_files(self, start: int, stop: int, first: int, end: int) -> Iterator[Path]:
-        """Yield the files of the chunks, or shards, that have rows ``start:stop`` and columns ``first:end``.
-
-        Those that are not there are left out, and taken note of.
-        """
-        spans = [(start, stop), (first, end)][: 1 if self.columns is None else 2]
-        grid = zip(spans, self._grid, strict=True)
-        for place in itertools.product(*(range(a // size, -(-b // size)) for (a, b), size in grid)):
-            file = self._folder / self._array.metadata.encode_chunk_key(place)
-            self.presence.note(place, file.is_file())
-            if place not in self.presence.absent:
-                yield file
+    def _file_at(self, place: tuple[int, ...]) -> Path | None:
+        """Return the file of a chunk or shard; None if it is not there, of which note is taken."""
+        is_known_text = self._is_known and self._has_texts  # then zarr is not asked
+        key = f"c/{place[0]}" if is_known_text else self._array.metadata.encode_chunk_key(place)
+        file = self._folder / key
+        self.presence.note(place, file.is_file())
+        return None if place in self.presence.absent else file
 
     def _check_claim(self, file: Path) -> None:
         """Refuse a chunk whose first bytes claim that it decodes to much more than a chunk has.
@@ -178,7 +171,7 @@ class ZarrArray(ChunkedArray):
     def load_checksums(self, digest: str | None) -> None:
         super().load_checksums(digest)
         if self.direct is not None:
-            self.container.unwatch(self.name)
+            del self.container.watched[self.name]  # each of its chunks has a checksum on record
 
 
 class ZarrContainer(Container):
@@ -193,7 +186,7 @@ class ZarrContainer(Container):
         self._writers: dict[str, ChunkWriter] = {}
         self._version: Literal[2, 3] = 3
         self._opened: tuple[int, ...] | None = None  # the root's file; None if it is not watched
-        self._watched: dict[Path, tuple[int, ...] | None] = {}
+        self.watched: dict[str, list[tuple[int, ...] | None]] = {}  # arrays whose chunks have no checksums
         if write:
             with self.wrapped(""):
                 path.mkdir(parents=True)
@@ -253,7 +246,7 @@ class ZarrContainer(Container):
             if unknown := {str(codec.get("id")) for codec in codecs if codec} - SAFE_V2_CODECS:
                 raise StoreError(f"{self.path}: array {path} uses {sorted(unknown)}, which is not read")
         array = ZarrArray(self, path, metadata, axes)
-        self._watch(path)
+        self.watched[path] = self._folders(path)
         return array
 
     def open_with_zarr(self, folder: Path) -> zarr.Array:
@@ -308,15 +301,9 @@ class ZarrContainer(Container):
         """Return the root's metadata without the consolidated part, which columns added to obs change."""
         return {**self._json("", self._root.name), "consolidated_metadata": None}
 
-    def _watch(self, path: str) -> None:
-        """Watch the folder of the array `path`, which changes when chunks are replaced."""
-        for folder in (self.path / path, self.path / path / "c"):
-            self._watched[folder] = durable.file_identity(folder)
-
-    def unwatch(self, path: str) -> None:
-        """Stop watching the folder of the array `path`: each of its chunks has a checksum on record."""
-        for folder in (self.path / path, self.path / path / "c"):
-            del self._watched[folder]
+    def _folders(self, path: str) -> list[tuple[int, ...] | None]:
+        """Return the identities of the folders of an array, which change when chunks are replaced."""
+        return [durable.file_identity(self.path / path / name) for name in ("", "c")]
 
     def check_unchanged(self) -> None:
         before = self._opened
@@ -327,7 +314,7 @@ class ZarrContainer(Container):
             if found is None:
                 raise changed_error(self.path, "the store was removed or replaced")
             if (found != before and self._root_content() != self._content) or any(
-                durable.file_identity(folder) != opened for folder, opened in self._watched.items()
+                self._folders(path) != opened for path, opened in self.watched.items()
             ):
                 what = "written to" if found[:2] == before[:2] else "replaced by another"
                 raise changed_error(self.path, f"the store was {what}")

@@ -156,16 +156,16 @@ class ChunkedArray(StoredArray):
     def _read_texts(self, start: int, stop: int) -> np.ndarray:
         """Return the strings ``start:stop``, of all files that have some of them."""
         first, end, size = start // self.file_rows, -(-stop // self.file_rows), self.file_rows
-        codecs = text_codecs(self.metadata)
+        codecs, fill = text_codecs(self.metadata), str(self.metadata.get("fill_value") or "")
         whole = [
-            np.full(self.chunk, "", object) if payload is None else decode_text(payload, codecs, self.chunk)
+            np.full(self.chunk, fill, object) if payload is None else decode_text(payload, codecs, self.chunk)
             for number in range(first, end)
             for payload in self._text_chunks(number)
         ]
         return np.concatenate(whole)[start - first * size : stop - first * size]
 
     def _text_chunks(self, number: int) -> list[bytes | None]:
-        """Return the stored chunks of text in a file; None for those without one, whose strings are empty."""
+        """Return the stored chunks of text in a file; None for those that are not there."""
         raise NotImplementedError
 
     def load_checksums(self, digest: str | None) -> None:
