@@ -14,7 +14,8 @@ from streamsvm_converters.libsvm.inputs import STDIN
 
 from streamsvm.base.format import CHUNK_NNZ
 from streamsvm.errors import InputError, Option, Remedy, SettingsError
-from streamsvm.store.list_file import holds_lists
+from streamsvm.store.list_file import SUFFIXES as LIST_SUFFIXES
+from streamsvm.store.open import is_store
 
 if TYPE_CHECKING:
     from streamsvm_converters.kinds.reader import Reader
@@ -93,7 +94,8 @@ def _kind_to_read(path: str | Path, options: ReadOptions) -> str:
     """Return the kind of a file; a table with one column of lists is that, unless its columns are wanted."""
     by_column = options.changed(sorted(_TABLE - _MATRIX))
     like_table = options.like is not None and options.like.encoding is not None
-    if not by_column and not like_table and holds_lists(Path(path)):
+    may_be_lists = Path(path).suffix.lower() in LIST_SUFFIXES
+    if may_be_lists and not by_column and not like_table and is_store(path):
         return "lists"
     return kind_of(path, options.format)
 

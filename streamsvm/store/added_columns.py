@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,10 @@ import numpy as np
 from streamsvm.base import durable, format
 from streamsvm.errors import Option, Remedy, SettingsError, StoreError
 from streamsvm.store import layout
-from streamsvm.store.added_to_zarr import save_columns
+from streamsvm.store.added_to_zarr import create_columns, save_columns
 from streamsvm.store.container import one_line
-from streamsvm.store.journal import editing, locked, warn_and_recover
-from streamsvm.store.obs_columns import index_column, index_length
+from streamsvm.store.journal import editing, locked, recover
+from streamsvm.store.obs_columns import index_column, index_length, table_attrs
 from streamsvm.store.open import open_container
 from streamsvm.store.ranges import spans
 
@@ -62,7 +62,7 @@ class ObsColumns:
             if not os.access(place, os.W_OK):
                 raise StoreError(f"{place} cannot be written; change its permissions")
         if kind == "hdf5":
-            warn_and_recover(path)
+            recover(path)
             with locked(path.resolve()):  # now, and not when all is predicted
                 pass
         else:
@@ -82,15 +82,9 @@ class ObsColumns:
     def _check(self) -> None:
         """Raise `StoreError` unless columns can be added to ``obs``; read its columns and length."""
         with closing(open_container(self.path, self._kind)) as container:
-            attrs = container.attrs("obs") if container.node("obs") == "group" else {}
             if container.attr("", format.STORE_ATTR) is not None:
                 raise StoreError(f"{self.path} was written by convert: its record allows no other columns")
-            if attrs.get("encoding-type") != "dataframe" or attrs.get("encoding-version") != "0.2.0":
-                raise StoreError(
-                    f"{self.path}: obs is not a dataframe of a known format; read and write it with "
-                    "anndata >= 0.8"
-                )
-            self._order = [str(name) for name in attrs["column-order"]]
+            self._order = [str(name) for name in table_attrs(container, "obs", "0.2.0")["column-order"]]
             self.n_rows = index_length(container, "obs")
         there = [name for name in self._names() if name in self._order]
         if there and not self._force:
@@ -123,13 +117,12 @@ class ObsColumns:
             columns |= {name: np.zeros(0, np.float32) for name in ("score", "margin")}
         self._columns.clear()
         try:
-            with ExitStack() as stack:
-                self._check()  # another program may have added columns meanwhile
-                order = self._rows(np.concatenate([np.zeros(0, np.int64), *self._hashes]))
-                new: dict[str, Any] = {f"{self.key}_{name}": each[order] for name, each in columns.items()}
-                new[f"{self.key}_label"] = self._categorical(new[f"{self.key}_label"])
-                removed = [name for name in self._names() if name in self._order and name not in new]
-                file = stack.enter_context(editing(self.path)) if self._kind == "hdf5" else None
+            self._check()  # another program may have added columns meanwhile
+            order = self._rows(np.concatenate([np.zeros(0, np.int64), *self._hashes]))
+            new: dict[str, Any] = {f"{self.key}_{name}": each[order] for name, each in columns.items()}
+            new[f"{self.key}_label"] = self._categorical(new[f"{self.key}_label"])
+            removed = [name for name in self._names() if name in self._order and name not in new]
+            with editing(self.path) if self._kind == "hdf5" else nullcontext() as file:
                 if self._identity() != self._opened:
                     raise StoreError(f"{self.path} was changed while it was in use; predict again")
                 if file is None:
@@ -169,6 +162,11 @@ class ObsColumns:
         import h5py
 
         text = h5py.string_dtype()
+
+        def create(group: Any, name: str, values: np.ndarray, attrs: dict[str, Any]) -> None:
+            dtype = text if values.dtype == object else values.dtype
+            group.create_dataset(name, data=values, dtype=dtype).attrs.update(attrs)
+
         with h5py.File(file, "r+") as opened:
             if not isinstance(opened.get("obs", getlink=True), h5py.HardLink):
                 raise StoreError(f"{self.path}: obs is a link, which is not followed to write")
@@ -176,16 +174,7 @@ class ObsColumns:
             for name in (*columns, *removed):
                 if name in obs:
                     del obs[name]
-            for name, values in columns.items():
-                if not isinstance(values, tuple):
-                    obs.create_dataset(name, data=values).attrs.update(layout.ARRAY_ATTRS)
-                    continue
-                group = obs.create_group(name)
-                group.attrs.update(layout.CATEGORICAL_ATTRS)
-                group.create_dataset("codes", data=values[0]).attrs.update(layout.ARRAY_ATTRS)
-                categories = np.array(values[1], dtype=object)
-                added = group.create_dataset("categories", data=categories, dtype=text)
-                added.attrs.update(layout.TEXT_ATTRS)
+            create_columns(obs, columns, create)
             kept = [name for name in self._order if name not in columns and name not in removed]
             obs.attrs["column-order"] = np.array([*kept, *columns], dtype=text)
 

@@ -13,7 +13,7 @@ import json
 import os
 import stat
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,13 +25,14 @@ from streamsvm.store.layout import ARRAY_ATTRS, CATEGORICAL_ATTRS, TEXT_ATTRS
 from streamsvm.store.zarr_metadata import METADATA, encoded
 
 _CHUNK_ROWS = 2**18
+Column = np.ndarray | tuple[np.ndarray, list[str]]  # or codes and categories
 _FORMAT_2_METADATA = (".zgroup", ".zarray", ".zattrs")
 
 
 def save_columns(
     path: Path,
     work: Path,
-    columns: dict[str, np.ndarray | tuple[np.ndarray, list[str]]],
+    columns: Mapping[str, Column],
     removed: Sequence[str],
 ) -> None:
     """Write columns, replace those of the same names, and remove others.
@@ -41,7 +42,7 @@ def save_columns(
     path : Path
     work : Path
         A folder on the same file system, which no other process changes; see `durable.working_folder`.
-    columns : dict of str to ndarray, or to a tuple of codes and categories
+    columns : mapping of str to ndarray, or to a tuple of codes and categories
     removed : sequence of str
 
     Raises
@@ -59,14 +60,7 @@ def save_columns(
     durable.remove(work / "obs")  # which a crash left
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # zarr: text is not part of its format 3
-        obs = zarr.create_group(work / "obs", zarr_format=version)
-        for name, values in columns.items():
-            if isinstance(values, tuple):
-                group = obs.create_group(name, attributes=CATEGORICAL_ATTRS)
-                _create(group, "codes", values[0], ARRAY_ATTRS)
-                _create(group, "categories", np.array(values[1], object), TEXT_ATTRS)
-            else:
-                _create(obs, name, values, ARRAY_ATTRS)
+        create_columns(zarr.create_group(work / "obs", zarr_format=version), columns, _create)
     durable.sync_tree(work / "obs")
     former = [name for name in (*columns, *removed) if (path / "obs" / name).exists()]  # or left by a crash
     if former:  # first nobody knows them any more
@@ -77,6 +71,18 @@ def save_columns(
         os.rename(work / "obs" / name, path / "obs" / name)
     durable.sync_dir(path / "obs")
     _set_order(path, version, list(columns), list(columns))
+
+
+def create_columns(obs: Any, columns: Mapping[str, Column], create: Callable[..., None]) -> None:
+    """Create columns in a group of zarr or h5py, where `create` makes an array."""
+    for name, values in columns.items():
+        if isinstance(values, tuple):
+            group = obs.create_group(name)
+            group.attrs.update(CATEGORICAL_ATTRS)
+            create(group, "codes", values[0], ARRAY_ATTRS)
+            create(group, "categories", np.array(values[1], object), TEXT_ATTRS)
+        else:
+            create(obs, name, values, ARRAY_ATTRS)
 
 
 def _create(group: Any, name: str, values: np.ndarray, attrs: dict[str, Any]) -> None:

@@ -175,7 +175,7 @@ class AnnDataStore(ContainerStore):
             ),
             meta={"label": label},
         )
-        super().__init__(container, arrays, facts, {})
+        super().__init__(container, arrays, facts)
         sparing = [array for name, array in arrays.items() if name not in _REQUIRED_CHUNKS]
         if isinstance(labels, Indicator):
             sparing += labels.arrays
@@ -304,7 +304,12 @@ class AnnDataStore(ContainerStore):
         self._bytes_read += data.nbytes + indptr.nbytes
         if indices is None:
             norm2 = checks.row_norms(data, indptr)
-            self._check_dense(ranges, data, indptr, norm2)
+            if (at := checks.first_false(np.isfinite(norm2))) is not None:
+                row = number_at(ranges, at)
+                if np.isfinite(data[indptr[at] : indptr[at + 1]]).all():
+                    raise self._overflow(row)
+                what = "a value is not finite; drop or replace such values"
+                raise StoreError(f"{self.path}: {self.matrix.name}, row {row}: {what}")
             return {"data": data, "indices": None, "indptr": indptr, "norm2": norm2}
         self._bytes_read += indices.nbytes
         norm2 = np.empty(len(indptr) - 1)
@@ -314,17 +319,6 @@ class AnnDataStore(ContainerStore):
                 raise self._overflow(number_at(ranges, row))
         indices = indices.astype(self.index_dtype, copy=False)
         return {"data": data, "indices": indices, "indptr": indptr, "norm2": norm2}
-
-    def _check_dense(self, ranges: Ranges, data: np.ndarray, indptr: np.ndarray, norm2: np.ndarray) -> None:
-        """Raise StoreError if a value or a norm is not finite."""
-        if (at := checks.first_false(np.isfinite(norm2))) is not None:
-            row = number_at(ranges, at)
-            if np.isfinite(data[indptr[at] : indptr[at + 1]]).all():
-                raise self._overflow(row)
-            raise StoreError(
-                f"{self.path}: {self.matrix.name}, row {row}: a value is not finite; drop or replace such "
-                "values"
-            )
 
     def _overflow(self, row: int) -> StoreError:
         return StoreError(f"{self.path}: row {row}: the squared norm overflows; scale the values down")

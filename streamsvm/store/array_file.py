@@ -170,7 +170,7 @@ class ArrayFile(MatrixFile):
             raise InputError(f"{self.path} has no array {name!r}; it has {there}")
         return np.asarray(arrays[name])
 
-    def _array(self, path: str, axes: int, flat: int | None) -> FileArray:
+    def _array(self, path: str, axes: int) -> FileArray:
         return FileArray(self, self._header)
 
 

@@ -82,14 +82,8 @@ class StoredArray:
         axes: int,
         *,
         text: bool,
-        flat: int | None = None,
     ) -> None:
         """Set the attributes of an array with this shape; raise StoreError for another number of axes."""
-        if flat is not None and shape is not None:
-            if len(shape) != 2 or shape[1] != flat or chunks[1] != flat:
-                found = f"has shape {tuple(shape)} and chunks of {tuple(chunks)}"
-                raise self.error(f" {found}, expected rows of {flat} ({DAMAGED})")
-            shape, chunks = [shape[0] * flat], [chunks[0] * flat]
         if shape is None or len(shape) != axes:
             expected = "one axis" if axes == 1 else "two axes"
             raise self.error(f" has shape {shape}, expected {expected}")
@@ -99,6 +93,10 @@ class StoredArray:
         self.column_chunk = int(chunks[1]) if axes == 2 else None
         self.dtype = None if text else dtype
         self.width = dtype.itemsize * (1 if self.columns is None else self.columns)
+
+    @property
+    def shape(self) -> list[int]:
+        return [self.length] if self.columns is None else [self.length, self.columns]
 
     @property
     def n_chunks(self) -> int:
@@ -333,19 +331,15 @@ class Container(ABC):
             remedy=Remedy("give them in a file, with {}", Option("labels")),
         )
 
-    def array(self, path: str, axes: int = 1, flat: int | None = None) -> StoredArray:
-        """Open an array of so many axes; raise StoreError if there is none.
-
-        With `flat` it is one of two axes with chunks of whole rows of so many values, which is read as if it
-        had one: see `ArraySpec`.
-        """
+    def array(self, path: str, axes: int = 1) -> StoredArray:
+        """Open an array of so many axes; raise StoreError if there is none."""
         if self.node(path) != "array":
             raise StoreError(f"{self.path}: there is no array {path} ({DAMAGED})")
         with self.wrapped(path):
-            return self._array(path, axes, flat)
+            return self._array(path, axes)
 
     @abstractmethod
-    def _array(self, path: str, axes: int, flat: int | None) -> StoredArray: ...
+    def _array(self, path: str, axes: int) -> StoredArray: ...
 
     # Writing, which a container at an address does not implement:
 
@@ -397,11 +391,15 @@ def changed_error(path: Path, what: str) -> StoreError:
 
 
 def array_metadata(array: StoredArray) -> dict[str, Any]:
-    """Return an array's metadata as the record keeps it, to notice on opening that it was altered."""
+    """Return an array's metadata as the record keeps it, to notice on opening that it was altered.
+
+    Those of a dense matrix are as if its rows were one axis.
+    """
+    columns = array.columns or 1
     return {
-        "shape": [array.length],
+        "shape": [array.length * columns],
         "dtype": "text" if array.dtype is None else array.dtype.name,
-        "chunk": array.chunk,
+        "chunk": array.chunk * columns,
         "layout": array.layout(),
     }
 

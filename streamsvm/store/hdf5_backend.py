@@ -17,7 +17,7 @@ from streamsvm.base.page_cache import dont_need
 from streamsvm.errors import StoreError
 from streamsvm.store.chunk_reader import ChunkReader
 from streamsvm.store.container import Container, StoredArray, changed_error
-from streamsvm.store.hdf5_chunks import compressed_chunks
+from streamsvm.store.hdf5_chunks import chunk_sizes, compressed_chunks
 from streamsvm.store.layout import ArraySpec
 from streamsvm.store.ranges import Ranges
 
@@ -40,9 +40,7 @@ CODECS: dict[str, dict[str, Any]] = {
 class Hdf5Array(StoredArray):
     """Dataset of an HDF5 file."""
 
-    def __init__(
-        self, container: Hdf5Container, name: str, dataset: h5py.Dataset, axes: int, flat: int | None
-    ) -> None:
+    def __init__(self, container: Hdf5Container, name: str, dataset: h5py.Dataset, axes: int) -> None:
         elsewhere = not container.is_remote and dataset.file.filename != str(container.path)
         self.container: Hdf5Container = container
         self.name = name
@@ -53,8 +51,7 @@ class Hdf5Array(StoredArray):
         if not chunks and dataset.shape:  # contiguous: nothing is decoded
             length, *columns = dataset.shape
             chunks = (min(length, _PIECE // max(1, *columns, 1)), *columns)
-        self._set_layout(dataset.shape, chunks, dataset.dtype, axes, text=text, flat=flat)
-        self._flat = flat
+        self._set_layout(dataset.shape, chunks, dataset.dtype, axes, text=text)
         self._dataset = dataset
         self._source = dataset.asstr() if text else dataset
         self._compressed = compressed_chunks(dataset) if axes == 1 else None
@@ -67,12 +64,7 @@ class Hdf5Array(StoredArray):
         return values
 
     def _read(self, start: int, stop: int) -> np.ndarray:
-        if self._flat is None:
-            values = np.asarray(self._source[start:stop])
-        else:
-            first, end = start // self._flat, -(-stop // self._flat)
-            rows = np.asarray(self._source[first:end]).reshape(-1)
-            values = rows[start - first * self._flat : stop - first * self._flat]
+        values = np.asarray(self._source[start:stop])
         self._drop_cache()
         return values
 
@@ -96,11 +88,7 @@ class Hdf5Array(StoredArray):
         with self.container.wrapped(self.name):
             if self._dataset.id.get_num_chunks() == self.n_chunks:
                 return
-            present = {
-                self._dataset.id.get_chunk_info(i).chunk_offset[0] // self._dataset.chunks[0]
-                for i in range(self._dataset.id.get_num_chunks())
-            }
-            lost = next((chunk for chunk in range(self.n_chunks) if chunk not in present), 0)
+            lost = int(np.argmin(chunk_sizes(self._dataset)))
             raise self.damage(lost * self.chunk, "the chunk is missing")
 
     def layout(self) -> str:
@@ -188,14 +176,12 @@ class Hdf5Container(Container):
         with self.wrapped(group):
             return sorted(self._node(group)) if self.node(group) == "group" else []
 
-    def _array(self, path: str, axes: int, flat: int | None) -> Hdf5Array:
-        return Hdf5Array(self, path, self._node(path), axes, flat)
+    def _array(self, path: str, axes: int) -> Hdf5Array:
+        return Hdf5Array(self, path, self._node(path), axes)
 
     def create_group(self, path: str, attrs: dict[str, Any]) -> None:
         with self.wrapped(path):
-            group = self._node("").require_group(path or "/")
-            for name, value in attrs.items():
-                group.attrs[name] = _storable(value)
+            _set_attrs(self._node("").require_group(path or "/"), attrs)
 
     def create_array(
         self, path: str, spec: ArraySpec, *, chunk: int, codec: str, attrs: dict[str, Any]
@@ -206,8 +192,7 @@ class Hdf5Container(Container):
             options = {"chunks": chunks, "fletcher32": True, **CODECS[codec]} if spec.length else {}
             root = self._node("")
             dataset = root.create_dataset(path, shape, spec.dtype, fillvalue=spec.fill, **options)
-            for name, value in attrs.items():
-                dataset.attrs[name] = _storable(value)
+            _set_attrs(dataset, attrs)
 
     def create_text(self, path: str, texts: Sequence[str], *, attrs: dict[str, Any]) -> None:
         with self.wrapped(path):
@@ -223,9 +208,8 @@ class Hdf5Container(Container):
                 self.write(path, start, np.array(encoded[start : start + chunk], dtype=dtype))
 
     def write(self, path: str, start: int, values: np.ndarray) -> None:
-        if len(values):
-            with self.wrapped(path):
-                _put(self._node(path), start, values)
+        with self.wrapped(path):
+            _put(self._node(path), start, values)
 
     def set_record(self, name: str, value: dict[str, Any]) -> None:
         with self.wrapped(""):
@@ -274,12 +258,13 @@ def _put(dataset: h5py.Dataset, start: int, values: np.ndarray) -> None:
         dataset.flush()  # closing it would flush as well, but would not report an error
 
 
-def _storable(value: Any) -> Any:
-    """Convert a list to the array that HDF5 stores; other values are returned unchanged."""
-    if isinstance(value, list):
-        text = all(isinstance(item, str) for item in value)
-        return np.array(value, dtype=h5py.string_dtype() if text else np.int64)
-    return value
+def _set_attrs(node: Any, attrs: dict[str, Any]) -> None:
+    """Set the attributes of a group or dataset; lists become arrays."""
+    for name, value in attrs.items():
+        if isinstance(value, list):
+            text = all(isinstance(item, str) for item in value)
+            value = np.array(value, dtype=h5py.string_dtype() if text else np.int64)
+        node.attrs[name] = value
 
 
 def _attribute(attrs: h5py.AttributeManager, name: str) -> Any:

@@ -18,6 +18,21 @@ _DEFLATE, _SHUFFLE, _LZF = 1, 2, 32000  # numbers of filters
 _MAX_EXPANSION = 2  # a chunk may take so many times the bytes of its elements
 
 
+def chunk_sizes(dataset: h5py.Dataset) -> np.ndarray:
+    """Return the bytes of each chunk of whole rows in the file, 0 for those that were never written.
+
+    All are read at once: to find one, the library searches all chunks.
+    """
+    chunk = dataset.chunks[0]
+    sizes = np.zeros(-(-len(dataset) // chunk), np.int64)
+
+    def take(found: Any) -> None:
+        sizes[found.chunk_offset[0] // chunk] = found.size
+
+    dataset.id.chunk_iter(take)
+    return sizes
+
+
 class Hdf5Chunks:
     """Chunks of a dataset of one axis whose last filter is gzip or LZF, perhaps after a byte shuffle."""
 
@@ -33,26 +48,13 @@ class Hdf5Chunks:
     def fetch(self, number: int, local: threading.local) -> Any:
         with self._lock:
             if self._sizes is None:
-                self._sizes = self._read_sizes()
+                self._sizes = chunk_sizes(self._dataset)
         size = int(self._sizes[number])
         if size == 0:
             return None
         if size > _MAX_EXPANSION * self.chunk * self.dtype.itemsize + 2**10:
             raise ValueError(f"the chunk claims {size} bytes")
         return self._dataset.id.read_direct_chunk((number * self.chunk,))
-
-    def _read_sizes(self) -> np.ndarray:
-        """Return the bytes of each chunk in the file, 0 for those that were never written.
-
-        All are read at once: to find one, the library searches all chunks.
-        """
-        sizes = np.zeros(-(-len(self._dataset) // self.chunk), np.int64)
-
-        def take(found: Any) -> None:
-            sizes[found.chunk_offset[0] // self.chunk] = found.size
-
-        self._dataset.id.chunk_iter(take)
-        return sizes
 
     def expect(self, number: int) -> None:
         """Do nothing: only the library knows the position of a chunk in the file."""

@@ -162,31 +162,25 @@ def editing(path: Path) -> Iterator[Overlay]:
             ) from None
 
 
-def recover(path: Path) -> bool:
-    """Undo a change of `path` that a crash interrupted; return whether there was one.
+def recover(path: Path) -> None:
+    """Undo a change of `path` that a crash interrupted, with a warning.
 
     Raises
     ------
     StoreError
         If another process is changing the file, it cannot be written, or the journal is of another one.
     """
-    path = path.resolve()
-    if not journal_of(path).exists():
-        return False
-    with locked(path) as handle:
-        if not journal_of(path).exists():  # the other process is done
-            return False
-        _roll_back(path, handle)
-        return True
-
-
-def warn_and_recover(path: Path) -> None:
-    """Call `recover`, and warn if there was a change to undo."""
-    if recover(path):
-        warn(
-            f"{path}: another process died while it added columns; they were taken out again, and the "
-            "file is as it was before"
-        )
+    target = path.resolve()
+    if not journal_of(target).exists():
+        return
+    with locked(target) as handle:
+        if not journal_of(target).exists():  # the other process is done
+            return
+        _roll_back(target, handle)
+    warn(
+        f"{path}: another process died while it added columns; they were taken out again, and the file is "
+        "as it was before"
+    )
 
 
 @contextmanager

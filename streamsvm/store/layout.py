@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.base import format
-from streamsvm.base.label_values import TEXT
 from streamsvm.errors import StoreError
 
 LABEL = "label"
@@ -64,7 +62,7 @@ SUFFIXES = {".zarr": "zarr", ".h5": "hdf5", ".hdf5": "hdf5", ".h5ad": "hdf5"}
 class ArraySpec(NamedTuple):
     """Specification of one array of a store; `dtype` is None for text, `fill` if the container has its own.
 
-    An array of two axes has chunks of whole rows of `columns` values, so it is written and read as one of
+    An array of two axes has chunks of whole rows of `columns` values, so it is written as one of
     `length` values, row after row: only the metadata know of its rows.
     """
 
@@ -101,60 +99,6 @@ def store_kind(path: str | os.PathLike[str]) -> str:
     return kind
 
 
-def array_specs(
-    n: int,
-    d: int,
-    nnz: int,
-    k: int,
-    dtype: np.dtype,
-    columns: Collection[str] = (),
-    n_labels: int = 0,
-    *,
-    named: bool = False,
-    statistics: bool = False,
-    dense: bool = False,
-) -> dict[str, ArraySpec]:
-    """Return every array of a store with `n` rows, `d` features, `nnz` values and `k` classes.
-
-    `columns` says which of `COLUMNS` it has, `n_labels` how many labels its rows have in all, `named`
-    whether its features have names, `statistics` whether it has those of the features, and `dense` whether
-    rows have a value of each feature. Readers refuse each of the fill values: a lost chunk must not turn into
-    plausible numbers.
-    """
-    if dense:
-        specs = {MATRIX: ArraySpec(nnz, dtype, float("nan"), d)}
-    else:
-        specs = {
-            DATA: ArraySpec(nnz, dtype, float("nan")),
-            INDICES: ArraySpec(nnz, format.index_dtype(d), -1),
-            INDPTR: ArraySpec(n + 1, format.INDPTR_DTYPE, -1),
-            NORM2: ArraySpec(n, format.NORM2_DTYPE, float("nan")),
-        }
-    specs |= {
-        DENSE_COUNTS if dense else COUNTS: ArraySpec(k, np.dtype(np.int64), -1),
-        NAMES: ArraySpec(n, np.dtype(np.int64), -1),
-        CODES: ArraySpec(n, format.LABEL_DTYPE, -2),
-        CATEGORIES: ArraySpec(k, None, ""),
-    }
-    if named:
-        specs[FEATURES] = ArraySpec(d, None, "")
-    elif d <= VAR_LIMIT:
-        specs[FEATURES] = ArraySpec(d, np.dtype(np.int64), -1)
-    if statistics:
-        nonzeros, *moments = (f"var/{name}" for name in STATISTICS)
-        specs[nonzeros] = ArraySpec(d, np.dtype(np.int64), -1)
-        specs |= {name: ArraySpec(d, np.dtype(np.float64), float("nan")) for name in moments}
-    if WEIGHTS in columns:
-        specs[WEIGHT] = ArraySpec(n, format.WEIGHT_DTYPE, float("nan"))
-    if GROUPS in columns:
-        specs[QID] = ArraySpec(n, format.QID_DTYPE, -1)
-    if LABEL_SETS in columns:
-        specs[LABELS_INDPTR] = ArraySpec(n + 1, format.INDPTR_DTYPE, -1)
-        specs[LABELS_CODES] = ArraySpec(n_labels, format.LABEL_DTYPE, -1)
-        specs[LABELS_ONES] = ArraySpec(n_labels, np.dtype(np.int8), -1)
-    return specs
-
-
 def chunk_length(name: str, length: int, *, n: int, nnz: int, chunk_nnz: int) -> int:
     """Return the number of elements per chunk of the array `name`.
 
@@ -180,46 +124,3 @@ def chunk_length(name: str, length: int, *, n: int, nnz: int, chunk_nnz: int) ->
 def text_digest(texts: Sequence[str]) -> str:
     """Return the SHA-256 of a list of strings, in hexadecimal."""
     return hashlib.sha256(json.dumps(list(texts), separators=(",", ":")).encode()).hexdigest()
-
-
-def fingerprint(
-    n: int,
-    d: int,
-    dtype: np.dtype,
-    classes: Sequence[str],
-    digests: Mapping[str, str],
-    *,
-    named: bool = False,
-    label_dtype: str = TEXT,
-) -> str:
-    """Return the SHA-256 of a store's content, which does not depend on container, codec or chunk length.
-
-    Parameters
-    ----------
-    n, d : int
-        Numbers of rows and features.
-    dtype : dtype
-        Of the values.
-    classes : sequence of str
-    digests : mapping of str to str
-        SHA-256 of the little-endian bytes, in row order, of `data`, `indices` and `indptr`, or of a dense
-        matrix, of the label codes and the row names, and of the weights, groups and label sets of a store
-        that has them, by array name.
-    named : bool
-        Whether the features have names, whose digest is then part of it.
-    label_dtype : str
-        Of the labels in Python; part of it unless they are texts.
-
-    Returns
-    -------
-    str
-        64 hexadecimal digits.
-    """
-    header = {"n": n, "d": d, "dtype": dtype.name, "classes": text_digest(classes)}
-    header |= {} if label_dtype == TEXT else {"label_dtype": label_dtype}
-    values = (MATRIX,) if MATRIX in digests else (DATA, INDICES, INDPTR)
-    arrays = {name: digests[name] for name in (*values, CODES, NAMES)}
-    arrays |= {name: digests[name] for name in (WEIGHT, QID, LABELS_INDPTR, LABELS_CODES) if name in digests}
-    if named:
-        arrays[FEATURES] = digests[FEATURES]
-    return format.json_digest({"header": header, "arrays": arrays})

@@ -155,21 +155,10 @@ class ListFile(MatrixFile):
             return np.asarray(values.to_numpy())
         raise InputError(f"{self.path}: column {name!r} is of {kind}; labels are texts, integers or booleans")
 
-    def _array(self, path: str, axes: int, flat: int | None) -> ListArray:
+    def _array(self, path: str, axes: int) -> ListArray:
         kind = self._schema.field(self.column).type
         first = self.lists(int(np.argmax(np.diff(self.starts) > 0)))[0].as_py()
         if not first:
             raise StoreError(f"{self.path}: column {self.column!r}, row 0: it has no numbers")
         shape = int(self.starts[-1]), len(first)
         return ListArray(self, shape, np.dtype(kind.value_type.to_pandas_dtype()))
-
-
-def holds_lists(path: Path) -> bool:
-    """Return True for a Parquet or Arrow file with one column of lists of numbers."""
-    if path.suffix.lower() not in SUFFIXES:
-        return False
-    try:
-        ListFile(path).close()
-    except StoreError:
-        return False
-    return True

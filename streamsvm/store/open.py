@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 
 from streamsvm.base import format
-from streamsvm.base.decode import Count, SchemaError, between, decode
 from streamsvm.base.label_values import INTEGER, dtype_of_names
 from streamsvm.base.text import as_url
 from streamsvm.errors import Call, Option, Remedy, SettingsError, StoreError
@@ -22,10 +20,12 @@ from streamsvm.store.array_file import SUFFIXES as ARRAY_SUFFIXES
 from streamsvm.store.array_file import ArrayFile
 from streamsvm.store.container import DAMAGED, Container, StoredArray, array_metadata
 from streamsvm.store.joined import join_stores
-from streamsvm.store.journal import warn_and_recover
+from streamsvm.store.journal import recover
 from streamsvm.store.list_file import SUFFIXES as LIST_SUFFIXES
 from streamsvm.store.list_file import ListFile
+from streamsvm.store.matrices import check_ends
 from streamsvm.store.reader import STORED, ContainerStore
+from streamsvm.store.record import decode_record
 from streamsvm.store.store import Facts, Store
 from streamsvm.store.views import with_labels
 
@@ -151,7 +151,7 @@ def open_existing(path: str | os.PathLike[str]) -> Container:
         expected = "a folder, as a Zarr store is" if kind == "zarr" else "a file, as an HDF5 store is"
         raise StoreError(f"{path}: not {expected}; check the path and its suffix")
     if kind == "hdf5":
-        warn_and_recover(path)
+        recover(path)
     return open_container(path, kind)
 
 
@@ -227,54 +227,10 @@ def open_container(path: Path, kind: str, *, write: bool = False) -> Container:
     return Hdf5Container(path, write=write)
 
 
-@dataclass(frozen=True)
-class _StoreRecord:
-    """Entries that reading needs of the record of a complete store; docs/formats.md lists all."""
-
-    version: Literal[1, 2, 3, 4]
-    complete: Literal[True]
-    n: Count
-    d: Count
-    nnz: Count
-    n_classes: Count
-    dtype: Literal["float16", "float32", "float64"]
-    chunk_nnz: Annotated[int, between(1, layout.MAX_CHUNK)]
-    fingerprint: str
-    arrays: dict[str, dict[str, Any]]  # metadata and SHA-256 of each array
-    index_base: Literal[0, 1] | None = None
-    chunk_checksums: dict[str, str] = field(default_factory=dict)
-    columns: list[Literal["weight", "qid", "labels"]] = field(default_factory=list)
-    n_labels: Count = 0
-    feature_names: bool = False
-    encoding: dict[str, Any] | None = None
-    label: str | None = None
-    labels_as: Literal["numbers", "text"] = "numbers"
-    statistics: bool = False
-    label_dtype: Literal["int64", "str"] = "str"
-
-    def __post_init__(self) -> None:
-        if len(set(self.columns)) < len(self.columns) or (
-            self.version < 3 and (self.version == 2) != bool(self.columns)
-        ):
-            raise ValueError(f"version {self.version} does not have the columns {self.columns}")
-        if self.version < 4 and (self.version == 3) != (
-            self.feature_names or self.encoding is not None or self.statistics
-        ):
-            raise ValueError("names, statistics or an encoding of features make version 3, and nothing else")
-        if self.dense and not (0 < self.nnz == self.n * self.d):
-            raise ValueError(f"dense rows have {self.n * self.d} values, at least one, not {self.nnz}")
-        if self.dtype == "float16" and not self.dense:
-            raise ValueError("values in float16 are for dense rows")
-
-    @property
-    def dense(self) -> bool:
-        return self.version == format.DENSE_STORE_VERSION
-
-
 def _open_native(container: Container, content: Any, label: str | None, sample_weight: str | None) -> Store:
     """Open a store that streamsvm wrote: its record must be intact, and must describe the arrays."""
     path = container.path
-    record = _decode_record(path, content)
+    record = decode_record(path, content)
     if label not in (None, layout.LABEL):
         remedy = Remedy("omit {}", Option("label", label))
         raise StoreError(f"{path}: its only label column is {layout.LABEL!r}", remedy=remedy)
@@ -288,11 +244,7 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
                 "convert the text again with {}, or omit {}", Option("weights"), Option("sample_weight")
             ),
         )
-    dtype = np.dtype(record.dtype)
-    specs = layout.array_specs(
-        record.n, record.d, record.nnz, record.n_classes, dtype, record.columns, record.n_labels,
-        named=record.feature_names, statistics=record.statistics, dense=record.dense,
-    )  # fmt: skip
+    specs = record.specs()
     if record.arrays.keys() != specs.keys():
         raise StoreError(f"{path}: the store's record does not list the arrays of a store ({DAMAGED})")
     widths = {} if record.dense else {"X": record.d}
@@ -304,14 +256,15 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
             raise StoreError(f"{path}: the shape of {name} is not the recorded {shape} ({DAMAGED})")
 
     arrays: dict[str, StoredArray] = {}
-    digests: dict[str, str] = {}
     for name, spec in specs.items():
-        array = container.array(name, flat=spec.columns)
-        digests[name] = str(record.arrays[name].get("sha256"))
-        found = {**array_metadata(array), "sha256": digests[name]}
-        if found != record.arrays[name] or (array.length, array.dtype) != (spec.length, spec.dtype):
+        array = container.array(name, axes=2 if name == layout.MATRIX else 1)
+        found = {**array_metadata(array), "sha256": record.digest(name)}
+        if found != record.arrays[name] or array.dtype != spec.dtype:
             raise array.error(f" has other metadata than the store recorded ({DAMAGED})")
-        if array.chunk > min(max(1, array.length), layout.MAX_CHUNK):
+        if array.shape != spec.shape(spec.length) or array.column_chunk != spec.columns:
+            expected = spec.shape(spec.length)
+            raise array.error(f" has shape {array.shape}, expected {expected} in whole rows ({DAMAGED})")
+        if array.chunk > max(1, array.length) or found["chunk"] > layout.MAX_CHUNK:
             raise array.error(f" has chunks of more than 2**27 elements, or longer than itself ({DAMAGED})")
         array.check_claimed_size()
         array.check_chunks()
@@ -319,17 +272,13 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
             array.load_checksums(record.chunk_checksums.get(name))
         arrays[name] = array
     classes = arrays[layout.CATEGORIES].texts()
-    if layout.text_digest(classes) != digests[layout.CATEGORIES]:
+    if layout.text_digest(classes) != record.digest(layout.CATEGORIES):
         raise arrays[layout.CATEGORIES].damage(0, "the class names are not those on record")
     if record.label_dtype == INTEGER != dtype_of_names(classes):
         raise arrays[layout.CATEGORIES].damage(0, "the classes are not integers, as recorded")
-    named = record.feature_names
-    content_digest = layout.fingerprint(
-        record.n, record.d, dtype, classes, digests, named=named, label_dtype=record.label_dtype
-    )
-    if content_digest != record.fingerprint:
+    if record.fingerprint_of(classes, {name: record.digest(name) for name in arrays}) != record.fingerprint:
         raise StoreError(f"{path}: the recorded fingerprint is not that of the recorded arrays ({DAMAGED})")
-    chunk_nnz = arrays[layout.MATRIX].chunk if record.dense else record.chunk_nnz
+    chunk_nnz = arrays[layout.MATRIX].chunk * record.d if record.dense else record.chunk_nnz
     internal = ("arrays", "chunk_checksums", "checksum")
     facts = Facts(
         path=path,
@@ -341,7 +290,7 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
         n_labels=record.n_labels,
         classes=tuple(classes),
         label_dtype=record.label_dtype,
-        dtype=np.result_type(dtype, np.float32),
+        dtype=np.result_type(record.dtype, np.float32),
         index_base=record.index_base,
         shuffled=content.get("shuffle_seed") is not None,
         chunk_nnz=chunk_nnz,
@@ -352,27 +301,7 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
         | ({"label_codes"} if layout.LABELS_CODES in arrays else set()),
         meta={key: value for key, value in content.items() if key not in internal},
     )
-    store = ContainerStore(container, arrays, facts, digests)
-    store.check_row_pointer_ends()
-    return store
-
-
-def _decode_record(path: Path, content: Any) -> _StoreRecord:
-    """Check the version, completeness and checksum of a store's record, then each of its entries."""
-    if isinstance(content, dict):
-        version = content.get("version")
-        if isinstance(version, int) and version > format.STORE_VERSION:
-            raise StoreError(
-                f"{path}: written by a newer streamsvm (store format {version}; this one reads "
-                f"{format.STORE_VERSION}); update streamsvm"
-            )
-        if content.get("complete") is False:
-            raise StoreError(f"{path}: incomplete: its conversion did not finish; convert again")
-        if not format.is_sealed(content):
-            raise StoreError(
-                f"{path}: the store's record was altered: its checksum does not match ({DAMAGED})"
-            )
-    try:
-        return decode(_StoreRecord, content)
-    except SchemaError as error:
-        raise StoreError(f"{path}: the store's record is invalid: {error} ({DAMAGED})") from error
+    for name, end in [(layout.INDPTR, record.nnz), (layout.LABELS_INDPTR, record.n_labels)]:
+        if name in arrays:
+            check_ends(arrays[name], record.n, end)
+    return ContainerStore(container, arrays, facts, record)

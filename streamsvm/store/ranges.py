@@ -67,18 +67,16 @@ def split_ranges(ranges: Ranges, borders: np.ndarray | int) -> tuple[np.ndarray,
         The ranges that have numbers, divided, in their order.
     """
     ranges = ranges[lengths(ranges) > 0]
+    starts, lasts = ranges[:, 0], ranges[:, 1] - 1
     if isinstance(borders, int):
-        first, last = ranges[:, 0] // borders, (ranges[:, 1] - 1) // borders
+        first, last = starts // borders, lasts // borders
     else:
-        first, last = (
-            np.searchsorted(borders, ends, "right") - 1 for ends in (ranges[:, 0], ranges[:, 1] - 1)
-        )
+        first, last = (np.searchsorted(borders, numbers, "right") - 1 for numbers in (starts, lasts))
     parts = numbers_in(np.column_stack([first, last + 1]))
-    begins, ends = (
-        (parts * borders, (parts + 1) * borders)
-        if isinstance(borders, int)
-        else (borders[parts], borders[parts + 1])
-    )
+    if isinstance(borders, int):
+        begins, ends = parts * borders, (parts + 1) * borders
+    else:
+        begins, ends = borders[parts], borders[parts + 1]
     whole = np.repeat(ranges, last + 1 - first, axis=0)
     divided = np.column_stack([np.maximum(whole[:, 0], begins), np.minimum(whole[:, 1], ends)])
     filled = lengths(divided) > 0

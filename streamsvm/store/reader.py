@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Set
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -17,8 +17,9 @@ from streamsvm.data.statistics import Statistics
 from streamsvm.errors import StoreError
 from streamsvm.store import layout
 from streamsvm.store.container import DAMAGED, Container, StoredArray
-from streamsvm.store.matrices import check_ends, read_pointers
+from streamsvm.store.matrices import read_pointers
 from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in
+from streamsvm.store.record import StoreRecord
 from streamsvm.store.store import COLUMNS, Columns, Facts, Progress, RowSizes, Store, Whole, only
 
 # Where a column is stored, and what to say of a value that is not valid.
@@ -31,6 +32,13 @@ STORED = {
 }
 
 
+def first_invalid(name: str, values: np.ndarray, n_classes: int) -> int | None:
+    """Return the position of the first value of a column in `STORED` that is not valid, or None."""
+    if name == "labels":
+        return checks.first_outside(values, n_classes, format.UNSEEN_LABEL)
+    return checks.first_no_amount(values)
+
+
 class ContainerStore(Store):
     """Store in one container, as streamsvm writes it.
 
@@ -39,19 +47,23 @@ class ContainerStore(Store):
     container : Container
     arrays : dict of str to StoredArray
     facts : Facts
-    digests : dict of str to str
-        SHA-256 of each array on record.
+    record : StoreRecord, optional
+        Of a store that streamsvm wrote.
     """
 
     def __init__(
-        self, container: Container, arrays: dict[str, StoredArray], facts: Facts, digests: dict[str, str]
+        self,
+        container: Container,
+        arrays: dict[str, StoredArray],
+        facts: Facts,
+        record: StoreRecord | None = None,
     ) -> None:
         check_classes(facts.classes, container.path, StoreError)
         self.facts = facts
         self._arrays = arrays
         self._bytes_read = 0
         self._container = container
-        self._digests = digests
+        self.record = cast(StoreRecord, record)  # which AnnData of other origin does not use
 
     @property
     def members(self) -> list[Store]:
@@ -91,11 +103,7 @@ class ContainerStore(Store):
             return self._label_sets(ranges)
         array, reason = STORED[name]
         values = self._read(array, ranges)
-        if name == "labels":
-            at = checks.first_outside(values, self.n_classes, format.UNSEEN_LABEL)
-        else:
-            at = checks.first_no_amount(values)
-        if at is not None:
+        if (at := first_invalid(name, values, self.n_classes)) is not None:
             row = number_at(ranges, at)
             raise self.arrays[array].damage(row, reason.format(value=values[at], row=row))
         return {name: values.astype(format.LABEL_DTYPE, copy=False) if name == "labels" else values}
@@ -133,13 +141,13 @@ class ContainerStore(Store):
         return {"data": data, "indices": indices, "indptr": indptr}
 
     def _read_dense(self, ranges: Ranges) -> dict[str, Any]:
-        places = ranges * self.n_features
-        data = self._read(layout.MATRIX, places).astype(self.dtype, copy=False)
-        indptr = np.arange(len(data) // self.n_features + 1) * self.n_features
+        matrix = self._read(layout.MATRIX, ranges)
+        data = matrix.reshape(-1).astype(self.dtype, copy=False)
+        indptr = np.arange(len(matrix) + 1) * self.n_features
         norm2 = checks.row_norms(data, indptr)
         if (row := checks.first_false(np.isfinite(norm2))) is not None:
-            element = number_at(places, int(indptr[row]))
-            raise self.arrays[layout.MATRIX].damage(element, "a value or a norm is not finite")
+            reason = "a value or a norm is not finite"
+            raise self.arrays[layout.MATRIX].damage(number_at(ranges, row), reason)
         return {"data": data, "indices": None, "indptr": indptr, "norm2": norm2}
 
     def _pointers(self, name: str, ranges: Ranges, end: int) -> tuple[Ranges, np.ndarray]:
@@ -155,23 +163,22 @@ class ContainerStore(Store):
 
     def whole(self, what: Whole) -> Any:
         if what == "fingerprint":
-            return self.meta["fingerprint"]
+            return self.record.fingerprint
         if what == "class_counts":
-            name = layout.DENSE_COUNTS if self.dense_rows else layout.COUNTS
-            return self.arrays[name].read(0, self.n_classes)
+            return self.arrays[self.record.counts].read(0, self.n_classes)
         return self._feature_names() if what == "feature_names" else self._statistics()
 
     def _feature_names(self) -> list[str] | None:
-        if not self.meta.get("feature_names"):
+        if not self.record.feature_names:
             return None
         array = self.arrays[layout.FEATURES]
         names = array.texts()
-        if layout.text_digest(names) != self._digests[layout.FEATURES]:
+        if layout.text_digest(names) != self.record.digest(layout.FEATURES):
             raise array.damage(0, "the names of the features are not those on record")
         return feature_names(names, str(self.path))
 
     def _statistics(self) -> Statistics | None:
-        if not self.meta.get("statistics"):
+        if not self.record.statistics:
             return None
         arrays = [self.arrays[f"var/{name}"] for name in layout.STATISTICS]
         count, centre, deviations, largest = (array.read(0, self.n_features) for array in arrays)
@@ -182,11 +189,10 @@ class ContainerStore(Store):
         return Statistics(self.n_rows, count.astype(np.float64), centre, deviations, largest)
 
     def verify(self, progress: Progress | None = None) -> None:
-        total = sum(array.length * array.dtype.itemsize for array in self.arrays.values() if array.dtype)
+        total = sum(array.length * array.width for array in self.arrays.values() if array.dtype)
         done = 0
         found = {layout.CATEGORIES: layout.text_digest(self.classes)}
-        named = bool(self.meta.get("feature_names"))
-        if named:
+        if self.record.feature_names:
             found[layout.FEATURES] = layout.text_digest(self.feature_names() or [])
         for name, array in self.arrays.items():
             if array.dtype is None:
@@ -195,25 +201,15 @@ class ContainerStore(Store):
             for start in range(0, array.length, array.chunk):
                 stop = min(start + array.chunk, array.length)
                 values = np.ascontiguousarray(array.read(start, stop), array.dtype.newbyteorder("<"))
-                sha.update(values.data)
+                sha.update(values.reshape(-1).data)
                 done += values.nbytes
                 if progress is not None:
                     progress(done, total)
             found[name] = sha.hexdigest()
-            if found[name] != self._digests[name]:
+            if found[name] != self.record.digest(name):
                 raise array.error(f" does not match the store's record ({DAMAGED})")
-        whole = layout.fingerprint(
-            self.n_rows, self.n_features, np.dtype(self.meta["dtype"]), self.classes, found, named=named,
-            label_dtype=self.label_dtype,
-        )  # fmt: skip
-        if whole != self.fingerprint:
+        if self.record.fingerprint_of(self.classes, found) != self.fingerprint:
             raise StoreError(f"{self.path}: the content does not match the recorded fingerprint ({DAMAGED})")
-
-    def check_row_pointer_ends(self) -> None:
-        """Raise StoreError unless row pointers begin with 0 and end with the number of what they point to."""
-        for name, end in [(layout.INDPTR, self.nnz), (layout.LABELS_INDPTR, self.n_labels)]:
-            if name in self.arrays:
-                check_ends(self.arrays[name], self.n_rows, end)
 
     def close(self) -> None:
         self._container.close()

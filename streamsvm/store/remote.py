@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import threading
@@ -16,18 +17,9 @@ from streamsvm.errors import StoreError
 from streamsvm.store.chunk_presence import ChunkPresence
 from streamsvm.store.chunk_reader import ChunkReader
 from streamsvm.store.container import Container, ServerError, StoredArray, one_line
-from streamsvm.store.ranges import Ranges
 from streamsvm.store.remote_files import ask, file_options, open_file
-from streamsvm.store.zarr_chunks import (
-    CHECKSUM_FILE,
-    Decoder,
-    check_written,
-    checksums_of,
-    chunk_files,
-    decode_text,
-    joined_chunks,
-)
-from streamsvm.store.zarr_metadata import METADATA, known_layout, layout_digest
+from streamsvm.store.zarr_chunks import ChunkedArray, ChunkFiles, chunk_files
+from streamsvm.store.zarr_metadata import METADATA, known_layout
 
 if TYPE_CHECKING:
     import zarr
@@ -76,15 +68,11 @@ def open_remote(url: str, kind: str) -> Container:
         raise
     except ServerError as error:
         raise StoreError(f"{url}: {error}") from error
-    except FileNotFoundError as error:
-        raise StoreError(
-            f"{url}: nothing is there; check the address, and whether you may read it"
-        ) from error
     except Exception as error:  # each protocol has errors of its own
         if "Protocol not known" in str(error):
             raise StoreError(f"{url}: fsspec knows no such protocol; {_INSTALL_HINT}") from None
-        reason = f"{one_line(error)}; check the address, and whether you may read it"
-        raise StoreError(f"{url}: {reason}") from error
+        what = "nothing is there" if isinstance(error, FileNotFoundError) else one_line(error)
+        raise StoreError(f"{url}: {what}; check the address, and whether you may read it") from error
 
 
 class RemoteZarrContainer(Container):
@@ -129,16 +117,16 @@ class RemoteZarrContainer(Container):
         with self.wrapped(group):
             return sorted(self._node(group)) if self.node(group) == "group" else []
 
-    def content(self, name: str) -> bytes:
+    def content(self, name: str, most: int | None = None) -> bytes:
         """Return the bytes of a file of the store; raise `FileNotFoundError` if there is none."""
         found: bytes = ask(self._files.cat_file, f"{self._folder}/{name}")
         return found
 
-    def _array(self, path: str, axes: int, flat: int | None) -> StoredArray:
+    def _array(self, path: str, axes: int) -> StoredArray:
         if self.record(format.STORE_ATTR) is not None:
             metadata = json.loads(self.content(f"{path}/{METADATA}"))
             if known_layout(metadata) is not None:
-                return NativeRemoteArray(self, path, metadata, flat)
+                return NativeRemoteArray(self, path, metadata, axes)
         return RemoteZarrArray(self, path, self._node(path), axes)
 
     def check_unchanged(self) -> None:
@@ -169,70 +157,43 @@ class RemoteZarrArray(StoredArray):
         return values if self.dtype is not None else values.astype(object)
 
 
-class NativeRemoteArray(StoredArray):
+class NativeRemoteArray(ChunkedArray):
     """Array at a URL that streamsvm wrote, whose chunks are fetched, checked and decoded without zarr.
 
     A missing chunk is an error when it is read: not every protocol lists files.
     """
 
     def __init__(
-        self, container: RemoteZarrContainer, name: str, metadata: dict[str, Any], flat: int | None
+        self, container: RemoteZarrContainer, name: str, metadata: dict[str, Any], axes: int
     ) -> None:
         known = known_layout(metadata)
         assert known is not None
         shape, chunks, dtype = known
-        self.container: RemoteZarrContainer = container
-        self.name = name
-        self._metadata = metadata
-        as_files = chunk_files(metadata, Path(name))
-        self._set_layout(shape, chunks, dtype, 1, text=as_files is None, flat=flat)
-        self._name_of = "c/{}".format if as_files is None else as_files.name_of
-        self._chunks = None if as_files is None else _RemoteChunks(self, dtype, as_files.decode)
+        self.container, self.name, self.metadata = container, name, metadata
+        self.direct = chunk_files(metadata, Path(name), functools.partial(_RemoteChunks, container))
+        self._set_layout(shape, chunks, dtype, axes, text=self.direct is None)
+        self.file_rows = self.chunk
 
     def _read(self, start: int, stop: int) -> np.ndarray:
-        return joined_chunks(self._read_text, start, stop, self.chunk)
+        return self._read_texts(start, stop)
 
-    def _read_text(self, chunk: int) -> np.ndarray:
-        return decode_text(self.fetch(chunk), self.chunk)
-
-    def _read_ranges(self, ranges: Ranges) -> np.ndarray:
-        if self._chunks is None:
-            return super()._read_ranges(ranges)
-        return self.container.reader.read(self._chunks, ranges)
-
-    def fetch(self, chunk: int) -> bytes:
-        """Return the bytes of a chunk as stored; raise ValueError if there is none."""
+    def _text_chunks(self, number: int) -> list[bytes | None]:
         try:
-            return self.container.content(f"{self.name}/{self._name_of(chunk)}")
+            return [self.container.content(f"{self.name}/c/{number}")]
         except FileNotFoundError:
             raise ValueError("the chunk is missing") from None
 
-    def load_checksums(self, digest: str | None) -> None:
-        content: bytes | None = None
-        with self.container.wrapped(self.name), contextlib.suppress(FileNotFoundError):
-            content = self.container.content(f"{self.name}/{CHECKSUM_FILE}")
-        checksums = checksums_of(content, digest, f"{self.container.path}/{self.name}/{CHECKSUM_FILE}")
-        if self._chunks is not None:
-            self._chunks.checksums = checksums
 
-    def layout(self) -> str:
-        return layout_digest(self._metadata)
+class _RemoteChunks(ChunkFiles):
+    """Chunks of an array of numbers at a URL."""
 
-
-class _RemoteChunks:
-    """Chunks of an array of numbers, for `ChunkReader`."""
-
-    fill = None
-    checksums: np.ndarray | None = None
-
-    def __init__(self, array: NativeRemoteArray, dtype: np.dtype, decode: Decoder) -> None:
-        self._array = array
-        self.dtype, self.chunk, self.decode = dtype, array.chunk, decode
+    def __init__(self, container: RemoteZarrContainer, *facts: Any) -> None:
+        super().__init__(*facts)
+        self._container = container
 
     def expect(self, number: int) -> None:
         """Do nothing: several threads fetch at the same time."""
 
-    def fetch(self, number: int, local: threading.local) -> np.ndarray:
-        payload = np.frombuffer(self._array.fetch(number), np.uint8)
-        check_written(payload, self.checksums, number)
-        return payload
+    def content(self, number: int, local: threading.local) -> np.ndarray:
+        name = f"{self.folder.as_posix()}/{self.name_of(number)}"
+        return np.frombuffer(self._container.content(name), np.uint8)

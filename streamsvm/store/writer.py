@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from streamsvm.base import format
+from streamsvm.base.decode import decode
 from streamsvm.base.label_values import TEXT
 from streamsvm.base.text import check_classes
 from streamsvm.base.threads import Threads
@@ -21,12 +23,18 @@ from streamsvm.store import layout
 from streamsvm.store.array_writer import ArrayWriter
 from streamsvm.store.container import Container, array_metadata
 from streamsvm.store.open import open_container
-from streamsvm.store.rows_writer import RowsWriter, Sizes
+from streamsvm.store.ranges import numbers_in, spans
+from streamsvm.store.record import Contents, StoreRecord
+from streamsvm.store.rows_writer import RowsWriter
 
 CODECS = ("fast", "small", "none")
 
 _DATAFRAME = {"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"}
 _CSR = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
+# Entries of the record that are none of the caller's.
+_OURS = {
+    *(entry.name for entry in dataclasses.fields(StoreRecord)), "checksum", "n_groups", "weight_range",
+} - {"label", "labels_as"}  # fmt: skip
 _DICT = {"encoding-type": "dict", "encoding-version": "0.1.0"}
 
 
@@ -112,122 +120,94 @@ class StoreWriter:
         dense: bool = False,
     ) -> None:
         self.path = Path(path)
-        self.n_rows, self.n_features = (int(size) for size in shape)
-        self.nnz = int(nnz)
         self.classes = tuple(classes)
-        self.dtype = np.dtype(dtype)
         if kind not in ("zarr", "hdf5") or codec not in CODECS:
             raise ValueError(f"no container {kind!r} with codec {codec!r}")
-        self.dense = dense
-        if self.dtype not in (np.float32, np.float64) and not (dense and self.dtype == np.float16):
-            raise ValueError(f"values are float32 or float64, or float16 of dense rows, not {self.dtype}")
-        sizes = (self.n_rows, self.n_features, self.nnz, n_labels or 0)
-        if min(sizes) < 0 or not 1 <= chunk_nnz <= layout.MAX_CHUNK:
-            raise ValueError("shape, nnz and n_labels are at least 0, chunk_nnz is 1 to 2**27")
-        if dense and not (0 < self.nnz == self.n_rows * self.n_features <= layout.MAX_CHUNK * self.n_rows):
-            raise ValueError("dense rows have values, one of each of at most 2**27 features")
-        if index_base not in (None, 0, 1):
-            raise ValueError(f"index_base is 0, 1 or None, not {index_base!r}")
         if len(set(self.classes)) != len(self.classes):
             raise ValueError("classes must be distinct")
         check_classes(self.classes, path, StoreError)
-        self.feature_names = None if feature_names is None else list(feature_names)
-        if self.feature_names is not None:
-            if len(self.feature_names) != self.n_features or self.n_features > layout.VAR_LIMIT:
-                raise ValueError("there is not one name for each of at most 2**27 features")
-            if len(set(self.feature_names)) != self.n_features:
-                raise ValueError("feature names must be distinct")
-
-        self.columns = [
-            name
-            for name, present in zip(layout.COLUMNS, (weighted, grouped, n_labels is not None), strict=True)
-            if present
-        ]
-        self.n_labels = int(n_labels or 0)
-        self._record: dict[str, Any] = {
-            "version": format.COLUMNS_STORE_VERSION if self.columns else 1,
-            "n": self.n_rows,
-            "d": self.n_features,
-            "nnz": self.nnz,
+        self._feature_names = None if feature_names is None else list(feature_names)
+        if self._feature_names is not None and not (
+            len(self._feature_names) == len(set(self._feature_names)) == shape[1]
+        ):
+            raise ValueError("there is not one name for each feature, or they are not distinct")
+        given = (weighted, grouped, n_labels is not None)
+        columns = [name for name, present in zip(layout.COLUMNS, given, strict=True) if present]
+        version = format.COLUMNS_STORE_VERSION if columns else 1
+        described = feature_names is not None or encoding is not None or statistics
+        if described or dense:
+            version = format.DENSE_STORE_VERSION if dense else format.FEATURES_STORE_VERSION
+        entries: dict[str, Any] = {
+            "version": version,
+            "n": int(shape[0]),
+            "d": int(shape[1]),
+            "nnz": int(nnz),
             "n_classes": len(self.classes),
-            "dtype": self.dtype.name,
+            "dtype": np.dtype(dtype).name,
             "index_base": index_base,
             "chunk_nnz": int(chunk_nnz),
             "codec": codec,
         }
-        if self.columns:
-            self._record["columns"] = self.columns
+        if columns:
+            entries["columns"] = columns
         if n_labels is not None:
-            self._record["n_labels"] = self.n_labels
+            entries["n_labels"] = int(n_labels)
         if label_dtype != TEXT:
-            self._record["label_dtype"] = label_dtype
-        self.label_dtype = label_dtype
-        if statistics and self.n_features > layout.VAR_LIMIT:
-            raise ValueError("there are more than 2**27 features")
-        self._statistics = StatisticsBuilder(self.n_rows, self.n_features) if statistics else None
-        if self.feature_names is not None or encoding is not None or statistics or dense:
-            self._record["version"] = format.DENSE_STORE_VERSION if dense else format.FEATURES_STORE_VERSION
-            self._record["statistics"] = statistics
-            self._record["feature_names"] = self.feature_names is not None
-            self._record["encoding"] = None if encoding is None else dict(encoding)
+            entries["label_dtype"] = label_dtype
+        if described or dense:
+            entries["statistics"] = statistics
+            entries["feature_names"] = feature_names is not None
+            entries["encoding"] = None if encoding is None else dict(encoding)
+        self._contents: Contents = decode(Contents, entries)
         extra = {"normalisation": None, "shuffle_seed": None, "sources": [], **(meta or {})}
-        ours = {"fingerprint", "arrays", "complete", "chunk_checksums", "checksum", "label_dtype"}
-        ours |= {"columns", "n_labels", "n_groups", "weight_range", "feature_names", "encoding", "statistics"}
-        if clash := {*self._record, *ours} & extra.keys():
+        if clash := {*entries, *_OURS} & extra.keys():
             raise ValueError(f"meta may not set {sorted(clash)}")
-        self._record.update(extra)
-
-        self._sizes = Sizes(self.n_rows, self.nnz, self.n_labels)  # as announced
+        self._entries = entries | extra
+        self._statistics = StatisticsBuilder(self._contents.n, self._contents.d) if statistics else None
         self._threads = Threads(1 if kind == "hdf5" else threads, "streamsvm-write", background=threads > 1)
         self._container: Container | None = open_container(self.path, kind, write=True)
         try:
             self._arrays = self._create(self._container)
             for name in {layout.INDPTR, layout.LABELS_INDPTR} & self._arrays.keys():
                 self._arrays[name].append(np.zeros(1, np.int64))
-            self._rows = RowsWriter(
-                self.path, self.n_features, len(self.classes), self.dtype, self.columns, self._arrays,
-                self._statistics,
-            )  # fmt: skip
+            self._rows = RowsWriter(self.path, self._contents, self._arrays, self._statistics)
         except BaseException:
             self._close_after_error()
             raise
 
     def _create(self, container: Container) -> dict[str, ArrayWriter]:
         """Create all groups and arrays, empty, with the attributes that anndata needs."""
-        record = self._record
-        n, d, codec = self.n_rows, self.n_features, record["codec"]
+        contents, arrays = self._contents, {}
+        n, d = contents.n, contents.d
         container.create_group("", {"encoding-type": "anndata", "encoding-version": "0.1.0"})
-        container.set_record(format.STORE_ATTR, {"version": record["version"], "complete": False})
-        if self.dense:
+        container.set_record(format.STORE_ATTR, {"version": contents.version, "complete": False})
+        if contents.dense:
             for group in ("uns", "uns/streamsvm"):
                 container.create_group(group, _DICT)
         else:
             container.create_group("X", {**_CSR, "shape": [n, d]})
-        columns = [name for name in (layout.WEIGHTS, layout.GROUPS) if name in self.columns]
+        columns = [name for name in (layout.WEIGHTS, layout.GROUPS) if name in contents.columns]
         container.create_group("obs", {**_DATAFRAME, "column-order": [layout.LABEL, *columns]})
         container.create_group(f"obs/{layout.LABEL}", layout.CATEGORICAL_ATTRS)
         if d <= layout.VAR_LIMIT:
-            columns = list(layout.STATISTICS) if self._statistics else []
-            container.create_group("var", {**_DATAFRAME, "column-order": columns})
-        if layout.LABEL_SETS in self.columns:
+            statistics = list(layout.STATISTICS) if contents.statistics else []
+            container.create_group("var", {**_DATAFRAME, "column-order": statistics})
+        if layout.LABEL_SETS in contents.columns:
             container.create_group("obsm", _DICT)
             labels = {**_CSR, "shape": [n, len(self.classes)]}
             container.create_group(f"obsm/{layout.LABEL_SETS}", labels)
-        arrays = {}
-        specs = layout.array_specs(
-            n, d, self.nnz, len(self.classes), self.dtype, self.columns, self.n_labels,
-            named=self.feature_names is not None, statistics=self._statistics is not None, dense=self.dense,
-        )  # fmt: skip
-        for name, spec in specs.items():
+        for name, spec in contents.specs().items():
             if spec.dtype is None:
-                texts = (self.feature_names or []) if name == layout.FEATURES else self.classes
+                texts = (self._feature_names or []) if name == layout.FEATURES else self.classes
                 container.create_text(name, texts, attrs=layout.TEXT_ATTRS)
                 continue
-            chunk = layout.chunk_length(name, spec.length, n=n, nnz=self.nnz, chunk_nnz=record["chunk_nnz"])
+            chunk = layout.chunk_length(
+                name, spec.length, n=n, nnz=contents.nnz, chunk_nnz=contents.chunk_nnz
+            )
             # The numbers 0, 1, 2, ... compress to almost nothing, and are not read in passes.
-            used = "small" if name == layout.FEATURES else codec
+            codec = "small" if name == layout.FEATURES else self._entries["codec"]
             attrs = {} if name.startswith(("X/", "obsm/")) else layout.ARRAY_ATTRS
-            container.create_array(name, spec, chunk=chunk, codec=used, attrs=attrs)
+            container.create_array(name, spec, chunk=chunk, codec=codec, attrs=attrs)
             arrays[name] = ArrayWriter(container, name, spec, chunk, self._threads)
         return arrays
 
@@ -251,22 +231,11 @@ class StoreWriter:
         """
         if self._container is None:
             raise StoreError(f"{self.path}: the writer is closed")
-        if self.dense != rows.dense:
-            if self.dense:
+        if self._contents.dense != rows.dense:
+            if self._contents.dense:
                 raise ValueError("the rows of a dense store are dense")
-            rows = sparse_rows(rows, format.index_dtype(self.n_features))
-        sizes = self._rows.sizes.plus(self._rows.sizes_of(rows))
-        if any(found > announced for found, announced in zip(sizes, self._sizes, strict=True)):
-            raise StoreError(
-                f"{self.path}: more rows or non-zeros than announced ({self._announced(sizes)}); "
-                "the input changed while it was read"
-            )
+            rows = sparse_rows(rows, format.index_dtype(self._contents.d))
         self._rows.append(rows, names)
-
-    def _announced(self, given: Sizes) -> str:
-        """Say how many rows, non-zeros and labels were given, and how many were announced."""
-        labels = f", {given.n_labels} of {self.n_labels} labels" if layout.LABEL_SETS in self.columns else ""
-        return f"{given.n_rows} of {self.n_rows} rows, {given.nnz} of {self.nnz} non-zeros{labels}"
 
     def finish(self) -> str:
         """Complete the store: write the rest, make it durable, then write the record.
@@ -285,17 +254,15 @@ class StoreWriter:
         container = self._container
         if container is None:
             raise StoreError(f"{self.path}: the writer is closed")
-        if self._rows.sizes != self._sizes:
+        contents, rows = self._contents, self._rows
+        if rows.sizes != (contents.n, contents.nnz, contents.n_labels):
             raise StoreError(
-                f"{self.path}: {self._announced(self._rows.sizes)} were given; "
-                "the input changed while it was read"
+                f"{self.path}: {rows.given(rows.sizes)} were given; the input changed while it was read"
             )
-        counts = layout.DENSE_COUNTS if self.dense else layout.COUNTS
-        self._arrays[counts].append(self._rows.class_counts)
+        self._arrays[contents.counts].append(rows.class_counts)
         if layout.FEATURES in self._arrays:
-            for start in range(0, self.n_features, 2**18):
-                stop = min(start + 2**18, self.n_features)
-                self._arrays[layout.FEATURES].append(np.arange(start, stop, dtype=np.int64))
+            for features in spans(contents.d, 2**18):
+                self._arrays[layout.FEATURES].append(numbers_in(features))
         if self._statistics is not None:
             found = self._statistics.result()
             values = (found.count.astype(np.int64), *found.moments)
@@ -303,25 +270,21 @@ class StoreWriter:
                 self._arrays[f"var/{name}"].append(value)
         digests = {name: array.finish() for name, array in self._arrays.items()}
         digests[layout.CATEGORIES] = layout.text_digest(self.classes)
-        if self.feature_names is not None:
-            digests[layout.FEATURES] = layout.text_digest(self.feature_names)
+        if self._feature_names is not None:
+            digests[layout.FEATURES] = layout.text_digest(self._feature_names)
         checksums = container.write_checksums()
         container.sync()
 
-        content = layout.fingerprint(
-            self.n_rows, self.n_features, self.dtype, self.classes, digests,
-            named=self.feature_names is not None, label_dtype=self.label_dtype,
-        )  # fmt: skip
-        columns = {layout.MATRIX: self.n_features} if self.dense else {}
-        arrays = {
-            name: {**array_metadata(container.array(name, flat=columns.get(name))), "sha256": digest}
-            for name, digest in digests.items()
-        }
-        record = {**self._record, "fingerprint": content, "arrays": arrays, "complete": True}
-        if layout.GROUPS in self.columns:
-            record["n_groups"] = self._rows.n_groups
-        if layout.WEIGHTS in self.columns and self.n_rows:
-            record["weight_range"] = [float(end) for end in self._rows.weight_range]
+        arrays = {}
+        for name, digest in digests.items():
+            array = container.array(name, axes=2 if name == layout.MATRIX else 1)
+            arrays[name] = {**array_metadata(array), "sha256": digest}
+        content = contents.fingerprint_of(self.classes, digests)
+        record = {**self._entries, "fingerprint": content, "arrays": arrays, "complete": True}
+        if layout.GROUPS in contents.columns:
+            record["n_groups"] = rows.n_groups
+        if layout.WEIGHTS in contents.columns and contents.n:
+            record["weight_range"] = [float(end) for end in rows.weight_range]
         if checksums:
             record["chunk_checksums"] = checksums
         container.set_record(format.STORE_ATTR, format.sealed(record))

@@ -11,32 +11,27 @@ import itertools
 import math
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import numcodecs
 import numpy as np
-import zstandard
 
 from streamsvm.base import durable
 from streamsvm.errors import StoreError
 from streamsvm.store.chunk_presence import ChunkPresence
 from streamsvm.store.chunk_reader import ChunkReader
-from streamsvm.store.container import DAMAGED, SLACK, Container, StoredArray, changed_error
+from streamsvm.store.container import DAMAGED, SLACK, Container, changed_error
 from streamsvm.store.layout import ArraySpec
-from streamsvm.store.ranges import Ranges
 from streamsvm.store.zarr_chunks import (
     CHECKSUM_FILE,
+    CLAIMED_SIZE,
     HEADER_BYTES,
-    MAX_TEXT_COMPRESSION,
+    ChunkedArray,
     ChunkWriter,
-    checksums_of,
     chunk_files,
     chunks_of_shard,
-    decode_text,
     encode_text,
-    joined_chunks,
     sharding_of,
 )
 from streamsvm.store.zarr_metadata import (
@@ -45,7 +40,6 @@ from streamsvm.store.zarr_metadata import (
     encoded,
     group_document,
     known_layout,
-    layout_digest,
 )
 
 if TYPE_CHECKING:
@@ -62,16 +56,6 @@ SAFE_V2_CODECS = {
 # Chunks that one task of zarr fetches and decodes: a fifth faster than one by one; 2 to 8 are alike.
 BATCH_CHUNKS = 4
 
-# How many bytes a compressed chunk claims to hold; -1 where zstd does not say.
-CLAIMED_SIZE: dict[str, Callable[[bytes], int]] = {
-    "blosc": lambda head: int.from_bytes(head[4:8], "little"),
-    "zstd": zstandard.frame_content_size,
-}
-
-
-# Codecs that anndata and streamsvm apply to text; decoding them needs no configuration.
-TEXT_CODECS = {"zstd", "blosc", "gzip", "zlib", "crc32c"}
-
 # Configurations of Blosc, or none. docs/measurements/store.md has the measurements behind the choice.
 CODECS: dict[str, dict[str, Any]] = {
     "fast": {"cname": "lz4", "clevel": 5, "shuffle": "shuffle"},
@@ -80,31 +64,23 @@ CODECS: dict[str, dict[str, Any]] = {
 }
 
 
-class ZarrArray(StoredArray):
-    """Array of a Zarr folder.
+class ZarrArray(ChunkedArray):
+    """Array of a Zarr folder."""
 
-    Attributes
-    ----------
-    direct : ChunkFiles or None
-        Chunk files that are read without zarr. None: zarr reads the array. It may be set to None, to compare.
-    """
-
+    container: ZarrContainer
     presence: ChunkPresence
 
-    def __init__(
-        self, container: ZarrContainer, name: str, metadata: dict[str, Any], axes: int, flat: int | None
-    ) -> None:
-        self.container: ZarrContainer = container
+    def __init__(self, container: ZarrContainer, name: str, metadata: dict[str, Any], axes: int) -> None:
+        self.container = container
         self.name = name or "X"  # of an array without a group around it
         self._folder = container.path / name
-        self._metadata = metadata
+        self.metadata = metadata
         known = known_layout(metadata)
         shape, chunks, dtype = known or (self._array.shape, self._array.chunks, np.dtype(self._array.dtype))
-        self._set_layout(shape, chunks, dtype, axes, text=dtype.kind in "OTUS", flat=flat)
+        self._set_layout(shape, chunks, dtype, axes, text=dtype.kind in "OTUS")
+        self._has_texts = dtype.kind in "OT"  # of variable length
         self._is_known = known is not None
-        self.direct = chunk_files(metadata, self._folder) if axes == 1 else None
-        if flat is not None and self.direct is None:
-            raise StoreError(f"{container.path}: array {name} is not stored as streamsvm does it ({DAMAGED})")
+        self.direct = chunk_files(metadata, self._folder) if axes == 1 or known else None
         self.presence = ChunkPresence() if self.direct is None else self.direct.presence
         self.file_rows = self.chunk if self.direct is not None or self._is_known else max(1, self._grid[0])
         codecs = [codec["name"] for codec in metadata.get("codecs") or []]  # of format 3; else:
@@ -120,51 +96,37 @@ class ZarrArray(StoredArray):
         """Shape of the part of the array in one file: a chunk, or a shard."""
         return self._array.shards or self._array.chunks
 
-    def _read_ranges(self, ranges: Ranges) -> np.ndarray:
-        if self.direct is None:
-            return super()._read_ranges(ranges)
-        self.direct.drop_cache = self.exceeds_page_cache
-        return self.container.reader.read(self.direct, ranges)
-
     def _read_part(self, start: int, stop: int, first: int, end: int) -> np.ndarray:
-        for file in self._chunk_files(start, stop, first, end):
-            self._check_claim(file)
-        return np.asarray(self._array[start:stop, first:end])
-
-    def _read(self, start: int, stop: int) -> np.ndarray:
-        if self._is_known and self.dtype is None:
-            return joined_chunks(self._read_text, start, stop, self.chunk)
-        files = list(self._chunk_files(start, stop, 0, self.columns or 1))
-        for file in files:
-            self._check_claim(file)
-        if self.dtype is not None:
-            return np.asarray(self._array[start:stop])
-        if np.dtype(self._array.dtype).kind in "OT":
-            for file in files:
-                self._check_text(file)
-        return np.asarray(self._array[start:stop]).astype(object)
-
-    def _read_text(self, chunk: int) -> np.ndarray:
-        """Read the strings of a chunk; without a file they are empty, as Zarr defines it."""
-        file = self._folder / "c" / str(chunk)
-        if not file.is_file():
-            return np.full(self.chunk, "", object)
-        with durable.open_file(file, follow=True) as opened:
-            return decode_text(opened.read(), self.chunk)
-
-    def _chunk_files(self, start: int, stop: int, first: int, end: int) -> Iterator[Path]:
-        """Yield the files of the chunks, or shards, that have rows ``start:stop`` and columns ``first:end``.
-
-        Those that are not there are left out, and taken note of.
-        """
-        spans = [(start, stop), (first, end)][: 1 if self.columns is None else 2]
+        spans = [(start, stop), (first, end)][: self._array.ndim]
         grid = zip(spans, self._grid, strict=True)
         for place in itertools.product(*(range(a // size, -(-b // size)) for (a, b), size in grid)):
-            key = self._array.metadata.encode_chunk_key(place)
-            file = self._folder / key
-            self.presence.note(place, file.is_file())
-            if place not in self.presence.absent:
-                yield file
+            if (file := self._file_at(place)) is not None:
+                self._check_claim(file)
+        part = (slice(start, stop), slice(first, end))
+        return np.asarray(self._array[part[: self._array.ndim]])
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        if self._has_texts:
+            return self._read_texts(start, stop)
+        values = self._read_part(start, stop, 0, self.columns or 1)
+        return values if self.dtype is not None else values.astype(object)
+
+    def _text_chunks(self, number: int) -> list[bytes | None]:
+        n = self.file_rows // self.chunk
+        if (file := self._file_at((number,))) is None:
+            return [None] * n
+        with durable.open_file(file, follow=True) as opened:
+            content = opened.read()
+        sharding = sharding_of(self.metadata)
+        return [content] if sharding is None else chunks_of_shard(content, sharding, n)
+
+    def _file_at(self, place: tuple[int, ...]) -> Path | None:
+        """Return the file of a chunk or shard; None if it is not there, of which note is taken."""
+        is_known_text = self._is_known and self._has_texts  # then zarr is not asked
+        key = f"c/{place[0]}" if is_known_text else self._array.metadata.encode_chunk_key(place)
+        file = self._folder / key
+        self.presence.note(place, file.is_file())
+        return None if place in self.presence.absent else file
 
     def _check_claim(self, file: Path) -> None:
         """Refuse a chunk whose first bytes claim that it decodes to much more than a chunk has.
@@ -176,47 +138,11 @@ class ZarrArray(StoredArray):
             return
         with durable.open_file(file, follow=True) as opened:
             claimed = claim(opened.read(HEADER_BYTES))
-        if self.dtype is not None:
-            limit = math.prod(self._array.chunks) * self.dtype.itemsize
-        else:
-            limit = MAX_TEXT_COMPRESSION * file.stat().st_size
+        limit = math.prod(self._array.chunks) * np.dtype(self._array.dtype).itemsize
         if claimed > limit + SLACK:
             raise ValueError(
                 f"{file.stat().st_size} bytes claim to be {claimed}; a chunk has at most {limit}"
             )
-
-    def _check_text(self, file: Path) -> None:
-        """Refuse a text chunk that claims more strings than its bytes can hold.
-
-        The text codec allocates the claimed number of strings, up to 2**32, before it reads any.
-        """
-        with durable.open_file(file, follow=True) as opened:
-            content = opened.read()
-        sharding = sharding_of(self._metadata)
-        payloads = [content]
-        if sharding is not None:
-            payloads = chunks_of_shard(content, sharding, self._grid[0] // self._array.chunks[0])
-        for payload in payloads:
-            for codec in reversed(self._byte_codecs()):
-                if codec == "crc32c":
-                    payload = payload[:-4]
-                else:
-                    payload = numcodecs.get_codec({"id": codec}).decode(payload)
-            count = int.from_bytes(payload[:4], "little")
-            if 4 * (count + 1) > len(payload):
-                raise ValueError(f"{len(payload)} bytes claim to be {count} strings")
-
-    def _byte_codecs(self) -> list[str]:
-        """Return the codecs that were applied to a chunk after its text became bytes, by numcodecs' names."""
-        metadata = sharding_of(self._metadata) or self._metadata
-        if "codecs" in metadata:
-            first, *others = [codec["name"] for codec in metadata["codecs"]]
-        else:
-            first, *others = [codec["id"] for codec in metadata["filters"] or [{"id": "no filter"}]]
-            others += [metadata["compressor"]["id"]] if metadata["compressor"] else []
-        if first != "vlen-utf8" or not {*others} <= TEXT_CODECS:
-            raise ValueError(f"text encoded by {', '.join([first, *others])} is not read")
-        return others
 
     def _file_sizes(self) -> Iterator[int]:
         """Yield the size of each chunk file (or shard); zarr would wait forever for a pipe in its place."""
@@ -243,21 +169,9 @@ class ZarrArray(StoredArray):
                     raise self.damage(chunk * self.chunk, "the chunk is missing")
 
     def load_checksums(self, digest: str | None) -> None:
-        file = self._folder / CHECKSUM_FILE
-        size = 4 * self.n_chunks
-        with self.container.wrapped(self.name):
-            try:
-                with durable.open_file(file, follow=True) as opened:
-                    content = opened.read(size) if os.fstat(opened.fileno()).st_size == size else b""
-            except FileNotFoundError:
-                content = None
-        checksums = checksums_of(content, digest, file)
+        super().load_checksums(digest)
         if self.direct is not None:
-            self.direct.checksums = checksums
-            self.container.unwatch(self.name)
-
-    def layout(self) -> str:
-        return layout_digest(self._metadata)
+            del self.container.watched[self.name]  # each of its chunks has a checksum on record
 
 
 class ZarrContainer(Container):
@@ -272,7 +186,7 @@ class ZarrContainer(Container):
         self._writers: dict[str, ChunkWriter] = {}
         self._version: Literal[2, 3] = 3
         self._opened: tuple[int, ...] | None = None  # the root's file; None if it is not watched
-        self._watched: dict[Path, tuple[int, ...] | None] = {}
+        self.watched: dict[str, list[tuple[int, ...] | None]] = {}  # arrays whose chunks have no checksums
         if write:
             with self.wrapped(""):
                 path.mkdir(parents=True)
@@ -318,7 +232,12 @@ class ZarrContainer(Container):
             names = sorted(os.listdir(folder)) if self.node(group) == "group" else []
             return [name for name in names if self.node(f"{group}/{name}" if group else name) is not None]
 
-    def _array(self, path: str, axes: int, flat: int | None) -> ZarrArray:
+    def content(self, name: str, most: int) -> bytes:
+        """Return the first bytes of a file, one more than `most`; `FileNotFoundError` if there is none."""
+        with durable.open_file(self.path / name, follow=True) as file:
+            return file.read(most + 1)
+
+    def _array(self, path: str, axes: int) -> ZarrArray:
         path = "" if self.is_matrix else path
         metadata = self._json(path, METADATA if self._version == 3 else ".zarray")
         if self._version == 2:
@@ -326,8 +245,8 @@ class ZarrContainer(Container):
             codecs = [*(metadata.get("filters") or []), metadata.get("compressor")]
             if unknown := {str(codec.get("id")) for codec in codecs if codec} - SAFE_V2_CODECS:
                 raise StoreError(f"{self.path}: array {path} uses {sorted(unknown)}, which is not read")
-        array = ZarrArray(self, path, metadata, axes, flat)
-        self._watch(path)
+        array = ZarrArray(self, path, metadata, axes)
+        self.watched[path] = self._folders(path)
         return array
 
     def open_with_zarr(self, folder: Path) -> zarr.Array:
@@ -362,9 +281,8 @@ class ZarrContainer(Container):
                 (folder / "c/0").write_bytes(encode_text(texts, CODECS["small"]))
 
     def write(self, path: str, start: int, values: np.ndarray) -> None:
-        if len(values):
-            with self.wrapped(path):
-                self._writers[path].write(start, values)
+        with self.wrapped(path):
+            self._writers[path].write(start, values)
 
     def write_checksums(self) -> dict[str, str]:
         digests = {}
@@ -383,15 +301,9 @@ class ZarrContainer(Container):
         """Return the root's metadata without the consolidated part, which columns added to obs change."""
         return {**self._json("", self._root.name), "consolidated_metadata": None}
 
-    def _watch(self, path: str) -> None:
-        """Watch the folder of the array `path`, which changes when chunks are replaced."""
-        for folder in (self.path / path, self.path / path / "c"):
-            self._watched[folder] = durable.file_identity(folder)
-
-    def unwatch(self, path: str) -> None:
-        """Stop watching the folder of the array `path`: each of its chunks has a checksum on record."""
-        for folder in (self.path / path, self.path / path / "c"):
-            del self._watched[folder]
+    def _folders(self, path: str) -> list[tuple[int, ...] | None]:
+        """Return the identities of the folders of an array, which change when chunks are replaced."""
+        return [durable.file_identity(self.path / path / name) for name in ("", "c")]
 
     def check_unchanged(self) -> None:
         before = self._opened
@@ -402,7 +314,7 @@ class ZarrContainer(Container):
             if found is None:
                 raise changed_error(self.path, "the store was removed or replaced")
             if (found != before and self._root_content() != self._content) or any(
-                durable.file_identity(folder) != opened for folder, opened in self._watched.items()
+                self._folders(path) != opened for path, opened in self.watched.items()
             ):
                 what = "written to" if found[:2] == before[:2] else "replaced by another"
                 raise changed_error(self.path, f"the store was {what}")

@@ -27,15 +27,23 @@ from streamsvm.base.page_cache import dont_need, will_need
 from streamsvm.errors import StoreError
 from streamsvm.store.chunk_presence import ChunkPresence
 from streamsvm.store.chunk_reader import inflate
-from streamsvm.store.container import DAMAGED, SLACK
+from streamsvm.store.container import DAMAGED, SLACK, StoredArray
 from streamsvm.store.layout import ArraySpec
-from streamsvm.store.zarr_metadata import LITTLE_ENDIAN, known_layout
+from streamsvm.store.ranges import Ranges
+from streamsvm.store.zarr_metadata import LITTLE_ENDIAN, known_layout, layout_digest
 
 HEADER_BYTES = 32  # of a chunk, enough to find how many bytes it claims to hold
 CHECKSUM_BYTES = 4  # bytes of crc32c at the end of a chunk
 CHECKSUM_FILE = "crc32c"  # a file beside an array's chunks: their checksums in order, as uint32
 BLOSC_HEADER = 16  # bytes; also the most by which a Blosc chunk exceeds its content
 MAX_TEXT_COMPRESSION = 2**10
+# Codecs that anndata and streamsvm apply to text; decoding them needs no configuration.
+TEXT_CODECS = {"zstd", "blosc", "gzip", "zlib", "crc32c"}
+# How many bytes a compressed chunk claims to hold, by its first bytes; -1 where zstd does not say.
+CLAIMED_SIZE: dict[str, Callable[[bytes], int]] = {
+    "blosc": lambda head: int.from_bytes(head[4:8], "little"),
+    "zstd": zstandard.frame_content_size,
+}
 SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
 
 Decoder = Callable[[np.ndarray, np.ndarray], None]  # (bytes of a chunk as stored, elements to fill)
@@ -81,18 +89,12 @@ class ChunkFiles:
         self.presence = ChunkPresence()
         self.checksums: np.ndarray | None = None
 
-    @property
-    def max_bytes(self) -> int:
-        """Largest size that a chunk file can have."""
-        extra = BLOSC_HEADER + CHECKSUM_BYTES if self.fill is None else SLACK
-        return self.chunk * self.dtype.itemsize + extra
-
     def expect(self, number: int) -> None:
         will_need(self.folder / self.name_of(number))
 
     def fetch(self, number: int, local: threading.local) -> np.ndarray | None:
         try:
-            descriptor = open_descriptor(self.folder / self.name_of(number), os.O_RDONLY, follow=True)
+            payload = self.content(number, local)
         except FileNotFoundError:
             if self.fill is None:
                 raise ValueError("the chunk is missing") from None
@@ -100,10 +102,19 @@ class ChunkFiles:
             return None
         if self.fill is not None:
             self.presence.note((number,), True)
+        written = None if self.checksums is None else self.checksums[number].tobytes()
+        if written not in (None, payload[-CHECKSUM_BYTES:].tobytes()):
+            raise ValueError("the chunk is damaged, or not the one that was written here")
+        return payload
+
+    def content(self, number: int, local: threading.local) -> np.ndarray:
+        """Return the bytes of a chunk as stored; raise `FileNotFoundError` if there is none."""
+        descriptor = open_descriptor(self.folder / self.name_of(number), os.O_RDONLY, follow=True)
         try:
             size = os.fstat(descriptor).st_size
-            if size > self.max_bytes:
-                raise ValueError(f"the chunk has {size} bytes, and at most {self.max_bytes} were written")
+            extra = BLOSC_HEADER + CHECKSUM_BYTES if self.fill is None else SLACK
+            if size > (most := self.chunk * self.dtype.itemsize + extra):
+                raise ValueError(f"the chunk has {size} bytes, and at most {most} were written")
             buffer = getattr(local, "buffer", None)
             if buffer is None or len(buffer) < size:
                 buffer = local.buffer = np.empty(size, np.uint8)
@@ -115,34 +126,70 @@ class ChunkFiles:
                 done += n_read
             if self.drop_cache:
                 dont_need(descriptor)
+            return payload
         finally:
             os.close(descriptor)
-        check_written(payload, self.checksums, number)
-        return payload
 
 
-def checksums_of(content: bytes | None, digest: str | None, place: object) -> np.ndarray:
-    """Return the checksums of an array's chunks from the content of their file, `place`.
+class ChunkedArray(StoredArray):
+    """Array of Zarr, on disk or at an address.
 
-    Raises `StoreError` if there is no such file, or another one than the record's `digest` names.
+    Attributes
+    ----------
+    metadata : dict
+        The content of ``zarr.json``, or of ``.zarray``.
+    direct : ChunkFiles or None
+        Chunks of numbers that are read without zarr. It may be set to None, to compare.
     """
-    if content is None:
-        raise StoreError(f"{place}: the checksums of the chunks are missing ({DAMAGED})")
-    if hashlib.sha256(content).hexdigest() != digest:
-        raise StoreError(f"{place}: not the checksums that the store's record names ({DAMAGED})")
-    return np.frombuffer(content, "<u4")
 
+    container: Any  # ZarrContainer or RemoteZarrContainer
+    metadata: dict[str, Any]
+    direct: ChunkFiles | None
 
-def check_written(payload: np.ndarray, checksums: np.ndarray | None, number: int) -> None:
-    """Raise ValueError if a chunk as stored does not end with its checksum on record, if there is one."""
-    if checksums is not None and payload[-CHECKSUM_BYTES:].tobytes() != checksums[number].tobytes():
-        raise ValueError("the chunk is damaged, or not the one that was written here")
+    def _read_ranges(self, ranges: Ranges) -> np.ndarray:
+        if self.direct is None:
+            return super()._read_ranges(ranges)
+        self.direct.drop_cache = self.exceeds_page_cache
+        values: np.ndarray = self.container.reader.read(self.direct, ranges * (self.columns or 1))
+        return values if self.columns is None else values.reshape(-1, self.columns)
+
+    def _read_texts(self, start: int, stop: int) -> np.ndarray:
+        """Return the strings ``start:stop``, of all files that have some of them."""
+        first, end, size = start // self.file_rows, -(-stop // self.file_rows), self.file_rows
+        codecs, fill = text_codecs(self.metadata), str(self.metadata.get("fill_value") or "")
+        whole = [
+            np.full(self.chunk, fill, object) if payload is None else decode_text(payload, codecs, self.chunk)
+            for number in range(first, end)
+            for payload in self._text_chunks(number)
+        ]
+        return np.concatenate(whole)[start - first * size : stop - first * size]
+
+    def _text_chunks(self, number: int) -> list[bytes | None]:
+        """Return the stored chunks of text in a file; None for those that are not there."""
+        raise NotImplementedError
+
+    def load_checksums(self, digest: str | None) -> None:
+        place = f"{self.container.path}/{self.name}/{CHECKSUM_FILE}"
+        with self.container.wrapped(self.name):
+            try:
+                content = self.container.content(f"{self.name}/{CHECKSUM_FILE}", 4 * self.n_chunks)
+            except FileNotFoundError:
+                raise StoreError(f"{place}: the checksums of the chunks are missing ({DAMAGED})") from None
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise StoreError(f"{place}: not the checksums that the store's record names ({DAMAGED})")
+        if self.direct is not None:
+            self.direct.checksums = np.frombuffer(content, "<u4")
+
+    def layout(self) -> str:
+        return layout_digest(self.metadata)
 
 
 # -- decoding --------------------------------------------------------------------------------------
 
 
-def chunk_files(metadata: dict[str, Any], folder: Path) -> ChunkFiles | None:
+def chunk_files(
+    metadata: dict[str, Any], folder: Path, make: Callable[..., ChunkFiles] = ChunkFiles
+) -> ChunkFiles | None:
     """Return the chunk files of an array; None if its layout is one that zarr must read.
 
     Read here are numbers of one axis, or of two with chunks of whole rows, without shards, plain or
@@ -154,6 +201,8 @@ def chunk_files(metadata: dict[str, Any], folder: Path) -> ChunkFiles | None:
         The content of ``zarr.json``, or of ``.zarray``.
     folder : Path
         Of the array.
+    make : callable
+        Makes what is returned, of the arguments of `ChunkFiles`.
     """
     if sys.byteorder != "little":
         return None
@@ -168,8 +217,11 @@ def chunk_files(metadata: dict[str, Any], folder: Path) -> ChunkFiles | None:
     undo = _CODECS.get(facts.codec)
     if undo is None:
         return None
-    decode = _after_checksum(undo) if facts.checksum else undo
-    return ChunkFiles(folder, facts.dtype, facts.chunk, decode, facts.name_of, fill)
+
+    def decode(payload: np.ndarray, out: np.ndarray) -> None:
+        undo(_checked_content(payload) if facts.checksum else payload, out)
+
+    return make(folder, facts.dtype, facts.chunk, decode, facts.name_of, fill)
 
 
 class _Layout(NamedTuple):
@@ -219,15 +271,18 @@ def sharding_of(metadata: dict[str, Any]) -> dict[str, Any] | None:
     return first["configuration"] if first.get("name") == "sharding_indexed" else None
 
 
-def chunks_of_shard(shard: bytes, sharding: dict[str, Any], n: int) -> list[bytes]:
-    """Return the stored chunks of a shard of `n`; raise ValueError for an index that is not supported."""
+def chunks_of_shard(shard: bytes, sharding: dict[str, Any], n: int) -> list[bytes | None]:
+    """Return the stored chunks of a shard of `n`, None for those that it lacks.
+
+    Raises ValueError for an index that is not supported.
+    """
     first, *others = sharding["index_codecs"]
     size = 16 * n + CHECKSUM_BYTES
     if first != LITTLE_ENDIAN or [codec["name"] for codec in others] != ["crc32c"] or len(shard) < size:
         raise ValueError("the index of the shard is truncated, or encoded in a way that is not read")
     index = shard[-size:] if sharding.get("index_location", "end") == "end" else shard[:size]
     places = np.frombuffer(_checked_content(np.frombuffer(index, np.uint8)), "<u8").reshape(n, 2).tolist()
-    return [shard[start : start + length] for start, length in places if start < len(shard)]
+    return [shard[start : start + length] if start < len(shard) else None for start, length in places]
 
 
 def _copy(content: np.ndarray, out: np.ndarray) -> None:
@@ -243,7 +298,7 @@ def _undo_blosc(content: np.ndarray, out: np.ndarray) -> None:
 
 
 def _undo_zstd(content: np.ndarray, out: np.ndarray) -> None:
-    claimed = zstandard.frame_content_size(content[:HEADER_BYTES].tobytes())
+    claimed = CLAIMED_SIZE["zstd"](content[:HEADER_BYTES].tobytes())
     if claimed > out.nbytes:  # it would be allocated, whatever the most that is asked for
         raise ValueError(f"{len(content)} bytes claim to be {claimed}; a chunk has {out.nbytes}")
     found = zstandard.ZstdDecompressor().decompress(content.data, max_output_size=out.nbytes)
@@ -259,33 +314,38 @@ _CODECS: dict[str | None, Decoder] = {
 }
 
 
-def _after_checksum(undo: Decoder) -> Decoder:
-    def decode(payload: np.ndarray, out: np.ndarray) -> None:
-        undo(_checked_content(payload), out)
+def text_codecs(metadata: dict[str, Any]) -> list[str]:
+    """Return the codecs that were applied to a chunk after its text became bytes, by numcodecs' names."""
+    metadata = sharding_of(metadata) or metadata
+    if "codecs" in metadata:
+        first, *others = [codec["name"] for codec in metadata["codecs"]]
+    else:
+        first, *others = [codec["id"] for codec in metadata["filters"] or [{"id": "no filter"}]]
+        others += [metadata["compressor"]["id"]] if metadata["compressor"] else []
+    if first != "vlen-utf8" or not {*others} <= TEXT_CODECS:
+        raise ValueError(f"text encoded by {', '.join([first, *others])} is not read")
+    return others
 
-    return decode
 
-
-def decode_text(payload: bytes, n: int) -> np.ndarray:
+def decode_text(payload: bytes, codecs: Sequence[str], n: int) -> np.ndarray:
     """Decode the `n` strings of a chunk; raise ValueError if it is damaged or claims to have many more."""
-    content = _checked_content(np.frombuffer(payload, np.uint8))
-    claimed = _blosc_size(content)
-    if claimed > MAX_TEXT_COMPRESSION * len(content) + SLACK:
-        raise ValueError(f"{len(content)} bytes claim to be {claimed}")
-    text = numcodecs.blosc.decompress(content)
-    found = int.from_bytes(text[:4], "little")
-    if 4 * (found + 1) > len(text):
-        raise ValueError(f"{len(text)} bytes claim to be {found} strings")
+    content: Any = np.frombuffer(payload, np.uint8)
+    for codec in reversed(codecs):
+        if codec == "crc32c":
+            content = _checked_content(content)
+            continue
+        if codec == "blosc":
+            _blosc_size(content)
+        claimed = CLAIMED_SIZE.get(codec, len)(content[:HEADER_BYTES].tobytes())
+        if claimed > MAX_TEXT_COMPRESSION * len(content) + SLACK:
+            raise ValueError(f"{len(content)} bytes claim to be {claimed}")
+        content = np.frombuffer(numcodecs.get_codec({"id": codec}).decode(content), np.uint8)
+    found = int.from_bytes(content[:4].tobytes(), "little")
+    if 4 * (found + 1) > len(content):
+        raise ValueError(f"{len(content)} bytes claim to be {found} strings")
     if found != n:
         raise ValueError(f"the chunk has {found} strings instead of {n}")
-    return numcodecs.VLenUTF8().decode(text)
-
-
-def joined_chunks(read: Callable[[int], np.ndarray], start: int, stop: int, size: int) -> np.ndarray:
-    """Return the elements ``start:stop`` of an array whose chunks of `size` elements `read` returns."""
-    first, end = start // size, -(-stop // size)
-    whole = np.concatenate([read(chunk) for chunk in range(first, end)])
-    return whole[start - first * size : stop - first * size]
+    return numcodecs.VLenUTF8().decode(content)
 
 
 def _blosc_size(content: np.ndarray) -> int:

@@ -288,11 +288,11 @@ def test_a_store_of_version_1_has_no_columns(stored: Path):
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (lambda p: p.weights.__setitem__(3, -1), "a weight is negative or not finite"),
-        (lambda p: p.weights.__setitem__(3, np.nan), "a weight is negative or not finite"),
-        (lambda p: setattr(p, "weights", p.weights[:-1]), "not one weight a row"),
-        (lambda p: p.groups.__setitem__(3, -1), "the number of a group is negative"),
-        (lambda p: setattr(p, "groups", p.groups[:-1]), "not one group a row"),
+        (lambda p: p.weights.__setitem__(3, -1), "the weight of row 3 is not finite or negative"),
+        (lambda p: p.weights.__setitem__(3, np.nan), "the weight of row 3 is not finite or negative"),
+        (lambda p: setattr(p, "weights", p.weights[:-1]), "the column 'cost' has 89 entries for 90 rows"),
+        (lambda p: p.groups.__setitem__(3, -1), "the group of row 3 is negative"),
+        (lambda p: setattr(p, "groups", p.groups[:-1]), "the column 'qid' has 89 entries for 90 rows"),
         (lambda p: p.indicator.indices.__setitem__(3, 4), r"row .: label code 4 is outside 0\.\.3"),
         (lambda p: p.labels.__setitem__(3, (p.labels[3] + 2) % 5 - 1), "is not the first of its labels"),
     ],

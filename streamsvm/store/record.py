@@ -1,0 +1,165 @@
+"""The record of a store: what it holds, the arrays that follow from that, and the fingerprint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+
+from streamsvm.base import format
+from streamsvm.base.decode import Count, SchemaError, between, decode
+from streamsvm.base.label_values import TEXT
+from streamsvm.errors import StoreError
+from streamsvm.store import layout
+from streamsvm.store.container import DAMAGED
+from streamsvm.store.layout import ArraySpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contents:
+    """What a store holds: `n` rows, `d` features, `nnz` values and so on."""
+
+    version: Literal[1, 2, 3, 4]
+    n: Count
+    d: Count
+    nnz: Count
+    n_classes: Count
+    dtype: Literal["float16", "float32", "float64"]
+    chunk_nnz: Annotated[int, between(1, layout.MAX_CHUNK)]
+    index_base: Literal[0, 1] | None = None
+    columns: list[Literal["weight", "qid", "labels"]] = field(default_factory=list)
+    n_labels: Count = 0
+    feature_names: bool = False
+    encoding: dict[str, Any] | None = None
+    statistics: bool = False
+    label_dtype: Literal["int64", "str"] = "str"
+
+    def __post_init__(self) -> None:
+        if len(set(self.columns)) < len(self.columns) or (
+            self.version < 3 and (self.version == 2) != bool(self.columns)
+        ):
+            raise ValueError(f"version {self.version} does not have the columns {self.columns}")
+        if self.version < 4 and (self.version == 3) != (
+            self.feature_names or self.encoding is not None or self.statistics
+        ):
+            raise ValueError("names, statistics or an encoding of features make version 3, and nothing else")
+        if (self.feature_names or self.statistics or self.dense) and self.d > layout.VAR_LIMIT:
+            raise ValueError("only 2**27 features may have names or statistics, or be those of dense rows")
+        if self.dense and not (0 < self.nnz == self.n * self.d):
+            raise ValueError(f"dense rows have {self.n * self.d} values, at least one, not {self.nnz}")
+        if self.dtype == "float16" and not self.dense:
+            raise ValueError("values in float16 are for dense rows")
+
+    @property
+    def dense(self) -> bool:
+        """True if rows have a value of each feature."""
+        return self.version == format.DENSE_STORE_VERSION
+
+    def specs(self) -> dict[str, ArraySpec]:
+        """Return the specification of every array of the store, by name.
+
+        Readers refuse each of the fill values: a lost chunk must not turn into plausible numbers.
+        """
+        n, d, nnz, k, dtype = self.n, self.d, self.nnz, self.n_classes, np.dtype(self.dtype)
+        if self.dense:
+            specs = {layout.MATRIX: ArraySpec(nnz, dtype, float("nan"), d)}
+        else:
+            specs = {
+                layout.DATA: ArraySpec(nnz, dtype, float("nan")),
+                layout.INDICES: ArraySpec(nnz, format.index_dtype(d), -1),
+                layout.INDPTR: ArraySpec(n + 1, format.INDPTR_DTYPE, -1),
+                layout.NORM2: ArraySpec(n, format.NORM2_DTYPE, float("nan")),
+            }
+        specs |= {
+            self.counts: ArraySpec(k, np.dtype(np.int64), -1),
+            layout.NAMES: ArraySpec(n, np.dtype(np.int64), -1),
+            layout.CODES: ArraySpec(n, format.LABEL_DTYPE, -2),
+            layout.CATEGORIES: ArraySpec(k, None, ""),
+        }
+        if self.feature_names:
+            specs[layout.FEATURES] = ArraySpec(d, None, "")
+        elif d <= layout.VAR_LIMIT:
+            specs[layout.FEATURES] = ArraySpec(d, np.dtype(np.int64), -1)
+        if self.statistics:
+            nonzeros, *moments = (f"var/{name}" for name in layout.STATISTICS)
+            specs[nonzeros] = ArraySpec(d, np.dtype(np.int64), -1)
+            specs |= {name: ArraySpec(d, np.dtype(np.float64), float("nan")) for name in moments}
+        if layout.WEIGHTS in self.columns:
+            specs[layout.WEIGHT] = ArraySpec(n, format.WEIGHT_DTYPE, float("nan"))
+        if layout.GROUPS in self.columns:
+            specs[layout.QID] = ArraySpec(n, format.QID_DTYPE, -1)
+        if layout.LABEL_SETS in self.columns:
+            specs[layout.LABELS_INDPTR] = ArraySpec(n + 1, format.INDPTR_DTYPE, -1)
+            specs[layout.LABELS_CODES] = ArraySpec(self.n_labels, format.LABEL_DTYPE, -1)
+            specs[layout.LABELS_ONES] = ArraySpec(self.n_labels, np.dtype(np.int8), -1)
+        return specs
+
+    @property
+    def counts(self) -> str:
+        """The name of the array of the rows of each class."""
+        return layout.DENSE_COUNTS if self.dense else layout.COUNTS
+
+    def fingerprint_of(self, classes: Sequence[str], digests: Mapping[str, str]) -> str:
+        """Return the SHA-256 of a store's content, which does not depend on container, codec or chunk length.
+
+        Parameters
+        ----------
+        classes : sequence of str
+        digests : mapping of str to str
+            SHA-256 of each array by name: of the little-endian bytes, in row order, or of texts as
+            `layout.text_digest` has it.
+
+        Returns
+        -------
+        str
+            64 hexadecimal digits.
+        """
+        header = {"n": self.n, "d": self.d, "dtype": self.dtype, "classes": layout.text_digest(classes)}
+        header |= {} if self.label_dtype == TEXT else {"label_dtype": self.label_dtype}
+        content = [layout.MATRIX] if self.dense else [layout.DATA, layout.INDICES, layout.INDPTR]
+        content += [layout.CODES, layout.NAMES]
+        optional = (layout.WEIGHT, layout.QID, layout.LABELS_INDPTR, layout.LABELS_CODES)
+        content += [name for name in optional if name in digests]
+        content += [layout.FEATURES] if self.feature_names else []
+        return format.json_digest({"header": header, "arrays": {name: digests[name] for name in content}})
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreRecord(Contents):
+    """Entries that reading needs of the record of a complete store; docs/formats.md lists all."""
+
+    complete: Literal[True]
+    fingerprint: str
+    arrays: dict[str, dict[str, Any]]  # metadata and SHA-256 of each array
+    chunk_checksums: dict[str, str] = field(default_factory=dict)
+    label: str | None = None
+    labels_as: Literal["numbers", "text"] = "numbers"
+
+    def digest(self, name: str) -> str:
+        """Return the SHA-256 of an array on record."""
+        return str(self.arrays[name].get("sha256"))
+
+
+def decode_record(path: Path, content: Any) -> StoreRecord:
+    """Check the version, completeness and checksum of a store's record, then each of its entries."""
+    if isinstance(content, dict):
+        version = content.get("version")
+        if isinstance(version, int) and version > format.STORE_VERSION:
+            raise StoreError(
+                f"{path}: written by a newer streamsvm (store format {version}; this one reads "
+                f"{format.STORE_VERSION}); update streamsvm"
+            )
+        if content.get("complete") is False:
+            raise StoreError(f"{path}: incomplete: its conversion did not finish; convert again")
+        if not format.is_sealed(content):
+            raise StoreError(
+                f"{path}: the store's record was altered: its checksum does not match ({DAMAGED})"
+            )
+    try:
+        record: StoreRecord = decode(StoreRecord, content)
+        return record
+    except SchemaError as error:
+        raise StoreError(f"{path}: the store's record is invalid: {error} ({DAMAGED})") from error
