@@ -308,7 +308,7 @@ def convert(
         made = staging / out.name
         width = features.width
         _check_memory(memory, width if reader.dense else 0)
-        batches: Iterator[tuple[Rows, np.ndarray]] = shuffled.drain(features.shift, index_dtype(width))
+        batches: Iterator[Rows] = shuffled.drain(features.shift, index_dtype(width))
         with StoreWriter(
             made, kind, shape=(counts.rows, width), nnz=counts.nnz, classes=classes, dtype=dtype,
             label_dtype=label_dtype, index_base=features.index_base, codec=codec, chunk_nnz=chunk_nnz,
@@ -325,8 +325,8 @@ def convert(
             if threads > 1:
                 batches = stack.enter_context(Prefetcher(batches))
             written = 0
-            for rows, numbers in batches:
-                writer.append(rows if codes is None else recode(rows, codes), numbers)
+            for rows in batches:
+                writer.append(rows if codes is None else recode(rows, codes), rows.numbers)
                 written += rows.n_rows
                 report("write", written, counts.rows)
             fingerprint = writer.finish()
