@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from streamsvm.base.label_values import OBJECT, TEXT, dtype_of_names
 from streamsvm.base.progress import Progress, logger, shown
 from streamsvm.base.repr import Readable
 from streamsvm.base.text import as_python_value, check_local, parse_size
+from streamsvm.base.threads import count_workers
 from streamsvm.data.label_sets import recode
 from streamsvm.data.names import examples
 from streamsvm.data.rows import Rows
@@ -255,8 +255,7 @@ def convert(
     kind = store_kind(out)
     chunk_nnz = CHUNK_NNZ if chunk_nnz is None else chunk_nnz
     _check_memory(memory, chunk_nnz)
-    if threads is None:
-        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = count_workers(None) if threads is None else threads
     if threads < 1:
         raise ValueError(f"threads must be 1 or more, not {threads}")
     read = [*inputs, *(path for path in (weights, labels) if path is not None)]
