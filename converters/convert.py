@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from streamsvm.base.label_values import OBJECT, TEXT, dtype_of_names
 from streamsvm.base.progress import Progress, logger, shown
 from streamsvm.base.repr import Readable
 from streamsvm.base.text import as_python_value, check_local, parse_size
+from streamsvm.base.threads import count_workers
 from streamsvm.data.label_sets import recode
 from streamsvm.data.names import examples
 from streamsvm.data.rows import Rows
@@ -255,8 +255,7 @@ def convert(
     kind = store_kind(out)
     chunk_nnz = CHUNK_NNZ if chunk_nnz is None else chunk_nnz
     _check_memory(memory, chunk_nnz)
-    if threads is None:
-        threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = count_workers(None) if threads is None else threads
     if threads < 1:
         raise ValueError(f"threads must be 1 or more, not {threads}")
     read = [*inputs, *(path for path in (weights, labels) if path is not None)]
@@ -308,7 +307,7 @@ def convert(
         made = staging / out.name
         width = features.width
         _check_memory(memory, width if reader.dense else 0)
-        batches: Iterator[tuple[Rows, np.ndarray]] = shuffled.drain(features.shift, index_dtype(width))
+        batches: Iterator[Rows] = shuffled.drain(features.shift, index_dtype(width))
         with StoreWriter(
             made, kind, shape=(counts.rows, width), nnz=counts.nnz, classes=classes, dtype=dtype,
             label_dtype=label_dtype, index_base=features.index_base, codec=codec, chunk_nnz=chunk_nnz,
@@ -325,8 +324,8 @@ def convert(
             if threads > 1:
                 batches = stack.enter_context(Prefetcher(batches))
             written = 0
-            for rows, numbers in batches:
-                writer.append(rows if codes is None else recode(rows, codes), numbers)
+            for rows in batches:
+                writer.append(rows if codes is None else recode(rows, codes), rows.numbers)
                 written += rows.n_rows
                 report("write", written, counts.rows)
             fingerprint = writer.finish()

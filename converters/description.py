@@ -14,6 +14,7 @@ from streamsvm_converters.tables.batches import DELIMITER_NAMES, TableFile
 from streamsvm_converters.tables.columns import holds_numbers
 
 from streamsvm.errors import InputError, StreamsvmError
+from streamsvm.store.array_file import read_header
 
 _HEAD_SIZE = 2**18  # bytes of text that are read
 _MAX_SHOWN = 8  # labels and names that are shown
@@ -42,7 +43,7 @@ def describe_file(path: Path) -> dict[str, Any]:
         size = path.stat().st_size
         if kind == "npy":
             with path.open("rb") as file:
-                return {"kind": kind, **_array(file), "bytes": size}
+                return {"kind": kind, **_array(file, path), "bytes": size}
         if kind == "npz":
             return {**_archive(path), "bytes": size}
         return {**(_text(path) if kind == "libsvm" else _table(path, kind)), "bytes": size}
@@ -53,14 +54,10 @@ def describe_file(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} is damaged: {text[0][:100] if text else type(error).__name__}") from None
 
 
-def _array(file: Any) -> dict[str, Any]:
+def _array(file: Any, where: object) -> dict[str, Any]:
     """Return shape and dtype of an array in NumPy's format, from its header."""
-    version = np.lib.format.read_magic(file)
-    readers = np.lib.format.read_array_header_1_0, np.lib.format.read_array_header_2_0
-    if version not in ((1, 0), (2, 0), (3, 0)):
-        raise ValueError(f"NumPy's format {version[0]}.{version[1]} is not known")
-    shape, _, dtype = readers[version > (1, 0)](file)  # 3.0 is 2.0 in UTF-8
-    return {"shape": list(shape), "dtype": str(dtype)}
+    header = read_header(file, 0, str(where))
+    return {"shape": list(header.shape), "dtype": str(header.dtype)}
 
 
 def _archive(path: Path) -> dict[str, Any]:
@@ -70,7 +67,7 @@ def _archive(path: Path) -> dict[str, Any]:
         names = archive.namelist()
         for name in names[:_MAX_ARRAYS]:
             with archive.open(name) as file:
-                arrays[name.removesuffix(".npy")] = _array(file)
+                arrays[name.removesuffix(".npy")] = _array(file, f"{path}, array {name}")
         if {"format", "shape", "data"} <= arrays.keys() and _is_short(arrays["format"], arrays["shape"]):
             with archive.open("format.npy") as file:
                 form = np.lib.format.read_array(file, allow_pickle=False).item()

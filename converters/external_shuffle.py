@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import numpy as np
 from streamsvm_converters.kinds.reader import NO_NORMS
-from streamsvm_converters.libsvm.groups import NumberedRows, joined
+from streamsvm_converters.libsvm.groups import joined
 from streamsvm_converters.waiting_rows import Bucket, ValueBuffers, WaitingRows, take
 
 from streamsvm.data.rows import Rows, row_span
@@ -55,40 +55,40 @@ class ExternalShuffle:
         self._bits = 0 if waiting.seed is None else min(_MAX_LEVEL_BITS, wanted)
         self._files: list[BinaryIO | None] = [None] * (1 << self._bits)
         self._buffers = ValueBuffers()
-        self._held: list[NumberedRows] | None = [] if self._bits == 0 else None  # while memory allows
+        self._held: list[Rows] | None = [] if self._bits == 0 else None  # while memory allows
         self._buckets = [Bucket(waiting.folder / f"{name}-{n:02x}") for n in range(1 << self._bits)]
 
     def append(self, rows: Rows, numbers: np.ndarray) -> None:
         """Add rows with their distinct numbers; those of one bucket become one segment of its file."""
+        rows = rows._replace(norm2=NO_NORMS, numbers=numbers)
         if self._bits == 0:
             self._buckets[0].count(rows)
             if self._held is None:
-                self._write(0, rows, numbers)
+                self._write(0, rows)
                 return
-            self._held.append((rows._replace(norm2=NO_NORMS), numbers))
+            self._held.append(rows)
             if self._waiting.bytes_of(self._buckets[0]) > self._waiting.limit:
                 for each in self._held:
-                    self._write(0, *each)
+                    self._write(0, each)
                 self._held = None
             return
         shift = np.uint64(64 - self._used_bits - self._bits)
-        keys = self._waiting.keys(rows, numbers)
-        buckets = (keys >> shift) & np.uint64((1 << self._bits) - 1)
+        buckets = (self._waiting.keys(rows) >> shift) & np.uint64((1 << self._bits) - 1)
         order = np.argsort(buckets, kind="stable")
         index_dtype = np.dtype(np.int32) if rows.indices is None else rows.indices.dtype
-        rows, numbers = take(rows, order, 0, index_dtype, self._buffers), numbers[order]
+        rows = take(rows, order, 0, index_dtype, self._buffers)
         found, starts = np.unique(buckets[order], return_index=True)
         for bucket, start, stop in zip(found.tolist(), starts, [*starts[1:], len(order)], strict=True):
             part = row_span(rows, int(start), int(stop))
             self._buckets[bucket].count(part)
-            self._write(bucket, part, numbers[start:stop])
+            self._write(bucket, part)
 
     @property
     def n_labels(self) -> int:
         """Number of labels in all lists of labels together."""
         return sum(bucket.n_labels for bucket in self._buckets)
 
-    def drain(self, base: int, index_dtype: np.dtype) -> Iterator[NumberedRows]:
+    def drain(self, base: int, index_dtype: np.dtype) -> Iterator[Rows]:
         """Yield all rows in order, without norms, and delete their files.
 
         The arrays of a batch are used again for the one after the next.
@@ -123,8 +123,8 @@ class ExternalShuffle:
             used_bits=self._used_bits + self._bits,
         )  # fmt: skip
         with finer:
-            for rows, numbers in self._waiting.read(bucket):
-                finer.append(rows, numbers)
+            for rows in self._waiting.read(bucket):
+                finer.append(rows, rows.numbers)
         return finer
 
     def __enter__(self) -> ExternalShuffle:
@@ -135,8 +135,8 @@ class ExternalShuffle:
             if file is not None:
                 file.close()
 
-    def _write(self, number: int, rows: Rows, numbers: np.ndarray) -> None:
+    def _write(self, number: int, rows: Rows) -> None:
         file = self._files[number]
         if file is None:
             file = self._files[number] = self._buckets[number].path.open("wb", buffering=2**16)
-        self._waiting.write(file, rows, numbers)
+        self._waiting.write(file, rows)

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from streamsvm_converters.kinds.reader import NO_NORMS
-from streamsvm_converters.libsvm.groups import NumberedRows, joined
+from streamsvm_converters.libsvm.groups import joined
 
 from streamsvm.data.checks import row_pieces
 from streamsvm.data.rows import Rows
@@ -25,6 +25,10 @@ from streamsvm.store.ranges import lengths, numbers_in
 
 _VALUES_PER_BATCH = 2**19  # few enough to stay in the processor's cache until they are used
 _UINT64_MASK = 2**64 - 1
+# Of the arrays in files, but for values and indices; others are int64.
+_DTYPES: dict[str, Any] = {
+    "labels": np.int32, "label_codes": np.int32, "norm2": np.float64, "cost": np.float64,
+}  # fmt: skip
 _PREFETCH_ROWS = 8  # rows ahead of the one that is copied
 
 
@@ -86,10 +90,10 @@ class WaitingRows:
     limit: int
     columns: Collection[str] = ()
 
-    def keys(self, rows: Rows, numbers: np.ndarray) -> np.ndarray:
+    def keys(self, rows: Rows) -> np.ndarray:
         """Return the keys to sort rows by, uint64."""
         seed = np.uint64((self.seed or 0) & _UINT64_MASK)
-        return draws(seed, rows.qid if "qid" in self.columns else numbers)
+        return draws(seed, rows.qid if "qid" in self.columns else rows.numbers)
 
     def bytes_of(self, bucket: Bucket) -> int:
         """Return the bytes of memory that rows take once loaded."""
@@ -103,81 +107,59 @@ class WaitingRows:
         return self.seed is not None and self.bytes_of(bucket) > self.limit and not alone
 
     def sorted(
-        self,
-        batches: Iterable[NumberedRows],
-        base: int,
-        index_dtype: np.dtype,
-        buffers: Iterator[ValueBuffers],
-    ) -> Iterator[NumberedRows]:
-        """Yield the rows of batches in order, without norms, and their numbers.
+        self, batches: Iterable[Rows], base: int, index_dtype: np.dtype, buffers: Iterator[ValueBuffers]
+    ) -> Iterator[Rows]:
+        """Yield the rows of batches in order, without norms.
 
         With several keys, there is one batch. `base` is subtracted from all indices, and `index_dtype` is
         their type afterwards. Values and indices are in the next of `buffers`.
         """
-        for rows, numbers in batches:
+        for rows in batches:
             if self.seed is None:
-                order = np.argsort(numbers)
+                order = np.argsort(rows.numbers)
             elif "qid" in self.columns:
-                order = np.lexsort((numbers, self.keys(rows, numbers)))
+                order = np.lexsort((rows.numbers, self.keys(rows)))
             else:
-                order = np.argsort(self.keys(rows, numbers))
+                order = np.argsort(self.keys(rows))
             sizes = np.diff(rows.indptr)[order]
             for start, stop in row_pieces(np.cumsum(sizes) - sizes, len(rows.data), _VALUES_PER_BATCH):
-                taken = order[start:stop]
-                yield take(rows, taken, base, index_dtype, next(buffers)), numbers[taken]
+                yield take(rows, order[start:stop], base, index_dtype, next(buffers))
 
     # -- files -------------------------------------------------------------------------------------
 
-    def write(self, file: BinaryIO, rows: Rows, numbers: np.ndarray) -> None:
-        """Append rows as a segment."""
-        head = [rows.n_rows, len(rows.data), _index_size(rows), len(rows.label_codes)]
-        lists = [np.diff(rows.label_indptr)] if "label_codes" in self.columns else []
-        per_row = [rows.cost] * ("cost" in self.columns) + [rows.qid] * ("qid" in self.columns) + lists
-        own = (np.array(head, np.int64), numbers, rows.labels, np.diff(rows.indptr), *per_row)
-        for part in (*own, rows.label_codes, rows.indices, rows.data):
-            if part is not None:
-                file.write(np.ascontiguousarray(part).data)
+    @staticmethod
+    def write(file: BinaryIO, rows: Rows) -> None:
+        """Append rows as a segment: the size of an index, the length of each array, and the arrays."""
+        head = [_index_size(rows), *(0 if array is None else len(array) for array in rows)]
+        for array in (np.array(head, np.int64), *rows):
+            if array is not None:
+                file.write(np.ascontiguousarray(array).data)
 
-    def read(self, bucket: Bucket) -> Iterator[NumberedRows]:
+    def read(self, bucket: Bucket) -> Iterator[Rows]:
         """Yield the rows of a bucket in batches that stay within the limit."""
-        held: list[NumberedRows] = []
+        held: list[Rows] = []
         counted = Bucket(bucket.path)
         with bucket.path.open("rb") as file:
-            while head := file.read(32):
-                rows, numbers = self._segment(file, *np.frombuffer(head, np.int64).tolist())
+            while head := file.read(8 * (1 + len(Rows._fields))):
+                rows = self._segment(file, *np.frombuffer(head, np.int64).tolist())
                 counted.count(rows)
                 if held and self.bytes_of(counted) > self.limit:
                     yield joined(held)
                     held, counted = [], Bucket(bucket.path)
                     counted.count(rows)
-                held.append((rows, numbers))
+                held.append(rows)
             if held:
                 yield joined(held)
 
-    def _segment(self, file: BinaryIO, n_rows: int, nnz: int, index_size: int, n_labels: int) -> NumberedRows:
+    def _segment(self, file: BinaryIO, index_size: int, *lengths: int) -> Rows:
         """Read rows that were written together."""
-
-        def read(n: int, dtype: np.typing.DTypeLike) -> np.ndarray:
-            array = np.empty(n, dtype)
-            if n and file.readinto(array.data.cast("B")) != array.nbytes:  # type: ignore[attr-defined]
+        dtypes = _DTYPES | {"data": self.dtype, "indices": f"i{index_size or 4}"}
+        arrays: dict[str, Any] = {}
+        for name, length in zip(Rows._fields, lengths, strict=True):
+            array = arrays[name] = np.empty(length, dtypes.get(name, np.int64))
+            if length and file.readinto(array.data.cast("B")) != array.nbytes:  # type: ignore[attr-defined]
                 raise StoreError(f"{file.name}: rows that waited there were cut off; convert again")
-            return array
-
-        def pointers(sizes: np.ndarray) -> np.ndarray:
-            return np.concatenate([[0], np.cumsum(sizes)])
-
-        n_cost, n_qid, n_lists = (n_rows * (name in self.columns) for name in ("cost", "qid", "label_codes"))
-        numbers, labels, indptr = (
-            read(n_rows, np.int64),
-            read(n_rows, np.int32),
-            pointers(read(n_rows, np.int64)),
-        )
-        cost, qid, lists = read(n_cost, np.float64), read(n_qid, np.int64), read(n_lists, np.int64)
-        label_indptr = pointers(lists) if "label_codes" in self.columns else lists
-        codes = read(n_labels, np.int32)
-        indices = read(nnz, f"i{index_size}") if index_size else None
-        data = read(nnz, self.dtype)
-        return Rows(data, indices, indptr, labels, NO_NORMS, cost, codes, label_indptr, qid), numbers
+        return Rows(**arrays if index_size else arrays | {"indices": None})
 
 
 def _index_size(rows: Rows) -> int:
@@ -208,7 +190,7 @@ def take(rows: Rows, order: np.ndarray, base: int, index_dtype: np.dtype, buffer
         np.take(matrix, order, axis=0, out=data.reshape(len(order), matrix.shape[1]), mode="clip")
     else:
         _gather(rows.data, rows.indices, rows.indptr, order, base, data, indices)
-    present = {name: each[order] for name in ("cost", "qid") if len(each := getattr(rows, name))}
+    present = {name: each[order] for name in ("cost", "qid", "numbers") if len(each := getattr(rows, name))}
     taken = Rows(data, None if rows.dense else indices, indptr, rows.labels[order], NO_NORMS, **present)
     if len(rows.label_indptr):
         lists = np.column_stack([rows.label_indptr[order], rows.label_indptr[order + 1]])

@@ -46,7 +46,6 @@ class AnnDataReader(Reader):
             raise InputError(f"the features of {like.path} are columns of a table; give such a table")
         self._labels = self._label_codes(options.memory // 4)
         self._values = 0
-        self._label_dtypes: set[str] = set()
         self._find_features()
 
     def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
@@ -72,10 +71,6 @@ class AnnDataReader(Reader):
             self.counts.bytes_read += source.size
         self.counts.unseen_labels = self._labels.unseen
 
-    @property
-    def label_dtype(self) -> str:
-        return TEXT if TEXT in self._label_dtypes else super().label_dtype
-
     def features(self) -> Features:
         base = None if self.options.like is None else self.options.like.index_base
         return Features(self._width, index_base=base, names=self._names)
@@ -90,13 +85,9 @@ class AnnDataReader(Reader):
         """Open a file, including its rows without a label."""
         options = self.options
         store: Store = open_store(
-            path,
-            label=options.label,
-            labelled=options.labelled,
-            layer=options.layer,
-            raw=options.raw,
+            path, label=options.label, labelled=options.labelled, layer=options.layer, raw=options.raw,
             obsm=options.obsm,
-        )
+        )  # fmt: skip
         inner = getattr(store, "inner", store)
         if not isinstance(inner, AnnDataStore):
             store.close()
@@ -107,7 +98,7 @@ class AnnDataReader(Reader):
                 f"{path}: {options.label!r} holds several labels a row, which cannot be converted; "
                 "fit trains on such a file as it is"
             )
-        self._label_dtypes.add(inner.label_dtype)
+        self.has_texts |= inner.label_dtype == TEXT
         return inner
 
     def _find_features(self) -> None:
@@ -174,11 +165,7 @@ class AnnDataReader(Reader):
                 f"{store.path}: {store.matrix.name}, row {start + row}, column {column}: "
                 f"{rows.data[at]} is not finite in {self.options.dtype}; drop or replace such values"
             )
-        rows = rows._replace(labels=codes)
-        if not kept.all():
-            rows = kept_rows(rows, kept)
-        if not rows.dense and (rows.data == 0).any():
-            rows = without_zeros(rows)
+        rows = without_zeros(kept_rows(rows._replace(labels=codes), kept))
         if columns is not None:
             before = np.count_nonzero(rows.data)
             rows = with_columns(rows, columns, self._width)

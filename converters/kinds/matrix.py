@@ -20,7 +20,6 @@ from streamsvm_converters.sorted_rows import MatrixEntries, sorted_rows
 
 from streamsvm.base.durable import open_file, os_errors_as
 from streamsvm.base.format import CHUNK_NNZ, UNSEEN_LABEL, index_dtype
-from streamsvm.base.label_values import TEXT
 from streamsvm.base.text import printable
 from streamsvm.data.checks import first_outside, is_monotonic
 from streamsvm.data.rows import Rows, kept_rows
@@ -38,15 +37,12 @@ _SPARSE = ("csr", "csc", "coo")
 class MatrixReader(Reader):
     """Reader of sparse and dense matrices, whose columns are features without names."""
 
+    what = "a matrix"
     counts: TableCounts
     _labels: LabelCodes
 
     def __init__(self, inputs: list[str | Path], options: ReadOptions) -> None:
         super().__init__(inputs, options)
-        if options.on_error == "fix":
-            raise SettingsError(
-                "on_error fix does not apply to a matrix; it can skip rows", setting="on_error"
-            )
         if options.labels is not None and options.label is not None:
             raise SettingsError("labels are given twice: by label and by labels", setting="labels")
         if options.labels is not None and len(inputs) > 1:
@@ -57,7 +53,6 @@ class MatrixReader(Reader):
                 f"the features of {like.path} are columns of a table; give a table with the same columns"
             )
         self._labels = self._label_codes(options.memory // 4)
-        self._has_text_array = False
         self._width: int | None = None
         if like is not None and not like.takes_any_feature:
             self._width = like.n_features
@@ -85,10 +80,6 @@ class MatrixReader(Reader):
             self.sources.append(InputFile.of(path))
             self.counts.bytes_read += path.stat().st_size
         self.counts.unseen_labels = self._labels.unseen
-
-    @property
-    def label_dtype(self) -> str:
-        return TEXT if self._has_text_array else super().label_dtype
 
     def features(self) -> Features:
         like = self.options.like
@@ -142,7 +133,7 @@ class MatrixReader(Reader):
             raise InputError(
                 f"{where}: labels of shape {labels.shape} for the {matrix.shape[0]:,} rows of {path}"
             )
-        self._has_text_array |= labels.dtype.kind in "US"
+        self.has_texts |= labels.dtype.kind in "US"
         return labels
 
     def _read_labels(self, path: Path) -> np.ndarray:
@@ -200,8 +191,7 @@ class MatrixReader(Reader):
                     )
                 self.counts.skip(message)
             kept[bad] = False
-        rows = kept_rows(Rows(data, indices, indptr, codes, NO_NORMS), kept)
-        rows = rows if rows.dense else without_zeros(rows)
+        rows = without_zeros(kept_rows(Rows(data, indices, indptr, codes, NO_NORMS), kept))
         self.counts.add(rows)
         return (rows, number + start + np.flatnonzero(kept)) if rows.n_rows else None
 

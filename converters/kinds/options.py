@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from streamsvm.settings.reading import ReadingSettings
 
 if TYPE_CHECKING:
     from streamsvm.model.schema import DataSchema
 
 
 @dataclass(frozen=True)
-class ReadOptions:
-    """Options of a reader, which `ReadingSettings` checks and `streamsvm_converters.convert` describes.
+class ReadOptions(ReadingSettings):
+    """Options of a reader: settings that are checked already, and what `streamsvm_converters.convert` adds.
 
     Attributes
     ----------
@@ -25,35 +27,24 @@ class ReadOptions:
         Whether labels are read; if not, all codes are -1.
     """
 
+    like: DataSchema | None = None  # type: ignore[assignment]  # where the settings have a path
     dtype: str = "float32"
     memory: int = 2**30
     threads: int = 1
-    on_error: str = "raise"
     unseen_label: str = "error"
     progress: Callable[[int, int | None], None] | None = None
     folder: Path | None = None
-    like: DataSchema | None = None
     labelled: bool = True
-    format: str | None = None
-    index_base: str | int = "auto"
-    n_features: int | None = None
-    multilabel: bool = False
     groups: bool = False
     label: str | None = None
     labels: str | Path | None = None
-    labels_as: str | None = None
     join: str = "inner"
     layer: str | None = None
     raw: bool = False
     obsm: str | None = None
-    drop: Sequence[str] = ()
-    categorical: Sequence[str] = ()
-    missing: str = "error"
-    text: Sequence[str] = ()
-    analyzer: str | None = None
-    ngrams: tuple[int, int] | None = None
-    bits: int | None = None
-    words: bool = True
+
+    def __post_init__(self) -> None:
+        pass
 
     def changed(self, names: Iterable[str]) -> list[str]:
         """Return those of `names` whose options do not have their defaults."""

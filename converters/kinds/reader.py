@@ -15,6 +15,7 @@ from streamsvm_converters.libsvm.position import InputFile, ReadCounts
 
 from streamsvm.base.label_values import TEXT, dtype_of_names
 from streamsvm.data.rows import Rows
+from streamsvm.errors import SettingsError
 
 if TYPE_CHECKING:
     from streamsvm_converters.libsvm.labels import LabelTable
@@ -64,7 +65,9 @@ class TableCounts(ReadCounts):
 
 
 def without_zeros(rows: Rows) -> Rows:
-    """Return CSR rows without their explicit zeros."""
+    """Return CSR rows without their explicit zeros; dense rows as they are."""
+    if rows.dense or rows.data.all():
+        return rows
     kept = rows.data != 0
     before = np.concatenate([[0], np.cumsum(kept)])
     return rows._replace(data=rows.data[kept], indices=rows.features[kept], indptr=before[rows.indptr])
@@ -87,14 +90,24 @@ class Reader(ABC):
     notes : list of str
         Messages to the user about the reading; complete when all rows are read.
     decompress_seconds : float
+    has_texts : bool
+        Whether labels were stored as text, in a file that tells texts from numbers; known as `labels` are.
+    what : str
+        Such a file, if "fix" does not apply to it as `on_error`.
     """
 
     counts: ReadCounts
     decompress_seconds = 0.0
     dense = False
+    has_texts = False
+    what = ""
     _labels: LabelCodes | LabelTable
 
     def __init__(self, inputs: list[str | Path], options: ReadOptions) -> None:
+        if self.what and options.on_error == "fix":
+            raise SettingsError(
+                f"on_error fix does not apply to {self.what}; it can skip rows", setting="on_error"
+            )
         self.inputs, self.options = inputs, options
         self.counts = TableCounts()
         self.sources: list[InputFile] = []
@@ -115,7 +128,8 @@ class Reader(ABC):
     @property
     def label_dtype(self) -> str:
         """Type of the labels in Python, once all rows are read: int64 or str."""
-        return TEXT if self.options.labels_as == "text" else dtype_of_names(self.labels())
+        are_texts = self.has_texts or self.options.labels_as == "text"
+        return TEXT if are_texts else dtype_of_names(self.labels())
 
     @abstractmethod
     def features(self) -> Features:

@@ -144,8 +144,8 @@ def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None
     like = options.like
     if like is not None and "label" in kind.options and options.label is None and options.labels is None:
         options = replace(options, label=like.label)
-    if options.labels_as is None:
-        options = replace(options, labels_as="numbers" if like is None else like.labels_as)
+    labels_as = options.labels_as or ("numbers" if like is None else like.labels_as)
+    options = replace(options, labels_as=labels_as, format=name)
     module, name = kind.reader.split(".")
     found = importlib.import_module(f"streamsvm_converters.kinds.{module}")
     half = options.dtype == "float16"

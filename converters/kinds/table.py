@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from streamsvm_converters.kinds.options import ReadOptions
 from streamsvm_converters.kinds.reader import NO_NORMS, Features, Reader, TableCounts
-from streamsvm_converters.kinds.registry import kind_of
 from streamsvm_converters.label_codes import MISSING, LabelCodes
 from streamsvm_converters.tables.batches import TableFile, listed
 from streamsvm_converters.tables.columns import ColumnEncoder, choose_columns, describe
@@ -17,10 +16,9 @@ from streamsvm_converters.tables.encoding import ColumnsEncoding, Encoding, Text
 from streamsvm_converters.tables.ngrams import NgramCounts
 from streamsvm_converters.tables.text import TEXTS_PER_BATCH, hashed_texts, joined_texts, with_words
 
-from streamsvm.base.decode import encode
+from streamsvm.base.decode import decode, encode
 from streamsvm.base.format import UNSEEN_LABEL
 from streamsvm.base.label_texts import MISSING_TEXTS
-from streamsvm.base.label_values import TEXT
 from streamsvm.data.names import feature_names
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Option, Remedy, SettingsError, warn
@@ -34,18 +32,14 @@ _MIN_PARALLEL_BYTES = 2**24  # bytes of text: below, starting processes takes lo
 class TableReader(Reader):
     """Reader of tables; columns become features as in earlier data, if that is given."""
 
+    what = "a table"
     counts: TableCounts
     _labels: LabelCodes
 
     def __init__(self, inputs: list[str | Path], options: ReadOptions) -> None:
         super().__init__(inputs, options)
         memory = options.memory // 2
-        kinds = [kind_of(path, options.format) for path in inputs]
-        self._tables = [TableFile(path, kind, memory) for path, kind in zip(inputs, kinds, strict=True)]
-        if options.on_error == "fix":
-            raise SettingsError(
-                "on_error fix does not apply to a table; it can skip rows", setting="on_error"
-            )
+        self._tables = [TableFile(path, str(options.format), memory) for path in inputs]
         like = options.like
         has_types = any(table.has_types for table in self._tables)
         missing = frozenset() if has_types or options.labels_as == "text" else MISSING_TEXTS
@@ -63,11 +57,7 @@ class TableReader(Reader):
         else:
             yield from self._encoded(self._encoding)
         self.counts.bytes_read = sum(source.size for source in self.sources)
-
-    @property
-    def label_dtype(self) -> str:
-        typed = self._labels.has_texts and any(table.has_types for table in self._tables)
-        return TEXT if typed else super().label_dtype
+        self.has_texts = self._labels.has_texts and any(table.has_types for table in self._tables)
 
     def features(self) -> Features:
         record = encode(self._encoding)
@@ -122,14 +112,13 @@ class TableReader(Reader):
                 raise SettingsError(f"{name} does not apply: text takes no other column", setting=name)
             if options.label in options.text:
                 raise InputError(f"column {options.label!r} cannot be both text and label")
-            least, most = options.ngrams or (1, 2)
-            bits, analyzer = options.bits or 20, options.analyzer or "word"
+            hashed = decode(TextEncoding, options.of_texts | {"columns": list(options.text)})
+            (least, most), are_words = hashed.ngrams, hashed.analyzer == "word"
             self.notes.append(
                 f"text of {listed(options.text)}: n-grams of {least} to {most} "
-                f"{'words' if analyzer == 'word' else 'characters'}, hashed to 2^{bits} features"
+                f"{'words' if are_words else 'characters'}, hashed to 2^{hashed.bits} features"
             )
-            words = None if options.words else ""
-            return TextEncoding("text", list(options.text), analyzer, (least, most), bits, words)  # type: ignore[arg-type]
+            return hashed
         for name in options.changed(_TEXT_OPTIONS[1:]):
             raise SettingsError(f"{name} needs a column of text", setting=name)
         left_out = {options.label, *options.drop}

@@ -9,8 +9,6 @@ import numpy as np
 from streamsvm.data.rows import Rows, joined_rows, row_span
 from streamsvm.errors import InputError, Option, PlanError, Remedy
 
-NumberedRows = tuple[Rows, np.ndarray]
-
 _LINE_BITS = 40  # lower bits of an integer that holds input and line
 _BYTES_PER_GROUP = 48  # number and place, and both again while they are sorted
 
@@ -70,13 +68,13 @@ class GroupStarts:
         )
 
 
-def whole_groups(batches: Iterator[NumberedRows], memory: int) -> Iterator[NumberedRows]:
+def whole_groups(batches: Iterator[Rows], memory: int) -> Iterator[Rows]:
     """Yield the rows in batches that divide no group: the rows of a group wait until the next one begins.
 
     Parameters
     ----------
-    batches : iterable of (Rows, ndarray)
-        Rows with `qid`, and their numbers.
+    batches : iterable of Rows
+        With `qid`.
     memory : int
         Bytes that waiting rows may take.
 
@@ -85,24 +83,24 @@ def whole_groups(batches: Iterator[NumberedRows], memory: int) -> Iterator[Numbe
     PlanError
         If they take more.
     """
-    held: list[NumberedRows] = []
+    held: list[Rows] = []
     size = 0
-    for rows, numbers in batches:
+    for rows in batches:
         qid = rows.qid
-        if held and qid[0] != held[-1][0].qid[-1]:
+        if held and qid[0] != held[-1].qid[-1]:
             yield joined(held)
             held, size = [], 0
         begins = np.flatnonzero(qid[1:] != qid[:-1]) + 1
         if len(begins):
             last = int(begins[-1])
-            yield joined([*held, (row_span(rows, 0, last), numbers[:last])])
-            rows, numbers = row_span(rows, last, rows.n_rows), numbers[last:]
+            yield joined([*held, row_span(rows, 0, last)])
+            rows = row_span(rows, last, rows.n_rows)
             held, size = [], 0
-        held.append((rows, numbers))
+        held.append(rows)
         size += rows.nbytes
         if 2 * size > memory and len(held) > 1:
             raise PlanError(
-                f"the group qid:{rows.qid[0]} has {sum(each.n_rows for each, _ in held):,} rows so far, "
+                f"the group qid:{rows.qid[0]} has {sum(each.n_rows for each in held):,} rows so far, "
                 "too many for the memory limit",
                 remedy=Remedy("check that qid names groups of rows; if it does, raise {}", Option("memory")),
             )
@@ -110,9 +108,6 @@ def whole_groups(batches: Iterator[NumberedRows], memory: int) -> Iterator[Numbe
         yield joined(held)
 
 
-def joined(parts: list[NumberedRows]) -> NumberedRows:
-    """Return the rows of several batches as one, with their numbers; `parts` is emptied, to save memory."""
-    if len(parts) == 1:
-        return parts.pop()
-    numbers = np.concatenate([numbers for _, numbers in parts])
-    return joined_rows(parts.pop(0)[0] for _ in range(len(parts))), numbers
+def joined(parts: list[Rows]) -> Rows:
+    """Return the rows of several batches as one; `parts` is emptied, to save memory."""
+    return parts.pop() if len(parts) == 1 else joined_rows(parts.pop(0) for _ in range(len(parts)))

@@ -23,7 +23,7 @@ from streamsvm.base.format import index_dtype
 from streamsvm.base.threads import Threads
 from streamsvm.data.checks import first_labels, first_true, row_of
 from streamsvm.data.label_sets import distinct_sets
-from streamsvm.data.rows import Rows
+from streamsvm.data.rows import NO_NUMBERS, Rows
 from streamsvm.errors import InputError, Message, Option, PlanError, Remedy
 
 Progress = Callable[[int, int | None], None]
@@ -203,8 +203,11 @@ class LibsvmReader:
         return self._blocks.decompress_seconds
 
     def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
-        batches = self._all_batches()
-        return whole_groups(batches, self.memory) if self.groups == "whole" else batches
+        if self.groups != "whole":
+            return self._all_batches()
+        batches = (rows._replace(numbers=numbers) for rows, numbers in self._all_batches())
+        whole = whole_groups(batches, self.memory)
+        return ((rows._replace(numbers=NO_NUMBERS), rows.numbers) for rows in whole)
 
     def _all_batches(self) -> Iterator[tuple[Rows, np.ndarray]]:
         blocks = iter(self._blocks)

@@ -15,7 +15,7 @@ from streamsvm.base.text import check_classes
 from streamsvm.data.checks import first_false, first_no_amount, row_norms, row_of
 from streamsvm.data.frame_columns import encoded
 from streamsvm.data.groups import codes_of_groups
-from streamsvm.data.label_sets import LabelLists, label_lists, with_label_sets
+from streamsvm.data.label_sets import LabelLists, canonical_csr, label_lists, with_label_sets
 from streamsvm.data.names import feature_names
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import is_mostly_filled
@@ -93,10 +93,7 @@ def as_matrix(
             indptr = np.array([0, len(indices)])
             data = _finite(matrix[0][indices], indices, indptr, dtype, error, names)
             return Matrix(data, indices, indptr, matrix.shape[1], names, record)
-    matrix = scipy.sparse.csr_array(matrix)
-    if not matrix.has_canonical_format:
-        matrix = matrix.copy()  # the caller's arrays stay as they are
-        matrix.sum_duplicates()
+    matrix = canonical_csr(matrix)
     data = _finite(matrix.data, matrix.indices, matrix.indptr, dtype, error, names)
     return Matrix(data, matrix.indices, matrix.indptr.astype(np.int64), matrix.shape[1], names, record)
 
@@ -213,11 +210,8 @@ def with_layer(X: Any, layer: str | None, raw: bool, obsm: str | None = None) ->
 
 def one_matrix(layer: str | None, raw: bool, obsm: str | None) -> str | None:
     """Return the name of the one of these settings that is given, or None; `SettingsError` if two are."""
-    given = [
-        name
-        for name, is_given in {"layer": layer is not None, "raw": raw, "obsm": obsm is not None}.items()
-        if is_given
-    ]
+    of_name = {"layer": layer, "raw": raw or None, "obsm": obsm}
+    given = [name for name, value in of_name.items() if value is not None]
     if len(given) > 1:
         raise SettingsError(
             f"{given[0]} and {given[1]} both name a matrix; leave one of them out", setting=given[0]

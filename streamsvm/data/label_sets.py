@@ -68,17 +68,12 @@ def label_lists(y: Any, n_rows: int) -> LabelLists | None:
 
 
 def _of_indicator(y: Any, n_rows: int) -> LabelLists:
-    import scipy.sparse
-
     columns = np.asarray(y.columns if hasattr(y, "columns") else range(y.shape[1]))
     y = y.to_numpy() if hasattr(y, "to_numpy") else y
     _check_length(y.shape[0], n_rows)
     if y.dtype.kind not in "fiub":
         raise InputError(f"y has values of type {y.dtype}; an indicator matrix has 0 and 1")
-    matrix = scipy.sparse.csr_array(y)
-    if not matrix.has_canonical_format:
-        matrix = matrix.copy()  # the caller's arrays stay as they are
-        matrix.sum_duplicates()
+    matrix = canonical_csr(y)
     data = matrix.data
     if (at := first_true((data != 0) & (data != 1))) is not None:
         raise InputError(
@@ -87,6 +82,17 @@ def _of_indicator(y: Any, n_rows: int) -> LabelLists:
         )
     kept = np.concatenate([[0], np.cumsum(data != 0)])
     return LabelLists(matrix.indices[data != 0], kept[matrix.indptr].astype(np.int64), columns)
+
+
+def canonical_csr(matrix: Any) -> Any:
+    """Return a matrix as CSR with sorted indices and without duplicates; the caller's stays as it is."""
+    import scipy.sparse
+
+    found = scipy.sparse.csr_array(matrix)
+    if not found.has_canonical_format:
+        found = found.copy()
+        found.sum_duplicates()
+    return found
 
 
 def _check_length(found: int, n_rows: int) -> None:

@@ -137,7 +137,9 @@ def row_span(rows: Rows, start: int, stop: int) -> Rows:
 
 
 def kept_rows(rows: Rows, kept: np.ndarray) -> Rows:
-    """Return the rows for which `kept`, bool of shape (n_rows,), is true; all arrays are new."""
+    """Return the rows for which `kept`, bool of shape (n_rows,), is true."""
+    if kept.all():
+        return rows
     parts: dict[str, Any] = {name: each[kept] for name in OF_EACH_ROW if len(each := getattr(rows, name))}
     for name, targets in POINTERS.items():
         if len(pointers := getattr(rows, name)):

@@ -126,7 +126,7 @@ class ArrayFile(MatrixFile):
         with durable.os_errors_as(StoreError, self.path, "read"):
             if self._file.read(2) == b"PK":
                 return self._member()
-            return _read_header(self._file, 0, str(self.path))
+            return read_header(self._file, 0, str(self.path))
 
     def _member(self) -> _Header:
         """Return the header of the one array of two axes in an archive."""
@@ -145,7 +145,7 @@ class ArrayFile(MatrixFile):
             if len(head) < _MEMBER.size:
                 raise StoreError(f"{path} is damaged or truncated; fetch it again")
             begin = each.header_offset + 30 + sum(_MEMBER.unpack(head))
-            found[each.filename] = _read_header(self._file, begin, f"{path}, array {each.filename}")
+            found[each.filename] = read_header(self._file, begin, f"{path}, array {each.filename}")
         if {"format.npy", "shape.npy"} <= found.keys():
             raise StoreError(f"{path} holds a sparse matrix of SciPy", remedy=make)
         matrices = [header for header in found.values() if len(header.shape) == 2]
@@ -174,7 +174,7 @@ class ArrayFile(MatrixFile):
         return FileArray(self, self._header)
 
 
-def _read_header(file: BinaryIO, begin: int, where: str) -> _Header:
+def read_header(file: BinaryIO, begin: int, where: str) -> _Header:
     """Read the header of the array that begins at a place of a file."""
     file.seek(begin)
     try:
