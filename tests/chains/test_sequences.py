@@ -236,11 +236,7 @@ def test_the_memory_plan_has_room_for_the_sequences_of_a_long_chain(monkeypatch)
         held = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert (
-        0.4
-        < held / Spec(Settings(loss="chain", C=1.0), n, 0, np.zeros(k, np.int64)).chain_bytes(n)
-        <= 1
-    )
+    assert 0.4 < held / Spec(Settings(loss="chain", C=1.0), n, 0, np.zeros(k, np.int64)).chain_bytes(n) <= 1
 
 
 def test_a_damaged_log_of_duals_is_found(tmp_path: Path, store: Path) -> None:
