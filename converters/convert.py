@@ -114,9 +114,8 @@ class ConvertReport(Readable):
     def _facts(self) -> dict[str, Any]:
         always = ("path", "n", "d", "nnz", "n_classes")
         hidden = ("fingerprint", "decompress_seconds", "bytes_read", "index_base")
-        names = [field.name for field in dataclasses.fields(self)]
-        facts = {name: getattr(self, name) for name in names if name not in hidden}
-        return {name: value for name, value in facts.items() if value or name in always}
+        facts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: facts[name] for name in facts if name not in hidden and (facts[name] or name in always)}
 
 
 @takes(declared(ReadingSettings), after="out")

@@ -26,11 +26,11 @@ class MatrixEntries(NamedTuple):
 
 
 class CsrRows(NamedTuple):
-    """Consecutive rows of a matrix in CSR, from `start` on."""
+    """Consecutive rows of a matrix in CSR, from `start` on; dense ones have no indices."""
 
     start: int
     data: np.ndarray
-    indices: np.ndarray
+    indices: np.ndarray | None
     indptr: np.ndarray
 
 

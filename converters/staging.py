@@ -9,7 +9,6 @@ from pathlib import Path
 
 from streamsvm.base.durable import PREVIOUS, reason, remove, staging_path, sync_dir, working_folder
 from streamsvm.base.format import LOCK
-from streamsvm.base.text import check_local
 from streamsvm.errors import Option, Remedy, StoreError
 
 
@@ -41,7 +40,6 @@ def staging_folder(out: Path, force: bool) -> Iterator[Path]:
         If `out` exists and may not be replaced, if another process is making it, or if its parent folder
         does not exist.
     """
-    check_local(out, StoreError)
     if not out.parent.is_dir():
         raise StoreError(f"{out}: the folder {out.parent} does not exist; create it first")
     with working_folder(out, StoreError) as work:
@@ -51,7 +49,15 @@ def staging_folder(out: Path, force: bool) -> Iterator[Path]:
         for left in work.iterdir():
             if left.name != LOCK:
                 remove(left)
-        _check_replaceable(out, force)
+        if os.path.lexists(out) and not force:
+            raise StoreError(
+                f"{out} exists already",
+                remedy=Remedy("choose another name, or replace it with {}", Option("force", True)),
+            )
+        if out.is_dir() and not (out / "zarr.json").exists():
+            raise StoreError(
+                f"{out} is a folder but not a Zarr store, and is not replaced; choose another name"
+            )
         yield work
 
 
@@ -69,15 +75,3 @@ def publish(made: Path, out: Path) -> None:
     else:
         os.replace(made, out)
     sync_dir(out.parent)
-
-
-def _check_replaceable(out: Path, force: bool) -> None:
-    if not os.path.lexists(out):
-        return
-    if not force:
-        raise StoreError(
-            f"{out} exists already",
-            remedy=Remedy("choose another name, or replace it with {}", Option("force", True)),
-        )
-    if out.is_dir() and not (out / "zarr.json").exists():
-        raise StoreError(f"{out} is a folder but not a Zarr store, and is not replaced; choose another name")

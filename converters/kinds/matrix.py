@@ -16,7 +16,7 @@ from streamsvm_converters.kinds.reader import NO_NORMS, Features, Reader, TableC
 from streamsvm_converters.label_codes import MISSING, LabelCodes
 from streamsvm_converters.libsvm.inputs import Input
 from streamsvm_converters.libsvm.position import InputFile
-from streamsvm_converters.sorted_rows import MatrixEntries, sorted_rows
+from streamsvm_converters.sorted_rows import CsrRows, MatrixEntries, sorted_rows
 
 from streamsvm.base.durable import open_file, os_errors_as
 from streamsvm.base.format import CHUNK_NNZ, UNSEEN_LABEL, index_dtype
@@ -67,13 +67,12 @@ class MatrixReader(Reader):
                 matrix, arrays = self._opened(path, folder, stack)
                 labels = self._labels_of(path, matrix, arrays) if self.options.labelled else None
                 self._check_width(path, matrix.shape[1])
-                for start, values in matrix.parts(folder, self.options, str(path), dense=self.dense):
-                    n = len(values[2]) - 1
-                    batch = self._batch(path, values, start, number, labels)
+                for part in matrix.parts(folder, self.options, str(path), dense=self.dense):
+                    batch = self._batch(path, part, number, labels)
                     if batch is not None:
                         yield batch
                     if self.options.progress is not None:
-                        share = (start + n) / max(1, matrix.shape[0])
+                        share = (part.start + len(part.indptr) - 1) / max(1, matrix.shape[0])
                         done = self.counts.bytes_read + int(path.stat().st_size * share)
                         self.options.progress(done, total)
                 number += matrix.shape[0]
@@ -162,10 +161,10 @@ class MatrixReader(Reader):
             raise InputError(f"{path} has {width:,} columns, and {other} has {self._width:,} features")
 
     def _batch(
-        self, path: Path, values: Any, start: int, number: int, labels: np.ndarray | None
+        self, path: Path, part: CsrRows, number: int, labels: np.ndarray | None
     ) -> tuple[Rows, np.ndarray] | None:
-        """Return the rows of a batch to keep and their numbers; the batch begins at row `start` of a file."""
-        data, indices, indptr = values
+        """Return the rows to keep of a part of a file, and their numbers; its first row is `number`."""
+        start, data, indices, indptr = part
         n = len(indptr) - 1
         where = lambda row: f"{path}, row {start + row + 1:,}"  # noqa: E731
         codes = np.full(n, UNSEEN_LABEL, np.int32)
@@ -220,10 +219,8 @@ class _Matrix:
     def is_mostly_filled(self) -> bool:
         return self._kind == "dense" and is_mostly_filled(self.shape, lambda *rows: [self._dense_part(*rows)])
 
-    def parts(
-        self, folder: Path, options: ReadOptions, where: str, *, dense: bool
-    ) -> Iterator[tuple[int, Any]]:
-        """Yield parts: the first row, and ``data, indices, indptr``; temporary files are in `folder`.
+    def parts(self, folder: Path, options: ReadOptions, where: str, *, dense: bool) -> Iterator[CsrRows]:
+        """Yield all rows; temporary files are in `folder`.
 
         If `dense`, as the matrix must then be, there are no indices.
         """
@@ -231,15 +228,13 @@ class _Matrix:
             if self._kind in ("dense", "csr"):
                 yield from self._by_rows(np.dtype(options.dtype), where, dense)
                 return
-            limit = options.memory // 4
-            for part in sorted_rows(self._entries, self.shape, options.dtype, folder, limit):
-                yield part.start, part[1:]
+            yield from sorted_rows(self._entries, self.shape, options.dtype, folder, options.memory // 4)
 
     def _dense_part(self, start: int, stop: int) -> np.ndarray:
         data = self._arrays["data"]
         return data.read(start, stop) if isinstance(data, StoredArray) else np.asarray(data[start:stop])
 
-    def _by_rows(self, dtype: np.dtype, where: str, dense: bool) -> Iterator[tuple[int, Any]]:
+    def _by_rows(self, dtype: np.dtype, where: str, dense: bool) -> Iterator[CsrRows]:
         import scipy.sparse
 
         (n, d), is_dense = self.shape, self._kind == "dense"
@@ -263,11 +258,11 @@ class _Matrix:
                 part = scipy.sparse.csr_array((data, found, own - own[0]), shape=(stop - start, d))
                 part.sum_duplicates()
             if dense:
-                yield start, (part.reshape(-1), None, np.arange(stop - start + 1) * d)
+                yield CsrRows(start, part.reshape(-1), None, np.arange(stop - start + 1) * d)
             else:
                 part = scipy.sparse.csr_array(part)
                 indices = part.indices.astype(index_dtype(d), copy=False)
-                yield start, (part.data, indices, part.indptr.astype(np.int64))
+                yield CsrRows(start, part.data, indices, part.indptr.astype(np.int64))
             start = stop
 
     def _entries(self) -> Iterator[MatrixEntries]:

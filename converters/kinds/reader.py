@@ -14,7 +14,7 @@ from streamsvm_converters.label_codes import LabelCodes
 from streamsvm_converters.libsvm.position import InputFile, ReadCounts
 
 from streamsvm.base.label_values import TEXT, dtype_of_names
-from streamsvm.data.rows import Rows
+from streamsvm.data.rows import Rows, kept_values
 from streamsvm.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -66,11 +66,7 @@ class TableCounts(ReadCounts):
 
 def without_zeros(rows: Rows) -> Rows:
     """Return CSR rows without their explicit zeros; dense rows as they are."""
-    if rows.dense or rows.data.all():
-        return rows
-    kept = rows.data != 0
-    before = np.concatenate([[0], np.cumsum(kept)])
-    return rows._replace(data=rows.data[kept], indices=rows.features[kept], indptr=before[rows.indptr])
+    return rows if rows.dense or rows.data.all() else kept_values(rows, rows.data != 0)
 
 
 class Reader(ABC):

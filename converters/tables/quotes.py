@@ -85,14 +85,13 @@ class Quotes:
     def fault(self) -> str | None:
         """Error about the text so far, to follow the name of the file; None if there is none."""
         if self._state[_FAULT]:
-            return (
-                f", line {self._state[_FAULT]}: the quotation mark that opens a field here is not closed; "
-                f"the next one, in line {self._state[_FAULT_END]}, is not at the end of a field; close it, "
-                "or double it and enclose the field in marks"
-            )
-        if self._ended and self.open_line is not None:
-            return (
-                f", line {self.open_line}: the quotation mark that opens a field here is never closed; close "
-                "it, or double it and enclose the field in marks"
-            )
-        return None
+            line, what = self._state[_FAULT], "not closed"
+            what += f"; the next one, in line {self._state[_FAULT_END]}, is not at the end of a field"
+        elif self._ended and self.open_line is not None:
+            line, what = self.open_line, "never closed"
+        else:
+            return None
+        return (
+            f", line {line}: the quotation mark that opens a field here is {what}; close it, or double it "
+            "and enclose the field in marks"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from streamsvm.store import Store
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Blocks:
     """Blocks of successive rows of a store, which are read one at a time, in pieces.
 
@@ -53,30 +55,21 @@ class Blocks:
         True if the rows of a block are to be visited piece by piece.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        starts: np.ndarray,
-        dtype: np.dtype,
-        cost: float = 1.0,
-        class_weights: np.ndarray | None = None,
-        weighted: bool = False,
-        match: FeatureMatch = FeatureMatch(),  # noqa: B008
-        held_out: HeldOutPart | None = None,
-        plan: Plan | None = None,
-    ) -> None:
-        self.match = match
-        self._held_out = held_out
-        self._class_weights = class_weights
-        self._weighted = weighted
-        self.store = store
-        self._cost = cost
-        self.starts = starts
-        self._plan = plan
-        self.shuffled = store.shuffled
+    store: Store
+    starts: np.ndarray
+    dtype: np.dtype
+    cost: float = 1.0
+    class_weights: np.ndarray | None = None
+    weighted: bool = False
+    match: FeatureMatch = FeatureMatch()  # noqa: RUF009
+    held_out: HeldOutPart | None = None
+    plan: Plan | None = None
+
+    def __post_init__(self) -> None:
+        plan = self.plan
+        self.shuffled = self.store.shuffled
         self._has_pieces = plan is not None and plan.piece_bytes < min(plan.largest_block, plan.block_bytes)
         self.in_pieces = plan is not None and plan.as_they_arrive and self._has_pieces
-        self.dtype = dtype
         self._only: Rows | None = None  # the rows, if all are one block: read once
 
     def __len__(self) -> int:
@@ -85,8 +78,8 @@ class Blocks:
     def space(self) -> RowSpace:
         """Return arrays that any of the blocks fits into."""
         nnz = self.store.nnz
-        if self._plan is not None and len(self) > 1:
-            nnz = min(self._plan.block_bytes // self._plan.nnz_bytes, nnz)
+        if self.plan is not None and len(self) > 1:
+            nnz = min(self.plan.block_bytes // self.plan.nnz_bytes, nnz)
         return RowSpace(int(np.diff(self.starts).max()), nnz, self.store.n_labels)
 
     def read(self, block: int, space: RowSpace | None = None) -> Rows:
@@ -130,17 +123,17 @@ class Blocks:
     def _cuts(self, block: int) -> tuple[int, list[int]]:
         """Return the first row of a block, and where its pieces begin in it, and where it ends."""
         start, stop = int(self.starts[block]), int(self.starts[block + 1])
-        if self._plan is None or not self._has_pieces:
+        if self.plan is None or not self._has_pieces:
             return start, [0, stop - start]
         rows, indptr = np.arange(stop - start + 1), self.store.indptr(start, stop)
         if self.store.grouped:
             rows = group_starts(self.store.groups(start, stop))
         n_labels = self.store.n_labels * (stop - start) // self.store.n_rows
-        return start, cut_pieces(self._plan, rows, indptr[rows], n_labels)
+        return start, cut_pieces(self.plan, rows, indptr[rows], n_labels)
 
     def _read(self, start: int, stop: int) -> Rows:
         rows = self.store.rows(start, stop)
-        numbers = NO_NUMBERS if self._held_out is None else rows.numbers
+        numbers = NO_NUMBERS if self.held_out is None else rows.numbers
         return rows._replace(data=self._cast(rows, start), cost=self._costs(rows), numbers=numbers)
 
     def to_score(self) -> Blocks:
@@ -166,17 +159,17 @@ class Blocks:
 
     def _without_held_out(self, rows: Rows) -> Rows:
         """Return rows with the cost 0 if they are held out."""
-        if self._held_out is None:
+        if self.held_out is None:
             return rows
-        return rows._replace(cost=np.where(self._held_out.has(rows.numbers, rows.qid), 0.0, rows.cost))
+        return rows._replace(cost=np.where(self.held_out.has(rows.numbers, rows.qid), 0.0, rows.cost))
 
     def _costs(self, rows: Rows) -> np.ndarray:
         """Return C times the weights of the rows and of their classes."""
-        cost = np.full(rows.n_rows, self._cost)
-        if self._weighted and len(rows.cost):
+        cost = np.full(rows.n_rows, self.cost)
+        if self.weighted and len(rows.cost):
             cost *= rows.cost
-        if self._class_weights is not None:
-            cost *= self._class_weights[rows.labels]
+        if self.class_weights is not None:
+            cost *= self.class_weights[rows.labels]
         return cost
 
     def _cast(self, rows: Rows, first: int) -> np.ndarray:

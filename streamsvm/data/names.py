@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base import format
-from streamsvm.data.rows import Rows, with_matrix
+from streamsvm.data.rows import Rows, kept_values, with_matrix
 from streamsvm.errors import FeatureError, Message, Remedy, StreamsvmWarning, warn
 
 _SHOWN_NAMES = 3  # names that an error lists
@@ -164,12 +164,10 @@ def with_columns(rows: Rows, columns: np.ndarray, n_features: int) -> Rows:
         np.take(old, sources.clip(min=0), axis=1, out=matrix, mode="clip")  # which needs no copy
         matrix[:, sources < 0] = 0
         return with_matrix(rows, matrix)
-    moved = columns[rows.features]
-    kept = moved >= 0
-    before = np.concatenate([[0], np.cumsum(kept)])
-    indptr = before[rows.indptr]
-    data, indices = sort_rows(rows.data[kept], moved[kept], indptr, n_features)
-    return rows._replace(data=data, indices=indices, indptr=indptr)
+    moved = rows._replace(indices=columns[rows.features])
+    moved = kept_values(moved, moved.features >= 0)
+    data, indices = sort_rows(moved.data, moved.features, moved.indptr, n_features)
+    return moved._replace(data=data, indices=indices)
 
 
 def sort_rows(

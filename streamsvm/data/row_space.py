@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.data.rows import OF_EACH_ROW, POINTERS, Rows
+from streamsvm.data.rows import OF_EACH_ROW, POINTERS, Rows, pointed_to
 
 _OF_VALUES = POINTERS["indptr"]
 _PAGE = 4096  # bytes
@@ -81,20 +81,15 @@ class RowSpace:
                 continue
             begin = int(pointers[at])
             np.add(part[1:], begin, out=pointers[at + 1 : end + 1])
-            for target in targets:
-                values = getattr(piece, target)
-                if values is None:
-                    continue
+            for target, values in pointed_to(piece, targets):
                 getattr(self._rows, target)[begin : begin + len(values)] = values
         self.n_rows = end
 
     def rows(self) -> Rows:
         """Return the rows of a block that is complete."""
-        found = {}
+        found: dict[str, Any] = {}
         for name, targets in POINTERS.items():
             pointers = getattr(self._rows, name)
-            for target in targets:
-                values = getattr(self._rows, target)
-                if values is not None:
-                    found[target] = values[: int(pointers[-1]) if len(pointers) else 0]
+            end = int(pointers[-1]) if len(pointers) else 0
+            found |= {target: values[:end] for target, values in pointed_to(self._rows, targets)}
         return self._rows._replace(**found)

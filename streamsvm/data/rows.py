@@ -132,7 +132,7 @@ def row_span(rows: Rows, start: int, stop: int) -> Rows:
         if len(pointers := getattr(rows, name)):
             low, high = pointers[start], pointers[stop]
             parts[name] = pointers[start : stop + 1] - low
-            parts |= {each: values[low:high] for each, values in _pointed_to(rows, targets)}
+            parts |= {each: values[low:high] for each, values in pointed_to(rows, targets)}
     return rows._replace(**parts)
 
 
@@ -146,11 +146,17 @@ def kept_rows(rows: Rows, kept: np.ndarray) -> Rows:
             lengths = np.diff(pointers)
             parts[name] = np.concatenate([[0], np.cumsum(lengths[kept])])
             of_element = np.repeat(kept, lengths)
-            parts |= {each: values[of_element] for each, values in _pointed_to(rows, targets)}
+            parts |= {each: values[of_element] for each, values in pointed_to(rows, targets)}
     return rows._replace(**parts)
 
 
-def _pointed_to(rows: Rows, names: Iterable[str]) -> Iterator[tuple[str, np.ndarray]]:
+def kept_values(rows: Rows, kept: np.ndarray) -> Rows:
+    """Return CSR rows with the values for which `kept`, bool of shape (nnz,), is true; norms stay."""
+    indptr = np.concatenate([[0], np.cumsum(kept)])[rows.indptr]
+    return rows._replace(data=rows.data[kept], indices=rows.features[kept], indptr=indptr)
+
+
+def pointed_to(rows: Rows, names: Iterable[str]) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the arrays of these names; dense rows have no indices."""
     return ((name, values) for name in names if (values := getattr(rows, name)) is not None)
 
