@@ -5,11 +5,10 @@ from __future__ import annotations
 import dataclasses
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from streamsvm_cli.console import Console, terminate_as_interrupt
-from streamsvm_cli.options import FORCE, Option, command
+from streamsvm_cli.options import FORCE, Model, Option, command
 
 from streamsvm.base.text import format_size
 
@@ -35,7 +34,7 @@ _OPTIONS = {
 @command(_OPTIONS)
 def export(
     console: Console,
-    model: Annotated[Path, typer.Argument(help="Run directory or model folder.")],
+    model: Model,
     *,
     out: Path,
     **given: Any,
