@@ -65,7 +65,7 @@ def time_visits(rows: Rows, n_features: int, n_classes: int, C: float, *, passes
     run, position = MemoryRun(spec.dual_format()), RunPosition()
     rows = storage.bind(rows._replace(cost=np.full(n, C)))
     learner.compile(rows, run.old_duals(position, 0).segment(0, 0))
-    full, bare = [], []
+    full, bare, scores = [], [], np.zeros(spec.columns, spec.dtype)
     for this_pass in range(1, passes + 1):
         block = TrainingBlock(this_pass, 0, rows, permutation(n, 0, this_pass, 0, 0))
         old, new = run.old_duals(position, this_pass - 1), run.new_duals(position, this_pass)
@@ -76,7 +76,7 @@ def time_visits(rows: Rows, n_features: int, n_classes: int, C: float, *, passes
         full.append(time.process_time() - begin)
         learner.end_pass()
         begin = time.process_time()
-        score_all(rows, storage.weights.current, learner.scratch.scores)
+        score_all(rows, storage.weights.current, scores)
         bare.append(time.process_time() - begin)
     steady = slice(STEADY - 1, None)
     ratios = [a / b for a, b in zip(full[steady], bare[steady], strict=True)]

@@ -21,7 +21,6 @@ from streamsvm.base.repr import Readable
 from streamsvm.base.text import as_python_value, check_local, parse_size
 from streamsvm.base.threads import count_workers
 from streamsvm.data.label_sets import recode
-from streamsvm.data.names import examples
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import BYTES_PER_FEATURE
 from streamsvm.errors import InputError, PlanError, StoreError
@@ -282,7 +281,8 @@ def convert(
             why = f"; all {counts.skipped} were skipped: {counts.first_errors[0]}" if counts.skipped else ""
             if getattr(counts, "unlabelled", 0):
                 why += f"; {counts.unlabelled:,} have no label"
-            raise InputError(f"{examples(list(map(str, inputs)))}: the input has no rows{why}")
+            named = ", ".join(map(str, inputs[:3])) + ", ..." * (len(inputs) > 3)
+            raise InputError(f"{named}: the input has no rows{why}")
         if asked.multilabel and not shuffled.n_labels:
             raise InputError("no row of the input has a label")
         features = reader.features()

@@ -135,22 +135,25 @@ class Threads:
         """
         ahead = 1 if self._pool is None else ahead or self.number
         begun, source = deque[Future[Result]](), iter(items)
-        end: Exception | None = None
+        failed: Exception | None = None
+        more = True
         try:
-            while begun or end is None:
-                while end is None and len(begun) < ahead:
+            while begun or more:
+                while more and len(begun) < ahead:
                     try:
                         begun.append(self.submit(work, next(source)))
-                    except Exception as error:  # StopIteration, too
-                        end = error
+                    except StopIteration:  # not kept: it refers to this frame, and its arrays
+                        more = False
+                    except Exception as error:
+                        failed, more = error, False
                 if begun:
                     yield begun.popleft().result()
         finally:
             for future in begun:
                 future.cancel()
             wait(begun)
-        if not isinstance(end, StopIteration):
-            raise end
+        if failed is not None:
+            raise failed
 
     def close(self) -> None:
         """Wait for what threads are doing, and drop what they have not begun."""

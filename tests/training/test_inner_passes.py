@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import as_rows, make_problem
 
-from streamsvm.training.inner_passes import READ_AHEAD, READ_BEFORE, InnerPasses
+from streamsvm.training.inner_passes import READ_AHEAD, READ_BEFORE, InnerPasses, Place
 
 N, D = 90, 40
 
@@ -18,7 +18,7 @@ def passes_made(n_classes: int, with_duals: float, *, read_work: int, wanted: in
     weights = np.zeros((D, n_classes), np.float32)
     has_dual = np.arange(N) < with_duals * N
     orders = []
-    InnerPasses(wanted, 0)(orders.append, rows, weights, np.arange(N), has_dual, (1, 0), read_work=read_work)
+    InnerPasses(wanted, 0)(orders.append, rows, weights, np.arange(N), has_dual, Place(1, 0, read_work))
     for order in orders:
         np.testing.assert_array_equal(np.sort(order), np.flatnonzero(has_dual))
     return len(orders)
