@@ -263,6 +263,7 @@ def digits_run(digits: Path, tmp_path_factory) -> int:
     for words in (
         ("convert", digits / "train", "--out", "s.zarr"),
         ("fit", "s.zarr", "--out", "warm"),  # compiles, if need be
+        ("fit", "s.zarr", "--out", "blocks", "--block-rows", 500),  # duals as lists, as those of large data
         ("fit", "s.zarr", "--out", "run", "--json"),
     ):
         done = subprocess.run(
