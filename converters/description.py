@@ -36,7 +36,7 @@ def describe_file(path: Path) -> dict[str, Any]:
     Raises
     ------
     InputError
-        If it cannot be read, or is damaged.
+        If it cannot be read, or is damaged; of an array of NumPy, `StoreError` if its header is.
     """
     kind = kind_of(path)
     try:

@@ -193,7 +193,10 @@ class LabelColumn:
 
 
 def table_attrs(container: Container, table: str, version: str | None = None) -> dict[str, Any]:
-    """Return the attributes of a dataframe, such as ``obs``; StoreError if it is none."""
+    """Return the attributes of a dataframe, such as ``obs``.
+
+    Raises `StoreError` if it is none, or not of this version of the format, if one is given.
+    """
     attrs = container.attrs(table) if container.node(table) == "group" else {}
     order = attrs.get("column-order")
     if isinstance(order, tuple):

@@ -99,9 +99,10 @@ class Learner:
         self.loss = spec.loss
         self._tie_tolerance = _TIE_TOLERANCE if common_dual else 0.0
         self.storage = storage
-        self._own = Visitor(spec, 0, dual_entries, block_rows, pairs, storage, common_dual=common_dual)
-        self._kernels, self.dual_buffer = self._own.kernels, self._own.buffer
-        self._inner_passes = self._own.inner_passes
+        self._own_visitor = Visitor(
+            spec, 0, dual_entries, block_rows, pairs, storage, common_dual=common_dual
+        )
+        self._kernels, self.dual_buffer = self._own_visitor.kernels, self._own_visitor.buffer
         self.dtype = spec.dtype
         self.tally = own_lines(N_TALLIES)
         self.can_average = spec.settings.averages
@@ -122,7 +123,7 @@ class Learner:
 
     @property
     def makes_inner_passes(self) -> bool:
-        return self._inner_passes is not None
+        return self._own_visitor.inner_passes is not None
 
     @property
     def average_scale(self) -> float:
@@ -150,11 +151,11 @@ class Learner:
         matrix = self._matrix(old, rows)
         self._visit(rows, nothing, 0, 0, matrix if self._dual_matrix else old)
         self.score(rows, None, np.zeros((1, N_TALLIES)))
-        if self._inner_passes is not None and self._dual_matrix:
+        if self.makes_inner_passes and self._dual_matrix:
             find_duals(matrix.new, matrix.n_columns, np.zeros(0, np.bool_))
-        elif self._inner_passes is not None:
+        elif self.makes_inner_passes:
             duals = Duals(in_buffer(self.dual_buffer, rows.n_rows), self.dual_buffer)
-            self._own.call(self._kernels.revisit, rows, nothing, 0, 0, duals, self._target)
+            self._own_visitor.call(self._kernels.revisit, rows, nothing, 0, 0, duals, self._target)
             drop_zeros(self.dual_buffer)
         self.centre(nothing)
         self.tally = tally
@@ -227,7 +228,7 @@ class Learner:
                     assert isinstance(keep, MemoryDuals)
                     keep.append_matrix(block.number, old)
             elif is_full or reached == rows.n_rows:
-                self._own.revisit(rows, self._target, place)
+                self._own_visitor.revisit(rows, self._target, place)
                 if keep is not None:
                     keep.append_duals(block.number, RowDuals.of_buffer(self.dual_buffer))
                 self.dual_buffer.used[:] = 0
@@ -257,7 +258,7 @@ class Learner:
             Sums for the last iterate and, in a second row, for the average of this scale.
         """
         for part, weights in self._scored_parts(rows, average=len(tallies) > 1):
-            self._own.score(part, Target(self.problem, weights, tallies), average_scale)
+            self._own_visitor.score(part, Target(self.problem, weights, tallies), average_scale)
 
     def _scored_parts(self, rows: Rows, *, average: bool) -> Iterable[tuple[Rows, Weights]]:
         """Return parts of bound rows, and the weights, with a tile if the scores are matrix products."""
@@ -310,7 +311,7 @@ class Learner:
         found = log.matrix(block) if isinstance(log, MemoryDuals) else None
         if found is None:
             found = self._matrix(log.segment(block, rows.n_rows), rows)
-        is_needed = self.spec.settings.keep_duals or self._inner_passes is not None
+        is_needed = self.spec.settings.keep_duals or self.makes_inner_passes
         new, size = self._spare, rows.n_rows * found.n_columns * is_needed
         self._spare = found.old  # which nobody has when the next pass begins: fresh pages take time
         return found._replace(new=new if len(new) == size else own_lines(size, self.dtype), cost=rows.cost)
@@ -361,11 +362,11 @@ class Learner:
     def _visit(self, rows: Rows, order: np.ndarray, begin: int, end: int, old: OldDuals | DualMatrix) -> int:
         target = self._target
         if isinstance(old, DualMatrix):
-            return self._own.call(self._kernels.visit_matrix, rows, order, begin, end, old, target)
+            return self._own_visitor.call(self._kernels.visit_matrix, rows, order, begin, end, old, target)
 
         def visit(begin: int, end: int, weights: Weights) -> int:
             to, duals = target._replace(weights=weights), Duals(old, self.dual_buffer)
-            return self._own.call(self._kernels.visit, rows, order, begin, end, duals, to)
+            return self._own_visitor.call(self._kernels.visit, rows, order, begin, end, duals, to)
 
         if self._products is None or not rows.dense:
             return visit(begin, end, target.weights)
@@ -373,7 +374,7 @@ class Learner:
 
     def _revisit_matrix(self, order: np.ndarray, rows: Rows, duals: DualMatrix, place: Place) -> None:
         """Make inner passes over the rows of a block that have duals."""
-        if self._inner_passes is None:
+        if self._own_visitor.inner_passes is None:
             return
         found = np.empty(rows.n_rows, np.bool_)
         find_duals(duals.new, duals.n_columns, found)
@@ -381,7 +382,7 @@ class Learner:
         entered = (rows.cost != 0) & (rows.norm2 != 0) & ((rows.labels >= 0) | self.loss.own_dual)
         visited = order[entered[order]]
         again = duals._replace(old=duals.new, scale=1.0, again=True)
-        self._inner_passes(
+        self._own_visitor.inner_passes(
             lambda order: self._visit(rows, order, 0, len(order), again), rows,
             self.storage.weights.current, visited, found[visited] * duals.n_columns, place,
         )  # fmt: skip
@@ -411,8 +412,8 @@ class Learner:
         """Make room for the weights and scores of the classes known so far, and score for these alone."""
         self.storage.grow(self.storage.n_features, self.n_classes + self.loss.extra_columns)
         self.problem = problem_of(self.spec.settings, self.n_classes)
-        if len(self._own.scratch.scores) != self.spec.columns:
-            self._own.make_room(self.spec.columns)
+        if len(self._own_visitor.scratch.scores) != self.spec.columns:
+            self._own_visitor.make_room(self.spec.columns)
             if self.spec.by_products:
                 self._products = Products(self.spec.columns, self.dtype, self._threads)
 

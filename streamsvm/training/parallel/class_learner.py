@@ -60,7 +60,7 @@ class ClassSplitLearner(SplitLearner):
     def _fit_classes(self) -> None:
         columns = self._groups.n_columns
         self.problem = problem_of(self.spec.settings, columns)._replace(ranges=self._groups.ranges)
-        self._own.make_room(columns)
+        self._own_visitor.make_room(columns)
 
     def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
         super().score(in_columns(rows, self._groups), average_scale, tallies)
