@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import numbers
 import os
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
@@ -97,7 +96,16 @@ class Threads:
 
     def map(self, work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """Return the results in the order of the items; raise the first error after all threads are idle."""
-        return list(self.map_ahead(work, items, sys.maxsize))
+        if self._pool is None:
+            return [work(item) for item in items]
+        futures = [self._pool.submit(work, item) for item in items]
+        try:
+            return [future.result() for future in futures]
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            wait(futures)
+            raise
 
     def each(self, work: Callable[[Item], Any], items: Iterable[Item]) -> None:
         """Do the work for each item, in the caller's thread too: for work that takes well under 1 ms.
@@ -130,28 +138,22 @@ class Threads:
 
         `ahead` of them, by default as many as threads, have begun before the first is awaited; if the caller
         does the work, nothing runs ahead. The caller of the generator may still hold one result more. An
-        error of taking an item is raised in the place of its result. The first error ends the rest, and is
-        raised after all threads are idle.
+        error of taking an item is raised in the place of its result.
         """
         ahead = 1 if self._pool is None else ahead or self.number
         begun, source = deque[Future[Result]](), iter(items)
         failed: Exception | None = None
         more = True
-        try:
-            while begun or more:
-                while more and len(begun) < ahead:
-                    try:
-                        begun.append(self.submit(work, next(source)))
-                    except StopIteration:  # not kept: it refers to this frame, and its arrays
-                        more = False
-                    except Exception as error:
-                        failed, more = error, False
-                if begun:
-                    yield begun.popleft().result()
-        finally:
-            for future in begun:
-                future.cancel()
-            wait(begun)
+        while begun or more:
+            while more and len(begun) < ahead:
+                try:
+                    begun.append(self.submit(work, next(source)))
+                except StopIteration:  # not kept: it refers to this frame, and its arrays
+                    more = False
+                except Exception as error:
+                    failed, more = error, False
+            if begun:
+                yield begun.popleft().result()
         if failed is not None:
             raise failed
 
