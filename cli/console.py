@@ -66,15 +66,12 @@ class Console:
     people, json, verbose : bool
         Whether lines are printed for people; whether one object is for machines; whether people want all
         there is to say.
-    compiling : bool or None
-        Whether kernels are being compiled, which is said once; None before.
     """
 
     def __init__(self, *, quiet: bool, json: bool, verbose: bool = False) -> None:
         self.people = not quiet and not json
         self.json = json
         self.verbose = verbose
-        self.compiling: bool | None = None
         self._bar: Any = None
         self._stage = ""
         self._said = self._heard = time.monotonic()  # a line of progress; anything at all
@@ -103,6 +100,12 @@ class Console:
             self._close()
             text = wrapped(shell_text(line), columns(sys.stdout), indent)
             _write(f"{text}\n", sys.stdout)  # at once: another process may clear its bar meanwhile
+
+    def remark(self, line: str) -> None:
+        """Print a line for people on stderr, where it is no part of results."""
+        if self.people:
+            self._close()
+            complain(line)
 
     def detail(self, line: str) -> None:
         """Print a line for people who want to know more."""
@@ -222,15 +225,8 @@ class EventTable:
         self._headed = False
 
     def __call__(self, event: dict[str, Any]) -> None:
-        console = self.console
-        if event["event"] == "compile" and console.compiling is None:
-            console.say("compiling kernels; this happens once on a machine")
-            console.compiling = True
-        elif event["event"] == "ready" and console.compiling:
-            console.say(f"kernels compiled in {event['seconds']:.0f} s")
-            console.compiling = False
-        elif event["event"] == "warning":
-            console.warn(event["warning"])
+        if event["event"] == "warning":
+            self.console.warn(event["warning"])
 
     def line(self, event: dict[str, Any], end: str = "") -> None:
         """Print one line of the table and `end` behind it, the first time below its heading.

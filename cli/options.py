@@ -15,6 +15,7 @@ import typer
 from streamsvm_cli.console import Console
 from streamsvm_cli.wording import wrong_usage
 
+from streamsvm.base.compiling import told_of_compiling
 from streamsvm.base.text import parse_size
 from streamsvm.errors import SettingsError
 from streamsvm.settings.field import Setting
@@ -92,7 +93,10 @@ def command(*options: Mapping[str, Setting]) -> Callable[[Callable[..., None]], 
 
         @functools.wraps(function)
         def call(*, quiet: bool, json: bool, verbose: bool = False, **given: Any) -> None:
-            with Console(quiet=quiet, json=json, verbose=verbose) as console:
+            with (
+                Console(quiet=quiet, json=json, verbose=verbose) as console,
+                told_of_compiling(console.remark),
+            ):
                 function(console, **given)
 
         call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

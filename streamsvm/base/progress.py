@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from streamsvm.base import compiling
 from streamsvm.errors import SettingsError
 
 Progress = Callable[[str, int, int | None], None]  # of a stage, what is done, and all of it or None
@@ -21,7 +22,6 @@ logger.addHandler(logging.NullHandler())  # a program that sets up no logging se
 AVERAGE_PREFIX, LAST_ITERATE_PREFIX = "average_", "last_iterate_"
 _BAR_DELAY = 1.0  # seconds that a stage may take before a bar that nobody asked for appears
 _BYTES = ("convert", "verify")  # first words of the stages in which bytes are counted
-_COMPILING = "compiling kernels; this happens once on a machine"
 _FIGURES = ("relative_gap", "dual", "primal", "train_accuracy", "valid_accuracy", "progressive_accuracy")
 
 
@@ -52,7 +52,8 @@ def shown(progress: bool | Progress | None) -> Iterator[Progress]:
         return
     bars = _Bars(_BAR_DELAY if progress is None else 0.0)
     try:
-        yield bars
+        with compiling.told_of_compiling(bars.say):
+            yield bars
     finally:
         bars.close()
 
@@ -105,16 +106,11 @@ def _is_watched() -> bool:
     return sys.stderr is not None and sys.stderr.isatty()
 
 
-def logged(report: Report | None, progress: Progress | None) -> Report:
-    """Return a function that logs the events of a training, and then calls `report`, if there is one.
-
-    Those who see bars of `progress` are told that kernels are compiled, for which there is no bar.
-    """
+def logged(report: Report | None) -> Report:
+    """Return a function that logs the events of a training, and then calls `report`, if there is one."""
 
     def log_and_report(event: dict[str, Any]) -> None:
         _log(event)
-        if event["event"] == "compile" and isinstance(progress, _Bars):
-            progress.say(_COMPILING)
         if report is not None:
             report(event)
 
@@ -129,7 +125,7 @@ def _log(event: dict[str, Any]) -> None:
     elif not logger.isEnabledFor(logging.INFO):
         return
     elif kind == "compile":
-        logger.info(_COMPILING)
+        logger.info(compiling.LINE)
     elif kind == "pass":
         logger.info(
             "%spass %d: %s; %s rows in %.2f s",

@@ -46,7 +46,7 @@ class Callbacks:
         cls, report: Report | None, progress: Progress | None, stop: Callable[[], bool] | None
     ) -> Callbacks:
         """Return the given callbacks with defaults for the others; events are logged, too."""
-        given = {"report": logged(report, progress), "progress": progress, "stop": stop}
+        given = {"report": logged(report), "progress": progress, "stop": stop}
         return cls(**{name: call for name, call in given.items() if call is not None})  # type: ignore[arg-type]
 
 

@@ -132,4 +132,4 @@ def test_whatever_json_holds_is_decoded_or_refused(changes: dict[str, Any], othe
             found = decode(Record, value)
         except SchemaError:
             continue
-        assert decode(Record, read(found)) == found
+        assert repr(decode(Record, read(found))) == repr(found)  # a NaN equals no other

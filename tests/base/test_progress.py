@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import logging
 import shutil
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from helpers import make_problem
@@ -168,14 +170,33 @@ def test_a_bar_is_closed_by_an_error(capsys: pytest.CaptureFixture) -> None:
     ("asked", "printed"),
     [(True, "streamsvm: compiling kernels; this happens once on a machine\n"), (False, "")],
 )
-def test_those_who_see_bars_are_told_of_compiling(
+def test_those_who_see_bars_are_told_once_of_compiling(
     capsys: pytest.CaptureFixture, asked: bool, printed: str
 ) -> None:
-    events: list[dict[str, Any]] = []
-    with progress.shown(asked) as report:
-        progress.logged(events.append, report)({"event": "compile"})
-    assert events == [{"event": "compile"}]
+    with progress.shown(asked):
+        first_call("elsewhere")()  # of another library
+        assert capsys.readouterr().err == ""
+        for _ in range(2):
+            first_call("streamsvm.somewhere")()
     assert capsys.readouterr().err == printed
+
+
+def test_garbage_is_collected_as_before_once_a_function_is_compiled() -> None:
+    before = gc.get_threshold()
+    first_call("streamsvm.somewhere")()
+    with pytest.raises(numba.TypingError):
+        first_call("streamsvm.somewhere")("text")
+    assert gc.get_threshold() == before
+
+
+def first_call(module: str) -> Callable:
+    """Return a function that its first call compiles, as one of a module."""
+
+    def negative(number: float = 1.0) -> float:
+        return -number
+
+    negative.__module__ = module
+    return numba.njit(negative)
 
 
 @pytest.mark.parametrize("wrong", ["yes", 3, [], "True"])

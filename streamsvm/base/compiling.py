@@ -1,0 +1,27 @@
+"""Who is to be told that functions are compiled, which takes some seconds the first time on a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+LINE = "compiling kernels; this happens once on a machine"
+
+_listeners: list[Callable[[str], None]] = []
+
+
+@contextmanager
+def told_of_compiling(say: Callable[[str], None]) -> Iterator[None]:
+    """Have a function called with a line for people, once, if anything is compiled meanwhile."""
+    _listeners.append(say)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # it was told
+            _listeners.remove(say)
+
+
+def tell() -> None:
+    """Tell all who listen, before something is compiled."""
+    while _listeners:
+        _listeners.pop()(LINE)
