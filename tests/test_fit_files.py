@@ -162,7 +162,7 @@ def test_sequences_have_groups_in_held_out_text_too(tmp_path, monkeypatch) -> No
     rng = np.random.default_rng(0)
     lines = [f"{n % 2 + 1} qid:{n // 5 + 1} {n % 2 + 1}:1 3:{rng.random():.3f}" for n in range(100)]
     Path("train").write_text("\n".join(lines))
-    result = streamsvm.fit("train", out="run", valid="train", loss="chain")
+    result = streamsvm.fit("train", out="run", valid="train", loss="chain", dtype="float64")
     assert result.valid_accuracy == 1.0
     assert streamsvm.open_store("run/valid.zarr").grouped
 

@@ -174,7 +174,6 @@ def commit(run: RunDir, position: RunPosition, storage: WeightStorage) -> tuple[
     OSError
         If a file cannot be written.
     """
-    finite_json(run.path, encode(position))
     try:
         position, size = _write_weights(run, position, storage)
         _write_manifest(run, position)
@@ -231,6 +230,7 @@ def _write_weights(run: RunDir, position: RunPosition, storage: WeightStorage) -
 def _write_manifest(run: RunDir, position: RunPosition) -> None:
     """Write a commit aside, sync it, and rename it."""
     record = {"version": format.RUN_VERSION, "run": run.identity, **encode(position)}
+    finite_json(run.path, record)
     manifest = json.dumps(format.sealed(record)).encode()
     if len(manifest) > durable.MAX_RECORD_BYTES:
         raise RunError(

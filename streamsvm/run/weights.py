@@ -211,12 +211,14 @@ def check_mapped(arrays: Sequence[tuple[Path, np.ndarray]], n_rows: int) -> None
             found = os.stat(path)
         except FileNotFoundError:
             continue
-        then = RunDir(path.parent).continues()
         if found.st_size < array.nbytes:
-            raise RunError(f"{path} was cut short while it was in use", remedy=then)
+            raise RunError(
+                f"{path} was cut short while it was in use", remedy=RunDir(path.parent).continues()
+            )
         pages = array.strides[0] // mmap.PAGESIZE + 2  # that a row can be on
         needed += max(min(n_rows * pages * mmap.PAGESIZE, array.nbytes - 512 * found.st_blocks), 0)
         if needed > (free := durable.free_bytes(path)):
+            then = RunDir(path.parent).continues()
             raise RunError(
                 f"{path}: the disk has {format_size(free)} left, and the weights may need "
                 f"{format_size(needed)} more",

@@ -135,6 +135,7 @@ def test_what_is_printed_fits_80_columns_and_is_as_it_was(folder: Path) -> None:
     shown(UNLIKE, folder, 80)
 
 
+@pytest.mark.more
 def test_what_is_printed_fits_120_columns_and_uses_them(folder: Path) -> None:
     assert max(map(len, shown([*MAIN[:6], *UNLIKE], folder, 120).splitlines())) > 90
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cases import few
 from helpers import make_problem, make_store
 from run_files import model_bytes
 
@@ -96,7 +97,7 @@ def use(executor: InThisProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamsvm.cluster.client.Cluster", lambda *given: executor)
 
 
-@pytest.mark.parametrize("n_workers", [1, 2, 3])
+@pytest.mark.parametrize("n_workers", few([1, 2, 3], 2))
 @pytest.mark.parametrize(
     "settings",
     [

@@ -6,13 +6,15 @@ a task, as the scheduler sees it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +54,23 @@ def start(n_workers: int) -> Any:
     )  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Callable[[], Any]]:
+    """Returns a cluster of two workers: that of the test before, if they are there again."""
+    found: list[Any] = []
+    with contextlib.ExitStack() as stack:
+
+        def cluster() -> Any:
+            until = time.monotonic() + 10
+            while found and len(found[-1].scheduler.workers) < 2 and time.monotonic() < until:
+                time.sleep(0.1)
+            if not found or len(found[-1].scheduler.workers) < 2:
+                found.append(stack.enter_context(start(2)))
+            return found[-1]
+
+        yield cluster
+
+
 def fit(store: Path, out: Path, settings: dict[str, Any], **more: Any) -> Any:
     return streamsvm.fit(store, out=out, progress=False, **settings, **more)
 
@@ -89,41 +108,46 @@ def pids_of(cluster: Any) -> list[int]:
 
 
 def kill_while_training(
-    store: Path, tmp_path: Path, settings: dict[str, Any], seed: int, *, checkpoint_every: str = "2 blocks"
-) -> None:
-    draw = random.Random(seed)
+    store: Path,
+    tmp_path: Path,
+    workers: Callable[[], Any],
+    settings: dict[str, Any],
+    instants: list[int],
+    every: str,
+) -> int:
+    """Kill workers at some instants, and return how many."""
     fit(store, tmp_path / "whole", settings)
-    with start(2) as cluster:
-        instants = sorted(draw.sample(TASKS, draw.choice([1, 1, 2])))
-        plugin = KillAt(lambda: pids_of(cluster), instants)
-        cluster.scheduler.add_plugin(plugin)
-        run = tmp_path / f"run{seed}"
-        fit(store, run, settings, cluster=cluster.scheduler_address, checkpoint_every=checkpoint_every)
-    assert plugin.killed
-    assert model_bytes(run) == model_bytes(tmp_path / "whole")
+    cluster = workers()
+    plugin = KillAt(lambda: pids_of(cluster), instants)
+    cluster.scheduler.add_plugin(plugin, name="kill")
+    try:
+        fit(store, tmp_path / "run", settings, cluster=cluster.scheduler_address, checkpoint_every=every)
+    finally:
+        cluster.scheduler.remove_plugin("kill")
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+    return plugin.killed
 
 
 @EACH
-def test_a_worker_is_killed(store: Path, tmp_path: Path, settings: dict[str, Any]) -> None:
-    kill_while_training(store, tmp_path, settings, 0)
+def test_a_worker_is_killed(
+    store: Path, tmp_path: Path, workers: Callable[[], Any], settings: dict[str, Any]
+) -> None:
+    assert kill_while_training(store, tmp_path, workers, settings, [60], "2 blocks")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 25))
-def test_workers_are_killed_at_random(store: Path, tmp_path: Path, seed: int) -> None:
-    kill_while_training(
-        store, tmp_path, of_either(seed), seed, checkpoint_every=["1 blocks", "2 blocks", "1h"][seed % 3]
-    )
+def test_workers_are_killed_at_random(
+    store: Path, tmp_path: Path, workers: Callable[[], Any], seed: int
+) -> None:
+    draw = random.Random(seed)
+    instants = sorted(draw.sample(TASKS, draw.choice([1, 1, 2])))
+    every = ["1 blocks", "2 blocks", "1h"][seed % 3]
+    assert kill_while_training(store, tmp_path, workers, of_either(seed), instants, every)
 
 
-def test_two_workers_are_killed_at_once(store: Path, tmp_path: Path) -> None:
-    fit(store, tmp_path / "whole", BY_CLASSES)
-    with start(2) as cluster:
-        plugin = KillAt(lambda: pids_of(cluster), [40, 40])
-        cluster.scheduler.add_plugin(plugin)
-        fit(store, tmp_path / "run", BY_CLASSES, cluster=cluster.scheduler_address)
-    assert plugin.killed == 2
-    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+def test_two_workers_are_killed_at_once(store: Path, tmp_path: Path, workers: Callable[[], Any]) -> None:
+    assert kill_while_training(store, tmp_path, workers, BY_CLASSES, [40, 40], "1h") == 2
 
 
 def test_a_worker_that_hangs_ends_the_run_with_one_line_and_it_resumes(

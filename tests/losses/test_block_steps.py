@@ -26,7 +26,7 @@ from streamsvm.losses import ROW_LOSSES as LOSSES
 F64, EPS = np.dtype(float), np.finfo(float).eps
 NUMBERS_OF_CLASSES = (2, 3, 4, 6, 9, 17, 33, 70)
 KINDS = ("mixed", "ties", "all at C", "far below 0", "equal", "around C", "huge and tiny")
-QUICK, ALL = 15_000, 100_000  # blocks of each loss, margin and solver
+QUICK, ALL = 5_000, 100_000  # blocks of each loss, margin and solver
 
 CASES = [
     pytest.param(loss.name, margin, solver, id=f"{loss.name}-{margin}-{solver}")

@@ -67,12 +67,16 @@ class Replay:
         return self.sums[0] / self.clock**2, self.sums[1] / self.clock**2
 
 
+def is_quick(formulation: tuple[str, float, str], block_rows: int) -> bool:
+    return formulation in DEFAULTS and (block_rows == N or formulation[0] in ("ww", "cs", "ovr2"))
+
+
 @pytest.mark.parametrize(
     ("loss", "margin", "solver", "average", "inner_passes", "first_C", "block_rows"),
     [  # rows of a single block have dense duals, those of several have lists
         pytest.param(
             *each, True, 2 if LOSSES[each[0]].has_inner_passes else 0, first_C, block_rows,
-            marks=[pytest.mark.more] if block_rows == BLOCK and each[0] not in ("ww", "cs", "ovr2") else [],
+            marks=[] if is_quick(each, block_rows) else [pytest.mark.more],
         )
         for each in FORMULATIONS
         for first_C in ((0.3, 0.1) if LOSSES[each[0]].linear_duals else (0.3,))

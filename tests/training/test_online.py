@@ -24,6 +24,8 @@ from streamsvm.kernels.random import permutation
 from streamsvm.run.weight_log import restore
 from streamsvm.run.weights import DenseWeights
 
+QUICK = [(*each, "float64") for each in DEFAULTS if each[0] in ("ww", "cs", "ovr2")]
+
 
 @pytest.fixture(scope="module")
 def problem() -> tuple[sp.csr_array, list[str]]:
@@ -33,7 +35,7 @@ def problem() -> tuple[sp.csr_array, list[str]]:
 @pytest.mark.parametrize(
     ("loss", "margin", "solver", "dtype"),
     [
-        *few([(*each, "float64") for each in FORMULATIONS if each[0] in ONLINE], "ww", "cs", "ovr2"),
+        *few([(*each, "float64") for each in FORMULATIONS if each[0] in ONLINE], *QUICK),
         *few([(*each, "float32") for each in DEFAULTS if each[0] in ONLINE], "ww"),
     ],
 )

@@ -52,7 +52,7 @@ def same(dense: Any, sparse: Any) -> None:
 
 
 @pytest.mark.usefixtures("from_zero")
-@pytest.mark.parametrize("loss", few(LOSSES, "ww", "cs", "llw", "ovr2", "logistic"))
+@pytest.mark.parametrize("loss", few(LOSSES, "ww", "cs"))
 def test_iterates_are_those_of_one_row_at_a_time(loss: str) -> None:
     X, y = problem()
     options = {**OPTIONS, **of_loss(loss), "inner_passes": 0}
