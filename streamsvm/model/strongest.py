@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from streamsvm.base.text import printable
+from streamsvm.errors import ModelError
 from streamsvm.model.coefficients import SparseCoef, StoredCoef
 
 if TYPE_CHECKING:
     from streamsvm.model.model import Model
 
+_WORD = re.compile("([+-])([0-9]{1,10}) (.*)", re.DOTALL)  # sign and place of an n-gram that is hashed
 _MAX_ENTRIES = 2**24  # coefficients that are searched at a time
 
 
@@ -92,11 +96,12 @@ def _namer(model: Model) -> tuple[Callable[[int], str | int], np.ndarray]:
             columns = transform.array if columns is None else columns[transform.array]
     word_of: dict[int, str] = {}
     inverted = []
-    for line in words.split("\n") if words else ():
-        place, _, word = line.partition(" ")
-        word_of[int(place[1:])] = word
-        if place[0] == "-":
-            inverted.append(int(place[1:]))
+    for line in filter(None, words.split("\n")):
+        if (found := _WORD.fullmatch(line)) is None:
+            raise ModelError(f"how columns became features is not valid: {printable(line)!r:.40}")
+        word_of[int(found[2])] = found[3]
+        if found[1] == "-":
+            inverted.append(int(found[2]))
     negated = np.array(inverted, np.int64)
 
     def name(feature: int) -> str | int:

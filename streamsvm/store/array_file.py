@@ -178,11 +178,13 @@ def read_header(file: BinaryIO, begin: int, where: str) -> _Header:
     """Read the header of the array that begins at a place of a file."""
     file.seek(begin)
     try:
-        major, _ = np.lib.format.read_magic(file)
+        major, minor = np.lib.format.read_magic(file)
+        if major > 3:
+            raise StoreError(f"{where}: version {major}.{minor} of NumPy's format is not known")
         read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
         shape, by_columns, dtype = read(file)
     except Exception as error:  # the header is parsed as Python, which may fail in many ways
-        if isinstance(error, OSError):
+        if isinstance(error, OSError | StoreError):
             raise
         raise StoreError(f"{where} is damaged: its header cannot be read; fetch it again") from None
     if min(shape, default=0) < 0:

@@ -154,15 +154,15 @@ class ChunkedArray(StoredArray):
         return values if self.columns is None else values.reshape(-1, self.columns)
 
     def _read_texts(self, start: int, stop: int) -> np.ndarray:
-        """Return the strings ``start:stop``, of all files that have some of them."""
-        first, end, size = start // self.file_rows, -(-stop // self.file_rows), self.file_rows
+        """Return the strings ``start:stop``; no chunk is decoded that has none of them."""
+        first, end, n = start // self.chunk, -(-stop // self.chunk), self.file_rows // self.chunk
         codecs, fill = text_codecs(self.metadata), str(self.metadata.get("fill_value") or "")
         whole = [
             np.full(self.chunk, fill, object) if payload is None else decode_text(payload, codecs, self.chunk)
-            for number in range(first, end)
-            for payload in self._text_chunks(number)
+            for file in range(first // n, -(-end // n))
+            for payload in self._text_chunks(file)[max(first - file * n, 0) : end - file * n]
         ]
-        return np.concatenate(whole)[start - first * size : stop - first * size]
+        return np.concatenate(whole)[start - first * self.chunk : stop - first * self.chunk]
 
     def _text_chunks(self, number: int) -> list[bytes | None]:
         """Return the stored chunks of text in a file; None for those that are not there."""
@@ -175,7 +175,7 @@ class ChunkedArray(StoredArray):
                 content = self.container.content(f"{self.name}/{CHECKSUM_FILE}", 4 * self.n_chunks)
             except FileNotFoundError:
                 raise StoreError(f"{place}: the checksums of the chunks are missing ({DAMAGED})") from None
-        if hashlib.sha256(content).hexdigest() != digest:
+        if len(content) != 4 * self.n_chunks or hashlib.sha256(content).hexdigest() != digest:
             raise StoreError(f"{place}: not the checksums that the store's record names ({DAMAGED})")
         if self.direct is not None:
             self.direct.checksums = np.frombuffer(content, "<u4")

@@ -14,10 +14,27 @@ from chunked_anndata import CHUNK, LABELS, N, chunk, make, write
 from streamsvm import fit
 from streamsvm.errors import StoreError, StreamsvmWarning
 from streamsvm.info import inspect
-from streamsvm.store import open_store
+from streamsvm.store import open_store, zarr_chunks
 from streamsvm.store.container import StoredArray
+from streamsvm.store.zarr_chunks import decode_text
 
 KINDS = ("v2", "v3", "shards")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_texts_only_the_chunks_that_are_asked_for_are_decoded(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = []
+    monkeypatch.setattr(
+        zarr_chunks, "decode_text", lambda *given: decoded.append(given) or decode_text(*given)
+    )
+    with open_store(write(tmp_path / "a.zarr", kind, empty_chunks=True), label="type") as store:
+        for begin, end in [(0, 1), (CHUNK - 1, CHUNK + 1), (CHUNK, 3 * CHUNK), (3 * CHUNK, N), (1, 1)]:
+            decoded.clear()
+            assert store.names(begin, end).tolist() == [f"c{i}" for i in range(begin, end)]
+            if kind != "v2":  # which zarr decodes
+                assert len(decoded) == len({i // CHUNK for i in range(begin, end)})
 
 
 @pytest.fixture(scope="module")

@@ -456,6 +456,18 @@ def test_an_array_of_another_store_is_refused(problem: Problem, tmp_path):
         store.verify()
 
 
+def test_checksums_of_fewer_chunks_than_the_array_has_are_refused(problem: Problem, tmp_path):
+    """Even if the store's record names them: it may be a stranger's."""
+    problem.write(tmp_path / "a.zarr")
+    last = max((tmp_path / "a.zarr/X/data/c").iterdir(), key=lambda file: int(file.name))
+    content = last.read_bytes()
+    last.unlink()
+    list_checksums(tmp_path / "a.zarr")
+    last.write_bytes(content)
+    with pytest.raises(StoreError, match="X/data/crc32c: not the checksums"):
+        open_store(tmp_path / "a.zarr")
+
+
 @pytest.mark.parametrize(
     ("chunk", "reason"),
     [(2**55, "X/data has chunks of more than"), (100, "X/data claims 36028797018963968 elements")],
