@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import gc
 import hashlib
 import logging
 import os
@@ -155,50 +154,6 @@ def _for_callers_alone() -> dict[str, Any]:
             return super().define_pipelines()
 
     return {"no_cpython_wrapper": True, "pipeline_class": Compiler}
-
-
-# -- while functions are compiled ------------------------------------------------------------------
-
-# Compiling makes objects by the million, few of them garbage: looking for it was a tenth of the time.
-_COLLECT_AFTER = 50_000, 20, 50
-
-
-def _watch_compilers() -> None:
-    """Tell the user when our functions are compiled, and let Python look for garbage seldom meanwhile."""
-    try:
-        from numba.core import event
-    except ImportError:  # this version of Numba has it elsewhere
-        return
-
-    class Listener(event.Listener):
-        """Called under Numba's lock, also for the functions that a function calls."""
-
-        def __init__(self) -> None:
-            self._depth = 0
-            self._before = gc.get_threshold()
-
-        def _step(self, at: Any, by: int) -> bool:
-            """Count functions of ours; return True if this is the outermost one."""
-            if not at.data["dispatcher"].py_func.__module__.startswith("streamsvm"):
-                return False
-            self._depth += by
-            return self._depth == max(by, 0)
-
-        def on_start(self, event: Any) -> None:
-            if self._step(event, 1):
-                compiling.tell()
-                self._before = gc.get_threshold()
-                if self._before[0]:  # 0: the program does without
-                    gc.set_threshold(*_COLLECT_AFTER)
-
-        def on_end(self, event: Any) -> None:
-            if self._step(event, -1):
-                gc.set_threshold(*self._before)
-
-    event.register("numba:compile", Listener())
-
-
-_watch_compilers()
 
 
 # -- the cache -------------------------------------------------------------------------------------
@@ -393,10 +348,12 @@ def _cache_class() -> Any:
             # is loaded here, which needs no more than the functions that machine code calls.
             files: Any = self._cache_file
             files.target_context = target_context
-            try:
-                return self._load_overload(sig, target_context)
-            except Exception:  # undamaged, but not what this version of Numba takes, or unreadable
-                return None
+            found = None
+            with contextlib.suppress(Exception):  # undamaged, but unreadable, or not what this Numba takes
+                found = self._load_overload(sig, target_context)
+            if found is None:  # Numba compiles it next
+                compiling.tell()
+            return found
 
         def save_overload(self, sig: Any, data: Any) -> None:
             try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import logging
 import shutil
@@ -21,6 +20,7 @@ from streamsvm_converters import TextSource, convert
 import streamsvm
 from streamsvm.base import progress
 from streamsvm.errors import InputError, SettingsError
+from streamsvm.kernels import jit
 
 
 class Terminal(io.StringIO):
@@ -171,32 +171,25 @@ def test_a_bar_is_closed_by_an_error(capsys: pytest.CaptureFixture) -> None:
     [(True, "streamsvm: compiling kernels; this happens once on a machine\n"), (False, "")],
 )
 def test_those_who_see_bars_are_told_once_of_compiling(
-    capsys: pytest.CaptureFixture, asked: bool, printed: str
+    capsys: pytest.CaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bool, printed: str
 ) -> None:
-    with progress.shown(asked):
-        first_call("elsewhere")()  # of another library
-        assert capsys.readouterr().err == ""
-        for _ in range(2):
-            first_call("streamsvm.somewhere")()
-    assert capsys.readouterr().err == printed
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
 
-
-def test_garbage_is_collected_as_before_once_a_function_is_compiled() -> None:
-    before = gc.get_threshold()
-    first_call("streamsvm.somewhere")()
-    with pytest.raises(numba.TypingError):
-        first_call("streamsvm.somewhere")("text")
-    assert gc.get_threshold() == before
-
-
-def first_call(module: str) -> Callable:
-    """Return a function that its first call compiles, as one of a module."""
-
-    def negative(number: float = 1.0) -> float:
+    def negative(number: float) -> float:
         return -number
 
-    negative.__module__ = module
-    return numba.njit(negative)
+    negative.__module__ = "streamsvm.somewhere"
+    with progress.shown(asked):
+        numba.njit(negative)(1.0)  # a function of others
+        assert capsys.readouterr().err == ""
+        compiled = jit.kernel(negative)
+        compiled(1.0)
+        assert capsys.readouterr().err == printed
+        compiled(1)  # another type
+        assert capsys.readouterr().err == ""
+    with progress.shown(asked):
+        jit.kernel(negative)(1.0)  # compiled already
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("wrong", ["yes", 3, [], "True"])

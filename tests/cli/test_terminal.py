@@ -55,7 +55,7 @@ MASKS = {  # of what differs: its pattern, and what stands there instead
     r"  +[\d,]+  +\d+\.\d\d$": "  # #",  # rows a second and seconds of a pass
     r"(?<=\d)  +\d+\.\d\d(?=  loss|$)": "  #",  # seconds of a setting
     r"^(( +[\d.,]+){5}) +[\d,]+$": r"\1  #",  # rows a second of a stream
-    r"^kernels compiled.*\n|^compiling kernels.*\n": "",
+    r"^streamsvm: compiling kernels.*\n": "",
 }
 
 

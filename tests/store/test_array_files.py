@@ -152,6 +152,9 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, X: np.ndarray, y: np.ndarr
     path.write_bytes(b"\x93NUMPY\x01\x00\xff\xff{")
     with pytest.raises(StoreError, match="its header cannot be read"):
         open_store(path, labels=good)
+    path.write_bytes(b"\x93NUMPY\x09\x00")
+    with pytest.raises(StoreError, match=r"version 9\.0 of NumPy's format is not known"):
+        open_store(path, labels=good)
     with pytest.raises(SettingsError, match="labels is for one matrix"):
         open_stores([path, path], labels=str(good))
     X[70, 3] = np.inf
