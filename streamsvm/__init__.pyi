@@ -310,8 +310,8 @@ def fit(
     cluster : str or path, optional
         Train on a Dask cluster (extra ``cluster``): the address of its scheduler or its scheduler file, or
         "local" for processes on this machine. Several splits are its work, and the model is the same. The
-        workers read the store themselves, so `data` must name it on all machines, and write to `out`, which
-        must be on a file system that they share.
+        workers read the store themselves, so `data` must name it on all machines; this process alone writes
+        to `out`.
     checkpoint_every : str or float
         How often to commit: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of blocks as
         text ("8 blocks").

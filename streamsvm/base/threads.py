@@ -102,9 +102,7 @@ class Threads:
         try:
             return [future.result() for future in futures]
         except BaseException:
-            for future in futures:
-                future.cancel()
-            wait(futures)
+            _end(futures)
             raise
 
     def each(self, work: Callable[[Item], Any], items: Iterable[Item]) -> None:
@@ -127,8 +125,8 @@ class Threads:
         try:
             share()
         finally:
-            wait(others)
-        for other in others:
+            begun = _end(others)
+        for other in begun:
             other.result()
 
     def map_ahead(
@@ -167,3 +165,13 @@ class Threads:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _end(futures: Iterable[Future[Any]]) -> list[Future[Any]]:
+    """Wait for the work that has begun, and return its futures; drop the rest.
+
+    `wait` would never return for what another thread's `Threads.close` has dropped.
+    """
+    begun = [future for future in futures if not future.cancel()]
+    wait(begun)
+    return begun

@@ -8,7 +8,8 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import CancelledError
 
 import pytest
 
@@ -75,6 +76,36 @@ def test_work_that_has_not_begun_is_dropped_when_the_pool_closes() -> None:
         may_end.set()
         closing.join()
     assert first.done()
+
+
+@pytest.mark.parametrize("call", [Threads.map, Threads.each])
+def test_who_waits_for_work_that_another_thread_drops_goes_on(call: Callable[..., object]) -> None:
+    submitted, may_end = threading.Event(), threading.Event()
+
+    def items() -> Iterator[int]:
+        yield from range(9)
+        if call is Threads.map:
+            submitted.set()
+
+    def wait_for_results() -> None:
+        with contextlib.suppress(CancelledError):
+            call(threads, lambda item: submitted.set(), items())
+
+    threads = Threads(2)
+    for _ in range(2):
+        threads.submit(may_end.wait, 60)
+    waiting = threading.Thread(target=wait_for_results, daemon=True)
+    waiting.start()
+    assert submitted.wait(timeout=60)
+    last = threads.submit(int)
+    closing = threading.Thread(target=threads.close, daemon=True)
+    closing.start()
+    while not last.cancelled():
+        time.sleep(0.01)
+    may_end.set()
+    for thread in (waiting, closing):
+        thread.join(timeout=60)
+        assert not thread.is_alive()
 
 
 def map_ahead(work, items, number: int) -> Generator:
