@@ -192,10 +192,15 @@ def fit(
             paths, asked, reading, run, force=force, resume=resume_or_start, keep=keep_data,
             workers=workers, callbacks=callbacks,
         )  # fmt: skip
-        return fit_store.fit_store(
-            found.paths, run, found.settings, every=every, force=force, resume=resume_or_start,
-            callbacks=callbacks, given=tables, workers=workers, cluster=cluster, made=found.record,
-        )  # fmt: skip
+        try:
+            return fit_store.fit_store(
+                found.paths, run, found.settings, every=every, force=force, resume=resume_or_start,
+                callbacks=callbacks, given=tables, workers=workers, cluster=cluster, made=found.record,
+            )  # fmt: skip
+        except Exception as error:
+            if run.data in found.paths and not run.settings.exists() and not run.replaced.exists():
+                error.add_note(f"{run.data} is kept: given instead of its files, it saves reading them again")
+            raise
 
 
 def taken_out(settings: dict[str, Any], kind: type[Kind]) -> Kind:

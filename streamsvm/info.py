@@ -45,7 +45,7 @@ def inspect(
         If it is none of these, or damaged; names the array and chunk, or the file.
     """
     path = Path(path)
-    if (path / format.RUN_JSON).exists():
+    if any((path / name).exists() for name in (format.RUN_JSON, format.LOCK)):
         return _run(path, verify)
     if (path / format.MODEL_JSON).exists():
         return _model(path)

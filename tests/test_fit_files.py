@@ -14,6 +14,7 @@ from sklearn.datasets import dump_svmlight_file
 
 import streamsvm
 from streamsvm.errors import InputError, Interrupted, RunError, SettingsError, StoreError
+from streamsvm.info import inspect
 
 
 @pytest.fixture
@@ -180,6 +181,30 @@ def test_bad_input_leaves_what_was_there(text) -> None:
         streamsvm.fit("train", out="run")
     assert model_of("run") == before
     assert streamsvm.resume("run", passes=4).passes == 4
+
+
+def test_converted_data_of_a_training_that_cannot_begin_are_kept(text) -> None:
+    Path("costs.csv").write_text("class,0,1,7\n0,0,1,1\n1,1,0,1\n7,1,1,0\n")
+    with pytest.raises(InputError, match="'7' is none of the 3 classes") as error:
+        streamsvm.fit("train", out="run", costs="costs.csv")
+    assert error.value.__notes__ == [
+        "run/data.zarr is kept: given instead of its files, it saves reading them again"
+    ]
+    for reads in (inspect, streamsvm.resume):
+        with pytest.raises(RunError, match=r"not a run yet: .* `fit\('run/data.zarr'\)` trains on them"):
+            reads("run")
+    streamsvm.fit("run/data.zarr", out="run")
+    streamsvm.fit("train", out="by-hand")
+    assert model_of("run") == model_of("by-hand")
+
+
+def test_what_replaces_a_run_is_not_kept_at_an_error(text) -> None:
+    streamsvm.fit("train", out="run")
+    Path("costs.csv").write_text("class,0\n0,0\n")
+    with pytest.raises(InputError) as error:
+        streamsvm.fit("test", out="run", costs="costs.csv", force=True)
+    assert not hasattr(error.value, "__notes__")
+    assert streamsvm.open_store("run/data.zarr").n_rows == 500
 
 
 def test_stopped_while_it_converts(text) -> None:

@@ -219,6 +219,9 @@ class RunDir:
                 raise RunError(problem, remedy=self.continues()) from None
             if not self.path.exists():
                 raise RunError(f"{self.path}: nothing is there; check the path") from None
+            if self.data.exists():
+                problem = f"{self.path} is not a run yet: its data were converted, and no training began"
+                raise RunError(problem, remedy=Remedy("{} trains on them", Call("fit", self.data))) from None
             raise RunError(f"{self.path} is not a run: it has no {format.RUN_JSON}") from None
         except NotADirectoryError:
             raise RunError(f"{self.path} is not a run: a run is a folder") from None
