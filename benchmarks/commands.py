@@ -1,6 +1,6 @@
 """From text to test accuracy by whole commands, starts included: streamsvm, Vowpal Wabbit, LIBLINEAR.
 
-Each side runs in processes of its own, all in turns, after one round that is not timed, but compiles.
+Each side is one command, all in turns, after one round that is not timed, but compiles.
 Vowpal Wabbit gets its own form of text, written beforehand. What is not installed is left out.
 """
 
@@ -25,7 +25,7 @@ import json, sys
 from liblinear.liblinearutil import predict, svm_read_problem, train
 
 rows, test = (svm_read_problem(path, return_scipy=True) for path in sys.argv[1:])
-print(json.dumps({"accuracy": predict(*test, train(*rows, "-s 4 -q"), "-q")[1][0] / 100}))
+print(json.dumps({"valid_accuracy": predict(*test, train(*rows, "-s 4 -q"), "-q")[1][0] / 100}))
 """
 WABBIT = """
 import json, sys
@@ -36,7 +36,7 @@ Workspace(f"-d {train} -f {folder}/model --cache_file {folder}/cache -k {options
 Workspace(f"-d {test} -t -i {folder}/model -p {folder}/labels --quiet").finish()
 with open(test) as rows, open(f"{folder}/labels") as found:
     right = [row.split(" ", 1)[0] == label.strip() for row, label in zip(rows, found, strict=True)]
-print(json.dumps({"accuracy": sum(right) / len(right)}))
+print(json.dumps({"valid_accuracy": sum(right) / len(right)}))
 """
 
 
@@ -61,36 +61,29 @@ def write_for_wabbit(paths: Sequence[Path], folder: Path) -> tuple[list[Path], i
     return written, len(codes), width + 1
 
 
-def sides(train: Path, test: Path, folder: Path, passes: int) -> dict[str, list[list[str]]]:
-    """The commands of each side that is installed, the last of which prints the accuracy."""
-    ours = [sys.executable, "-m", "streamsvm"]
-    store, run = str(folder / "train.zarr"), str(folder / "run")
+def sides(train: Path, test: Path, folder: Path, passes: int) -> dict[str, list[str]]:
+    """The command of each side that is installed, which prints the accuracy."""
+    options = f"--out {folder / 'run'} --force --passes {passes} --gap none --quiet --json".split()
     found = {
-        "streamsvm": [
-            [*ours, "convert", str(train), "--out", store, "--force"],
-            [*ours, "fit", store, "--out", run, "--force", "--passes", str(passes)],
-            [*ours, "evaluate", run, str(test), "--json"],
-        ]
+        "streamsvm": [sys.executable, "-m", "streamsvm", "fit", str(train), "--valid", str(test), *options]
     }
     if importlib.util.find_spec("vowpalwabbit"):
         paths, classes, width = write_for_wabbit([train, test], folder)
         bits = max(18, (classes * width - 1).bit_length())
-        options = (
-            f"--oaa {classes} --loss_function hinge --noconstant -b {bits} --passes {passes} --holdout_off"
-        )
+        learner = f"--oaa {classes} --loss_function hinge --noconstant -b {bits}"
+        learner += f" --passes {passes} --holdout_off --quiet"
         found["Vowpal Wabbit"] = [
-            [sys.executable, "-c", WABBIT, options + " --quiet", *map(str, paths), str(folder)]
-        ]
+            sys.executable, "-c", WABBIT, learner, *map(str, paths), str(folder)
+        ]  # fmt: skip
     if importlib.util.find_spec("liblinear"):
-        found["LIBLINEAR -s 4"] = [[sys.executable, "-c", LIBLINEAR, str(train), str(test)]]
+        found["LIBLINEAR -s 4"] = [sys.executable, "-c", LIBLINEAR, str(train), str(test)]
     return found
 
 
-def run_side(commands: Sequence[Sequence[str]], folder: Path) -> tuple[float, float, float]:
-    """Run the commands of a side; return wall and processor seconds, and the accuracy that it prints."""
-    costs = [run(command, cwd=folder) for command in commands]
-    accuracy = json.loads(costs[-1].output)["accuracy"]
-    return sum(cost.seconds for cost in costs), sum(cost.cpu_seconds for cost in costs), accuracy
+def run_side(command: Sequence[str], folder: Path) -> tuple[float, float, float]:
+    """Run the command of a side; return wall and processor seconds, and the accuracy that it prints."""
+    cost = run(command, cwd=folder)
+    return cost.seconds, cost.cpu_seconds, json.loads(cost.output)["valid_accuracy"]
 
 
 def main(
