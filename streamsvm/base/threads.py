@@ -11,7 +11,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from typing import Any, Self, TypeVar
 
 from streamsvm.errors import ClusterError, SettingsError
@@ -82,11 +82,20 @@ class Threads:
     def __init__(self, number: int = 1, name: str = "streamsvm", *, background: bool = False) -> None:
         self.number = number
         self._pool = ThreadPoolExecutor(number, name) if number > 1 or background else None
+        self._is_closed = False
 
     def submit(self, work: Callable[..., Result], *args: Any) -> Future[Result]:
-        """Begin ``work(*args)`` in a thread, or do it now if the caller does the work."""
+        """Begin ``work(*args)`` in a thread, or do it now if the caller does the work.
+
+        Raises `CancelledError` after `close`, and `RuntimeError` if no thread can be started.
+        """
         if self._pool is not None:
-            return self._pool.submit(work, *args)
+            try:
+                return self._pool.submit(work, *args)
+            except RuntimeError:
+                if self._is_closed:
+                    raise CancelledError("another thread has closed the pool") from None
+                raise
         done: Future[Result] = Future()
         try:
             done.set_result(work(*args))
@@ -98,8 +107,10 @@ class Threads:
         """Return the results in the order of the items; raise the first error after all threads are idle."""
         if self._pool is None:
             return [work(item) for item in items]
-        futures = [self._pool.submit(work, item) for item in items]
+        futures: list[Future[Result]] = []
         try:
+            for item in items:
+                futures.append(self.submit(work, item))
             return [future.result() for future in futures]
         except BaseException:
             _end(futures)
@@ -121,8 +132,10 @@ class Threads:
                 list(left)  # which nobody takes then
                 raise
 
-        others = [self.submit(share) for _ in range(min(self.number, len(listed)) - 1)]
+        others: list[Future[None]] = []
         try:
+            for _ in range(min(self.number, len(listed)) - 1):
+                others.append(self.submit(share))
             share()
         finally:
             begun = _end(others)
@@ -157,6 +170,7 @@ class Threads:
 
     def close(self) -> None:
         """Wait for what threads are doing, and drop what they have not begun."""
+        self._is_closed = True
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 

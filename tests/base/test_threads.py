@@ -14,6 +14,7 @@ from concurrent.futures import CancelledError
 import pytest
 
 from streamsvm.base.threads import Threads
+from streamsvm.errors import InputError
 
 
 @pytest.mark.parametrize("number", [1, 2, 5])
@@ -80,7 +81,7 @@ def test_work_that_has_not_begun_is_dropped_when_the_pool_closes() -> None:
 
 @pytest.mark.parametrize("call", [Threads.map, Threads.each])
 def test_who_waits_for_work_that_another_thread_drops_goes_on(call: Callable[..., object]) -> None:
-    submitted, may_end = threading.Event(), threading.Event()
+    submitted, dropped, may_end = threading.Event(), threading.Event(), threading.Event()
 
     def items() -> Iterator[int]:
         yield from range(9)
@@ -98,14 +99,41 @@ def test_who_waits_for_work_that_another_thread_drops_goes_on(call: Callable[...
     waiting.start()
     assert submitted.wait(timeout=60)
     last = threads.submit(int)
+    last.add_done_callback(lambda future: dropped.set())
     closing = threading.Thread(target=threads.close, daemon=True)
     closing.start()
-    while not last.cancelled():
-        time.sleep(0.01)
+    assert dropped.wait(timeout=60)
     may_end.set()
     for thread in (waiting, closing):
         thread.join(timeout=60)
         assert not thread.is_alive()
+
+
+def test_what_has_begun_ends_before_an_error_of_the_items_is_raised() -> None:
+    begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work(item: int) -> None:
+        begun.set()
+        assert may_end.wait(timeout=60)
+        ended.set()
+
+    def items() -> Iterator[int]:
+        yield 1
+        assert begun.wait(timeout=60)
+        threading.Timer(0.05, may_end.set).start()
+        raise InputError("no more")
+
+    with Threads(2) as threads:
+        with pytest.raises(InputError):
+            threads.map(work, items())
+        assert ended.is_set()
+
+
+def test_a_closed_pool_takes_no_work() -> None:
+    threads = Threads(2)
+    threads.close()
+    with pytest.raises(CancelledError, match="closed"):
+        threads.submit(int)
 
 
 def map_ahead(work, items, number: int) -> Generator:
