@@ -15,7 +15,7 @@ from streamsvm.model.coefficients import SparseCoef, StoredCoef
 if TYPE_CHECKING:
     from streamsvm.model.model import Model
 
-_WORD = re.compile("([+-])([0-9]{1,10}) (.*)", re.DOTALL)  # sign and place of an n-gram that is hashed
+_WORD = re.compile("([+-])([0-9]{1,10}) (.*)")  # sign and place of an n-gram that is hashed
 _MAX_ENTRIES = 2**24  # coefficients that are searched at a time
 
 
@@ -96,9 +96,11 @@ def _namer(model: Model) -> tuple[Callable[[int], str | int], np.ndarray]:
             columns = transform.array if columns is None else columns[transform.array]
     word_of: dict[int, str] = {}
     inverted = []
-    for line in filter(None, words.split("\n")):
-        if (found := _WORD.fullmatch(line)) is None:
-            raise ModelError(f"how columns became features is not valid: {printable(line)!r:.40}")
+    lines = filter(None, words.split("\n")) if isinstance(words, str) else [str(words)]
+    for line in lines:
+        found = _WORD.fullmatch(line)
+        if found is None or int(found[2]) >= model.n_features_in_:
+            raise ModelError(f"the model: how columns became features is not valid: {printable(line)!r:.40}")
         word_of[int(found[2])] = found[3]
         if found[1] == "-":
             inverted.append(int(found[2]))

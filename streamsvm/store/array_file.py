@@ -19,6 +19,7 @@ from streamsvm.store.container import Container, StoredArray, changed_error
 SUFFIXES = (".npy", ".npz")
 _PIECE = 2**18  # values that are read as one
 _PAGE = 2**12  # bytes
+_NEWER = "has a version of NumPy's format that is not known; save it again, with `numpy.save`"
 _MEMBER = struct.Struct("<26xHH")  # of a zip archive: before its name and other fields, whose lengths it has
 
 
@@ -178,9 +179,9 @@ def read_header(file: BinaryIO, begin: int, where: str) -> _Header:
     """Read the header of the array that begins at a place of a file."""
     file.seek(begin)
     try:
-        major, minor = np.lib.format.read_magic(file)
+        major, _ = np.lib.format.read_magic(file)
         if major > 3:
-            raise StoreError(f"{where}: version {major}.{minor} of NumPy's format is not known")
+            raise StoreError(f"{where} {_NEWER}")
         read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
         shape, by_columns, dtype = read(file)
     except Exception as error:  # the header is parsed as Python, which may fail in many ways
@@ -202,7 +203,12 @@ def load_array(path: Path, where: object = None) -> np.ndarray:
     except Exception as error:  # the header is parsed as Python, which may fail in many ways
         if isinstance(error, OSError) and error.errno:
             raise InputError(f"{where} cannot be read: {durable.reason(error)}") from None
-        is_pickle = "Python objects" in str(error) or "pickle" in str(error)
-        what = "holds Python objects, a pickle, which is not read; give numbers or texts"
-        what = what if is_pickle else "is damaged or truncated: its header cannot be read; fetch it again"
-        raise InputError(f"{where} {what}") from None
+        if "Python objects" in str(error) or "pickle" in str(error):
+            raise InputError(
+                f"{where} holds Python objects, a pickle, which is not read; give numbers or texts"
+            ) from None
+        if "format version" in str(error):
+            raise InputError(f"{where} {_NEWER}") from None
+        raise InputError(
+            f"{where} is damaged or truncated: its header cannot be read; fetch it again"
+        ) from None

@@ -147,10 +147,11 @@ class StoredArray:
         return values
 
     def texts(self) -> list[str]:
-        """Return all elements of an array of text, decoded chunk by chunk."""
+        """Return all elements of an array of text, decoded file by file, or chunk by chunk of one file."""
         found: list[str] = []
-        for start in range(0, self.length, self.chunk):
-            found += self.read(start, min(start + self.chunk, self.length)).tolist()
+        step = max(self.chunk, self.file_rows)
+        for start in range(0, self.length, step):
+            found += self.read(start, min(start + step, self.length)).tolist()
         return found
 
     def read_part(self, start: int, stop: int, first: int, end: int) -> np.ndarray:
