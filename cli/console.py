@@ -102,10 +102,10 @@ class Console:
             _write(f"{text}\n", sys.stdout)  # at once: another process may clear its bar meanwhile
 
     def remark(self, line: str) -> None:
-        """Print a line for people on stderr, where it is no part of results."""
+        """Print a short line for people on stderr, where it is no part of results; may raise `OSError`."""
         if self.people:
             self._close()
-            complain(line)
+            print(f"streamsvm: {line}", file=sys.stderr, flush=True)
 
     def detail(self, line: str) -> None:
         """Print a line for people who want to know more."""

@@ -109,15 +109,15 @@ def fit(
         Go on with the run in `out` if there is one, with the same settings and data; start it otherwise. A
         run that is finished gives its result again. So a scheduler can repeat one call.
     report : callable, optional
-        Called with a dict for each line of ``metrics.jsonl``; before the first one with the plan, with
-        ``{"event": "compile"}`` if kernels must be compiled, and with "ready" when they are loaded; and with
-        "C", before the plan, if C was searched for: what was tried, and the accuracy of each.
+        Called with a dict for each line of ``metrics.jsonl``; before the first one with the plan, and with
+        ``{"event": "ready"}`` when kernels are compiled and loaded; and with "C", before the plan, if C was
+        searched for: what was tried, and the accuracy of each.
     progress : bool or callable, optional
         Whether there are bars of tqdm; by default on a terminal and in a notebook, for stages that take more
         than a second, and a line if kernels must be compiled. Or a function, called with a stage ("convert",
         "choose C", "class means", "pass 1 of 3", "gap 1", "valid 1"), the number of rows done (or bytes, of
-        "convert"), and of all. Each pass is also a line of `logging` at the level INFO, under the name
-        ``streamsvm``.
+        "convert"), and of all. Each pass, and that kernels are compiled, is also a line of `logging` at the
+        level INFO, under the name ``streamsvm``.
     stop : callable, optional
         Called after each block; if it returns True, the run commits and raises `Interrupted`. Of a
         training on a matrix, and of a search for C, nothing is kept.

@@ -22,6 +22,11 @@ def told_of_compiling(say: Callable[[str], None]) -> Iterator[None]:
 
 
 def tell() -> None:
-    """Tell all who listen, before something is compiled."""
-    while _listeners:
-        _listeners.pop()(LINE)
+    """Tell all who listen, before something is compiled; a stream that is full or closed does not stop it."""
+    for say in _listeners.copy():
+        try:
+            _listeners.remove(say)
+        except ValueError:  # another thread tells it
+            continue
+        with suppress(OSError):
+            say(LINE)

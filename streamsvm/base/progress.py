@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from streamsvm.base import compiling
-from streamsvm.errors import SettingsError
+from streamsvm.errors import wrong_setting
 
 Progress = Callable[[str, int, int | None], None]  # of a stage, what is done, and all of it or None
 Report = Callable[[dict[str, Any]], None]
@@ -40,22 +40,19 @@ def shown(progress: bool | Progress | None) -> Iterator[Progress]:
     SettingsError
         If `progress` is none of these.
     """
-    if callable(progress):
-        yield progress
-        return
-    if progress is not None and progress not in (True, False):
-        raise SettingsError(
-            f"progress must be True, False, None or a function, not {progress!r:.40}", setting="progress"
-        )
-    if not (_is_watched() if progress is None else progress):
-        yield lambda stage, done, total: None
-        return
-    bars = _Bars(_BAR_DELAY if progress is None else 0.0)
-    try:
-        with compiling.told_of_compiling(bars.say):
+    if not callable(progress) and progress not in (None, True, False):
+        raise wrong_setting("progress", f"must be True, False, None or a function, not {progress!r:.40}")
+    with ExitStack() as stack:
+        stack.enter_context(compiling.told_of_compiling(logger.info))
+        if callable(progress):
+            yield progress
+        elif _is_watched() if progress is None else progress:
+            bars = _Bars(_BAR_DELAY if progress is None else 0.0)
+            stack.callback(bars.close)
+            stack.enter_context(compiling.told_of_compiling(bars.say))
             yield bars
-    finally:
-        bars.close()
+        else:
+            yield lambda stage, done, total: None
 
 
 def unit_of(stage: str) -> str:
@@ -124,8 +121,6 @@ def _log(event: dict[str, Any]) -> None:
         logger.warning("%s", event["warning"])
     elif not logger.isEnabledFor(logging.INFO):
         return
-    elif kind == "compile":
-        logger.info(compiling.LINE)
     elif kind == "pass":
         logger.info(
             "%spass %d: %s; %s rows in %.2f s",

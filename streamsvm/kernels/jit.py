@@ -98,14 +98,6 @@ def compiler() -> dict[str, str]:
     return {"numba": numba.__version__, "processor": f"{name} with AVX-512" if has_wide_vectors else name}
 
 
-def is_compiled(dispatcher: Any) -> bool:
-    """Return True if a kernel is already compiled, in memory or on disk, for any types."""
-    if getattr(dispatcher, "signatures", True):
-        return True
-    files = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
-    return files is not None and bool(files._load_index())
-
-
 # -- functions that are inlined --------------------------------------------------------------------
 
 
@@ -191,7 +183,7 @@ def _keep(dispatcher: Any, function: Callable) -> None:
             raise AttributeError("this version of Numba keeps it elsewhere")
         dispatcher._cache = _cache_class()(function, source_digest(folder))
     except Exception as error:  # no folder for it, or a Numba of other private names
-        _warn_of_cache(f"{_NOT_KEPT}: {error}")
+        _warn_of_cache(f"{_NOT_KEPT}: {error}")  # which is said instead of `compiling.LINE`
 
 
 _warned: list[str] = []

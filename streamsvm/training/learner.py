@@ -19,7 +19,6 @@ from streamsvm.kernels.dual_lists import in_buffer
 from streamsvm.kernels.dual_matrix import DualMatrix, find_duals, matrix_columns
 from streamsvm.kernels.duals import Duals, OldDuals, RowDuals, drop_zeros
 from streamsvm.kernels.frame import Problem
-from streamsvm.kernels.jit import is_compiled
 from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.random import permutation
 from streamsvm.kernels.sum_rows import mark
@@ -159,10 +158,6 @@ class Learner:
             drop_zeros(self.dual_buffer)
         self.centre(nothing)
         self.tally = tally
-
-    @property
-    def is_compiled(self) -> bool:
-        return is_compiled(self._kernels.visit_matrix if self._dual_matrix else self._kernels.visit)
 
     def learn(
         self,

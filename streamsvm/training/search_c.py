@@ -143,7 +143,7 @@ def _trials(
         if event["event"] == "pass":
             made += 1
             note_progress()
-        elif event["event"] in ("compile", "ready"):
+        elif event["event"] == "ready":
             callbacks.report(event)
 
     note_progress()

@@ -171,8 +171,6 @@ class Trainer(abc.ABC):
 
     def _compile(self) -> None:
         begin = time.perf_counter()
-        if not self.learner.is_compiled:
-            self.report({"event": "compile"})
         old = self.files.old_duals(self.position, 0)
         self.learner.compile(self.source.empty(), old.segment(0, 0))
         self.report({"event": "ready", "seconds": time.perf_counter() - begin})

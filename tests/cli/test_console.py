@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import subprocess
@@ -13,12 +14,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from command_line import fails, succeeds
+from command_line import COMPILING, fails, succeeds
 from helpers import make_problem, make_store, save_weights
 from streamsvm_cli import console
+from streamsvm_cli.options import command
 from streamsvm_cli.wording import shell_value
 
 from streamsvm import fit, load_model
+from streamsvm.base import compiling
 from streamsvm.errors import InputError, ModelError, StoreError
 
 ODD = "B\tcell\n\x1b[31m\u202e"
@@ -175,6 +178,28 @@ def test_without_a_terminal_progress_is_lines_at_a_steady_interval(clock, capsys
         "convert: 1 GiB",
         "convert: 2 GiB",
     ]
+
+
+@command()
+def compiles(console: console.Console) -> None:
+    for _ in range(2):
+        compiling.tell()
+
+
+@pytest.mark.parametrize(("asked", "said"), [("", COMPILING), ("quiet", ""), ("json", "")])
+def test_a_command_says_once_that_it_compiles_but_not_to_machines(asked: str, said: str, capsys) -> None:
+    compiles(quiet=asked == "quiet", json=asked == "json")
+    compiling.tell()  # after the command: nobody listens
+    assert capsys.readouterr() == ("", said)
+
+
+def test_what_cannot_be_said_of_compiling_does_not_end_a_command(monkeypatch) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError("no space left")
+
+    monkeypatch.setattr(sys, "stderr", Full())
+    compiles(quiet=False, json=False)
 
 
 def test_there_are_no_such_lines_for_machines(clock, capsys) -> None:

@@ -13,7 +13,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -61,10 +60,9 @@ def workers() -> Iterator[Callable[[], Any]]:
     with contextlib.ExitStack() as stack:
 
         def cluster() -> Any:
-            until = time.monotonic() + 10
-            while found and len(found[-1].scheduler.workers) < 2 and time.monotonic() < until:
-                time.sleep(0.1)
-            if not found or len(found[-1].scheduler.workers) < 2:
+            try:
+                found[-1].wait_for_workers(2, timeout=10)
+            except (IndexError, TimeoutError):
                 found.append(stack.enter_context(start(2)))
             return found[-1]
 
@@ -88,17 +86,18 @@ class KillAt(distributed.SchedulerPlugin):
     def __init__(
         self, pids: Callable[[], list[int]], at: list[int], signal_number: int = signal.SIGKILL
     ) -> None:
-        self.ended, self.killed = 0, 0
+        self.ended = 0
+        self.killed: list[int] = []
         self._pids, self._at, self._signal = pids, at, signal_number
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         self.ended += finish == "memory"
         while self._at and self.ended >= self._at[0]:
             del self._at[0]
-            pids = self._pids()
+            pids = [pid for pid in self._pids() if pid not in self.killed]
             if pids:
-                os.kill(pids[self.ended % len(pids)], self._signal)
-                self.killed += 1
+                self.killed.append(pids[self.ended % len(pids)])
+                os.kill(self.killed[-1], self._signal)
 
 
 def pids_of(cluster: Any) -> list[int]:
@@ -125,7 +124,7 @@ def kill_while_training(
     finally:
         cluster.scheduler.remove_plugin("kill")
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
-    return plugin.killed
+    return len(plugin.killed)
 
 
 @EACH
