@@ -184,10 +184,13 @@ def commit(run: RunDir, position: RunPosition, storage: WeightStorage) -> tuple[
     return position, size
 
 
-def finite_json(path: Path | None, numbers: Any) -> str:
-    """Return nested lists and dicts as JSON; raise `RunError` if a number in them is infinite or NaN."""
+def finite_json(path: Path | None, numbers: Any, *, seal: bool = False) -> str:
+    """Return nested lists and dicts as JSON, a dict with its checksum if `seal`.
+
+    Raises `RunError` if a number in them is infinite or NaN.
+    """
     try:
-        return json.dumps(numbers, allow_nan=False)
+        return json.dumps(format.sealed(numbers) if seal else numbers, allow_nan=False)
     except ValueError:  # JSON has neither infinity nor NaN
         remedy = "scale the values of the data to about 1, or lower C"
         if path is None:
@@ -230,8 +233,7 @@ def _write_weights(run: RunDir, position: RunPosition, storage: WeightStorage) -
 def _write_manifest(run: RunDir, position: RunPosition) -> None:
     """Write a commit aside, sync it, and rename it."""
     record = {"version": format.RUN_VERSION, "run": run.identity, **encode(position)}
-    finite_json(run.path, record)
-    manifest = json.dumps(format.sealed(record)).encode()
+    manifest = finite_json(run.path, record, seal=True).encode()
     if len(manifest) > durable.MAX_RECORD_BYTES:
         raise RunError(
             f"{run.path}: the record of classes and passes in a commit takes {len(manifest):,} bytes, more "
