@@ -93,7 +93,7 @@ def as_matrix(
             indptr = np.array([0, len(indices)])
             data = _finite(matrix[0][indices], indices, indptr, dtype, error, names)
             return Matrix(data, indices, indptr, matrix.shape[1], names, record)
-    matrix = canonical_csr(matrix)
+    matrix = canonical_csr(matrix, error)
     data = _finite(matrix.data, matrix.indices, matrix.indptr, dtype, error, names)
     return Matrix(data, matrix.indices, matrix.indptr.astype(np.int64), matrix.shape[1], names, record)
 
@@ -241,9 +241,12 @@ def labels_of(X: Any, y: Any, label: str | None) -> Any:
     if label is None:
         return y
     if not has_obs:
+        names = (
+            f"X[{label!r}], and X without it" if label in getattr(X, "columns", ()) else "one for each row"
+        )
         raise SettingsError(
             f"{label!r} names no column: only AnnData has obs",
-            remedy=Remedy("give y, one label for each row"),
+            remedy=Remedy(f"give y, the labels: {names}"),
             setting="label",
         )
     if y is not None:

@@ -17,7 +17,8 @@ def encoded(
 ) -> tuple[Any, Any, dict[str, Any] | None]:
     """Return the matrix of a DataFrame, the names of its features, and the record of their encoding.
 
-    The record is None if all columns hold numbers and are the features.
+    The record is None if all columns hold numbers and are the features. Columns of dtype ``category`` hold
+    none.
 
     Parameters
     ----------
@@ -34,6 +35,7 @@ def encoded(
     known = {each["name"]: each for each in encoding["columns"]} if encoding and is_of_columns else {}
     matrix = X.to_numpy()
     as_they_are = all(known.get(str(name), {}).keys() <= {"name", "type"} for name in X.columns)
+    as_they_are &= not any(map(_has_categories, getattr(X, "dtypes", ())))
     if not hasattr(X, "items") or (matrix.dtype.kind in "fiub" and as_they_are):
         return matrix, X.columns, None
     parts, names, columns = [], [], []
@@ -41,9 +43,10 @@ def encoded(
         name = str(label)
         if known and name not in known:  # a feature that is left out, with a warning, as others are
             column = column.isna() & False
-        elif column.dtype.kind not in "fiub":
+        is_category = _has_categories(column.dtype) and known.get(name, {}).get("type") != "number"
+        if column.dtype.kind not in "fiub":
             column = column.astype(object).infer_objects()
-        is_number = column.dtype.kind in "fiub"
+        is_number = column.dtype.kind in "fiub" and not is_category
         kind = "number" if is_number or encoding is not None else "category"
         entry = known.get(name) or {"name": name, "type": kind}
         if entry["type"] == "number":
@@ -78,6 +81,11 @@ def encoded(
         columns.append(entry)
     record = {"kind": "columns", "columns": columns}
     return scipy.sparse.csr_array(scipy.sparse.hstack(parts)), names, record
+
+
+def _has_categories(dtype: Any) -> bool:
+    """Return True for the dtype of a categorical column, whose categories may be numbers."""
+    return getattr(dtype, "categories", None) is not None
 
 
 def _texts(name: str, column: Any, error: type[StreamsvmError]) -> list[str]:

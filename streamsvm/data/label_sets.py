@@ -9,9 +9,9 @@ import numpy as np
 
 from streamsvm.base.format import LABEL_DTYPE
 from streamsvm.base.label_values import codes_among
-from streamsvm.data.checks import first_labels, first_true, row_of
+from streamsvm.data.checks import first_labels, first_true, row_of, sparse_problem
 from streamsvm.data.rows import Rows
-from streamsvm.errors import InputError, StreamsvmWarning, warn
+from streamsvm.errors import InputError, Remedy, StreamsvmError, StreamsvmWarning, warn
 
 _COLLECTIONS = (list, tuple, set, frozenset, np.ndarray)
 
@@ -84,10 +84,17 @@ def _of_indicator(y: Any, n_rows: int) -> LabelLists:
     return LabelLists(matrix.indices[data != 0], kept[matrix.indptr].astype(np.int64), columns)
 
 
-def canonical_csr(matrix: Any) -> Any:
-    """Return a matrix as CSR with sorted indices and without duplicates; the caller's stays as it is."""
+def canonical_csr(matrix: Any, error: type[StreamsvmError] = InputError) -> Any:
+    """Return a matrix as CSR with sorted indices and without duplicates; the caller's stays as it is.
+
+    Raises `error` if it is sparse and its arrays do not fit together: SciPy would read beyond them.
+    """
     import scipy.sparse
 
+    if (problem := sparse_problem(matrix)) is not None:
+        raise error(
+            f"X is a sparse matrix with {problem}", remedy=Remedy("rows and columns are numbered from 0")
+        )
     found = scipy.sparse.csr_array(matrix)
     if not found.has_canonical_format:
         found = found.copy()

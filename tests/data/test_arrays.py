@@ -91,3 +91,25 @@ def test_a_masked_array_is_refused() -> None:
     X = np.ma.masked_greater(np.arange(6.0).reshape(3, 2), 3)
     with pytest.raises(InputError, match=r"X is a masked array.*fill"):
         as_matrix(X, np.dtype(np.float64), InputError)
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo"])
+@pytest.mark.parametrize("wrong", [-1, 10, 10**8])
+def test_sparse_matrices_whose_arrays_do_not_fit_together_are_refused(kind: str, wrong: int) -> None:
+    """SciPy need not check them, and its conversions would read and write beyond them."""
+    X = sp.csr_array(values(0.2)).asformat(kind)
+    numbers, what = (X.coords[1], "column") if kind == "coo" else (X.indices, "column")
+    what = "row" if kind == "csc" else what
+    numbers[7] = wrong if kind != "csc" or wrong < 0 else wrong + 10
+    with pytest.raises(
+        InputError, match=f"sparse matrix with the {what} {numbers[7]} of {'2' * (what == 'row')}"
+    ):
+        as_matrix(X, FLOAT32)
+
+
+@pytest.mark.parametrize(("at", "wrong"), [(0, 1), (5, 10**8), (20, 41), (3, -2)])
+def test_sparse_matrices_whose_pointers_do_not_rise_are_refused(at: int, wrong: int) -> None:
+    X = sp.csr_array(values(0.2))
+    X.indptr[at] = wrong
+    with pytest.raises(InputError, match="pointers that do not rise from 0 to its 40 values"):
+        as_matrix(X, FLOAT32)

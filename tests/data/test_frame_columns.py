@@ -115,3 +115,17 @@ def test_text_where_the_model_has_numbers_is_refused(
         np.testing.assert_array_equal(
             of_numbers.predict(people), of_numbers.predict(people[["age", "member"]])
         )
+
+
+def test_a_column_of_dtype_category_has_categories_though_these_are_numbers() -> None:
+    codes = np.tile([10, 2, 7], 30)
+    y = np.where(codes == 2, "middle", "outer")
+    X = pd.DataFrame({"code": pd.Categorical(codes)})
+    model = fit(X, y)
+    assert model.feature_names_in_.tolist() == ["code=10", "code=2", "code=7"]
+    of_text = fit(X.astype(str), y)
+    np.testing.assert_array_equal(model.coef_, of_text.coef_)
+    for same in (X, X.astype(int), X.astype(str)):
+        assert model.score(same, y) == 1
+    numbers = fit(X.astype(int), y)
+    np.testing.assert_array_equal(numbers.predict(X), numbers.predict(X.astype(int)))
