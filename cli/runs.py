@@ -114,7 +114,7 @@ def _gap(result: dict[str, Any], estimated: str = "") -> str | None:
 
 
 def _number(value: Any, form: str = ".4g") -> str:
-    return "-" if value is None else format(value, form)
+    return "-" if value is None else value if isinstance(value, str) else format(value, form)
 
 
 def _in_words(name: str, value: Any) -> str:

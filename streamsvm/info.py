@@ -46,7 +46,7 @@ def inspect(
     """
     path = Path(path)
     if any((path / name).exists() for name in (format.RUN_JSON, format.LOCK)):
-        return _run(path, verify)
+        return _run(path, verify, progress)
     if (path / format.MODEL_JSON).exists():
         return _model(path)
     return _store(path, verify, label, progress)
@@ -92,8 +92,10 @@ def _store(
         }
 
 
-def _run(path: Path, verify: bool) -> dict[str, Any]:
+def _run(path: Path, verify: bool, progress: Callable[[str, int, int], None] | None) -> dict[str, Any]:
     """Describe a run, again if another process replaced what was being read."""
+    from streamsvm.run.directory import RunDir
+
     for _ in range(_READ_ATTEMPTS):
         found, damage, replaced = _describe_run(path, verify)
         if not replaced:
@@ -103,6 +105,12 @@ def _run(path: Path, verify: bool) -> dict[str, Any]:
             f"{path}: another process trains this run, and its commits change before they can be checked; "
             "try again when it has stopped, or train with less frequent commits"
         )
+    for store in RunDir(path).stores() if verify else ():  # that the run made of files
+        try:
+            if store.exists():
+                _store(store, verify, None, progress)
+        except StreamsvmError as error:
+            damage.append(error.message)
     if damage and verify:
         raise RunError(damage[0] if len(damage) == 1 else "; ".join(damage))
     return found

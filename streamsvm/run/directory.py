@@ -250,7 +250,7 @@ class RunDir:
         """Return the numbers of all commits, newest first; `RunError` if one leads out of the run."""
         try:
             names = os.listdir(self.checkpoints)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         numbers = sorted((int(name) for name in names if name.isdecimal()), reverse=True)
         for path in (self.checkpoints, *map(self.commit_path, numbers)):

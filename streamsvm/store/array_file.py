@@ -96,6 +96,7 @@ class MatrixFile(Container):
             raise changed_error(self.path, "the file was written to")
 
     def close(self) -> None:
+        self.is_closed = True
         self._file.close()
 
 

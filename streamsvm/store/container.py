@@ -199,6 +199,8 @@ class StoredArray:
                 raise self._read_error(chunk, cause) from cause
 
     def _read_error(self, chunk: int, cause: Exception) -> StoreError:
+        if self.container.is_closed:
+            return StoreError(f"{self.container.path}: the store is closed")
         if isinstance(cause, MissingChunk):
             return self.missing(chunk * self.chunk, str(cause), isinstance(cause, ChangedChunk))
         if not is_refused(cause):
@@ -290,6 +292,7 @@ class Container(ABC):
     writes = False
     is_remote = False  # whether it is at an address
     is_matrix = False  # whether it is one dense array, named ``X``, and nothing else that a store has
+    is_closed = False
     has_gaps = False  # whether there was a warning of chunks that are not there
 
     @contextlib.contextmanager

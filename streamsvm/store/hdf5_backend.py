@@ -227,6 +227,7 @@ class Hdf5Container(Container):
             durable.sync_dir(self.path.parent)
 
     def close(self) -> None:
+        self.is_closed = True
         self.reader.close()
         try:
             if self._file is not None:

@@ -133,6 +133,7 @@ class RemoteZarrContainer(Container):
         """Do nothing: not all protocols tell if a file has changed."""
 
     def close(self) -> None:
+        self.is_closed = True
         self.reader.close()
         self._root.store.close()
 

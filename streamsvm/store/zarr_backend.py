@@ -330,6 +330,7 @@ class ZarrContainer(Container):
             durable.sync_dir(self.path.parent)
 
     def close(self) -> None:
+        self.is_closed = True
         self.reader.close()
         self._opened = None
 

@@ -15,6 +15,7 @@ from streamsvm.data.memory_plan import Plan, cut_blocks
 from streamsvm.errors import ModelError, Option, Remedy, RunError, SettingsError, StoreError
 from streamsvm.model.results import FitResult, OnlineResult
 from streamsvm.model.transform_files import load_transforms
+from streamsvm.run.checkpoint import read_commit
 from streamsvm.run.directory import RunDir, locked
 from streamsvm.settings.fit import Interval, Settings
 from streamsvm.store import Store
@@ -57,6 +58,9 @@ def resume_run(
             return resume_stream(run, record, open_stream, every, callbacks, store)
         run.find_stores(record)
         paths = record["store"]["path"] if store is None else [absolute(each) for each in store]
+        if store is None and not record.get("keep_data", True) and not run.data.exists():
+            again = Remedy("convert them again, and say with {} where they are", Option("store"))
+            raise StoreError(f"{run.path} has not kept its data", remedy=again)
         for path in paths:
             _check_exists(path, "store")
         settings = Settings.from_record(record["settings"])
@@ -82,8 +86,11 @@ def resume_run(
                 f"into {format_size(plan.memory)}",
                 remedy=Remedy("go on with {}", Option("cluster")),
             )
-        if changes.get("passes", settings.passes) != settings.passes:
-            _check_extends(run, settings, changes["passes"])
+        asked = changes.get("passes", settings.passes)
+        if asked > settings.passes:
+            _check_extends(run, settings)
+        elif asked < settings.passes:
+            _check_shortens(run, settings, asked)
         if "tol" in changes:
             changes["gap"] = "pass"
         for name in HELD_OUT:
@@ -123,12 +130,25 @@ def _transforms_of(run: RunDir, record: dict[str, Any], store: Store) -> list[Tr
         raise RunError(f"{run.path}: the array of a transform cannot be read: {error}; fit again") from None
 
 
-def _check_extends(run: RunDir, settings: Settings, passes: int) -> None:
-    """Raise `RunError` unless a run with these settings can go on to `passes` in all."""
-    if passes < settings.passes:
-        raise RunError(
-            f"{run.path} was asked for {settings.passes} passes; it can be extended, not shortened"
-        )
+def _check_shortens(run: RunDir, settings: Settings, passes: int) -> None:
+    """Raise `RunError` unless a run with these settings can end after `passes`.
+
+    The last pass, for its average, is yet to begin.
+    """
+    done = least = 0
+    for number in run.commits():
+        with contextlib.suppress(RunError, OSError):  # a damaged one: the one before is resumed
+            position = read_commit(run, run.commit_path(number), verify=False)
+            done, least = position.passes_done, position.passes_done + 1 + (position.blocks_done > 0)
+            break
+    if passes < least:
+        remedy = Remedy("give {} or more", Option("passes", least))
+        problem = f"{run.path} has made {done} passes, and cannot be shortened to {passes}"
+        raise RunError(problem, remedy=remedy if least < settings.passes else None)
+
+
+def _check_extends(run: RunDir, settings: Settings) -> None:
+    """Raise `RunError` unless a run with these settings can go on after its last pass."""
     if settings.C_path is not None:
         raise RunError(f"{run.path} divided its passes among the values of C_path; it cannot be extended")
     if not settings.keep_duals:

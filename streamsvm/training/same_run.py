@@ -43,7 +43,7 @@ def check_same(run: RunDir, record: dict[str, Any]) -> None:
     for name, value in new["settings"].items():
         was = old["settings"].get(name)
         if was != value:
-            if name in changes_of(Settings) and value is not None:
+            if name in changes_of(Settings) and value is not None and (name != "passes" or value > was):
                 remedy = Remedy("to change it, use {}", Call("resume", run.path, (Option(name, value),)))
             else:
                 remedy = Remedy("give {}, or another {}", Option(name, was), Option("out"))

@@ -218,7 +218,7 @@ def test_info_recognises_stores_runs_and_models(folder: Path) -> None:
         (("fit", "{}/train.zarr", "--out", "{}/digits.train"), "is not a folder; choose another folder"),
         (("resume", "absent"), "nothing is there"),
         (("resume", "{}"), "not a run"),
-        (("resume", "{}/run", "--passes", "1"), "shortened"),
+        (("resume", "{}/run", "--passes", "1"), "cannot be shortened to 1"),
         (("predict", "absent", "{}/digits.test"), "nothing is there"),
         (("predict", "{0}/digits.test", "{0}/digits.test"), "give a run directory or a model folder"),
         (("predict", "{}/run", "absent.svm"), "absent.svm"),

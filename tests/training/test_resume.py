@@ -87,8 +87,28 @@ def test_a_run_extended_to_three_passes_equals_one_of_three_passes(
         assert model_bytes(tmp_path / "run") != first
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "three")
     assert without_times(metrics_of(tmp_path / "run")) == without_times(metrics_of(tmp_path / "three"))
-    with pytest.raises(RunError, match="asked for 3 passes; it can be extended, not shortened"):
+    with pytest.raises(RunError, match=r"has made 3 passes, and cannot be shortened to 2$"):
         resume(tmp_path / "run", passes=2)
+
+
+@pytest.mark.parametrize("stopped", [8, 10, 13])
+def test_a_run_that_was_stopped_can_be_shortened_to_passes_that_have_not_begun(
+    tmp_path: Path, store: Path, stopped: int
+) -> None:
+    """It ends with the model that it would have had, had it been begun with these passes."""
+    options = {"block_rows": BLOCK, "gap": "end"}
+    run = tmp_path / "run"
+    with pytest.raises(Interrupted):
+        fit(store, out=run, passes=9, stop=stop_after(stopped), **options)
+    done, blocks = divmod(stopped, 5)
+    least = done + 1 + (blocks > 0)
+    before = (run / "run.json").read_bytes()
+    with pytest.raises(RunError, match=f"made . passes, .* to {least - 1}; give passes={least} or more"):
+        resume(run, passes=least - 1)
+    assert (run / "run.json").read_bytes() == before
+    resume(run, passes=least)
+    fit(store, out=tmp_path / "whole", passes=least, **options)
+    assert model_bytes(run) == model_bytes(tmp_path / "whole")
 
 
 def test_a_run_without_duals_resumes_but_cannot_be_extended(tmp_path: Path, store: Path) -> None:
