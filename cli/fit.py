@@ -27,7 +27,7 @@ _RUN = {
     "out": Option(os.PathLike, None, "Run directory to create; required except with --dry-run.", letter="o"),
 }  # fmt: skip
 _OPTIONS = {
-    "dry_run": Option(bool, False, "Print the memory plan and stop."),
+    "dry_run": Option(bool, False, "Print the memory plan of a store, AnnData or matrix, and stop."),
     "keep_data": Option(
         bool, True, "Keep the store that was made of text or a table, so that passes can be added.",
     ),
@@ -227,7 +227,9 @@ def finish(console: Console, result: Any, *, is_end: bool = True) -> None:
             f"{count(result.empty_rows, 'row')} of norm 0 or without a label took no part in training"
         )
     if result.unweighted_rows:
-        console.say(f"{count(result.unweighted_rows, 'row')} of weight 0 took no part in training")
+        console.say(
+            f"{count(result.unweighted_rows, 'row')} of weight 0 or held out took no part in training"
+        )
     line = f"{result.status}: {count(result.passes, 'pass')} in {result.seconds:.2f} s of training"
     if result.relative_gap is not None:
         line += f", gap {small(result.relative_gap)}"

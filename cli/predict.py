@@ -18,7 +18,7 @@ _OPTIONS = {
     "out": Option(
         os.PathLike, None,
         "File to write: .csv, .tsv or .parquet for a table with names of rows, labels, scores and margins; "
-        "any other for one line a row. By default standard output.",
+        "any other for one line a row. By default, and as -, standard output.",
         letter="o",
     ),
     "into": Option(
@@ -65,6 +65,7 @@ def predict(
 
     Rows come in the order of the data, and several data one after the other.
     """
+    out = None if str(out) == "-" else out
     place = out if into is None else into
     if console.json and place is None:
         raise wrong_usage("--json needs --out or --into: standard output cannot hold both")

@@ -25,7 +25,7 @@ _SEARCHED = {
         "values by factors of 2 around the C of fit.",
         metavar="RANGE|NUMBERS|auto",
     ),
-    "loss": Option(str, None, "Loss (see fit), ww by default; several are compared.", repeated=True),
+    "loss": Option(str, None, "Loss (see fit), ww by default; several (ww,cs) are compared.", repeated=True),
     "margin": Option(float, None, "Margin scale of Weston-Watkins; several are compared.", repeated=True),
     "transform": Option(
         str, None, "Transforms of the rows (see fit), or none; several are compared.", repeated=True,
@@ -64,8 +64,8 @@ def tune(
 
     with stop_on_signals() as stop:
         result: Any = streamsvm.tune(
-            data, loss=loss or ["ww"], valid=valid, report=TuneReporter(console), progress=console.progress,
-            stop=stop, **given,
+            data, loss=",".join(loss or ["ww"]).split(","), valid=valid, report=TuneReporter(console),
+            progress=console.progress, stop=stop, **given,
         )  # fmt: skip
     chosen = ", ".join(filter(None, (f"C {result.C:.4g}", differing({"settings": result.settings}))))
     console.say(f"chosen, the best of {count(len(result.tried), 'setting')}: {chosen}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import zipfile
 from pathlib import Path
@@ -96,11 +97,12 @@ def _text(path: Path) -> dict[str, Any]:
     described = _libsvm([line for line in lines if line.strip() and not line.lstrip().startswith("#")])
     if described is not None:
         return {"kind": "LIBSVM text", **described}
-    try:
-        return _table(path, "csv")
-    except InputError as error:
-        begin = f"; it begins with {lines[0][:60]!r}" if lines else ": it is empty"
-        raise InputError(f"{path} is neither LIBSVM text nor another known format{begin}") from error
+    with contextlib.suppress(InputError):
+        table = _table(path, "csv")
+        if len(table["columns"]) > 1:  # else it may be any text
+            return table
+    begin = f"; it begins with {lines[0][:60]!r}" if lines else ": it is empty"
+    raise InputError(f"{path} is neither LIBSVM text nor another known format{begin}")
 
 
 def _first_lines(path: Path) -> list[str]:

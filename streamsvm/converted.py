@@ -98,7 +98,7 @@ def converted(
             "keep_data",
             "must be on with resume_or_start: a finished run gives its result again from its data",
         )
-    _check_before(settings)
+    _check_before(settings, inputs)
     old = None
     if resume and (run.tuning if by_tune else run.settings).exists():
         old = (run.read_tuning() if by_tune else run.read_settings()).get("files")
@@ -169,7 +169,7 @@ def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[
     return found
 
 
-def _check_before(settings: Settings) -> None:
+def _check_before(settings: Settings, inputs: dict[str, _Inputs]) -> None:
     """Check what can be checked without the data, before hours may be spent on their conversion."""
     from streamsvm_converters.kinds.registry import KINDS, kind_of
 
@@ -187,6 +187,18 @@ def _check_before(settings: Settings) -> None:
         elif as_url(path) is None:
             with durable.os_errors_as(InputError, path, "read"):
                 os.stat(path)
+    of_tables = {
+        name: "drop" in KINDS[kind_of(each.paths[0], each.options.get("format"))].options
+        for name, each in inputs.items()
+    }
+    for name in of_tables:
+        if of_tables[name] != of_tables.get("data", of_tables[name]):
+            table, other = ("data", name) if of_tables["data"] else (name, "data")
+            raise wrong_setting(
+                name,
+                f"cannot be matched with the data: {inputs[table].paths[0]} is a table, whose columns have "
+                f"names, and {inputs[other].paths[0]} is none",
+            )
     for name in HELD_OUT:
         path, labels = getattr(settings, name), f"{name}_labels"
         if path is None or getattr(settings, labels) is None or is_store(path):

@@ -13,7 +13,7 @@ import scipy.sparse
 from sklearn.datasets import dump_svmlight_file
 
 import streamsvm
-from streamsvm.errors import InputError, Interrupted, RunError, SettingsError, StoreError
+from streamsvm.errors import InputError, Interrupted, RunError, SettingsError, StoreError, StreamsvmWarning
 from streamsvm.info import inspect
 
 
@@ -110,8 +110,16 @@ def test_data_that_are_not_kept(text) -> None:
     assert model_of("run") == model_of("kept")
     assert not Path("run/data.zarr").exists()
     assert not Path("run/valid.zarr").exists()
-    with pytest.raises(StoreError, match=r"data\.zarr: nothing is there"):
-        streamsvm.resume("run", passes=4)
+
+
+@pytest.mark.parametrize("name", ["a.zarr", "a.h5"])
+def test_a_closed_store_is_not_called_damaged(text, name: str) -> None:
+    streamsvm.convert("train", name)
+    model = streamsvm.fit(name, out="run")
+    store = streamsvm.open_store(name)
+    store.close()
+    with pytest.raises(StoreError, match=f"{name}: the store is closed"):
+        streamsvm.evaluate(model.model, store)
 
 
 def test_starts_or_goes_on_with_the_same_files_only(table) -> None:
@@ -166,6 +174,61 @@ def test_sequences_have_groups_in_held_out_text_too(tmp_path, monkeypatch) -> No
     result = streamsvm.fit("train", out="run", valid="train", loss="chain", dtype="float64")
     assert result.valid_accuracy == 1.0
     assert streamsvm.open_store("run/valid.zarr").grouped
+
+
+def test_a_table_cannot_be_held_out_of_what_is_none(text) -> None:
+    Path("t.csv").write_text("a,b,y\n1,2,0\n3,4,1\n")
+    with pytest.raises(
+        SettingsError, match=r"valid cannot be matched .*/t\.csv is a table, .* train is none"
+    ):
+        streamsvm.fit("train", out="run", valid="t.csv", label="y")
+    with pytest.raises(SettingsError, match=r"valid cannot be matched .*t\.csv is a table, .*test is none"):
+        streamsvm.fit("t.csv", out="run", valid="test", label="y")
+    assert not Path("run").exists()
+
+
+def test_labels_that_are_quantities_are_said(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t").write_text("".join(f"{n * 0.37:.3f} 1:{n}\n" for n in range(120)))
+    with pytest.warns(StreamsvmWarning, match="120 of 120 rows are the only one with their label"):
+        streamsvm.fit("t", out="run")
+
+
+def test_data_that_a_run_has_not_kept_are_said_to_be_needed(text) -> None:
+    streamsvm.fit("train", out="run", keep_data=False, keep_duals=True)
+    with pytest.raises(StoreError, match=r"run has not kept its data; convert them again, .* store="):
+        streamsvm.resume("run", passes=5)
+    streamsvm.convert("train", "train.zarr")
+    streamsvm.resume("run", store="train.zarr", passes=5)
+
+
+def test_a_run_is_verified_with_the_data_that_it_made(text) -> None:
+    streamsvm.fit("train", out="run", valid="test")
+    assert inspect("run", verify=True)["damage"] == []
+    chunk = Path("run/valid.zarr/X/data/c/0")
+    chunk.write_bytes(chunk.read_bytes()[:-1] + b"x")
+    assert inspect("run")["damage"] == []
+    with pytest.raises(RunError, match=r"run/valid\.zarr: array X/data, chunk 0"):
+        inspect("run", verify=True)
+
+
+def test_held_out_rows_of_classes_that_the_training_lacks_are_said(text) -> None:
+    Path("other").write_text(Path("test").read_text().replace("\n1 ", "\n8 "))
+    rows = Path("other").read_text().count("\n8 ")
+    with pytest.warns(
+        StreamsvmWarning, match=f"valid.zarr: {rows} of 100 rows have labels that the training"
+    ):
+        streamsvm.fit("train", out="run", valid="other")
+    Path("other").write_text("cat 1:1\ndog 2:1\n")
+    with pytest.raises(StoreError, match=r"has no row of a class of the training data to measure with"):
+        streamsvm.fit("train", out="none", valid="other")
+
+
+def test_what_is_at_the_place_of_a_run_and_no_folder_is_refused(text) -> None:
+    for force in (False, True):
+        with pytest.raises(RunError, match="test"):
+            streamsvm.fit("train", out="test", force=force)
+    assert Path("test").is_file()
 
 
 def test_bad_input_leaves_what_was_there(text) -> None:
@@ -236,7 +299,7 @@ def test_settings_of_reading_are_for_files_that_are_converted(text) -> None:
         ({"costs": "none"}, "none cannot be read"),
         ({"tree": "none"}, "none: No such file"),
         ({"tree": "train"}, "train, line 1: 9 names"),
-        ({"class_weight": "none"}, "none: No such file"),
+        ({"class_weight": "none"}, "class_weight must be balanced or the path of a file"),
         ({"class_weight": "train"}, "train, line 1: .* is not a number"),
         ({"transform": "l3"}, "no transform 'l3'"),
         ({"transform": "bias,l2"}, "bias must be the last one"),

@@ -61,7 +61,8 @@ def recognise(path: str | Path) -> tuple[str, bool]:
                     if container.is_matrix:
                         raise InputError(f"{path} is one array of Zarr, which fit and predict take as it is")
                 return "anndata", True
-            raise InputError(f"{path} is a folder; give the files in it")
+            inside = f", such as {path / 'data.zarr'}" if (path / "data.zarr").exists() else ""
+            raise InputError(f"{path} is a folder; give the files in it{inside}")
         if not stat.S_ISREG(mode):  # a pipe cannot be looked at and then read
             return by_name or "libsvm", False
         with path.open("rb") as file:

@@ -120,12 +120,6 @@ class TableFile:
             self.delimiter = max(_DELIMITERS, key=bare.count)  # the first of them if several are equal
         with self._csv(None) as reader:
             names = reader.schema.names
-        if len(names) == 1:
-            means = "tabs" if self.kind == "tsv" else "commas, tabs, semicolons or bars"
-            raise InputError(
-                f"{self.path} has a single column, {_quoted(names[0])}: no {means} separate its first line; "
-                "check that it is a table, and its delimiter"
-            )
         if all(_is_number(name) for name in names) and len({float(name) for name in names}) < len(names):
             raise InputError(
                 f"{self.path}: the first line holds numbers, not the names of columns; add such a line"

@@ -19,6 +19,7 @@ _NO_CATEGORY = -2  # the code of a missing value
 
 # Distinct values of all categories together: they are in memory, and in the records of stores and models.
 MAX_CATEGORY_VALUES = 2**20
+_MANY_CATEGORIES = 100  # of a column that may be free text
 # (table, names) -> record batches of these columns, of the rows that have a label.
 Read = Callable[[TableFile, Sequence[str]], Iterable[Any]]
 
@@ -302,7 +303,8 @@ def describe(encoding: ColumnsEncoding) -> list[str]:
             n = len(column.values)
             categories = "category" if n == 1 else "categories"
             name = printable(column.name)
-            lines.append(f"column '{name}' as {n:,} {categories}: {listed(column.values)}")
+            many = " (free text is to be given as text, or dropped)" if n > _MANY_CATEGORIES else ""
+            lines.append(f"column '{name}' as {n:,} {categories}{many}: {listed(column.values)}")
     fills = [column.fill for column in encoding.columns if column.fill is not None]
     if fills:
         lines.append(f"missing numbers become {'the mean of their column' if any(fills) else '0'}")

@@ -165,7 +165,7 @@ def evaluate(
                 report("evaluate", n + begin + len(scores), counts.n_rows)
             n += rows.n_rows
     if metrics is None:
-        raise ModelError("the data has no rows to evaluate the model on")
+        raise ModelError("the data has no rows with labels to evaluate the model on")
     if not metrics.has_labels:
         raise ModelError(f"none of the {n:,} rows has a label that the model knows")
     result = metrics.evaluation(n)

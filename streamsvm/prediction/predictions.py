@@ -17,9 +17,9 @@ import numpy as np
 from streamsvm.base import durable
 from streamsvm.base.progress import Progress, logger, shown
 from streamsvm.base.repr import Readable
-from streamsvm.base.text import parse_size, printable
+from streamsvm.base.text import absolute, parse_size, printable
 from streamsvm.base.threads import Threads, count_workers
-from streamsvm.errors import ModelError, SettingsError
+from streamsvm.errors import ModelError, Remedy, SettingsError, wrong_setting
 from streamsvm.model.model import Model, load_model
 from streamsvm.model.rows_to_score import RowCounts, rows_to_score
 from streamsvm.prediction.outputs import Batch, Lines, Sink, check_table, open_output
@@ -185,6 +185,8 @@ def predict(
         if into is not None:
             raise SettingsError(f"{name} does not apply to columns of obs, one for each row", setting=name)
     sources = _by_name(data, texts=model.takes_texts)
+    if isinstance(out, str | os.PathLike) and absolute(out) in map(absolute, sources.keys() - {_UNNAMED}):
+        raise wrong_setting("out", "names the data that is read", Remedy("give another file"))
     n_workers = count_workers(workers)
     top_k = min(top_k, len(model.classes_))
     with ExitStack() as stack:

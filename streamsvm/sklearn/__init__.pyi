@@ -75,7 +75,8 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
         many workers there are.
     fit_intercept : bool, optional
         Whether to have an intercept, which is part of ‖w‖², as that of scikit-learn's LinearSVC is. By
-        default as in `streamsvm.fit`: unless `transforms` are given, which may end with ``bias``.
+        default as in `streamsvm.fit`: unless `transforms` are given, which may end with ``bias``. The columns
+        of a DataFrame are scaled in either case, unless `transforms` are given.
     intercept_scaling : float
         Value of the constant feature whose coefficients are the intercepts: the larger, the less they count
         in ‖w‖².

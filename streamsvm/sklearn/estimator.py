@@ -29,6 +29,7 @@ from streamsvm.base.format import LABEL_DTYPE
 from streamsvm.base.label_values import class_name, class_record
 from streamsvm.data.arrays import as_matrix
 from streamsvm.data.checks import row_norms
+from streamsvm.errors import Remedy, ScaleWarning, warn
 from streamsvm.losses import get_loss
 from streamsvm.model.model import Model, load_model
 from streamsvm.prediction import calibration, predictions
@@ -78,7 +79,8 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         As `Settings` declares them.
     fit_intercept : bool, optional
         Whether to have an intercept, which is part of ‖w‖², as that of scikit-learn's LinearSVC is. By
-        default as in `streamsvm.fit`: unless `transforms` are given, which may end with ``bias``.
+        default as in `streamsvm.fit`: unless `transforms` are given, which may end with ``bias``. The columns
+        of a DataFrame are scaled in either case, unless `transforms` are given.
     intercept_scaling : float
         Value of the constant feature whose coefficients are the intercepts: the larger, the less they count
         in ‖w‖².
@@ -227,6 +229,9 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
                 instead = "give partial_fit a sample_weight" if name == "class_weight" else "leave it out"
                 raise ValueError(f"{name} is for fit, which knows all rows; {instead}")
         matrix = as_matrix(X, np.dtype(self.dtype))
+        if begins and isinstance(X, NamedMatrix) and self.transforms is None:
+            problem = "partial_fit takes the columns of a table as they are, where fit scales them"
+            warn(ScaleWarning(problem, remedy=Remedy("scale them first, or set transforms='bias'")))
         if not hasattr(self, "_learner"):
             fitted = None if begins else self.model_
             with value_errors():
@@ -288,6 +293,12 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         with value_errors():
             return self.model_.predict_proba(self._checked(X, reset=False))
 
+    @available_if(_has_probabilities)
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Compute the logarithms of `predict_proba`."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
+
     @property
     def model_(self) -> Model:
         check_is_fitted(self)
@@ -334,9 +345,10 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         steps = steps.split(",") if isinstance(steps, str) else list(steps)
         with_intercept = self.fit_intercept
         transform: str | None = NONE
+        if self.transforms is None:
+            steps = TABLE_DEFAULT.split(",")[:1] if of_table else []
         if with_intercept is None and self.transforms is None:
             with_intercept, transform = not of_store, None
-            steps = TABLE_DEFAULT.split(",")[:1] if of_table else []
         if with_intercept and not any(step.strip().startswith("bias") for step in steps[-1:]):
             steps.append(f"bias={self.intercept_scaling}")
         seed = self.random_state

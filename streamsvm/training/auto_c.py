@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamsvm.data.hold_out import is_trained_on
-from streamsvm.errors import Remedy, ScaleWarning, warn
+from streamsvm.errors import Option, Remedy, ScaleWarning, warn
 from streamsvm.losses import get_loss
 from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.store.ranges import ranges_of
@@ -49,6 +49,7 @@ def c_of_norms(store: Store, transforms: Sequence[Transform], settings: Settings
     -----
     ScaleWarning
         If nearly all of the rows is their mean: little of their digits is left for what tells classes apart.
+        Or the constant feature of ``bias``, so that the passes train little more than the intercepts.
     """
     if settings.C != AUTO and not begins_smaller(settings):
         return with_c(settings, automatic=settings.C), False
@@ -63,6 +64,13 @@ def c_of_norms(store: Store, transforms: Sequence[Transform], settings: Settings
             f"{store.path}: the mean of the rows is more than {1 - _LEAST_SHARE:.1%} of their squared norm"
         )
         warn(ScaleWarning(problem, remedy=Remedy("subtract the mean of each column first")))
+    elif share * total < _LEAST_SHARE * count * _constant2(transforms, store.dtype):
+        problem = (
+            f"{store.path}: the values are so small that the constant feature makes more than "
+            f"{1 - _LEAST_SHARE:.1%} of the squared norm of the rows: a few passes learn little else"
+        )
+        remedy = Remedy("scale them, or give {} of about their size", Option("transform", "bias=value"))
+        warn(ScaleWarning(problem, remedy=remedy))
     return with_c(settings, c_for(total * max(share, _LEAST_SHARE), count)), settings.C == AUTO
 
 
@@ -146,10 +154,13 @@ def norms_of_c(norm2: np.ndarray, transforms: Sequence[Transform], dtype: np.dty
     dtype : dtype
         Type of the values.
     """
-    for transform in transforms:
-        if transform.constant:
-            norm2 = np.maximum(norm2 - np.square(np.float64(np.asarray(transform.constant, dtype))), 0.0)
-    return norm2
+    constant2 = _constant2(transforms, dtype)
+    return np.maximum(norm2 - constant2, 0.0) if constant2 else norm2
+
+
+def _constant2(transforms: Sequence[Transform], dtype: np.dtype) -> float:
+    """Return the square of the constant feature that a transform may have added, or 0."""
+    return float(sum(np.square(np.float64(np.asarray(each.constant or 0, dtype))) for each in transforms))
 
 
 def c_for(total: float, count: int) -> float:

@@ -14,7 +14,7 @@ History = Sequence[Mapping[str, Any]]
 
 _GAP_OF_LARGE_C = 0.5  # a relative gap that says that C is too large
 _DEFAULT_TARGET = 0.1  # one that more passes shall reach
-_FASTEST_DECAY, _SLOWEST_DECAY = 0.7, 0.9  # by which a relative gap is expected to fall in a pass
+_FASTEST_DECAY, _USUAL_DECAY, _SLOWEST_DECAY = 0.7, 0.9, 0.99  # by which a relative gap falls in a pass
 _MIN_TARGET = 1e-12
 # By how much the gap of an average is smaller than that of the last iterate where gaps hardly fall (measured;
 # where they fall fast it is no smaller), and what share of the tolerance it shall take: it costs half a pass.
@@ -66,7 +66,9 @@ def gap_warning(
         return []
     passes = Option("passes", passes_to(settings.tol or _DEFAULT_TARGET, gap, history))
     extends = run is not None and settings.keep_duals and settings.C_path is None
-    goes_on = Remedy("{}", Call("resume", run, (passes,))) if extends else Remedy("fit again with {}", passes)
+    goes_on = (
+        Remedy("{}", Call("resume", run, (passes,))) if extends else Remedy("fit again with {} or so", passes)
+    )
     message = Message(problem, None if gap < 0 else Remedy.join([goes_on, *others]))  # rounding, if below 0
     warn(ConvergenceWarning(message))
     return [message]
@@ -75,11 +77,15 @@ def gap_warning(
 def passes_to(target: float, gap: float, history: History) -> int:
     """Estimate the total number of passes that bring the relative gap down to `target`.
 
-    The gap is expected to fall in each pass by the factor of the last one, within limits; slowly if that
-    factor is not known.
+    The gap is expected to fall by the mean factor of the last half of the passes, within limits; by a usual
+    one if that is not known.
     """
-    gaps = [record["relative_gap"] for record in history[-2:] if record.get("relative_gap")]
-    factor = gaps[1] / gaps[0] if len(gaps) == 2 else _SLOWEST_DECAY
+    recent = history[-(len(history) // 2 + 1) :]
+    gaps = [(at, record["relative_gap"]) for at, record in enumerate(recent) if record.get("relative_gap")]
+    factor = _USUAL_DECAY
+    if len(gaps) > 1:
+        (begin, first), *_, (end, last) = gaps
+        factor = abs(last / first) ** (1 / (end - begin))
     decay = -math.log(min(max(factor, _FASTEST_DECAY), _SLOWEST_DECAY))
     return len(history) + max(math.ceil(math.log(abs(gap) / max(target, _MIN_TARGET)) / decay), 1)
 

@@ -14,7 +14,7 @@ import numpy as np
 from streamsvm.base import durable
 from streamsvm.base.text import printable
 from streamsvm.data.class_costs import ClassTree, read_costs, read_tree
-from streamsvm.errors import InputError, Remedy, RunError, SettingsError
+from streamsvm.errors import InputError, Remedy, RunError, SettingsError, wrong_setting
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.losses import LOSSES, get_loss
 from streamsvm.settings.fit import BALANCED, COSTS, MARGINS, Settings
@@ -193,6 +193,8 @@ _Entries = list[tuple[str, str, float]]  # place for messages, class, weight
 def class_weight_entries(source: Any) -> _Entries:
     """Return the weights that a file or a mapping has; raise `InputError` if they cannot be read."""
     is_file, entries = not isinstance(source, Mapping), []
+    if is_file and not Path(source).exists():
+        raise wrong_setting("class_weight", f"must be {BALANCED} or the path of a file, and {source} is none")
     found = _lines(Path(source)) if is_file else (("class_weight", *item) for item in source.items())
     for where, name, weight in found:
         try:

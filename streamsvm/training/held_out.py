@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.value_kinds import SAMPLE_VALUES, trained_values, warn_of_difference
-from streamsvm.errors import Option, Remedy, RunError, SettingsError, StoreError
+from streamsvm.errors import Option, Remedy, RunError, SettingsError, StoreError, StreamsvmWarning, warn
 from streamsvm.settings.fit import CLASSES, Settings
 from streamsvm.store import Store, open_validation_store
 from streamsvm.store.blocks_to_score import blocks_to_score
@@ -53,6 +53,8 @@ def check_held_out(
             )
         if name == "calibrate":
             _check_calibration_store(held_out, raw)
+        elif not held_out.multilabel:
+            _check_labels(held_out, raw)
         return held_out.fingerprint
 
 
@@ -81,9 +83,22 @@ def _check_calibration_store(hold_out: Store, store: Store) -> None:
         raise SettingsError(
             f"calibrate is for data of one label a row, and {several.path} has several", setting="calibrate"
         )
-    known = np.isin(hold_out.classes, store.classes)
-    if not hold_out.class_counts[known].any():
+    if not _n_known(hold_out, store):
         raise StoreError(f"{hold_out.path} has no row of a class of the training data to calibrate with")
+
+
+def _check_labels(held_out: Store, store: Store) -> None:
+    """Raise `StoreError` if no held-out row is of a class of the training data; warn if some are not."""
+    unknown = held_out.n_rows - _n_known(held_out, store)
+    if unknown and unknown == held_out.n_rows:
+        raise StoreError(f"{held_out.path} has no row of a class of the training data to measure with")
+    if unknown:
+        problem = f"{held_out.path}: {unknown:,} of {held_out.n_rows:,} rows"
+        warn(StreamsvmWarning(f"{problem} have labels that the training data lacks, and count as wrong"))
+
+
+def _n_known(held_out: Store, store: Store) -> int:
+    return int(held_out.class_counts[np.isin(held_out.classes, store.classes)].sum())
 
 
 def other_held_out(name: str, settings: Settings) -> RunError:

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm.base.threads import count_workers
 from streamsvm.data.hold_out import held_out_part
-from streamsvm.errors import Interrupted
+from streamsvm.errors import Interrupted, StreamsvmWarning, warn
 from streamsvm.settings.fit import BALANCED, NONE, Settings
 from streamsvm.store import Store
 from streamsvm.store.arrays import in_memory
@@ -24,6 +24,8 @@ from streamsvm.training.training import rows_to_learn
 from streamsvm.transforms import Transform
 from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_store
 from streamsvm.transforms.store import shift_to_text, transformed
+
+_MANY_ROWS = 100  # of which most should not have classes of their own
 
 
 class Prepared(NamedTuple):
@@ -64,12 +66,28 @@ def prepare(
     store = rows_to_learn(raw, fitted.transforms, dense=takes_dense_rows(settings))
     if store.kind == IN_MEMORY:
         store = in_memory(store)
+    _warn_of_quantities(store)
     costs = read_training_costs(settings, store.classes, class_counts(store, settings), given)
     resolved, chosen = c_of_norms(store, fitted.transforms, settings)
     sample = find_sample(store, settings) if search else None
     if sample is not None:
         resolved = with_c(settings, search_c(store, sample, settings, resolved.C, costs, callbacks))
     return Prepared(store, specify(resolved, store), costs, fitted, chosen)
+
+
+def _warn_of_quantities(store: Store) -> None:
+    """Warn if most rows have a class of their own, and these are fractions: numbers of a regression."""
+    alone = int(np.count_nonzero(store.class_counts == 1))
+    if store.n_rows >= _MANY_ROWS and 2 * alone > store.n_rows and _are_fractions(store.classes):
+        problem = f"{store.path}: {alone:,} of {store.n_rows:,} rows are the only one with their label"
+        warn(StreamsvmWarning(f"{problem}; labels that are quantities, to be predicted, are no classes"))
+
+
+def _are_fractions(names: Sequence[str]) -> bool:
+    try:
+        return any(float(name) % 1 for name in names)
+    except ValueError:
+        return False
 
 
 def class_counts(store: Store, settings: Settings) -> np.ndarray:

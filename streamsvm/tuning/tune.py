@@ -14,6 +14,7 @@ import math
 import numbers
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,18 @@ from streamsvm.base.text import as_paths
 from streamsvm.base.threads import count_workers
 from streamsvm.converted import converted
 from streamsvm.data.arrays import label_column
-from streamsvm.errors import Call, Option, Remedy, SettingsError, StreamsvmWarning, warn, wrong_setting
+from streamsvm.errors import (
+    Call,
+    InputError,
+    Option,
+    Remedy,
+    SettingsError,
+    StreamsvmWarning,
+    warn,
+    wrong_setting,
+)
 from streamsvm.losses import get_loss
+from streamsvm.model.inputs import begins_with_text
 from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult, TuneResult
 from streamsvm.run.directory import RunDir, replacing
@@ -34,6 +45,7 @@ from streamsvm.settings.fit import AUTO, TO_TUNE, Interval, Settings
 from streamsvm.settings.reading import ReadingSettings
 from streamsvm.settings.signature import takes
 from streamsvm.training import fit_arrays
+from streamsvm.training.convergence import gap_warning
 from streamsvm.training.parallel.splits import check_splits
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import parse_transforms
@@ -119,6 +131,10 @@ def tune(
     y, settings["label"] = label_column(y, settings.get("label"))
     reading = taken_out(settings, ReadingSettings)
     paths = as_paths(data)
+    if y is not None and begins_with_text(data):
+        raise InputError(
+            "texts in memory are not tuned on", remedy=Remedy("write them to a table, and give its path")
+        )
     tables = without_tables(settings)
     if paths is None:
         instead = "a matrix is trained on in memory", "of a matrix a part of the rows is held out"
@@ -205,6 +221,10 @@ def tune(
         on_path = get_loss(str({**common, **candidates[candidate]}["loss"])).linear_duals
         chosen = Settings(**{**common, **candidates[candidate]}, C=rows[best]["C"], passes=passes)
         result, model = search.train(chosen)
+        if chosen.tol is None:  # of which the training itself warns
+            gap_warning(
+                result.relative_gap, chosen, result.history, None if out is None else Path(out), chosen=False
+            )
         return TuneResult(
             C=rows[best]["C"], settings=rows[best]["settings"],
             valid_accuracy=rows[best]["valid_accuracy"],

@@ -121,7 +121,7 @@ def test_mistakes_are_one_line(folder: Path, tmp_path: Path) -> None:
         (2, ("--folds", 3, "--hold-out", "1/3"), "exclude one another"),
         (2, ("--solver", "clip"), "--solver must be"),
         (1, ("--sample-weight", "mass"), "mass"),
-        (1, ("--class-weight", "no.txt"), "no.txt"),
+        (2, ("--class-weight", "no.txt"), "no.txt"),
         (1, ("--valid", "no.zarr"), "no.zarr"),
     ]:
         assert message in fails(code, "tune", "s.h5", *out, *words, cwd=folder)

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from sklearn.preprocessing import OneHotEncoder
 from streamsvm_converters import convert
 
+from streamsvm import fit, predict
 from streamsvm.errors import InputError, PlanError, SettingsError, StreamsvmWarning
 from streamsvm.store import open_store
 
@@ -179,7 +180,8 @@ def test_weights_follow_rows_that_are_left_out(tmp_path: Path) -> None:
         ("x,y\n1,a\n2,b,c\n", r"t\.csv cannot be read as a table with commas: .*Expected 2 columns, got 3"),
         ("x,y\n1,a\n2\n", "row 2: Expected 2 columns, got 1"),
         ("x,x,y\n1,2,a\n", "several columns have the name 'x'"),
-        ("xy\n1\n2\n", "a single column, 'xy': no commas, tabs, semicolons or bars"),
+        ("xy\n1\n2\n", "has no label column 'y'; its columns are 'xy'"),
+        ("xy\n1,2\n2,3\n", "row 1: Expected 1 columns, got 2"),
         ("", "is empty"),
         ("x,y\n", "the input has no rows"),
         ("x,y\n1,\n2,\n", "the input has no rows; 2 have no label"),
@@ -320,3 +322,12 @@ def test_a_table_without_rows_among_others_is_named(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("x,y\n")
     with pytest.warns(StreamsvmWarning, match=r"b\.csv has no rows"):
         assert convert([tmp_path / "a.csv", tmp_path / "b.csv"], tmp_path / "a.zarr", label="y").n == 2
+
+
+def test_texts_alone_are_predicted_from_a_table_of_one_column(tmp_path: Path) -> None:
+    rows = ["bake the bread", '"kick the ball, hard"'] * 20
+    (tmp_path / "t.csv").write_text("body,topic\n" + "".join(f"{text},{text[-4:-1]}\n" for text in rows))
+    (tmp_path / "p.csv").write_text("body\n" + "\n".join(rows))
+    fit(tmp_path / "t.csv", out=tmp_path / "run", text="body", label="topic")
+    found = predict(tmp_path / "run", tmp_path / "p.csv").labels
+    assert found.ravel().tolist() == [text[-4:-1] for text in rows]

@@ -257,3 +257,11 @@ def test_a_value_that_is_not_finite_is_named_by_its_row(folder: Path, tmp_path: 
         first, second = as_rows(X[:50], LABELS[:50]), as_rows(bad[50:], LABELS[50:])
         with pytest.raises(ModelError, match=f"row 70 of the data: the value {value} is not finite"):
             predict(folder / "run", iter([first, second]))
+
+
+@pytest.mark.parametrize("name", ["s.h5", "cells.h5ad"])
+def test_predictions_do_not_replace_the_data_that_they_are_of(folder: Path, name: str) -> None:
+    before = (folder / name).read_bytes()
+    with pytest.raises(SettingsError, match="out names the data that is read; give another file"):
+        predict(folder / "run", folder / name, folder / "." / name, force=True)
+    assert (folder / name).read_bytes() == before

@@ -24,7 +24,7 @@ from sklearn.preprocessing import MaxAbsScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from streamsvm import fit, load_model, online, predict
-from streamsvm.errors import SettingsError
+from streamsvm.errors import ScaleWarning, SettingsError
 from streamsvm.sklearn import StreamSVMClassifier
 from streamsvm.training.products import Products
 
@@ -272,12 +272,11 @@ def test_weights_of_rows_go_with_named_columns(blobs: tuple[np.ndarray, np.ndarr
     X, y = blobs
     weights = np.linspace(0.5, 2, len(y))
     table = pd.DataFrame(X).add_prefix("p")
-    estimator = StreamSVMClassifier(fit_intercept=True)
+    estimator = StreamSVMClassifier(transforms="bias")
     named, plain = (clone(estimator).fit(given, y, sample_weight=weights) for given in (table, X))
     np.testing.assert_array_equal(named.coef_, plain.coef_)
     named, plain = (
-        StreamSVMClassifier().partial_fit(given, y, np.unique(y), sample_weight=weights)
-        for given in (table, X)
+        clone(estimator).partial_fit(given, y, np.unique(y), sample_weight=weights) for given in (table, X)
     )
     np.testing.assert_array_equal(named.coef_, plain.coef_)
 
@@ -319,3 +318,22 @@ def test_a_split_training_is_that_of_fit_whatever_n_jobs() -> None:
     assert np.array_equal(found[0], found[2])
     plain = fit(np.c_[X, np.ones(len(X))], y, transform="none", **settings)
     np.testing.assert_allclose(found[0], plain.coef_[:, :-1], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("fit_intercept", "wanted"), [(None, ["scale", "bias"]), (True, ["scale", "bias"]), (False, ["scale"])]
+)
+def test_columns_of_a_table_are_scaled_with_and_without_an_intercept(
+    fit_intercept: bool | None, wanted: list[str]
+) -> None:
+    X = pd.DataFrame(DIGITS).add_prefix("pixel ")
+    found = StreamSVMClassifier(fit_intercept=fit_intercept).fit(X, LABELS)
+    assert [each.name for each in found.model_.transforms] == wanted
+    with pytest.warns(ScaleWarning, match="partial_fit takes the columns of a table as they are"):
+        StreamSVMClassifier().partial_fit(X, LABELS, classes=range(10))
+
+
+def test_the_logarithms_of_probabilities() -> None:
+    found = StreamSVMClassifier(loss="logistic").fit(DIGITS, LABELS)
+    np.testing.assert_array_equal(np.exp(found.predict_log_proba(DIGITS)), found.predict_proba(DIGITS))
+    assert not hasattr(StreamSVMClassifier(), "predict_log_proba")

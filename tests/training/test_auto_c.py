@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -11,8 +12,9 @@ import scipy.sparse as sp
 from helpers import automatic_c, make_problem, make_store
 from helpers import plain_fit as fit
 
+import streamsvm
 from streamsvm import load_model, resume
-from streamsvm.errors import SettingsError
+from streamsvm.errors import ScaleWarning, SettingsError
 from streamsvm.sklearn import StreamSVMClassifier
 from streamsvm.training.auto_c import c_for
 
@@ -132,3 +134,17 @@ def test_rows_of_weight_0_do_not_count_however_many_they_are() -> None:
     y = rng.integers(0, 2, len(X))
     result = fit(sp.csr_array(X), y, sample_weight=weights, passes=1).result
     assert pytest.approx(automatic_c(X[some]), rel=1e-4) == result.C
+
+
+def test_values_far_below_the_constant_feature_are_said() -> None:
+    """Few passes then learn little but the intercepts: C is large for these values, and theirs is not."""
+    X = np.random.default_rng(0).normal(size=(2000, 10))
+    y = X[:, 0] + X[:, 1] > 0
+    with pytest.warns(ScaleWarning, match="so small that the constant feature makes more than 99.9%"):
+        poor = streamsvm.fit(X / 1000, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        good = streamsvm.fit(X / 1000, y, transform="bias=0.001")
+        streamsvm.fit(X / 1000, y, transform="none")
+        streamsvm.fit(X / 10, y)
+    assert poor.score(X / 1000, y) < 0.9 < good.score(X / 1000, y)

@@ -65,13 +65,15 @@ def test_a_c_far_too_large_for_the_passes_is_said_unless_it_was_chosen(store: Pa
         fit(X, LABELS, C=1000, passes=2, gap="none")
 
 
-@pytest.mark.parametrize(("factor", "expected"), [(0.8, 0.8), (0.1, 0.7), (1.3, 0.9), (None, 0.9)])
+@pytest.mark.parametrize(
+    ("factor", "expected"), [(0.8, 0.8), (0.1, 0.7), (0.95, 0.95), (1.3, 0.99), (None, 0.9)]
+)
 def test_passes_are_foreseen_by_the_decay_of_the_gap(factor: float | None, expected: float) -> None:
     history = [{"relative_gap": 0.1 * factor**at if factor else None} for at in range(3)]
     gap = 0.04
     assert passes_to(0.001, gap, history) == 3 + math.ceil(math.log(0.001 / gap) / math.log(expected))
     assert passes_to(1.0, gap, history) == 4
-    assert passes_to(0.0, gap, history) < 300
+    assert passes_to(0.0, gap, history) < 3000
 
 
 def test_the_accuracies_are_those_of_the_model(store: Path, tmp_path: Path) -> None:
