@@ -198,7 +198,11 @@ def fit(
                 callbacks=callbacks, given=tables, workers=workers, cluster=cluster, made=found.record,
             )  # fmt: skip
         except Exception as error:
-            if run.data in found.paths and not run.settings.exists() and not run.replaced.exists():
+            if (
+                "data" in found.record.get("files", {})
+                and not run.settings.exists()
+                and not run.replaced.exists()
+            ):
                 error.add_note(f"{run.data} is kept: given instead of its files, it saves reading them again")
             raise
 

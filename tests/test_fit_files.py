@@ -254,7 +254,9 @@ def test_converted_data_of_a_training_that_cannot_begin_are_kept(text) -> None:
         "run/data.zarr is kept: given instead of its files, it saves reading them again"
     ]
     for reads in (inspect, streamsvm.resume):
-        with pytest.raises(RunError, match=r"not a run yet: .* `fit\('run/data.zarr'\)` trains on them"):
+        with pytest.raises(
+            RunError, match=r"not a run yet: .* `fit\('run/data.zarr', out=.*'run'.*\)` trains"
+        ):
             reads("run")
     streamsvm.fit("run/data.zarr", out="run")
     streamsvm.fit("train", out="by-hand")

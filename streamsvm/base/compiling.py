@@ -13,6 +13,9 @@ _listeners: list[Callable[[str], None]] = []
 @contextmanager
 def told_of_compiling(say: Callable[[str], None]) -> Iterator[None]:
     """Have a function called with a line for people, once, if anything is compiled meanwhile."""
+    if say in _listeners:  # of a function that called this one
+        yield
+        return
     _listeners.append(say)
     try:
         yield
@@ -28,5 +31,5 @@ def tell() -> None:
             _listeners.remove(say)
         except ValueError:  # another thread tells it
             continue
-        with suppress(OSError):
+        with suppress(OSError, ValueError):
             say(LINE)

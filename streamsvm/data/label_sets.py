@@ -73,7 +73,7 @@ def _of_indicator(y: Any, n_rows: int) -> LabelLists:
     _check_length(y.shape[0], n_rows)
     if y.dtype.kind not in "fiub":
         raise InputError(f"y has values of type {y.dtype}; an indicator matrix has 0 and 1")
-    matrix = canonical_csr(y)
+    matrix = canonical_csr(y, name="y")
     data = matrix.data
     if (at := first_true((data != 0) & (data != 1))) is not None:
         raise InputError(
@@ -84,7 +84,7 @@ def _of_indicator(y: Any, n_rows: int) -> LabelLists:
     return LabelLists(matrix.indices[data != 0], kept[matrix.indptr].astype(np.int64), columns)
 
 
-def canonical_csr(matrix: Any, error: type[StreamsvmError] = InputError) -> Any:
+def canonical_csr(matrix: Any, error: type[StreamsvmError] = InputError, name: str = "X") -> Any:
     """Return a matrix as CSR with sorted indices and without duplicates; the caller's stays as it is.
 
     Raises `error` if it is sparse and its arrays do not fit together: SciPy would read beyond them.
@@ -93,7 +93,7 @@ def canonical_csr(matrix: Any, error: type[StreamsvmError] = InputError) -> Any:
 
     if (problem := sparse_problem(matrix)) is not None:
         raise error(
-            f"X is a sparse matrix with {problem}", remedy=Remedy("rows and columns are numbered from 0")
+            f"{name} is a sparse matrix with {problem}", remedy=Remedy("rows and columns are numbered from 0")
         )
     found = scipy.sparse.csr_array(matrix)
     if not found.has_canonical_format:

@@ -220,8 +220,9 @@ class RunDir:
             if not self.path.exists():
                 raise RunError(f"{self.path}: nothing is there; check the path") from None
             if self.data.exists():
-                problem = f"{self.path} is not a run yet: its data were converted, and no training began"
-                raise RunError(problem, remedy=Remedy("{} trains on them", Call("fit", self.data))) from None
+                problem = f"{self.path} is not a run yet: its data are converted, and no training has begun"
+                again = Call("fit", self.data, (Option("out", self.path),))
+                raise RunError(problem, remedy=Remedy("{} trains on them", again)) from None
             raise RunError(f"{self.path} is not a run: it has no {format.RUN_JSON}") from None
         except NotADirectoryError:
             raise RunError(f"{self.path} is not a run: a run is a folder") from None

@@ -231,7 +231,8 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         matrix = as_matrix(X, np.dtype(self.dtype))
         if begins and isinstance(X, NamedMatrix) and self.transforms is None:
             problem = "partial_fit takes the columns of a table as they are, where fit scales them"
-            warn(ScaleWarning(problem, remedy=Remedy("scale them first, or set transforms='bias'")))
+            steps = NONE if self.fit_intercept is False else "bias"
+            warn(ScaleWarning(problem, remedy=Remedy(f"scale them first, and set transforms={steps!r}")))
         if not hasattr(self, "_learner"):
             fitted = None if begins else self.model_
             with value_errors():

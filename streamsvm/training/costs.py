@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -193,7 +194,7 @@ _Entries = list[tuple[str, str, float]]  # place for messages, class, weight
 def class_weight_entries(source: Any) -> _Entries:
     """Return the weights that a file or a mapping has; raise `InputError` if they cannot be read."""
     is_file, entries = not isinstance(source, Mapping), []
-    if is_file and not Path(source).exists():
+    if is_file and not os.path.exists(source):
         raise wrong_setting("class_weight", f"must be {BALANCED} or the path of a file, and {source} is none")
     found = _lines(Path(source)) if is_file else (("class_weight", *item) for item in source.items())
     for where, name, weight in found:

@@ -133,7 +133,7 @@ def _transforms_of(run: RunDir, record: dict[str, Any], store: Store) -> list[Tr
 def _check_shortens(run: RunDir, settings: Settings, passes: int) -> None:
     """Raise `RunError` unless a run with these settings can end after `passes`.
 
-    The last pass, for its average, is yet to begin.
+    The last pass, for its average, is yet to begin, and C must not depend on the passes.
     """
     done = least = 0
     for number in run.commits():
@@ -145,6 +145,8 @@ def _check_shortens(run: RunDir, settings: Settings, passes: int) -> None:
         remedy = Remedy("give {} or more", Option("passes", least))
         problem = f"{run.path} has made {done} passes, and cannot be shortened to {passes}"
         raise RunError(problem, remedy=remedy if least < settings.passes else None)
+    if settings.C_path is not None or settings.first_C != settings.C:
+        raise RunError(f"C of {run.path} depends on its passes: they cannot be fewer")
 
 
 def _check_extends(run: RunDir, settings: Settings) -> None:

@@ -144,8 +144,8 @@ class Spec:
             return 8 * (common + most * (longest + most + 8) + (longest + k) * k)
         if settings.solver in FILLING:  # marginals, ids, old duals, those to go towards; and forward-backward
             return 8 * (common + 4 * longest * k**2 + 3 * longest * k)
-        # A pass adds a pair to each token.
-        return 8 * (common + 3 * longest * min(k**2, settings.passes))
+        # A pass adds a pair to each token, and `resume` may change how many there are.
+        return 8 * (common + 3 * longest * k**2)
 
     @property
     def by_products(self) -> bool:

@@ -14,7 +14,6 @@ import math
 import numbers
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,7 +44,6 @@ from streamsvm.settings.fit import AUTO, TO_TUNE, Interval, Settings
 from streamsvm.settings.reading import ReadingSettings
 from streamsvm.settings.signature import takes
 from streamsvm.training import fit_arrays
-from streamsvm.training.convergence import gap_warning
 from streamsvm.training.parallel.splits import check_splits
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import parse_transforms
@@ -221,10 +219,6 @@ def tune(
         on_path = get_loss(str({**common, **candidates[candidate]}["loss"])).linear_duals
         chosen = Settings(**{**common, **candidates[candidate]}, C=rows[best]["C"], passes=passes)
         result, model = search.train(chosen)
-        if chosen.tol is None:  # of which the training itself warns
-            gap_warning(
-                result.relative_gap, chosen, result.history, None if out is None else Path(out), chosen=False
-            )
         return TuneResult(
             C=rows[best]["C"], settings=rows[best]["settings"],
             valid_accuracy=rows[best]["valid_accuracy"],

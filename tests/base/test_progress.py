@@ -18,7 +18,7 @@ from helpers import make_problem
 from streamsvm_converters import TextSource, convert
 
 import streamsvm
-from streamsvm.base import progress
+from streamsvm.base import compiling, progress
 from streamsvm.errors import InputError, SettingsError
 from streamsvm.kernels import jit
 
@@ -245,3 +245,11 @@ def test_numba_does_not_log_its_steps_to_those_who_log_everything() -> None:
     import streamsvm.kernels.jit  # noqa: F401
 
     assert not logging.getLogger("numba.core.ssa").isEnabledFor(logging.DEBUG)
+
+
+def test_one_who_listens_twice_is_told_once() -> None:
+    heard: list[str] = []
+    with compiling.told_of_compiling(heard.append), compiling.told_of_compiling(heard.append):
+        compiling.tell()
+        compiling.tell()
+    assert heard == [compiling.LINE]

@@ -239,6 +239,18 @@ def test_the_memory_plan_has_room_for_the_sequences_of_a_long_chain(monkeypatch)
     assert 0.4 < held / Spec(Settings(loss="chain", C=1.0), n, 0, np.zeros(k, np.int64)).chain_bytes(n) <= 1
 
 
+def test_a_run_whose_passes_were_changed_resumes_again(tmp_path: Path, store: Path) -> None:
+    options = {"block_rows": BLOCK, **of_solver("bcfw")}
+    with pytest.raises(Interrupted):
+        fit(store, out=tmp_path / "run", stop=stop_after(8), checkpoint_every="1", **options | {"passes": 9})
+    for passes in (4, 12):
+        with pytest.raises(Interrupted):
+            resume(tmp_path / "run", passes=passes, stop=stop_after(1))
+        resume(tmp_path / "run")
+    fit(store, out=tmp_path / "whole", **options | {"passes": 12, "keep_duals": True})
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
+
+
 def test_a_damaged_log_of_duals_is_found(tmp_path: Path, store: Path) -> None:
     run = tmp_path / "run"
     with pytest.raises(Interrupted):

@@ -111,6 +111,14 @@ def test_a_run_that_was_stopped_can_be_shortened_to_passes_that_have_not_begun(
     assert model_bytes(run) == model_bytes(tmp_path / "whole")
 
 
+def test_a_run_whose_c_depends_on_its_passes_cannot_be_shortened(tmp_path: Path, store: Path) -> None:
+    for name, options in (("path", {"C_path": "1,2,4"}), ("first", {"C": 4, "first_C": 0.1, "tol": 1e-9})):
+        with pytest.raises(Interrupted):
+            fit(store, out=tmp_path / name, passes=9, stop=stop_after(4), **options)
+        with pytest.raises(RunError, match="depends on its passes: they cannot be fewer"):
+            resume(tmp_path / name, passes=6)
+
+
 def test_a_run_without_duals_resumes_but_cannot_be_extended(tmp_path: Path, store: Path) -> None:
     options = {"passes": 1, "block_rows": BLOCK}
     fit(store, out=tmp_path / "whole", **options)
