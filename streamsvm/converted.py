@@ -187,13 +187,13 @@ def _check_before(settings: Settings, inputs: dict[str, _Inputs]) -> None:
         elif as_url(path) is None:
             with durable.os_errors_as(InputError, path, "read"):
                 os.stat(path)
-    of_tables = {
+    is_table = {
         name: "drop" in KINDS[kind_of(each.paths[0], each.options.get("format"))].options
         for name, each in inputs.items()
     }
-    for name in of_tables:
-        if of_tables[name] != of_tables.get("data", of_tables[name]):
-            table, other = ("data", name) if of_tables["data"] else (name, "data")
+    for name in is_table if "data" in is_table else ():
+        if is_table[name] != is_table["data"]:
+            table, other = ("data", name) if is_table["data"] else (name, "data")
             raise wrong_setting(
                 name,
                 f"cannot be matched with the data: {inputs[table].paths[0]} is a table, whose columns have "

@@ -226,7 +226,7 @@ def test_held_out_rows_of_classes_that_the_training_lacks_are_said(text) -> None
 
 def test_what_is_at_the_place_of_a_run_and_no_folder_is_refused(text) -> None:
     for force in (False, True):
-        with pytest.raises(RunError, match="test"):
+        with pytest.raises(RunError, match="cannot create test: test is not a folder"):
             streamsvm.fit("train", out="test", force=force)
     assert Path("test").is_file()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from streamsvm_converters.libsvm.inputs import COMPRESSIONS, STDIN, Compression
 
 from streamsvm.base.durable import os_errors_as
+from streamsvm.base.format import RUN_DATA
 from streamsvm.base.text import check_local
 from streamsvm.errors import InputError
 from streamsvm.store.open import open_container
@@ -61,8 +62,9 @@ def recognise(path: str | Path) -> tuple[str, bool]:
                     if container.is_matrix:
                         raise InputError(f"{path} is one array of Zarr, which fit and predict take as it is")
                 return "anndata", True
-            inside = f", such as {path / 'data.zarr'}" if (path / "data.zarr").exists() else ""
-            raise InputError(f"{path} is a folder; give the files in it{inside}")
+            data = path / RUN_DATA
+            such = f", such as {data}" if data.exists() else ""
+            raise InputError(f"{path} is a folder; give the files in it{such}")
         if not stat.S_ISREG(mode):  # a pipe cannot be looked at and then read
             return by_name or "libsvm", False
         with path.open("rb") as file:

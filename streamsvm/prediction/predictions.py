@@ -17,7 +17,7 @@ import numpy as np
 from streamsvm.base import durable
 from streamsvm.base.progress import Progress, logger, shown
 from streamsvm.base.repr import Readable
-from streamsvm.base.text import absolute, parse_size, printable
+from streamsvm.base.text import parse_size, printable
 from streamsvm.base.threads import Threads, count_workers
 from streamsvm.errors import ModelError, Remedy, SettingsError, wrong_setting
 from streamsvm.model.model import Model, load_model
@@ -168,8 +168,13 @@ def predict(
         raise SettingsError("out and into both say where predictions go; leave one of them out")
     model, memory, threshold = as_model(model), parse_size(memory), checked_threshold(threshold)
     check_table(out, top_k, threshold)
+    sources = _by_name(data, texts=model.takes_texts)
     if isinstance(out, str | os.PathLike):
         durable.check_replaceable(Path(out), ModelError, force=force)
+        if os.path.exists(out) and any(
+            os.path.samefile(out, file) for file in filter(os.path.exists, sources)
+        ):
+            raise wrong_setting("out", "names the data that is read", Remedy("give another file"))
     if top_k is None:
         top_k = 1 if threshold is None else len(model.classes_)
     top_k = checked_top_k(top_k)
@@ -184,9 +189,6 @@ def predict(
             )
         if into is not None:
             raise SettingsError(f"{name} does not apply to columns of obs, one for each row", setting=name)
-    sources = _by_name(data, texts=model.takes_texts)
-    if isinstance(out, str | os.PathLike) and absolute(out) in map(absolute, sources.keys() - {_UNNAMED}):
-        raise wrong_setting("out", "names the data that is read", Remedy("give another file"))
     n_workers = count_workers(workers)
     top_k = min(top_k, len(model.classes_))
     with ExitStack() as stack:

@@ -60,9 +60,8 @@ class RunDir:
         self.tuning = self.path / format.TUNING_JSON
         self.tuned = self.path / format.TUNED
         self.trials = self.path / format.TRIALS
-        self.data, self.valid, self.calibrate = (
-            self.path / f"{name}.zarr" for name in ("data", "valid", "calibrate")
-        )
+        self.data = self.path / format.RUN_DATA
+        self.valid, self.calibrate = (self.path / f"{name}.zarr" for name in ("valid", "calibrate"))
         self.replaced = self.path / format.REPLACED
         self._moved = durable.staging_path(self.replaced)  # files on their way to `replaced`, or back
         self.identity: str | None = None

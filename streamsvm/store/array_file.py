@@ -204,12 +204,9 @@ def load_array(path: Path, where: object = None) -> np.ndarray:
     except Exception as error:  # the header is parsed as Python, which may fail in many ways
         if isinstance(error, OSError) and error.errno:
             raise InputError(f"{where} cannot be read: {durable.reason(error)}") from None
+        what = "is damaged or truncated: its header cannot be read; fetch it again"
         if "Python objects" in str(error) or "pickle" in str(error):
-            raise InputError(
-                f"{where} holds Python objects, a pickle, which is not read; give numbers or texts"
-            ) from None
-        if "format version" in str(error):
-            raise InputError(f"{where} {_NEWER}") from None
-        raise InputError(
-            f"{where} is damaged or truncated: its header cannot be read; fetch it again"
-        ) from None
+            what = "holds Python objects, a pickle, which is not read; give numbers or texts"
+        elif "format version" in str(error):
+            what = _NEWER
+        raise InputError(f"{where} {what}") from None

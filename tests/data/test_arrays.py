@@ -93,17 +93,18 @@ def test_a_masked_array_is_refused() -> None:
         as_matrix(X, np.dtype(np.float64), InputError)
 
 
-@pytest.mark.parametrize("kind", ["csr", "csc", "coo"])
-@pytest.mark.parametrize("wrong", [-1, 10, 10**8])
-def test_sparse_matrices_whose_arrays_do_not_fit_together_are_refused(kind: str, wrong: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "what", "size"), [("csr", "column", 10), ("csc", "row", 20), ("coo", "column", 10)]
+)
+@pytest.mark.parametrize("beyond", [-1, 0, 10**8])
+def test_sparse_matrices_whose_arrays_do_not_fit_together_are_refused(
+    kind: str, what: str, size: int, beyond: int
+) -> None:
     """SciPy need not check them, and its conversions would read and write beyond them."""
     X = sp.csr_array(values(0.2)).asformat(kind)
-    numbers, what = (X.coords[1], "column") if kind == "coo" else (X.indices, "column")
-    what = "row" if kind == "csc" else what
-    numbers[7] = wrong if kind != "csc" or wrong < 0 else wrong + 10
-    with pytest.raises(
-        InputError, match=f"sparse matrix with the {what} {numbers[7]} of {'2' * (what == 'row')}"
-    ):
+    wrong = beyond if beyond < 0 else size + beyond
+    (X.coords[1] if kind == "coo" else X.indices)[7] = wrong
+    with pytest.raises(InputError, match=f"sparse matrix with the {what} {wrong} of {size};"):
         as_matrix(X, FLOAT32)
 
 

@@ -260,8 +260,13 @@ def test_a_value_that_is_not_finite_is_named_by_its_row(folder: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("name", ["s.h5", "cells.h5ad"])
-def test_predictions_do_not_replace_the_data_that_they_are_of(folder: Path, name: str) -> None:
+def test_predictions_do_not_replace_the_data_that_they_are_of(
+    folder: Path, tmp_path: Path, name: str
+) -> None:
     before = (folder / name).read_bytes()
-    with pytest.raises(SettingsError, match="out names the data that is read; give another file"):
-        predict(folder / "run", folder / name, folder / "." / name, force=True)
+    link = tmp_path / f"link-{name}"
+    link.symlink_to(folder / name)
+    for out in (folder / name, link):
+        with pytest.raises(SettingsError, match="out names the data that is read; give another file"):
+            predict(folder / "run", folder / name, out, force=True)
     assert (folder / name).read_bytes() == before

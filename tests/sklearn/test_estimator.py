@@ -329,6 +329,10 @@ def test_columns_of_a_table_are_scaled_with_and_without_an_intercept(
     X = pd.DataFrame(DIGITS).add_prefix("pixel ")
     found = StreamSVMClassifier(fit_intercept=fit_intercept).fit(X, LABELS)
     assert [each.name for each in found.model_.transforms] == wanted
+
+
+def test_batches_of_a_table_are_not_scaled_and_that_is_said() -> None:
+    X = pd.DataFrame(DIGITS).add_prefix("pixel ")
     with pytest.warns(ScaleWarning, match="partial_fit takes the columns of a table as they are"):
         StreamSVMClassifier().partial_fit(X, LABELS, classes=range(10))
 
