@@ -278,7 +278,9 @@ def stop_on_signals() -> Iterator[Any]:
         for each in signals:
             signal.signal(each, signal.SIG_DFL)
         if sys.stderr.isatty():
-            print(f"{_CLEAR}stopping after this block; press Ctrl-C again to stop at once", file=sys.stderr)
+            # Not by `print`: the signal may come during one, and a buffer may not be entered twice.
+            text = f"{_CLEAR}stopping after this block; press Ctrl-C again to stop at once\n"
+            os.write(sys.stderr.fileno(), text.encode())
 
     with _handling(signals, stop):
         yield lambda: stopping
