@@ -5,27 +5,18 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-import subprocess
 import sys
 import warnings
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from streamsvm_cli import main
+from warm_process import Ended, run
 
 from streamsvm.base import compiling
 
 SHORT = re.compile("C .* is far too large for .* passes|tolerance .* not reached|that was tried; go on with")
 COMPILING = f"streamsvm: {compiling.LINE}\n"
-
-
-class Ended(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
 
 
 def streamsvm(*words: object, cwd: Path | None = None) -> Ended:
@@ -73,8 +64,7 @@ def fails(code: int, *words: object, cwd: Path | None = None) -> str:
     return ended.err
 
 
-def piped(*words: object, cwd: Path, text: bytes) -> Ended:
+def piped(*words: object, cwd: Path, text: bytes = b"", stdout: int | None = None) -> Ended:
     """A command in a process of its own, which reads `text` from a pipe."""
-    command = [sys.executable, "-m", "streamsvm_cli.main", *map(str, words)]
-    done = subprocess.run(command, cwd=cwd, input=text, capture_output=True, check=False)
-    return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
+    code, out, err = run(*words, cwd=cwd, input=text, stdout=stdout)
+    return Ended(code, out, err.replace(COMPILING, ""))

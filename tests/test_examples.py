@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_process
 
 ROOT = Path(__file__).parents[1]
 
@@ -123,7 +124,8 @@ def test_the_command_line_of_walrus(tmp_path: Path) -> None:
     from helpers import make_problem, make_store
 
     store = make_store(tmp_path / "a.zarr", *make_problem(30, 6, 3))
-    out, _ = run([sys.executable, str(ROOT / "examples/walrus.py"), str(store), "--passes", "200"], tmp_path)
+    program = (ROOT / "examples/walrus.py").read_text()
+    out = warm_process.run(store, "--passes", 200, code=program, cwd=tmp_path).out
     assert number(r"last iterate: .* relative gap (\S+)", out) < 1e-6
 
 
@@ -142,7 +144,8 @@ def test_dask_predict(tmp_path: Path) -> None:
         n_workers=1, threads_per_worker=2, dashboard_address="127.0.0.1:0"
     ) as cluster:
         words = ["run", "tables", *(store.name for store in stores), "--scheduler", cluster.scheduler_address]
-        out, _ = run([sys.executable, str(ROOT / "examples/dask_predict.py"), *words], tmp_path)
+        program = (ROOT / "examples/dask_predict.py").read_text()
+        out = warm_process.run(*words, code=program, cwd=tmp_path).out
     assert out.count("60 rows") == 2
     for store in stores:
         streamsvm.predict(tmp_path / "run", store, tmp_path / "here.csv", force=True)

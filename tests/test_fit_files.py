@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.sparse
 from sklearn.datasets import dump_svmlight_file
+from warm_process import Process
 
 import streamsvm
 from streamsvm.errors import InputError, Interrupted, RunError, SettingsError, StoreError, StreamsvmWarning
@@ -89,9 +88,9 @@ def test_of_texts_in_memory(tmp_path, monkeypatch) -> None:
 
 
 def test_of_standard_input(text) -> None:
-    command = [sys.executable, "-m", "streamsvm_cli.main", "fit", "-", "--out", "run", "--quiet"]
-    with open("train") as file:
-        subprocess.run(command, stdin=file, check=True)
+    command = ("fit", "-", "--out", "run", "--quiet")
+    with open("train") as file, Process(*command, files=(file.fileno(), 1, 2)) as process:
+        assert process.wait() == 0
     streamsvm.fit("train", out="of-file")
     assert model_of("run") == model_of("of-file")
 

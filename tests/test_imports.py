@@ -5,16 +5,15 @@ from __future__ import annotations
 import ast
 import graphlib
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from cases import few
 from streamsvm_cli.commands import _SUMMARIES
+from warm_process import run
 
 from streamsvm.kernels import jit
 from streamsvm.losses import LOSSES
@@ -23,15 +22,11 @@ ROOT = Path(jit.__file__).parents[2]
 HEAVY = {"numba", "zarr", "h5py", "scipy", "anndata", "sklearn", "pyarrow", "joblib"}
 
 
-def python(code: str, *words: object, **env: object) -> str:
-    """The output of `code` in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, words)],
-        env={**os.environ, **{name: str(value) for name, value in env.items()}},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def python(code: str, *words: object, bare: bool = True, **env: object) -> str:
+    """The output of `code` in a process that has nothing imported, unless it is not `bare`."""
+    done = run(*words, code=code, bare=bare, **env)
+    assert done.code == 0, done.err
+    return done.out
 
 
 def loaded_by(code: str) -> set[str]:
@@ -70,29 +65,27 @@ for words in [[], *([name] for name in names)]:
     assert not loaded & {"numpy", "pydantic", "rich", *HEAVY}
 
 
-COMMAND = """
-import sys
+COMMANDS = """
+import json, sys
 from streamsvm_cli.commands import app
-app({words!r}, standalone_mode=False)
-print(" ".join(sys.modules), file=sys.stderr)
+for words in json.loads(sys.argv[1]):
+    app(words, standalone_mode=False)
+print(end="\\0" + " ".join(sys.modules))
 """
 
 
-def loaded_by_command(*words: object) -> set[str]:
-    """The modules that are loaded after a command."""
-    code = COMMAND.format(words=[str(word) for word in words])
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return set(done.stderr.split())
+def loaded_by_commands(*commands: tuple[object, ...]) -> set[str]:
+    """The modules that are loaded after some commands."""
+    return set(python(COMMANDS, json.dumps(commands, default=str)).partition("\0")[2].split())
 
 
 def test_only_the_command_that_is_called_is_imported(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("1 1:1\n2 2:1\n")
     commands = {f"streamsvm_cli.{path.stem}" for path in files_of("cli") if path.stem in _SUMMARIES}
     assert len(commands) == len(_SUMMARIES)
-    assert not loaded_by_command("--help") & commands
-    for words in ["info", tmp_path / "a.txt"], ["fit", "--help"]:
-        assert loaded_by_command(*words) & commands == {f"streamsvm_cli.{words[0]}"}
+    assert not loaded_by_commands(("--help",)) & commands
+    for words in ("info", tmp_path / "a.txt"), ("fit", "--help"):
+        assert loaded_by_commands(words) & commands == {f"streamsvm_cli.{words[0]}"}
 
 
 def test_describing_a_store_or_a_model_loads_nothing_heavy(tmp_path: Path) -> None:
@@ -102,22 +95,21 @@ def test_describing_a_store_or_a_model_loads_nothing_heavy(tmp_path: Path) -> No
 
     store = make_store(tmp_path / "a.zarr", *make_problem(30, 5, 3))
     fit(store, out=tmp_path / "run", passes=1)
-    for path in (store, tmp_path / "run/model"):
-        loaded = loaded_by_command("info", path)
-        assert "streamsvm.info" in loaded
-        assert not loaded & {"tqdm", "rich", "asyncio", *HEAVY}
+    loaded = loaded_by_commands(("info", store), ("info", tmp_path / "run/model"))
+    assert "streamsvm.info" in loaded
+    assert not loaded & {"tqdm", "rich", "asyncio", *HEAVY}
 
 
 def test_our_own_stores_are_written_and_read_without_their_libraries(tmp_path: Path) -> None:
     """Zarr takes a quarter of a second to import, and would only read and write some short JSON."""
     (tmp_path / "a.txt").write_text("1 1:1\n2 2:1\n")
-    store = tmp_path / "a.zarr"
-    words = ("convert", tmp_path / "a.txt", "--out", store)
-    assert not loaded_by_command(*words) & (HEAVY - {"numba", "scipy"})
-    again = loaded_by_command(*words, "--force")  # with kernels that are compiled
-    assert not again & {"numba.np.arraymath", "numba.np.arrayobj", "numba.cpython.listobj"}
-    loaded = loaded_by_command("fit", store, "--out", tmp_path / "run", "--passes", "1")
+    convert = ("convert", tmp_path / "a.txt", "--out", tmp_path / "a.zarr", "--force")
+    fit = ("fit", tmp_path / "a.zarr", "--out", tmp_path / "run", "--passes", "1", "--force")
+    for words in (convert, fit):  # so that kernels are compiled
+        assert run(*words).code == 0
+    loaded = loaded_by_commands(convert, fit)
     assert "numba" in loaded
+    assert not loaded & {"numba.np.arraymath", "numba.np.arrayobj", "numba.cpython.listobj"}
     assert not loaded & (HEAVY - {"numba", "scipy"})  # Numba imports the package `scipy` to read its version
 
 
@@ -295,6 +287,7 @@ print(json.dumps([count("cache_hits"), count("cache_misses"), any(said), can_com
 COPIED_SCORES = """
 import sys
 sys.path.insert(0, sys.argv[1])
+sys.dont_write_bytecode = True
 import numpy as np
 from streamsvm.kernels.scratch import Scratch
 from streamsvm.kernels.frame import Problem
@@ -322,7 +315,8 @@ def test_a_second_process_compiles_nothing(tmp_path: Path, empty: bool) -> None:
 
     store = make_store(tmp_path / "a.h5", *make_problem(30, 5, 3))
     cache = {"NUMBA_CACHE_DIR": tmp_path / "cache"} if empty else {}
-    first, second = (json.loads(python(TINY_FIT, store, tmp_path / f"run{i}", **cache)) for i in range(2))
+    first = json.loads(python(TINY_FIT, store, tmp_path / "first", bare=empty, **cache))
+    second = json.loads(python(TINY_FIT, store, tmp_path / "second", **cache))
     if empty:
         assert first[:4] == [0, 2, True, True]
     assert second[:4] == [2, 0, False, False]  # nor loads what Numba needs to compile: half a second
@@ -334,8 +328,8 @@ def test_an_edit_in_another_file_is_compiled_again(tmp_path: Path) -> None:
     """`loss_rows` has `score_row` inlined from score.py, and is cached for its own file alone by Numba."""
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "streamsvm", tmp_path / "streamsvm", ignore=ignored)
-    env = {"NUMBA_CACHE_DIR": tmp_path / "cache", "PYTHONDONTWRITEBYTECODE": 1}
-    path, before = python(COPIED_SCORES, tmp_path, **env).split()
+    cache = {"NUMBA_CACHE_DIR": tmp_path / "cache"}
+    path, before = python(COPIED_SCORES, tmp_path, **cache).split()
     assert Path(path).is_relative_to(tmp_path)
     assert float(before) == 0.0
     edited = tmp_path / "streamsvm/kernels/score.py"
@@ -343,7 +337,7 @@ def test_an_edit_in_another_file_is_compiled_again(tmp_path: Path) -> None:
     line = "s0 = multiply_add(item(data, p), _weights_of(rows.indices, p, begin, weights, c, count), s0)\n"
     assert line in text
     edited.write_text(text.replace(line, line.replace("item(data", "-item(data")))
-    assert float(python(COPIED_SCORES, tmp_path, **env).split()[1]) == 1 + 1.5
+    assert float(python(COPIED_SCORES, tmp_path, **cache).split()[1]) == 1 + 1.5
 
 
 def test_the_stamp_changes_with_every_file_of_kernels(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+from warm_process import run
+
 import streamsvm
 
 ROOT = Path(__file__).parents[1]
@@ -23,10 +25,10 @@ def test_every_folder_with_modules_is_a_package_of_the_wheel() -> None:
         "from setuptools import Distribution; from distutils.core import run_setup; "
         "print(*run_setup('setup.py', stop_after='init').packages)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = run(code=code, cwd=ROOT, bare=True)
     modules = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
     folders = {path.parent.relative_to(ROOT).parts for path in modules}
-    assert sorted(done.stdout.split()) == sorted(
+    assert sorted(done.out.split()) == sorted(
         ".".join([FOLDERS[folder], *inner]) for folder, *inner in folders
     )
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from helpers import make_problem, make_store, save_weights
 from streamsvm_cli import console
 from streamsvm_cli.options import command
 from streamsvm_cli.wording import shell_value
+from warm_process import COMMAND_LINE, run
 
 from streamsvm import fit, load_model
 from streamsvm.base import compiling
@@ -28,19 +27,10 @@ ODD = "B\tcell\n\x1b[31m\u202e"
 SHOWN = "B\\tcell\\n\\x1b[31m\\u202e"
 
 
-def streamsvm(*words: object, cwd: Path, **env: object) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "streamsvm_cli.main", *map(str, words)],
-        cwd=cwd, env={**os.environ, **{name: str(value) for name, value in env.items()}},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("module", ["typer", "streamsvm.errors", "ctypes", "numba"])
 def test_ctrl_c_while_modules_are_loaded_is_one_line(tmp_path: Path, module: str) -> None:
     """The signal comes as `module` is looked for."""
-    (tmp_path / "sitecustomize.py").write_text(
-        f"""
+    finder = f"""
 import signal, sys
 class Finder:
     def find_spec(self, name, path=None, target=None):
@@ -49,10 +39,10 @@ class Finder:
             signal.raise_signal(signal.SIGINT)
 sys.meta_path.insert(0, Finder())
 """
-    )
     (tmp_path / "text").write_text("a 1:1\nb 2:1\n")
-    done = streamsvm("convert", "text", "--out", "a.zarr", cwd=tmp_path, PYTHONPATH=tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "streamsvm: interrupted\n")
+    words = ("convert", "text", "--out", "a.zarr")
+    done = run(*words, cwd=tmp_path, code=finder + COMMAND_LINE, bare=True)
+    assert done == (130, "", "streamsvm: interrupted\n")
     assert not (tmp_path / "a.zarr").exists()
 
 
@@ -74,12 +64,11 @@ def test_names_of_files_cannot_break_a_line_or_reach_the_terminal(tmp_path: Path
 
 def test_what_is_found_in_a_file_is_shown_on_one_line(tmp_path: Path) -> None:
     (tmp_path / ODD.replace("/", "")).write_text("a 1:1\nb 2:1\n")
-    done = streamsvm("convert", ODD, "--out", "a.zarr", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    done = streamsvm("info", "a.zarr", cwd=tmp_path)
-    assert SHOWN in done.stdout
-    assert not {"\x1b", "\t", "\u202e"} & set(done.stdout)
-    for line in done.stdout.splitlines():
+    succeeds("convert", ODD, "--out", "a.zarr", cwd=tmp_path)
+    out = run("info", "a.zarr", cwd=tmp_path).out
+    assert SHOWN in out
+    assert not {"\x1b", "\t", "\u202e"} & set(out)
+    for line in out.splitlines():
         assert "  " in line  # each has a name and a value
 
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 from cases import few
@@ -13,6 +10,7 @@ from command_line import streamsvm, succeeds
 from streamsvm_cli import help
 from streamsvm_cli.commands import MAX_WIDTH, app
 from typer.main import get_command
+from warm_process import run
 
 from streamsvm.losses import LOSSES
 
@@ -135,10 +133,10 @@ def test_mistakes_in_options_are_told_in_plain_words(words: str, message: str) -
 
 def test_both_modules_are_the_command_line() -> None:
     for module in ("streamsvm", "streamsvm_cli.main"):
-        command = [sys.executable, "-m", module, "fit", "--help"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stderr) == (0, "")
-        usage, _, options = done.stdout.partition("\n")
+        program = f"import runpy; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+        code, out, err = run("fit", "--help", code=program, bare=True)
+        assert (code, err) == (0, "")
+        usage, _, options = out.partition("\n")
         assert usage.startswith("Usage: ")
         assert options == succeeds("fit", "--help").partition("\n")[2]
 
@@ -153,14 +151,9 @@ def completed(words: str) -> list[str]:
 
 def bash(what: str, **env: object) -> str:
     """What the installed command, of this name, says to bash."""
-    program = "import sys; sys.argv[0] = 'streamsvm'; from streamsvm_cli.main import run; run()"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "_STREAMSVM_COMPLETE": what, **{name: str(value) for name, value in env.items()}},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.stderr == ""
-    return done.stdout
+    done = run(_STREAMSVM_COMPLETE=what, **env)
+    assert done.err == ""
+    return done.out
 
 
 def test_commands_options_and_losses_are_completed() -> None:

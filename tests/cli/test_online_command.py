@@ -9,8 +9,7 @@ import lzma
 import os
 import re
 import signal
-import subprocess
-import sys
+import tempfile
 import threading
 from importlib import resources
 from pathlib import Path
@@ -21,6 +20,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from command_line import fails, piped, streamsvm, succeeds
+from warm_process import Process
 
 from streamsvm import load_model
 from streamsvm.store import open_store
@@ -428,20 +428,25 @@ def test_a_pipe_that_ended_keeps_its_model_and_what_it_says_of_its_input(
 
 
 def test_a_pipe_that_is_stopped_leaves_a_model_and_is_not_resumed(folder: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "streamsvm_cli.main", "online", "-", "--out", "run", "--memory", "1M"]
-    with subprocess.Popen(
-        command, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
-        process.stdin.write((folder / "train").read_bytes())  # and more may come
-        process.stdin.flush()
-        for line in process.stdout:
-            if line.split()[:1] == [b"1,024"]:
+    (source, text), (lines, out) = os.pipe(), os.pipe()
+    command = ("online", "-", "--out", "run", "--memory", "1M")
+    with (
+        tempfile.TemporaryFile() as err,
+        open(text, "wb") as text,
+        open(lines) as lines,
+        Process(*command, cwd=tmp_path, files=(source, out, err.fileno())) as process,
+    ):
+        os.close(source)
+        os.close(out)
+        text.write((folder / "train").read_bytes())  # and more may come
+        text.flush()
+        for line in lines:
+            if line.split()[:1] == ["1,024"]:
                 break
-        process.send_signal(signal.SIGTERM)
-        process.stdout.read()
-        message = process.stderr.read().decode()
-    assert process.returncode == 130
-    assert "cannot be resumed" in message
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait() == 130
+        err.seek(0)
+        assert b"cannot be resumed" in err.read()
     rows = json.loads((tmp_path / "run/model/model.json").read_text())["rows"]
     assert 1024 <= rows <= 1437
     before = coef(tmp_path / "run")

@@ -6,6 +6,7 @@ one run or machine to another are masked.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import io
 import os
@@ -22,6 +23,7 @@ import pytest
 from helpers import make_problem
 from streamsvm_cli import console
 from streamsvm_cli.wording import wrapped
+from warm_process import Process
 
 TRANSCRIPTS = Path(__file__).with_name("transcripts.txt")
 FIT = "fit train.zarr --out run --C 0.5 --passes 2 --valid test.zarr --dtype float64"
@@ -61,27 +63,19 @@ MASKS = {  # of what differs: its pattern, and what stands there instead
 
 def in_terminal(words: list[str], folder: Path, columns: int, interrupt: bytes | None = None) -> str:
     """All that a command writes to a terminal; with `interrupt`, Ctrl-C is pressed once that was written."""
-    program = "import sys; sys.argv[0] = 'streamsvm'; from streamsvm_cli.main import run; run()"
-    pid, terminal = pty.fork()
-    if pid == 0:  # pragma: no cover
-        os.chdir(folder)
-        environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
-        os.execve(sys.executable, [sys.executable, "-c", program, *words], environment)
+    terminal, inner = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     written = b""
-    while True:
-        try:
-            piece = os.read(terminal, 2**16)
-        except OSError:  # at the end, in Linux
-            break
-        if not piece:
-            break
-        written += piece
-        if interrupt is not None and interrupt in written:
-            os.write(terminal, b"\x03")
-            interrupt = None
+    with Process(*words, files=(inner, inner, inner), cwd=folder) as process:
+        os.close(inner)
+        with contextlib.suppress(OSError):  # at the end, in Linux
+            while piece := os.read(terminal, 2**16):
+                written += piece
+                if interrupt is not None and interrupt in written:
+                    os.write(terminal, b"\x03")
+                    interrupt = None
+        process.wait()
     os.close(terminal)
-    os.waitpid(pid, 0)
     return written.decode()
 
 
@@ -104,8 +98,9 @@ def screen(written: str, columns: int) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with LIBSVM text to train on and to test with."""
+    monkeypatch.delenv("COLUMNS", raising=False)  # or else terminals have that many
     X, labels = make_problem(700, 12, 4, noise=1.5)
     lines = []
     for i, row in enumerate(X.toarray()):

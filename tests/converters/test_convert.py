@@ -6,8 +6,6 @@ import errno
 import itertools
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import numpy as np
 import pytest
 from cases import few
 from streamsvm_converters import convert, read_rows
+from warm_process import run
 
 from streamsvm.base.durable import locked
 from streamsvm.data.rows import Rows
@@ -248,8 +247,7 @@ if {when == "writing"}:
     StoreWriter.finish = die
 convert([{str(text)!r}], {str(tmp_path / name)!r}, progress=die if {when == "reading"} else None)
 """
-    done = subprocess.run([sys.executable, "-c", program], check=False)
-    assert done.returncode == -signal.SIGKILL
+    assert run(code=program).code == -signal.SIGKILL
     assert files(tmp_path) == sorted([f".{name}.partial", "data.svm"])
     report = convert([text], tmp_path / name)
     assert report.n == 3
@@ -325,5 +323,4 @@ def test_import_is_light() -> None:
         "import sys, streamsvm_converters\n"
         "print([name for name in ('numba', 'zarr', 'h5py', 'scipy', 'zstandard') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
-    assert done.stdout.strip() == "[]"
+    assert run(code=program, bare=True) == (0, "[]\n", "")

@@ -7,8 +7,6 @@ import gzip
 import hashlib
 import lzma
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +18,7 @@ import zstandard
 from cases import few
 from streamsvm_converters import convert, read_rows
 from streamsvm_converters.libsvm.inputs import Input
+from warm_process import run
 
 from streamsvm.errors import InputError, StoreError, StreamsvmWarning
 from streamsvm.store import open_store
@@ -151,9 +150,9 @@ print(size, fed, calls, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - be
 def test_decompression_takes_bounded_memory_and_linear_work(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / "data"
     path.write_bytes(BOMB[suffix]())
-    done = subprocess.run([sys.executable, "-c", READ_IT, path], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    size, fed, calls, grown = map(int, done.stdout.split())
+    done = run(path, code=READ_IT, bare=True)
+    assert done.code == 0, done.err
+    size, fed, calls, grown = map(int, done.out.split())
     assert size == LONG
     assert fed == path.stat().st_size  # each byte once
     assert calls <= fed / 500 + LONG / 2**19 + 10
@@ -232,9 +231,8 @@ def test_standard_input(tmp_path: Path, pack: Callable[[bytes], bytes], fingerpr
         "report = convert(['-'], sys.argv[1], progress=lambda stage, done, total: print(stage, total))\n"
         "print(report.fingerprint)\n"
     )
-    command = [sys.executable, "-c", program, str(tmp_path / "a.h5")]
-    done = subprocess.run(command, input=pack(TEXT), capture_output=True, check=True)
-    assert set(done.stdout.decode().splitlines()) >= {"convert None", fingerprint}
+    done = run(tmp_path / "a.h5", code=program, input=pack(TEXT))
+    assert set(done.out.splitlines()) >= {"convert None", fingerprint}
 
 
 @pytest.mark.parametrize(

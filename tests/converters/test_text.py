@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.datasets import load_svmlight_file
 from streamsvm_converters import convert, read_rows
+from warm_process import run
 
 from streamsvm.errors import InputError, PlanError, SettingsError
 from streamsvm.store import open_store
@@ -314,5 +313,5 @@ def test_kernels_stay_in_bounds(tmp_path: Path) -> None:
         "        options = {'n_features': 5, 'index_base': 0, 'memory': 1, 'on_error': on_error}\n"
         "        list(read_rows(['part'], classes=['+1'], **options))\n"
     )
-    environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path, env=environment)
+    environment = {"NUMBA_BOUNDSCHECK": 1, "NUMBA_CACHE_DIR": tmp_path / "cache"}
+    assert run(code=program, cwd=tmp_path, bare=True, **environment).code == 0

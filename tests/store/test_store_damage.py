@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 import tracemalloc
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import numpy as np
 import pytest
 import zarr
 from store_problems import Problem, chunk_file, flip_bit, list_checksums, make_dense_problem, make_problem
+from warm_process import run
 
 from streamsvm.base import format
 from streamsvm.errors import StoreError
@@ -330,7 +329,7 @@ def test_the_store_of_a_killed_writer_is_refused(suffix, tmp_path):
         "r = Rows(np.ones(5, 'f4'), np.zeros(5, 'i4'), np.arange(6), np.zeros(5, 'i4'), None)\n"
         "w.append(r, np.arange(5)); os.kill(os.getpid(), 9)"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
+    assert run(code=code).code == -9
     with pytest.raises(StoreError, match=rf"a\.{suffix}"):
         open_store(path)
 
