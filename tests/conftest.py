@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import os
+import shutil
 import signal
 import tempfile
+import types
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
+import zarr.storage._local
+
+pytest_plugins = ["costs", "kinds"]
 
 # Typer makes all commands anew whenever one is run, for half of the time that a small one takes.
 typer.main.get_command = functools.cache(typer.main.get_command)
@@ -20,6 +27,18 @@ typer.main.get_command = functools.cache(typer.main.get_command)
 # A commit waits for the disk ten times or so. Whether what it promises is there is for tests/crash, whose
 # commands run in processes of their own.
 os.fsync = lambda handle: None
+
+
+async def _here(function: Callable, *args: Any, **options: Any) -> Any:
+    return function(*args, **options)
+
+
+# Zarr hands each access to a small file to another thread, which takes longer than the access.
+zarr.storage._local.asyncio = types.SimpleNamespace(**{**vars(asyncio), "to_thread": _here})
+
+# Tests write 100,000 small files, whose removal alone takes longer on a disk than the tests in memory.
+if Path("/dev/shm").is_dir() and shutil.disk_usage("/dev/shm").free > 2**32:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
 MANY_FILES = 50  # of tests: a run of fewer may need none of the shared kernels
 # Losses and types whose kernels many files need, those first that take longest to compile.
@@ -58,7 +77,9 @@ def compile_kernels(loss: str, dtype: str) -> None:
             convert(folder / "text", store)
         else:
             store = make_store(folder / "a.zarr", *make_problem(8, 4, 2))
-        fit(store, out=folder / "run", passes=2, loss=loss, dtype=dtype)
+        # Rows that are one block have their duals in a matrix, and those of several blocks in lists.
+        for name, options in (("matrix", {}), ("lists", {"block_rows": 4})):
+            fit(store, out=folder / name, passes=2, loss=loss, dtype=dtype, **options)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
@@ -73,6 +94,13 @@ def data_folder() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("STREAMSVM_DATA names no folder of data sets")
     return Path(folder)
+
+
+@pytest.fixture
+def disk_path() -> Iterator[Path]:
+    """A folder on a disk, where files take space only once they are written, and no memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 @pytest.fixture

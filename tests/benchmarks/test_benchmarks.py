@@ -72,6 +72,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.more
 def test_every_benchmark_is_imported_and_has_help() -> None:
     """All in one process, for what they import takes seconds."""
     paths = [str(FOLDER / name) for name in SCRIPTS]

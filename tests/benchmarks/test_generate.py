@@ -15,6 +15,8 @@ from streamsvm_converters import convert
 
 from streamsvm.store import open_store
 
+pytestmark = pytest.mark.more
+
 PROGRAM = Path(__file__).parents[2] / "benchmarks/generate.py"
 SMALL = ("--features", 2000, "--classes", 5, "--nnz", 20, "--topic", 0.3, "--topic-words", 100)
 

@@ -130,7 +130,7 @@ def test_the_objective_is_that_of_all_sequences_and_the_dual_rises(solver: str) 
 
 @pytest.mark.parametrize(
     "numbers",
-    [range(QUICK), pytest.param(range(QUICK, N_PROBLEMS), marks=pytest.mark.slow)],
+    [range(QUICK), pytest.param(range(QUICK, N_PROBLEMS), marks=pytest.mark.more)],
     ids=["quick", "others"],
 )
 def test_primal_and_dual_enclose_the_optimum_of_a_general_solver(numbers: range) -> None:

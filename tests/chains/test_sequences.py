@@ -167,7 +167,7 @@ def test_stores_matrices_and_files_train_the_same_model(
     [
         *few(((solver, "float64") for solver in SOLVERS), "cached"),
         pytest.param(SOLVERS[0], "float32", marks=pytest.mark.more),
-        *(pytest.param(solver, "float32", marks=pytest.mark.slow) for solver in SOLVERS[1:]),
+        *(pytest.param(solver, "float32", marks=pytest.mark.more) for solver in SOLVERS[1:]),
     ],
 )
 def test_a_run_stopped_anywhere_and_resumed_gives_the_same_model(

@@ -23,6 +23,7 @@ from streamsvm import fit, load_model
 from streamsvm.reporting.history import History, achieved
 
 N, D = 40, 6
+OF_CS: dict[str, Any] = {"loss": "cs", "dtype": "float64", "C": 0.5, "block_rows": 50, "average": False}
 
 
 def described(path: Path) -> dict[str, Any]:
@@ -218,7 +219,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         warnings.simplefilter("ignore")
         made = {
             "ww": fit(train, out=folder / "ww", valid=valid, gap="pass"),
-            "cs": fit(train, out=folder / "cs", valid=valid, loss="cs", C=0.5, block_rows=50, average=False),
+            "cs": fit(train, out=folder / "cs", valid=valid, **OF_CS),
             "part": fit(train, out=folder / "part", hold_out="1/4", gap="none", passes=1),
             "few": fit(train, out=folder / "few", valid=few),
         }
@@ -239,7 +240,7 @@ def test_a_run_is_described_by_what_it_achieved(runs: dict[str, Any], name: str)
     assert shown["effort"].startswith(f"3 passes, {made.seconds:.2f} s of training, peak memory")
     assert shown["data"] == "300 rows, 8 features, 4 classes"
     assert shown["loss"].startswith(f"{name}, C {made.C:.4g}")
-    expected = {"ww": "gap pass", "cs": "average False, block-rows 50"}[name]
+    expected = {"ww": "gap pass", "cs": "dtype float64, average False, block-rows 50"}[name]
     assert shown["other settings"].split(", ") == expected.split(", ")
     assert max(len(line) for line in out.splitlines() if "/" not in line) <= 80
     record = json.loads(succeeds("info", name, "--json", cwd=folder))["result"]
@@ -258,8 +259,8 @@ def test_several_runs_are_compared_in_a_table(runs: dict[str, Any]) -> None:
     for name, on, share, _, C, passes, _ in rows:
         assert (on, share) == ("valid.h5", f"{made[name].valid_accuracy:.4f}")
         assert (C, passes) == (f"{made[name].C:.4g}", "3")
-    assert "  cs: loss cs, average False, gap end, block-rows 50\n" in out
-    assert "  ww: loss ww, average auto, gap pass, block-rows default\n" in out
+    assert "  cs: loss cs, dtype float64, average False, gap end, block-rows 50\n" in out
+    assert "  ww: loss ww, dtype float32, average auto, gap pass, block-rows default\n" in out
     found = json.loads(succeeds("info", "ww", "cs", "--json", cwd=folder))["runs"]
     assert [each["path"] for each in found] == ["ww", "cs"]
 

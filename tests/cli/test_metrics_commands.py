@@ -64,6 +64,7 @@ def scores_of(run: Path) -> np.ndarray:
     return X.astype(np.float64) @ load_model(run).coef_.T
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("data", ["train.zarr", "test.h5"])
 def test_evaluate_measures_sets_of_labels(folder: Path, data: str) -> None:
     own, scores = own_labels(), scores_of(folder / "run")
@@ -91,6 +92,7 @@ def test_evaluate_measures_sets_of_labels(folder: Path, data: str) -> None:
         assert values == [*(f"{each[c]:.4f}" for each in (precision, recall, f1)), str(rows[c])]
 
 
+@pytest.mark.engine
 def test_evaluate_names_the_worst_classes_and_confusions(folder: Path, tmp_path: Path) -> None:
     data = (folder / "plain", folder / "one.zarr")
     predicted = scores_of(folder / "plain").argmax(axis=1)
@@ -122,6 +124,7 @@ def test_evaluate_names_the_worst_classes_and_confusions(folder: Path, tmp_path:
     assert [row["rows"] for row in found["confused"]] == most
 
 
+@pytest.mark.engine
 def test_a_table_of_confusions_is_refused_where_it_cannot_be(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "is.csv").write_text("mine")
     data = (folder / "plain", folder / "one.zarr")
@@ -134,6 +137,7 @@ def test_a_table_of_confusions_is_refused_where_it_cannot_be(folder: Path, tmp_p
     assert not (tmp_path / "no.csv").exists()
 
 
+@pytest.mark.engine
 def test_a_loss_that_only_ranks_has_no_sets_without_an_option(folder: Path) -> None:
     done = streamsvm("evaluate", "ww", "test.h5", cwd=folder)
     assert done.code == 0
@@ -144,6 +148,7 @@ def test_a_loss_that_only_ranks_has_no_sets_without_an_option(folder: Path) -> N
     assert json.loads(out)["micro_f1"] == pytest.approx(f1_score(own_labels(), predicted, average="micro"))
 
 
+@pytest.mark.engine
 def test_predict_writes_the_labels_above_a_threshold(folder: Path) -> None:
     scores = scores_of(folder / "run")
     lines = succeeds("predict", "run", "test.h5", "--threshold", 0, cwd=folder).split("\n")[:-1]
@@ -156,6 +161,7 @@ def test_predict_writes_the_labels_above_a_threshold(folder: Path) -> None:
     )
 
 
+@pytest.mark.engine
 def test_evaluate_measures_costs_and_distances(folder: Path, tmp_path: Path) -> None:
     predicted = scores_of(folder / "plain").argmax(axis=1)
     costs = np.abs(np.subtract.outer(np.arange(K), np.arange(K))) ** 2
@@ -177,6 +183,7 @@ def test_evaluate_measures_costs_and_distances(folder: Path, tmp_path: Path) -> 
     assert message == "streamsvm: --costs does not apply: the rows have several labels each\n"
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("kind", ["costs", "tree"])
 def test_a_model_is_measured_by_the_costs_of_its_training(folder: Path, tmp_path: Path, kind: str) -> None:
     distances = np.abs(np.subtract.outer(np.arange(K), np.arange(K)))
@@ -203,6 +210,7 @@ def text(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.engine
 def test_text_with_several_labels_is_scored_as_a_store_is(folder: Path, text: Path) -> None:
     of_store = json.loads(succeeds("evaluate", "run", "train.zarr", "--json", cwd=folder))
     assert json.loads(succeeds("evaluate", "run", text, "--multilabel", "--json", cwd=folder)) == of_store
@@ -215,6 +223,7 @@ def test_text_with_several_labels_is_scored_as_a_store_is(folder: Path, text: Pa
     assert done.err == f"streamsvm: {text}: left out labels unknown to the model ({n_new} in all)\n"
 
 
+@pytest.mark.engine
 def test_several_labels_are_refused_where_one_is_meant(folder: Path, text: Path) -> None:
     text.write_text(text.read_text().split("\n", 1)[1].replace("\n ", "\n,"))  # the first row has no label
     line = next(i for i, line in enumerate(text.read_text().split("\n"), 1) if "," in line.split(" ")[0])

@@ -16,6 +16,8 @@ from sklearn.datasets import load_digits
 
 from streamsvm import tune
 
+LOSSES = ("--loss", "ww", "--loss", "cs", "--dtype", "float64")
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -27,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_table_printed_once_and_a_run(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    command = ("tune", "s.h5", "--out", out, "--C", "2^-5:2^-2", "--folds", 2, "--loss", "ww", "--loss", "cs")
+    command = ("tune", "s.h5", "--out", out, "--C", "2^-5:2^-2", "--folds", 2, *LOSSES)
     shown = succeeds(*command, cwd=folder)
     assert "4 trainings" in shown
     head, *rows = (line.split() for line in table_of(shown))
@@ -58,8 +60,8 @@ def test_the_table_has_what_was_tried_before_an_interruption(folder: Path, tmp_p
             raise Killed
 
     with pytest.raises(Killed):
-        tune(folder / "s.h5", out=out, C=",".join(values), loss=["ww", "cs"], report=kill)
-    command = ("tune", "s.h5", "--out", out, "--C", ",".join(values), "--loss", "ww", "--loss", "cs")
+        tune(folder / "s.h5", out=out, C=",".join(values), loss=["ww", "cs"], dtype="float64", report=kill)
+    command = ("tune", "s.h5", "--out", out, "--C", ",".join(values), *LOSSES)
     rows = [line.split() for line in table_of(succeeds(*command, cwd=folder, notes=True))[1:]]
     assert [row[0] for row in rows] == 2 * values
     assert [row[-1] for row in rows] == 3 * ["ww"] + 3 * ["cs"]
@@ -95,13 +97,13 @@ def test_options_of_fit(folder: Path, tmp_path: Path) -> None:
     """Each arrives in the run that is trained with the best setting."""
     weights = tmp_path / "weights.txt"
     weights.write_text("3 4\n")
-    options = ("--class-weight", weights, "--slice-rows", 0, "--solver", "sorted", "--block-rows", 90)
+    options = ("--class-weight", weights, "--slice-rows", 0, "--margin", 0.5, "--block-rows", 90)
     out = tmp_path / "run"
     command = ("tune", "s.h5", "--out", out, "--C", "0.5,1", *options)
     run = ("--seed", 5, "--memory", "300M", "--json")
     found = json.loads(succeeds(*command, *run, cwd=folder, notes=True))  # the best C may be at an end
     settings = found["result"]["settings"]
-    expected = {"slice_rows": 0, "solver": "sorted", "block_rows": 90, "seed": 5, "memory": 300 * 2**20}
+    expected = {"slice_rows": 0, "margin": 0.5, "block_rows": 90, "seed": 5, "memory": 300 * 2**20}
     assert {name: settings[name] for name in expected} == expected
     assert settings["class_weight"] == str(weights)
     shown = succeeds("tune", "--help", cwd=folder)

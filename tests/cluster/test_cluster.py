@@ -94,7 +94,7 @@ def test_a_cluster_gives_the_model_and_the_gaps_of_threads(
 
 
 @pytest.mark.parametrize(
-    ("n_workers", "threads"), [(1, 3), pytest.param(2, 2, marks=pytest.mark.slow)], ids=["one", "two"]
+    ("n_workers", "threads"), [(1, 3), pytest.param(2, 2, marks=pytest.mark.more)], ids=["one", "two"]
 )
 def test_threads_of_a_worker_share_what_it_holds(
     store: Path, tmp_path: Path, n_workers: int, threads: int
@@ -300,7 +300,7 @@ def test_workers_see_another_store_or_none(store: Path, tmp_path: Path) -> None:
         assert problem in message
 
 
-@pytest.mark.slow
+@pytest.mark.more
 def test_processors_differ(store: Path, tmp_path: Path) -> None:
     def change() -> None:
         import numba

@@ -76,7 +76,7 @@ def test_a_task_that_has_no_memory_ends_the_run_with_one_line(store: Path, tmp_p
     assert model_bytes(run) == model_bytes(tmp_path / "threads")
 
 
-@pytest.mark.slow
+@pytest.mark.more
 @pytest.mark.parametrize("n_workers", [1, 2])
 def test_a_worker_that_cannot_receive_weights(store: Path, tmp_path: Path, n_workers: int) -> None:
     """It dies of that: the others go on, or the run ends with one line, within the limits."""

@@ -90,7 +90,7 @@ def test_weights_of_many_splits_need_not_fit_into_the_command_of_a_cluster(tmp_p
         streamsvm.resume(tmp_path / "workers", passes=3)
 
 
-@pytest.mark.slow
+@pytest.mark.more
 @pytest.mark.parametrize("used", [4_000, 40_000])
 @pytest.mark.parametrize("average", [False, True])
 @pytest.mark.parametrize("split", ["rows", "classes"])

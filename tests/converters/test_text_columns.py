@@ -78,6 +78,7 @@ def test_several_columns_are_joined_and_missing_texts_are_empty(frame: pd.DataFr
     assert abs(matrix_of(tmp_path / "a.zarr") - wanted).max() < 1e-7
 
 
+@pytest.mark.more
 def test_processes_give_the_same_store(
     frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

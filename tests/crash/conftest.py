@@ -100,6 +100,12 @@ class Launcher:
         self._server.communicate()
 
 
+@pytest.fixture
+def tmp_path(disk_path: Path) -> Path:
+    """On the disk, since files in memory count for limits of memory, and cannot be lost."""
+    return disk_path
+
+
 @pytest.fixture(scope="session")
 def launcher() -> Iterator[Launcher]:
     launched = Launcher()

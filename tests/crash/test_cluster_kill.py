@@ -134,7 +134,7 @@ def test_a_worker_is_killed(
     assert kill_while_training(store, tmp_path, workers, settings, [60], "2 blocks")
 
 
-@pytest.mark.slow
+@pytest.mark.more
 @pytest.mark.parametrize("seed", range(1, 25))
 def test_workers_are_killed_at_random(
     store: Path, tmp_path: Path, workers: Callable[[], Any], seed: int
@@ -145,6 +145,7 @@ def test_workers_are_killed_at_random(
     assert kill_while_training(store, tmp_path, workers, of_either(seed), instants, every)
 
 
+@pytest.mark.more
 def test_two_workers_are_killed_at_once(store: Path, tmp_path: Path, workers: Callable[[], Any]) -> None:
     assert kill_while_training(store, tmp_path, workers, BY_CLASSES, [40, 40], "1h") == 2
 
@@ -168,6 +169,7 @@ def test_a_worker_that_hangs_ends_the_run_with_one_line_and_it_resumes(
     assert model_bytes(run) == model_bytes(tmp_path / "whole")
 
 
+@pytest.mark.more
 def test_a_cluster_that_ends_leaves_a_run_that_resumes(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,7 +250,7 @@ def test_a_command_is_killed_and_another_resumes_on_a_new_cluster(store: Path, t
     kill_command(store, tmp_path, BY_CLASSES, [100])
 
 
-@pytest.mark.slow
+@pytest.mark.more
 @pytest.mark.parametrize("seed", range(6))
 def test_commands_are_killed_at_random(store: Path, tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)
@@ -274,6 +276,7 @@ def kill_scheduler(
     assert model_bytes(run) == model_bytes(tmp_path / "whole")
 
 
+@pytest.mark.more
 @EACH
 def test_the_scheduler_is_killed(
     store: Path, tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -281,7 +284,7 @@ def test_the_scheduler_is_killed(
     kill_scheduler(store, tmp_path, settings, 60, monkeypatch)
 
 
-@pytest.mark.slow
+@pytest.mark.more
 @pytest.mark.parametrize("seed", range(8))
 def test_schedulers_are_killed_at_random(
     store: Path, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch

@@ -32,7 +32,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.more)])
 @pytest.mark.parametrize("name", few(CASES, "convert-zarr", "resume"))
 def test_full(traced, inputs, quick_path, name: str, every: bool) -> None:
     trial = Trial(traced, inputs, quick_path, CASES[name], KINDS, errno.ENOSPC)

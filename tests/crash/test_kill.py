@@ -82,7 +82,7 @@ STAGES = (
 TRIALS = [(2, 1), (1, 2), (0, 3), (0, 2), (0, 1)]
 QUICK = [(1, 2), (0, 1)]
 ROUNDS = [None, pytest.param(0, marks=pytest.mark.more)]
-ROUNDS += [pytest.param(number, marks=pytest.mark.slow) for number in range(1, 8)]
+ROUNDS += [pytest.param(number, marks=pytest.mark.more) for number in range(1, 8)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -294,7 +294,7 @@ def test_recovery_killed_at_every_instant(launcher, digits, reference, quick_pat
     trial.finish()
 
 
-@pytest.mark.slow
+@pytest.mark.more
 def test_killed_at_every_instant(launcher, digits, reference, quick_path) -> None:
     """Each instant of a small fit in turn, and a resume."""
     name = "hdf5-cs"
@@ -312,9 +312,7 @@ def test_killed_at_every_instant(launcher, digits, reference, quick_path) -> Non
         assert content(quick_path / "run/model") == model
 
 
-@pytest.mark.parametrize(
-    "number", [pytest.param(n, marks=pytest.mark.slow if n else pytest.mark.more) for n in range(6)]
-)
+@pytest.mark.parametrize("number", [pytest.param(n, marks=pytest.mark.more) for n in range(6)])
 def test_killed_from_outside_at_any_time(launcher, digits, reference, quick_path, number: int) -> None:
     """Not reproducible, but at moments that no list of calls foresees."""
     name = list(VARIANTS)[number % len(VARIANTS)]

@@ -22,7 +22,7 @@ def names(run: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "step", [pytest.param(41, marks=pytest.mark.more), pytest.param(3, marks=pytest.mark.slow)]
+    "step", [pytest.param(41, marks=pytest.mark.more), pytest.param(3, marks=pytest.mark.more)]
 )
 def test_killed_at_counted_instants(launcher, digits, quick_path, step: int) -> None:
     fit = ("fit", digits / "train", "--valid", digits / "test", "--out", "run", "--block-rows", 500)
@@ -50,7 +50,7 @@ def test_killed_at_counted_instants(launcher, digits, quick_path, step: int) -> 
 
 
 @pytest.mark.parametrize(
-    "step", [pytest.param(37, marks=pytest.mark.more), pytest.param(3, marks=pytest.mark.slow)]
+    "step", [pytest.param(37, marks=pytest.mark.more), pytest.param(3, marks=pytest.mark.more)]
 )
 def test_a_fit_that_replaces_a_run_is_killed(launcher, digits, quick_path, step: int) -> None:
     """The older run is whole, in its place or set aside, until the new one has a model."""

@@ -10,6 +10,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -178,7 +179,7 @@ SIZES = {
 }
 
 
-@pytest.mark.parametrize("name", ["budget", pytest.param("limit", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["budget", pytest.param("limit", marks=pytest.mark.more)])
 def test_convert_and_fit_within_a_hard_limit(digits_run, tmp_path, name: str) -> None:
     sizes = SIZES[name]
     sizes.write_text(tmp_path / "text")
@@ -257,19 +258,19 @@ def test_sparse_weights_stay_within_the_budget(digits_run, digits, tmp_path) -> 
 
 
 @pytest.fixture(scope="module")
-def digits_run(digits: Path, tmp_path_factory) -> int:
+def digits_run(digits: Path) -> int:
     """Bytes that a fit reports when its data are next to nothing: those of the interpreter."""
-    folder = tmp_path_factory.mktemp("digits-run")
-    for words in (
-        ("convert", digits / "train", "--out", "s.zarr"),
-        ("fit", "s.zarr", "--out", "warm"),  # compiles, if need be
-        ("fit", "s.zarr", "--out", "blocks", "--block-rows", 500),  # duals as lists, as those of large data
-        ("fit", "s.zarr", "--out", "run", "--json"),
-    ):
-        done = subprocess.run(
-            [sys.executable, "-m", "streamsvm_cli.main", *map(str, words), "--memory", "40M"],
-            cwd=folder, capture_output=True, text=True, check=True,
-        )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        for words in (
+            ("convert", digits / "train", "--out", "s.zarr"),
+            ("fit", "s.zarr", "--out", "warm"),  # compiles, if need be
+            ("fit", "s.zarr", "--out", "blocks", "--block-rows", 500),  # lists of duals, as of large data
+            ("fit", "s.zarr", "--out", "run", "--json"),
+        ):
+            done = subprocess.run(
+                [sys.executable, "-m", "streamsvm_cli.main", *map(str, words), "--memory", "40M"],
+                cwd=folder, capture_output=True, text=True, check=True,
+            )  # fmt: skip
     peak = json.loads(done.stdout)["peak_memory_bytes"]
     assert peak <= INTERPRETER
     return peak

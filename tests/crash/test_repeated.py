@@ -15,7 +15,7 @@ LINE = ("fit", "s.zarr", "--out", "run", "--resume-or-start", "--block-rows", 50
         "--checkpoint-every", 1, "--json")  # fmt: skip
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.more)])
 @pytest.mark.parametrize("seed", few(range(3), 1))
 def test_killed_and_repeated(launcher, inputs: Path, quick_path: Path, seed: int, kills: int) -> None:
     def run(folder: str, **more: object):

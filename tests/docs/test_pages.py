@@ -69,9 +69,6 @@ def blocks_of(path: Path) -> list[Block]:
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
 PACKAGES = {"report.md": ("matplotlib", "jinja2")}  # of extras that the tests do without
-# Many fits, other losses, the demo, which CI runs by itself, and what tests/test_examples.py and the README's
-# example have the like of.
-SLOW = ("cluster", "data", "how-to/", "index", "report", "start/cells", "start/lib", "start/text", "tuning")
 
 
 def masked(line: str) -> str:
@@ -110,18 +107,12 @@ def run_page(name: str, folder: Path) -> None:
         assert not missing, f"{block} shows what is not printed: {missing}\n{printed}"
 
 
-@pytest.mark.parametrize(
-    "pages",
-    [
-        pytest.param([name for name in ON_SITE if not name.startswith(SLOW)], id="quick"),
-        pytest.param(ON_SITE, id="all", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.more
 def test_blocks_run_as_they_stand_one_page_after_the_other(
-    pages: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in pages:
+    for name in ON_SITE:
         if all(importlib.util.find_spec(package) for package in PACKAGES.get(name, ())):
             run_page(name, tmp_path)
 

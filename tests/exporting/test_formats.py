@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +12,7 @@ import scipy.sparse as sp
 from cases import few
 from helpers import save_weights
 from problems import D, clear_rows, trained, trained_on_label_sets
+from warm_process import run
 
 import streamsvm
 from streamsvm import export_model, load_model
@@ -86,9 +85,9 @@ def test_sklearn_loads_without_streamsvm_and_knows_the_names(tmp_path: Path, tra
         "print(*found.predict(rows)); assert 'streamsvm' not in sys.modules; "
         "assert found.feature_names_in_.tolist() == rows.columns.tolist()"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == model.predict(frame).tolist()
+    done = run(code=code, bare=True)
+    assert done.code == 0, done.err
+    assert done.out.split() == model.predict(frame).tolist()
 
 
 @pytest.mark.parametrize("k", [2, 5])
@@ -147,6 +146,7 @@ def test_onnx_of_several_labels_a_row_has_scores_alone(tmp_path: Path) -> None:
     np.testing.assert_allclose(scores, model.decision_function(X), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("name", ["m.txt", "m.joblib"])
 def test_several_labels_are_refused_where_one_is_predicted(tmp_path: Path, name: str) -> None:
     model, _ = trained_on_label_sets()

@@ -29,30 +29,30 @@ def run(*words: object, **environment: object) -> None:
         ("parser", "after"),
         ("parser", "before"),
         ("engine", "after"),
-        pytest.param("chains", "after", marks=pytest.mark.slow),
-        pytest.param("chains", "before", marks=pytest.mark.slow),
-        pytest.param("everything", "after", marks=pytest.mark.slow),
-        pytest.param("everything", "before", marks=pytest.mark.slow),
+        pytest.param("chains", "after", marks=pytest.mark.more),
+        pytest.param("chains", "before", marks=pytest.mark.more),
+        pytest.param("everything", "after", marks=pytest.mark.more),
+        pytest.param("everything", "before", marks=pytest.mark.more),
     ],
 )
 def test_nothing_beyond_an_array_is_touched(what: str, side: str) -> None:
     run(HERE / "guarded.py", what, side)
 
 
-@pytest.mark.slow
+@pytest.mark.more
 @pytest.mark.parametrize("what", ["parser", "chains", "everything"])
 def test_every_index_is_checked(what: str, tmp_path: Path) -> None:
     run(HERE / "guarded.py", what, "after", NUMBA_BOUNDSCHECK=1, NUMBA_CACHE_DIR=tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.more
 @pytest.mark.parametrize("name", ["text", "weight_log", "duals", "run"])
 def test_every_index_is_checked_on_what_fuzzing_found(name: str, tmp_path: Path) -> None:
     files = sorted((HERE / "corpus" / name).iterdir())
     run(HERE / "replay.py", name, *files, NUMBA_BOUNDSCHECK=1, NUMBA_CACHE_DIR=tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.more
 def test_the_parsers_own_tests_with_every_index_checked(tmp_path: Path) -> None:
     files = [HERE.parent / "converters" / f"test_{name}.py" for name in ("text", "numbers", "malformed")]
     words = ("-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider")

@@ -36,7 +36,11 @@ def solvers(loss: str, *, several: bool = False) -> list[Any]:
     """
     default, *others = LOSSES[loss].solvers
     found = [
-        pytest.param(functools.partial(visit, solver=solver), id=f"dense-{solver}")
+        pytest.param(
+            functools.partial(visit, solver=solver),
+            id=f"dense-{solver}",
+            marks=[pytest.mark.engine] * (solver != default),
+        )
         for solver in (default, *others * (not several))
         if solver in EXACT
     ]
@@ -65,10 +69,11 @@ def cases() -> list[Any]:
     for loss, errors, several in variants():
         # Kernels of pairs and of several labels are compiled for one loss, and for others by further cases.
         numbers = (QUICK, MORE) if loss == "ww" or not (errors or several) else (MORE,)
+        special = [pytest.mark.engine] * bool(errors or several)
         for solve in solvers(loss, several=several):
             for n in numbers:
                 name = "-".join(filter(None, (loss, errors, "labels" * several, solve.id)))
-                marks = [*solve.marks, *[pytest.mark.more] * (n == MORE)]
+                marks = [*solve.marks, *special, *[pytest.mark.more] * (n == MORE)]
                 found.append(
                     pytest.param(loss, errors, several, *solve.values, n, id=f"{name}-{n}", marks=marks)
                 )

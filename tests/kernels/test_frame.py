@@ -126,7 +126,7 @@ def test_visits_equal_plain_numpy(loss: str, margin: float, solver: str, keep: b
         correct, loss_sum = 0, 0.0
         for i in order:
             scores = dense[i] @ W
-            correct += np.argmax(scores) == labels[i]
+            correct += np.argmax(scores.round(12)) == labels[i]  # BLAS may round equal ones differently
             if not dense[i].any():
                 continue
             loss_sum += cost[i] * plain.value(scores, labels[i])
@@ -154,6 +154,7 @@ def test_visits_equal_plain_numpy(loss: str, margin: float, solver: str, keep: b
             np.testing.assert_allclose(dense_duals(old, k, cost), B, atol=1e-12)
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize(("loss", "margin", "solver"), few(INEXACT, ("cs", 1.0, "smo")))
 def test_visits_that_are_not_exact_leave_feasible_duals_and_their_weights(
     loss: str, margin: float, solver: str

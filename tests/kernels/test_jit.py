@@ -18,6 +18,8 @@ from cases import few
 import streamsvm
 from streamsvm.kernels import jit
 
+pytestmark = pytest.mark.engine
+
 ROOT = Path(streamsvm.__file__).parents[1]
 CODE = """
 from streamsvm.kernels.jit import kernel

@@ -19,6 +19,8 @@ from streamsvm.losses.published.weston_watkins import threshold_sorted as box_so
 from streamsvm.losses.threshold import UNBOUNDED
 from streamsvm.losses.threshold import threshold_newton as inlined_newton
 
+pytestmark = pytest.mark.engine
+
 TOLERANCE = 1e-10
 threshold_newton = kernel(inlined_newton.py_func)
 KINDS = ("mixed", "ties", "all at C", "far below 0", "equal", "around C", "huge and tiny")

@@ -190,38 +190,38 @@ def assert_probabilities(blocks: Blocks, before: np.ndarray, after: np.ndarray, 
     assert (wanted[~known] <= -690 + tolerance.repeat(p.shape[1], 1)[~known]).all()
 
 
-@pytest.mark.parametrize("n_blocks", [QUICK, pytest.param(ALL, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("name", "margin", "solver"), CASES)
+@pytest.mark.parametrize("n_blocks", [QUICK, pytest.param(ALL, marks=pytest.mark.more)])
+@pytest.mark.parametrize(("loss", "margin", "solver"), CASES)
 def test_a_step_is_feasible_and_optimal_and_the_dual_does_not_fall(
-    name: str, margin: float, solver: str, n_blocks: int
+    loss: str, margin: float, solver: str, n_blocks: int
 ) -> None:
     rng = np.random.default_rng(n_blocks)
     groups = [(k, kind) for k in NUMBERS_OF_CLASSES for kind in KINDS]
     for k, kind in groups:
         top, smooth = int(rng.integers(1, k + 2)), 10 ** rng.uniform(-3, 1)
-        loss = reference.LOSSES[name](margin, smooth, top)
-        A = matrices(name, margin, k)
-        blocks = random_blocks(rng, n_blocks // len(groups) + 1, k, kind, loss)
-        before, after, b = visit(blocks, name, loss, solver)
+        made = reference.LOSSES[loss](margin, smooth, top)
+        A = matrices(loss, margin, k)
+        blocks = random_blocks(rng, n_blocks // len(groups) + 1, k, kind, made)
+        before, after, b = visit(blocks, loss, made, solver)
 
-        upper, total = (np.broadcast_to(bound, len(b)) for bound in loss.bounds(blocks.C, k))
+        upper, total = (np.broadcast_to(bound, len(b)) for bound in made.bounds(blocks.C, k))
         assert (b >= 0).all()
         assert (b <= upper[:, None] * (1 + 1e-12)).all()
         assert (b.sum(axis=1) <= total * (1 + 1e-12)).all()
-        if not loss.own_dual:
+        if not made.own_dual:
             assert not b[np.arange(len(b)), blocks.y].any()
 
         if solver not in ("oeg", "bisection"):  # of which a step may be too long, and the other end too early
             steps = times(b - blocks.b, A, blocks.y)
             size = np.abs(before) + np.abs(after)
-            terms = loss.dual_term(b, blocks.C), -loss.dual_term(blocks.b, blocks.C)
+            terms = made.dual_term(b, blocks.C), -made.dual_term(blocks.b, blocks.C)
             rounding = 1 + times(size, np.abs(A).transpose(0, 2, 1), blocks.y)
-            if name == "logistic":  # of the probabilities, which scores move by ‖x‖²C
+            if loss == "logistic":  # of the probabilities, which scores move by ‖x‖²C
                 rounding += (blocks.q * blocks.C)[:, None]
             allowed = 1e-280 + 1e-12 * (sum(np.abs(terms)) + (np.abs(steps) * size).sum(axis=1))
             allowed += 64 * EPS * ((b + blocks.b) * rounding).sum(axis=1)
             assert (sum(terms) - 0.5 * (steps * (before + after)).sum(axis=1) >= -allowed).all()
-        if solver in EXACT and name == "logistic":
+        if solver in EXACT and loss == "logistic":
             assert_probabilities(blocks, before, after, b)
         elif solver in EXACT:
-            assert_optimal(blocks, loss, A, before, after, b)
+            assert_optimal(blocks, made, A, before, after, b)

@@ -18,6 +18,8 @@ from streamsvm.data import memory_plan
 from streamsvm.losses import LOSSES
 from streamsvm.training import learner
 
+pytestmark = pytest.mark.engine
+
 N, D, K = 400, 120, 150
 COMMON = MemoryPolicy(common_dual_classes=K, many_classes=K)
 

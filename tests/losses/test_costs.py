@@ -28,6 +28,8 @@ from streamsvm.training.train_rows import train_rows
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms.fitting import FittedTransforms
 
+pytestmark = pytest.mark.engine
+
 N_PROBLEMS, QUICK = 50, 6
 TOL = 3e-7
 # Of each module one loss is tried, and the others with the marker slow: each compiles for seconds.
@@ -47,12 +49,12 @@ def formulations(fact: str = "") -> list[Any]:
         for margin in loss.margins
         if not fact or getattr(loss, fact)
     ]
-    return [pytest.param(*pair, marks=USUAL.get(pair, pytest.mark.slow)) for pair in found]
+    return [pytest.param(*pair, marks=USUAL.get(pair, pytest.mark.more)) for pair in found]
 
 
 quick_and_others = pytest.mark.parametrize(
     "numbers",
-    [range(QUICK), pytest.param(range(QUICK, N_PROBLEMS), marks=pytest.mark.slow)],
+    [range(QUICK), pytest.param(range(QUICK, N_PROBLEMS), marks=pytest.mark.more)],
     ids=["quick", "others"],
 )
 

@@ -102,6 +102,7 @@ def test_liblinear_comes_to_the_same_optimum(loss: str, kind: int, C: float) -> 
     assert optimum(X, labels, loss, C).result.primal == pytest.approx(theirs, rel=1e-6)
 
 
+@pytest.mark.engine
 def test_sparsemax_of_two_classes_is_the_smoothed_hinge() -> None:
     """Bent up to a slack of 2, which is where the own class has the probability 0."""
     X, labels = make_problem(N, D, 2, noise=2.0, empty=1)
@@ -119,6 +120,7 @@ def test_at_the_optimum_the_weights_are_those_of_what_the_probabilities_lack(los
     np.testing.assert_allclose(model.coef_.T, expected, atol=1e-3 * np.abs(expected).max())
 
 
+@pytest.mark.engine
 def test_the_logistic_loss_is_multinomial_logistic_regression() -> None:
     X, labels = make_problem(N, D, 5, noise=2.0)
     machine = LogisticRegression(fit_intercept=False, C=C, tol=1e-10, max_iter=10**5)
@@ -129,6 +131,7 @@ def test_the_logistic_loss_is_multinomial_logistic_regression() -> None:
     np.testing.assert_allclose(ours.coef_.T, W, atol=1e-3 * np.abs(W).max())
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("k", [3, 6])
 def test_the_ends_of_the_top_losses_are_crammer_singer_and_weston_watkins(k: int) -> None:
     """Their block problems are the same, and so are their iterates, pass by pass and at the optimum."""
@@ -143,6 +146,7 @@ def test_the_ends_of_the_top_losses_are_crammer_singer_and_weston_watkins(k: int
         np.testing.assert_allclose(coef, fit(X, labels, loss=loss, C=cost, **two_passes).coef_, atol=1e-10)
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("margin", [1.0, 0.5])
 def test_the_smoothed_loss_comes_to_weston_watkins(margin: float) -> None:
     """It is at most ε/2 below for each wrong class, and never above."""
@@ -159,6 +163,7 @@ def test_the_smoothed_loss_comes_to_weston_watkins(margin: float) -> None:
     assert before == pytest.approx(hinge.dual, rel=1e-5)
 
 
+@pytest.mark.engine
 def test_where_no_slack_reaches_the_bend_the_smoothed_loss_is_the_squared_one() -> None:
     """z² / 2ε with the weight 2εC: all slacks are below an ε of 100."""
     X, labels = make_problem(N, D, 4, noise=1.0)
@@ -168,6 +173,7 @@ def test_where_no_slack_reaches_the_bend_the_smoothed_loss_is_the_squared_one() 
     assert smoothed.result.primal == pytest.approx(squared.result.primal, rel=1e-7)
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize(
     ("loss", "margin"),
     few(((each.name, M) for each in LOSSES.values() for M in each.margins), ("ww", 1.0)),

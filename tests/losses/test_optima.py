@@ -44,7 +44,7 @@ def random_problem(number: int, loss: str) -> tuple[np.ndarray, np.ndarray, dict
 
 @pytest.mark.parametrize(
     "numbers",
-    [range(QUICK), pytest.param(range(QUICK, N_PROBLEMS), marks=pytest.mark.slow)],
+    [range(QUICK), pytest.param(range(QUICK, N_PROBLEMS), marks=pytest.mark.more)],
     ids=["quick", "others"],
 )
 @pytest.mark.parametrize(("loss", "margin"), FORMULATIONS)

@@ -42,6 +42,7 @@ def test_outcomes_are_those_of_a_table_of_predictions() -> None:
         outcomes_of(model)
 
 
+@pytest.mark.engine
 def test_of_several_labels_the_missed_are_confused_with_the_best_other_class(tmp_path: Path) -> None:
     store, own = label_store(tmp_path / "s.h5", N, D, K)
     fit(store, out=tmp_path / "run", valid=store, dtype="float64")

@@ -337,7 +337,7 @@ def test_many_passes_stay_a_short_page(run: Path, tmp_path: Path) -> None:
     assert len(page.text) < 500_000
 
 
-@pytest.mark.parametrize("k", [2500, pytest.param(17_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("k", [2500, pytest.param(17_000, marks=pytest.mark.more)])
 def test_very_many_classes(tmp_path: Path, k: int) -> None:
     X, codes = many_classes(k)
     store = make_store(tmp_path / "s.h5", X, codes, n_classes=k, chunk_nnz=2**16)

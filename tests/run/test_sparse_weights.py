@@ -26,6 +26,8 @@ from streamsvm.run.append_log import AppendLog, LogEnd
 from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weight_log import append_weights, restore
 
+pytestmark = pytest.mark.engine
+
 N, D, K = 240, 60, 40
 SPARSE = MemoryPolicy(many_classes=K, common_dual_classes=2**31, prefer=lambda plan: plan.sparse)
 IN_FILES = dataclasses.replace(SPARSE, prefer=lambda plan: plan.sparse and plan.pool_bytes == 0)
@@ -69,7 +71,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("loss", "average", "inner_passes"),
     few(ALWAYS, ("ww", True, 2))
-    + [pytest.param(loss, True, 2, marks=pytest.mark.slow) for loss in LIKE_OTHERS],
+    + [pytest.param(loss, True, 2, marks=pytest.mark.more) for loss in LIKE_OTHERS],
 )
 def test_sparse_weights_give_the_model_of_the_matrix(
     tmp_path: Path, store: Path, loss: str, average: bool, inner_passes: int

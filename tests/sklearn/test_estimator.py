@@ -186,12 +186,17 @@ def test_names_of_columns_are_kept(blobs: tuple[np.ndarray, np.ndarray], kind: s
 
 
 def test_batches_are_a_pass_of_online(tmp_path: Path, blobs: tuple[np.ndarray, np.ndarray]) -> None:
-    """In batches of any size, also pickled in between; and the model is that of `streamsvm.online`."""
+    """In batches of any size, also pickled in between; and the model is that of `streamsvm.online`.
+
+    The bits do not depend on the batches. Dense rows are visited by another kernel than the sparse ones of
+    `online`, which LLVM may contract otherwise.
+    """
     X, y = blobs
     stream = RowStream(
         sp.csr_array(X.astype("f4")), y.astype(str), (50,), classes=list("0123"), n_features=12
     )
     online(stream, out=tmp_path / "run")
+    found = []
     for cuts in ([300], [7, 300], [100, 101, 250, 300]):
         estimator = StreamSVMClassifier(fit_intercept=False)
         begin = 0
@@ -199,9 +204,14 @@ def test_batches_are_a_pass_of_online(tmp_path: Path, blobs: tuple[np.ndarray, n
             estimator.partial_fit(X[begin:end], y[begin:end], classes=[0, 1, 2, 3])
             estimator = pickle.loads(pickle.dumps(estimator))
             begin = end
-        np.testing.assert_array_equal(estimator.coef_, load_model(tmp_path / "run").coef_)
+        found.append(estimator.coef_)
+        np.testing.assert_array_equal(found[-1], found[0])
+    expected = load_model(tmp_path / "run").coef_
+    rounding = 8 * np.finfo(np.float32).eps * np.abs(expected).max()
+    np.testing.assert_allclose(found[0], expected, rtol=0, atol=rounding)
 
 
+@pytest.mark.engine
 def test_batches_of_dense_rows_with_many_classes_are_those_of_csr_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -300,6 +310,7 @@ def test_weights_of_classes_are_found_by_value(blobs: tuple[np.ndarray, np.ndarr
     np.testing.assert_allclose(found.decision_function(X), expected.decision_function(X), atol=1e-3)
 
 
+@pytest.mark.engine
 def test_wrong_values_are_value_errors_in_every_method(blobs: tuple[np.ndarray, np.ndarray]) -> None:
     X, y = blobs
     estimator = StreamSVMClassifier("logistic", transforms="log1p", dtype="float64").fit(np.abs(X), y)
@@ -337,7 +348,11 @@ def test_batches_of_a_table_are_not_scaled_and_that_is_said() -> None:
         StreamSVMClassifier().partial_fit(X, LABELS, classes=range(10))
 
 
+@pytest.mark.engine
 def test_the_logarithms_of_probabilities() -> None:
     found = StreamSVMClassifier(loss="logistic").fit(DIGITS, LABELS)
-    np.testing.assert_array_equal(np.exp(found.predict_log_proba(DIGITS)), found.predict_proba(DIGITS))
+    # Logarithms down to -13 are rounded by up to 2e-15, and so, relatively, are the probabilities.
+    np.testing.assert_allclose(
+        np.exp(found.predict_log_proba(DIGITS)), found.predict_proba(DIGITS), rtol=4e-15
+    )
     assert not hasattr(StreamSVMClassifier(), "predict_log_proba")

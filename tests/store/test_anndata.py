@@ -25,7 +25,7 @@ from streamsvm.store import open_store
 LABELS = ["T cell", "B-Zelle ü", "NK"]
 
 
-@pytest.fixture(params=few(["v2.zarr", "v3.zarr", "h5ad"], "v2.zarr", "h5ad"))
+@pytest.fixture(params=few(["v2.zarr", "v3.zarr", "h5ad"], "h5ad"))
 def target(request, tmp_path: Path) -> Path:
     return tmp_path / f"cells.{request.param}"
 

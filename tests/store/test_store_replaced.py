@@ -293,6 +293,7 @@ def test_an_oversized_record_is_not_read(problem, tmp_path, place) -> None:
         open_store(path)
 
 
+@pytest.mark.more
 def test_an_oversized_hdf5_attribute_is_not_read(problem, tmp_path) -> None:
     path = tmp_path / "a.h5"
     problem.write(path)

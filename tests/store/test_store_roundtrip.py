@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import warnings
 from io import BytesIO
 from pathlib import Path
@@ -19,10 +17,16 @@ from anndata.io import sparse_dataset
 from cases import few
 from sklearn.datasets import load_svmlight_file
 from store_problems import Problem, assert_rows_equal, make_dense_problem, make_problem
+from warm_process import run
 
 from streamsvm.data.rows import with_matrix
 from streamsvm.errors import StoreError
 from streamsvm.store import StoreWriter, hdf5_backend, layout, open_store, store_kind, zarr_backend
+
+
+@pytest.fixture(params=["zarr", "h5ad"])
+def suffix(request) -> str:
+    return request.param
 
 
 def read_with_anndata(path: Path, **options) -> anndata.AnnData:
@@ -392,8 +396,7 @@ def test_importing_the_store_loads_no_container_library():
         "import sys, streamsvm.store;"
         "print([m for m in ('zarr', 'h5py', 'numba', 'scipy', 'anndata') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert run(code=code, bare=True) == (0, "[]\n", "")
 
 
 # -- refused by the writer ----------------------------------------------------------------------------

@@ -59,7 +59,8 @@ class OnlineReplay:
             if is_new:
                 self.names.append(label)
             y, k = self.names.index(label), len(self.names)
-            correct.append(not is_new and int(np.argmax((x @ W)[:k])) == y)
+            scores = (x @ W)[:k].round(12)  # BLAS may round equal ones differently; then the first wins
+            correct.append(not is_new and int(np.argmax(scores)) == y)
             if not x.any():
                 continue
             iterates.append(W)

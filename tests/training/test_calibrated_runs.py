@@ -61,6 +61,7 @@ def test_the_model_of_a_fit_is_calibrated(folder: Path, tmp_path: Path, loss: st
     assert model_bytes(tmp_path / "plain")["coef.npy"] == model_bytes(tmp_path / "run")["coef.npy"]
 
 
+@pytest.mark.engine
 def test_the_logistic_loss_gives_probabilities_without_hold_out_data(folder: Path, tmp_path: Path) -> None:
     options: dict[str, Any] = {"passes": 2, "loss": "logistic", "dtype": "float64"}
     fit(folder / "train.h5", out=tmp_path / "run", **options)

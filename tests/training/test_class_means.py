@@ -16,6 +16,8 @@ from streamsvm.errors import Interrupted
 from streamsvm.kernels.random import permutation
 from streamsvm.training.products import tile_rows
 
+pytestmark = pytest.mark.engine
+
 N, D, K, C = 150, 6, 70, 0.3  # more classes than the columns with which rows are visited one at a time
 OPTIONS: dict[str, Any] = {"C": C, "gap": "pass", "dtype": "float64", "transform": "none", "average": False}
 

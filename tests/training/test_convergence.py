@@ -118,7 +118,8 @@ def test_a_best_c_at_an_end_is_said_with_values_to_go_on_with(store: Path, tmp_p
 
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        inside = tune(X, LABELS, C=[1e-5, 3, 100], loss="ovr2", passes=1, hold_out="1/3", transform="none")
+        options = {"loss": "ovr2", "dtype": "float64", "passes": 1, "hold_out": "1/3", "transform": "none"}
+        inside = tune(X, LABELS, C=[1e-5, 3, 100], **options)
     assert [each for each in said if issubclass(each.category, StreamsvmWarning)] == []
     assert (inside.C, inside.valid_passes) == (3, 2)  # the duals of ovr2 begin anew with each C
 

@@ -133,6 +133,7 @@ def test_accuracies_leave_out_rows_of_weight_0_in_training_alone(tmp_path: Path)
     assert result.valid_accuracy == pytest.approx(correct.mean())
 
 
+@pytest.mark.engine
 def test_a_model_is_measured_by_the_costs_or_the_tree_it_was_trained_with(
     tmp_path: Path, costs_file: Path, tree_file: Path
 ) -> None:
@@ -148,6 +149,7 @@ def test_a_model_is_measured_by_the_costs_or_the_tree_it_was_trained_with(
     )
 
 
+@pytest.mark.engine
 def test_a_table_that_was_changed_or_lost_does_not_resume(tmp_path: Path, costs_file: Path) -> None:
     store = make_store(tmp_path / "s.zarr", *make_problem(N, D, K))
     with pytest.raises(Interrupted):
@@ -171,6 +173,7 @@ def test_the_plan_counts_tables_of_pairs(tmp_path: Path, costs_file: Path) -> No
     assert both >= without + K * K * 12
 
 
+@pytest.mark.engine
 def test_a_run_of_others_with_weights_that_do_not_fit_is_refused(tmp_path: Path, costs_file: Path) -> None:
     """Compiled code takes them without looking at their shapes."""
     store = make_store(tmp_path / "s.zarr", *make_problem(N, D, K))
@@ -196,6 +199,7 @@ def test_a_run_of_others_with_weights_that_do_not_fit_is_refused(tmp_path: Path,
         run.costs.write_bytes(kept)
 
 
+@pytest.mark.engine
 def test_a_run_killed_while_its_table_was_written_can_be_replaced(tmp_path: Path, costs_file: Path) -> None:
     store = make_store(tmp_path / "s.zarr", *make_problem(N, D, K))
     fit(store, out=tmp_path / "run", passes=1)

@@ -119,7 +119,7 @@ def test_weak_duality_brackets_the_recorded_optima(
         pytest.param("sector.scale", 200, 1.5e-3, 94.04, marks=pytest.mark.more),
         ("letter.scale", 200, 1.5e-3, 71.26),
         # 1,600 passes come to 0.011, and thousands more would be needed for 0.001.
-        pytest.param("mnist.scale", 1600, 2e-2, 92.16, marks=pytest.mark.slow),
+        pytest.param("mnist.scale", 1600, 2e-2, 92.16, marks=pytest.mark.more),
     ],
 )
 def test_accuracy_of_the_record(

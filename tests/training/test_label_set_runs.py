@@ -19,6 +19,8 @@ from streamsvm.data.label_sets import with_label_sets
 from streamsvm.errors import Interrupted, ModelError, SettingsError
 from streamsvm.store import StoreWriter
 
+pytestmark = pytest.mark.engine
+
 X, LABELS = make_problem(N, D, K, empty=2)
 
 

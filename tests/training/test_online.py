@@ -123,8 +123,10 @@ def test_an_online_pass_equals_one_pass_of_a_fit_in_the_same_order(tmp_path: Pat
         last_iterate(tmp_path / name, (20, 16 if dtype == "float32" else 8), dtype)
         for name in ("fit", "online")
     )
-    np.testing.assert_array_equal(of_online, of_fit)
     assert of_fit.any()
+    # One block of a fit has dense duals, and so another kernel, which LLVM may contract otherwise.
+    rounding = 8 * np.finfo(dtype).eps * np.abs(of_fit).max()
+    np.testing.assert_allclose(of_online, of_fit, rtol=0, atol=rounding)
 
 
 def test_given_classes_are_known_at_once_and_other_labels_count_as_wrong(tmp_path: Path, problem) -> None:

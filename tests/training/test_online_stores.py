@@ -17,6 +17,8 @@ from streamsvm_converters import TextSource, convert
 from streamsvm import load_model, online, predict, resume
 from streamsvm.errors import InputError, Interrupted, PlanError, SettingsError, StoreError
 
+pytestmark = pytest.mark.engine
+
 N, D, K = 700, 12, 70  # so many classes that dense rows are visited by products
 
 

@@ -19,6 +19,8 @@ from streamsvm.errors import Interrupted
 from streamsvm.losses import ROW_LOSSES as LOSSES
 from streamsvm.training.products import tile_rows
 
+pytestmark = pytest.mark.engine
+
 N, D, K = 400, 20, 70  # more classes than the columns with which rows are visited one at a time
 OPTIONS: dict[str, Any] = {
     "passes": 2, "C": 0.3, "gap": "pass", "dtype": "float64", "transform": "none",

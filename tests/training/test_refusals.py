@@ -59,6 +59,7 @@ def test_duals_that_no_disk_holds_are_refused_before_training(
         fit(store, out=tmp_path / "once", loss=loss, passes=1, gap="none", dtype="float64")  # keeps no duals
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize(
     ("options", "bits_only"),
     [

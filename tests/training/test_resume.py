@@ -17,7 +17,7 @@ from streamsvm.run.directory import RunDir
 
 RUNS = [
     ("ww", "float32", {}, "1h", 2),
-    ("ww", "float64", {"margin": 0.5, "solver": "sorted", "C": 0.5, "first_C": 0.2}, "2", 4),
+    ("ww", "float64", {"margin": 0.5, "C": 0.5, "first_C": 0.2}, "2", 4),
     ("cs", "float64", {"gap": "end"}, "1", 3),
     ("cs", "float64", {"gap": "none"}, "3", 4),
 ]

@@ -76,6 +76,7 @@ def test_c_is_the_best_of_four_on_held_out_rows(seed: int, class_weight: Any) ->
     assert len(set(right)) > 1
 
 
+@pytest.mark.engine
 def test_a_loss_without_a_path_has_a_training_for_each(tmp_path: Path) -> None:
     X, y = problem()
     own = {"loss": "ww2", "dtype": "float64", "average": False}
@@ -110,6 +111,7 @@ def test_others_have_no_search(options: dict[str, Any], change: Any) -> None:
     assert pytest.approx(options.get("C", automatic_c(X[: given.shape[0]]))) == C
 
 
+@pytest.mark.engine
 def test_rows_of_several_labels_have_no_search() -> None:
     X, y = problem()
     both = np.eye(K, dtype=int)[y] | np.eye(K, dtype=int)[(y + 1) % K]

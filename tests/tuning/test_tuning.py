@@ -86,6 +86,7 @@ def test_a_matrix_and_a_store_choose_alike(store: Path, tmp_path: Path) -> None:
     assert tried == pytest.approx([automatic_c(X) * 2.0**k for k in range(-4, 6)])
 
 
+@pytest.mark.engine
 def test_several_settings_are_compared() -> None:
     """A loss without a path is trained anew for each C."""
     found = tune(X, Y, C="0.1,1", loss=["ww", "logistic"], transform=[None, "l2"], folds=2, dtype="float64")

@@ -125,7 +125,7 @@ def test_rows_to_measure_have_one_label_each_if_classes_are_split(tmp_path: Path
 def marks_of(split: str, loss: str) -> Any:
     if (split, loss) in [("classes", "ww"), ("classes", "ovr2"), ("rows", "cs")]:
         return []
-    return pytest.mark.more if loss in ("ww", "ovr2", "cs") else pytest.mark.slow
+    return pytest.mark.more
 
 
 @pytest.mark.parametrize(
@@ -221,6 +221,7 @@ def test_weights_that_are_not_written_whole_are_committed(
         assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole"), n
 
 
+@pytest.mark.engine
 def test_costs_and_several_labels_are_split_by_rows(tmp_path: Path, problem) -> None:
     X, labels = problem
     rng = np.random.default_rng(0)

@@ -1,0 +1,97 @@
+"""Plugin of pytest: the kinds of tests, the tests that run in one process, and the kernels that each may use.
+
+*default* tests have no marker, and small data. They use the kernels of `KERNELS` alone, so that few are
+compiled: a test that needs others fails, and is to be marked `engine`, which cases of another loss are by
+themselves. The folders of `FOLDERS` have kinds of their own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamsvm.kernels import jit
+from streamsvm.losses import LOSSES
+
+TESTS = Path(__file__).parent
+FOLDERS = {"crash": "crash", "fuzz": "crash", "cluster": "cluster"}
+MARKERS = ("engine", "crash", "cluster", "more")  # default tests have none of them
+KERNELS = {("ww", "float32"), ("ww", "float64"), ("cs", "float64"), ("ovr2", "float64"), ("chain", "float64")}
+# What kernels are specialised for: costs of errors, several labels, products of dense rows, sparse rows.
+SPECIAL = ("ClassPairs", "LabelSets", "Tile", "SparseRows")
+STEPS = ("visit", "revisit", "visit_matrix", "loss_rows", "sum_duals", "improve")
+
+_running: list[pytest.Item] = []
+
+
+def is_default(item: pytest.Item) -> bool:
+    return not any(item.get_closest_marker(name) for name in MARKERS)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by their folders and losses; those of one loss form a group, which compiles its kernels."""
+    for item in items:
+        kind = FOLDERS.get(item.path.relative_to(TESTS).parts[0])
+        if kind is not None:
+            item.add_marker(kind)
+            continue
+        case = item.callspec.params if hasattr(item, "callspec") else {}
+        loss = LOSSES.get(str(case.get("loss")))
+        if loss is None:
+            continue
+        if (loss.name, case.get("dtype", "float64")) not in KERNELS or case.get("solver") in loss.solvers[1:]:
+            item.add_marker("engine")
+        if item.get_closest_marker("engine"):
+            item.add_marker(pytest.mark.xdist_group(loss.name))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each process a group, or all other tests of a file, which share fixtures."""
+    from xdist.scheduler import LoadGroupScheduling
+
+    class Groups(LoadGroupScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            group = super()._split_scope(nodeid)
+            return nodeid.partition("::")[0] if group == nodeid else group
+
+    return Groups(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Any:
+    _running.append(item)
+    try:
+        return (yield)
+    finally:
+        _running.pop()
+
+
+def is_special(name: str, types: str) -> bool:
+    """Whether a kernel of these types of arguments is one of a loss that default tests do not use."""
+    names = {each.replace("-", "_"): each for each in LOSSES}
+    prefix = max((each for each in names if name.startswith(f"{each}_")), key=len, default=None)
+    if prefix is None or not name.endswith(STEPS):
+        return False
+    dtype = "float32" if "array(float32" in types else "float64"
+    of_solver = name.removeprefix(f"{prefix}_") not in STEPS and prefix != "chain"
+    return (names[prefix], dtype) not in KERNELS or of_solver or any(f"{each}(" in types for each in SPECIAL)
+
+
+def _watch_kernels() -> None:
+    cache: Any = jit._cache_class()
+    real = cache.load_overload
+
+    def load_overload(self: Any, types: Any, context: Any) -> Any:
+        name = self._names[0].rpartition(".")[2]
+        if _running and is_default(_running[-1]) and is_special(name, str(types)):
+            raise AssertionError(f"a default test uses the kernel {name}{types}: mark it engine")
+        return real(self, types, context)
+
+    cache.load_overload = load_overload
+
+
+_watch_kernels()
