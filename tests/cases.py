@@ -1,4 +1,4 @@
-"""Which cases of a test `pytest` alone tries; CI tries the others, too."""
+"""Cases of a test that all runs try; .ci/nightly tries the others, too."""
 
 from __future__ import annotations
 

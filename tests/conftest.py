@@ -37,7 +37,7 @@ async def _here(function: Callable, *args: Any, **options: Any) -> Any:
 zarr.storage._local.asyncio = types.SimpleNamespace(**{**vars(asyncio), "to_thread": _here})
 
 # Tests write 100,000 small files, whose removal alone takes longer on a disk than the tests in memory.
-if Path("/dev/shm").is_dir() and shutil.disk_usage("/dev/shm").free > 2**32:
+if os.access("/dev/shm", os.W_OK) and shutil.disk_usage("/dev/shm").free > 2**32:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
 MANY_FILES = 50  # of tests: a run of fewer may need none of the shared kernels
@@ -77,7 +77,7 @@ def compile_kernels(loss: str, dtype: str) -> None:
             convert(folder / "text", store)
         else:
             store = make_store(folder / "a.zarr", *make_problem(8, 4, 2))
-        # Rows that are one block have their duals in a matrix, and those of several blocks in lists.
+        # With one block the duals are a matrix, with several they are lists.
         for name, options in (("matrix", {}), ("lists", {"block_rows": 4})):
             fit(store, out=folder / name, passes=2, loss=loss, dtype=dtype, **options)
 

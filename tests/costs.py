@@ -62,7 +62,7 @@ class Costs:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        for name, cost in report.costs.items():
+        for name, cost in getattr(report, "costs", {}).items():  # none if its process has crashed
             self.tests[report.nodeid][name] += cost
 
     def pytest_terminal_summary(self, terminalreporter: Any, config: pytest.Config) -> None:

@@ -1,8 +1,8 @@
 """Plugin of pytest: the kinds of tests, the tests that run in one process, and the kernels that each may use.
 
-*default* tests have no marker, and small data. They use the kernels of `KERNELS` alone, so that few are
-compiled: a test that needs others fails, and is to be marked `engine`, which cases of another loss are by
-themselves. The folders of `FOLDERS` have kinds of their own.
+Default tests have no marker, and may load only the kernels of `KERNELS`. A test that loads another kernel of
+a loss fails until it is marked `engine`. Cases with another `loss` get that marker automatically, and the
+folders of `FOLDERS` have kinds of their own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ TESTS = Path(__file__).parent
 FOLDERS = {"crash": "crash", "fuzz": "crash", "cluster": "cluster"}
 MARKERS = ("engine", "crash", "cluster", "more")  # default tests have none of them
 KERNELS = {("ww", "float32"), ("ww", "float64"), ("cs", "float64"), ("ovr2", "float64"), ("chain", "float64")}
-# What kernels are specialised for: costs of errors, several labels, products of dense rows, sparse rows.
+# Argument types that specialise kernels: costs of errors, several labels, dense products, sparse rows.
 SPECIAL = ("ClassPairs", "LabelSets", "Tile", "SparseRows")
 STEPS = ("visit", "revisit", "visit_matrix", "loss_rows", "sum_duals", "improve")
 
@@ -34,9 +34,9 @@ def is_default(item: pytest.Item) -> bool:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests by their folders and losses; those of one loss form a group, which compiles its kernels."""
     for item in items:
-        kind = FOLDERS.get(item.path.relative_to(TESTS).parts[0])
-        if kind is not None:
-            item.add_marker(kind)
+        folder = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
+        if folder in FOLDERS and not item.get_closest_marker("engine"):
+            item.add_marker(FOLDERS[folder])
             continue
         case = item.callspec.params if hasattr(item, "callspec") else {}
         loss = LOSSES.get(str(case.get("loss")))
@@ -71,7 +71,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Any:
 
 
 def is_special(name: str, types: str) -> bool:
-    """Whether a kernel of these types of arguments is one of a loss that default tests do not use."""
+    """Return whether default tests may not load this kernel."""
     names = {each.replace("-", "_"): each for each in LOSSES}
     prefix = max((each for each in names if name.startswith(f"{each}_")), key=len, default=None)
     if prefix is None or not name.endswith(STEPS):

@@ -432,17 +432,15 @@ def test_a_pipe_that_is_stopped_leaves_a_model_and_is_not_resumed(folder: Path, 
     command = ("online", "-", "--out", "run", "--memory", "1M")
     with (
         tempfile.TemporaryFile() as err,
-        open(text, "wb") as text,
-        open(lines) as lines,
+        open(text, "wb") as sink,
+        open(lines) as report,
         Process(*command, cwd=tmp_path, files=(source, out, err.fileno())) as process,
     ):
         os.close(source)
         os.close(out)
-        text.write((folder / "train").read_bytes())  # and more may come
-        text.flush()
-        for line in lines:
-            if line.split()[:1] == ["1,024"]:
-                break
+        sink.write((folder / "train").read_bytes())  # and more may come
+        sink.flush()
+        assert any(line.split()[:1] == ["1,024"] for line in report)
         os.kill(process.pid, signal.SIGTERM)
         assert process.wait() == 130
         err.seek(0)

@@ -49,7 +49,6 @@ def run(commands: str, folder: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.more
 def test_the_command_line_example(text: Path) -> None:
     run(example("sh", "streamsvm convert train"), text)
     predicted = (text / "labels.txt").read_text().splitlines()

@@ -19,6 +19,8 @@ import streamsvm
 from streamsvm.base.threads import Threads, WorkersLost
 from streamsvm.cluster import worker
 
+pytestmark = pytest.mark.engine  # in this process, which needs no Dask
+
 BY_CLASSES: dict[str, Any] = {"split": "classes", "splits": 3, "passes": 3, "gap": "pass", "block_rows": 120}
 BY_ROWS: dict[str, Any] = {"split": "rows", "splits": 3, "passes": 3, "gap": "pass", "block_rows": 120}
 EACH = pytest.mark.parametrize("settings", [BY_CLASSES, BY_ROWS], ids=["classes", "rows"])

@@ -12,6 +12,8 @@ from scipy.sparse import csr_array
 import streamsvm
 from streamsvm.errors import PlanError, RunError
 
+pytestmark = pytest.mark.engine  # most of it plans, which needs no Dask
+
 
 def draw(n: int, length: int, used: int, d: int) -> csr_array:
     """`n` rows of about `length` non-zeros, one of which is not in the first `used` features."""

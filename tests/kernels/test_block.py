@@ -23,7 +23,7 @@ from streamsvm.losses import ROW_LOSSES as LOSSES
 Solver = Callable[[str, Block], np.ndarray]
 
 EPS = np.finfo(float).eps
-LISTS = ("ww", "cs", "ovr2")  # losses that quick tests solve from lists of duals, too
+LISTS = ("ww", "cs", "ovr2")  # losses that default tests solve from lists of duals, too
 QUICK, MORE, CHECKED = 80, 300, 25  # problems of each loss
 # Numbers of classes at and around those of whole vectors, and how often they are tried.
 SIZES = {1: 3, 2: 10, 3: 15, 4: 15, 7: 8, 8: 8, 9: 8, 15: 5, 16: 8, 17: 5, 33: 4, 63: 2, 64: 3, 65: 3, 130: 1}

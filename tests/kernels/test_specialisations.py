@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cases import few
 from helpers import make_problem
 from helpers import plain_fit as fit
 from small_problem import of_loss
 
 from streamsvm.losses import LOSSES, ROW_LOSSES
+
+pytestmark = pytest.mark.engine
 
 K = 5
 # Settings for which kernels of rows are specialised, beside the type of the numbers.
@@ -41,8 +44,7 @@ def cases() -> list[tuple[str, str]]:
     return found
 
 
-@pytest.mark.more
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", few(["float32", "float64"], "float64"))
 @pytest.mark.parametrize(("loss", "kind"), cases())
 def test_kernels_of_rows(loss: str, kind: str, dtype: str) -> None:
     X, labels = make_problem(20, 6, K)
@@ -53,8 +55,7 @@ def test_kernels_of_rows(loss: str, kind: str, dtype: str) -> None:
     assert result.dual <= result.primal
 
 
-@pytest.mark.more
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", few(["float32", "float64"], "float64"))
 @pytest.mark.parametrize("solver", LOSSES["chain"].solvers)
 def test_kernels_of_sequences(solver: str, dtype: str) -> None:
     X, labels = make_problem(20, 6, K)

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.engine
 
 N_PROBLEMS, QUICK = 50, 6
 TOL = 3e-7
-# Of each module one loss is tried, and the others with the marker slow: each compiles for seconds.
+# Of each module one loss is tried, and the others with the marker `more`: each compiles for seconds.
 USUAL = {
     ("ww", 0.5): (),
     ("cs", 1.0): pytest.mark.more,

@@ -42,7 +42,7 @@ def mutations(path: Path) -> Iterator[tuple[str, int, int, int, str]]:
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
             left, right = source(node.left, lines), source(node.comparators[0], lines)
             other = OTHER[type(node.ops[0])]
-            yield "comparison", node.lineno, begin, node.end_col_offset, f"{left} {other} {right}"
+            yield "comparison", node.lineno, begin, node.end_col_offset, f"({left}) {other} ({right})"
         elif isinstance(node, ast.Constant) and type(node.value) is int:
             yield "constant", node.lineno, begin, node.end_col_offset, str(node.value + 1)
         elif isinstance(node, ast.Constant) and isinstance(node.value, bool):

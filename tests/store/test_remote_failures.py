@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import itertools
+import subprocess
+import sys
 import threading
 import warnings
 from collections import Counter
@@ -15,7 +17,6 @@ import pytest
 from chunked_anndata import LABELS, N, make, write
 from helpers import make_store
 from http_faults import Fault, FaultyServer, served
-from warm_process import run
 
 from streamsvm import fit, tune
 from streamsvm.errors import RunError, StoreError
@@ -151,16 +152,16 @@ def test_the_command_ends_as_it_should_whichever_request_fails(server: FaultySer
         "from streamsvm_cli.main import run\n"
         "run()\n"
     )
-    command = ("info", "--label", "type", f"{server.url}/cells.h5ad")
+    command = [sys.executable, "-c", code, "info", "--label", "type", f"{server.url}/cells.h5ad"]
     for failing in itertools.count():  # a request that fails
         server.requests.clear()
         server.fault = lambda method, path, failing=failing: (
             503 if (n := len(server.requests) - 1) == failing or (lasts and n > failing) else None
         )
-        done = run(*command, code=code)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100)
         reached = len(server.requests) > failing
-        assert (done.code, done.err.count("\n")) == ((1, 1) if lasts and reached else (0, 0)), done
-        assert ("503 Service Unavailable" in done.err) == (lasts and reached)
+        assert (done.returncode, done.stderr.count("\n")) == ((1, 1) if lasts and reached else (0, 0)), done
+        assert ("503 Service Unavailable" in done.stderr) == (lasts and reached)
         if not reached:
             break
     assert failing >= 2
