@@ -15,11 +15,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import typer.main
 import zarr.storage._local
 
 pytest_plugins = ["costs", "kinds"]
+
+# A first call may compile, and others may need the processor, so the time of an example says nothing.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 # Typer makes all commands anew whenever one is run, for half of the time that a small one takes.
 typer.main.get_command = functools.cache(typer.main.get_command)

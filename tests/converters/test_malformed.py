@@ -191,7 +191,7 @@ def test_duplicates_that_sum_too_high(tmp_path: Path) -> None:
     assert "line 2, column 1: '2' is the label of a row whose duplicates sum" in report.first_errors[0]
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.binary(max_size=200)
     | st.lists(st.sampled_from(list(b"0123456789:.-+eE \t\r\n#,aqid\x00\xff")), max_size=200).map(bytes),
@@ -208,7 +208,7 @@ def test_any_bytes_give_rows_or_an_input_error(tmp_path: Path, content: bytes, o
             assert (rows.data != 0).all()
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.sampled_from([b"1", b" ", b"2:3", b"\n", b"a", b":", b"\r", b"9" * 19, b"#"])).map(b"".join)
 )

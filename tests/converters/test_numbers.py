@@ -53,21 +53,21 @@ def test_spellings(token: str) -> None:
     check(token)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.floats(allow_nan=False, allow_infinity=False), st.integers(0, 25))
 def test_floats_in_any_precision(value: float, digits: int) -> None:
     for token in (repr(value), f"{value:.{digits}e}", f"{value:.{digits}g}", f"{value:.{digits}f}"):
         check(token)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.from_regex(r"[+-]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})([eE][+-]?[0-9]{1,4})?", fullmatch=True))
 def test_decimals(token: str) -> None:
     if token.isascii():
         check(token)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(2**52, 2**53 - 1), st.integers(-90, 90), st.sampled_from(["", "1", "0000000001"]))
 def test_halfway_between_two_floats(mantissa: int, exponent: int, tail: str) -> None:
     """Where the nearest float is hardest to tell: exactly between two, or just above."""

@@ -7,7 +7,7 @@ import io
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from streamsvm_converters import convert
 from streamsvm_converters.tables.batches import TableFile
@@ -27,7 +27,6 @@ def fault(*pieces: bytes, delimiter: str = ",") -> str | None:
     return quotes.fault
 
 
-@settings(deadline=None)  # the first call compiles
 @given(st.text('"",\n a', max_size=30), st.integers(0, 30))
 @example('1,"a\n2,b\n', 5)
 @example('1,"a\n2,"b"\n', 5)

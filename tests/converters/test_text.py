@@ -218,7 +218,7 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ROWS, st.sampled_from(["a.h5", "a.zarr"]))
 def test_text_to_store_to_text(
     write: Callable[..., Path],
@@ -244,7 +244,7 @@ def test_text_to_store_to_text(
     assert report.empty_rows == sum(not pairs for _, pairs in rows)
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.sampled_from(["a", "b 1:1", "\t", "# x", "c 2:1 7:.25", "\ufeff", "d" * 60]), max_size=120)
 )

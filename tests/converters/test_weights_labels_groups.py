@@ -46,7 +46,7 @@ def text_line(labels: list[str], qid: int | None, indices: list[int], end: str) 
     return f"{','.join(labels)} {' '.join(parts)}{end}\n"
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows_of_text, groups_of_rows, st.booleans(), st.sampled_from(["h5", "zarr"]), st.integers(0, 3))
 def test_a_store_has_what_plain_python_reads(tmp_path: Path, drawn, sizes, shuffle, suffix, seed) -> None:
     groups = numbered_groups(sizes, len(drawn))
@@ -87,7 +87,7 @@ def test_a_store_has_what_plain_python_reads(tmp_path: Path, drawn, sizes, shuff
         store.verify()
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows_of_text, groups_of_rows, st.integers(0, 300))
 def test_no_batch_divides_a_group(tmp_path: Path, drawn, sizes, pushed) -> None:
     """Whatever blocks the text is read in."""

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from helpers import as_rows, make_problem, make_store
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.data import memory_plan
@@ -51,7 +51,6 @@ def plan_of(store, memory: int, **options):
     return make_plan(store, memory=memory, **options)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 200), min_size=1, max_size=120),
     st.integers(3000, 60_000),
@@ -80,7 +79,6 @@ def test_blocks_hold_every_row_once_and_stay_within_the_plan(lengths, memory, bl
             assert cost > plan.block_bytes
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(0, 500), min_size=1, max_size=50),
     st.integers(1, 3000),
@@ -105,7 +103,6 @@ def test_a_budget_that_is_too_small_is_refused_with_one_that_is_enough(
         cut_blocks(store, plan_of(store, enough // parts))
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 9), st.integers(0, 60), st.integers(0, 5)), min_size=1, max_size=60),
     st.integers(3000, 60_000),

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.data.names import feature_names, match_features, sort_rows, with_columns
@@ -60,7 +60,6 @@ def test_columns_are_matched_by_position_where_a_side_has_no_names() -> None:
         assert str(match.message).startswith(f"{nameless} does not name its features")
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_columns_are_moved_or_left_out(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -98,7 +97,6 @@ def test_names_that_occur_again_are_numbered_as_anndata_does() -> None:
             assert feature_names(names, "data") == anndata.utils.make_index_unique(index).tolist()
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_rows_are_sorted_each_by_itself(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 from helpers import make_problem, make_store
 from helpers import plain_fit as fit
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2_contingency
 
@@ -52,7 +52,6 @@ def test_the_measure_is_cramers_v(n: int, k: int, size: int, part: float) -> Non
     assert groups.alike
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(-1, 5), max_size=200), st.lists(st.integers(0, 200), max_size=6), st.integers(1, 9)
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.kernels.dual_lists import by_group, by_row, of_rows
@@ -11,7 +11,6 @@ from streamsvm.kernels.dual_lists import by_group, by_row, of_rows
 N_ROWS, N_IDS = 12, 20
 
 
-@settings(deadline=None)  # the first call compiles
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5))
 def test_duals_are_divided_by_the_groups_of_their_ids_and_put_together_again(seed: int, m: int) -> None:
     rng = np.random.default_rng(seed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
@@ -13,7 +13,6 @@ from streamsvm.kernels.random import draws, local_permutation, mix, permutation
 small = st.integers(0, 2**63 - 1)
 
 
-@settings(deadline=None)  # the first call compiles
 @given(st.integers(0, 300), small, st.integers(0, 100), st.integers(-1, 2**40), st.integers(0, 9))
 def test_permutation_is_one_and_a_function_of_its_arguments(n, seed, stage, block, inner) -> None:
     order = permutation(n, seed, stage, block, inner)
@@ -61,7 +60,6 @@ def test_mix_gives_the_published_outputs_of_splitmix64() -> None:
     assert [int(mixed(np.uint64((1234567 + i * gamma) % 2**64))) for i in range(1, 5)] == published
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**64 - 1), st.lists(st.integers(0, 2**62), max_size=50, unique=True))
 def test_draws_are_outputs_of_splitmix64_and_distinct(seed: int, numbers: list[int]) -> None:
     found = draws(np.uint64(seed), np.array(numbers, np.int64))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.kernels.sum_rows import add_rows, copy_rows, mark, unite, zero_rows
@@ -13,7 +13,6 @@ from streamsvm.training.parallel.row_learner import sum_as_tree
 FEATURES = st.sets(st.integers(0, 30)).map(lambda found: np.array(sorted(found), np.int64))
 
 
-@settings(deadline=None)  # the first call compiles
 @given(FEATURES, FEATURES)
 def test_union_of_features(first: np.ndarray, second: np.ndarray) -> None:
     both, fresh = unite(first, second)
@@ -21,7 +20,6 @@ def test_union_of_features(first: np.ndarray, second: np.ndarray) -> None:
     assert np.array_equal(fresh, np.setdiff1d(second, first))
 
 
-@settings(deadline=None)  # the first call compiles
 @given(FEATURES, st.integers(0, 2**32 - 1))
 def test_rows_are_copied_added_and_cleared(features: np.ndarray, seed: int) -> None:
     a, b = np.random.default_rng(seed).standard_normal((2, 31, 16)).astype(np.float32)

@@ -98,7 +98,7 @@ def test_agrees_with_a_general_solver(kind: str) -> None:
 ordinary = st.floats(-1e9, 1e9, allow_subnormal=False)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(ordinary, min_size=1, max_size=30), st.floats(1e-6, 1e6), st.floats(0, 1e10))
 def test_solvers_agree_on_anything(values: list[float], C: float, guess: float) -> None:
     v = np.array(values)

@@ -69,20 +69,22 @@ class Copy:
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
-        if code in (0, 5):  # 5: no tests of this kind
+        said = log.read_text()
+        if code in (0, 5) or "ERROR: not found" in said:  # none fails, or none is of this kind or name
             return None
-        found = re.search(r"^(?:FAILED|ERROR) (\S+)", log.read_text(), re.MULTILINE)
+        found = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", said, re.MULTILINE)
         return found[1] if found else f"exit code {code}"
 
-    def try_fault(self, fault: dict[str, Any], stages: dict[str, str]) -> dict[str, Any]:
-        """Apply a fault, run tests until one fails, and take the fault back."""
+    def try_fault(self, fault: dict[str, Any], stages: dict[str, str], hint: str | None) -> dict[str, Any]:
+        """Apply a fault, run tests until one fails, beginning with `hint`, and take the fault back."""
         path, begun = self.root / fault["file"], time.monotonic()
         text, status = path.read_text(), path.stat()
         if text.count(fault["find"]) != 1:
             return {"name": fault["name"], "stage": "gone", "test": None, "seconds": 0}
         changed = text.replace(fault["find"], fault["put"])
         package = fault["file"].split("/")[0 if fault["file"].startswith("converters") else 1]
-        first = [[f"tests/{package}"]] if (self.root / "tests" / package).is_dir() else []
+        first = [[hint]] if hint is not None else []
+        first += [[f"tests/{package}"]] if (self.root / "tests" / package).is_dir() else []
         sources = self.sources()
         try:
             self.write(path, changed)
@@ -113,10 +115,18 @@ class Copy:
             each.unlink()
 
 
+def read(results: Path | None) -> list[dict[str, Any]]:
+    if results is None or not results.exists():
+        return []
+    return [json.loads(line) for line in results.read_text().splitlines()]
+
+
 def main() -> None:
     plain = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=plain)
     parser.add_argument("--work", type=Path, required=True)
+    help = "results of an earlier run; the test that caught a fault there runs first"
+    parser.add_argument("--hints", type=Path, help=help)
     parser.add_argument("--only", default="", help="faults whose name contains this")
     help = "kinds of tests in place of all, in order"
     parser.add_argument("--stage", action="append", metavar="NAME=MARKERS", help=help)
@@ -124,8 +134,8 @@ def main() -> None:
     stages = dict(each.split("=", 1) for each in options.stage) if options.stage else STAGES
     options.work.mkdir(parents=True, exist_ok=True)
     results = options.work / "results.jsonl"
-    done = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
-    done = [each for each in done if each["test"] is not None]
+    done = [each for each in read(results) if each["test"] is not None]
+    hints = {each["name"]: each["test"] for each in read(options.hints)}
     copy = Copy(options.work.resolve())
     if not done:  # a test that fails by itself would seem to catch all
         for expression in stages.values():
@@ -133,7 +143,7 @@ def main() -> None:
                 sys.exit(f"{test} fails without any fault: see {copy.work / 'log'}")
     for fault in tomllib.loads(FAULTS.read_text())["fault"]:
         if options.only in fault["name"] and fault["name"] not in {each["name"] for each in done}:
-            done.append(copy.try_fault(fault, stages))
+            done.append(copy.try_fault(fault, stages, hints.get(fault["name"])))
             with results.open("a") as file:
                 file.write(json.dumps(done[-1]) + "\n")
             print(done[-1], flush=True)

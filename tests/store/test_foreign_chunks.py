@@ -11,7 +11,7 @@ import numcodecs
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.errors import StoreError
@@ -122,7 +122,6 @@ def test_damaged_chunks_are_named_or_harmless(tmp_path: Path, name: str) -> None
     assert messages if "lzf" in name else len(messages) == len(places)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=80), st.integers(0, 200))
 def test_lzf_never_writes_beyond_its_space(source: bytes, capacity: int) -> None:
     space = np.full(capacity + 16, 201, np.uint8)

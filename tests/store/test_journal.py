@@ -34,7 +34,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_an_overlay_reads_as_a_file_does_and_leaves_it_alone(tmp_path_factory, steps) -> None:
     folder = tmp_path_factory.mktemp("overlay")
     path, plain = folder / "a", folder / "plain"

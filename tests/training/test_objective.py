@@ -10,7 +10,7 @@ import pytest
 import reference
 from cases import few
 from helpers import dense_duals, make_problem, make_store
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from small_problem import PARAMETERS, of_loss
 
@@ -128,7 +128,6 @@ def test_a_negative_gap_beyond_the_tolerance_is_reported_and_does_not_end_the_fi
     assert [part in text for part, text in zip(said, result.warnings, strict=True)] == [True] * len(said)
 
 
-@settings(deadline=None)
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1e6))
 def test_gap_record(dual_sum: float, loss_sum: float, norm2: float) -> None:
     record = gap_record(dual_sum, loss_sum, norm2)
