@@ -135,6 +135,7 @@ def test_onnx_takes_logarithms_of_small_values_accurately(tmp_path: Path, dtype:
     np.testing.assert_allclose(scores, expected, rtol=1e-6 if dtype == "float32" else 1e-14)
 
 
+@pytest.mark.engine
 def test_onnx_of_several_labels_a_row_has_scores_alone(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     onnxruntime = pytest.importorskip("onnxruntime")

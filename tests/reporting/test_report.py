@@ -337,6 +337,7 @@ def test_many_passes_stay_a_short_page(run: Path, tmp_path: Path) -> None:
     assert len(page.text) < 500_000
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("k", [2500, pytest.param(17_000, marks=pytest.mark.more)])
 def test_very_many_classes(tmp_path: Path, k: int) -> None:
     X, codes = many_classes(k)
@@ -348,6 +349,7 @@ def test_very_many_classes(tmp_path: Path, k: int) -> None:
     assert page.says(f"9 classes, of {k:,}")
 
 
+@pytest.mark.engine
 @pytest.mark.parametrize("loss", ["ww", "ovr2"])
 def test_rows_with_several_labels(tmp_path: Path, loss: str) -> None:
     store, own = label_store(tmp_path / "s.h5", N, D, K)
