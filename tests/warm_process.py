@@ -1,8 +1,8 @@
-"""Processes for tests: forks of one that is warm, which has loaded Python, NumPy, Numba and kernels once.
+"""Processes for tests, forked from two servers, so that NumPy, Numba and kernels are loaded once.
 
-Two servers fork, each from when a test first asks for it. The warm one has run some commands. The bare one
-has imported a part of the standard library alone: it is for tests of what importing loads, of variables that
-are read by an import, and of memory.
+A server starts when a test first needs it. The warm server has run some commands. The bare server has
+imported a part of the standard library alone, for tests of imports, of variables that an import reads, and of
+memory.
 """
 
 from __future__ import annotations

@@ -50,8 +50,7 @@ MODELS = {"finished/model/model.json": 12, "finished/model/coef.npy": 12}
 INPUTS = {"train.gz": 9, "train.bz2": 7, "train.xz": 6, "train.zst": 6}
 QUICK = ["interrupted/run.json", "interrupted/duals-*.bin", "interrupted/checkpoint/*/manifest.json"]
 # Of each kind, tests without `more` damage a quarter of the files of round 0.
-ROUNDS = [None, pytest.param(0, marks=pytest.mark.more)]
-ROUNDS += [pytest.param(number, marks=pytest.mark.more) for number in range(1, 5)]
+ROUNDS = few([None, *range(5)], None)
 
 
 def turns_of(turns: int, number: int | None) -> int:

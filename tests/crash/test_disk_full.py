@@ -32,7 +32,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.more)])
+@pytest.mark.parametrize("every", few([False, True], False))
 @pytest.mark.parametrize("name", few(CASES, "convert-zarr", "resume"))
 def test_full(traced, inputs, quick_path, name: str, every: bool) -> None:
     trial = Trial(traced, inputs, quick_path, CASES[name], KINDS, errno.ENOSPC)
@@ -77,7 +77,7 @@ FEATURES, CLASSES = 50_000, 100  # weights of 22.4 MB with padding, of a stream 
 SIZES = [*range(20_000, 90_000, 4_000), 100_000]  # KiB
 
 
-@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.more)])
+@pytest.mark.parametrize("every", few([False, True], False))
 @pytest.mark.parametrize("command", few(["fit", "online"], "fit"))
 def test_mapped_weights_on_a_tmpfs_of_any_size_end_with_one_line(
     tmp_path: Path, command: str, every: bool

@@ -22,7 +22,7 @@ from tracer import Event, Plan
 INTO = ("predict", "run", "a.h5ad", "--into", "a.h5ad", "--force", "--quiet")
 CHANGES = ["create", "write", "grow", "truncate", "fsync", "rename", "unlink"]
 MENDS = ("predict", "run", "a.h5ad", "--out", "lines", "--force", "--quiet")  # opens the file to read
-EVERY = [False, pytest.param(True, marks=pytest.mark.more)]
+EVERY = few([False, True], False)
 SAID = "another process died while it added columns"
 
 

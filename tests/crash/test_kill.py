@@ -81,8 +81,7 @@ STAGES = (
 # The trials of a variant: kills during convert, and during fit and resume.
 TRIALS = [(2, 1), (1, 2), (0, 3), (0, 2), (0, 1)]
 QUICK = [(1, 2), (0, 1)]
-ROUNDS = [None, pytest.param(0, marks=pytest.mark.more)]
-ROUNDS += [pytest.param(number, marks=pytest.mark.more) for number in range(1, 8)]
+ROUNDS = few([None, *range(8)], None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -312,7 +311,8 @@ def test_killed_at_every_instant(launcher, digits, reference, quick_path) -> Non
         assert content(quick_path / "run/model") == model
 
 
-@pytest.mark.parametrize("number", [pytest.param(n, marks=pytest.mark.more) for n in range(6)])
+@pytest.mark.more
+@pytest.mark.parametrize("number", range(6))
 def test_killed_from_outside_at_any_time(launcher, digits, reference, quick_path, number: int) -> None:
     """Not reproducible, but at moments that no list of calls foresees."""
     name = list(VARIANTS)[number % len(VARIANTS)]

@@ -21,9 +21,8 @@ def names(run: Path) -> set[str]:
     return {path.name.partition("-")[0] for path in run.iterdir()}
 
 
-@pytest.mark.parametrize(
-    "step", [pytest.param(41, marks=pytest.mark.more), pytest.param(3, marks=pytest.mark.more)]
-)
+@pytest.mark.more
+@pytest.mark.parametrize("step", [41, 3])
 def test_killed_at_counted_instants(launcher, digits, quick_path, step: int) -> None:
     fit = ("fit", digits / "train", "--valid", digits / "test", "--out", "run", "--block-rows", 500)
     fit = (*fit, "--passes", 2, "--checkpoint-every", 1, "--json")
@@ -49,9 +48,8 @@ def test_killed_at_counted_instants(launcher, digits, quick_path, step: int) -> 
     assert 0 < resumed < whole.count // step
 
 
-@pytest.mark.parametrize(
-    "step", [pytest.param(37, marks=pytest.mark.more), pytest.param(3, marks=pytest.mark.more)]
-)
+@pytest.mark.more
+@pytest.mark.parametrize("step", [37, 3])
 def test_a_fit_that_replaces_a_run_is_killed(launcher, digits, quick_path, step: int) -> None:
     """The older run is whole, in its place or set aside, until the new one has a model."""
     fit = ("fit", digits / "train", "--out", "run", "--block-rows", 500, "--passes", 1, "--json")

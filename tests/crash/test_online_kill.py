@@ -45,8 +45,7 @@ VARIANTS = {
 }
 STAGES = [stage(function) for function in (commit, recover, save_model, Trainer._learn, BlockReader._skip)]
 TRIALS = [1, 2, 3]  # kills of a trial
-ROUNDS = [None, pytest.param(0, marks=pytest.mark.more)]
-ROUNDS += [pytest.param(number, marks=pytest.mark.more) for number in range(1, 12)]
+ROUNDS = few([None, *range(12)], None)
 
 
 def content(folder: Path) -> dict[str, bytes]:

@@ -59,7 +59,7 @@ TRAININGS = {
     "extended": Case("s.h5", (fit("s.h5", "--passes", 1, "--keep-duals"),), resume("--passes", 3)),
     "replaced": Case("s.h5", (fit("s.h5", "--passes", 2, "--C", 0.0002),), fit("s.h5", "--force")),
 }
-LENGTHS = [False, pytest.param(True, marks=pytest.mark.more)]
+LENGTHS = few([False, True], False)
 
 
 def result(ended) -> dict:

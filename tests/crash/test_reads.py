@@ -31,7 +31,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.more)])
+@pytest.mark.parametrize("every", few([False, True], False))
 @pytest.mark.parametrize("name", few(CASES, "fit-zarr", "resume"))
 def test_unreadable(traced, inputs, quick_path, name: str, every: bool) -> None:
     trial = Trial(traced, inputs, quick_path, CASES[name], KINDS, errno.EIO)
@@ -57,7 +57,7 @@ def position(folder: Path) -> list[int]:
     return [manifest["passes_done"], manifest["blocks_done"]]
 
 
-@pytest.mark.parametrize("step", [*few([4, 1], 4), pytest.param(None, marks=pytest.mark.more)])
+@pytest.mark.parametrize("step", few([4, 1, None], 4))
 @pytest.mark.parametrize("error", few(["EIO", "EACCES"], "EIO"))
 @pytest.mark.parametrize("begun", few(BEGUN, "fit"))
 def test_a_refusal_is_no_damage(traced, inputs, quick_path, begun: str, error: str, step: int | None) -> None:

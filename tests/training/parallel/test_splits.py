@@ -122,15 +122,8 @@ def test_rows_to_measure_have_one_label_each_if_classes_are_split(tmp_path: Path
         fit(store, out=tmp_path / "run", split="classes", splits=2, valid=several)
 
 
-def marks_of(split: str, loss: str) -> Any:
-    if (split, loss) in [("classes", "ww"), ("classes", "ovr2"), ("rows", "cs")]:
-        return []
-    return pytest.mark.more
-
-
 @pytest.mark.parametrize(
-    ("split", "loss"),
-    [pytest.param(split, loss, marks=marks_of(split, loss)) for split, loss in SPLITS],
+    ("split", "loss"), few(SPLITS, ("classes", "ww"), ("classes", "ovr2"), ("rows", "cs"))
 )
 def test_every_split_reaches_the_optimum(problem, split: str, loss: str) -> None:
     """Whose value an unsplit training brackets; the certificates are checked above."""
