@@ -337,8 +337,8 @@ class Cluster:
     def on_each(self, function: Callable[..., Any], *arguments: Any) -> dict[str, Any]:
         """Call a function on each worker, or on the others if some go, and return results by address."""
         for attempt in range(_CHECK_ATTEMPTS):
-            self._await_workers()
-            addresses = self.workers
+            while not (addresses := self.workers):  # the last may go just after it was waited for
+                self._await_workers()
             tasks = [self.task("check", function, *arguments, at=at, movable=False) for at in addresses]
             with self._check_errors():
                 try:

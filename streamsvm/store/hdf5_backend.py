@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,8 @@ class Hdf5Container(Container):
         self.size = 0  # bytes of the file, when it was opened for reading
         self._file: h5py.File | None = None
         self._opened: os.stat_result | None = None
+        self._writing = threading.Lock()
+        self._failed: Exception | None = None  # the first write that failed
         with self.wrapped(""):
             if remote is not None:
                 try:
@@ -208,8 +211,14 @@ class Hdf5Container(Container):
                 self.write(path, start, np.array(encoded[start : start + chunk], dtype=dtype))
 
     def write(self, path: str, start: int, values: np.ndarray) -> None:
-        with self.wrapped(path):
-            _put(self._node(path), start, values)
+        with self.wrapped(path), self._writing:
+            if self._failed is not None:  # libhdf5 would now say only that its state is not as it should be
+                raise self._failed
+            try:
+                _put(self._node(path), start, values)
+            except Exception as error:
+                self._failed = error
+                raise
 
     def set_record(self, name: str, value: dict[str, Any]) -> None:
         with self.wrapped(""):

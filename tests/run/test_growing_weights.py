@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from streamsvm.run.growing_weights import TIME_UNIT, GrowingWeights
-
-
-@pytest.fixture
-def tmp_path(disk_path: Path) -> Path:
-    return disk_path
 
 
 def test_the_average_neither_overflows_nor_underflows_in_any_stream() -> None:

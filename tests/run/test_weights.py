@@ -19,11 +19,6 @@ from streamsvm.run.weights import DenseWeights, check_mapped, map_array
 PAGE = mmap.PAGESIZE
 
 
-@pytest.fixture
-def tmp_path(disk_path: Path) -> Path:
-    return disk_path
-
-
 def test_new_arrays_are_zero_and_take_no_disk(tmp_path: Path) -> None:
     path = tmp_path / "weights.bin"
     path.write_bytes(b"left over")
