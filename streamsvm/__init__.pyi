@@ -86,7 +86,6 @@ def fit(
     analyzer: Literal["word", "char", "char_wb"] | None = None,
     ngrams: tuple[int, int] | None = None,
     bits: int | None = None,
-    words: bool = True,
     drop: str | Sequence[str] = (),
     categorical: str | Sequence[str] = (),
     missing: Literal["error", "0", "mean", "indicator"] = 'error',
@@ -274,8 +273,6 @@ def fit(
         With text: the least and the largest length of n-grams, at most 100; by default 1 and 2.
     bits : int, optional
         With text: there are 2**bits features; by default 2**20.
-    words : bool
-        With text: keep the commonest n-grams in the store and the model, where they name features.
     drop : str or sequence of str
         Columns of a table that are not used. All others, but the labels, become features: numbers and
         booleans as they are, and texts one feature for each of their values.
@@ -800,7 +797,6 @@ def tune(
     analyzer: Literal["word", "char", "char_wb"] | None = None,
     ngrams: tuple[int, int] | None = None,
     bits: int | None = None,
-    words: bool = True,
     drop: str | Sequence[str] = (),
     categorical: str | Sequence[str] = (),
     missing: Literal["error", "0", "mean", "indicator"] = 'error',
@@ -925,8 +921,6 @@ def tune(
         With text: the least and the largest length of n-grams, at most 100; by default 1 and 2.
     bits : int, optional
         With text: there are 2**bits features; by default 2**20.
-    words : bool
-        With text: keep the commonest n-grams in the store and the model, where they name features.
     drop : str or sequence of str
         Columns of a table that are not used. All others, but the labels, become features: numbers and
         booleans as they are, and texts one feature for each of their values.

@@ -153,9 +153,9 @@ def fit(
     are_texts = y is not None and begins_with_text(data)
     paths = None if are_texts else as_paths(data)
     if paths is None:
-        encoding = None
-        if are_texts:
-            data, encoding = hashed(data, reading.of_texts, asked.dtype, InputError)
+        encoding = reading.of_texts if are_texts else None
+        if encoding is not None:
+            data = hashed(data, encoding, asked.dtype, InputError)
         check_is_matrix(data)
         no_run = "leave it out: `Model.save` keeps the model, and a run that resumes needs a store"
         given = {"out": out, "resume_or_start": resume_or_start, "force": force, "keep_data": not keep_data}

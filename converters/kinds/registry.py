@@ -44,7 +44,7 @@ class Kind(NamedTuple):
 
 _FILE = Remedy("write it to a file first: only LIBSVM text is read from a pipe")
 _TABLE = frozenset(
-    {"label", "labels_as", "drop", "categorical", "missing", "text", "analyzer", "ngrams", "bits", "words"}
+    {"label", "labels_as", "drop", "categorical", "missing", "text", "analyzer", "ngrams", "bits"}
 )
 _MATRIX = frozenset({"label", "labels", "labels_as"})
 _ANNDATA = frozenset({"label", "join", "layer", "raw", "obsm"})

@@ -13,8 +13,7 @@ from streamsvm_converters.label_codes import MISSING, LabelCodes
 from streamsvm_converters.tables.batches import TableFile, listed
 from streamsvm_converters.tables.columns import ColumnEncoder, choose_columns, describe
 from streamsvm_converters.tables.encoding import ColumnsEncoding, Encoding, TextEncoding, read_encoding
-from streamsvm_converters.tables.ngrams import NgramCounts
-from streamsvm_converters.tables.text import TEXTS_PER_BATCH, hashed_texts, joined_texts, with_words
+from streamsvm_converters.tables.text import TEXTS_PER_BATCH, hashed_texts, joined_texts
 
 from streamsvm.base.decode import decode, encode
 from streamsvm.base.format import UNSEEN_LABEL
@@ -24,7 +23,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Option, Remedy, SettingsError, warn
 
 _COLUMN_OPTIONS = ("drop", "categorical", "missing")
-_TEXT_OPTIONS = ("text", "analyzer", "ngrams", "bits", "words")
+_TEXT_OPTIONS = ("text", "analyzer", "ngrams", "bits")
 _PIECE_BYTES = 2**22  # bytes encoded at a time: of long texts, few
 _MIN_PARALLEL_BYTES = 2**24  # bytes of text: below, starting processes takes longer than they save
 
@@ -207,13 +206,10 @@ class TableReader(Reader):
         size = sum(table.path.stat().st_size for table in self._tables)
         processes = self.options.threads if size >= _MIN_PARALLEL_BYTES else 1
         texts = ((joined_texts(batch), (codes, numbers)) for batch, codes, numbers, _ in self._batches())
-        dtype, counts = self.options.dtype, NgramCounts()
-        for matrix, (codes, numbers) in hashed_texts(texts, encoding, dtype, processes, counts):
-            data, indices, indptr = matrix
-            rows = Rows(data, indices, indptr, codes, NO_NORMS)
+        for matrix, (codes, numbers) in hashed_texts(texts, encoding, self.options.dtype, processes):
+            rows = Rows(matrix.data, matrix.indices, matrix.indptr.astype(np.int64), codes, NO_NORMS)
             self.counts.add(rows)
             yield rows, numbers
-        self._encoding = with_words(encoding, counts)
 
     def _encoded(self, encoding: ColumnsEncoding) -> Iterator[tuple[Rows, np.ndarray]]:
         encoder = ColumnEncoder(encoding, self.options.dtype)

@@ -67,20 +67,13 @@ class ColumnsEncoding:
 
 @dataclass(frozen=True)
 class TextEncoding:
-    """Hashed n-grams of columns of text.
-
-    Attributes
-    ----------
-    words : str or None
-        Names of some features, as `NgramCounts.names` returns them; None if they are to be found.
-    """
+    """Hashed n-grams of columns of text."""
 
     kind: Literal["text"]
     columns: Annotated[list[str], _NOT_EMPTY]
     analyzer: Literal["word", "char", "char_wb"]
     ngrams: tuple[_Length, _Length]
     bits: Annotated[int, between(1, 30)]
-    words: str | None = None
 
     def __post_init__(self) -> None:
         if self.ngrams[0] > self.ngrams[1]:

@@ -72,7 +72,7 @@ def rows_of_matrix(X: Any, y: Any, groups: Any, model: Any) -> Rows:
     n_features = None if model.takes_any_feature else model.n_features_in_
     feature_names, dtype, classes = model.feature_names_in_, model.dtype, model.classes_
     if model.takes_texts and begins_with_text(X):
-        X, _ = hashed(X, model.record["encoding"], model.record["dtype"], ModelError)
+        X = hashed(X, model.record["encoding"], model.record["dtype"], ModelError)
     if isinstance(X, tuple) and len(X) == 2 and _are_indices_and_values(*X):
         matrix = one_row(*X, MAX_FEATURES if n_features is None else n_features, dtype, ModelError)
     else:
@@ -99,10 +99,8 @@ def begins_with_text(X: Any) -> bool:
     return is_column and isinstance(next(iter(X), None), str)
 
 
-def hashed(
-    texts: Any, encoding: Mapping[str, Any], dtype: str, error: type[StreamsvmError]
-) -> tuple[Any, dict[str, Any]]:
-    """Return the n-grams of texts as a sparse matrix, and the record of their encoding with words.
+def hashed(texts: Any, encoding: Mapping[str, Any], dtype: str, error: type[StreamsvmError]) -> Any:
+    """Return the n-grams of texts as a sparse matrix.
 
     Raises `error` for what is no text.
     """

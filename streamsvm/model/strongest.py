@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamsvm.base.text import printable
-from streamsvm.errors import ModelError
 from streamsvm.model.coefficients import SparseCoef, StoredCoef
 
 if TYPE_CHECKING:
     from streamsvm.model.model import Model
 
-_WORD = re.compile("([+-])([0-9]{1,10}) (.*)")  # sign and place of an n-gram that is hashed
 _MAX_ENTRIES = 2**24  # coefficients that are searched at a time
 
 
@@ -36,10 +32,10 @@ def strongest_features(
     -------
     list of list of (str or int, float)
         Features and coefficients of each class, largest first. Features are those after the transforms,
-        without the constant one of ``bias``: names if there are any, of hashed texts a common n-gram that is
-        hashed there, with the coefficient of its count; else numbers, as in LIBSVM text if the data was text.
+        without the constant one of ``bias``: names if there are any, else numbers, as in LIBSVM text if the
+        data was text.
     """
-    name, negated = _namer(model)
+    name = _namer(model)
     first, last, _ = classes.indices(len(model.classes_))
     coef = model.stored_coef
     n_features = model.n_features - (model.bias is not None)
@@ -47,7 +43,7 @@ def strongest_features(
     found: list[list[tuple[str | int, float]]] = []
     for begin in range(first, last, step):
         end = min(begin + step, last)
-        features, codes, weights = _positive(coef, begin, end, negated)
+        features, codes, weights = _positive(coef, begin, end)
         inside = features < n_features
         features, codes, weights = features[inside], codes[inside], weights[inside]
         order = np.lexsort((features, -weights, codes))
@@ -59,55 +55,27 @@ def strongest_features(
     return found
 
 
-def _positive(
-    coef: StoredCoef, begin: int, end: int, negated: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return feature, class (counted from `begin`) and value of the coefficients above 0 of some classes.
-
-    Those of the `negated` features are taken with the other sign.
-    """
+def _positive(coef: StoredCoef, begin: int, end: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return feature, class (counted from `begin`) and value of the coefficients above 0 of some classes."""
     if isinstance(coef, SparseCoef):
-        places = np.flatnonzero((coef.indices >= begin) & (coef.indices < end))
+        places = np.flatnonzero((coef.indices >= begin) & (coef.indices < end) & (coef.data > 0))
         features = np.searchsorted(coef.indptr, places, "right") - 1
-        values = np.where(np.isin(features, negated), -coef.data[places], coef.data[places])
-        above = values > 0
-        return features[above], coef.indices[places[above]] - begin, values[above]
+        return features, coef.indices[places] - begin, coef.data[places]
     weights = coef.weights[:, begin:end]
-    if len(negated):
-        rows = negated if coef.features is None else np.flatnonzero(np.isin(coef.features, negated))
-        weights = weights.copy()
-        weights[rows] *= -1
     features, codes = np.nonzero(weights > 0)
     values = weights[features, codes]
     return features if coef.features is None else coef.features[features], codes, values
 
 
-def _namer(model: Model) -> tuple[Callable[[int], str | int], np.ndarray]:
-    """Return a function that maps a feature to its name or number, and the features of inverted n-grams."""
+def _namer(model: Model) -> Callable[[int], str | int]:
+    """Return a function that maps a feature to its name or number."""
     names = model.feature_names_out_
     if names is not None:
-        return names.__getitem__, np.zeros(0, np.int64)
+        return names.__getitem__
     columns, base = None, model.record.get("index_base") or 0
-    words = (model.record.get("encoding") or {}).get("words") or ""
     for transform in model.transforms:
         if transform.takes_any_feature:
-            base, words = 0, ""
+            base = 0
         elif transform.name == "select" and transform.array is not None:
             columns = transform.array if columns is None else columns[transform.array]
-    word_of: dict[int, str] = {}
-    inverted = []
-    lines = filter(None, words.split("\n")) if isinstance(words, str) else [str(words)]
-    for line in lines:
-        found = _WORD.fullmatch(line)
-        if found is None or int(found[2]) >= model.n_features_in_:
-            raise ModelError(f"the model: how columns became features is not valid: {printable(line)!r:.40}")
-        word_of[int(found[2])] = found[3]
-        if found[1] == "-":
-            inverted.append(int(found[2]))
-    negated = np.array(inverted, np.int64)
-
-    def name(feature: int) -> str | int:
-        number = base + int(feature if columns is None else columns[feature])
-        return word_of.get(number, number)
-
-    return name, negated if columns is None else np.flatnonzero(np.isin(columns, negated))
+    return lambda feature: base + int(feature if columns is None else columns[feature])

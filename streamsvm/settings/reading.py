@@ -54,10 +54,6 @@ class ReadingSettings(CheckedSettings):
     bits: int | None = _text(
         int, None, "With text: there are 2**bits features; by default 2**20.", least=1, most=30
     )
-    words: bool = _text(
-        bool, True,
-        "With text: keep the commonest n-grams in the store and the model, where they name features.",
-    )  # fmt: skip
     drop: Sequence[str] = _features(
         tuple, (),
         "Columns of a table that are not used. All others, but the labels, become features: numbers and "
@@ -122,5 +118,4 @@ class ReadingSettings(CheckedSettings):
             "analyzer": self.analyzer or "word",
             "ngrams": list(self.ngrams or (1, 2)),
             "bits": self.bits or 20,
-            "words": None if self.words else "",
         }

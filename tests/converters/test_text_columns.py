@@ -100,9 +100,7 @@ def test_the_encoding_is_on_record_and_serves_new_texts(frame: pd.DataFrame, tmp
     frame.to_csv(tmp_path / "t.csv", index=False)
     convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="topic", text="body", bits=10, ngrams=(1, 3))
     with open_store(tmp_path / "a.zarr") as store:
-        encoding = store.meta["encoding"]
-        assert len(encoding.pop("words")) > 100
-        assert encoding == {
+        assert store.meta["encoding"] == {
             "kind": "text", "columns": ["body"], "analyzer": "word", "ngrams": [1, 3], "bits": 10,
         }  # fmt: skip
     convert([tmp_path / "t.csv"], tmp_path / "b.zarr", label="topic", like=tmp_path / "a.zarr", shuffle=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +9,7 @@ import pytest
 from helpers import plain_fit as fit
 from helpers import save_weights
 
-from streamsvm import fit as fit_texts
 from streamsvm import load_model
-from streamsvm.base import format
-from streamsvm.errors import ModelError
 from streamsvm.info import inspect
 from streamsvm.model import strongest
 from streamsvm.model.strongest import strongest_features
@@ -72,17 +68,3 @@ def test_selected_features_keep_their_names_and_numbers(tmp_path: Path) -> None:
         best = [int(kept[f]) for f in np.argsort(-column, kind="stable")[:TOP] if column[f] > 0]
         assert [name for name, _ in strongest_features(named, TOP)[c]] == [names[f] for f in best]
         assert [number for number, _ in strongest_features(numbered, TOP)[c]] == best
-
-
-@pytest.mark.parametrize(
-    "words", ["x", "-", "+1", "+-1 a", "+1 a\nb", "-256 a", "+9999999999 a", ["+1 a"], 1]
-)
-def test_words_of_a_stranger_that_are_no_words_are_refused(tmp_path: Path, words: object) -> None:
-    fit_texts(["good day", "bad day"] * 10, ["p", "n"] * 10, bits=8).save(tmp_path / "model")
-    path = tmp_path / "model/model.json"
-    record = json.loads(path.read_text())
-    record["encoding"]["words"] = words
-    del record["checksum"]
-    path.write_text(json.dumps(format.sealed(record)))
-    with pytest.raises(ModelError, match="the model: how columns became features is not valid"):
-        strongest_features(load_model(tmp_path / "model"), 2)
