@@ -57,7 +57,7 @@ def convert(
         list[str],
         typer.Argument(
             metavar="INPUT",
-            help="LIBSVM text, CSV, TSV or JSON lines, plain or .gz .bz2 .xz .zst; Parquet; AnnData; .npz; "
+            help="LIBSVM text, CSV, TSV or JSON lines, plain or .gz .bz2 .zst; Parquet; AnnData; .npz; "
             ".npy; - for LIBSVM text on standard input.",
         ),
     ],

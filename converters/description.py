@@ -12,7 +12,6 @@ import numpy as np
 from streamsvm_converters.kinds.registry import kind_of
 from streamsvm_converters.libsvm.inputs import Input
 from streamsvm_converters.tables.batches import DELIMITER_NAMES, TableFile
-from streamsvm_converters.tables.columns import holds_numbers
 
 from streamsvm.errors import InputError, StreamsvmError
 from streamsvm.store.array_file import read_header
@@ -148,22 +147,9 @@ def _libsvm(rows: list[str]) -> dict[str, Any] | None:
 
 
 def _table(path: Path, kind: str) -> dict[str, Any]:
-    """Describe the columns of a table and their types; in CSV, types as training infers them."""
+    """Describe the columns of a table and their types."""
     table = TableFile(path, kind, _TABLE_MEMORY)
+    columns = {name: {"kind": str(found)} for name, found in table.columns.items()}
     if table.has_types:
-        columns = {name: {"kind": str(found)} for name, found in table.columns.items()}
         return {"kind": kind, "n": table.n_rows, "columns": columns}
-    first = next(table.batches(list(table.columns)), None)
-    columns = {}
-    for name in table.columns:
-        values = None if first is None else first.column(name)
-        if values is None or values.null_count == len(values):
-            columns[name] = {"kind": "empty"}
-        else:
-            columns[name] = {"kind": "number" if holds_numbers(values) else "text"}
-    return {
-        "kind": "table",
-        "separator": DELIMITER_NAMES[table.delimiter],
-        "first_rows": 0 if first is None else first.num_rows,
-        "columns": columns,
-    }
+    return {"kind": "table", "separator": DELIMITER_NAMES[table.delimiter], "columns": columns}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -140,9 +140,9 @@ class TableReader(Reader):
 
     # -- rows --------------------------------------------------------------------------------------
 
-    def _columns_of(self, table: TableFile, names: Sequence[str]) -> Iterator[Any]:
+    def _columns_of(self, table: TableFile, names: Sequence[str], numbers: Collection[str]) -> Iterator[Any]:
         """Yield some columns of the rows of a table that have a label."""
-        for piece, *_ in self._labelled(table, names, self._rows_per_batch(names)):
+        for piece, *_ in self._labelled(table, names, numbers, self._rows_per_batch(names)):
             yield piece
 
     def _rows_per_batch(self, names: Sequence[str]) -> int:
@@ -150,7 +150,7 @@ class TableReader(Reader):
         return max(1, min(2**14, self.options.memory // (128 * len(names))))
 
     def _labelled(
-        self, table: TableFile, names: Sequence[str], most: int
+        self, table: TableFile, names: Sequence[str], numbers: Collection[str], most: int
     ) -> Iterator[tuple[Any, np.ndarray, np.ndarray, int]]:
         """Yield some columns of the rows of a table that have a label, at most `most` rows at a time.
 
@@ -159,7 +159,7 @@ class TableReader(Reader):
         label = self.options.label if self._has_labels else None
         extra = [label] if label is not None and label not in names else []
         row = unlabelled = 0
-        for batch in table.batches([*names, *extra]):
+        for batch in table.batches([*names, *extra], numbers):
             for piece in _pieces(batch, most):
                 rows = np.arange(row, row + piece.num_rows)
                 row += piece.num_rows
@@ -175,12 +175,13 @@ class TableReader(Reader):
     def _batches(self) -> Iterator[tuple[Any, np.ndarray, np.ndarray, Callable[[int], str]]]:
         """Yield used columns, label codes and numbers of labelled rows, and a function that names a row."""
         names = list(self._encoding.used)
+        numbers = [] if isinstance(self._encoding, TextEncoding) else self._encoding.numbers
         most = TEXTS_PER_BATCH if isinstance(self._encoding, TextEncoding) else self._rows_per_batch(names)
         first, total = 0, sum(table.path.stat().st_size for table in self._tables)
         done = 0
         for table in self._tables:
             n_rows = 0
-            for piece, codes, rows, unlabelled in self._labelled(table, names, most):
+            for piece, codes, rows, unlabelled in self._labelled(table, names, numbers, most):
                 n_rows += len(rows) + unlabelled
                 self.counts.unlabelled += unlabelled
                 self.counts.bytes_read = done + table.size

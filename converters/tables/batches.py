@@ -1,24 +1,24 @@
-"""Files with tables (Parquet, CSV, tab-separated values, JSON lines), read in batches of rows."""
+"""Files with tables (Parquet, CSV, tab-separated values, JSON lines), read in batches of rows by pyarrow."""
 
 from __future__ import annotations
 
 import contextlib
-import io
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from streamsvm_converters.libsvm.inputs import Input
 from streamsvm_converters.libsvm.position import InputFile
-from streamsvm_converters.tables.quotes import Quotes
+from streamsvm_converters.tables.quotes import CheckedText
 
+from streamsvm.base.label_texts import MISSING_TEXTS
 from streamsvm.base.text import format_size, printable
-from streamsvm.errors import InputError, PlanError, extra
+from streamsvm.errors import InputError, Option, PlanError, Remedy, extra
 
 _DELIMITERS = ",\t;|"
 DELIMITER_NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
+_CODECS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _MIN_BLOCK, _MAX_BLOCK = 2**16, 2**22  # bytes of text that are parsed at a time
 # Bytes of memory for each byte of text that is parsed: blocks read ahead, strings, and what is made of them.
 _BLOCK_FACTOR = 32
@@ -45,7 +45,8 @@ class TableFile:
     Attributes
     ----------
     columns : dict of str to pyarrow.DataType
-        The columns in their order; all those of CSV are text.
+        The columns in their order. In CSV and JSON lines pyarrow infers the types from the first block;
+        integers become float64 there, because later numbers may have fractions.
     kind : str
     delimiter : str
         Separator of the fields of CSV.
@@ -70,8 +71,8 @@ class TableFile:
         self.size = 0
         self.source: InputFile | None = None
         self.n_rows: int | None = None
-        self.delimiter = ","
-        self._quotes: Quotes | None = None  # of CSV that is being read
+        self.delimiter = "\t" if kind == "tsv" else ","
+        self._checked: CheckedText | None = None  # text of CSV that is being read
         self.columns: dict[str, Any] = {}
         with self._errors():
             pairs = self._schema()
@@ -93,40 +94,39 @@ class TableFile:
                     f"{self.path} has no {what}column {_quoted(name)}; its columns are {listed(self.columns)}"
                 )
 
-    def batches(self, names: Sequence[str]) -> Iterator[Any]:
-        """Yield record batches with the columns `names`, in this order."""
+    def batches(self, names: Sequence[str], numbers: Collection[str] = ()) -> Iterator[Any]:
+        """Yield record batches with the columns `names`, in this order.
+
+        In CSV, columns in `numbers` are read as numbers, and all others as text. In other tables they must
+        hold numbers, or `InputError` is raised.
+        """
+        for name in numbers if self.has_types else ():
+            kind = self.columns[name]
+            if not (is_numeric(kind) or self._pa.types.is_null(kind)):
+                raise InputError(
+                    f"{self.path}: column {_quoted(name)} holds {kind}, where numbers are needed"
+                )
         with self._errors():
-            yield from self._batches(list(names))
+            yield from self._batches(list(names), numbers)
 
     def _schema(self) -> list[tuple[str, Any]]:
         if self.kind == "parquet":
             with self._parquet() as file:
                 self.n_rows = file.metadata.num_rows
                 return [(field.name, field.type) for field in file.schema_arrow]
-        if self.kind == "jsonl":
-            with self._jsonl(None) as reader:
-                return [(field.name, field.type) for field in reader.schema]
-        with Input(self.path) as text:
-            begin = text.read(self._block)
-        if not begin.strip():
-            raise InputError(f"{self.path} is empty")
-        if begin.startswith(b"\xef\xbb\xbf"):
-            begin = begin[3:]
-        first = begin.splitlines()[0].decode("utf-8", "replace")
-        if self.kind == "tsv":
-            self.delimiter = "\t"
-        else:
+        if self.kind == "csv":
+            first = (self._text().read(self._block).splitlines() or [b""])[0].decode("utf-8", "replace")
             bare = re.sub('"[^"]*"', "", first)
             self.delimiter = max(_DELIMITERS, key=bare.count)  # the first of them if several are equal
-        with self._csv(None) as reader:
-            names = reader.schema.names
-        if all(_is_number(name) for name in names) and len({float(name) for name in names}) < len(names):
-            raise InputError(
-                f"{self.path}: the first line holds numbers, not the names of columns; add such a line"
-            )
-        return [(name, self._pa.string()) for name in names]
+        with self._jsonl() if self.kind == "jsonl" else self._csv() as reader:
+            return [(field.name, self._type(field.type)) for field in reader.schema]
 
-    def _batches(self, names: list[str]) -> Iterator[Any]:
+    def _type(self, inferred: Any) -> Any:
+        if self._pa.types.is_integer(inferred):
+            return self._pa.float64()
+        return inferred if self.has_types or is_numeric(inferred) else self._pa.string()
+
+    def _batches(self, names: list[str], numbers: Collection[str]) -> Iterator[Any]:
         if self.kind == "parquet":
             with self._parquet() as file:
                 metadata = file.metadata
@@ -139,16 +139,14 @@ class TableFile:
                     done += batch.num_rows
                     self.size = total * done // max(1, file.metadata.num_rows)
                     yield batch.select(names)  # in this order
-            self.source = InputFile.of(self.path)
-            return
-        opened = self._jsonl(names) if self.kind == "jsonl" else self._csv(names)
-        with opened as reader:
-            for batch in reader:
-                self._check_quotes()
-                self.size = self._text.size
-                yield batch.select(names)
+        else:
+            with self._jsonl(names) if self.kind == "jsonl" else self._csv(names, numbers) as reader:
+                for batch in reader:
+                    self._check_quotes()
+                    self.size = self._stored.tell()
+                    yield batch.select(names)
             self._check_quotes()
-            self.source = self._text.record()
+        self.source = InputFile.of(self.path)
 
     def _parquet(self) -> Any:
         import pyarrow.parquet
@@ -156,56 +154,48 @@ class TableFile:
         # A page at a time, and not a row group: these may be as large as the file.
         return pyarrow.parquet.ParquetFile(self.path, pre_buffer=False, buffer_size=2**20)
 
-    @contextlib.contextmanager
-    def _csv(self, names: list[str] | None) -> Iterator[Any]:
+    def _csv(self, names: Sequence[str] = (), numbers: Collection[str] = ()) -> Any:
+        """Return a reader of columns of CSV; without `names`, of all, with the types that pyarrow infers."""
         import pyarrow.csv
 
-        text = self._pa.string()
-        known = names if names is not None else []
-        convert = pyarrow.csv.ConvertOptions(
-            column_types=dict.fromkeys(known, text), include_columns=known, strings_can_be_null=True,
-            null_values=[""], quoted_strings_can_be_null=True, check_utf8=True,
-        )  # fmt: skip
-        self._quotes = Quotes(self.delimiter)
-        with self._opened(self._quotes.add) as stream, pyarrow.csv.open_csv(
-            stream,
+        pa, types = self._pa, {}
+        for name in names:
+            number = self.columns[name] if pa.types.is_boolean(self.columns[name]) else pa.float64()
+            types[name] = number if name in numbers else pa.string()
+        self._checked = CheckedText(self._text(), self.delimiter)
+        return pyarrow.csv.open_csv(
+            self._checked,
             read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=self._block),
             parse_options=pyarrow.csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
-            convert_options=convert,
-        ) as reader:  # fmt: skip
-            yield reader
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types=types, include_columns=names, null_values=sorted(MISSING_TEXTS)
+            ),
+        )
 
-    @contextlib.contextmanager
-    def _jsonl(self, names: list[str] | None) -> Iterator[Any]:
+    def _jsonl(self, names: list[str] | None = None) -> Any:
+        """Return a reader of JSON lines; without `names`, with the types that pyarrow infers."""
         import pyarrow.json
 
         parse = None
-        if names is not None:
-            # Without a schema the types of each block would be its own. Whole numbers may have others below.
-            pa = self._pa
-            schema = pa.schema(
-                [
-                    (name, pa.float64() if pa.types.is_integer(kind) else kind)
-                    for name, kind in self.columns.items()
-                ]
+        if names is not None:  # without a schema the types of each block would be its own
+            parse = pyarrow.json.ParseOptions(
+                explicit_schema=self._pa.schema(self.columns), unexpected_field_behavior="error"
             )
-            parse = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
         options = pyarrow.json.ReadOptions(use_threads=False, block_size=self._block)
-        with self._opened() as stream, pyarrow.json.open_json(
-            stream, read_options=options, parse_options=parse
-        ) as reader:  # fmt: skip
-            yield reader
+        return pyarrow.json.open_json(self._text(), read_options=options, parse_options=parse)
 
-    @contextlib.contextmanager
-    def _opened(self, listener: Callable[[bytes], object] = lambda text: None) -> Iterator[Any]:
-        """Yield the text as a file of pyarrow; call `listener` with each piece read, and at the end."""
-        with Input(self.path) as self._text:
-            yield self._pa.PythonFile(_Readable(self._text, listener), mode="r")
+    def _text(self) -> Any:
+        """Open the text, decompressed, as a file of pyarrow."""
+        self._stored = self._pa.OSFile(str(self.path))
+        begin = self._stored.read(max(map(len, _CODECS)))
+        self._stored.seek(0)
+        codec = next((name for magic, name in _CODECS.items() if begin.startswith(magic)), None)
+        return self._stored if codec is None else self._pa.CompressedInputStream(self._stored, codec)
 
     def _check_quotes(self) -> None:
         """Raise `InputError`, which names the line, if a quotation mark is not closed."""
-        if self._quotes is not None and self._quotes.fault is not None:
-            raise InputError(f"{self.path}{self._quotes.fault}")
+        if self._checked is not None and self._checked.fault is not None:
+            raise InputError(f"{self.path}{self._checked.fault}")
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
@@ -213,19 +203,29 @@ class TableFile:
         pa = self._pa
         try:
             yield
-        except (pa.ArrowInvalid, pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        except (pa.ArrowException, OSError, ValueError) as error:
             self._check_quotes()
             text = " ".join(str(error).split())
             # Rows are counted from 1, without the header; of JSON, pyarrow counts them in each block.
             text = re.sub(r"Row #(\d+)", lambda found: f"row {int(found[1]) - 1:,}", text)
             text = re.sub(r" in row \d+$", "", text)
             if "straddling" in text or "block size" in text.lower():
-                line = None if self._quotes is None else self._quotes.open_line
+                line = None if self._checked is None else self._checked.open_line
                 where = self.path if line is None else f"{self.path}, line {line}"
                 problem = "a row is longer than" if line is None else "a quotation mark is not closed within"
                 raise PlanError(
                     f"{where}: {problem} the {format_size(self._block)} that are read at a time",
                     needed_memory=4 * _BLOCK_FACTOR * self._block if self._block < _MAX_BLOCK else None,
+                ) from None
+            if found := re.match(
+                r"In CSV column #(\d+): (row .*): CSV conversion .* (invalid value .*)", text
+            ):
+                name = list(self.columns)[int(found[1])]
+                raise InputError(
+                    f"{self.path}, {found[2]}: column {_quoted(name)} holds numbers: {printable(found[3])}",
+                    remedy=Remedy(
+                        "correct it, or take the column for categories with {}", Option("categorical", name)
+                    ),
                 ) from None
             if self.kind == "jsonl" and "unexpected field" in text.lower():
                 raise InputError(
@@ -245,19 +245,12 @@ class TableFile:
             raise InputError(f"{self.path} cannot be read as a {what}{by}: {printable(text[:300])}") from None
 
 
-class _Readable(io.RawIOBase):
-    """File for pyarrow with the text of an `Input`."""
-
-    def __init__(self, text: Input, listener: Callable[[bytes], object]) -> None:
-        self._text, self._listener = text, listener
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        found = self._text.read(size if size >= 0 else 2**20)
-        self._listener(found)
-        return found
+def is_numeric(kind: Any) -> bool:
+    """Return True for a type of numbers or booleans, also in a dictionary."""
+    types = load_pyarrow().types
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    of = types.is_integer, types.is_floating, types.is_boolean, types.is_decimal
+    return any(each(kind) for each in of)
 
 
 def listed(names: Sequence[str] | dict[str, Any]) -> str:
@@ -268,11 +261,3 @@ def listed(names: Sequence[str] | dict[str, Any]) -> str:
 
 def _quoted(name: str) -> str:
     return f"'{printable(name)}'"
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

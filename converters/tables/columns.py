@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from streamsvm_converters.tables.batches import TableFile, listed, load_pyarrow
+from streamsvm_converters.tables.batches import TableFile, is_numeric, listed, load_pyarrow
 from streamsvm_converters.tables.encoding import ColumnsEncoding, EncodedColumn
 
 from streamsvm.base.format import index_dtype
-from streamsvm.base.label_texts import MISSING_TEXTS, label_text
+from streamsvm.base.label_texts import label_text
 from streamsvm.base.text import printable
 from streamsvm.errors import InputError, Option, Remedy
 
@@ -20,8 +20,8 @@ _NO_CATEGORY = -2  # the code of a missing value
 # Distinct values of all categories together: they are in memory, and in the records of stores and models.
 MAX_CATEGORY_VALUES = 2**20
 _MANY_CATEGORIES = 100  # of a column that may be free text
-# (table, names) -> record batches of these columns, of the rows that have a label.
-Read = Callable[[TableFile, Sequence[str]], Iterable[Any]]
+# (table, names, numbers) -> record batches of the columns `names`, of the rows that have a label.
+Read = Callable[[TableFile, Sequence[str], Collection[str]], Iterable[Any]]
 
 
 def choose_columns(
@@ -34,7 +34,7 @@ def choose_columns(
 ) -> ColumnsEncoding:  # fmt: skip
     """Choose the encoding of columns, and collect the values of categories and the means of numbers.
 
-    Columns of text hold numbers if most values of their first batch in the first table are numbers.
+    The types are those of the first table: columns of text, and those in `categorical`, are categories.
 
     Parameters
     ----------
@@ -58,29 +58,20 @@ def choose_columns(
         there are too many values.
     """
     pa = load_pyarrow()
-    kinds = {}
+    wanted = []
     for name in names:
         kind = tables[0].columns[name]
         if pa.types.is_dictionary(kind):
             kind = kind.value_type
-        if _is_text(pa, kind) or pa.types.is_null(kind):
-            kinds[name] = "text"
-        elif _is_numeric(pa, kind):
-            kinds[name] = "category" if name in categorical else "number"
-        else:
+        if _is_text(pa, kind) or pa.types.is_null(kind) or (is_numeric(kind) and name in categorical):
+            wanted.append(name)
+        elif not is_numeric(kind):
             raise InputError(
                 f"{tables[0].path}: column '{printable(name)}' holds {kind}, and neither numbers nor text",
                 remedy=Remedy("leave it out with {}", Option("drop", name)),
             )
-    texts = [name for name, kind in kinds.items() if kind == "text"]
-    if texts and not tables[0].has_types:
-        first = next(tables[0].batches(texts), None)
-        for name in texts:
-            if first is not None and name not in categorical and holds_numbers(first.column(name)):
-                kinds[name] = "number"
-    wanted = [name for name, kind in kinds.items() if kind != "number"]
     is_measured = missing in ("mean", "indicator")
-    numbers = _Numbers([name for name in names if is_measured and kinds[name] == "number"], dtype)
+    numbers = _Numbers([name for name in names if is_measured and name not in wanted], dtype)
     values = _collect(tables, wanted, numbers, read)
     fills = numbers.means(str(tables[0].path)) if missing == "mean" and numbers.n_rows else {}
     fill = None if missing == "error" else 0.0
@@ -109,14 +100,14 @@ def _collect(
     rows = dict.fromkeys(names, 0)  # that have a value
     total = 0
     for table in tables if names or numbers.names else ():
-        for batch in read(table, [*names, *numbers.names]):
+        for batch in read(table, [*names, *numbers.names], numbers.names):
             total += batch.num_rows
             if numbers.names:
                 numbers.add(batch.select(numbers.names))
             for name in names:
-                column = batch.column(name)
-                rows[name] += len(column) - column.null_count
-                texts = list(map(_category_text, column.unique().to_pylist()))
+                found, counts = batch.column(name).value_counts().flatten()
+                texts = list(map(_category_text, found.to_pylist()))
+                rows[name] += sum(n for text, n in zip(texts, counts.to_pylist(), strict=True) if text)
                 numbers.gaps.update([name] * (None in texts))
                 values[name].update(text for text in texts if text)
             if sum(map(len, values.values())) > MAX_CATEGORY_VALUES:
@@ -267,13 +258,9 @@ class ColumnEncoder:
 
         if pa.types.is_dictionary(values.type):
             values = values.dictionary_decode()
-        numbers, missing = values, None
-        if _is_text(pa, values.type) or pa.types.is_null(values.type):
-            numbers, missing = _parsed(pa, values)
-        elif not pa.types.is_floating(values.type):
-            numbers = pc.cast(values, pa.float64(), safe=False)
+        numbers = pc.cast(values, pa.float64(), safe=False)
         found = numbers.fill_null(np.nan).to_numpy(zero_copy_only=False)
-        missing = np.isnan(found) if missing is None else missing
+        missing = np.isnan(found)
         if column.fill is not None:
             found = np.where(missing, column.fill, found)
             self.filled += int(np.count_nonzero(missing))
@@ -285,8 +272,6 @@ class ColumnEncoder:
                 what = "has no value"
             elif np.isfinite(found[row]):
                 what = f"has {value}, which is too large for {self._dtype.name}"
-            elif isinstance(value, str) and np.isnan(found[row]):
-                what = f"has '{printable(value[:40])}', which is not a number"
             else:
                 what = f"has {value}, which is not finite"
             faults.setdefault(row, f"{where(row)}: column '{printable(column.name)}' {what}")
@@ -322,48 +307,3 @@ def _category_text(value: Any) -> str | None:
 
 def _is_text(pa: Any, kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
-def _is_numeric(pa: Any, kind: Any) -> bool:
-    types = pa.types
-    return bool(
-        types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)
-    )
-
-
-_BOOLEANS = {"true": 1.0, "True": 1.0, "TRUE": 1.0, "false": 0.0, "False": 0.0, "FALSE": 0.0}
-
-
-def _parsed(pa: Any, column: Any) -> tuple[Any, np.ndarray]:
-    """Return the numbers that text spells, true and false included, and a mask of missing values.
-
-    Text that spells no number gives null.
-    """
-    import pyarrow.compute as pc
-
-    trimmed = pc.utf8_trim_whitespace(column.cast(pa.string()))
-    missing = pc.is_in(trimmed, value_set=pa.array([None, *sorted(MISSING_TEXTS)], pa.string()))
-    trimmed = pc.if_else(missing, pa.scalar(None, pa.string()), trimmed)
-    try:
-        numbers = pc.cast(trimmed, pa.float64())
-    except pa.ArrowInvalid:
-        encoded = trimmed.dictionary_encode()
-        table = np.array([_number(text) for text in encoded.dictionary.to_pylist()] + [np.nan])
-        numbers = pa.array(table[encoded.indices.fill_null(len(table) - 1).to_numpy(zero_copy_only=False)])
-    return numbers, missing.to_numpy(zero_copy_only=False)
-
-
-def _number(text: str) -> float:
-    if text in _BOOLEANS:
-        return _BOOLEANS[text]
-    try:
-        return float(text.replace("_", "x"))  # Python would read 1_000
-    except ValueError:
-        return np.nan
-
-
-def holds_numbers(column: Any) -> bool:
-    """Return True if more than half of the values of a column of text are numbers: others are then errors."""
-    texts = column.unique().to_pylist()
-    given = [text.strip() for text in texts if text is not None and text.strip() not in MISSING_TEXTS]
-    return 2 * sum(not np.isnan(_number(text)) for text in given) > len(given)

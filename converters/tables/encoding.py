@@ -64,6 +64,11 @@ class ColumnsEncoding:
         """Names of the columns of the table that are read."""
         return [column.name for column in self.columns]
 
+    @property
+    def numbers(self) -> list[str]:
+        """Names of the columns of numbers."""
+        return [column.name for column in self.columns if column.values is None]
+
 
 @dataclass(frozen=True)
 class TextEncoding:

@@ -16,7 +16,6 @@ from streamsvm_converters import convert
 from streamsvm_converters.kinds import table
 from streamsvm_converters.tables.batches import TableFile
 
-from streamsvm.errors import InputError
 from streamsvm.store import open_store
 
 N = 600
@@ -108,14 +107,6 @@ def test_the_encoding_is_on_record_and_serves_new_texts(frame: pd.DataFrame, tmp
     assert abs(matrix_of(tmp_path / "b.zarr") - wanted).max() < 1e-7
 
 
-def test_text_needs_its_column(frame: pd.DataFrame, tmp_path: Path) -> None:
-    frame.to_csv(tmp_path / "t.csv", index=False)
-    with pytest.raises(InputError, match=r"has no column 'text'; its columns are 'body', 'title'"):
-        convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="topic", text="text")
-    with pytest.raises(InputError, match="cannot be both text and label"):
-        convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="topic", text="topic")
-
-
 def test_long_texts_are_read_and_hashed_few_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,7 +120,7 @@ def test_long_texts_are_read_and_hashed_few_at_a_time(
     monkeypatch.setattr(
         TableFile,
         "batches",
-        lambda own, names: (batches.append(each.nbytes) or each for each in read(own, names)),
+        lambda *given: (batches.append(each.nbytes) or each for each in read(*given)),
     )
     monkeypatch.setattr(
         table, "_pieces", lambda *given: (pieces.append(each.nbytes) or each for each in cut(*given))
