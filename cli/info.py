@@ -19,11 +19,11 @@ _HDF5 = b"\x89HDF\r\n\x1a\n"
 _MAX_ITEMS = 8  # items of a list on a line
 _MAX_LINES = 12  # lines of a table
 _DETAILS = {  # facts for people who want all of them
-    "C_auto", "checksum", "chunk_nnz", "coef_crc32", "encoding", "features_sha256", "fingerprint",
+    "C_auto", "checksum", "chunk_nnz", "crc32", "encoding", "fingerprint",
     "inner_passes", "label_dtype", "layout", "memory", "n_features_in", "solver", "store_fingerprint",
     "values_in", "version",
 }  # fmt: skip
-_FITTED = {"name", "width", "column", "kept", "seed", "array_crc32"}  # of a transform, not typed by anyone
+_FITTED = {"name", "width", "column", "kept", "seed"}  # of a transform, not typed by anyone
 _NAMES = {
     "n": "rows",
     "d": "features",

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,7 @@ import pytest
 import scipy.sparse as sp
 
 import streamsvm
+from streamsvm.base import format
 from streamsvm.data import memory_plan
 from streamsvm.data.memory_plan import Plan
 from streamsvm.data.rows import Rows, with_matrix
@@ -139,6 +143,15 @@ def save_weights(
     save_model(
         folder, Coefficients(weights, columns, average_delta, average_scale, dirty), record, names=names
     )
+
+
+def reseal(folder: Path, entries: Mapping[str, Any] = MappingProxyType({}), **files: bytes) -> None:
+    """Change files of a model and entries of its record, and make all checksums right again."""
+    for name, content in files.items():
+        (folder / f"{name.replace('_', '-')}.npy").write_bytes(content)
+    path = folder / "model.json"
+    sums = {each.name: zlib.crc32(each.read_bytes()) for each in folder.iterdir() if each != path}
+    path.write_text(json.dumps(format.sealed({**json.loads(path.read_bytes()), "crc32": sums, **entries})))
 
 
 def make_problem(

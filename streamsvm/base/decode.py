@@ -6,8 +6,10 @@ tuple, an int a float, and the keys of an object numbers.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
+import inspect
 import math
 import reprlib
 import types
@@ -62,14 +64,13 @@ def decode(kind: Any, value: Any, where: str = "") -> Any:
     if origin is Annotated:
         found = decode(arguments[0], value, where)
         for check in arguments[1:]:
-            if not check.holds(found):
-                raise _wrong(where, check.wanted, value)
+            _require(check.holds(found), where, check.wanted, value)
         return found
     if origin in (Union, types.UnionType):
         return _decode_union(arguments, value, where)
     if origin is Literal:
-        if not any(type(value) is type(choice) and value == choice for choice in arguments):
-            raise _wrong(where, f"one of {arguments}", value)
+        is_one = any(type(value) is type(choice) and value == choice for choice in arguments)
+        _require(is_one, where, f"one of {arguments}", value)
         return value
     if _fields(kind) is not None:
         return _decode_record(kind, value, where)
@@ -78,8 +79,8 @@ def decode(kind: Any, value: Any, where: str = "") -> Any:
     if origin is dict:
         _require(type(value) is dict, where, "an object", value)
         numbered = arguments[0] is int
-        if numbered and not all(len(key) < 19 and key.isascii() and key.isdecimal() for key in value):
-            raise _wrong(where, "an object with whole numbers as keys", value)
+        are_keys = not numbered or all(len(key) < 19 and key.isascii() and key.isdecimal() for key in value)
+        _require(are_keys, where, "an object with whole numbers as keys", value)
         items = {key: decode(arguments[1], item, f"{where}[{key!r:.40}]") for key, item in value.items()}
         return {int(key): item for key, item in items.items()} if numbered else items
     return _decode_scalar(kind, value, where)
@@ -104,10 +105,8 @@ def _decode_union(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
     if value is None and len(others) < len(kinds):
         return None
     for kind in others[:-1]:
-        try:
+        with contextlib.suppress(SchemaError):
             return decode(kind, value, where)
-        except SchemaError:
-            continue
     return decode(others[-1], value, where)
 
 
@@ -143,36 +142,22 @@ def _decode_record(kind: Any, value: Any, where: str) -> Any:
 @functools.cache
 def _fields(kind: Any) -> dict[str, tuple[Any, bool]] | None:
     """Return type and optionality of each entry of a dataclass or named tuple; None for other types."""
-    if dataclasses.is_dataclass(kind):
-        missing = dataclasses.MISSING
-        names = {
-            field.name: not (field.default is missing and field.default_factory is missing)
-            for field in dataclasses.fields(kind)
-            if field.init
-        }
-    elif hasattr(kind, "_field_defaults"):
-        names = {name: name in kind._field_defaults for name in kind._fields}
-    else:
+    if not (dataclasses.is_dataclass(kind) or hasattr(kind, "_field_defaults")):
         return None
-    hints = typing.get_type_hints(kind, include_extras=True)
-    return {name: (hints[name], optional) for name, optional in names.items()}
+    hints, parameters = typing.get_type_hints(kind, include_extras=True), inspect.signature(kind).parameters
+    return {name: (hints[name], each.default is not each.empty) for name, each in parameters.items()}
 
 
 def _require(holds: bool, where: str, wanted: str, value: Any) -> None:
     if not holds:
-        raise _wrong(where, wanted, value)
-
-
-def _wrong(where: str, wanted: str, value: Any) -> SchemaError:
-    return SchemaError(f"{where or 'the record'} must be {wanted}, not {reprlib.repr(value)}")
+        raise SchemaError(f"{where or 'the record'} must be {wanted}, not {reprlib.repr(value)}")
 
 
 def encode(value: Any) -> Any:
     """Return a dataclass, or whatever is in it, as `json.dumps` takes it and `decode` reads it back."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if hasattr(value, "_asdict"):
-        return encode(value._asdict())
+    value = value._asdict() if hasattr(value, "_asdict") else value
     if isinstance(value, dict):
         return {str(key): encode(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

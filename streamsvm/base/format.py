@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
 import struct
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from streamsvm.base import durable
+from streamsvm.errors import Remedy, StreamsvmError
 
 # -- store -----------------------------------------------------------------------------------------
 
@@ -36,7 +41,7 @@ def index_dtype(n_features: int) -> np.dtype:
 
 # -- run directory ---------------------------------------------------------------------------------
 
-RUN_VERSION = 15  # 1 to 14 were never released
+RUN_VERSION = 16  # 1 to 15 were never released
 RUN_JSON = "run.json"
 ONLINE = "online"  # the kind of a run over a stream; a fit has none
 WEIGHTS = "weights.bin"
@@ -79,7 +84,8 @@ SPARSE_WEIGHTS_MAGIC = b"SSVMROWS"  # numbers: rows, entries, 0
 
 # -- model -----------------------------------------------------------------------------------------
 
-MODEL_VERSION = 8
+MODEL_VERSION = 9
+SUMS = "crc32"  # entry of model.json and run.json: the CRC-32 of each file beside it, by name
 MODEL = "model"
 # What a crash may leave of a file or folder that is replaced as a whole.
 TEMPORARY = (
@@ -146,3 +152,14 @@ def is_sealed(record: Any) -> bool:
         return isinstance(record, dict) and record.get("checksum") == json_digest(record)
     except (ValueError, RecursionError):  # NaN, or nested without end: nothing that was ever sealed
         return False
+
+
+def read_sealed(
+    path: Path, error: type[StreamsvmError], remedy: Remedy | None = None, *, follow: bool = False
+) -> dict[str, Any]:
+    """Return the record in a JSON file; raise `error` if it is damaged, `OSError` if it cannot be read."""
+    with contextlib.suppress(ValueError, RecursionError):  # not JSON
+        record = durable.read_record(path, follow=follow)
+        if is_sealed(record):
+            return dict(record)
+    raise error(f"{path} is damaged: its checksum does not match", remedy=remedy)

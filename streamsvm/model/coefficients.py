@@ -8,22 +8,17 @@ features most occur in no row: then the rows of the others are stored, dense, wi
 from __future__ import annotations
 
 import contextlib
-import io
-import math
-import mmap
-import warnings
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.base import durable, format
+from streamsvm.base import format
 from streamsvm.errors import ModelError
+from streamsvm.model.saved_files import SavedFiles, write_array, write_header
 
-_PIECE_SIZE = 2**20  # bytes, or elements, of coefficients that are gathered, written or checked at a time
-_MAX_HEADER = 2**14  # bytes of the header of an array
+_PIECE_SIZE = 2**20  # bytes of coefficients that are gathered and written at a time
 _INT32, _INT64 = np.dtype("<i4"), np.dtype("<i8")
 # Coefficients are sparse if that takes less than this part of the bytes, and there are classes enough for it
 # to pay. Then scores take 0.5 to 2 times as long as by a dense array (wn1000, 1,000 classes). With half of
@@ -239,27 +234,24 @@ def write_coef(folder: Path, coefficients: Coefficients, *, smallest: bool = Fal
         most = (dense_bytes if used is None else len(used) * bytes_of_row) * (
             1.0 if smallest else _MAX_SPARSE_SHARE
         )
-        written = _write_sparse(folder, coefficients, dtype, most)
-        if written is not None:
-            return {**stored, **written}
+        if _write_sparse(folder, coefficients, dtype, most):
+            return {**stored, "layout": format.SPARSE}
         for name in format.SPARSE_COEF.values():
             (folder / name).unlink()
-    n_rows, begin, crc = n_features if used is None else len(used), 0, 0
+    n_rows, begin = n_features if used is None else len(used), 0
     with (folder / format.COEF).open("wb") as file:
-        _write_header(file, dtype, (n_rows, n_classes))
+        write_header(file, dtype, (n_rows, n_classes))
         for piece in coefficients.pieces():
             end = begin + len(piece)
             if used is not None:
                 first, last = np.searchsorted(used, [begin, end])
                 piece = piece[used[first:last] - begin]
-            content = np.ascontiguousarray(piece, dtype)
-            crc = zlib.crc32(content.data, crc)
-            file.write(content.data)
+            file.write(np.ascontiguousarray(piece, dtype).data)
             begin = end
     if used is None:
-        return {**stored, "layout": format.DENSE, "coef_crc32": crc}
-    rows_crc = write_array(folder / format.COEF_ROWS, used.astype(kind))
-    return {**stored, "layout": format.ROWS, "n_rows": n_rows, "coef_crc32": {"rows": rows_crc, "coef": crc}}
+        return {**stored, "layout": format.DENSE}
+    write_array(folder / format.COEF_ROWS, used.astype(kind))
+    return {**stored, "layout": format.ROWS}
 
 
 def _rows_in_use(coefficients: Coefficients, most: int) -> np.ndarray | None:
@@ -275,144 +267,72 @@ def _rows_in_use(coefficients: Coefficients, most: int) -> np.ndarray | None:
     return np.concatenate(found)
 
 
-def _write_sparse(
-    folder: Path, coefficients: Coefficients, stored: np.dtype, most: float
-) -> dict[str, Any] | None:
-    """Write sparse coefficients; return None, leaving useless files, if they take more than `most` bytes."""
+def _write_sparse(folder: Path, coefficients: Coefficients, stored: np.dtype, most: float) -> bool:
+    """Write sparse coefficients; return False, leaving useless files, if they take more than `most` bytes."""
     n_features = coefficients.current.shape[0]
     most -= _INT64.itemsize * (n_features + 1)
-    crcs, nnz = dict.fromkeys(format.SPARSE_COEF, 0), 0
+    nnz = 0
     with contextlib.ExitStack() as stack:
-        opened = {
-            name: stack.enter_context((folder / path).open("wb")) for name, path in format.SPARSE_COEF.items()
-        }
-        shapes = {
-            "data": (stored, 0),
-            "indices": (_INT32, 0),
-            "indptr": (_INT64, n_features + 1),
-        }
-
-        def append(**arrays: np.ndarray) -> None:
-            for name, array in arrays.items():
-                crcs[name] = zlib.crc32(array.data, crcs[name])
-                opened[name].write(array.data)
-
-        for name, (kind, length) in shapes.items():
-            _write_header(opened[name], kind, (length,))
-        append(indptr=np.zeros(1, _INT64))
+        opened = [
+            stack.enter_context((folder / format.SPARSE_COEF[name]).open("wb"))
+            for name in ("data", "indices", "indptr")
+        ]
+        kinds: list[np.dtype] = [stored, _INT32, _INT64]
+        for file, kind, length in zip(opened, kinds, (0, 0, n_features + 1), strict=True):
+            write_header(file, kind, (length,))
+        opened[2].write(np.zeros(1, _INT64).data)
         for data, indices, ends in coefficients.sparse_pieces():
-            append(data=data.astype(stored, copy=False), indices=indices, indptr=ends)
+            for file, array in zip(opened, (data.astype(stored, copy=False), indices, ends), strict=True):
+                file.write(array.data)
             nnz += len(data)
             if nnz * (stored.itemsize + _INT32.itemsize) > most:
-                return None
-        for name in ("data", "indices"):  # NumPy leaves room in the header for any length
-            opened[name].seek(0)
-            _write_header(opened[name], shapes[name][0], (nnz,))
-    return {"layout": format.SPARSE, "nnz": nnz, "coef_crc32": crcs}
+                return False
+        for file, kind in zip(opened[:2], kinds[:2], strict=True):
+            file.seek(0)
+            write_header(file, kind, (nnz,))  # NumPy leaves room in the header for any length
+    return True
 
 
-def _write_header(file: BinaryIO, dtype: np.dtype, shape: tuple[int, ...]) -> None:
-    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_2_0(file, header)
-
-
-def open_coef(folder: Path, record: dict[str, Any]) -> StoredCoef:
+def open_coef(files: SavedFiles, record: dict[str, Any]) -> StoredCoef:
     """Open the coefficients as read-only maps, checked against the model's record.
 
     Those stored in float16 are read into memory, in the type of the scores.
 
     Raises `ModelError` if they are damaged, and `KeyError` or `TypeError` if the record does not fit them.
     """
-    shape, dtype = (record["n_features"], len(record["classes"])), np.dtype(record["dtype"])
-    crc, layout = record["coef_crc32"], record["layout"]
-    stored = np.dtype(record.get(format.STORED_DTYPE, dtype))
-    if stored not in (dtype, _FLOAT16):
-        raise TypeError("unknown type")
+    (n_features, n_classes), dtype = (record["n_features"], len(record["classes"])), np.dtype(record["dtype"])
+    layout, stored = record["layout"], np.dtype(record.get(format.STORED_DTYPE, dtype))
+    if stored not in (dtype, _FLOAT16) or layout not in (format.DENSE, format.ROWS, format.SPARSE):
+        raise TypeError("unknown type or layout")
 
-    def map_values(name: str, shape: tuple[int, ...], crc: object) -> np.ndarray:
-        values = map_array(folder / name, shape, stored, crc)
+    def values(name: str, *shape: int) -> np.ndarray:
+        found = files.array(name, shape, stored)
         if stored != dtype:
-            values = values.astype(dtype)
-            values.flags.writeable = False
-        return values
+            found = found.astype(dtype)
+            found.flags.writeable = False
+        return found
 
     if layout == format.DENSE:
-        return DenseCoef(map_values(format.COEF, shape, crc), shape[0])
+        return DenseCoef(values(format.COEF, n_features, n_classes), n_features)
+    # The checksums find damage; what follows finds what was never ours. Compiled code trusts the numbers.
     if layout == format.ROWS:
-        features = _open_features(folder / format.COEF_ROWS, record, crc["rows"])
-        return DenseCoef(map_values(format.COEF, (len(features), shape[1]), crc["coef"]), shape[0], features)
+        features = files.array(format.COEF_ROWS, (-1,), format.index_dtype(n_features))
+        inside = not len(features) or (features[0] >= 0 and features[-1] < n_features)
+        if not (inside and (features[1:] > features[:-1]).all()):
+            raise ModelError(
+                f"{files.folder / format.COEF_ROWS} is damaged: it does not list features of the model in "
+                "increasing order"
+            )
+        return DenseCoef(values(format.COEF, len(features), n_classes), n_features, features)
     from streamsvm.kernels.sparse_coef import are_sorted_rows
 
-    nnz = record["nnz"]
-    if layout != format.SPARSE or type(nnz) is not int or nnz < 0:
-        raise TypeError("unknown layout")
-    data = map_values(format.SPARSE_COEF["data"], (nnz,), crc["data"])
-    wanted: dict[str, tuple[int, np.dtype[Any]]]
-    wanted = {"indices": (nnz, _INT32), "indptr": (shape[0] + 1, _INT64)}
-    paths = {name: folder / format.SPARSE_COEF[name] for name in wanted}
-    arrays = {name: map_array(paths[name], (n,), kind, crc[name]) for name, (n, kind) in wanted.items()}
-    # The checksums find damage; this finds what was never ours. Compiled code trusts the numbers.
-    if not are_sorted_rows(arrays["indices"], arrays["indptr"], shape[1]):
+    names = format.SPARSE_COEF
+    data = values(names["data"], -1)
+    indices = files.array(names["indices"], data.shape, _INT32)
+    indptr = files.array(names["indptr"], (n_features + 1,), _INT64)
+    if not are_sorted_rows(indices, indptr, n_classes):
         raise ModelError(
-            f"{paths['indptr']} is damaged: with {paths['indices'].name} it is no matrix of "
-            f"{shape[1]:,} classes"
+            f"{files.folder / names['indptr']} is damaged: with {names['indices']} it is no matrix of "
+            f"{n_classes:,} classes"
         )
-    return SparseCoef(data, **arrays, n_classes=shape[1])
-
-
-def _open_features(path: Path, record: dict[str, Any], crc: object) -> np.ndarray:
-    """Open the list of the features for which the stored coefficients have a row."""
-    n_rows, n_features = record["n_rows"], record["n_features"]
-    if type(n_rows) is not int or n_rows < 0:
-        raise TypeError("no number of rows")
-    features = map_array(path, (n_rows,), format.index_dtype(n_features), crc)
-    inside = n_rows == 0 or (features[0] >= 0 and features[-1] < n_features)
-    if not (inside and bool((features[1:] > features[:-1]).all())):
-        raise ModelError(f"{path} is damaged: it does not list features of the model in increasing order")
-    return features
-
-
-def write_array(path: Path, array: np.ndarray) -> int:
-    """Write an array for `map_array`, and return its CRC-32."""
-    array = np.ascontiguousarray(array)
-    with path.open("wb") as file:
-        _write_header(file, array.dtype, array.shape)
-        file.write(array.data)
-    return array_crc(array)
-
-
-def array_crc(array: np.ndarray) -> int:
-    """Return the CRC-32 of an array's values, in C order."""
-    return zlib.crc32(np.ascontiguousarray(array).data)
-
-
-def map_array(path: Path, shape: tuple[int, ...], dtype: np.dtype, crc: object) -> np.ndarray:
-    """Map the array in a file, read-only; raises `ModelError` if it is another array, or damaged."""
-    with durable.open_file(path, follow=True) as file:
-        begin = io.BytesIO(
-            file.read(_MAX_HEADER)
-        )  # NumPy would make room for a header of any length it claims
-    with warnings.catch_warnings(action="ignore"):
-        try:
-            version = np.lib.format.read_magic(begin)
-            found = np.lib.format.read_array_header_2_0(begin) if version == (2, 0) else None
-        except Exception:  # NumPy's parser raises whatever Python's own does: TokenError, SyntaxError, ...
-            found = None
-        offset = begin.tell()
-    n = math.prod(shape)  # of Python's numbers, which do not overflow
-    if found != (shape, False, dtype) or path.stat().st_size != offset + n * dtype.itemsize:
-        raise ModelError(f"{path} is damaged: it is not the array that model.json describes")
-    array = np.zeros(0, dtype)
-    if n:
-        with durable.open_file(path, follow=True) as file:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        array = np.frombuffer(mapped, dtype, n, offset)
-    content, computed = array.view(np.uint8), 0
-    for at in range(0, len(content), _PIECE_SIZE):
-        computed = zlib.crc32(content[at : at + _PIECE_SIZE].data, computed)
-    if computed != crc:
-        raise ModelError(f"{path} is damaged: its checksum does not match")
-    if n:
-        mapped.madvise(mmap.MADV_RANDOM)  # from here on, rows are looked up in no order
-    array.flags.writeable = False  # one type for compiled code, empty or not
-    return array.reshape(shape)
+    return SparseCoef(data, indices, indptr, n_classes)

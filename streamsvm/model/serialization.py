@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import glob
-import hashlib
 import json
 import numbers
 import os
@@ -23,16 +22,10 @@ from streamsvm.base.text import check_classes, check_local, format_size, printab
 from streamsvm.data.class_costs import ClassTree, check_costs
 from streamsvm.data.value_kinds import ValuesIn
 from streamsvm.errors import Call, InputError, ModelError, Option, PlanError, Remedy, SettingsError
-from streamsvm.model.coefficients import (
-    Coefficients,
-    StoredCoef,
-    map_array,
-    open_coef,
-    write_array,
-    write_coef,
-)
+from streamsvm.model.coefficients import Coefficients, StoredCoef, open_coef, write_coef
+from streamsvm.model.saved_files import SavedFiles, sum_of, write_array
 from streamsvm.model.transform_files import load_transforms, save_transforms
-from streamsvm.transforms import TRANSFORMS, Transform
+from streamsvm.transforms import TRANSFORMS, Transform, records_of
 
 FILES = (
     format.MODEL_JSON,
@@ -48,20 +41,7 @@ FILES = (
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-100, 1e100  # limits for the softmax of scores, far from overflow
 _ATTEMPTS, _PAUSE = 20, 0.01  # attempts to read a model while another process replaces it; seconds between
 # Entries of a record that describe files, which are written anew when a model is saved.
-_STORAGE_ENTRIES = (
-    "version",
-    "checksum",
-    "layout",
-    "nnz",
-    "n_rows",
-    format.STORED_DTYPE,
-    "coef_crc32",
-    "features_sha256",
-    "costs_crc32",
-    "tree_sha256",
-    "transitions_crc32",
-    "transforms",  # which name their arrays
-)
+_STORAGE_ENTRIES = ("version", "checksum", "layout", format.STORED_DTYPE, format.SUMS, "transforms")
 
 
 class ModelParts(NamedTuple):
@@ -121,16 +101,18 @@ def save_model(
     aside.mkdir()
     stored = write_coef(aside, coefficients, smallest=smallest)
     if names is not None:
-        stored["features_sha256"] = _write_json(aside / format.FEATURES, list(names))
+        _write_json(aside / format.FEATURES, list(names))
     if costs is not None:
-        stored["costs_crc32"] = write_array(aside / format.COSTS, np.asarray(costs, np.float64))
+        write_array(aside / format.COSTS, np.asarray(costs, np.float64))
     if tree is not None:
-        stored["tree_sha256"] = _write_json(aside / format.TREE, tree.to_record())
+        _write_json(aside / format.TREE, tree.to_record())
     if coefficients.transitions is not None:
-        stored["transitions_crc32"] = write_array(aside / format.TRANSITIONS, coefficients.transitions)
+        write_array(aside / format.TRANSITIONS, coefficients.transitions)
     if transforms is not None:
-        stored["transforms"] = save_transforms(aside, transforms)
-    write_record(aside, {"version": format.MODEL_VERSION, **record, **stored})
+        save_transforms(aside, transforms)
+        stored["transforms"] = records_of(transforms)
+    sums = {path.name: sum_of(path) for path in sorted(aside.iterdir())}
+    write_record(aside, {"version": format.MODEL_VERSION, **record, **stored, format.SUMS: sums})
     if complete is not None:
         complete(aside)
     durable.sync_tree(aside)
@@ -148,58 +130,37 @@ def write_record(folder: Path, record: dict[str, Any]) -> None:
     durable.write_atomic(folder / format.MODEL_JSON, (json.dumps(sealed, indent=1) + "\n").encode())
 
 
-def _write_json(path: Path, value: Any) -> str:
-    """Write a value as JSON, and return the SHA-256 of the file for the model's record."""
-    text = json.dumps(value, separators=(",", ":")).encode()
-    path.write_bytes(text)
-    return hashlib.sha256(text).hexdigest()
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, separators=(",", ":")))
 
 
-def _read_json(path: Path, sha256: Any) -> Any:
-    """Read a value that `_write_json` wrote; raises `ModelError` if the file has another checksum."""
-    text = durable.read_bounded(path, follow=True)
-    if hashlib.sha256(text).hexdigest() != sha256:
-        raise ModelError(f"{path} is damaged: its checksum does not match")
-    return json.loads(text)
-
-
-def _read_names(path: Path, record: dict[str, Any]) -> list[str] | None:
+def _read_names(files: SavedFiles, record: dict[str, Any]) -> list[str] | None:
     """Read the names of the features and check them against the model's record; None if they have none."""
-    if "features_sha256" not in record:
+    if format.FEATURES not in files.sums:
         return None
-    names: list[str] = _read_json(path, record["features_sha256"])
+    names: list[str] = files.json(format.FEATURES)
     if not (format.are_labels(names) and len(set(names)) == len(names) == features_of_data(record)):
-        raise ModelError(f"{path} is damaged: it does not name the features that model.json describes")
+        raise ModelError(
+            f"{files.folder / format.FEATURES} is damaged: it does not name the features that model.json "
+            "describes"
+        )
     return names
 
 
-def _read_class_costs(folder: Path, record: dict[str, Any]) -> tuple[np.ndarray | None, ClassTree | None]:
-    """Read the matrix and the tree of costs, checked against the model's record; None for those it lacks."""
-    classes = record["classes"]
+def _read_class_costs(files: SavedFiles, classes: list[str]) -> tuple[np.ndarray | None, ClassTree | None]:
+    """Read the matrix and the tree of costs; None for those that the model lacks."""
     costs = tree = None
-    path = folder / format.COSTS
+    name = format.COSTS
     try:
-        if "costs_crc32" in record:
-            shape = len(classes), len(classes)
-            costs = map_array(path, shape, np.dtype(np.float64), record["costs_crc32"])
-            check_costs(costs, classes, str(path))
-        path = folder / format.TREE
-        if "tree_sha256" in record:
-            value = _read_json(path, record["tree_sha256"])
-            tree = ClassTree.from_record(value, classes, where=str(path))
+        if name in files.sums:
+            costs = files.array(name, (len(classes), len(classes)), np.dtype(np.float64))
+            check_costs(costs, classes, str(files.folder / name))
+        name = format.TREE
+        if name in files.sums:
+            tree = ClassTree.from_record(files.json(name), classes, where=str(files.folder / name))
     except InputError as error:  # its checksum is right, but we did not write it
-        raise ModelError(f"{path} is damaged: {error.message.problem}") from None
+        raise ModelError(f"{files.folder / name} is damaged: {error.message.problem}") from None
     return costs, tree
-
-
-def _read_transitions(folder: Path, record: dict[str, Any]) -> np.ndarray | None:
-    """Read the transitions of a model of sequences; None for other models."""
-    if "transitions_crc32" not in record:
-        return None
-    k = len(record["classes"])
-    return map_array(
-        folder / format.TRANSITIONS, (k, k), np.dtype(record["dtype"]), record["transitions_crc32"]
-    )
 
 
 def check_room(folder: Path, n_features: int, n_classes: int, itemsize: int) -> None:
@@ -295,19 +256,16 @@ def model_folder(path: Path) -> Path:
 def saved_record(folder: Path) -> dict[str, Any]:
     """Read ``model.json`` in a model folder; returns {} if there is none, or it is damaged."""
     try:
-        record = durable.read_record(folder / format.MODEL_JSON, follow=True)
-    except (OSError, ValueError, RecursionError):
+        return format.read_sealed(folder / format.MODEL_JSON, ModelError, follow=True)
+    except (OSError, ModelError):
         return {}
-    return record if format.is_sealed(record) else {}
 
 
 def _read(path: Path) -> ModelParts:
     folder = model_folder(path)
     header = folder / format.MODEL_JSON
     try:
-        record = durable.read_record(header, follow=True)
-        if not format.is_sealed(record):
-            raise ModelError(f"{header} is damaged: its checksum does not match")
+        record = format.read_sealed(header, ModelError, follow=True)
         version = record["version"]
         if version != format.MODEL_VERSION:
             does = f"and this program reads up to {format.MODEL_VERSION}; update streamsvm"
@@ -321,14 +279,15 @@ def _read(path: Path) -> ModelParts:
                 raise ModelError(
                     f"{header} has a transform {name} that this program does not know; update streamsvm"
                 )
-        transforms = load_transforms(
-            folder, decoded.transforms, features_of_data(record), record["n_features"]
-        )
-        check_classes(record["classes"], header, ModelError)
-        coef = open_coef(folder, record)
-        names = _read_names(folder / format.FEATURES, record)
-        costs, tree = _read_class_costs(folder, record)
-        transitions = _read_transitions(folder, record)
+        files, classes = SavedFiles(folder, decoded.crc32), decoded.classes
+        transforms = load_transforms(folder, record, features_of_data(record), record["n_features"])
+        check_classes(classes, header, ModelError)
+        coef = open_coef(files, record)
+        names = _read_names(files, record)
+        costs, tree = _read_class_costs(files, classes)
+        transitions = None
+        if format.TRANSITIONS in files.sums:
+            transitions = files.array(format.TRANSITIONS, (len(classes), len(classes)), coef.dtype)
     except (FileNotFoundError, NotADirectoryError) as error:
         older = path / format.REPLACED
         if older.exists():
@@ -344,8 +303,8 @@ def _read(path: Path) -> ModelParts:
         ) from None
     except SchemaError as error:  # its checksum is right, but we did not write it
         raise ModelError(f"{header} is damaged: {error}") from None
-    except (ValueError, RecursionError):
-        raise ModelError(f"{header} is damaged: not JSON") from None
+    except (ValueError, RecursionError):  # of a file of JSON beside it, the same
+        raise ModelError(f"{folder} is damaged: a file is not JSON") from None
     except (KeyError, TypeError):
         raise ModelError(f"{header} is damaged: an entry is missing, or has the wrong type") from None
     except OSError as error:
@@ -365,6 +324,7 @@ class _ModelRecord:
     n_features: Count
     dtype: Literal["float32", "float64"]
     index_base: Literal[0, 1] | None
+    crc32: dict[str, int]
     n_features_in: Count | None = None
     transforms: list[dict[str, Any]] = dataclasses.field(default_factory=list)
     label_dtype: Annotated[str, Check(LABEL_DTYPES.__contains__, "a type of labels")] = TEXT

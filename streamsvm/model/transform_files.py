@@ -1,4 +1,4 @@
-"""Files of the arrays of transforms, beside the ``model.json`` or ``run.json`` with their checksums."""
+"""Transforms in a model or a run, with files of their arrays."""
 
 from __future__ import annotations
 
@@ -10,56 +10,44 @@ import numpy as np
 
 from streamsvm.base import format
 from streamsvm.errors import ModelError
-from streamsvm.model.coefficients import array_crc, map_array, write_array
-from streamsvm.transforms import Transform, features_after, records_of, transforms_from
-
-_CRC_ENTRY = "array_crc32"  # entry of a transform's record
+from streamsvm.model.saved_files import SavedFiles, sum_of_array, write_array
+from streamsvm.transforms import Transform, features_after, transforms_from
 
 
-def saved_records(transforms: Sequence[Transform]) -> list[dict[str, Any]]:
-    """Return the records for `load_transforms`, with the checksums of the arrays."""
-    records = records_of(transforms)
-    for record, transform in zip(records, transforms, strict=True):
-        if transform.array is not None:
-            record[_CRC_ENTRY] = array_crc(transform.array)
-    return records
+def transform_sums(transforms: Sequence[Transform]) -> dict[str, int]:
+    """Return the checksums of the files that `save_transforms` writes, by name."""
+    arrays = {format.transform_array(number): each.array for number, each in enumerate(transforms)}
+    return {name: sum_of_array(array) for name, array in arrays.items() if array is not None}
 
 
-def save_transforms(folder: Path, transforms: Sequence[Transform]) -> list[dict[str, Any]]:
-    """Write the arrays of transforms into a folder; return their `saved_records`."""
+def save_transforms(folder: Path, transforms: Sequence[Transform]) -> None:
+    """Write the arrays of transforms into a folder."""
     for number, transform in enumerate(transforms):
         if transform.array is not None:
             write_array(folder / format.transform_array(number), transform.array)
-    return saved_records(transforms)
 
 
 def load_transforms(
-    folder: Path, records: Sequence[dict[str, Any]], n_features_in: int, n_features: int
+    folder: Path, record: dict[str, Any], n_features_in: int, n_features: int
 ) -> list[Transform]:
-    """Make the transforms of records, with their arrays as read-only maps of the files in a folder.
+    """Make the transforms in the record of a model or run, with their arrays as maps of files in its folder.
 
     Raises
     ------
     ModelError
-        If an array is damaged, or the records are not those of transforms that make `n_features` features of
+        If an array is damaged, or the entries are not those of transforms that make `n_features` features of
         `n_features_in`.
     KeyError, TypeError
-        If an entry of a record is missing, or has the wrong type.
+        If an entry is missing, or has the wrong type.
     OSError
         If a file cannot be read.
     """
-    checksums = [record.get(_CRC_ENTRY) for record in records]
-    parameters = [{name: value for name, value in record.items() if name != _CRC_ENTRY} for record in records]
 
     def read(number: int, length: int, dtype: np.dtype) -> np.ndarray:
-        path = folder / format.transform_array(number)
-        try:
-            return map_array(path, (length,), dtype, checksums[number])
-        except FileNotFoundError:
-            raise ModelError(f"{path} is missing: its folder is damaged") from None
+        return SavedFiles(folder, record[format.SUMS]).array(format.transform_array(number), (length,), dtype)
 
     try:
-        transforms = transforms_from(parameters, read)
+        transforms = transforms_from(record.get("transforms", []), read)
         if features_after(transforms, n_features_in) != n_features:
             raise ValueError("they give another number of features")
     except ValueError as error:

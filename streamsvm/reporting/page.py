@@ -344,9 +344,7 @@ def _setting_text(value: Any) -> str:
     if isinstance(value, list):
         return "; ".join([_setting_text(each) for each in value[:20]] + ["..."] * (len(value) > 20))
     if isinstance(value, dict):
-        return ", ".join(
-            f"{key} {_setting_text(each)}" for key, each in value.items() if key != "array_crc32"
-        )
+        return ", ".join(f"{key} {_setting_text(each)}" for key, each in value.items())
     return str(value)
 
 

@@ -22,7 +22,7 @@ from streamsvm.errors import Option, Remedy, RunError
 from streamsvm.kernels.tally import CLOCK, CORRECT, EMPTY, N_TALLIES, UNWEIGHTED, VISITED
 from streamsvm.run import append_log, dual_log, weight_log
 from streamsvm.run.append_log import AppendLog, LogEnd
-from streamsvm.run.directory import RunDir, read_sealed
+from streamsvm.run.directory import RunDir
 from streamsvm.run.weights import WeightStorage
 
 _KEPT_COMMITS = 2
@@ -372,7 +372,7 @@ def read_commit(
 
 
 def _read_manifest(run: RunDir, path: Path, shape: tuple[int, int] | None) -> RunPosition:
-    manifest = read_sealed(path)
+    manifest = format.read_sealed(path, RunError)
     if manifest.get("version") != format.RUN_VERSION:
         raise RunError(f"{path} has format {manifest.get('version')}, not {format.RUN_VERSION}")
     if manifest.get("run") != run.identity:

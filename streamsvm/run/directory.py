@@ -211,7 +211,7 @@ class RunDir:
             If there is none, it is damaged, or it has another version.
         """
         try:
-            record = read_sealed(self.settings, Remedy("fit again"))
+            record = format.read_sealed(self.settings, RunError, Remedy("fit again"))
         except FileNotFoundError:
             if self.is_being_tuned():
                 problem = f"{self.path} has no model yet: settings were being tried"
@@ -238,7 +238,7 @@ class RunDir:
 
     def read_tuning(self) -> dict[str, Any]:
         """Return the record of the search that `streamsvm.tune` began; raise `RunError` if it is damaged."""
-        return read_sealed(self.tuning, Remedy("{} begins anew", Option("force", True)))
+        return format.read_sealed(self.tuning, RunError, Remedy("{} begins anew", Option("force", True)))
 
     def write_settings(self, record: dict[str, Any]) -> None:
         """Replace ``run.json``."""
@@ -257,17 +257,6 @@ class RunDir:
             if path.is_symlink():
                 raise RunError(f"{path} is a symbolic link, which is not followed here; put the folder there")
         return numbers
-
-
-def read_sealed(path: Path, remedy: Remedy | None = None) -> dict[str, Any]:
-    """Return the record in a JSON file; raise `RunError` if it is not as it was written."""
-    try:
-        record = durable.read_record(path)
-    except (ValueError, RecursionError):
-        raise RunError(f"{path} is damaged: not JSON", remedy=remedy) from None
-    if not format.is_sealed(record):
-        raise RunError(f"{path} is damaged: its checksum does not match", remedy=remedy)
-    return dict(record)
 
 
 def names_of_files(record: dict[str, Any]) -> dict[str, list[str]]:

@@ -231,7 +231,7 @@ class RunFiles(MemoryRun):
         old, new = saved_record(self.run.model), saved_record(folder)
         if format.TEMPERATURE not in old:
             return
-        if old.get("coef_crc32") == new["coef_crc32"]:
+        if old.get(format.SUMS) == new[format.SUMS]:
             write_record(folder, {**new, format.TEMPERATURE: old[format.TEMPERATURE]})
         else:
             self.warnings.append(

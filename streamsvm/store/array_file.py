@@ -19,7 +19,6 @@ from streamsvm.store.container import Container, StoredArray, changed_error
 SUFFIXES = (".npy", ".npz")
 _PIECE = 2**18  # values that are read as one
 _PAGE = 2**12  # bytes
-_NEWER = "has a version of NumPy's format that is not known; save it again, with `numpy.save`"
 _MEMBER = struct.Struct("<26xHH")  # of a zip archive: before its name and other fields, whose lengths it has
 
 
@@ -116,7 +115,7 @@ class ArrayFile(MatrixFile):
             shape, dtype = self._header.shape, self._header.dtype
             if dtype.kind not in "fiub" or dtype.itemsize > 8:
                 raise StoreError(f"{path} holds values of type {dtype}, and not numbers that are read")
-            if len(shape) != 2 or not shape[1]:
+            if len(shape) != 2 or shape[0] < 0 or shape[1] < 1:
                 raise StoreError(f"{path} has an array of shape {shape}, and not rows by features")
             if self._header.offset + shape[0] * shape[1] * dtype.itemsize > self.size:
                 raise StoreError(f"{path} is truncated: it is shorter than its header says; fetch it again")
@@ -181,16 +180,12 @@ def read_header(file: BinaryIO, begin: int, where: str) -> _Header:
     file.seek(begin)
     try:
         major, _ = np.lib.format.read_magic(file)
-        if major > 3:
-            raise StoreError(f"{where} {_NEWER}")
         read = np.lib.format.read_array_header_1_0 if major == 1 else np.lib.format.read_array_header_2_0
         shape, by_columns, dtype = read(file)
-    except Exception as error:  # the header is parsed as Python, which may fail in many ways
-        if isinstance(error, OSError | StoreError):
-            raise
+    except OSError:
+        raise
+    except Exception:  # the header is parsed as Python, which may fail in many ways
         raise StoreError(f"{where} is damaged: its header cannot be read; fetch it again") from None
-    if min(shape, default=0) < 0:
-        raise StoreError(f"{where} is damaged: its header has the shape {shape}; fetch it again")
     return _Header(shape, by_columns, dtype, file.tell())
 
 
@@ -207,6 +202,4 @@ def load_array(path: Path, where: object = None) -> np.ndarray:
         what = "is damaged or truncated: its header cannot be read; fetch it again"
         if "Python objects" in str(error) or "pickle" in str(error):
             what = "holds Python objects, a pickle, which is not read; give numbers or texts"
-        elif "format version" in str(error):
-            what = _NEWER
         raise InputError(f"{where} {what}") from None

@@ -15,7 +15,7 @@ from streamsvm.cluster.worker_memory import worker_bytes
 from streamsvm.model.results import FitResult
 from streamsvm.model.schema import reading_of
 from streamsvm.model.serialization import check_room
-from streamsvm.model.transform_files import save_transforms, saved_records
+from streamsvm.model.transform_files import save_transforms, transform_sums
 from streamsvm.run.directory import RunDir, check_place, claimed
 from streamsvm.settings.fit import Interval, Settings
 from streamsvm.store import Store
@@ -29,7 +29,7 @@ from streamsvm.training.search_c import find_sample
 from streamsvm.training.store_training import StoreRun
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training import DataRef, Training, open_to_train
-from streamsvm.transforms import parse_transforms
+from streamsvm.transforms import parse_transforms, records_of
 from streamsvm.transforms.defaults import with_transform
 from streamsvm.transforms.fitting import FittedTransforms
 
@@ -83,7 +83,8 @@ def fit_store(
             "plan": dataclasses.asdict(training.plan),
             "C_auto": chosen or tuned,
             **fitted.record,
-            "transforms": saved_records(fitted.transforms),
+            "transforms": records_of(fitted.transforms),
+            format.SUMS: transform_sums(fitted.transforms),
             "error_weights": costs.record(),
             **reading_of(store.meta),
             **made,

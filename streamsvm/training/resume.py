@@ -121,9 +121,7 @@ def resume_run(
 def _transforms_of(run: RunDir, record: dict[str, Any], store: Store) -> list[Transform]:
     """Read the transforms that a run applies to a store; raises `RunError` if their files are damaged."""
     try:
-        return load_transforms(
-            run.path, record.get("transforms", []), store.n_features, record["store"]["n_features"]
-        )
+        return load_transforms(run.path, record, store.n_features, record["store"]["n_features"])
     except ModelError as error:
         raise RunError(f"{error.message.problem}; fit again") from None
     except (OSError, KeyError, TypeError) as error:

@@ -17,6 +17,7 @@ _DIFFERENCES = {  # how errors name a difference in one of the other entries
     "C_auto": "with C {}chosen from the data",
     "files": "with other files, or another way to read them",
     "transforms": "with other transforms",
+    format.SUMS: "with other transforms",
     "error_weights": "with other contents of class_weight, costs or tree",
     "valid_fingerprint": "with another content of valid",
     "calibrate_fingerprint": "with another content of calibrate",

@@ -237,7 +237,7 @@ def test_pruned_and_rounded_models_predict_within_what_is_promised(tmp_path: Pat
     files = [path for path in (tmp_path / "a").iterdir() if path.suffix == ".npy"]
     assert sum(path.stat().st_size for path in files) <= W.size * 2 + 128
     assert exported.bytes == sum(path.stat().st_size for path in (tmp_path / "a").iterdir())
-    assert small.record["version"] == 8
+    assert small.record["version"] == 9
     change = np.abs(small.decision_function(X) - X @ W)
     sums = abs(X).sum(axis=1)[:, None]
     assert (change <= eps * sums + abs(X) @ np.abs(W) / 2048 + 1e-5).all()

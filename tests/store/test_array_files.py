@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -123,42 +124,36 @@ def test_the_fingerprint_is_of_values_at_both_ends_and_of_labels(
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path, X: np.ndarray, y: np.ndarray) -> None:
-    good, path = tmp_path / "y.npy", tmp_path / "X.npy"
+    good, other, path = tmp_path / "y.npy", tmp_path / "other.npy", tmp_path / "X.npy"
+    header = np.lib.format.magic(1, 0) + b"\x50\0{'descr': '<f8', 'fortran_order': False, 'shape': (-1, -1)}"
+    whole = io.BytesIO()
+    np.save(whole, X)
     np.save(good, y)
-
-    def refused(matrix: Any, match: str, error: type = StoreError, **given: Any) -> None:
-        np.save(path, matrix)
-        with pytest.raises(error, match=match):
+    refusals: list[tuple[Any, Any, dict[str, Any], type, str]] = [
+        (X * 1j, None, {"labels": good}, StoreError, "values of type complex128"),
+        (X.astype(object), None, {"labels": good}, StoreError, "values of type object"),
+        (X[0], None, {"labels": good}, StoreError, r"shape \(12,\), and not rows by features"),
+        (X[:, :0], None, {"labels": good}, StoreError, "not rows by features"),
+        (header.ljust(90), None, {"labels": good}, StoreError, r"\(-1, -1\), and not rows by features"),
+        (X[:-1], None, {"labels": good}, InputError, r"labels of shape \(300,\) for the 299 rows"),
+        (X, None, {}, InputError, "labels are missing"),
+        (X, None, {"label": "y"}, InputError, "no array 'y'; it has one array, without a name"),
+        (X, None, {"labels": tmp_path / "absent"}, InputError, "absent cannot be read"),
+        (X, None, {"labels": good, "layer": "counts"}, StoreError, "a matrix has nothing beside it"),
+        (X, y.astype(object), {"labels": other}, InputError, "holds Python objects"),
+        (X, np.r_[2.0**60, y[1:]], {"labels": other}, InputError, "row 0: this cannot be a label"),
+        (whole.getvalue()[:-8], None, {"labels": good}, StoreError, "truncated"),
+        (b"\x93NUMPY\x01\x00\xff\xff{", None, {"labels": good}, StoreError, "its header cannot be read"),
+        (b"\x93NUMPY\x09\x00", None, {"labels": good}, StoreError, "its header cannot be read"),
+        (X, b"\x93NUMPY\x09\x00", {"labels": other}, InputError, "its header cannot be read"),
+    ]
+    for matrix, labels, given, error, words in refusals:
+        for file, content in (path, matrix), (other, labels):
+            file.write_bytes(content) if isinstance(content, bytes) else np.save(file, content)
+        with pytest.raises(error, match=words):
             open_store(path, **given)
-
-    refused(X * 1j, "values of type complex128", labels=good)
-    refused(X.astype(object), "values of type object", labels=good)
-    refused(X[0], r"shape \(12,\), and not rows by features", labels=good)
-    refused(X[:, :0], "not rows by features", labels=good)
-    refused(X[:-1], r"labels of shape \(300,\) for the 299 rows", InputError, labels=good)
-    refused(X, "labels are missing", InputError)
-    refused(X, "no array 'y'; it has one array, without a name", InputError, label="y")
-    refused(X, "absent.npy cannot be read", InputError, labels=tmp_path / "absent.npy")
-    refused(X, "a matrix has nothing beside it", labels=good, layer="counts")
-    np.save(tmp_path / "objects.npy", y.astype(object))
-    refused(X, "holds Python objects", InputError, labels=tmp_path / "objects.npy")
-    np.save(tmp_path / "huge.npy", np.r_[2.0**60, y[1:]])
-    refused(X, "row 0: this cannot be a label", InputError, labels=tmp_path / "huge.npy")
     with pytest.raises(StoreError, match="nothing is there"):
         open_store(tmp_path / "absent.npy", labels=good)
-    path.write_bytes(path.read_bytes()[:-8])
-    with pytest.raises(StoreError, match="truncated"):
-        open_store(path, labels=good)
-    path.write_bytes(b"\x93NUMPY\x01\x00\xff\xff{")
-    with pytest.raises(StoreError, match="its header cannot be read"):
-        open_store(path, labels=good)
-    path.write_bytes(b"\x93NUMPY\x09\x00")
-    newer = "X.npy has a version of NumPy's format that is not known; save it again"
-    with pytest.raises(StoreError, match=newer):
-        open_store(path, labels=good)
-    np.save(tmp_path / "whole.npy", X)
-    with pytest.raises(InputError, match=newer):
-        open_store(tmp_path / "whole.npy", labels=path)
     with pytest.raises(SettingsError, match="labels is for one matrix"):
         open_stores([path, path], labels=str(good))
     X[70, 3] = np.inf

@@ -131,14 +131,14 @@ def test_names_and_encoding_are_those_that_were_written(path: Path) -> None:
 # -- models ----------------------------------------------------------------------------------------
 
 MODELS = [
-    "model-8",
-    "model-8-hashed",
-    "model-8-named",
-    "model-8-sparse",
-    "model-8-sequences",
-    "model-8-fitted",
-    "model-8-rows",
-    "model-8-half",
+    "model-9",
+    "model-9-hashed",
+    "model-9-named",
+    "model-9-sparse",
+    "model-9-sequences",
+    "model-9-fitted",
+    "model-9-rows",
+    "model-9-half",
 ]
 
 
@@ -185,10 +185,10 @@ def transformed(X: np.ndarray, folder: Path, transforms: list[dict[str, Any]]) -
 def test_predictions_are_those_of_a_plain_product(name: str) -> None:
     folder = RELEASED / name
     record = json.loads((folder / "model.json").read_text())
-    assert record["version"] == 8
+    assert record["version"] == 9
     model = load_model(folder)
     assert model.classes_.tolist() == record["classes"]
-    hashed = record["transforms"][0] if name == "model-8-hashed" else None
+    hashed = record["transforms"][0] if name == "model-9-hashed" else None
     width = record.get("n_features_in") or record["n_features"]
     width = 40 if hashed else width  # a hashed model takes any number of features
     X = np.random.default_rng(0).integers(-4, 5, (50, width)) / 4
@@ -204,7 +204,7 @@ def test_predictions_are_those_of_a_plain_product(name: str) -> None:
         given = pd.DataFrame(X, columns=names)[names[::-1]]  # in another order
     scores = columns @ coef.astype(np.float64)
     np.testing.assert_allclose(model.decision_function(given), scores, rtol=1e-5, atol=1e-5)
-    if name == "model-8-sequences":
+    if name == "model-9-sequences":
         assert model.predict(given, np.arange(50) // 2).tolist() == best_pairs(folder, scores, model.classes_)
         return
     best = np.sort(scores, axis=1)

@@ -21,7 +21,7 @@ from streamsvm.errors import InputError, ModelError
 from streamsvm.info import inspect
 from streamsvm.model import coefficients
 
-SEAL, CRC = 1, 2  # flags: make the record's checksum right, and the one of the coefficients
+SEAL, CRC = 1, 2  # flags: make the record's checksum right, and those of the other files
 MAX_BYTES = 2000
 MOST_FEATURES = 2**16
 TOKENS = (b"NUMPY", b"'descr': '<f4'", b"'fortran_order': False", b"'shape': (3, 2)", b"null", b"1e999")
@@ -35,15 +35,9 @@ def run(data: bytes) -> None:
         record = json.loads(files.get("model.json", b""))
         if isinstance(record, dict):
             if flags & CRC:
-                crcs = {}
-                for name in (format.COEF, format.COEF_ROWS, *format.SPARSE_COEF.values()):
-                    content = files.get(name, b"")
-                    crcs[name] = zlib.crc32(content[_header_length(content) :])
-                record["coef_crc32"] = crcs["coef.npy"]
-                if record.get("layout") == format.SPARSE:
-                    record["coef_crc32"] = {name: crcs[path] for name, path in format.SPARSE_COEF.items()}
-                if record.get("layout") == format.ROWS:
-                    record["coef_crc32"] = {"rows": crcs[format.COEF_ROWS], "coef": crcs[format.COEF]}
+                record[format.SUMS] = {
+                    name: zlib.crc32(content) for name, content in files.items() if name != "model.json"
+                }
             if flags & SEAL:
                 files["model.json"] = json.dumps(format.sealed(record)).encode()
     path = folder("model") / "model"
@@ -74,10 +68,6 @@ def _use(path: Path) -> None:
         with allowed(InputError):  # an index 0
             for rows, _ in read_rows([text], memory=2**16, **options):
                 list(model.scores(model.transformed(rows)))
-
-
-def _header_length(content: bytes) -> int:
-    return 12 + int.from_bytes(content[8:12], "little")
 
 
 @functools.cache

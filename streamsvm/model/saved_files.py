@@ -1,0 +1,92 @@
+"""Files with their checksums: arrays that NumPy alone maps, and JSON."""
+
+from __future__ import annotations
+
+import io
+import mmap
+import warnings
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+
+from streamsvm.base import durable
+from streamsvm.errors import ModelError
+
+_PIECE_SIZE = 2**20  # bytes that are summed at a time
+_MAX_HEADER = 2**14  # characters of the header of an array
+
+
+class SavedFiles(NamedTuple):
+    """Files in a folder, each of which is checked before it is read.
+
+    The methods raise `ModelError` if a file is damaged, `KeyError` if it has no checksum, and `OSError` if it
+    cannot be read.
+    """
+
+    folder: Path
+    sums: Mapping[str, int]  # CRC-32 of each file, by name
+
+    def json(self, name: str) -> Any:
+        """Return the value in a JSON file."""
+        return durable.read_record(self._checked(name), follow=True)
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        """Map the array in a file, read-only; -1 in the shape stands for any length."""
+        path = self._checked(name)
+        with warnings.catch_warnings(action="ignore"):  # of sizes that overflow
+            try:
+                found = np.load(path, mmap_mode="r", allow_pickle=False, max_header_size=_MAX_HEADER)
+            except Exception:  # the header is parsed as Python, which may fail in many ways
+                found = None
+        if not (
+            isinstance(found, np.memmap)
+            and (found.dtype, found.ndim) == (dtype, len(shape))
+            and found.flags.c_contiguous
+            and all(wanted in (-1, n) for wanted, n in zip(shape, found.shape, strict=True))
+        ):
+            raise ModelError(f"{path} is damaged: it is not the array that its folder should hold")
+        mapped: Any = found.base
+        mapped.madvise(mmap.MADV_RANDOM)  # rows are looked up in no order
+        return np.asarray(found)
+
+    def _checked(self, name: str) -> Path:
+        path, crc = self.folder / name, self.sums[name]
+        try:
+            is_whole = sum_of(path) == crc
+        except FileNotFoundError:
+            raise ModelError(f"{path} is missing: its folder is damaged") from None
+        if not is_whole:
+            raise ModelError(f"{path} is damaged: its checksum does not match")
+        return path
+
+
+def sum_of(path: Path) -> int:
+    """Return the CRC-32 of a file."""
+    crc = 0
+    with durable.open_file(path, follow=True) as file:
+        while piece := file.read(_PIECE_SIZE):
+            crc = zlib.crc32(piece, crc)
+    return crc
+
+
+def sum_of_array(array: np.ndarray) -> int:
+    """Return the CRC-32 of the file that `write_array` makes of an array."""
+    header = io.BytesIO()
+    write_header(header, array.dtype, array.shape)
+    return zlib.crc32(np.ascontiguousarray(array).data, zlib.crc32(header.getvalue()))
+
+
+def write_array(path: Path, array: np.ndarray) -> None:
+    """Write an array in NumPy's format."""
+    with path.open("wb") as file:
+        write_header(file, array.dtype, array.shape)
+        file.write(np.ascontiguousarray(array).data)
+
+
+def write_header(file: BinaryIO, dtype: np.dtype, shape: tuple[int, ...]) -> None:
+    """Write the header of an array in NumPy's format."""
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_2_0(file, header)
