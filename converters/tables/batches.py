@@ -238,8 +238,6 @@ class TableFile:
                     f"{self.path} is not UTF-8 text ({printable(text[:200])}); "
                     "iconv -f LATIN1 -t UTF-8 converts it, if it is Latin-1"
                 ) from None
-            if "Empty" in text:
-                raise InputError(f"{self.path} is empty") from None
             what = {"parquet": "Parquet table", "jsonl": "table of JSON lines"}.get(self.kind, "table")
             by = "" if self.has_types else f" with {DELIMITER_NAMES[self.delimiter]}"
             raise InputError(f"{self.path} cannot be read as a {what}{by}: {printable(text[:300])}") from None

@@ -8,14 +8,13 @@ import numpy as np
 import pandas as pd
 import pyarrow.csv
 import pytest
-import scipy.sparse as sp
 from sklearn.impute import MissingIndicator, SimpleImputer
+from stored_rows import stored
 from streamsvm_converters import convert
 
 import streamsvm
 from streamsvm.base.label_texts import MISSING_TEXTS
 from streamsvm.errors import InputError, SettingsError
-from streamsvm.store import open_store
 
 N = 300
 NUMBERS = ["age", "visits", "member", "whole"]
@@ -35,15 +34,6 @@ def frame() -> pd.DataFrame:
             "y": np.where(rng.random(N) < 0.1, None, rng.choice(["a", "b"], N)),
         }
     )
-
-
-def stored(path: Path) -> tuple[np.ndarray, list[str], list[str] | None]:
-    """The matrix, labels and feature names of a store, in its order."""
-    with open_store(path) as store:
-        rows = store.rows(0, store.n_rows)
-        matrix = sp.csr_array((rows.data, rows.indices, rows.indptr), (store.n_rows, store.n_features))
-        labels = ["?" if code < 0 else store.classes[code] for code in rows.labels]
-        return matrix.toarray(), labels, store.feature_names()
 
 
 def write(frame: pd.DataFrame, path: Path) -> Path:

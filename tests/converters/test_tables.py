@@ -15,8 +15,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import scipy.sparse as sp
 from sklearn.preprocessing import OneHotEncoder
+from stored_rows import stored
 from streamsvm_converters import convert
 
 from streamsvm import fit, predict
@@ -52,15 +52,6 @@ WRITERS: dict[str, Writer] = {
     "dictionary.parquet": lambda frame, path: frame.astype({"colour": "category"}).to_parquet(path),
     "no suffix": lambda frame, path: frame.to_parquet(path),
 }
-
-
-def stored(path: Path) -> tuple[np.ndarray, list[str], list[str] | None]:
-    """The matrix, labels and feature names of a store, in its order."""
-    with open_store(path) as store:
-        rows = store.rows(0, store.n_rows)
-        matrix = sp.csr_array((rows.data, rows.indices, rows.indptr), (store.n_rows, store.n_features))
-        labels = ["?" if code < 0 else store.classes[code] for code in rows.labels]
-        return matrix.toarray(), labels, store.feature_names()
 
 
 def expected(frame: pd.DataFrame) -> np.ndarray:
@@ -187,7 +178,7 @@ REFUSALS: list[tuple[str, str | bytes, dict[str, Any], type[Exception], str]] = 
     ("t.csv", FIVE, LITTLE, InputError, "csv, row 250,002: column 'x' .* 'five'.*categorical='x'"),
     ("t.csv", "x,x,y\n1,2,a\n", Y, InputError, "several columns have the name 'x'"),
     ("t.csv", "x,z\n1,a\n", Y, InputError, "has no label column 'y'; its columns are 'x', 'z'"),
-    ("t.csv", "", Y, InputError, "is empty"),
+    ("t.csv", "", Y, InputError, "table with commas: Empty CSV file"),
     ("t.csv", "x,y\n", Y, InputError, "the input has no rows"),
     ("t.csv", "x,y\n1,\n2,\n", Y, InputError, "the input has no rows; 2 have no label"),
     ("t.csv", "x,z,y\n1,,a\n2,,b\n", Y, InputError, "column 'z' has no value in any row.*drop='z'"),

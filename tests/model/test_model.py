@@ -55,19 +55,6 @@ def test_it_comes_back(folder: Path, coef: np.ndarray) -> None:
     np.testing.assert_array_equal(load_model(folder.parent).coef_, model.coef_)  # by the run around it
 
 
-def test_features_that_are_not_dirty_are_not_read(tmp_path: Path, folder: Path, coef: np.ndarray) -> None:
-    """Where all features are dirty, the bytes are those of a model without dirty bits."""
-    dirty = np.zeros((D, 2), np.uint64)
-    dirty[::3, 0] = dirty[1::3, 1] = 1
-    delta = np.ones_like(coef)
-    save_weights(tmp_path / "part", coef, record(), average_delta=delta, average_scale=0.5, dirty=dirty)
-    expected = np.where(dirty.any(axis=1)[:, None], coef - np.float32(0.5), 0)[:, :K]
-    np.testing.assert_array_equal(load_model(tmp_path / "part").coef_.T, expected)
-    save_weights(tmp_path / "whole", coef, record(), dirty=np.ones((D, 2), np.uint64))
-    for name in (format.COEF, format.MODEL_JSON):
-        assert (tmp_path / "whole" / name).read_bytes() == (folder / name).read_bytes()
-
-
 def test_numpy_alone_reads_the_coefficients(folder: Path, coef: np.ndarray) -> None:
     mapped = np.load(folder / "coef.npy", mmap_mode="r", allow_pickle=False)
     assert isinstance(mapped, np.memmap)
