@@ -195,7 +195,10 @@ class TableFile:
     def _check_quotes(self) -> None:
         """Raise `InputError`, which names the line, if a quotation mark is not closed."""
         if self._checked is not None and self._checked.fault is not None:
-            raise InputError(f"{self.path}{self._checked.fault}")
+            raise InputError(
+                f"{self.path}, line {self._checked.fault}: the quotation mark that opens a field here is not "
+                "closed; close it, or double it and enclose the field in marks"
+            )
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:

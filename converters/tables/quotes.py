@@ -16,32 +16,30 @@ _MARK, _RETURN, _NEWLINE = 34, 13, 10
 
 # Where in a field the text ends. CLOSED is behind a mark that ends the field, unless a second one follows.
 _START, _PLAIN, _QUOTED, _CLOSED = range(4)
-# The entries of the state: the place, the line, whether it follows a carriage return, the line of the last
-# mark that opened a field, and the lines of the marks of the first fault, 0 without one.
-_PLACE, _LINE, _RETURNED, _OPENED, _FAULT, _FAULT_END, _N_ENTRIES = range(7)
+# The entries of the state: the place, the line, the line of the last mark that opened a field, and that of
+# the first such mark that was not closed, 0 without one.
+_PLACE, _LINE, _OPENED, _FAULT = range(4)
 
 
 @kernel
 def scan(text, delimiter, state):
-    """Advance `state`, int64 of shape (_N_ENTRIES,), over text, uint8; it is modified."""
-    place, line, returned, opened = state[_PLACE], state[_LINE], state[_RETURNED] != 0, state[_OPENED]
+    """Advance `state`, int64 of shape (4,), over text, uint8; it is modified."""
+    place, line, opened = state[_PLACE], state[_LINE], state[_OPENED]
     for byte in text:
-        ends = byte in (_NEWLINE, _RETURN)
-        line += ends and not (byte == _NEWLINE and returned)
-        returned = byte == _RETURN
+        line += byte == _NEWLINE
         if place == _QUOTED:
             place = _CLOSED if byte == _MARK else _QUOTED
         elif byte == _MARK and place == _CLOSED:  # two of them stand for one
             place = _QUOTED
         elif byte == _MARK and place == _START:
             place, opened = _QUOTED, line
-        elif ends or byte == delimiter:
+        elif byte in (_NEWLINE, _RETURN, delimiter):
             place = _START
         else:
             if place == _CLOSED and line > opened and state[_FAULT] == 0:
-                state[_FAULT], state[_FAULT_END] = opened, line
+                state[_FAULT] = opened
             place = _PLAIN
-    state[_PLACE], state[_LINE], state[_RETURNED], state[_OPENED] = place, line, returned, opened
+    state[_PLACE], state[_LINE], state[_OPENED] = place, line, opened
 
 
 class CheckedText(io.RawIOBase):
@@ -58,8 +56,7 @@ class CheckedText(io.RawIOBase):
 
     def __init__(self, text: Any, delimiter: str) -> None:
         self._text, self._delimiter, self._ended = text, ord(delimiter), False
-        self._state = np.zeros(_N_ENTRIES, np.int64)
-        self._state[_LINE] = 1
+        self._state = np.array([_START, 1, 0, 0])
 
     def readable(self) -> bool:
         return True
@@ -76,16 +73,6 @@ class CheckedText(io.RawIOBase):
         return int(self._state[_OPENED]) if self._state[_PLACE] == _QUOTED else None
 
     @property
-    def fault(self) -> str | None:
-        """Error about the text so far, to follow the name of the file; None if there is none."""
-        if self._state[_FAULT]:
-            line, what = self._state[_FAULT], "not closed"
-            what += f"; the next one, in line {self._state[_FAULT_END]}, is not at the end of a field"
-        elif self._ended and self.open_line is not None:
-            line, what = self.open_line, "never closed"
-        else:
-            return None
-        return (
-            f", line {line}: the quotation mark that opens a field here is {what}; close it, or double it "
-            "and enclose the field in marks"
-        )
+    def fault(self) -> int | None:
+        """Line number of an opening mark that is not closed, by the text so far; None if there is none."""
+        return int(self._state[_FAULT]) or (self.open_line if self._ended else None)
