@@ -266,12 +266,11 @@ def _read(path: Path) -> ModelParts:
     header = folder / format.MODEL_JSON
     try:
         record = format.read_sealed(header, ModelError, follow=True)
-        version = record["version"]
-        if version != format.MODEL_VERSION:
-            does = f"and this program reads up to {format.MODEL_VERSION}; update streamsvm"
-            if version < format.MODEL_VERSION:
-                does = f"and this program reads {format.MODEL_VERSION} alone; train the model again"
-            raise ModelError(f"{header} has model format {version}, {does}")
+        if record["version"] != format.MODEL_VERSION:
+            raise ModelError(
+                f"{header} has model format {record['version']!r:.40}, and this program reads "
+                f"{format.MODEL_VERSION}; use the version of streamsvm that made it, or train the model again"
+            )
         decoded = decode(_ModelRecord, record)
         for transform in decoded.transforms:
             if transform["name"] not in TRANSFORMS:
