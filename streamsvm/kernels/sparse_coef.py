@@ -19,9 +19,9 @@ from streamsvm.kernels.simd import (
     store,
 )
 
-# A row is stored with its zeros if more than one in _FULL of its coefficients is not zero: it takes at most
-# _FULL times the bytes, and a tenth of the time.
-_FULL = 4
+# A row is stored with its zeros if more than one in FULL of its coefficients is not zero: it takes at most
+# FULL times the bytes, and a tenth of the time.
+FULL = 4
 
 
 @kernel
@@ -57,7 +57,7 @@ def compress_rows(piece, data, indices, ends):
         size = 0
         for c in range(0, k, lanes(piece)):
             size += count_bits(_bits(piece, r, c))
-        if size * _FULL > k:
+        if size * FULL > k:
             for c in range(k):
                 data[n + c] = piece[r, c]
                 indices[n + c] = c

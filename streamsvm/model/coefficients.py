@@ -225,19 +225,16 @@ def write_coef(folder: Path, coefficients: Coefficients, *, smallest: bool = Fal
     n_features, n_classes = coefficients.current.shape[0], len(coefficients.columns)
     dtype = coefficients.file_dtype
     stored: dict[str, Any] = {format.STORED_DTYPE: str(_FLOAT16)} if dtype == _FLOAT16 else {}
-    kind = format.index_dtype(n_features)
-    dense_bytes, bytes_of_row = n_features * n_classes * dtype.itemsize, n_classes * dtype.itemsize
-    bytes_of_row += kind.itemsize
-    most = min(dense_bytes if smallest else dense_bytes // 2, dense_bytes - _MIN_SAVED_BYTES)
-    used = _rows_in_use(coefficients, most // bytes_of_row)
-    if smallest or n_classes >= _MIN_SPARSE_CLASSES:
-        most = (dense_bytes if used is None else len(used) * bytes_of_row) * (
-            1.0 if smallest else _MAX_SPARSE_SHARE
-        )
-        if _write_sparse(folder, coefficients, dtype, most):
-            return {**stored, "layout": format.SPARSE}
-        for name in format.SPARSE_COEF.values():
-            (folder / name).unlink()
+    kind, row_bytes = format.index_dtype(n_features), n_classes * dtype.itemsize
+    n_bytes = n_features * row_bytes
+    most = min(n_bytes if smallest else n_bytes // 2, n_bytes - _MIN_SAVED_BYTES)
+    used, nnz = _measure(coefficients, most // (row_bytes + kind.itemsize))
+    if used is not None:
+        n_bytes = len(used) * (row_bytes + kind.itemsize)
+    share = 1.0 if smallest else _MAX_SPARSE_SHARE * (n_classes >= _MIN_SPARSE_CLASSES)
+    if nnz * (dtype.itemsize + _INT32.itemsize) + (n_features + 1) * _INT64.itemsize <= share * n_bytes:
+        _write_sparse(folder, coefficients, dtype, nnz)
+        return {**stored, "layout": format.SPARSE}
     n_rows, begin = n_features if used is None else len(used), 0
     with (folder / format.COEF).open("wb") as file:
         write_header(file, dtype, (n_rows, n_classes))
@@ -254,43 +251,38 @@ def write_coef(folder: Path, coefficients: Coefficients, *, smallest: bool = Fal
     return {**stored, "layout": format.ROWS}
 
 
-def _rows_in_use(coefficients: Coefficients, most: int) -> np.ndarray | None:
-    """Return the features with a coefficient other than 0, increasing; None if there are more than `most`."""
-    found, begin, n = [np.zeros(0, np.int64)], 0, 0
-    if most < 0:
-        return None
+def _measure(coefficients: Coefficients, most: int) -> tuple[np.ndarray | None, int]:
+    """Return the features with a coefficient other than 0, increasing, and the values of the sparse layout.
+
+    The first is None if there are more than `most`.
+    """
+    from streamsvm.kernels.sparse_coef import FULL
+
+    found, n, nnz, begin, k = [np.zeros(0, np.int64)], 0, 0, 0, len(coefficients.columns)
     for piece in coefficients.pieces():
-        found.append(begin + np.flatnonzero(piece.any(axis=1)))
-        begin, n = begin + len(piece), n + len(found[-1])
-        if n > most:
-            return None
-    return np.concatenate(found)
+        counts = np.count_nonzero(piece, axis=1)
+        n += int(np.count_nonzero(counts))
+        if n <= most:
+            found.append(begin + np.flatnonzero(counts))
+        nnz += int(np.where(counts * FULL > k, k, counts).sum())
+        begin += len(piece)
+    return np.concatenate(found) if n <= most else None, nnz
 
 
-def _write_sparse(folder: Path, coefficients: Coefficients, stored: np.dtype, most: float) -> bool:
-    """Write sparse coefficients; return False, leaving useless files, if they take more than `most` bytes."""
-    n_features = coefficients.current.shape[0]
-    most -= _INT64.itemsize * (n_features + 1)
-    nnz = 0
+def _write_sparse(folder: Path, coefficients: Coefficients, stored: np.dtype, nnz: int) -> None:
+    length = coefficients.current.shape[0] + 1
+    arrays: dict[str, tuple[np.dtype, int]] = {
+        "data": (stored, nnz), "indices": (_INT32, nnz), "indptr": (_INT64, length),
+    }  # fmt: skip
     with contextlib.ExitStack() as stack:
-        opened = [
-            stack.enter_context((folder / format.SPARSE_COEF[name]).open("wb"))
-            for name in ("data", "indices", "indptr")
-        ]
-        kinds: list[np.dtype] = [stored, _INT32, _INT64]
-        for file, kind, length in zip(opened, kinds, (0, 0, n_features + 1), strict=True):
-            write_header(file, kind, (length,))
-        opened[2].write(np.zeros(1, _INT64).data)
+        opened = []
+        for name, (kind, n) in arrays.items():
+            opened.append(stack.enter_context((folder / format.SPARSE_COEF[name]).open("wb")))
+            write_header(opened[-1], kind, (n,))
+        opened[-1].write(np.zeros(1, _INT64).data)
         for data, indices, ends in coefficients.sparse_pieces():
             for file, array in zip(opened, (data.astype(stored, copy=False), indices, ends), strict=True):
                 file.write(array.data)
-            nnz += len(data)
-            if nnz * (stored.itemsize + _INT32.itemsize) > most:
-                return False
-        for file, kind in zip(opened[:2], kinds[:2], strict=True):
-            file.seek(0)
-            write_header(file, kind, (nnz,))  # NumPy leaves room in the header for any length
-    return True
 
 
 def open_coef(files: SavedFiles, record: dict[str, Any]) -> StoredCoef:

@@ -27,17 +27,6 @@ from streamsvm.model.saved_files import SavedFiles, sum_of, write_array
 from streamsvm.model.transform_files import load_transforms, save_transforms
 from streamsvm.transforms import TRANSFORMS, Transform, records_of
 
-FILES = (
-    format.MODEL_JSON,
-    format.COEF,
-    format.COEF_ROWS,
-    *format.SPARSE_COEF.values(),
-    format.FEATURES,
-    format.COSTS,
-    format.TREE,
-    format.TRANSITIONS,
-    *format.TRANSFORM_ARRAYS,
-)
 MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-100, 1e100  # limits for the softmax of scores, far from overflow
 _ATTEMPTS, _PAUSE = 20, 0.01  # attempts to read a model while another process replaces it; seconds between
 # Entries of a record that describe files, which are written anew when a model is saved.
@@ -205,7 +194,8 @@ def save_copy(
     }
     with durable.os_errors_as(ModelError, folder, "written"):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        ours = {*FILES, f"{format.MODEL_JSON}.tmp"}  # which a crash may leave
+        old = saved_record(folder).get(format.SUMS, {})
+        ours = {format.MODEL_JSON, f"{format.MODEL_JSON}.tmp", *old}  # the second may be left by a crash
         others = sorted(set(os.listdir(folder)) - ours) if folder.exists() else []
         if others:
             raise ModelError(f"{path} holds {others[0]}, which is no part of a model; give a new folder")
@@ -231,8 +221,8 @@ def read_model(path: Path) -> ModelParts:
 
 
 def _marks(path: Path) -> list[Any]:
-    """Return marks of the model's files, which change when another process replaces the model."""
-    return [durable.file_identity(folder / name) for folder in (path, path / format.MODEL) for name in FILES]
+    """Return marks of the record, which change when another process replaces the model."""
+    return [durable.file_identity(folder / format.MODEL_JSON) for folder in (path, path / format.MODEL)]
 
 
 def _is_being_replaced(path: Path) -> bool:
