@@ -29,7 +29,7 @@ _MIN_PARALLEL_BYTES = 2**24  # bytes of text: below, starting processes takes lo
 
 
 class TableReader(Reader):
-    """Reader of tables; columns become features as in earlier data, if that is given."""
+    """Reader of tables. Columns become features as in the earlier data, if there is any."""
 
     what = "a table"
     counts: TableCounts

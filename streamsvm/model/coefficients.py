@@ -1,8 +1,8 @@
 """Coefficients of a model, dense or sparse: written to disk in pieces, and mapped from it.
 
-A feature that few rows have has few weights that are not zero: of a model with 77,000 features and 1,000
-classes 6 % are. Such models are stored as the three arrays of a CSR matrix, a row a feature. Of hashed
-features most occur in no row: then the rows of the others are stored, dense, with a list of their features.
+Rare features have few weights other than zero: 6 % of the weights of a model with 77,000 features and 1,000
+classes. Such a model is stored as the three arrays of a CSR matrix, with a row for each feature. Most hashed
+features never occur; only the rows of those that do are stored, dense, with a list of the features.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from streamsvm.model.saved_files import SavedFiles, write_array, write_header
 
 _PIECE_SIZE = 2**20  # bytes of coefficients that are gathered and written at a time
 _INT32, _INT64 = np.dtype("<i4"), np.dtype("<i8")
-# Coefficients are sparse if that takes less than this part of the bytes, and there are classes enough for it
-# to pay. Then scores take 0.5 to 2 times as long as by a dense array (wn1000, 1,000 classes). With half of
-# the bytes (clinc150) they would take 2 to 3 times as long, and with few classes a row of the array is hardly
-# more than an index.
+# Coefficients are sparse if that takes less than this share of the bytes, and there are enough classes. Then
+# scores take 0.5 to 2 times as long as with a dense array (wn1000, 1,000 classes). With half of the bytes
+# (clinc150) they would take 2 to 3 times as long, and with few classes a row is hardly more than an index.
 _MAX_SPARSE_SHARE = 0.25
 _MIN_SPARSE_CLASSES = 64
-# The rows of features in use are stored alone if that takes less than half of the bytes, and saves so many:
-# looking up the features of a row costs little beside its scores, but something.
+# Only the rows of features in use are stored if that takes less than half of the bytes and saves at least
+# this many, because looking up the features of a row takes some time, too.
 _MIN_SAVED_BYTES = 2**16
 _FLOAT16 = np.dtype(np.float16)
 

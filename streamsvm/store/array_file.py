@@ -1,4 +1,4 @@
-"""Dense matrices in ``.npy`` files and, uncompressed, in ``.npz`` archives: read where they lie."""
+"""Dense matrices in ``.npy`` files and uncompressed ``.npz`` archives, which are read in place."""
 
 from __future__ import annotations
 
