@@ -1,4 +1,4 @@
-"""Compressed chunks of HDF5 arrays that others wrote: gzip and LZF, decoded by several threads.
+"""Chunks of HDF5 arrays compressed by gzip, decoded by several threads.
 
 libhdf5 decodes one chunk at a time under one lock for all files.
 """
@@ -14,7 +14,7 @@ import numpy as np
 
 from streamsvm.store.chunk_reader import inflate
 
-_DEFLATE, _SHUFFLE, _LZF = 1, 2, 32000  # numbers of filters
+_DEFLATE, _SHUFFLE = 1, 2  # numbers of filters
 _MAX_EXPANSION = 2  # a chunk may take so many times the bytes of its elements
 
 
@@ -34,7 +34,7 @@ def chunk_sizes(dataset: h5py.Dataset) -> np.ndarray:
 
 
 class Hdf5Chunks:
-    """Chunks of a dataset of one axis whose last filter is gzip or LZF, perhaps after a byte shuffle."""
+    """Chunks of a dataset of one axis whose last filter is gzip, perhaps after a byte shuffle."""
 
     def __init__(self, dataset: h5py.Dataset, filters: list[int]) -> None:
         self._dataset = dataset
@@ -66,12 +66,6 @@ class Hdf5Chunks:
         target = np.empty(len(out), self.dtype) if shuffled else out
         if _DEFLATE in used:
             inflate(content, target)
-        elif _LZF in used:
-            from streamsvm.kernels.lzf import decompress
-
-            source, space = np.frombuffer(content, np.uint8), target.view(np.uint8)
-            if decompress(source, space) != len(space):
-                raise ValueError("decompression failure")
         elif len(content) == target.nbytes:
             target.view(np.uint8)[:] = np.frombuffer(content, np.uint8)
         else:
@@ -88,6 +82,6 @@ def compressed_chunks(dataset: h5py.Dataset) -> Hdf5Chunks | None:
         return None
     properties = dataset.id.get_create_plist()
     filters = [int(properties.get_filter(i)[0]) for i in range(properties.get_nfilters())]
-    if filters not in ([_DEFLATE], [_LZF], [_SHUFFLE, _DEFLATE], [_SHUFFLE, _LZF]):
+    if filters not in ([_DEFLATE], [_SHUFFLE, _DEFLATE]):
         return None
     return Hdf5Chunks(dataset, filters)

@@ -11,11 +11,8 @@ import numcodecs
 import numpy as np
 import pytest
 import zarr
-from hypothesis import given
-from hypothesis import strategies as st
 
 from streamsvm.errors import StoreError
-from streamsvm.kernels.lzf import decompress
 from streamsvm.store.container import Container
 from streamsvm.store.open import open_container
 
@@ -24,17 +21,15 @@ FILTERS = {
     "gzip": {"compression": "gzip"},
     "gzip shuffled": {"compression": "gzip", "compression_opts": 9, "shuffle": True},
     "lzf": {"compression": "lzf"},
-    "lzf shuffled": {"compression": "lzf", "shuffle": True},
     "plain": {},
     "checked": {"compression": "gzip", "fletcher32": True},
 }
-DECODED_HERE = {"gzip", "gzip shuffled", "lzf", "lzf shuffled"}
+DECODED_HERE = {"gzip", "gzip shuffled"}
 
 
 def numbers(dtype: str) -> np.ndarray:
     rng = np.random.default_rng(0)
     values = rng.integers(0, 3, N) * rng.integers(0, 100, N)
-    values[300:500] = rng.integers(0, 127, 200)  # LZF cannot compress all of it
     return values.astype(dtype)
 
 
@@ -101,8 +96,7 @@ def test_zarr(tmp_path: Path, name: str, version: int, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("name", sorted(DECODED_HERE))
-def test_damaged_chunks_are_named_or_harmless(tmp_path: Path, name: str) -> None:
-    """No flipped byte crashes; gzip notices each, LZF has no checksum."""
+def test_each_flipped_byte_of_a_gzip_chunk_is_noticed_and_the_chunk_named(tmp_path: Path, name: str) -> None:
     values, path = numbers("f4"), tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         made = file.create_dataset("a", data=values, chunks=(CHUNK,), **FILTERS[name])
@@ -119,12 +113,4 @@ def test_damaged_chunks_are_named_or_harmless(tmp_path: Path, name: str) -> None
             messages.append(str(error))
         container.close()
     assert all("array a, chunk 2: " in message for message in messages)
-    assert messages if "lzf" in name else len(messages) == len(places)
-
-
-@given(st.binary(max_size=80), st.integers(0, 200))
-def test_lzf_never_writes_beyond_its_space(source: bytes, capacity: int) -> None:
-    space = np.full(capacity + 16, 201, np.uint8)
-    written = decompress(np.frombuffer(source, np.uint8), space[:capacity])
-    assert -1 <= written <= capacity
-    assert (space[capacity:] == 201).all()
+    assert len(messages) == len(places)

@@ -21,7 +21,7 @@ from warm_process import run
 
 from streamsvm.data.rows import with_matrix
 from streamsvm.errors import StoreError
-from streamsvm.store import StoreWriter, hdf5_backend, layout, open_store, store_kind, zarr_backend
+from streamsvm.store import StoreWriter, layout, open_store, store_kind
 
 
 @pytest.fixture(params=["zarr", "h5ad"])
@@ -286,26 +286,6 @@ def test_a_class_with_a_control_character_is_not_written(suffix, tmp_path):
     with pytest.raises(StoreError, match=r"'b\\n' has a control character"):
         problem.write(tmp_path / f"a.{suffix}")
     assert not (tmp_path / f"a.{suffix}").exists()
-
-
-OLD_CODECS = [
-    ("zarr", zarr_backend, {"cname": "lz4", "clevel": 5, "shuffle": "bitshuffle"}),
-    ("h5", hdf5_backend, {"compression": "lzf", "shuffle": True}),
-]
-
-
-@pytest.mark.parametrize(("suffix", "backend", "codec"), OLD_CODECS)
-def test_stores_of_earlier_codecs_are_read(suffix, backend, codec, tmp_path, monkeypatch):
-    """What `fast` meant in early versions: the format is the same, and the metadata describes the codec."""
-    problem = make_problem(n=300)
-    path = tmp_path / f"old.{suffix}"
-    monkeypatch.setitem(backend.CODECS, "fast", codec)
-    problem.write(path)
-    monkeypatch.undo()
-    with open_store(path) as store:
-        for start, stop in [(0, 300), (17, 203)]:
-            assert_rows_equal(store.rows(start, stop), problem.matrix[start:stop], problem.labels[start:stop])
-        store.verify()
 
 
 @pytest.mark.parametrize("codec", few(["fast", "small", "none"], "fast"))
