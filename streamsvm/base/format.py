@@ -17,12 +17,7 @@ from streamsvm.errors import Remedy, StreamsvmError
 
 # -- store -----------------------------------------------------------------------------------------
 
-# Version 1 has no weights, groups or several labels a row; version 2 has at least one of these. Version 3 has
-# names or statistics of features, or says how columns became features. Version 4 is dense.
-STORE_VERSION = 4
-DENSE_STORE_VERSION = 4
-FEATURES_STORE_VERSION = 3
-COLUMNS_STORE_VERSION = 2
+STORE_VERSION = 5
 STORE_ATTR = "streamsvm"  # our root attribute, beside anndata's
 CHUNK_NNZ = 2**18  # values a chunk: large enough to amortise a read, small enough to cut blocks
 

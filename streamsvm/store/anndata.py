@@ -29,8 +29,6 @@ from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in, span,
 from streamsvm.store.reader import ContainerStore
 from streamsvm.store.store import Columns, Facts, Progress, RowSizes, Whole
 
-# Arrays whose missing chunks are errors, or have a warning of their own.
-_REQUIRED_CHUNKS = {layout.DATA, layout.INDPTR, layout.CODES}
 # The columns that enter the fingerprint, in this order.
 _FINGERPRINTED = {"label_indptr": "<i8", "label_codes": "<i4", "labels": "<i4", "cost": "<f8"}
 PIECE_ROWS = 2**18  # elements of a per-row array processed at a time
@@ -176,10 +174,6 @@ class AnnDataStore(ContainerStore):
             meta={"label": label},
         )
         super().__init__(container, arrays, facts)
-        sparing = [array for name, array in arrays.items() if name not in _REQUIRED_CHUNKS]
-        if isinstance(labels, Indicator):
-            sparing += labels.arrays
-        self._sparing = sparing  # arrays whose chunks may be missing
 
     def whole(self, what: Whole) -> Any:
         if what == "fingerprint":
@@ -257,31 +251,6 @@ class AnnDataStore(ContainerStore):
                 found = DataFrameColumn(self._container, "obs", column, self.n_rows)
                 for ranges in spans(self.n_rows, PIECE_ROWS):
                     found.read(ranges)
-                found.check_chunks()
-
-    def check_label_chunks(self) -> None:
-        """Check labels that were read from missing chunks: see `DataFrameColumn.check_chunks`."""
-        if isinstance(self._labels, LabelColumn):
-            self._labels.column.check_chunks()
-
-    def close(self) -> None:
-        self._warn_of_chunks(closing=True)
-        super().close()
-
-    def _warn_of_chunks(self, *, closing: bool = False) -> None:
-        """Warn of chunks that need not be there, once all were read; of rows also when `closing`."""
-        for array in self._sparing:
-            presence, of_rows = array.presence, array.length == self.n_rows
-            if not (of_rows if closing else len(presence.rows) * array.file_rows >= array.length):
-                continue
-            self._sparing = [other for other in self._sparing if other is not array]
-            if presence.absent:
-                share = sum(stop - start for start, stop in array.absent_in(0, array.length)) / array.length
-                read = f"{share:.1%} of its {'rows' if of_rows else 'elements'} read zeros"
-                bands = {place[0] for place in presence.absent}
-                read += " in some columns" if any(place[0] in bands for place in presence.present) else ""
-                why = "writers leave out chunks of zeros"
-                array.warn(f"array {array.name}: {read} from chunks that are not there: {why}")
 
     @functools.cached_property
     def _names(self) -> DataFrameColumn:
@@ -293,9 +262,7 @@ class AnnDataStore(ContainerStore):
         return RowSizes(np.diff(indptr), np.diff(labels))
 
     def read(self, ranges: Ranges) -> Rows:
-        rows = Rows(**self._read_matrix(ranges), **self.columns(ranges, self.facts.stored - {"names"}))
-        self._warn_of_chunks()
-        return rows
+        return Rows(**self._read_matrix(ranges), **self.columns(ranges, self.facts.stored - {"names"}))
 
     def _read_matrix(self, ranges: Ranges) -> dict[str, Any]:
         from streamsvm.kernels.csr import check_rows  # compiled
@@ -340,17 +307,8 @@ class AnnDataStore(ContainerStore):
             remedy = "in Python: adata.X.sum_duplicates()" if duplicate else "drop or replace such values"
             where = name if self.matrix.encoding == "dense" else f"{name}/{violation.array}"
             row = self._row(ranges, indptr, violation.element)
-            self._check_chunks_of(row)
             raise StoreError(f"{self.path}: {where}, row {row}: {violation.reason}; {remedy}")
         return data, indices
-
-    def _check_chunks_of(self, row: int) -> None:
-        """Raise StoreError if a row was read from chunks of a sparse matrix that are not there."""
-        if self.matrix.encoding == "csr":
-            begin, end = self.matrix.pointers(span(row, row + 1))[0][0].tolist()
-            for name, start, stop in (layout.INDPTR, row, row + 2), (layout.INDICES, begin, end):
-                for missing, _ in self.arrays[name].absent_in(start, stop):
-                    raise self.arrays[name].missing(missing)
 
     @staticmethod
     def _row(ranges: Ranges, indptr: np.ndarray, element: int) -> int:

@@ -9,14 +9,13 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from streamsvm.base import durable
 from streamsvm.base.page_cache import memory_limit
 from streamsvm.errors import InputError, Option, Remedy, StoreError, warn
-from streamsvm.store.chunk_presence import ChangedChunk, ChunkPresence, MissingChunk
 from streamsvm.store.layout import ArraySpec
 from streamsvm.store.ranges import Ranges, copy_ranges, lengths, span
 
@@ -33,6 +32,11 @@ TRY_AGAIN = "try again, or copy it here"
 # No codec that we or anndata use packs constant bytes tighter than this (zstd: about 2^15).
 MAX_COMPRESSION = 2**17
 SLACK = 2**20  # bytes that any array may claim beyond that
+MAX_CHUNK_BYTES = 2**30  # of a chunk once decoded
+
+
+class MissingChunk(ValueError):
+    """Error for a required chunk that is not there."""
 
 
 class ServerError(Exception):
@@ -58,10 +62,8 @@ class StoredArray:
     column_chunk : int or None
         Columns per chunk of an array of two axes.
     container : Container
-    presence : ChunkPresence
-        Of an array of Zarr, whose chunks may be left out.
-    file_rows : int
-        Elements that one of the chunks of `presence` has: those of a shard, if the array has shards.
+    absent_chunks : {"refuse", "warn", "allow"}
+        What to do about a chunk of Zarr that is not there: writers leave out chunks of the fill value.
     """
 
     name: str
@@ -72,7 +74,8 @@ class StoredArray:
     chunk: int
     column_chunk: int | None = None
     container: Container
-    file_rows = 1
+    absent_chunks: Literal["refuse", "warn", "allow"] = "refuse"
+    decodes_whole_chunks = False  # of one axis, too
 
     def _set_layout(
         self,
@@ -93,18 +96,13 @@ class StoredArray:
         self.column_chunk = int(chunks[1]) if axes == 2 else None
         self.dtype = None if text else dtype
         self.width = dtype.itemsize * (1 if self.columns is None else self.columns)
+        size = dtype.itemsize * self.chunk * (self.column_chunk or 1)
+        if size > MAX_CHUNK_BYTES:
+            raise self.error(f" has chunks of {size:,} bytes, and at most {MAX_CHUNK_BYTES:,} are decoded")
 
     @property
     def shape(self) -> list[int]:
         return [self.length] if self.columns is None else [self.length, self.columns]
-
-    @property
-    def n_chunks(self) -> int:
-        return -(-self.length // self.chunk)
-
-    @functools.cached_property
-    def presence(self) -> ChunkPresence:
-        return ChunkPresence()
 
     @functools.cached_property
     def exceeds_page_cache(self) -> bool:
@@ -143,16 +141,8 @@ class StoredArray:
                 what = f": not enough memory for {stop - start} elements; read fewer rows at a time"
                 raise self.error(what) from error
             raise self._read_error(start // self.chunk, error) from error
-        self.container.check_unchanged()
+        self.container.check_read()
         return values
-
-    def texts(self) -> list[str]:
-        """Return all elements of an array of text, decoded file by file, or chunk by chunk of one file."""
-        found: list[str] = []
-        step = max(self.chunk, self.file_rows)
-        for start in range(0, self.length, step):
-            found += self.read(start, min(start + step, self.length)).tolist()
-        return found
 
     def read_part(self, start: int, stop: int, first: int, end: int) -> np.ndarray:
         """Return rows ``start:stop`` and columns ``first:end`` of an array of two axes, in a new array."""
@@ -161,7 +151,7 @@ class StoredArray:
         except Exception as error:
             self.container.check_unchanged()
             raise self._read_error(start // self.chunk, error) from error
-        self.container.check_unchanged()
+        self.container.check_read()
         return values
 
     def _read_part(self, start: int, stop: int, first: int, end: int) -> np.ndarray:
@@ -175,7 +165,7 @@ class StoredArray:
         order = np.argsort(ranges[:, 0], kind="stable")  # as they lie on the disk
         begins, furthest = ranges[order, 0], np.maximum.accumulate(ranges[order, 1])
         apart = (begins[1:] - furthest[:-1]) * self.width > _MAX_GAP
-        if self.columns is not None:  # perhaps of chunks that take long to decode
+        if self.columns is not None or self.decodes_whole_chunks:  # which may take long
             apart &= begins[1:] // self.chunk > (furthest[:-1] - 1) // self.chunk
         most = -(-_MOST_AS_ONE // (self.chunk * max(self.width, 1))) * self.chunk
         apart |= np.diff(begins // most) > 0
@@ -202,7 +192,8 @@ class StoredArray:
         if self.container.is_closed:
             return StoreError(f"{self.container.path}: the store is closed")
         if isinstance(cause, MissingChunk):
-            return self.missing(chunk * self.chunk, str(cause), isinstance(cause, ChangedChunk))
+            remedy = TRY_AGAIN if self.container.is_remote else COPY_AGAIN
+            return self.error(f", chunk {chunk}: {cause}; {remedy}")
         if not is_refused(cause):
             return self.damage(chunk * self.chunk, one_line(cause))
         # A chunk that the system cannot read need not be damaged.
@@ -214,39 +205,22 @@ class StoredArray:
 
     def damage(self, element: int, reason: str) -> StoreError:
         """Return an error that names this array and the chunk that contains `element`."""
-        if self.absent_in(element, element + 1):
-            return self.missing(element)
         chunk, fault = element // self.chunk, UNREAD if self.container.is_remote else DAMAGED
         return self.error(f", chunk {chunk}: {reason} ({fault})")
 
-    def missing(self, element: int, reason: str = "the chunk is missing", later: bool = False) -> StoreError:
-        """Return an error that says that the chunk that contains `element` is not there.
-
-        `later` says that it came or went since it was first read.
-        """
-        remedy = "start again when the store is complete" if later else COPY_AGAIN
-        remedy = TRY_AGAIN if self.container.is_remote else remedy
-        return self.error(f", chunk {element // self.chunk}: {reason}; {remedy}")
-
-    def absent_in(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Return the ranges of the elements ``start:stop`` in chunks that were read and are not there."""
-        rows = self.file_rows
-        numbers = sorted({place[0] for place in self.presence.absent})
-        found = [(max(start, number * rows), min(stop, (number + 1) * rows)) for number in numbers]
-        return [(first, end) for first, end in found if first < end]
-
-    def warn(self, what: str) -> None:
-        """Warn of missing chunks that writers may leave out."""
-        self.container.has_gaps = True
-        remedy = Remedy("if the copy of the store is not complete, copy it again")
-        warn(f"{self.container.path}: {what}", remedy=remedy)
+    def note_absent(self) -> None:
+        """Take note of a missing chunk, in any thread; raise MissingChunk if the array needs all."""
+        if self.absent_chunks == "refuse":
+            raise MissingChunk("the chunk is missing")
+        if self.absent_chunks == "warn":
+            self.container.gaps |= {self.name}
 
     def check_claimed_size(self) -> None:
         """Refuse a length that the bytes on disk cannot hold, before anything allocates it."""
         claimed, stored = self.length * self.width, self.stored_bytes()
         if claimed > stored * MAX_COMPRESSION + SLACK:
             there = f"only {stored} bytes of it are there"
-            raise self.error(f" claims {self.length} elements, but {there} ({DAMAGED})")
+            raise self.error(f" claims {claimed:,} bytes, but {there} ({DAMAGED})")
 
     def check_length(self, expected: int) -> None:
         if self.length != expected:
@@ -264,22 +238,6 @@ class StoredArray:
         """Return the size of the array's chunks on disk; the claimed size where that is not known."""
         return self.length * self.width
 
-    # What only arrays that streamsvm wrote have:
-
-    def check_chunks(self) -> None:
-        """Raise StoreError naming the first chunk that was never written or is lost, where one can tell."""
-
-    def load_checksums(self, digest: str | None) -> None:
-        """Load the chunks' checksums; from now on each chunk that is read is compared with its own.
-
-        `digest` is what `Container.write_checksums` returned for this array, or None if the store's record
-        has nothing of it: then `StoreError` is raised where chunks are files. Elsewhere this does nothing.
-        """
-
-    def layout(self) -> str:
-        """Describe how chunks are encoded, in text that does not depend on the library's version."""
-        raise self.error(f" is not stored as streamsvm does it ({DAMAGED})")
-
 
 class Container(ABC):
     """Zarr folder or HDF5 file, open for reading or for writing.
@@ -287,13 +245,15 @@ class Container(ABC):
     Every method raises `StoreError`, and nothing else, for whatever is wrong on disk.
     """
 
+    gaps: frozenset[str] = frozenset()  # names of arrays with missing chunks
+
     path: Path
     kind: str
     writes = False
     is_remote = False  # whether it is at an address
     is_matrix = False  # whether it is one dense array, named ``X``, and nothing else that a store has
     is_closed = False
-    has_gaps = False  # whether there was a warning of chunks that are not there
+    has_gaps = False  # whether there was a warning of missing chunks
 
     @contextlib.contextmanager
     def wrapped(self, node: str) -> Iterator[None]:
@@ -367,19 +327,17 @@ class Container(ABC):
         """Write our JSON attribute at the root, replacing an earlier one."""
         raise NotImplementedError
 
-    def write_checksums(self) -> dict[str, str]:
-        """Write the checksums of all chunks of each array of numbers, if chunks are files.
-
-        Returns
-        -------
-        dict of str to str
-            SHA-256 of each array's list of checksums, by array name.
-        """
-        return {}
-
     @abstractmethod
     def check_unchanged(self) -> None:
         """Raise StoreError if the store was replaced by another, or written to, since it was opened."""
+
+    def check_read(self) -> None:
+        """Check the container after a read; the first read of missing chunks ends with a warning."""
+        self.check_unchanged()
+        if self.gaps and not self.has_gaps:
+            self.has_gaps = True
+            what = f"{self.path}: array {min(self.gaps)} lacks chunks, as writers leave out those of zeros"
+            warn(what, remedy=Remedy("if the copy of the store is not complete, copy it again"))
 
     def sync(self) -> None:
         """Make everything written so far durable."""
@@ -392,20 +350,6 @@ class Container(ABC):
 def changed_error(path: Path, what: str) -> StoreError:
     """Return the error that `Container.check_unchanged` raises."""
     return StoreError(f"{path}: {what} while it was in use; restore the old one, or start again")
-
-
-def array_metadata(array: StoredArray) -> dict[str, Any]:
-    """Return an array's metadata as the record keeps it, to notice on opening that it was altered.
-
-    Those of a dense matrix are as if its rows were one axis.
-    """
-    columns = array.columns or 1
-    return {
-        "shape": [array.length * columns],
-        "dtype": "text" if array.dtype is None else array.dtype.name,
-        "chunk": array.chunk * columns,
-        "layout": array.layout(),
-    }
 
 
 # What libhdf5 says within its own messages, and what it means.

@@ -18,7 +18,7 @@ from streamsvm.base.page_cache import dont_need
 from streamsvm.errors import StoreError
 from streamsvm.store.chunk_reader import ChunkReader
 from streamsvm.store.container import Container, StoredArray, changed_error
-from streamsvm.store.hdf5_chunks import chunk_sizes, compressed_chunks
+from streamsvm.store.hdf5_chunks import compressed_chunks
 from streamsvm.store.layout import ArraySpec
 from streamsvm.store.ranges import Ranges
 
@@ -82,20 +82,6 @@ class Hdf5Array(StoredArray):
         with self.container.wrapped(self.name):
             # The storage size is a claim of the file's; it cannot be larger than the file.
             return min(self._dataset.id.get_storage_size(), self.container.size)
-
-    def check_chunks(self) -> None:
-        if self._dataset.chunks is None:
-            return
-        with self.container.wrapped(self.name):
-            if self._dataset.id.get_num_chunks() == self.n_chunks:
-                return
-            lost = int(np.argmin(chunk_sizes(self._dataset)))
-            raise self.damage(lost * self.chunk, "the chunk is missing")
-
-    def layout(self) -> str:
-        plist = self._dataset.id.get_create_plist()
-        filters = [str(plist.get_filter(i)[0]) for i in range(plist.get_nfilters())]
-        return ",".join(filters)
 
 
 class Hdf5Container(Container):

@@ -33,18 +33,17 @@ class Indicator:
         Of the classes in Python.
     most_labels : int
         The labels of all rows together, at most.
-    arrays : list of StoredArray
-        Arrays whose missing chunks are worth a warning: a column of a dataframe has none where no row has its
-        label.
     """
 
     def __init__(self, matrix: StoredMatrix) -> None:
         matrix.widen()
+        if matrix.columns is not None:  # in many chunks of a column no row has its label
+            for array in matrix.arrays.values():
+                array.absent_chunks = "allow"
         self._matrix = matrix
         self.classes = matrix.columns or [str(c) for c in range(matrix.shape[1])]
         self.label_dtype = dtype_of_names(self.classes)
         self.most_labels = matrix.nnz
-        self.arrays = [matrix.arrays[name] for name in ("indices", "values") if name in matrix.arrays]
 
     def pointers(self, ranges: Ranges) -> tuple[Ranges, np.ndarray]:
         """Return where the entries of some ranges of rows stand, as `read_pointers` does."""

@@ -65,8 +65,6 @@ class StoredMatrix(ABC):
         self.name = name
         self.shape = shape
         self.arrays = arrays
-        for array in arrays.values():
-            array.check_claimed_size()
         values = [array for part, array in arrays.items() if part not in ("indices", "indptr")]
         for array in values:
             if array.dtype is None or array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
@@ -151,6 +149,8 @@ class DenseMatrix(StoredMatrix):
 
     def __init__(self, container: Container, name: str, arrays: list[StoredArray]) -> None:
         values = arrays[0]
+        for array in arrays:
+            array.absent_chunks = "warn"
         self._columns = arrays if values.columns is None else []
         shape = values.length, values.columns or len(self._columns)
         super().__init__(
@@ -220,8 +220,6 @@ class CscMatrix(StoredMatrix):
 
     def __init__(self, container: Container, name: str, shape: tuple[int, int]) -> None:
         super().__init__(container, name, shape, compressed_arrays(container, name, shape[1]))
-        for part in ("indices", "indptr") if shape[0] > 1 else ():  # columns are not checked as rows are
-            self.arrays[part].presence.required = True
         self.nnz = self.arrays["data"].length
         self.chunk_nnz = self.arrays["data"].chunk
         check_ends(self.arrays["indptr"], shape[1], self.nnz)
@@ -333,7 +331,6 @@ def read_pointers(array: StoredArray, ranges: Ranges, end: int) -> tuple[Ranges,
 def compressed_arrays(container: Container, name: str, n: int) -> dict[str, StoredArray]:
     """Return the arrays of a CSR or CSC matrix with `n` rows, or columns."""
     arrays = {part: container.array(f"{name}/{part}") for part in ("data", "indices", "indptr")}
-    arrays["data"].presence.required = True
     for part, length in {"indices": arrays["data"].length, "indptr": n + 1}.items():
         arrays[part].check_integers()
         arrays[part].check_length(length)

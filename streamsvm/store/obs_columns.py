@@ -12,7 +12,7 @@ from streamsvm.base.label_values import TEXT, dtype_of_names
 from streamsvm.data.checks import first_outside
 from streamsvm.errors import StoreError
 from streamsvm.store.container import Container, StoredArray
-from streamsvm.store.ranges import Ranges, number_at, ranges_of, span, spans
+from streamsvm.store.ranges import Ranges, number_at, spans
 from streamsvm.store.store import Columns
 
 _PIECE_ROWS = 2**18  # elements read at a time
@@ -70,12 +70,12 @@ class DataFrameColumn:
         elif encoding in ("nullable-integer", "nullable-boolean", "nullable-string-array"):
             self.values = container.array(f"{node}/values")
             self._mask = container.array(f"{node}/mask")
+            self._mask.absent_chunks = "allow"  # no value is missing
         else:
             remedy = "read and write it with anndata >= 0.8"
             raise self.error(f" is {encoding or kind!r}, which is not read; {remedy}")
         for array in filter(None, (self.values, self._mask)):
             array.check_length(n_rows)
-            array.check_claimed_size()
         dtype = self.values.dtype
         self.categories = None if categories is None else _texts(categories)
         of_labels = dtype if categories is None else categories.dtype
@@ -115,31 +115,6 @@ class DataFrameColumn:
             texts = np.array([_text(value) for value in values.tolist()], object)
         texts[missing] = ""
         return texts
-
-    def check_chunks(self) -> None:
-        """Warn of rows that were read from chunks that are not there, and so have the first category.
-
-        Raises `StoreError` if a row next to such a chunk has another value, as in a copy that is incomplete,
-        or if there is no chunk at all and more than one category.
-        """
-        rows, taken, length = 0, "", self.values.length
-        for start, stop in self.values.absent_in(0, length):
-            values, missing = self.read(span(start, stop))
-            beside = [row for row in (start - 1, stop) if 0 <= row < length]
-            others, unknown = self.read(ranges_of(np.array(beside, np.int64)))
-            different = (others != values[0]) & ~unknown
-            taken = _text(values[0]) if self.categories is None else self.categories[values[0]]
-            if different.any() and not missing.all():
-                reason = f"the chunk is missing. It would be of {taken!r} alone, but row "
-                raise self.values.missing(start, f"{reason}{beside[int(np.argmax(different))]} is not")
-            rows += int(np.count_nonzero(~missing))
-        if 0 < rows == length and len(self.categories or ()) > 1:
-            raise self.values.missing(0, f"no chunk is there, and all rows would be of {taken!r}")
-        if rows:
-            why = "writers leave out chunks of nothing else"
-            self.values.warn(
-                f"{self._where}: {rows:,} rows are {taken!r} as their chunks are not there: {why}"
-            )
 
 
 class LabelColumn:
@@ -225,10 +200,7 @@ def index_length(container: Container, table: str) -> int:
 
 def index_column(container: Container, table: str, n_rows: int) -> DataFrameColumn:
     """Return the index of a dataframe."""
-    column = DataFrameColumn(container, table, str(table_attrs(container, table).get("_index")), n_rows)
-    if column.kind == "text":  # without its chunks, all names would be empty
-        column.values.presence.required = True
-    return column
+    return DataFrameColumn(container, table, str(table_attrs(container, table).get("_index")), n_rows)
 
 
 def listed(columns: Sequence[str]) -> str:
@@ -242,9 +214,6 @@ def _categories(container: Container, node: str) -> StoredArray:
 
 
 def _texts(array: StoredArray) -> list[str]:
-    array.check_claimed_size()
-    if array.dtype is None and array.length > 1:  # only one category is empty text
-        array.presence.required = True
     return [_text(value) for value in array.read(0, array.length).tolist()]
 
 

@@ -172,8 +172,8 @@ class ContainerStore(Store):
         if not self.record.feature_names:
             return None
         array = self.arrays[layout.FEATURES]
-        names = array.texts()
-        if layout.text_digest(names) != self.record.digest(layout.FEATURES):
+        names = array.read(0, self.n_features).tolist()
+        if layout.text_digest(names) != self.record.arrays[layout.FEATURES]:
             raise array.damage(0, "the names of the features are not those on record")
         return feature_names(names, str(self.path))
 
@@ -206,7 +206,7 @@ class ContainerStore(Store):
                 if progress is not None:
                     progress(done, total)
             found[name] = sha.hexdigest()
-            if found[name] != self.record.digest(name):
+            if found[name] != self.record.arrays[name]:
                 raise array.error(f" does not match the store's record ({DAMAGED})")
         if self.record.fingerprint_of(self.classes, found) != self.fingerprint:
             raise StoreError(f"{self.path}: the content does not match the recorded fingerprint ({DAMAGED})")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -22,41 +22,31 @@ from streamsvm.store.layout import ArraySpec
 class Contents:
     """What a store holds: `n` rows, `d` features, `nnz` values and so on."""
 
-    version: Literal[1, 2, 3, 4]
+    version: Literal[5]
     n: Count
     d: Count
     nnz: Count
     n_classes: Count
     dtype: Literal["float16", "float32", "float64"]
     chunk_nnz: Annotated[int, between(1, layout.MAX_CHUNK)]
-    index_base: Literal[0, 1] | None = None
-    columns: list[Literal["weight", "qid", "labels"]] = field(default_factory=list)
-    n_labels: Count = 0
-    feature_names: bool = False
-    encoding: dict[str, Any] | None = None
-    statistics: bool = False
-    label_dtype: Literal["int64", "str"] = "str"
+    index_base: Literal[0, 1] | None
+    columns: list[Literal["weight", "qid", "labels"]]
+    n_labels: Count
+    feature_names: bool
+    encoding: dict[str, Any] | None
+    statistics: bool
+    dense: bool
+    label_dtype: Literal["int64", "str"]
 
     def __post_init__(self) -> None:
-        if len(set(self.columns)) < len(self.columns) or (
-            self.version < 3 and (self.version == 2) != bool(self.columns)
-        ):
-            raise ValueError(f"version {self.version} does not have the columns {self.columns}")
-        if self.version < 4 and (self.version == 3) != (
-            self.feature_names or self.encoding is not None or self.statistics
-        ):
-            raise ValueError("names, statistics or an encoding of features make version 3, and nothing else")
+        if len(set(self.columns)) < len(self.columns):
+            raise ValueError(f"the columns {self.columns} are not distinct")
         if (self.feature_names or self.statistics or self.dense) and self.d > layout.VAR_LIMIT:
             raise ValueError("only 2**27 features may have names or statistics, or be those of dense rows")
         if self.dense and not (0 < self.nnz == self.n * self.d):
             raise ValueError(f"dense rows have {self.n * self.d} values, at least one, not {self.nnz}")
         if self.dtype == "float16" and not self.dense:
             raise ValueError("values in float16 are for dense rows")
-
-    @property
-    def dense(self) -> bool:
-        """True if rows have a value of each feature."""
-        return self.version == format.DENSE_STORE_VERSION
 
     def specs(self) -> dict[str, ArraySpec]:
         """Return the specification of every array of the store, by name.
@@ -133,14 +123,9 @@ class StoreRecord(Contents):
 
     complete: Literal[True]
     fingerprint: str
-    arrays: dict[str, dict[str, Any]]  # metadata and SHA-256 of each array
-    chunk_checksums: dict[str, str] = field(default_factory=dict)
+    arrays: dict[str, str]  # SHA-256 of each array, by name
     label: str | None = None
     labels_as: Literal["numbers", "text"] = "numbers"
-
-    def digest(self, name: str) -> str:
-        """Return the SHA-256 of an array on record."""
-        return str(self.arrays[name].get("sha256"))
 
 
 def decode_record(path: Path, content: Any) -> StoreRecord:

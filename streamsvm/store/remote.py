@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import json
 import os
-import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamsvm.base import format
 from streamsvm.errors import StoreError
-from streamsvm.store.chunk_presence import ChunkPresence
 from streamsvm.store.chunk_reader import ChunkReader
 from streamsvm.store.container import Container, ServerError, StoredArray, one_line
-from streamsvm.store.remote_files import ask, file_options, open_file
-from streamsvm.store.zarr_chunks import ChunkedArray, ChunkFiles, chunk_files
-from streamsvm.store.zarr_metadata import METADATA, known_layout
+from streamsvm.store.remote_files import file_options, open_file
 
 if TYPE_CHECKING:
     import zarr
@@ -76,7 +68,7 @@ def open_remote(url: str, kind: str) -> Container:
 
 
 class RemoteZarrContainer(Container):
-    """Zarr store at a URL: zarr reads it, except for chunks that streamsvm wrote."""
+    """Zarr store at a URL, which zarr reads."""
 
     kind = "zarr"
     is_remote = True
@@ -91,9 +83,7 @@ class RemoteZarrContainer(Container):
         self.reader = ChunkReader(_FETCH_THREADS)
         options = file_options(path)
         self._files, self._folder = fsspec.core.url_to_fs(path.file, **options)
-        self.presence: dict[str, ChunkPresence] = {}
         store = RetryingStore.from_url(str(path), options, read_only=True)
-        store.presence = self.presence  # type: ignore[attr-defined]
         try:
             self._root = zarr.open_group(store, mode="r")
         except FileNotFoundError:
@@ -117,16 +107,7 @@ class RemoteZarrContainer(Container):
         with self.wrapped(group):
             return sorted(self._node(group)) if self.node(group) == "group" else []
 
-    def content(self, name: str, most: int | None = None) -> bytes:
-        """Return the bytes of a file of the store; raise `FileNotFoundError` if there is none."""
-        found: bytes = ask(self._files.cat_file, f"{self._folder}/{name}")
-        return found
-
     def _array(self, path: str, axes: int) -> StoredArray:
-        if self.record(format.STORE_ATTR) is not None:
-            metadata = json.loads(self.content(f"{path}/{METADATA}"))
-            if known_layout(metadata) is not None:
-                return NativeRemoteArray(self, path, metadata, axes)
         return RemoteZarrArray(self, path, self._node(path), axes)
 
     def check_unchanged(self) -> None:
@@ -149,52 +130,8 @@ class RemoteZarrArray(StoredArray):
         self.name = name
         dtype = np.dtype(array.dtype)
         self._set_layout(array.shape, array.chunks, dtype, axes, text=dtype.kind in "OTUS")
-        self.file_rows = max(1, int((array.shards or array.chunks)[0]))
-        self.presence = container.presence.setdefault(name, ChunkPresence())
         self._array = array
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         values = np.asarray(self._array[start:stop])
         return values if self.dtype is not None else values.astype(object)
-
-
-class NativeRemoteArray(ChunkedArray):
-    """Array at a URL that streamsvm wrote, whose chunks are fetched, checked and decoded without zarr.
-
-    A missing chunk is an error when it is read: not every protocol lists files.
-    """
-
-    def __init__(
-        self, container: RemoteZarrContainer, name: str, metadata: dict[str, Any], axes: int
-    ) -> None:
-        known = known_layout(metadata)
-        assert known is not None
-        shape, chunks, dtype = known
-        self.container, self.name, self.metadata = container, name, metadata
-        self.direct = chunk_files(metadata, Path(name), functools.partial(_RemoteChunks, container))
-        self._set_layout(shape, chunks, dtype, axes, text=self.direct is None)
-        self.file_rows = self.chunk
-
-    def _read(self, start: int, stop: int) -> np.ndarray:
-        return self._read_texts(start, stop)
-
-    def _text_chunks(self, number: int) -> list[bytes | None]:
-        try:
-            return [self.container.content(f"{self.name}/c/{number}")]
-        except FileNotFoundError:
-            raise ValueError("the chunk is missing") from None
-
-
-class _RemoteChunks(ChunkFiles):
-    """Chunks of an array of numbers at a URL."""
-
-    def __init__(self, container: RemoteZarrContainer, *facts: Any) -> None:
-        super().__init__(*facts)
-        self._container = container
-
-    def expect(self, number: int) -> None:
-        """Do nothing: several threads fetch at the same time."""
-
-    def content(self, number: int, local: threading.local) -> np.ndarray:
-        name = f"{self.folder.as_posix()}/{self.name_of(number)}"
-        return np.frombuffer(self._container.content(name), np.uint8)

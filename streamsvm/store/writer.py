@@ -21,7 +21,7 @@ from streamsvm.data.statistics import StatisticsBuilder
 from streamsvm.errors import StoreError
 from streamsvm.store import layout
 from streamsvm.store.array_writer import ArrayWriter
-from streamsvm.store.container import Container, array_metadata
+from streamsvm.store.container import Container
 from streamsvm.store.open import open_container
 from streamsvm.store.ranges import numbers_in, spans
 from streamsvm.store.record import Contents, StoreRecord
@@ -133,12 +133,8 @@ class StoreWriter:
             raise ValueError("there is not one name for each feature, or they are not distinct")
         given = (weighted, grouped, n_labels is not None)
         columns = [name for name, present in zip(layout.COLUMNS, given, strict=True) if present]
-        version = format.COLUMNS_STORE_VERSION if columns else 1
-        described = feature_names is not None or encoding is not None or statistics
-        if described or dense:
-            version = format.DENSE_STORE_VERSION if dense else format.FEATURES_STORE_VERSION
         entries: dict[str, Any] = {
-            "version": version,
+            "version": format.STORE_VERSION,
             "n": int(shape[0]),
             "d": int(shape[1]),
             "nnz": int(nnz),
@@ -147,17 +143,14 @@ class StoreWriter:
             "index_base": index_base,
             "chunk_nnz": int(chunk_nnz),
             "codec": codec,
+            "columns": columns,
+            "n_labels": int(n_labels or 0),
+            "label_dtype": label_dtype,
+            "statistics": statistics,
+            "feature_names": feature_names is not None,
+            "encoding": None if encoding is None else dict(encoding),
+            "dense": dense,
         }
-        if columns:
-            entries["columns"] = columns
-        if n_labels is not None:
-            entries["n_labels"] = int(n_labels)
-        if label_dtype != TEXT:
-            entries["label_dtype"] = label_dtype
-        if described or dense:
-            entries["statistics"] = statistics
-            entries["feature_names"] = feature_names is not None
-            entries["encoding"] = None if encoding is None else dict(encoding)
         self._contents: Contents = decode(Contents, entries)
         extra = {"normalisation": None, "shuffle_seed": None, "sources": [], **(meta or {})}
         if clash := {*entries, *_OURS} & extra.keys():
@@ -272,21 +265,14 @@ class StoreWriter:
         digests[layout.CATEGORIES] = layout.text_digest(self.classes)
         if self._feature_names is not None:
             digests[layout.FEATURES] = layout.text_digest(self._feature_names)
-        checksums = container.write_checksums()
         container.sync()
 
-        arrays = {}
-        for name, digest in digests.items():
-            array = container.array(name, axes=2 if name == layout.MATRIX else 1)
-            arrays[name] = {**array_metadata(array), "sha256": digest}
         content = contents.fingerprint_of(self.classes, digests)
-        record = {**self._entries, "fingerprint": content, "arrays": arrays, "complete": True}
+        record = {**self._entries, "fingerprint": content, "arrays": digests, "complete": True}
         if layout.GROUPS in contents.columns:
             record["n_groups"] = rows.n_groups
         if layout.WEIGHTS in contents.columns and contents.n:
             record["weight_range"] = [float(end) for end in rows.weight_range]
-        if checksums:
-            record["chunk_checksums"] = checksums
         container.set_record(format.STORE_ATTR, format.sealed(record))
         self.close()
         return content

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.base import format
 from streamsvm.store.layout import ArraySpec
 
 METADATA = "zarr.json"
@@ -78,8 +77,9 @@ def known_layout(
             or type(shape[0]) is not int
             or shape[0] < 0
             or columns != chunks[1:]
+            or chunks[0] > max(shape[0], 1)
             or name not in (*_NUMBERS, _TEXT)
-            or (name == _TEXT and (columns or not blosc or chunks[0] > max(shape[0], 1)))
+            or (name == _TEXT and (columns or not blosc))
         ):
             return None
         dtype = None if name == _TEXT else np.dtype(name)
@@ -89,12 +89,3 @@ def known_layout(
     except (LookupError, TypeError, ValueError):
         pass
     return None
-
-
-def layout_digest(metadata: dict[str, Any]) -> str:
-    """Return a hash of the metadata that define how an array's chunks are encoded.
-
-    Taken from the file and not from zarr's objects, whose representation may change with its version.
-    """
-    keys = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")
-    return format.json_digest({key: metadata.get(key) for key in keys})

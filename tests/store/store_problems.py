@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +10,6 @@ import h5py
 import numpy as np
 import scipy.sparse as sp
 
-from streamsvm.base import format
 from streamsvm.data.rows import Rows, sparse_rows, with_matrix
 from streamsvm.store import StoreWriter, store_kind
 
@@ -62,20 +59,6 @@ class Problem:
             for start, stop in pairwise(edges):
                 writer.append(self.rows(start, stop), self.names[start:stop])
             return writer.finish()
-
-
-def list_checksums(path: Path) -> None:
-    """Let the Zarr store at `path` list the checksums of the chunks that it now has."""
-    root = json.loads((path / "zarr.json").read_text())
-    record = root["attributes"][format.STORE_ATTR]
-    for name in record["chunk_checksums"]:
-        files = [*(path / name).glob("c/*"), *(path / name).glob("c.*")]
-        chunks = sorted(files, key=lambda file: [int(part) for part in file.name.split(".") if part != "c"])
-        content = b"".join(file.read_bytes()[-4:] for file in chunks)
-        (path / name / "crc32c").write_bytes(content)
-        record["chunk_checksums"][name] = hashlib.sha256(content).hexdigest()
-    root["attributes"][format.STORE_ATTR] = format.sealed(record)
-    (path / "zarr.json").write_text(json.dumps(root))
 
 
 def make_problem(n: int = 90, d: int = 40, density: float = 0.2, dtype: str = "f4", seed: int = 0) -> Problem:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import pickle
-import tracemalloc
 import warnings
 from pathlib import Path
 
 import anndata
 import h5py
-import numcodecs
 import numpy as np
 import pandas as pd
 import pytest
@@ -523,39 +521,18 @@ def test_arrays_of_different_lengths_are_refused(target):
         open_store(target, label="celltype")
 
 
-def test_a_hostile_size_allocates_nothing(tmp_path):
-    """Datasets of 2**60 elements of which HDF5 holds none: the file is a few kilobytes."""
+def test_chunks_of_more_than_a_gigabyte_are_refused(tmp_path):
     path = tmp_path / "a.h5ad"
     write(cells(), path)
     with h5py.File(path, "r+") as file:
-        for name in ("data", "indices"):
-            dtype = file["X"][name].dtype
-            del file["X"][name]
-            file["X"].create_dataset(name, (2**60,), dtype, chunks=(1000,))
-        file["X/indptr"][-1] = 2**31 - 1
-    with pytest.raises(StoreError, match=r"claims 1152921504606846976 elements, but only 0 bytes"):
+        del file["X/data"]
+        file["X"].create_dataset("data", (2**60,), "f4", chunks=(2**28 + 1,))
+    with pytest.raises(StoreError, match="X/data has chunks of 1,073,741,828 bytes, and at most"):
         open_store(path, label="celltype")
 
 
-@pytest.mark.parametrize("version", [2, 3])
-def test_a_hostile_number_of_strings_allocates_nothing(version, tmp_path):
-    """The first four bytes of a text chunk say how many strings the codec allocates."""
-    path = tmp_path / f"a.v{version}.zarr"
-    write(cells(), path)
-    folder = path / "obs" / "celltype" / "categories"
-    chunk = folder / ("0" if version == 2 else "c/0")
-    raw = json.loads((folder / (".zarray" if version == 2 else "zarr.json")).read_text())
-    name = raw["compressor"]["id"] if version == 2 else raw["codecs"][1]["name"]
-    codec = numcodecs.get_codec({"id": name})
-    chunk.write_bytes(codec.encode(b"\xff\xff\xff\x7f" + codec.decode(chunk.read_bytes())[4:]))
-    tracemalloc.start()
-    with pytest.raises(StoreError, match=r"celltype/categories, chunk 0: .* claim to be 2147483647 strings"):
-        open_store(path, label="celltype")
-    assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
-    tracemalloc.stop()
-
-
-def test_a_pickle_is_never_loaded(tmp_path):
+@pytest.mark.parametrize("name", ["obs/celltype/categories", "X/data"])
+def test_a_pickle_is_never_loaded(name, tmp_path):
     """Zarr 2 lets a store name pickle as its codec; opening an untrusted store must execute nothing."""
     path = tmp_path / "a.v2.zarr"
     write(cells(), path)
@@ -565,13 +542,12 @@ def test_a_pickle_is_never_loaded(tmp_path):
         def __reduce__(self):
             return (Path.touch, (mark,))
 
-    folder = path / "obs" / "celltype" / "categories"
-    raw = json.loads((folder / ".zarray").read_text())
-    raw |= {"filters": [{"id": "pickle", "protocol": 5}], "compressor": None, "dtype": "|O"}
-    (folder / ".zarray").write_text(json.dumps(raw))
-    (folder / "0").write_bytes(pickle.dumps(Payload()))
-    with pytest.raises(StoreError, match=r"uses \['pickle'\], which is not read"):
-        open_store(path, label="celltype")
+    raw = json.loads((path / name / ".zarray").read_text())
+    raw |= {"filters": [{"id": "pickle", "protocol": 5}], "compressor": None}
+    (path / name / ".zarray").write_text(json.dumps(raw))
+    (path / name / "0").write_bytes(pickle.dumps(Payload()))
+    with pytest.raises(StoreError, match="pickle"), open_store(path, label="celltype") as store:
+        store.rows(0, 9)
     assert not mark.exists()
 
 

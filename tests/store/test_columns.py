@@ -14,7 +14,6 @@ from store_problems import (
     Problem,
     assert_rows_equal,
     flip_bit,
-    list_checksums,
     make_full_problem,
     make_problem,
 )
@@ -68,8 +67,8 @@ def test_any_range_of_rows_is_read_as_it_was_written(columns, full: Problem, suf
     path = tmp_path / f"a.{suffix}"
     written = problem.write(path, cuts=[13, 60])
     record = record_of(path)
-    assert (record["version"], record["columns"]) == (2, list(columns))
-    assert record.get("n_labels") == (problem.indicator.nnz if "labels" in columns else None)
+    assert record["columns"] == list(columns)
+    assert record["n_labels"] == (problem.indicator.nnz if "labels" in columns else 0)
     with open_store(path) as store:
         assert (store.weighted, store.grouped, store.multilabel) == tuple(c in columns for c in COLUMNS)
         assert store.fingerprint == written
@@ -109,12 +108,8 @@ def test_anndata_reads_the_columns(full: Problem, full_store: Path):
     assert adata.obs["label"].cat.codes.tolist() == full.labels.tolist()
 
 
-def test_a_store_without_columns_is_of_version_1(problem: Problem, stored: Path):
-    """An earlier streamsvm reads it: no entry or array is new."""
-    record = record_of(stored)
-    assert record["version"] == 1
-    assert record.keys() & {"columns", "n_labels"} == set()
-    assert record["arrays"].keys() == set(ARRAYS)
+def test_a_store_without_columns_has_no_arrays_of_them(problem: Problem, stored: Path):
+    assert record_of(stored)["arrays"].keys() == set(ARRAYS)
     with open_store(stored) as store:
         assert (store.weighted, store.grouped, store.multilabel) == (False,) * 3
         rows = store.rows(0, 90)
@@ -209,15 +204,6 @@ def test_a_flipped_byte_of_each_array_is_found(full: Problem, name, suffix, tmp_
             store.verify()
 
 
-@pytest.mark.parametrize("name", NEW_ARRAYS)
-def test_a_missing_chunk_is_noticed_on_opening(full: Problem, name, tmp_path):
-    path = tmp_path / "a.zarr"
-    full.write(path)
-    (path / name / "c" / "0").unlink()
-    with pytest.raises(StoreError, match=rf"array {name}, chunk 0: the chunk is missing"):
-        open_store(path)
-
-
 @pytest.mark.parametrize(
     ("name", "element", "value", "reason"),
     [
@@ -246,7 +232,6 @@ def test_invalid_values_with_valid_checksums_are_not_returned(full, full_store, 
 
     if full_store.suffix == ".zarr":
         spoil(zarr.open_group(full_store, mode="r+")[name])
-        list_checksums(full_store)
     else:
         with h5py.File(full_store, "r+") as file:
             spoil(file[name])
@@ -260,7 +245,6 @@ def test_invalid_values_with_valid_checksums_are_not_returned(full, full_store, 
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 1},
         {"columns": []},
         {"columns": ["weight", "qid"]},
         {"columns": ["weight", "weight", "qid", "labels"]},
@@ -274,12 +258,6 @@ def test_an_invalid_record_with_a_valid_checksum_is_refused(full_store: Path, ch
     edit_record(full_store, lambda record: format.sealed({**record, **change}))
     with pytest.raises(StoreError, match=r"small.*damaged"):
         open_store(full_store)
-
-
-def test_a_store_of_version_1_has_no_columns(stored: Path):
-    edit_record(stored, lambda record: format.sealed({**record, "version": 2}))
-    with pytest.raises(StoreError, match=r"small.*damaged"):
-        open_store(stored)
 
 
 # -- refused by the writer ---------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Stores of version 3: names of features and the encoding are kept, checked, and read by anndata."""
+"""Names of features and the encoding are kept, checked, and read by anndata."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 from store_problems import Problem, assert_rows_equal, make_full_problem, make_problem
-from test_store_damage import edit_record
 from test_store_roundtrip import read_with_anndata
 
-from streamsvm.base.format import sealed
 from streamsvm.errors import StoreError
 from streamsvm.store import open_store
 
@@ -30,7 +28,6 @@ def test_names_and_encoding_come_back(problem: Problem, suffix: str, tmp_path: P
     with open_store(path) as store:
         assert store.feature_names() == NAMES
         assert store.meta["encoding"] == ENCODING
-        assert store.meta["version"] == 3
         assert_rows_equal(store.rows(0, 90), problem.matrix, problem.labels)
         store.verify()
     assert read_with_anndata(path).var_names.tolist() == NAMES
@@ -51,7 +48,6 @@ def test_an_encoding_needs_no_names(problem: Problem, suffix: str, tmp_path: Pat
     problem.write(path, encoding=ENCODING)
     with open_store(path) as store:
         assert store.feature_names() is None
-        assert store.meta["version"] == 3
         store.verify()
 
 
@@ -79,13 +75,6 @@ def test_the_names_are_in_the_fingerprint_and_only_they_change_it(problem: Probl
     assert named == digest({"header": header, "arrays": {**digests, "var/_index": digest(NAMES)}})
 
 
-def test_a_store_with_neither_is_of_version_1(problem: Problem, tmp_path: Path) -> None:
-    problem.write(tmp_path / "plain.zarr")
-    record = json.loads((tmp_path / "plain.zarr/zarr.json").read_text())["attributes"]["streamsvm"]
-    assert record["version"] == 1
-    assert not {"feature_names", "encoding"} & record.keys()
-
-
 def test_other_names_than_those_on_record_are_an_error(problem: Problem, tmp_path: Path) -> None:
     problem.write(tmp_path / "a.zarr", feature_names=NAMES)
     problem.write(tmp_path / "b.zarr", feature_names=NAMES[::-1])
@@ -98,16 +87,6 @@ def test_other_names_than_those_on_record_are_an_error(problem: Problem, tmp_pat
             store.feature_names()
         with pytest.raises(StoreError, match="the names of the features are not those"):
             store.verify()
-
-
-@pytest.mark.parametrize(
-    "change", [{"version": 1}, {"version": 2}, {"feature_names": False, "encoding": None}]
-)
-def test_a_record_that_contradicts_itself_is_refused(problem: Problem, change: dict, tmp_path: Path) -> None:
-    problem.write(tmp_path / "a.zarr", feature_names=NAMES)
-    edit_record(tmp_path / "a.zarr", lambda record: sealed({**record, **change}))
-    with pytest.raises(StoreError, match="damaged"):
-        open_store(tmp_path / "a.zarr")
 
 
 def test_names_must_be_distinct_and_one_for_each_feature(problem: Problem, tmp_path: Path) -> None:

@@ -55,7 +55,6 @@ def test_they_are_those_of_numpy(problem: Problem, suffix: str, tmp_path: Path, 
     with open_store(path) as store:
         found = store.statistics()
         store.verify()
-        assert store.meta["version"] == 3 + is_dense
     assert found is not None
     np.testing.assert_array_equal(found.count, (dense != 0).sum(axis=0))
     np.testing.assert_allclose(found.mean, dense.mean(axis=0), rtol=1e-12)
@@ -96,7 +95,7 @@ def test_impossible_ones_are_damage(problem: Problem, tmp_path: Path, name: str,
 def test_a_record_that_hides_them_is_damage(problem: Problem, tmp_path: Path) -> None:
     problem.write(tmp_path / "a.h5", statistics=True)
     edit_record(tmp_path / "a.h5", lambda record: sealed({**record, "statistics": False}))
-    with pytest.raises(StoreError, match="make version 3"):
+    with pytest.raises(StoreError, match="does not list the arrays"):
         open_store(tmp_path / "a.h5")
 
 

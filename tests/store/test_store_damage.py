@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pytest
 import zarr
-from store_problems import Problem, chunk_file, flip_bit, list_checksums, make_dense_problem, make_problem
+from store_problems import Problem, chunk_file, flip_bit, make_dense_problem, make_problem
 from warm_process import run
 
 from streamsvm.base import format
@@ -84,37 +84,17 @@ ARRAYS = [*("X/data", "X/indices", "X/indptr", "X/row_norm2", "X/class_counts"),
 ARRAYS += ["obs/label/codes", "obs/label/categories", "var/_index"]
 
 
-@pytest.mark.parametrize("name", ARRAYS)
-def test_a_missing_zarr_chunk_is_noticed_on_opening(name, problem: Problem, tmp_path):
-    """Zarr itself would return fill values for it."""
+@pytest.mark.parametrize("name", [*ARRAYS, "X", "uns/streamsvm/class_counts"])
+def test_a_missing_zarr_chunk_is_named(name, problem: Problem, tmp_path):
     path = tmp_path / "a.zarr"
+    problem = make_dense_problem() if name in ("X", "uns/streamsvm/class_counts") else problem
     problem.write(path)
-    (path / name / "c" / "0").unlink()
-    with pytest.raises(StoreError, match=rf"array {name}, chunk 0: the chunk is missing"):
-        open_store(path)
-
-
-@pytest.mark.parametrize("name", ["X", "uns/streamsvm/class_counts"])
-def test_a_missing_chunk_of_a_dense_store_is_noticed_on_opening(name, tmp_path):
-    path = tmp_path / "a.zarr"
-    make_dense_problem().write(path)
-    chunk = 3 if name == "X" else 0
-    chunk_file(path, name, chunk).unlink()
-    with pytest.raises(StoreError, match=rf"array {name}, chunk {chunk}: the chunk is missing"):
-        open_store(path)
-
-
-@pytest.mark.parametrize("name", ["X/data", "X/indices", "X/indptr", "X/row_norm2", "obs/label/codes", "X"])
-def test_a_chunk_that_is_lost_after_opening_is_named(name, problem: Problem, tmp_path):
-    path = tmp_path / "a.zarr"
-    problem = make_dense_problem() if name == "X" else problem
-    problem.write(path)
-    with open_store(path) as store:
-        chunk_file(path, name, 0).unlink()
-        with pytest.raises(StoreError, match=rf"array {name}, chunk 0: "):
-            store.rows(0, 90)
-        with pytest.raises(StoreError, match=f"array {name}, chunk 0: "):
-            store.verify()
+    chunk_file(path, name, 0).unlink()
+    with (
+        pytest.raises(StoreError, match=rf"array {name}, chunk 0: the chunk is missing"),
+        open_store(path) as store,
+    ):
+        store.verify()
 
 
 def with_another_size(content: bytes) -> bytes:
@@ -127,7 +107,7 @@ def with_another_size(content: bytes) -> bytes:
         ("fast", with_another_size, "the compressed chunk has other sizes"),
         ("fast", lambda content: content[:-1], "the compressed chunk has other sizes"),
         ("fast", lambda content: content[:9], "the compressed chunk has other sizes"),
-        ("fast", lambda content: content + bytes(1000), "the chunk has .* bytes, and at most 420"),
+        ("fast", lambda content: content + bytes(2**20), "the chunk has .* bytes, and at most 1048976"),
         ("none", lambda content: content[:-4], "the chunk has 396 bytes instead of 400"),
         ("none", lambda content: content + bytes(4), "the chunk has 404 bytes instead of 400"),
     ],
@@ -139,41 +119,8 @@ def test_a_chunk_of_wrong_size_with_a_valid_checksum(codec, spoil, reason, probl
     chunk = path / "X/data/c/1"
     content = spoil(chunk.read_bytes()[:-4])
     chunk.write_bytes(content + google_crc32c.value(content).to_bytes(4, "little"))
-    list_checksums(path)
     with open_store(path) as store, pytest.raises(StoreError, match=f"array X/data, chunk 1: {reason}"):
         store.rows(0, 90)
-
-
-def test_a_missing_hdf5_chunk_of_a_dense_store_is_noticed_on_opening(tmp_path):
-    path = tmp_path / "a.h5"
-    make_dense_problem().write(path, codec="none")
-    with h5py.File(path, "r+", libver=("v110", "v110")) as file:
-        values, attrs = file["X"][()], dict(file["X"].attrs)
-        del file["X"]
-        dataset = file.create_dataset(
-            "X", values.shape, values.dtype, chunks=(2, 40), fletcher32=True, fillvalue=np.nan
-        )
-        dataset[:6] = values[:6]
-        dataset[8:] = values[8:]
-        dataset.attrs.update(attrs)
-    with pytest.raises(StoreError, match="array X, chunk 3: the chunk is missing"):
-        open_store(path)
-
-
-def test_a_missing_hdf5_chunk_is_noticed_on_opening(problem: Problem, tmp_path):
-    """A dataset of the same metadata, of which one chunk was never written."""
-    path = tmp_path / "a.h5"
-    problem.write(path, codec="none")
-    with h5py.File(path, "r+", libver=("v110", "v110")) as file:
-        values = file["X/indices"][()]
-        del file["X/indices"]
-        dataset = file["X"].create_dataset(
-            "indices", values.shape, values.dtype, chunks=(100,), fletcher32=True, fillvalue=-1
-        )
-        dataset[:200] = values[:200]
-        dataset[300:] = values[300:]
-    with pytest.raises(StoreError, match="array X/indices, chunk 2: the chunk is missing"):
-        open_store(path)
 
 
 def test_verify_reports_progress_over_all_arrays(problem: Problem, stored: Path):
@@ -189,7 +136,6 @@ def test_verify_finds_values_swapped_with_valid_checksums(problem: Problem, stor
     """A value was rewritten with the container's own library, which updated the checksum."""
     if stored.suffix == ".zarr":
         zarr.open_group(stored, mode="r+")["X/data"][7] = 123.0
-        list_checksums(stored)
     else:
         with h5py.File(stored, "r+") as file:
             file["X/data"][7] = 123.0
@@ -222,7 +168,6 @@ def test_invalid_values_with_valid_checksums_are_not_returned(stored: Path, name
 
     if stored.suffix == ".zarr":
         spoil(zarr.open_group(stored, mode="r+")[name])
-        list_checksums(stored)
     else:
         with h5py.File(stored, "r+") as file:
             spoil(file[name])
@@ -236,7 +181,6 @@ def test_an_invalid_value_of_a_dense_store_with_a_valid_checksum_is_not_returned
     make_dense_problem(dtype="f8").write(path, chunk_nnz=100)  # of two rows
     if suffix == "zarr":
         zarr.open_group(path, mode="r+")["X"][7, 3] = value
-        list_checksums(path)
     else:
         with h5py.File(path, "r+") as file:
             file["X"][7, 3] = value
@@ -254,7 +198,7 @@ def test_rows_of_another_width_are_refused(tmp_path):
         values = file["X"][()]
         del file["X"]
         file.create_dataset("X", data=values.reshape(180, 20), chunks=(4, 20), fletcher32=True)
-    with pytest.raises(StoreError, match=r"array X has shape \[180, 20\], expected \[90, 40\] in whole rows"):
+    with pytest.raises(StoreError, match="array X has another type, shape or chunks"):
         open_store(path)
 
 
@@ -351,7 +295,7 @@ def edit_record(path: Path, change) -> None:
     [
         ("nnz", 1, "its checksum does not match"),
         ("fingerprint", "0" * 64, "its checksum does not match"),
-        ("version", 5, "written by a newer streamsvm .store format 5; this one reads 4.; update streamsvm"),
+        ("version", 6, "written by a newer streamsvm .store format 6; this one reads 5.; update streamsvm"),
         ("complete", False, "incomplete: its conversion did not finish"),
     ],
 )
@@ -383,7 +327,7 @@ def test_an_altered_record_is_refused(stored: Path, key, value, reason):
         {"chunk_nnz": 2**60},
         {"index_base": "1"},
         {"dtype": "float16"},
-        {"version": 4},
+        {"dense": True},
     ],
 )
 def test_an_invalid_record_with_a_valid_checksum_is_refused(stored: Path, change):
@@ -398,8 +342,7 @@ def test_an_invalid_record_with_a_valid_checksum_is_refused(stored: Path, change
         {"n": 45, "d": 80},
         {"nnz": 3599},
         {"n": 0, "nnz": 0},
-        {"version": 3},
-        {"version": 1},
+        {"dense": False},
         {"dtype": "float64"},
         {"chunk_nnz": 0},
     ],
@@ -440,59 +383,36 @@ def test_altered_zarr_metadata_is_refused(name, problem: Problem, tmp_path):
             open_store(path)
 
 
-def test_an_array_of_another_store_is_refused(problem: Problem, tmp_path):
-    """Its chunks are valid in themselves."""
+def test_chunks_of_another_store_are_noticed_by_verify(problem: Problem, tmp_path):
+    """They are valid in themselves."""
     problem.write(tmp_path / "a.zarr")
     problem.labels[:] = (problem.labels + 1) % 4
     problem.write(tmp_path / "b.zarr")
     shutil.copytree(
         tmp_path / "b.zarr/obs/label/codes", tmp_path / "a.zarr/obs/label/codes", dirs_exist_ok=True
     )
-    with pytest.raises(StoreError, match="codes/crc32c: not the checksums that the store's record"):
-        open_store(tmp_path / "a.zarr")
-    list_checksums(tmp_path / "a.zarr")
     with open_store(tmp_path / "a.zarr") as store, pytest.raises(StoreError, match="array obs/label/codes"):
         store.verify()
 
 
-def test_checksums_of_fewer_chunks_than_the_array_has_are_refused(problem: Problem, tmp_path):
-    """Even if the store's record names them: it may be a stranger's."""
-    problem.write(tmp_path / "a.zarr")
-    last = max((tmp_path / "a.zarr/X/data/c").iterdir(), key=lambda file: int(file.name))
-    content = last.read_bytes()
-    last.unlink()
-    list_checksums(tmp_path / "a.zarr")
-    last.write_bytes(content)
-    with pytest.raises(StoreError, match="X/data/crc32c: not the checksums"):
-        open_store(tmp_path / "a.zarr")
-
-
 @pytest.mark.parametrize(
     ("chunk", "reason"),
-    [(2**55, "X/data has chunks of more than"), (100, "X/data claims 36028797018963968 elements")],
+    [(2**55, "X/data has chunks of .* bytes, and at most"), (100, "X/data claims 144,115,.* bytes, but")],
 )
 def test_a_hostile_size_allocates_nothing(chunk, reason, problem: Problem, tmp_path):
     """A Zarr store that claims 2**55 non-zeros, with valid checksums and digests throughout."""
     path = tmp_path / "a.zarr"
     problem.write(path)
     nnz = 2**55
-    digests = {}
     for name in (layout.DATA, layout.INDICES):
         raw = json.loads((path / name / "zarr.json").read_text())
         raw["shape"] = [nnz]
         raw["chunk_grid"]["configuration"]["chunk_shape"] = [chunk]
         (path / name / "zarr.json").write_text(json.dumps(raw))
-        keys = ("shape", "data_type", "chunk_grid", "chunk_key_encoding", "fill_value", "codecs")
-        digests[name] = format.json_digest({key: raw[key] for key in keys})
     pointers = zarr.open_group(path, mode="r+")[layout.INDPTR]
     pointers[90] = nnz
 
-    def change(record):
-        for name, digest in digests.items():
-            record["arrays"][name] |= {"shape": [nnz], "chunk": chunk, "layout": digest}
-        return format.sealed({**record, "nnz": nnz})
-
-    edit_record(path, change)
+    edit_record(path, lambda record: format.sealed({**record, "nnz": nnz}))
     tracemalloc.start()
     with pytest.raises(StoreError, match=reason):
         open_store(path)

@@ -66,10 +66,11 @@ def test_reading_works_after_an_error_and_closing_ends_the_threads(written) -> N
     before = len(chunk_threads())
     with open_store(path) as store:
         chunk = path / "X/indices/c/7"
-        chunk.rename(chunk.with_name("away"))
-        with pytest.raises(StoreError, match="array X/indices, chunk 7: the chunk is missing"):
+        content = chunk.read_bytes()
+        chunk.write_bytes(content[:-9])
+        with pytest.raises(StoreError, match="array X/indices, chunk 7: "):
             store.rows(0, 1500)
-        chunk.with_name("away").rename(chunk)
+        chunk.write_bytes(content)
         assert_rows_equal(store.rows(0, 1500), problem.matrix, problem.labels)
         assert before < len(chunk_threads()) <= before + chunk_reader.THREADS
     assert len(chunk_threads()) == before

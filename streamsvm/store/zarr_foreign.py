@@ -1,0 +1,127 @@
+"""Zarr folders of format 2 or 3 that other programs wrote, opened by zarr.
+
+Zarr needs at least twice the processor time of the codec for a chunk, and decodes it again for each range
+that is read by itself. So chunks of numbers with no codec but Blosc or zstd, as anndata writes them, are
+read as those of our own stores are; zarr reads everything else.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import zarr
+
+from streamsvm.errors import StoreError
+from streamsvm.store.container import StoredArray
+from streamsvm.store.ranges import Ranges
+from streamsvm.store.zarr_backend import ZarrFolder
+from streamsvm.store.zarr_chunks import ChunkFiles, Decoder, undo_blosc, undo_nothing, undo_zstd
+from streamsvm.store.zarr_metadata import METADATA
+
+# Format 2 may name any codec of numcodecs, and one of these is pickle, which executes what it reads.
+SAFE_V2_CODECS = {
+    *("blosc", "zlib", "gzip", "zstd", "lz4", "bz2", "lzma", "shuffle", "delta", "vlen-utf8"),
+    *("fletcher32", "crc32", "crc32c", "adler32"),
+}
+_DECODERS: dict[tuple[str, ...], Decoder] = {
+    (): undo_nothing,
+    ("Blosc",): undo_blosc,
+    ("Zstd",): undo_zstd,
+}
+# Chunks that one task of zarr fetches and decodes: a fifth faster than one by one; 2 to 8 are alike.
+_BATCH = {"codec_pipeline.batch_size": 4}
+
+
+class ForeignZarr(ZarrFolder):
+    """Zarr folder that another program wrote."""
+
+    def __init__(self, path: Path) -> None:
+        roots = [name for name in (METADATA, ".zgroup", ".zarray") if (path / name).is_file()]
+        if not roots:
+            raise StoreError(f"{path}: not a Zarr store (no zarr.json in the folder); check the path")
+        super().__init__(path, roots[0])
+        self.is_matrix = roots[0] == ".zarray" or self._content.get("node_type") == "array"
+        with self.wrapped(""):
+            self._root: Any = None
+            if not self.is_matrix:
+                self._root = zarr.open_group(path, mode="r", use_consolidated=False)
+
+    def _node(self, path: str) -> Any:
+        if self.is_matrix:
+            return zarr.open_array(self.path, mode="r") if path in ("", "X") else None
+        return self._root.get(path) if path else self._root
+
+    def attrs(self, group: str) -> dict[str, Any]:
+        with self.wrapped(group):
+            return dict(self._node(group).attrs)
+
+    def node(self, path: str) -> str | None:
+        with self.wrapped(path):
+            node = self._node(path)
+            return None if node is None else "array" if isinstance(node, zarr.Array) else "group"
+
+    def children(self, group: str) -> list[str]:
+        with self.wrapped(group):
+            node = self._node(group)
+            return sorted(node) if isinstance(node, zarr.Group) else []
+
+    def _array(self, path: str, axes: int) -> ForeignArray:
+        with zarr.config.set(_BATCH):
+            array = self._node(path)
+        self.watch(array.path)
+        return ForeignArray(self, path, array, axes)
+
+
+class ForeignArray(StoredArray):
+    """Array of a Zarr folder that another program wrote."""
+
+    container: ForeignZarr
+    decodes_whole_chunks = True
+
+    def __init__(self, container: ForeignZarr, name: str, array: zarr.Array, axes: int) -> None:
+        self.container = container
+        self.name = name
+        codecs = [*array.filters, *array.compressors]
+        if unknown := {getattr(codec, "codec_id", "crc32") for codec in codecs} - SAFE_V2_CODECS:
+            raise self.error(f" uses {sorted(unknown)}, which is not read")
+        dtype = np.dtype(array.dtype)
+        self._set_layout(array.shape, array.chunks, dtype, axes, text=dtype.kind in "OTUS")
+        self._array, self._folder = array, container.path / array.path
+        self._chunks = self._direct_chunks() if axes == 1 else None
+
+    def _direct_chunks(self) -> ChunkFiles | None:
+        """Return the chunks if they can be decoded without zarr."""
+        array, dtype = self._array, self.dtype
+        is_big = str(getattr(array.serializer, "endian", "")).endswith("big")
+        names = tuple(type(codec).__name__.removesuffix("Codec") for codec in array.compressors)
+        decode = _DECODERS.get(names)
+        if decode is None or array.filters or array.shards or is_big or dtype is None:
+            return None
+        if dtype.kind not in "fiub" or not dtype.isnative:
+            return None
+        return ChunkFiles(self, self._folder, decode, self._key, array.fill_value or 0)
+
+    def _key(self, *place: int) -> str:
+        """Return the path of the file of a chunk, or a shard, in the folder of the array."""
+        return self._array.metadata.encode_chunk_key(place)
+
+    def _read_ranges(self, ranges: Ranges) -> np.ndarray:
+        if self._chunks is None:
+            return super()._read_ranges(ranges)
+        return self.container.reader.read(self._chunks, ranges)
+
+    def _read(self, start: int, stop: int) -> np.ndarray:
+        values = self._read_part(start, stop, 0, self.columns or 1)
+        return values if self.dtype is not None else values.astype(object)
+
+    def _read_part(self, start: int, stop: int, first: int, end: int) -> np.ndarray:
+        array = self._array
+        spans = [(start, stop), (first, end)][: array.ndim]
+        files = zip(spans, array.shards or array.chunks, strict=True)
+        for place in itertools.product(*(range(a // size, -(-b // size)) for (a, b), size in files)):
+            if not (self._folder / self._key(*place)).is_file():
+                self.note_absent()
+        return np.asarray(array[tuple(slice(*each) for each in spans)])
