@@ -20,7 +20,7 @@ from typer import Option
 from streamsvm import fit
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.rows import Rows
-from streamsvm.store import StoreWriter, open_store, store_kind
+from streamsvm.store import StoreOptions, StoreWriter, open_store
 
 MB = 2**20
 INTERPRETER = 160 * MB  # beside --memory: see tests/crash/test_memory.py
@@ -54,10 +54,11 @@ def write_tiled(path: Path, pair: Pair, nnz: float, codec: str, chunk: int) -> N
     with open_store(base) as store:
         rows, d, classes = store.rows(0, store.n_rows), store.n_features, store.classes
     lengths, copies = np.diff(rows.indptr), max(1, int(nnz) // len(rows.data))
-    with StoreWriter(
-        path, store_kind(path), shape=(copies * rows.n_rows, d), nnz=copies * len(rows.data), classes=classes,
+    options = StoreOptions(
+        shape=(copies * rows.n_rows, d), nnz=copies * len(rows.data), classes=classes,
         dtype=rows.data.dtype, index_base=1, codec=codec, chunk_nnz=chunk, meta={"shuffle_seed": 0},
-    ) as writer:  # fmt: skip
+    )  # fmt: skip
+    with StoreWriter(path, options) as writer:
         for copy in range(copies):
             order = np.random.default_rng(copy).permutation(rows.n_rows)
             indptr = np.concatenate([[0], np.cumsum(lengths[order])])

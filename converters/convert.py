@@ -239,7 +239,7 @@ def convert(
     from streamsvm.base.label_texts import class_order
     from streamsvm.base.prefetch import Prefetcher
     from streamsvm.model.schema import read_schema
-    from streamsvm.store import StoreWriter, store_kind
+    from streamsvm.store import StoreOptions, StoreWriter, store_kind
 
     asked = ReadingSettings(**settings)
     seed, threads, chunk_nnz = map(as_python_value, (seed, threads, chunk_nnz))
@@ -250,7 +250,7 @@ def convert(
     memory = parse_size(memory)
     check_local(out, StoreError)
     out = Path(out)
-    kind = store_kind(out)
+    store_kind(out)  # or the name is refused
     chunk_nnz = CHUNK_NNZ if chunk_nnz is None else chunk_nnz
     _check_memory(memory, chunk_nnz)
     threads = count_workers(None) if threads is None else threads
@@ -307,10 +307,9 @@ def convert(
         width = features.width
         _check_memory(memory, width if reader.dense else 0)
         batches: Iterator[Rows] = shuffled.drain(features.shift, index_dtype(width))
-        with StoreWriter(
-            made, kind, shape=(counts.rows, width), nnz=counts.nnz, classes=classes, dtype=dtype,
+        stored = StoreOptions(
+            shape=(counts.rows, width), nnz=counts.nnz, classes=classes, dtype=dtype,
             label_dtype=label_dtype, index_base=features.index_base, codec=codec, chunk_nnz=chunk_nnz,
-            threads=threads,
             meta={
                 "sources": encode(sources), "shuffle_seed": seed if shuffle else None,
                 "label": reader.options.label, "labels_as": reader.options.labels_as,
@@ -319,7 +318,8 @@ def convert(
             n_labels=shuffled.n_labels if asked.multilabel else None,
             feature_names=features.names, encoding=features.encoding, dense=reader.dense,
             statistics=BYTES_PER_FEATURE["moments"] * width <= memory // _STATISTICS_FRACTION,
-        ) as writer, contextlib.ExitStack() as stack:  # fmt: skip
+        )  # fmt: skip
+        with StoreWriter(made, stored, threads=threads) as writer, contextlib.ExitStack() as stack:
             if threads > 1:
                 batches = stack.enter_context(Prefetcher(batches))
             written = 0

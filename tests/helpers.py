@@ -26,7 +26,7 @@ from streamsvm.model.coefficients import Coefficients
 from streamsvm.model.results import FitResult
 from streamsvm.model.serialization import save_model
 from streamsvm.settings.fit import Interval, Settings
-from streamsvm.store import StoreWriter
+from streamsvm.store import StoreOptions, StoreWriter
 from streamsvm.training import fit_plan
 from streamsvm.training import fit_store as fit_store_module
 from streamsvm.training.fit_store import fit_store, plan_store
@@ -183,23 +183,25 @@ def make_store(
 ) -> Path:
     """Write a problem as a store; the suffix of `path` decides the container."""
     n_classes = int(labels.max()) + 1 if n_classes is None else n_classes
-    kind = "zarr" if path.suffix == ".zarr" else "hdf5"
-    with StoreWriter(
-        path,
-        kind,
-        shape=X.shape,
-        nnz=X.shape[0] * X.shape[1] if dense else X.nnz,
-        dense=dense,
-        classes=[str(c) for c in range(n_classes)],
-        dtype=np.dtype(dtype),
-        index_base=1,
-        chunk_nnz=chunk_nnz,
-        meta={"shuffle_seed": 0 if shuffled else None},
-    ) as writer:
-        rows = as_rows(X, labels, dtype)
-        if dense:
-            rows = with_matrix(rows._replace(indices=None), X.toarray())
-        writer.append(rows, np.arange(X.shape[0], dtype=np.int64))
+    rows = as_rows(X, labels, dtype)
+    if dense:
+        rows = with_matrix(rows._replace(indices=None), X.toarray())
+    meta = {"shuffle_seed": 0 if shuffled else None}
+    return write_rows(
+        path, rows, X.shape[1], n_classes, dtype=dtype, chunk_nnz=chunk_nnz, dense=dense, meta=meta
+    )
+
+
+def write_rows(
+    path: Path, rows: Rows, n_features: int, classes: int | list[str], dtype: str = "float64", **options: Any
+) -> Path:
+    """Write rows as a store; the suffix of `path` decides the container."""
+    classes = [str(c) for c in range(classes)] if isinstance(classes, int) else classes
+    options = {"index_base": 1, "chunk_nnz": 64, "meta": {"shuffle_seed": 0}} | options
+    shape = rows.n_rows, n_features
+    stored = StoreOptions(shape=shape, nnz=len(rows.data), classes=classes, dtype=dtype, **options)
+    with StoreWriter(path, stored) as writer:
+        writer.append(rows, np.arange(rows.n_rows))
         writer.finish()
     return path
 

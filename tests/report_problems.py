@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
-from helpers import as_rows, make_problem
+from helpers import as_rows, make_problem, write_rows
 
 from streamsvm.data.label_sets import with_label_sets
-from streamsvm.store import StoreWriter
 
 
 def many_classes(k: int) -> tuple[sp.csr_array, np.ndarray]:
@@ -28,13 +27,8 @@ def label_store(path: Path, n: int, d: int, k: int) -> tuple[Path, np.ndarray]:
     own = (np.arange(k) == labels[:, None]) | (rng.random((n, k)) < 0.3)
     own[3::9] = False
     indptr = np.concatenate([[0], np.cumsum(own.sum(axis=1))])
-    with StoreWriter(
-        path, "hdf5", shape=X.shape, nnz=X.nnz, classes=[str(c) for c in range(k)], dtype=np.dtype("float64"),
-        index_base=1, chunk_nnz=64, meta={"shuffle_seed": 0}, n_labels=int(own.sum()),
-    ) as writer:  # fmt: skip
-        writer.append(with_label_sets(as_rows(X, labels), np.nonzero(own)[1], indptr), np.arange(n))
-        writer.finish()
-    return path, own
+    rows = with_label_sets(as_rows(X, labels), np.nonzero(own)[1], indptr)
+    return write_rows(path, rows, d, k, n_labels=int(own.sum())), own
 
 
 def sequence_store(path: Path) -> tuple[Path, np.ndarray]:
@@ -43,10 +37,4 @@ def sequence_store(path: Path) -> tuple[Path, np.ndarray]:
     X, labels = make_problem(n, d, k, noise=1.5)
     labels = (np.repeat(labels[::3], 3) + np.arange(n) % 3) % k
     rows = as_rows(X, labels)._replace(qid=np.repeat(np.arange(n // 3), 3).astype(np.int64))
-    with StoreWriter(
-        path, "hdf5", shape=X.shape, nnz=X.nnz, classes=[str(c) for c in range(k)], dtype=np.dtype("float64"),
-        index_base=1, chunk_nnz=64, meta={"shuffle_seed": 0}, grouped=True,
-    ) as writer:  # fmt: skip
-        writer.append(rows, np.arange(n))
-        writer.finish()
-    return path, labels
+    return write_rows(path, rows, d, k, grouped=True), labels

@@ -9,6 +9,14 @@ from __future__ import annotations
 from streamsvm.store.layout import store_kind
 from streamsvm.store.open import open_store, open_stores, open_validation_store
 from streamsvm.store.store import Store
-from streamsvm.store.writer import StoreWriter
+from streamsvm.store.writer import StoreOptions, StoreWriter
 
-__all__ = ["Store", "StoreWriter", "open_store", "open_stores", "open_validation_store", "store_kind"]
+__all__ = [
+    "Store",
+    "StoreOptions",
+    "StoreWriter",
+    "open_store",
+    "open_stores",
+    "open_validation_store",
+    "store_kind",
+]

@@ -38,19 +38,12 @@ _OURS = {
 _DICT = {"encoding-type": "dict", "encoding-version": "0.1.0"}
 
 
-class StoreWriter:
-    """Writer of a store from batches of rows.
-
-    The sizes of the store are given in advance; batches may be of any size. The writer only writes at
-    `path`: for an atomic result, write at a temporary path and rename it after `finish`. After an exception
-    the writer closes the container and leaves its removal to the caller. Until `finish` returns, the store
-    is not marked as complete, and `open_store` refuses it as incomplete.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StoreOptions:
+    """What a store holds, and how it is stored.
 
     Parameters
     ----------
-    path : path-like
-        Must not exist.
-    kind : {"zarr", "hdf5"}
     shape : tuple of int
         Numbers of rows and features; either may be 0.
     nnz : int
@@ -67,16 +60,11 @@ class StoreWriter:
         "none"). Chunks always have checksums.
     chunk_nnz : int
         Values per chunk, of dense rows at most, unless a row has more.
-    threads : int
-        With more than one, background threads compress and write the chunks: that many for Zarr, one for
-        HDF5. The files do not depend on it.
-    meta : mapping, optional
+    meta : mapping
         JSON-compatible entries for the record, such as ``shuffle_seed``, ``sources`` and the options of
         the conversion; `Store.meta` returns them.
-    weighted : bool
-        Whether `append` stores the weights of rows.
-    grouped : bool
-        Whether `append` stores the groups of rows.
+    weighted, grouped : bool
+        Whether rows have weights; whether they have groups.
     n_labels : int, optional
         If rows may have several labels: how many they have in all.
     feature_names : sequence of str, optional
@@ -87,75 +75,90 @@ class StoreWriter:
         Whether to gather the statistics of at most 2**27 features, which takes 32 bytes of each.
     dense : bool
         Whether the rows are dense: each has a value of every one of at most 2**27 features.
+    """
+
+    shape: tuple[int, int]
+    nnz: int
+    classes: Sequence[str]
+    dtype: np.typing.DTypeLike
+    index_base: int | None
+    label_dtype: str = TEXT
+    codec: str = "fast"
+    chunk_nnz: int = format.CHUNK_NNZ
+    meta: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    weighted: bool = False
+    grouped: bool = False
+    n_labels: int | None = None
+    feature_names: Sequence[str] | None = None
+    encoding: Mapping[str, Any] | None = None
+    statistics: bool = False
+    dense: bool = False
+
+    def entries(self) -> dict[str, Any]:
+        """Return the entries of the store's record; raise ValueError if an option is not as described."""
+        names, given = self.feature_names, (self.weighted, self.grouped, self.n_labels is not None)
+        if self.codec not in CODECS:
+            raise ValueError(f"no codec {self.codec!r}")
+        if len(set(self.classes)) != len(self.classes):
+            raise ValueError("classes must be distinct")
+        if names is not None and not len(names) == len(set(names)) == self.shape[1]:
+            raise ValueError("there is not one name for each feature, or they are not distinct")
+        entries = {
+            "version": format.STORE_VERSION,
+            "n": int(self.shape[0]),
+            "d": int(self.shape[1]),
+            "nnz": int(self.nnz),
+            "n_classes": len(self.classes),
+            "dtype": np.dtype(self.dtype).name,
+            "index_base": self.index_base,
+            "chunk_nnz": int(self.chunk_nnz),
+            "codec": self.codec,
+            "columns": [name for name, present in zip(layout.COLUMNS, given, strict=True) if present],
+            "n_labels": int(self.n_labels or 0),
+            "label_dtype": self.label_dtype,
+            "statistics": self.statistics,
+            "feature_names": names is not None,
+            "encoding": None if self.encoding is None else dict(self.encoding),
+            "dense": self.dense,
+        }
+        extra = {"normalisation": None, "shuffle_seed": None, "sources": [], **self.meta}
+        if clash := {*entries, *_OURS} & extra.keys():
+            raise ValueError(f"meta may not set {sorted(clash)}")
+        return entries | extra
+
+
+class StoreWriter:
+    """Writer of a store from batches of rows.
+
+    The sizes of the store are given in advance; batches may be of any size. The writer only writes at
+    `path`: for an atomic result, write at a temporary path and rename it after `finish`. After an exception
+    the writer closes the container and leaves its removal to the caller. Until `finish` returns, the store
+    is not marked as complete, and `open_store` refuses it as incomplete.
+
+    Parameters
+    ----------
+    path : path-like
+        Must not exist. Its suffix decides the container: see `store_kind`.
+    options : StoreOptions
+    threads : int
+        With more than one, background threads compress and write the chunks: that many for Zarr, one for
+        HDF5. The files do not depend on it.
 
     Raises
     ------
     StoreError
         If the container cannot be written, or rows are not what the format allows.
     ValueError
-        If an argument is not as described.
+        If an option is not as described.
     """
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        kind: str,
-        *,
-        shape: tuple[int, int],
-        nnz: int,
-        classes: Sequence[str],
-        dtype: np.typing.DTypeLike,
-        index_base: int | None,
-        label_dtype: str = TEXT,
-        codec: str = "fast",
-        chunk_nnz: int = format.CHUNK_NNZ,
-        threads: int = 1,
-        meta: Mapping[str, Any] | None = None,
-        weighted: bool = False,
-        grouped: bool = False,
-        n_labels: int | None = None,
-        feature_names: Sequence[str] | None = None,
-        encoding: Mapping[str, Any] | None = None,
-        statistics: bool = False,
-        dense: bool = False,
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], options: StoreOptions, *, threads: int = 1) -> None:
         self.path = Path(path)
-        self.classes = tuple(classes)
-        if kind not in ("zarr", "hdf5") or codec not in CODECS:
-            raise ValueError(f"no container {kind!r} with codec {codec!r}")
-        if len(set(self.classes)) != len(self.classes):
-            raise ValueError("classes must be distinct")
-        check_classes(self.classes, path, StoreError)
-        self._feature_names = None if feature_names is None else list(feature_names)
-        if self._feature_names is not None and not (
-            len(self._feature_names) == len(set(self._feature_names)) == shape[1]
-        ):
-            raise ValueError("there is not one name for each feature, or they are not distinct")
-        given = (weighted, grouped, n_labels is not None)
-        columns = [name for name, present in zip(layout.COLUMNS, given, strict=True) if present]
-        entries: dict[str, Any] = {
-            "version": format.STORE_VERSION,
-            "n": int(shape[0]),
-            "d": int(shape[1]),
-            "nnz": int(nnz),
-            "n_classes": len(self.classes),
-            "dtype": np.dtype(dtype).name,
-            "index_base": index_base,
-            "chunk_nnz": int(chunk_nnz),
-            "codec": codec,
-            "columns": columns,
-            "n_labels": int(n_labels or 0),
-            "label_dtype": label_dtype,
-            "statistics": statistics,
-            "feature_names": feature_names is not None,
-            "encoding": None if encoding is None else dict(encoding),
-            "dense": dense,
-        }
-        self._contents: Contents = decode(Contents, entries)
-        extra = {"normalisation": None, "shuffle_seed": None, "sources": [], **(meta or {})}
-        if clash := {*entries, *_OURS} & extra.keys():
-            raise ValueError(f"meta may not set {sorted(clash)}")
-        self._entries = entries | extra
+        self.options = options
+        kind, statistics = layout.store_kind(path), options.statistics
+        check_classes(options.classes, path, StoreError)
+        self._entries = options.entries()
+        self._contents: Contents = decode(Contents, self._entries)
         self._statistics = StatisticsBuilder(self._contents.n, self._contents.d) if statistics else None
         self._threads = Threads(1 if kind == "hdf5" else threads, "streamsvm-write", background=threads > 1)
         self._container: Container | None = open_container(self.path, kind, write=True)
@@ -170,7 +173,7 @@ class StoreWriter:
 
     def _create(self, container: Container) -> dict[str, ArrayWriter]:
         """Create all groups and arrays, empty, with the attributes that anndata needs."""
-        contents, arrays = self._contents, {}
+        contents, options, arrays = self._contents, self.options, {}
         n, d = contents.n, contents.d
         container.create_group("", {"encoding-type": "anndata", "encoding-version": "0.1.0"})
         container.set_record(format.STORE_ATTR, {"version": contents.version, "complete": False})
@@ -187,18 +190,20 @@ class StoreWriter:
             container.create_group("var", {**_DATAFRAME, "column-order": statistics})
         if layout.LABEL_SETS in contents.columns:
             container.create_group("obsm", _DICT)
-            labels = {**_CSR, "shape": [n, len(self.classes)]}
+            labels = {**_CSR, "shape": [n, len(options.classes)]}
             container.create_group(f"obsm/{layout.LABEL_SETS}", labels)
         for name, spec in contents.specs().items():
             if spec.dtype is None:
-                texts = (self._feature_names or []) if name == layout.FEATURES else self.classes
+                texts = (
+                    (self.options.feature_names or []) if name == layout.FEATURES else self.options.classes
+                )
                 container.create_text(name, texts, attrs=layout.TEXT_ATTRS)
                 continue
             chunk = layout.chunk_length(
                 name, spec.length, n=n, nnz=contents.nnz, chunk_nnz=contents.chunk_nnz
             )
             # The numbers 0, 1, 2, ... compress to almost nothing, and are not read in passes.
-            codec = "small" if name == layout.FEATURES else self._entries["codec"]
+            codec = "small" if name == layout.FEATURES else options.codec
             attrs = {} if name.startswith(("X/", "obsm/")) else layout.ARRAY_ATTRS
             container.create_array(name, spec, chunk=chunk, codec=codec, attrs=attrs)
             arrays[name] = ArrayWriter(container, name, spec, chunk, self._threads)
@@ -262,12 +267,12 @@ class StoreWriter:
             for name, value in zip(layout.STATISTICS, values, strict=True):
                 self._arrays[f"var/{name}"].append(value)
         digests = {name: array.finish() for name, array in self._arrays.items()}
-        digests[layout.CATEGORIES] = layout.text_digest(self.classes)
-        if self._feature_names is not None:
-            digests[layout.FEATURES] = layout.text_digest(self._feature_names)
+        digests[layout.CATEGORIES] = layout.text_digest(self.options.classes)
+        if self.options.feature_names is not None:
+            digests[layout.FEATURES] = layout.text_digest(self.options.feature_names)
         container.sync()
 
-        content = contents.fingerprint_of(self.classes, digests)
+        content = contents.fingerprint_of(self.options.classes, digests)
         record = {**self._entries, "fingerprint": content, "arrays": digests, "complete": True}
         if layout.GROUPS in contents.columns:
             record["n_groups"] = rows.n_groups

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from cases import few
-from helpers import IN_FILES, as_rows, fit_with
+from helpers import IN_FILES, as_rows, fit_with, write_rows
 from helpers import plain_fit as fit
 from run_files import model_bytes, stop_after
 
@@ -32,7 +32,6 @@ from streamsvm.losses import LOSSES
 from streamsvm.losses.base import MOST_SEQUENCES
 from streamsvm.run.dual_log import DualFormat
 from streamsvm.settings.fit import Settings
-from streamsvm.store import StoreWriter
 from streamsvm.training.fit_plan import plan_fit
 from streamsvm.training.spec import Spec, specify
 
@@ -62,14 +61,8 @@ def problem() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def write_store(path: Path, X: np.ndarray, labels: np.ndarray, qid: np.ndarray | None) -> Path:
     rows = as_rows(sp.csr_array(X), labels)
-    with StoreWriter(
-        path, "zarr", shape=X.shape, nnz=len(rows.data), classes=[str(c) for c in range(K)],
-        dtype=np.dtype("float64"), index_base=1, chunk_nnz=64, meta={"shuffle_seed": 0},
-        grouped=qid is not None,
-    ) as writer:  # fmt: skip
-        writer.append(rows if qid is None else rows._replace(qid=qid), np.arange(len(X)))
-        writer.finish()
-    return path
+    rows = rows if qid is None else rows._replace(qid=qid)
+    return write_rows(path, rows, X.shape[1], K, grouped=qid is not None)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import fails, streamsvm, succeeds
-from helpers import as_rows, make_problem, make_store
+from helpers import as_rows, make_problem, make_store, write_rows
 from sklearn.metrics import (
     accuracy_score,
     confusion_matrix,
@@ -19,7 +19,6 @@ from sklearn.metrics import (
 
 from streamsvm import fit, load_model
 from streamsvm.data.label_sets import with_label_sets
-from streamsvm.store import StoreWriter
 
 N, D, K = 150, 9, 5
 X, LABELS = make_problem(N, D, K)
@@ -37,14 +36,8 @@ def write(path: Path, classes: list[int]) -> None:
     """A store of the rows in which the classes have the codes of this order."""
     own = own_labels()[:, classes]
     indptr = np.concatenate([[0], np.cumsum(own.sum(axis=1))])
-    kind = "zarr" if path.suffix == ".zarr" else "hdf5"
-    with StoreWriter(
-        path, kind, shape=X.shape, nnz=X.nnz, classes=[f"c{c}" for c in classes], dtype=np.float64,
-        index_base=1, chunk_nnz=64, meta={"shuffle_seed": 0}, n_labels=int(own.sum()),
-    ) as writer:  # fmt: skip
-        rows = with_label_sets(as_rows(X, LABELS), np.nonzero(own)[1], indptr)
-        writer.append(rows, np.arange(N, dtype=np.int64))
-        writer.finish()
+    rows = with_label_sets(as_rows(X, LABELS), np.nonzero(own)[1], indptr)
+    write_rows(path, rows, X.shape[1], [f"c{c}" for c in classes], n_labels=int(own.sum()))
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from warm_process import run
 from streamsvm.base.durable import locked
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, PlanError, SettingsError, StoreError
-from streamsvm.store import StoreWriter, open_store
+from streamsvm.store import StoreOptions, StoreWriter, open_store
 
 TEXT = "1 1:1 3:2\n-1 2:1\n1 1:3\n"
 
@@ -100,8 +100,8 @@ def test_like_of_base_zero(tmp_path: Path) -> None:
 
 
 def test_like_a_store_without_index_base(text: Path, tmp_path: Path) -> None:
-    options: dict[str, Any] = {"shape": (0, 3), "nnz": 0, "classes": ["-1", "1"], "dtype": "float32"}
-    with StoreWriter(tmp_path / "train.h5", "hdf5", **options, index_base=None) as writer:
+    options = StoreOptions(shape=(0, 3), nnz=0, classes=["-1", "1"], dtype="float32", index_base=None)
+    with StoreWriter(tmp_path / "train.h5", options) as writer:
         writer.finish()
     with pytest.raises(InputError, match="does not record an index base; give index_base="):
         convert([text], tmp_path / "test.h5", like=tmp_path / "train.h5")

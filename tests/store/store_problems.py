@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from streamsvm.data.rows import Rows, sparse_rows, with_matrix
-from streamsvm.store import StoreWriter, store_kind
+from streamsvm.store import StoreOptions, StoreWriter
 
 
 @dataclass
@@ -54,7 +54,8 @@ class Problem:
             "n_labels": None if self.indicator is None else self.indicator.nnz,
         }
         options = {**columns, **options}
-        with StoreWriter(path, store_kind(path), **options) as writer:
+        threads = options.pop("threads", 1)
+        with StoreWriter(path, StoreOptions(**options), threads=threads) as writer:
             edges = [0, *(cuts or []), n]
             for start, stop in pairwise(edges):
                 writer.append(self.rows(start, stop), self.names[start:stop])

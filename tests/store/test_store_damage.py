@@ -17,7 +17,7 @@ from warm_process import run
 
 from streamsvm.base import format
 from streamsvm.errors import StoreError
-from streamsvm.store import StoreWriter, layout, open_store, open_validation_store
+from streamsvm.store import StoreOptions, StoreWriter, layout, open_store, open_validation_store
 
 CASES = 200
 
@@ -253,10 +253,8 @@ def test_a_truncated_hdf5_file_is_refused(problem: Problem, tmp_path):
 
 def test_an_unfinished_store_is_refused(problem: Problem, suffix, tmp_path):
     path = tmp_path / f"a.{suffix}"
-    options = {"shape": (90, 40), "nnz": problem.matrix.nnz, "classes": problem.classes}
-    with StoreWriter(
-        path, "zarr" if suffix == "zarr" else "hdf5", **options, dtype="f4", index_base=1
-    ) as writer:
+    sizes = {"shape": (90, 40), "nnz": problem.matrix.nnz, "classes": problem.classes}
+    with StoreWriter(path, StoreOptions(**sizes, dtype="f4", index_base=1)) as writer:
         writer.append(problem.rows(0, 90), problem.names)
     with pytest.raises(StoreError, match="incomplete: its conversion did not finish; convert again"):
         open_store(path)
@@ -264,12 +262,11 @@ def test_an_unfinished_store_is_refused(problem: Problem, suffix, tmp_path):
 
 def test_the_store_of_a_killed_writer_is_refused(suffix, tmp_path):
     path = tmp_path / f"a.{suffix}"
-    kind = "zarr" if suffix == "zarr" else "hdf5"
     code = (
-        "import os, numpy as np; from streamsvm.store import StoreWriter\n"
+        "import os, numpy as np; from streamsvm.store import StoreOptions, StoreWriter\n"
         "from streamsvm.data.rows import Rows\n"
-        f"w = StoreWriter({str(path)!r}, {kind!r}, shape=(9, 5), nnz=9, classes=['a'], dtype='f4',"
-        " index_base=0, chunk_nnz=2)\n"
+        "options = StoreOptions(shape=(9, 5), nnz=9, classes=['a'], dtype='f4', index_base=0, chunk_nnz=2)\n"
+        f"w = StoreWriter({str(path)!r}, options)\n"
         "r = Rows(np.ones(5, 'f4'), np.zeros(5, 'i4'), np.arange(6), np.zeros(5, 'i4'), None)\n"
         "w.append(r, np.arange(5)); os.kill(os.getpid(), 9)"
     )

@@ -21,7 +21,7 @@ from warm_process import run
 
 from streamsvm.data.rows import with_matrix
 from streamsvm.errors import StoreError
-from streamsvm.store import StoreWriter, layout, open_store, store_kind
+from streamsvm.store import StoreOptions, StoreWriter, layout, open_store, store_kind
 
 
 @pytest.fixture(params=["zarr", "h5ad"])
@@ -443,7 +443,7 @@ def test_the_writer_refuses_other_rows_than_those_of_a_dense_store(tmp_path):
     rows = with_matrix(problem.rows(0, 90)._replace(indices=None), np.zeros((90, 39), "f4"))
     options = {"shape": (90, 40), "nnz": 90 * 40, "dtype": "f4", "index_base": 0, "classes": problem.classes}
     with (
-        StoreWriter(tmp_path / "b.h5", "hdf5", dense=True, **options) as writer,
+        StoreWriter(tmp_path / "b.h5", StoreOptions(dense=True, **options)) as writer,
         pytest.raises(StoreError, match="lengths of the arrays do not match"),
     ):
         writer.append(rows, problem.names)
@@ -458,21 +458,20 @@ def test_the_writer_refuses_an_existing_path(problem: Problem, stored: Path):
 
 def test_the_writer_refuses_invalid_arguments(tmp_path):
     good = {"shape": (1, 1), "nnz": 1, "classes": ["a"], "dtype": "f4", "index_base": 0}
-    for kind, bad in [
-        ("parquet", {}),
-        ("zarr", {"codec": "best"}),
-        ("zarr", {"dtype": "f2"}),
-        ("zarr", {"nnz": -1}),
-        ("zarr", {"chunk_nnz": 0}),
-        ("zarr", {"classes": ["a", "a"]}),
-        ("zarr", {"meta": {"nnz": 3}}),
-        ("zarr", {"dense": True, "nnz": 0}),
-        ("zarr", {"dense": True, "shape": (0, 1), "nnz": 0}),
-        ("zarr", {"dense": True, "shape": (1, 2**27 + 1), "nnz": 2**27 + 1}),
-        ("zarr", {"dense": True, "dtype": "i2"}),
-    ]:
+    for bad in (
+        {"codec": "best"},
+        {"dtype": "f2"},
+        {"nnz": -1},
+        {"chunk_nnz": 0},
+        {"classes": ["a", "a"]},
+        {"meta": {"nnz": 3}},
+        {"dense": True, "nnz": 0},
+        {"dense": True, "shape": (0, 1), "nnz": 0},
+        {"dense": True, "shape": (1, 2**27 + 1), "nnz": 2**27 + 1},
+        {"dense": True, "dtype": "i2"},
+    ):
         with pytest.raises(ValueError, match=r".+"):
-            StoreWriter(tmp_path / "a.zarr", kind, **{**good, **bad})
+            StoreWriter(tmp_path / "a.zarr", StoreOptions(**{**good, **bad}))
     assert not list(tmp_path.iterdir())
     with pytest.raises(StoreError, match=r"a\\x00b.*control character"):
-        StoreWriter(tmp_path / "a.zarr", "zarr", **{**good, "classes": ["a\0b"]})
+        StoreWriter(tmp_path / "a.zarr", StoreOptions(**{**good, "classes": ["a\0b"]}))

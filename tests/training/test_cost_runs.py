@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cases import few
-from helpers import as_rows, make_problem, make_store
+from helpers import as_rows, make_problem, make_store, write_rows
 from helpers import plain_fit as fit
 from run_files import model_bytes, stop_after
 from small_problem import BLOCK, D, K, N
@@ -20,7 +20,6 @@ from streamsvm import evaluate, load_model, plan, resume
 from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.errors import InputError, Interrupted, RunError, SettingsError
 from streamsvm.run.directory import RunDir
-from streamsvm.store import StoreWriter
 
 COSTS = np.abs(np.subtract.outer(np.arange(K), np.arange(K))).astype(float)
 TREE = {"0": "low", "1": "low", "2": "high", "3": "high", "4": "top", "low": "top", "high": "top"}
@@ -54,14 +53,7 @@ def weighted_store(path: Path) -> tuple[Path, np.ndarray]:
     """The small problem with weights of the rows, some of them 0; and the weights."""
     X, labels = make_problem(N, D, K)
     weights = np.arange(N) % 4 / 2
-    kind = "zarr" if path.suffix == ".zarr" else "hdf5"
-    with StoreWriter(
-        path, kind, shape=X.shape, nnz=X.nnz, classes=[str(c) for c in range(K)], dtype="float64",
-        index_base=1, chunk_nnz=64, weighted=True, meta={"shuffle_seed": 0},
-    ) as writer:  # fmt: skip
-        writer.append(as_rows(X, labels)._replace(cost=weights), np.arange(N))
-        writer.finish()
-    return path, weights
+    return write_rows(path, as_rows(X, labels)._replace(cost=weights), D, K, weighted=True), weights
 
 
 @pytest.mark.parametrize("case", few(["costs", "tree", "class_weight", "rows"], "class_weight", "rows"))

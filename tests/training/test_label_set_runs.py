@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import as_rows, make_problem, make_store
+from helpers import as_rows, make_problem, make_store, write_rows
 from helpers import plain_fit as fit
 from run_files import metrics_of, model_bytes, stop_after, without_times
 from sklearn.multiclass import OneVsRestClassifier
@@ -17,7 +17,6 @@ from small_problem import BLOCK, D, K, N
 from streamsvm import calibrate, evaluate, load_model, resume
 from streamsvm.data.label_sets import with_label_sets
 from streamsvm.errors import Interrupted, ModelError, SettingsError
-from streamsvm.store import StoreWriter
 
 pytestmark = pytest.mark.engine
 
@@ -35,14 +34,8 @@ def indicator() -> np.ndarray:
 def label_store(path: Path) -> Path:
     own = indicator()
     indptr = np.concatenate([[0], np.cumsum(own.sum(axis=1))])
-    kind = "zarr" if path.suffix == ".zarr" else "hdf5"
-    with StoreWriter(
-        path, kind, shape=X.shape, nnz=X.nnz, classes=[str(c) for c in range(K)], dtype="float64",
-        index_base=1, chunk_nnz=64, meta={"shuffle_seed": 0}, n_labels=int(own.sum()),
-    ) as writer:  # fmt: skip
-        writer.append(with_label_sets(as_rows(X, LABELS), np.nonzero(own)[1], indptr), np.arange(N))
-        writer.finish()
-    return path
+    rows = with_label_sets(as_rows(X, LABELS), np.nonzero(own)[1], indptr)
+    return write_rows(path, rows, X.shape[1], K, n_labels=int(own.sum()))
 
 
 @pytest.mark.parametrize(("loss", "suffix"), [("ovr2", ".zarr"), ("ww", ".h5")])
