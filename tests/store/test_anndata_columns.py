@@ -11,9 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-import zarr
 from cases import few
-from test_anndata import cells, write
+from test_anndata import cells, spoil, write
 
 from streamsvm.errors import StoreError
 from streamsvm.store import matrices, open_store
@@ -206,11 +205,7 @@ def test_a_label_that_is_stored_twice_is_refused(tmp_path):
 def test_a_damaged_indicator_is_refused(target, name, element, value, reason):
     adata, _ = labelled("csr")
     write(adata, target)
-    if target.suffix == ".zarr":
-        zarr.open_group(target, mode="r+", use_consolidated=False)[f"obsm/tags/{name}"][element] = value
-    else:
-        with h5py.File(target, "r+") as file:
-            file[f"obsm/tags/{name}"][element] = value
+    spoil(target, f"obsm/tags/{name}", element, value)
     with pytest.raises(StoreError, match=reason), open_store(target, label="tags") as store:
         store.rows(0, 120)
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from store_problems import Problem, assert_rows_equal, make_full_problem, make_problem
+from store_problems import Problem, assert_rows_equal, make_problem
 from test_store_roundtrip import read_with_anndata
 
 from streamsvm.errors import StoreError
@@ -22,8 +22,8 @@ def problem() -> Problem:
     return make_problem(d=40)
 
 
-def test_names_and_encoding_come_back(problem: Problem, suffix: str, tmp_path: Path) -> None:
-    path = tmp_path / f"named.{suffix}"
+def test_names_and_encoding_come_back(problem: Problem, tmp_path: Path) -> None:
+    path = tmp_path / "named.zarr"
     problem.write(path, feature_names=NAMES, encoding=ENCODING)
     with open_store(path) as store:
         assert store.feature_names() == NAMES
@@ -31,22 +31,8 @@ def test_names_and_encoding_come_back(problem: Problem, suffix: str, tmp_path: P
         assert_rows_equal(store.rows(0, 90), problem.matrix, problem.labels)
         store.verify()
     assert read_with_anndata(path).var_names.tolist() == NAMES
-
-
-def test_weights_groups_and_labels_may_be_beside_them(suffix: str, tmp_path: Path) -> None:
-    full = make_full_problem()
-    path = tmp_path / f"named.{suffix}"
-    full.write(path, feature_names=NAMES)
-    with open_store(path) as store:
-        assert (store.weighted, store.grouped, store.multilabel) == (True, True, True)
-        assert store.feature_names() == NAMES
-        store.verify()
-
-
-def test_an_encoding_needs_no_names(problem: Problem, suffix: str, tmp_path: Path) -> None:
-    path = tmp_path / f"encoded.{suffix}"
-    problem.write(path, encoding=ENCODING)
-    with open_store(path) as store:
+    problem.write(tmp_path / "encoded.zarr", encoding=ENCODING)
+    with open_store(tmp_path / "encoded.zarr") as store:
         assert store.feature_names() is None
         store.verify()
 
