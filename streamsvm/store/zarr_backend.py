@@ -121,6 +121,7 @@ class ZarrArray(StoredArray):
     def _read_ranges(self, ranges: Ranges) -> np.ndarray:
         if self.dtype is None:
             return super()._read_ranges(ranges)
+        self._chunks.drop_cache = self.exceeds_page_cache
         values = self.container.reader.read(self._chunks, ranges * (self.columns or 1))
         return values if self.columns is None else values.reshape(-1, self.columns)
 

@@ -45,7 +45,14 @@ class ChunkFiles:
         Returns the path of a chunk's file in the folder, by its number.
     fill : number
         Value of the elements of chunks without a file.
+
+    Attributes
+    ----------
+    drop_cache : bool
+        True to drop the files from the page cache once they are read.
     """
+
+    drop_cache = False
 
     def __init__(
         self,
@@ -82,7 +89,7 @@ class ChunkFiles:
                 if not n_read:
                     raise ValueError("the chunk is truncated")
                 done += n_read
-            if self._array.exceeds_page_cache:
+            if self.drop_cache:
                 dont_need(descriptor)
             return payload
         finally:

@@ -111,7 +111,11 @@ class ForeignArray(StoredArray):
     def _read_ranges(self, ranges: Ranges) -> np.ndarray:
         if self._chunks is None:
             return super()._read_ranges(ranges)
+        self._chunks.drop_cache = self.exceeds_page_cache
         return self.container.reader.read(self._chunks, ranges)
+
+    def stored_bytes(self) -> int:
+        return self._array.nbytes_stored()
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         values = self._read_part(start, stop, 0, self.columns or 1)
