@@ -133,12 +133,11 @@ class Generator:
     def write_store(self, path: Path, n: int) -> None:
         """The first `n` rows as the store that `streamsvm convert --no-shuffle` makes of the text."""
         of = self.distribution
-        options = StoreOptions(
+        with StoreWriter(path, StoreOptions(
             shape=(n, of.features), nnz=self.count_nnz(n),
             classes=[str(c) for c in range(of.classes)], dtype=np.float32, index_base=1,
             label_dtype=INTEGER, meta={"shuffle_seed": 0},  # the rows are in random order already
-        )  # fmt: skip
-        with StoreWriter(path, options) as writer:
+        )) as writer:  # fmt: skip
             start = 0
             for block in self.blocks(n):
                 stop = start + len(block.labels)

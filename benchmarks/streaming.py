@@ -54,11 +54,10 @@ def write_tiled(path: Path, pair: Pair, nnz: float, codec: str, chunk: int) -> N
     with open_store(base) as store:
         rows, d, classes = store.rows(0, store.n_rows), store.n_features, store.classes
     lengths, copies = np.diff(rows.indptr), max(1, int(nnz) // len(rows.data))
-    options = StoreOptions(
+    with StoreWriter(path, StoreOptions(
         shape=(copies * rows.n_rows, d), nnz=copies * len(rows.data), classes=classes,
         dtype=rows.data.dtype, index_base=1, codec=codec, chunk_nnz=chunk, meta={"shuffle_seed": 0},
-    )  # fmt: skip
-    with StoreWriter(path, options) as writer:
+    )) as writer:  # fmt: skip
         for copy in range(copies):
             order = np.random.default_rng(copy).permutation(rows.n_rows)
             indptr = np.concatenate([[0], np.cumsum(lengths[order])])

@@ -169,9 +169,9 @@ def _zlib() -> Any:
         return zlib
 
 
-def inflate(payload: Any, out: np.ndarray, wbits: int = 15) -> None:
-    """Decompress a zlib (`wbits` 15) or gzip (31) stream into `out`; ValueError if its length is another."""
-    stream = _zlib().decompressobj(wbits=wbits)
+def inflate(payload: Any, out: np.ndarray) -> None:
+    """Decompress a zlib stream into `out`; raise ValueError if its length is another."""
+    stream = _zlib().decompressobj()
     try:
         content = stream.decompress(payload, out.nbytes + 1)
     except zlib.error as error:

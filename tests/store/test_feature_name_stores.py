@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from pathlib import Path
 
 import pytest
@@ -37,30 +35,6 @@ def test_names_and_encoding_come_back(problem: Problem, tmp_path: Path) -> None:
         store.verify()
 
 
-def test_the_names_are_in_the_fingerprint_and_only_they_change_it(problem: Problem, tmp_path: Path) -> None:
-    """Computed here with hashlib and json alone."""
-    plain = problem.write(tmp_path / "plain.zarr")
-    encoded = problem.write(tmp_path / "encoded.zarr", encoding=ENCODING)
-    named = problem.write(tmp_path / "named.zarr", feature_names=NAMES)
-    assert plain == encoded != named == problem.write(tmp_path / "named.h5", feature_names=NAMES)
-
-    def digest(content) -> str:
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
-
-    arrays = {
-        "X/data": problem.matrix.data.astype("<f4"),
-        "X/indices": problem.matrix.indices.astype("<i4"),
-        "X/indptr": problem.matrix.indptr.astype("<i8"),
-        "obs/label/codes": problem.labels.astype("<i4"),
-        "obs/_index": problem.names.astype("<i8"),
-    }
-    header = {"n": 90, "d": 40, "dtype": "float32", "classes": digest(list(problem.classes))}
-    digests = {name: hashlib.sha256(array.tobytes()).hexdigest() for name, array in arrays.items()}
-    assert plain == digest({"header": header, "arrays": digests})
-    assert named == digest({"header": header, "arrays": {**digests, "var/_index": digest(NAMES)}})
-
-
 def test_other_names_than_those_on_record_are_an_error(problem: Problem, tmp_path: Path) -> None:
     problem.write(tmp_path / "a.zarr", feature_names=NAMES)
     problem.write(tmp_path / "b.zarr", feature_names=NAMES[::-1])
@@ -73,10 +47,3 @@ def test_other_names_than_those_on_record_are_an_error(problem: Problem, tmp_pat
             store.feature_names()
         with pytest.raises(StoreError, match="the names of the features are not those"):
             store.verify()
-
-
-def test_names_must_be_distinct_and_one_for_each_feature(problem: Problem, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="distinct"):
-        problem.write(tmp_path / "a.zarr", feature_names=["a"] * 40)
-    with pytest.raises(ValueError, match="one name for each"):
-        problem.write(tmp_path / "b.zarr", feature_names=NAMES[:-1])
