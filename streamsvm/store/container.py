@@ -75,7 +75,7 @@ class StoredArray:
     column_chunk: int | None = None
     container: Container
     absent_chunks: Literal["refuse", "warn", "allow"] = "refuse"
-    decodes_whole_chunks = False  # of one axis, too
+    decodes_whole_chunks = False  # True: ranges of one axis that share a chunk are read as one
 
     def _set_layout(
         self,
@@ -165,7 +165,7 @@ class StoredArray:
         order = np.argsort(ranges[:, 0], kind="stable")  # as they lie on the disk
         begins, furthest = ranges[order, 0], np.maximum.accumulate(ranges[order, 1])
         apart = (begins[1:] - furthest[:-1]) * self.width > _MAX_GAP
-        if self.columns is not None or self.decodes_whole_chunks:  # which may take long
+        if self.columns is not None or self.decodes_whole_chunks:  # decode no chunk twice
             apart &= begins[1:] // self.chunk > (furthest[:-1] - 1) // self.chunk
         most = -(-_MOST_AS_ONE // (self.chunk * max(self.width, 1))) * self.chunk
         apart |= np.diff(begins // most) > 0
