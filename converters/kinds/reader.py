@@ -13,6 +13,7 @@ from streamsvm_converters.kinds.options import ReadOptions
 from streamsvm_converters.label_codes import LabelCodes
 from streamsvm_converters.libsvm.position import InputFile, ReadCounts
 
+from streamsvm.base.format import CHUNK_NNZ
 from streamsvm.base.label_values import TEXT, dtype_of_names
 from streamsvm.data.rows import Rows, kept_values
 from streamsvm.errors import SettingsError
@@ -88,26 +89,29 @@ class Reader(ABC):
     decompress_seconds : float
     has_texts : bool
         Whether labels were stored as text, in a file that tells texts from numbers; known as `labels` are.
-    what : str
-        Such a file, if "fix" does not apply to it as `on_error`.
     """
 
     counts: ReadCounts
     decompress_seconds = 0.0
-    dense = False
     has_texts = False
-    what = ""
+    may_be_dense = False
+    dense: bool
     _labels: LabelCodes | LabelTable
 
     def __init__(self, inputs: list[str | Path], options: ReadOptions) -> None:
-        if self.what and options.on_error == "fix":
-            raise SettingsError(
-                f"on_error fix does not apply to {self.what}; it can skip rows", setting="on_error"
-            )
         self.inputs, self.options = inputs, options
+        if not self.may_be_dense:
+            self._set_dense(False)
         self.counts = TableCounts()
         self.sources: list[InputFile] = []
         self.notes: list[str] = []
+
+    def _set_dense(self, dense: bool) -> None:
+        """Set `dense`; raise `SettingsError` if the rows are not dense, and float16 is for dense rows."""
+        self.dense = dense
+        if self.options.dtype == "float16" and not dense:
+            what = f"dense input, mostly not 0, of at most {CHUNK_NNZ:,} features"
+            raise SettingsError(f"dtype float16 is for {what}; this becomes CSR", setting="dtype")
 
     @abstractmethod
     def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]: ...

@@ -12,7 +12,6 @@ from streamsvm_converters.kinds.options import ReadOptions
 from streamsvm_converters.kinds.recognise import recognise
 from streamsvm_converters.libsvm.inputs import STDIN
 
-from streamsvm.base.format import CHUNK_NNZ
 from streamsvm.errors import InputError, Option, Remedy, SettingsError
 from streamsvm.store.list_file import SUFFIXES as LIST_SUFFIXES
 from streamsvm.store.open import is_store
@@ -32,29 +31,26 @@ class Kind(NamedTuple):
         Module and class of its `Reader`; imported when it is used.
     options : frozenset of str
         Attributes of `ReadOptions` that apply to this kind, and not to all.
-    may_be_dense : bool
-        Whether its reader may yield dense rows.
     """
 
     title: str
     reader: str
     options: frozenset[str]
-    may_be_dense: bool = False
 
 
 _FILE = Remedy("write it to a file first: only LIBSVM text is read from a pipe")
 _TABLE = frozenset(
-    {"label", "labels_as", "drop", "categorical", "missing", "text", "analyzer", "ngrams", "bits"}
+    {"label", "labels_as", "drop", "categorical", "missing", "text", "analyzer", "ngrams", "bits", "on_error"}
 )
 _MATRIX = frozenset({"label", "labels", "labels_as"})
 _ANNDATA = frozenset({"label", "join", "layer", "raw", "obsm"})
-_TEXT = frozenset({"index_base", "n_features", "multilabel", "groups", "labels_as"})
+_TEXT = frozenset({"index_base", "n_features", "multilabel", "groups", "labels_as", "on_error"})
 KINDS = {
     "libsvm": Kind("LIBSVM text", "libsvm.LibsvmFileReader", _TEXT),
-    "anndata": Kind("AnnData", "anndata.AnnDataReader", _ANNDATA, may_be_dense=True),
-    "npz": Kind("a .npz archive", "matrix.MatrixReader", _MATRIX, may_be_dense=True),
-    "npy": Kind("a NumPy array", "matrix.MatrixReader", _MATRIX, may_be_dense=True),
-    "lists": Kind("a column of lists of numbers", "matrix.ListReader", _MATRIX, may_be_dense=True),
+    "anndata": Kind("AnnData", "stored.StoredReader", _ANNDATA),
+    "npz": Kind("a .npz archive", "stored.StoredReader", _MATRIX),
+    "npy": Kind("a NumPy array", "stored.StoredReader", _MATRIX),
+    "lists": Kind("a column of lists of numbers", "stored.StoredReader", _MATRIX),
     "parquet": Kind("a Parquet table", "table.TableReader", _TABLE),
     "csv": Kind("CSV", "table.TableReader", _TABLE),
     "tsv": Kind("tab-separated values", "table.TableReader", _TABLE),
@@ -92,7 +88,7 @@ def kind_of(path: str | Path, format: str | None = None) -> str:
 
 def _kind_to_read(path: str | Path, options: ReadOptions) -> str:
     """Return the kind of a file; a table with one column of lists is that, unless its columns are wanted."""
-    by_column = options.changed(sorted(_TABLE - _MATRIX))
+    by_column = options.changed(sorted(_TABLE - _MATRIX - _TEXT))
     like_table = options.like is not None and options.like.encoding is not None
     may_be_lists = Path(path).suffix.lower() in LIST_SUFFIXES
     if may_be_lists and not by_column and not like_table and is_store(path):
@@ -141,6 +137,10 @@ def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None
         if name == "libsvm" and option in _TABLE:
             remedy = Remedy(f"if {inputs[0]} is a table, give {{}}", Option("format", "csv"))
         raise SettingsError(f"{option} does not apply to {kind.title}", remedy=remedy, setting=option)
+    if options.on_error == "fix" and name != "libsvm":
+        raise SettingsError(
+            f"on_error fix does not apply to {kind.title}; it can skip rows", setting="on_error"
+        )
     like = options.like
     if like is not None and "label" in kind.options and options.label is None and options.labels is None:
         options = replace(options, label=like.label)
@@ -148,11 +148,5 @@ def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None
     options = replace(options, labels_as=labels_as, format=name)
     module, name = kind.reader.split(".")
     found = importlib.import_module(f"streamsvm_converters.kinds.{module}")
-    half = options.dtype == "float16"
-    reader: Reader | None = None
-    if kind.may_be_dense or not half:
-        reader = getattr(found, name)(list(inputs), options)
-    if reader is None or (half and not reader.dense):
-        what = f"dense input, mostly not 0, of at most {CHUNK_NNZ:,} features"
-        raise SettingsError(f"dtype float16 is for {what}; this becomes CSR", setting="dtype")
+    reader: Reader = getattr(found, name)(list(inputs), options)
     return reader

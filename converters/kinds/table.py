@@ -31,7 +31,6 @@ _MIN_PARALLEL_BYTES = 2**24  # bytes of text: below, starting processes takes lo
 class TableReader(Reader):
     """Reader of tables. Columns become features as in the earlier data, if there is any."""
 
-    what = "a table"
     counts: TableCounts
     _labels: LabelCodes
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -81,13 +81,8 @@ def open_labels(
             return FileLabels(_read_labels(Path(labels), like), str(labels), path, n_rows)
     if label is not None:
         return FileLabels(container.labels(label), f"{path}, {label!r}", path, n_rows)
-    raise missing_labels(path)
-
-
-def missing_labels(path: Path) -> InputError:
-    """Return the error for a matrix whose labels are not named."""
     remedy = "give a file with one a line, or an .npy array, with {}, or name its own with {}"
-    return InputError(
+    raise InputError(
         f"{path} is a matrix, and its labels are missing",
         remedy=Remedy(remedy, Option("labels"), Option("label")),
     )
@@ -119,16 +114,13 @@ def _array_or_lines(path: Path) -> np.ndarray | list[str]:
 
 
 def _read_labels(path: Path, like: Mapping[str, Any]) -> np.ndarray:
+    """Return the labels in a file: lines are names of classes as in LIBSVM text; "" is a missing label."""
     lines = _array_or_lines(path)
     if isinstance(lines, np.ndarray):
         return lines
     if like.get("labels_as") == "text":
         return np.array(lines, object)
-    return names_of_lines(lines, like.get("classes", ()))
-
-
-def names_of_lines(lines: list[str], known: Collection[str] = ()) -> np.ndarray:
-    """Return the names of the classes that lines spell, as in LIBSVM text; "" where a label is missing."""
+    known = set(like.get("classes", ()))
     names = {line: canonical_name(line) for line in set(lines)}
-    names |= {line: line for line in known} | dict.fromkeys(MISSING_TEXTS - set(known), "")
+    names |= {line: line for line in known} | dict.fromkeys(MISSING_TEXTS - known, "")
     return np.array([names[line] for line in lines], object)

@@ -12,6 +12,7 @@ from streamsvm.base import format
 from streamsvm.data.checks import first_outside
 from streamsvm.errors import Call, Remedy, StoreError
 from streamsvm.store.container import Container, StoredArray
+from streamsvm.store.loaded import LoadedArray, check_memory
 from streamsvm.store.obs_columns import column_names, index_length
 from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in, span
 
@@ -124,8 +125,14 @@ class CsrMatrix(StoredMatrix):
 
     encoding = "csr"
 
-    def __init__(self, container: Container, name: str, shape: tuple[int, int]) -> None:
-        super().__init__(container, name, shape, compressed_arrays(container, name, shape[0]))
+    def __init__(
+        self,
+        container: Container,
+        name: str,
+        shape: tuple[int, int],
+        arrays: dict[str, StoredArray] | None = None,
+    ) -> None:
+        super().__init__(container, name, shape, arrays or compressed_arrays(container, name, shape[0]))
         self.nnz = self.arrays["data"].length
         self.chunk_nnz = max(array.chunk for array in self.arrays.values())
         check_ends(self.arrays["indptr"], shape[0], self.nnz)
@@ -214,7 +221,7 @@ class DenseMatrix(StoredMatrix):
 
 
 class CscMatrix(StoredMatrix):
-    """CSC matrix, which is read by columns only."""
+    """CSC matrix: columns are stored, so its rows cannot be read before `by_rows` has loaded all of them."""
 
     encoding = "csc"
 
@@ -230,24 +237,30 @@ class CscMatrix(StoredMatrix):
     def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         raise self._by_columns()
 
-    def pieces(self, most: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Yield rows, columns and values of at most `most` stored values at a time, column after column."""
-        pointers = read_pointers(self.arrays["indptr"], span(0, self.shape[1]), self.nnz)[1]
-        for start, rows in enumerate(self.row_pieces(most)):
-            low = start * most
-            places = np.arange(low, low + len(rows))
-            columns = np.searchsorted(pointers, places, "right") - 1
-            ranges = span(low, low + len(rows))
-            values = self._convert(self.arrays["data"].read_ranges(ranges), ranges)
-            yield rows, columns.astype(self.index_dtype, copy=False), values
+    def by_rows(self, memory: int) -> CsrMatrix:
+        """Return the matrix as CSR in memory; raises `PlanError` if it does not fit there twice."""
+        import scipy.sparse
 
-    def row_pieces(self, most: int) -> Iterator[np.ndarray]:
-        """Yield the rows alone of the values that `pieces` yields."""
-        for low in range(0, self.nnz, most):
-            rows = self.arrays["indices"].read(low, min(low + most, self.nnz))
-            if (at := first_outside(rows, self.shape[0])) is not None:
-                raise self.arrays["indices"].damage(low + at, f"row {rows[at]} is out of range")
-            yield rows
+        create = "h5py.File" if self.container.kind == "hdf5" else "zarr.open"
+        lines = (
+            f"f = {create}({str(self.path)!r}, 'r+'); X = anndata.io.read_elem(f[{self.name!r}]).tocsr(); "
+            f"anndata.io.write_elem(f, {self.name!r}, X)"
+        )
+        sizes = (array.length * array.width for array in self.arrays.values())
+        check_memory(f"{self.path}: {self.name}", sum(sizes), memory, lines)
+        pointers = read_pointers(self.arrays["indptr"], span(0, self.shape[1]), self.nnz)[1]
+        whole = span(0, self.nnz)
+        rows = self.arrays["indices"].read_ranges(whole)
+        if (at := first_outside(rows, self.shape[0])) is not None:
+            raise self.arrays["indices"].damage(at, f"row {rows[at]} is out of range")
+        values = self._convert(self.arrays["data"].read_ranges(whole), whole)
+        found = scipy.sparse.csc_array((values, rows, pointers), self.shape).tocsr()
+        found.sum_duplicates()
+        parts = ("data", "indices", "indptr")
+        arrays: dict[str, StoredArray] = {
+            part: LoadedArray(self.container, f"{self.name}/{part}", getattr(found, part)) for part in parts
+        }
+        return CsrMatrix(self.container, self.name, self.shape, arrays)
 
     def _by_columns(self) -> StoreError:
         return StoreError(

@@ -23,6 +23,7 @@ from streamsvm.store.joined import join_stores
 from streamsvm.store.journal import recover
 from streamsvm.store.list_file import SUFFIXES as LIST_SUFFIXES
 from streamsvm.store.list_file import ListFile
+from streamsvm.store.loaded import PackedFile, is_packed
 from streamsvm.store.matrices import check_ends
 from streamsvm.store.reader import STORED, ContainerStore
 from streamsvm.store.record import decode_record
@@ -42,6 +43,8 @@ def open_store(
     obsm: str | None = None,
     labels: str | os.PathLike[str] | None = None,
     weights: str | os.PathLike[str] | None = None,
+    memory: int | None = None,
+    every_row: bool = False,
 ) -> Store:
     """Open a store for reading.
 
@@ -79,6 +82,11 @@ def open_store(
         archive, or a column of the table.
     weights : path, optional
         The weights of the rows of such a matrix: ``.npy``, or text with one a line.
+    memory : int, optional
+        Bytes of memory into which a matrix that cannot be read by rows may be loaded: CSC, and a sparse or
+        compressed ``.npz`` archive. Such matrices are refused by default.
+    every_row : bool
+        Whether rows without a label are kept, with label code -1.
 
     Returns
     -------
@@ -90,7 +98,7 @@ def open_store(
         If there is no store, or it is incomplete, damaged, altered or of a newer version; or if AnnData
         does not contain what training needs. The message says what is wrong, where, and what to do.
     """
-    container = open_existing(path)
+    container = open_existing(path, memory)
     matrix = {"layer": layer, "raw": raw, "obsm": obsm}
     default_label = (like or {}).get("label")
     try:
@@ -105,15 +113,15 @@ def open_store(
             _refuse(path, "a matrix has nothing beside it", matrix | {"sample_weight": sample_weight})
             label = default_label if label is None and labels is None else label
             found = open_array(container, label, labels, weights, like or {}, labelled)
-            return with_labels(found) if labelled else found
+            return with_labels(found) if labelled and not every_row else found
         if container.attr("", "encoding-type") != "anndata":
             raise StoreError(
                 f"{path}: neither a streamsvm store nor AnnData, by the attributes of its root; "
                 "an interrupted conversion leaves such a container: convert again"
             )
         label = (default_label if label is None else label) if labelled else None
-        store = open_anndata(container, label, labelled, sample_weight, layer, raw, obsm)
-        return with_labels(store) if labelled else store
+        store = open_anndata(container, label, labelled, sample_weight, layer, raw, obsm, memory)
+        return with_labels(store) if labelled and not every_row else store
     except BaseException:
         container.close()
         raise
@@ -126,8 +134,8 @@ def _refuse(path: str | os.PathLike[str], why: str, options: Mapping[str, Any]) 
             raise StoreError(f"{path}: {why}", remedy=Remedy("omit {}", Option(name, given)))
 
 
-def open_existing(path: str | os.PathLike[str]) -> Container:
-    """Open a container at an address, or on this machine, after checks of its kind."""
+def open_existing(path: str | os.PathLike[str], memory: int | None = None) -> Container:
+    """Open a container at an address, or on this machine, after checks of its kind: see `open_store`."""
     if (url := as_url(path)) is not None:
         from streamsvm.store.remote import Url, open_remote
 
@@ -136,6 +144,8 @@ def open_existing(path: str | os.PathLike[str]) -> Container:
     if not path.exists():
         remedy = Remedy("check the path, or make a store with {}", Call("convert"))
         raise StoreError(f"{path}: nothing is there", remedy=remedy)
+    if memory is not None and is_packed(path):
+        return PackedFile(path, memory)
     if path.suffix.lower() in ARRAY_SUFFIXES:
         return ArrayFile(path)
     if path.suffix.lower() in LIST_SUFFIXES:

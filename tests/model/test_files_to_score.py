@@ -174,7 +174,7 @@ def test_options_and_data_that_do_not_fit_are_refused(folder: Path) -> None:
     refused(InputError, r"labels of shape \(59,\) for the 60 rows", "a.npy", labels="short.npy")
     refused(InputError, "its labels are missing", "wide.npz")
     refused(StoreError, "narrow.npy has 7 features, the model 8", "narrow.npy", labels="y.npy")
-    refused(InputError, "wide.npz has 16 columns, and the model has 8", "wide.npz", labels="y.npy")
+    refused(InputError, "wide.npz has 16 features, and the model has 8", "wide.npz", labels="y.npy")
     refused(InputError, "its labels are missing", "a.zarr")
     refused(InputError, "a.zarr is one array, and has no labels 'y'; give them", "a.zarr", label="y")
     refused(InputError, r"labels of shape \(59,\) for the 60 rows", "a.zarr", labels="short.npy")

@@ -1,0 +1,292 @@
+"""AnnData and matrices of SciPy and NumPy become stores of the rows that these libraries read themselves."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from streamsvm_converters import convert, open_reader
+from streamsvm_converters.kinds import stored
+
+from streamsvm.errors import (
+    InputError,
+    PlanError,
+    SettingsError,
+    StoreError,
+    StreamsvmError,
+    StreamsvmWarning,
+)
+from streamsvm.store import open_store
+
+N, D = 300, 40
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*zarr:UserWarning"),  # of anndata, about its next version
+    pytest.mark.filterwarnings("ignore::scipy.sparse.SparseEfficiencyWarning"),
+]
+TYPES = np.random.default_rng(1).choice(["T", "B", "NK"], N).astype(object)
+TYPES[7::50] = None
+LABELLED = np.flatnonzero(TYPES != None)  # noqa: E711
+
+
+@pytest.fixture
+def X() -> sp.csr_matrix:
+    X = sp.random(N, D, 0.2, format="csr", random_state=np.random.default_rng(0), dtype=np.float32)
+    X.data[X.indptr[5] : X.indptr[6]] = 0
+    X.eliminate_zeros()
+    return X
+
+
+@pytest.fixture
+def cells(X: sp.csr_matrix) -> anndata.AnnData:
+    obs = pd.DataFrame({"type": pd.Categorical(TYPES)}, index=[f"c{i}" for i in range(N)])
+    return anndata.AnnData(X, obs, pd.DataFrame(index=[f"g{i}" for i in range(D)]))
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with the labels of all rows; rows are read in small pieces."""
+    monkeypatch.setattr(stored, "_VALUES_PER_READ", 500)
+    monkeypatch.chdir(tmp_path)
+    Path("y.txt").write_text("\n".join(str(label or "") for label in TYPES))
+    return tmp_path
+
+
+def rows_of(path: str) -> tuple[np.ndarray, list[str]]:
+    """The values and the labels of a store."""
+    with open_store(path) as store:
+        store.verify()
+        rows = store.rows(0, store.n_rows)
+        X = sp.csr_array((rows.data, rows.indices, rows.indptr), (store.n_rows, store.n_features))
+        return X.toarray(), [store.classes[code] for code in rows.labels]
+
+
+def shuffled(X: sp.csr_matrix, kind: str) -> Any:
+    """The matrix in a format of SciPy; unsorted and with duplicates where the format may have them."""
+    if kind not in ("coo", "csr", "csc"):
+        return X.asformat(kind)
+    coo = X.tocoo()
+    order = np.random.default_rng(1).permutation(2 * coo.nnz)
+    rows, columns = (np.concatenate([each, each])[order] for each in (coo.row, coo.col))
+    halves = np.concatenate([coo.data * 0.25, coo.data * 0.75])[order]
+    if kind == "coo":
+        return sp.coo_matrix((halves, (rows, columns)), X.shape)
+    major, minor, shape = (rows, columns, X.shape) if kind == "csr" else (columns, rows, X.shape)
+    order = np.argsort(major, kind="stable")
+    pointers = np.searchsorted(major[order], np.arange(shape[kind == "csc"] + 1))
+    return (sp.csr_matrix if kind == "csr" else sp.csc_matrix)((halves[order], minor[order], pointers), shape)
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo", "bsr", "dia"])
+@pytest.mark.parametrize("compressed", [True, False])
+def test_every_sparse_format_is_the_same_matrix(X, kind: str, compressed: bool) -> None:
+    X = X.astype(float)
+    sp.save_npz("x.npz", shuffled(X, kind), compressed=compressed)
+    report = convert(["x.npz"], "a.zarr", labels="y.txt", shuffle=False, dtype="float64")
+    matrix, labels = rows_of("a.zarr")
+    np.testing.assert_allclose(matrix, X.toarray()[LABELLED], rtol=1e-15)
+    assert labels == TYPES[LABELLED].tolist()
+    found = (report.n, report.d, report.nnz, report.empty_rows, report.unlabelled, report.index_base)
+    assert found == (len(LABELLED), D, X[LABELLED].nnz, 1, N - len(LABELLED), None)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int64", "bool", ">f4"])
+def test_compressed_arrays_of_any_type(X, dtype: str) -> None:
+    dense = (X.toarray() * 8).astype(dtype)
+    y = np.where(TYPES == None, np.nan, np.arange(N) % 3)  # noqa: E711
+    np.savez_compressed("x.npz", X=np.asfortranarray(dense), y=y)
+    report = convert(["x.npz"], "a.zarr", label="y", shuffle=False)
+    matrix, labels = rows_of("a.zarr")
+    np.testing.assert_array_equal(matrix, dense[LABELLED].astype(np.float32))
+    assert labels == [str(row % 3) for row in LABELLED]
+    assert report.unlabelled == N - len(LABELLED)
+
+
+MATRICES: dict[str, Callable[[Any], Any]] = {
+    "csr": sp.csr_matrix, "csc": sp.csc_matrix, "dense": lambda X: X.toarray(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("matrix", MATRICES)
+@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+def test_rows_are_those_of_anndata(cells, matrix: str, suffix: str) -> None:
+    of = MATRICES[matrix]
+    counts = sp.csr_matrix(cells.X.multiply(10).ceil())
+    cells.X, cells.layers["counts"] = of(cells.X), of(counts)
+    cells.raw = anndata.AnnData(of(counts * 2), cells.obs, cells.var)
+    few = cells[:, :10].copy()
+    few.write_h5ad("a.h5ad") if suffix == "h5ad" else few.write_zarr("a.zarr")
+    wanted: dict[str, tuple[dict[str, Any], Any]] = {
+        "X": ({}, few.X), "layer": ({"layer": "counts"}, counts[:, :10]), "raw": ({"raw": True}, counts * 2),
+    }  # fmt: skip
+    for name, (options, X) in wanted.items():
+        out = f"{name}.{suffix}" if suffix == "zarr" else f"{name}.h5"
+        convert([f"a.{suffix}"], out, label="type", shuffle=False, **options)
+        found, labels = rows_of(out)
+        np.testing.assert_array_equal(found, (X.toarray() if sp.issparse(X) else X)[LABELLED])
+        assert labels == TYPES[LABELLED].tolist()
+        with open_store(out) as store:
+            assert store.feature_names() == [f"g{j}" for j in range(found.shape[1])]
+            assert store.names(0, store.n_rows).tolist() == LABELLED.tolist()
+
+
+@pytest.mark.parametrize("join", ["inner", "outer"])
+def test_several_files_are_joined_as_anndata_joins_them(cells, join: Any) -> None:
+    first, second = cells[:100, :30].copy(), cells[100:, 10:][:, ::-1].copy()
+    first.X = first.X.tocsc()
+    second.obs["type"] = second.obs["type"].cat.rename_categories({"T": "new"})
+    first.write_h5ad("a.h5ad")
+    second.write_zarr("b.zarr")
+    fate = {"inner": "left out", "outer": "taken as 0 where they are missing"}[join]
+    with pytest.warns(StreamsvmWarning, match=f"^20 of 40 features are not in all files and {fate}"):
+        convert(["a.h5ad", "b.zarr"], "out.zarr", label="type", shuffle=False, join=join)
+    wanted = anndata.concat([first, second], join=join)[LABELLED]
+    found, labels = rows_of("out.zarr")
+    with open_store("out.zarr") as store:
+        names = store.feature_names()
+        assert store.names(0, store.n_rows).tolist() == LABELLED.tolist()
+    np.testing.assert_array_equal(found, np.nan_to_num(wanted[:, names].X.toarray()))
+    assert labels == wanted.obs["type"].tolist()
+    convert(["a.h5ad"], "like.zarr", label="type")
+    with (
+        pytest.warns(StreamsvmWarning, match=fate),
+        pytest.raises(InputError, match=r"b\.zarr, row \d+: label 'new' is not among the 3 known") as caught,
+    ):
+        convert(["a.h5ad", "b.zarr"], "no.zarr", label="type", like="like.zarr", join=join)
+    assert f"row {TYPES[100:].tolist().index('T')}:" in str(caught.value)
+
+
+def test_like_matches_by_name(cells) -> None:
+    cells[:, :30].copy().write_h5ad("train.h5ad")
+    convert(["train.h5ad"], "train.zarr", label="type")
+    query = cells[:50, 20:][:, ::-1].copy()
+    query.write_h5ad("query.h5ad")
+    report = convert(["query.h5ad"], "query.zarr", label="type", shuffle=False, like="train.zarr")
+    kept = LABELLED[LABELLED < 50]
+    assert report.d == 30
+    assert report.unseen_features == cells.X[kept][:, 30:].nnz
+    assert any("10 of the 30 features of train.zarr found by name" in note for note in report.notes)
+    found = rows_of("query.zarr")[0]
+    assert not found[:, :20].any()
+    np.testing.assert_array_equal(found[:, 20:], cells.X[kept][:, 20:30].toarray())
+
+
+def test_what_does_not_fit_in_memory_twice_is_refused_with_python_that_rewrites_it(cells, X) -> None:
+    few = {"chunk_nnz": 16, "memory": 2**15, "shuffle": False}
+    sp.save_npz("sparse.npz", X.tocoo())
+    np.savez_compressed("dense.npz", X=X.toarray(), y=TYPES.astype(str))
+    cells.layers["counts"] = X.tocsc()
+    cells.write_h5ad("c.h5ad")
+    options: dict[str, dict[str, Any]] = {
+        "sparse.npz": {"labels": "y.txt"}, "dense.npz": {"label": "y"},
+        "c.h5ad": {"label": "type", "layer": "counts"},
+    }  # fmt: skip
+    new = {"sparse.npz": "by-rows.h5ad", "dense.npz": "X.npz", "c.h5ad": "c.h5ad"}
+    for name, given in options.items():
+        convert([name], "large.zarr", force=True, shuffle=False, **given)
+        with pytest.raises(PlanError, match=rf"{name}.*takes twice as many; in Python `.*` stores") as caught:
+            convert([name], "small.zarr", force=True, **few, **given)
+        assert caught.value.needed_memory > 2 * (X.nnz * 8 if name != "dense.npz" else X.toarray().nbytes)
+        lines = str(caught.value).split("`")[1]
+        exec(f"import anndata, h5py; labels = given; {lines}", {"given": pd.Categorical(TYPES)})
+        given = given if name != "sparse.npz" else {"label": "label"}
+        convert([new[name]], "small.zarr", force=True, **few, **given)
+        with open_store("large.zarr") as large, open_store("small.zarr") as small:
+            rows = [store.rows(0, len(LABELLED)) for store in (large, small)]
+        np.testing.assert_array_equal(rows[0].data, rows[1].data)
+        np.testing.assert_array_equal(rows[0].indices, rows[1].indices)
+
+
+def test_unlabelled_rows_are_read(X) -> None:
+    sp.save_npz("x.npz", X.tocsc())
+    assert sum(rows.n_rows for rows, _ in open_reader(["x.npz"], labelled=False)) == N
+
+
+def test_what_cannot_be_converted_is_named(cells, X) -> None:
+    y = np.where(TYPES == None, "", TYPES).astype(str)  # noqa: E711
+    cells.write_h5ad("a.h5ad")
+    convert(["a.h5ad"], "store.zarr", label="type")
+    bad = X.copy()
+    bad.data[3], row = np.inf, int(np.searchsorted(X.indptr, 3, "right")) - 1
+    cells.X = bad.tocsc()
+    cells.write_h5ad("inf.h5ad")
+    cells.obsm["several"] = pd.get_dummies(cells.obs["type"]).set_axis(["a", "b", "c"], axis=1).astype(int)
+    cells.write_h5ad("several.h5ad")
+    sp.save_npz("inf.npz", bad.tocsc())
+    np.savez_compressed("x.npz", X=X.toarray(), y=y)
+    np.savez_compressed("two.npz", X=X.toarray(), Y=X.toarray())
+    np.savez_compressed("wide.npz", X=np.ones((N, D + 1)), y=y)
+    np.savez_compressed("complex.npz", X=np.full((N, D), 1j), y=y)
+    np.savez_compressed("objects.npz", X=np.full((N, D), None), y=y)
+    Path("short.txt").write_text("a\nb\n")
+    refused: list[tuple[str, type[StreamsvmError], str, dict[str, Any]]] = [
+        ("a.h5ad", SettingsError, "text does not apply to AnnData", {"text": "body"}),
+        ("a.h5ad", SettingsError, "on_error does not apply to AnnData", {"on_error": "skip"}),
+        ("store.zarr", InputError, r"store\.zarr is a store already", {}),
+        ("several.h5ad", InputError, "holds several labels a row", {"label": "several"}),
+        ("inf.h5ad", StoreError, f"row {row}: a value is not finite", {"label": "type"}),
+        ("inf.npz", StoreError, f"row {row}: a value is not finite", {"labels": "y.txt"}),
+        ("x.npz", SettingsError, "on_error does not apply to a .npz archive", {"on_error": "skip"}),
+        ("x.npz", InputError, "its labels are missing.*labels=.*label=", {}),
+        ("x.npz", InputError, "has no array 'z'; it has X, y", {"label": "z"}),
+        ("x.npz", InputError, "labels are given twice", {"label": "y", "labels": "y.txt"}),
+        ("x.npz", InputError, r"labels of shape \(2,\) for the 300 rows", {"labels": "short.txt"}),
+        ("two.npz", InputError, "has 2 arrays of two axes, not one: X", {"labels": "y.txt"}),
+        ("complex.npz", StoreError, "does not hold numbers of a supported type", {"label": "y"}),
+        ("objects.npz", InputError, "damaged or truncated .*pickle", {"label": "y"}),
+        ("wide.npz", InputError, "41 features, and store.zarr has 40", {"label": "y", "like": "store.zarr"}),
+    ]  # fmt: skip
+    for name, error, words, options in refused:
+        with pytest.raises(error, match=words) as caught:
+            convert([name], "out.zarr", **options)
+        assert "\n" not in str(caught.value)
+    assert not Path("out.zarr").exists()
+
+
+def in_npy(header: str, content: bytes = bytes(8 * N * D)) -> bytes:
+    """An array in NumPy's format 2.0, byte by byte."""
+    text = header.encode() + b"\n"
+    return b"\x93NUMPY\x02\x00" + len(text).to_bytes(4, "little") + text + content
+
+
+HEADER = "{'descr': '<f8', 'fortran_order': False, 'shape': (300, 40), }"
+MALFORMED = (
+    HEADER.replace("40), }", "40, }"), HEADER[:-1], "", "-" * 9000, "(" * 3000 + ")" * 3000, "[" * 60000,
+    HEADER.replace("300", str(10**10)), HEADER.replace("300, 40", "1000000000, 1000000000"),
+    HEADER.replace("300", str(10**30)), HEADER.replace("300", "-300"), HEADER.replace("'descr'", "1"),
+    HEADER.replace("'descr'", "[]"), HEADER.replace("<f8", "<f3"), HEADER.replace("<f8", "|O"),
+)  # fmt: skip
+
+
+def test_damage_of_an_archive_is_one_line(X) -> None:
+    def refused(words: str, **options: Any) -> None:
+        with pytest.raises((InputError, StoreError), match=words) as caught:
+            list(open_reader(["x.npz"], **{"labelled": False} | options))
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 400
+
+    for header in MALFORMED:
+        with zipfile.ZipFile("x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("X.npy", in_npy(header))
+        Path("labels").write_bytes(in_npy(header.replace(", 40", "").replace("(300)", "(300,)")))
+        refused(r"x\.npz is damaged or truncated")
+        np.savez_compressed("x.npz", np.eye(N))
+        refused("labels", labelled=True, labels="labels")
+    sp.save_npz("x.npz", X)
+    whole, parts = Path("x.npz").read_bytes(), dict(np.load("x.npz"))
+    damages: list[dict[str, Any]] = [
+        {"indices": parts["indices"] + D}, {"indptr": parts["indptr"][::-1]}, {"data": parts["data"][1:]},
+        {"format": np.array([b"csr", b"csr"])}, {"format": np.array([], "S3")}, {"shape": np.array("abc")},
+        {"shape": np.array([np.nan, 40])}, {"shape": np.array([N, D, 1])},
+    ]  # fmt: skip
+    for change in damages:
+        np.savez("x.npz", **{**parts, **change})
+        refused(r"x\.npz is (damaged|a sparse matrix with)")
+    Path("x.npz").write_bytes(whole[: len(whole) // 2])
+    refused(r"x\.npz is a damaged or truncated zip")
