@@ -12,10 +12,8 @@ from streamsvm_cli.runs import comparison, summary
 from streamsvm_cli.table import WIDTH, wrap
 from streamsvm_cli.wording import wrong_usage
 
-from streamsvm.base import durable
 from streamsvm.base.text import format_size
 
-_HDF5 = b"\x89HDF\r\n\x1a\n"
 _MAX_ITEMS = 8  # items of a list on a line
 _MAX_LINES = 12  # lines of a table
 _DETAILS = {  # facts for people who want all of them
@@ -90,7 +88,9 @@ def info(
 
 
 def _describe(console: Console, path: Path, verify: bool, label: str | None) -> dict[str, Any]:
-    if not _is_foreign(path):
+    from streamsvm.store.kinds import kind_of
+
+    if not path.is_file() or kind_of(path) == "anndata":
         from streamsvm.info import inspect
 
         return inspect(path, verify=verify, label=label, progress=console.progress)
@@ -111,15 +111,6 @@ def _lines_of(key: str, value: Any, record: dict[str, Any]) -> list[str]:
     if key == "transforms":
         return [",".join(map(_transform, value))]
     return _strongest(value, record["n_classes"]) if key == "strongest_features" else _lines(value)
-
-
-def _is_foreign(path: Path) -> bool:
-    """Return True for a file that is not HDF5."""
-    try:
-        with durable.open_file(path, follow=True) as file:
-            return file.read(len(_HDF5)) != _HDF5 and path.suffix.lower() != ".h5ad"
-    except OSError:
-        return False
 
 
 def _strongest(features: dict[str, Any], n_classes: int) -> list[str]:

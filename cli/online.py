@@ -74,9 +74,9 @@ def online(
     """
     import streamsvm
     from streamsvm.model.text_layout import text_layout
-    from streamsvm.store.open import is_store
+    from streamsvm.store.kinds import is_read_in_place
 
-    of_stores = all(map(is_store, inputs))
+    of_stores = all(map(is_read_in_place, inputs))
     of_any = {name: settings.pop(name) for name in ("unseen_label", "memory")}
     of_store = {name: settings.pop(name) for name in _OF_STORE if name in settings}
     of_text = {name: settings.pop(name) for name in _READING}

@@ -18,14 +18,14 @@ from streamsvm.base.format import CHUNK_NNZ, LABEL_DTYPE, UNSEEN_LABEL, index_dt
 from streamsvm.base.label_values import OBJECT, TEXT, dtype_of_names
 from streamsvm.base.progress import Progress, logger, shown
 from streamsvm.base.repr import Readable
-from streamsvm.base.text import as_python_value, check_local, parse_size
+from streamsvm.base.text import check_local
 from streamsvm.base.threads import count_workers
 from streamsvm.data.label_sets import recode
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import BYTES_PER_FEATURE
 from streamsvm.errors import InputError, PlanError, StoreError
+from streamsvm.settings.converting import ConvertSettings
 from streamsvm.settings.field import declared
-from streamsvm.settings.reading import ReadingSettings
 from streamsvm.settings.signature import takes
 
 if TYPE_CHECKING:
@@ -117,27 +117,11 @@ class ConvertReport(Readable):
         return {name: facts[name] for name in facts if name not in hidden and (facts[name] or name in always)}
 
 
-@takes(declared(ReadingSettings), after="out")
+@takes(declared(ConvertSettings), after="out")
 def convert(
     inputs: Sequence[str | Path],
     out: str | Path,
     *,
-    dtype: str = "float32",
-    shuffle: bool = True,
-    seed: int = 0,
-    memory: int | str = 2**30,
-    threads: int | None = None,
-    codec: str = "fast",
-    chunk_nnz: int | None = None,
-    unseen_label: str = "error",
-    weights: str | Path | None = None,
-    groups: bool = False,
-    label: str | None = None,
-    labels: str | Path | None = None,
-    join: str = "inner",
-    layer: str | None = None,
-    raw: bool = False,
-    obsm: str | None = None,
     force: bool = False,
     progress: bool | Progress | None = None,
     **settings: Any,
@@ -162,46 +146,7 @@ def convert(
     out : path
         The store to write. The suffix ``.zarr``, ``.h5`` or ``.h5ad`` determines the container.
     **settings
-        As `ReadingSettings` declares them.
-    dtype : {"float16", "float32", "float64"}
-        Type of the values, to which they are rounded once. float16 is for dense stores, and computed with in
-        float32.
-    shuffle : bool
-        Whether the rows are put in an order that depends only on `seed` and their number, or keep theirs.
-    seed : int
-        Seed of the shuffle.
-    memory : int or str
-        Bytes ("500M", "2G") of memory, beyond the interpreter itself and, for compressed text, the decoder's
-        window of at most 128 MB.
-    threads : int, optional
-        Number of threads of this process, by default one per processor. The store does not depend on it.
-    codec : {"fast", "small", "none"}
-        Compression of the store.
-    chunk_nnz : int, optional
-        Values per chunk of the store.
-    unseen_label : {"error", "keep"}
-        With `like`: whether a label that is not among the classes is an error, or the row is kept with
-        label -1, or with its other labels.
-    weights : path, optional
-        A file with the weight of each row in a line of its own, in the order of the inputs, also for rows
-        that are skipped: finite numbers of at least 0.
-    groups : bool
-        LIBSVM text: whether ``qid:`` fields are kept: each row names its group, the rows of a group stand
-        together, and shuffling leaves them so, in their order. By default such fields are ignored.
-    label : str, optional
-        The column with the labels: of a table, or of ``obs`` of AnnData; or the array with them in an
-        ``.npz`` file. Rows without a label are left out and counted.
-    labels : path, optional
-        A file with the labels of an ``.npy`` or ``.npz`` matrix: ``.npy``, or text with one a line.
-    join : {"inner", "outer"}
-        Which features the store has if several AnnData files have different ones: those that all of them
-        have, or those that any has, with zeros where a file lacks one. A `StreamsvmWarning` counts them.
-    layer : str, optional
-        The entry of ``layers`` of AnnData to read instead of ``X``.
-    raw : bool
-        Whether ``raw.X`` of AnnData is read instead, with its own features.
-    obsm : str, optional
-        The entry of ``obsm`` of AnnData to read instead, such as an embedding.
+        As `ConvertSettings` declares them.
     force : bool
         Whether to replace an existing store. It stays in place until the new one is complete.
     progress : bool or callable, optional
@@ -223,16 +168,13 @@ def convert(
     ModelError
         If `like` is a run or a model that cannot be read.
     PlanError
-        If `memory` is too small; `needed_memory` says what would be enough. `SettingsError` if it is not a
-        size, or an option does not apply to this kind of file.
-    ValueError
-        If another option is not among its choices.
+        If `memory` is too small; `needed_memory` says what would be enough. `SettingsError` if a setting is
+        not valid, or does not apply to this kind of file.
     """
     from streamsvm_converters.external_shuffle import ExternalShuffle
     from streamsvm_converters.kinds.options import ReadOptions
     from streamsvm_converters.kinds.registry import open_reader
     from streamsvm_converters.libsvm.labels import duplicate_warnings
-    from streamsvm_converters.libsvm.reader import check_choices
     from streamsvm_converters.staging import os_errors_about, publish, staging_folder
     from streamsvm_converters.waiting_rows import WaitingRows
 
@@ -241,36 +183,28 @@ def convert(
     from streamsvm.model.schema import read_schema
     from streamsvm.store import StoreOptions, StoreWriter, store_kind
 
-    asked = ReadingSettings(**settings)
-    seed, threads, chunk_nnz = map(as_python_value, (seed, threads, chunk_nnz))
-    shuffle, groups, raw, dtype = map(as_python_value, (shuffle, groups, raw, dtype))
-    check_choices(dtype="float32" if dtype == "float16" else dtype, unseen_label=unseen_label)
+    asked = ConvertSettings(**settings)
     began = time.monotonic()
     inputs = [inputs] if isinstance(inputs, str | Path) else list(inputs)
-    memory = parse_size(memory)
     check_local(out, StoreError)
     out = Path(out)
     store_kind(out)  # or the name is refused
-    chunk_nnz = CHUNK_NNZ if chunk_nnz is None else chunk_nnz
+    memory, weights, dtype = asked.memory, asked.weights, asked.dtype
+    chunk_nnz, seed = asked.chunk_nnz or CHUNK_NNZ, asked.seed if asked.shuffle else None
     _check_memory(memory, chunk_nnz)
-    threads = count_workers(None) if threads is None else threads
-    if threads < 1:
-        raise ValueError(f"threads must be 1 or more, not {threads}")
-    read = [*inputs, *(path for path in (weights, labels) if path is not None)]
+    threads = asked.threads or count_workers(None)
+    read = [*inputs, *(path for path in (weights, asked.labels) if path is not None)]
     _check_distinct(read, out)
     if weights is not None and sum(str(path) == "-" for path in read) > 1:
         raise InputError("standard input (-) is given for rows and for weights; it can be read only once")
     schema = None if asked.like is None else read_schema(asked.like)
-    options = ReadOptions(
-        dtype=dtype, memory=memory, threads=threads, unseen_label=unseen_label, groups=groups, label=label,
-        labels=labels, join=join, layer=layer, raw=raw, obsm=obsm, **{**asked.given(), "like": schema},
-    )  # fmt: skip
+    options = ReadOptions(**vars(asked) | {"like": schema, "threads": threads})
 
     with os_errors_about(out), staging_folder(out, force) as staging, shown(progress) as report:
         reader = open_reader(inputs, options, folder=staging, progress=partial(report, "convert"))
-        columns = {"cost": weights is not None, "qid": groups, "label_codes": asked.multilabel}
+        columns = {"cost": weights is not None, "qid": asked.groups, "label_codes": asked.multilabel}
         waiting = WaitingRows(
-            staging, np.dtype(dtype), seed if shuffle else None, memory // _BUCKET_FRACTION,
+            staging, np.dtype(dtype), seed, memory // _BUCKET_FRACTION,
             [name for name, present in columns.items() if present],
         )  # fmt: skip
         shuffled = ExternalShuffle(waiting, expected=reader.expected_bytes)
@@ -309,12 +243,12 @@ def convert(
         batches: Iterator[Rows] = shuffled.drain(features.shift, index_dtype(width))
         stored = StoreOptions(
             shape=(counts.rows, width), nnz=counts.nnz, classes=classes, dtype=dtype,
-            label_dtype=label_dtype, index_base=features.index_base, codec=codec, chunk_nnz=chunk_nnz,
+            label_dtype=label_dtype, index_base=features.index_base, codec=asked.codec, chunk_nnz=chunk_nnz,
             meta={
-                "sources": encode(sources), "shuffle_seed": seed if shuffle else None,
+                "sources": encode(sources), "shuffle_seed": seed,
                 "label": reader.options.label, "labels_as": reader.options.labels_as,
             },
-            weighted=weights is not None, grouped=groups,
+            weighted=weights is not None, grouped=asked.groups,
             n_labels=shuffled.n_labels if asked.multilabel else None,
             feature_names=features.names, encoding=features.encoding, dense=reader.dense,
             statistics=BYTES_PER_FEATURE["moments"] * width <= memory // _STATISTICS_FRACTION,

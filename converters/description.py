@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from streamsvm_converters.kinds.registry import kind_of
 from streamsvm_converters.libsvm.inputs import Input
 from streamsvm_converters.tables.batches import DELIMITER_NAMES, TableFile
 
 from streamsvm.errors import InputError, StreamsvmError
 from streamsvm.store.array_file import read_header
+from streamsvm.store.kinds import kind_of
 
 _HEAD_SIZE = 2**18  # bytes of text that are read
 _MAX_SHOWN = 8  # labels and names that are shown
@@ -46,7 +46,10 @@ def describe_file(path: Path) -> dict[str, Any]:
                 return {"kind": kind, **_array(file, path), "bytes": size}
         if kind == "npz":
             return {**_archive(path), "bytes": size}
-        return {**(_text(path) if kind == "libsvm" else _table(path, kind)), "bytes": size}
+        return {
+            **(_text(path) if kind == "libsvm" else _table(path, "parquet" if kind == "lists" else kind)),
+            "bytes": size,
+        }
     except StreamsvmError:
         raise
     except Exception as error:  # zipfile and NumPy raise types of their own

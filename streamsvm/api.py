@@ -22,7 +22,7 @@ from streamsvm.settings.fit import Interval, Settings
 from streamsvm.settings.online import OnlineSettings, StoreSettings
 from streamsvm.settings.reading import ReadingSettings
 from streamsvm.settings.signature import takes
-from streamsvm.store.open import is_store
+from streamsvm.store.kinds import is_read_in_place
 from streamsvm.training import fit_arrays, fit_store, fit_stream
 from streamsvm.training.parallel.splits import check_splits
 from streamsvm.training.resume import resume_run
@@ -436,7 +436,7 @@ def _as_stream(
 ) -> contextlib.AbstractContextManager[Stream]:
     """Return the rows of a store or of text, or a stream as it is; raise `SettingsError` for a matrix."""
     paths = as_paths(data)
-    if paths is not None and all(map(is_store, paths)):
+    if paths is not None and all(map(is_read_in_place, paths)):
         return StoreStream(paths, of_store, dtype, classes)
     given, of_text = of_store.given(), {}
     if paths is not None:

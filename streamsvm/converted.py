@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamsvm.base import durable, format
+from streamsvm.base.converters import converters
 from streamsvm.base.decode import encode
 from streamsvm.base.text import as_url
 from streamsvm.data.class_costs import read_tree
@@ -20,7 +21,8 @@ from streamsvm.settings.field import GIVEN, declared
 from streamsvm.settings.fit import BALANCED, NONE, Settings
 from streamsvm.settings.reading import ReadingSettings
 from streamsvm.store import open_store
-from streamsvm.store.open import is_store, open_existing
+from streamsvm.store.kinds import MATRICES, TABLES, is_read_in_place, kind_of
+from streamsvm.store.open import open_existing
 from streamsvm.training.costs import class_weight_entries
 from streamsvm.training.held_out import HELD_OUT, open_held_out
 from streamsvm.training.trainer import Callbacks
@@ -124,25 +126,21 @@ def converted(
 
 def open_text(record: dict[str, Any]) -> Any:
     """Open the text that an online run learns from, by the record of the run."""
-    from streamsvm_converters import TextSource
-
     if "inputs" not in record:
         raise wrong_setting("open_stream", "is missing: give what made the stream")
-    return TextSource.from_record(record)
+    return converters().TextSource.from_record(record)
 
 
 def text_stream(paths: Paths, **options: Any) -> Any:
     """Return LIBSVM text as a stream."""
-    from streamsvm_converters import TextSource
-
-    return TextSource([os.fspath(path) for path in paths], **options)
+    return converters().TextSource([os.fspath(path) for path in paths], **options)
 
 
 def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[str, _Inputs]:
     """Return what is converted, by the name of its store."""
     given, found = reading.given(), {}
     groups = {"groups": True} if get_loss(settings.loss).sequences else {}
-    if not all(is_store(path) for path in paths):
+    if not all(is_read_in_place(path) for path in paths):
         for name in _OF_STORES:
             value = getattr(settings, name)
             if value not in (declared(Settings)[name].default, NONE):
@@ -156,7 +154,7 @@ def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[
     of_held_out = {name: value for name, value in given.items() if name in _OF_HELD_OUT}
     for name in HELD_OUT:
         path = getattr(settings, name)
-        if path is not None and not is_store(path):
+        if path is not None and not is_read_in_place(path):
             own = _given(label=settings.label, labels=getattr(settings, f"{name}_labels"))
             found[name] = _Inputs([os.fspath(path)], {**own, **groups, **of_held_out})
     for name in given if "data" not in found else ():
@@ -171,8 +169,6 @@ def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[
 
 def _check_before(settings: Settings, inputs: dict[str, _Inputs]) -> None:
     """Check what can be checked without the data, before hours may be spent on their conversion."""
-    from streamsvm_converters.kinds.registry import KINDS, kind_of
-
     parse_transforms(settings.transform)
     if settings.class_weight not in (None, BALANCED):
         class_weight_entries(settings.class_weight)
@@ -182,14 +178,13 @@ def _check_before(settings: Settings, inputs: dict[str, _Inputs]) -> None:
         path = getattr(settings, name)
         if each.kind is not os.PathLike or not isinstance(path, str) or path in (*each.words, GIVEN):
             continue
-        if name in HELD_OUT and is_store(path):
+        if name in HELD_OUT and is_read_in_place(path):
             open_held_out(name, settings).close()
         elif as_url(path) is None:
             with durable.os_errors_as(InputError, path, "read"):
                 os.stat(path)
     is_table = {
-        name: "drop" in KINDS[kind_of(each.paths[0], each.options.get("format"))].options
-        for name, each in inputs.items()
+        name: kind_of(each.paths[0], each.options.get("format")) in TABLES for name, each in inputs.items()
     }
     for name in is_table if "data" in is_table else ():
         if is_table[name] != is_table["data"]:
@@ -201,9 +196,9 @@ def _check_before(settings: Settings, inputs: dict[str, _Inputs]) -> None:
             )
     for name in HELD_OUT:
         path, labels = getattr(settings, name), f"{name}_labels"
-        if path is None or getattr(settings, labels) is None or is_store(path):
+        if path is None or getattr(settings, labels) is None or is_read_in_place(path):
             continue
-        if "labels" not in KINDS[kind_of(path)].options:
+        if kind_of(path) not in MATRICES:
             raise wrong_setting(
                 labels, f"is for a matrix, and {path} has its own", Remedy("leave {} out", Option(labels))
             )
@@ -244,10 +239,8 @@ def _is_pipe(path: str) -> bool:
 
 def _fact(path: str) -> Any:
     """Return name, size and hash of a file."""
-    from streamsvm_converters.libsvm.position import InputFile
-
     with durable.os_errors_as(InputError, path, "read"):
-        return encode(InputFile.of(Path(path)))
+        return encode(converters().InputFile.of(Path(path)))
 
 
 def _facts(inputs: _Inputs, old: Sequence[Any]) -> list[Any]:
@@ -265,8 +258,6 @@ def _convert(
     **options: Any,
 ) -> list[Any]:
     """Convert files, and return the facts about them."""
-    from streamsvm_converters import convert
-
     again = "the same command begins it anew"
     again += ", and needs the input again" * any(map(_is_pipe, inputs.files))
 
@@ -275,7 +266,7 @@ def _convert(
             raise Interrupted(f"stopped while {out.name} was made, and nothing is kept of it; {again}")
         callbacks.progress(stage if out.stem == "data" else f"{stage} {out.stem}", done, total)
 
-    report = convert(
+    report = converters().convert(
         inputs.paths, out, dtype=settings.dtype, seed=settings.seed, memory=settings.memory, threads=workers,
         force=True, progress=progress, **inputs.options, **options,
     )  # fmt: skip

@@ -36,7 +36,7 @@ class LibsvmFileReader(Reader):
             unseen_label=options.unseen_label, labels_as=options.labels_as or "numbers",
             on_error=options.on_error, memory=options.memory, threads=options.threads,
             progress=options.progress, multilabel=options.multilabel,
-            groups="keep" if options.groups else "ignore",
+            groups={False: "ignore", True: "keep"}.get(options.groups, "whole"),
         )  # fmt: skip
         self.counts, self.sources, self._labels = reader.counts, reader.sources, reader.labels
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamsvm.settings.reading import ReadingSettings
+from streamsvm.settings.converting import ConvertSettings
 
 if TYPE_CHECKING:
     from streamsvm.model.schema import DataSchema
 
 
 @dataclass(frozen=True)
-class ReadOptions(ReadingSettings):
+class ReadOptions(ConvertSettings):
     """Options of a reader: settings that are checked already, and what `streamsvm_converters.convert` adds.
 
     Attributes
@@ -28,20 +28,10 @@ class ReadOptions(ReadingSettings):
     """
 
     like: DataSchema | None = None  # type: ignore[assignment]  # where the settings have a path
-    dtype: str = "float32"
-    memory: int = 2**30
     threads: int = 1
-    unseen_label: str = "error"
     progress: Callable[[int, int | None], None] | None = None
     folder: Path | None = None
     labelled: bool = True
-    groups: bool = False
-    label: str | None = None
-    labels: str | Path | None = None
-    join: str = "inner"
-    layer: str | None = None
-    raw: bool = False
-    obsm: str | None = None
 
     def __post_init__(self) -> None:
         pass

@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from streamsvm_converters.kinds.options import ReadOptions
@@ -16,10 +17,14 @@ from streamsvm_converters.libsvm.position import InputFile
 from streamsvm.base.format import CHUNK_NNZ, UNSEEN_LABEL, index_dtype
 from streamsvm.base.label_values import TEXT
 from streamsvm.data.checks import first_false, row_of
-from streamsvm.data.names import match_features, with_columns
-from streamsvm.data.rows import Rows, kept_rows, sparse_rows, with_index_dtype
+from streamsvm.data.names import match_features
+from streamsvm.data.rows import Rows, kept_rows, with_index_dtype
 from streamsvm.errors import InputError
-from streamsvm.store import open_stores
+from streamsvm.store import Store, open_stores
+from streamsvm.store.views import as_sparse, matched
+
+if TYPE_CHECKING:
+    from streamsvm.model.schema import DataSchema
 
 _VALUES_PER_READ = 2**20  # of rows read at a time
 
@@ -38,7 +43,7 @@ class StoredReader(Reader):
             raise InputError(f"the features of {like.path} are columns of a table; give such a table")
         self._labels = self._label_codes(options.memory // 4)
         with contextlib.ExitStack() as stack:
-            self._store = store = stack.enter_context(
+            store = stack.enter_context(
                 open_stores(
                     inputs, join=options.join, label=options.label, labels=options.labels,
                     labelled=options.labelled, layer=options.layer, raw=options.raw, obsm=options.obsm,
@@ -49,32 +54,29 @@ class StoredReader(Reader):
             if store.multilabel or any(member.native for member in store.members):
                 what = "holds several labels a row" if store.multilabel else "is a store already"
                 raise InputError(f"{store.path} {what}, and is not converted; fit trains on it as it is")
-            self._columns: np.ndarray | None = None
-            self._features = self._match()
+            self._features = Features(store.n_features, names=store.feature_names())
+            if like is not None and not like.takes_any_feature:
+                store = self._matched(store, like)
             width = self._features.width
-            whole = self._columns is not None or store.n_features == width
-            self._set_dense(store.dense_rows and whole and width <= CHUNK_NNZ)
+            self._set_dense(store.dense_rows and store.n_features == width <= CHUNK_NNZ)
             stack.pop_all()
+        self._store = store if self.dense else as_sparse(store)
         self.has_texts = store.label_dtype == TEXT
         lists = {member.arrays["X/values"].name for member in store.members if member.kind == "table"}
         self.notes += [
             f"the features are the numbers of the column {name!r}, and no others" for name in lists
         ]
 
-    def _match(self) -> Features:
-        """Return the features of the rows, and find them among those of earlier data."""
-        like, store, names = self.options.like, self._store, self._store.feature_names()
-        if like is None or like.takes_any_feature:
-            return Features(store.n_features, names=names)
-        match = match_features(names, like.names, str(store.path), model=str(like.path))
-        if match.message is not None:
-            self.notes.append(str(match.message))
-        if match.columns is None and store.n_features > like.n_features:
-            raise InputError(
-                f"{store.path} has {store.n_features:,} features, and {like.path} has {like.n_features:,}"
-            )
-        self._columns = match.columns
-        return Features(like.n_features, index_base=like.index_base, names=like.names)
+    def _matched(self, store: Store, like: DataSchema) -> Store:
+        """Return the store with the features of earlier data."""
+        match = match_features(store.feature_names(), like.names, str(store.path), model=str(like.path))
+        self.notes += [] if match.message is None else [str(match.message)]
+        store = matched(store, match, list(like.names or ()))
+        if store.n_features > like.n_features:
+            what = f"{store.path} has {store.n_features:,} features"
+            raise InputError(f"{what}, and {like.path} has {like.n_features:,}")
+        self._features = Features(like.n_features, index_base=like.index_base, names=like.names)
+        return store
 
     def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
         sizes = list(map(_size, self.inputs))
@@ -87,8 +89,8 @@ class StoredReader(Reader):
                 if self.options.progress is not None:
                     self.options.progress(self.counts.bytes_read, sum(sizes))
             for member, size in zip(store.members, sizes, strict=True):
-                stored = self.options.format == "anndata"
-                sha256 = member.fingerprint if stored else InputFile.of(member.path).sha256
+                is_large = self.options.format == "anndata" or member.path.is_dir()
+                sha256 = member.fingerprint if is_large else InputFile.of(member.path).sha256
                 self.sources.append(InputFile(member.path.name, size, sha256))
         del self._store  # which may hold a matrix in memory
         self.counts.unseen_labels = self._labels.unseen
@@ -101,15 +103,13 @@ class StoredReader(Reader):
         return 8 * self._store.nnz
 
     def _batch(self, rows: Rows, start: int) -> tuple[Rows, np.ndarray]:
-        """Return the rows with a label, in the features of the reader, and a mask of these rows."""
+        """Return the rows with a label in the dtype of the store, and a mask of these rows."""
         codes = np.full(rows.n_rows, UNSEEN_LABEL, np.int32)
         if self.options.labelled:
             place = lambda row: self._place(start + row)  # noqa: E731
             codes = self._labels.encode(self._store.classes, rows.labels, place)
         kept = codes != MISSING
         self.counts.unlabelled += int(np.count_nonzero(~kept))
-        width = self._features.width
-        rows = rows if self.dense else sparse_rows(rows, index_dtype(width))
         with np.errstate(over="ignore"):
             data = rows.data.astype(self.options.dtype, copy=False)
         if (at := first_false(np.isfinite(data))) is not None:
@@ -117,13 +117,8 @@ class StoredReader(Reader):
             column = at - rows.indptr[row] if rows.indices is None else rows.indices[at]
             what = f"{rows.data[at]} is not finite in {self.options.dtype}; drop or replace such values"
             raise InputError(f"{self._place(start + row)}, column {column}: {what}")
-        rows = kept_rows(rows._replace(data=data, labels=codes, norm2=NO_NORMS), kept)
-        rows = without_zeros(rows)
-        if self._columns is not None:
-            before = np.count_nonzero(rows.data)
-            rows = with_columns(rows, self._columns, width)
-            self.counts.unseen_features += int(before - np.count_nonzero(rows.data))
-        rows = with_index_dtype(rows, index_dtype(width))
+        rows = without_zeros(kept_rows(rows._replace(data=data, labels=codes, norm2=NO_NORMS), kept))
+        rows = with_index_dtype(rows, index_dtype(self._features.width))
         self.counts.add(rows)
         return rows, kept
 

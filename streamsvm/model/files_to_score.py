@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.base.converters import converters
 from streamsvm.base.threads import count_workers
 from streamsvm.data.rows import Rows
-from streamsvm.errors import ModelError, SettingsError, part_of_memory, warn
+from streamsvm.errors import ModelError, part_of_memory, warn
 from streamsvm.model.model import Model
 from streamsvm.model.schema import schema_of_model
 from streamsvm.settings.scoring import ScoringSettings
+from streamsvm.store.kinds import kind_of
 
 
 def rows_of_file(
@@ -31,45 +33,25 @@ def rows_of_file(
     Reading takes half of `memory` (bytes), and `workers` threads. When all is read, `counts` has the rows
     without a label, and a `StreamsvmWarning` each says what was dropped or replaced.
     """
-    from streamsvm_converters import kind_of, open_reader, read_rows
-
-    kind, multilabel = kind_of(path, settings.format), settings.multilabel
-    if multilabel and kind != "libsvm":
-        raise SettingsError("multilabel is for LIBSVM text; other data says itself", setting="multilabel")
-    common: dict[str, Any] = {
-        "dtype": model.record["dtype"], "memory": memory // 2, "unseen_label": "keep",
-        "on_error": settings.on_error,
-    }  # fmt: skip
-    reader: Any
-    if kind == "libsvm":
-        for name in [name for name, given in settings.of_store.items() if given]:
-            raise SettingsError(f"{name} does not apply to LIBSVM text", setting=name)
+    reading = dict(vars(settings))
+    if kind_of(path, settings.format) == "libsvm":
         if model.record["index_base"] is None:
             raise ModelError(
                 f"{path} is LIBSVM text, in which the features of the model have no numbers; give data of "
                 "the kind that it was trained on"
             )
-        multilabel = multilabel or model.multilabel or not labelled
-        reader = read_rows(
-            [os.fspath(path)],
-            **common,
-            classes=model.record["classes"],
-            n_features=None if model.takes_any_feature else model.n_features_in_,
-            index_base=0 if model.takes_any_feature else model.record["index_base"],  # numbers are hashed
-            labels_as=model.record.get("labels_as", "numbers") if labelled else "text",
-            multilabel=multilabel,  # commas separate labels, too, where labels do not matter
-            groups=model.transitions_ is not None,
-        )
-    else:
-        reader = open_reader(
-            [path], **common, **settings.of_store, format=settings.format,
-            like=schema_of_model(model, "the model"), labelled=labelled, threads=count_workers(workers),
-        )  # fmt: skip
+        reading["groups"] = model.transitions_ is not None and "whole"
+        reading["multilabel"] |= model.multilabel or not labelled  # commas separate labels that do not matter
+        reading["labels_as"] = None if labelled else "text"
+    reader = converters().open_reader(
+        [path], **reading, dtype=model.record["dtype"], memory=memory // 2, unseen_label="keep",
+        like=schema_of_model(model, "the model"), labelled=labelled, threads=count_workers(workers),
+    )  # fmt: skip
     with part_of_memory(2):
         yield from reader
     found = reader.counts
     counts.unlabelled = getattr(found, "unlabelled", 0)
-    for note in getattr(reader, "notes", ()):
+    for note in reader.notes:
         warn(note)
     changes = {
         "skipped": "left out rows that are invalid",
@@ -78,7 +60,7 @@ def rows_of_file(
         "unseen_values": "values of categories unknown to the model have no feature",
         "missing_values": "replaced missing numbers as in the training data",
     }
-    if labelled and multilabel:  # of rows with one label `evaluate` warns
+    if labelled and reading["multilabel"]:  # of rows with one label `evaluate` warns
         changes["unseen_labels"] = "left out labels unknown to the model"
     for name, change in changes.items():
         if n := getattr(found, name, 0):

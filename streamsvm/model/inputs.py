@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamsvm.base import format
+from streamsvm.base.converters import converters
 from streamsvm.base.label_values import codes_among
 from streamsvm.base.prefetch import read_ahead
 from streamsvm.data.arrays import as_matrix, one_row, row_groups
@@ -104,12 +105,11 @@ def hashed(texts: Any, encoding: Mapping[str, Any], dtype: str, error: type[Stre
 
     Raises `error` for what is no text.
     """
-    from streamsvm_converters.tables.text import hashed_matrix
-
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise error(f"X, row {row}: {text!r:.40} is no text")
-    return hashed_matrix(list(texts), encoding, dtype)
+    found: tuple[Any, dict[str, Any]] = converters().hashed_matrix(list(texts), encoding, dtype)
+    return found
 
 
 def _are_indices_and_values(indices: Any, values: Any) -> bool:

@@ -18,7 +18,7 @@ from streamsvm.model.inputs import begins_with_text, blocks_of_store
 from streamsvm.model.model import Model
 from streamsvm.settings.scoring import ScoringSettings
 from streamsvm.store import Store, open_store
-from streamsvm.store.open import is_store
+from streamsvm.store.kinds import is_read_in_place
 
 
 @dataclasses.dataclass
@@ -73,7 +73,7 @@ def rows_to_score(
         raise SettingsError("y is for the labels of a matrix; this data has its own", setting="y")
     if not is_path:
         data = with_layer(data, settings.layer, settings.raw, settings.obsm)
-    of_file = is_path and not is_store(data)
+    of_file = is_path and not is_read_in_place(data)
     if not of_file:
         settings.refuse_of_files()
     if has_labels and groups is not None:

@@ -43,7 +43,7 @@ from streamsvm.model.serialization import MAX_TEMPERATURE, MIN_TEMPERATURE, mode
 from streamsvm.settings.scoring import TO_CALIBRATE, ScoringSettings
 from streamsvm.settings.signature import takes
 from streamsvm.store import Store, open_store
-from streamsvm.store.open import is_store
+from streamsvm.store.kinds import is_read_in_place
 
 _MIN_SLOPE = 1e-3  # as a share of the spread of the scores
 _PRECISION = 1e-7  # relative, of β: the log loss is then minimal up to the square of it
@@ -143,7 +143,7 @@ def _calibrate(
             "a model of sequences has no probabilities of the labels of single rows to calibrate"
         )
     with ExitStack() as stack:
-        if isinstance(data, str | os.PathLike) and y is None and is_store(data):
+        if isinstance(data, str | os.PathLike) and y is None and is_read_in_place(data):
             settings.refuse_of_files()
             data = stack.enter_context(open_store(data, **settings.of_store, like=model.record))
             settings = ScoringSettings()

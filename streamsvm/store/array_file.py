@@ -16,7 +16,6 @@ from streamsvm.base.page_cache import dont_need
 from streamsvm.errors import Call, InputError, Remedy, StoreError
 from streamsvm.store.container import Container, StoredArray, changed_error
 
-SUFFIXES = (".npy", ".npz")
 _PIECE = 2**18  # values that are read as one
 _PAGE = 2**12  # bytes
 _MEMBER = struct.Struct("<26xHH")  # of a zip archive: before its name and other fields, whose lengths it has

@@ -9,12 +9,10 @@ from typing import Any
 from streamsvm.base import format
 from streamsvm.base.text import as_url
 from streamsvm.errors import StoreError
-from streamsvm.store import layout
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.obs_columns import DataFrameColumn, column_names, index_column, index_length
 from streamsvm.store.open import open_existing
 from streamsvm.store.ranges import span
-from streamsvm.store.remote import Url
 
 _SHOWN_NAMES = 5  # names
 _SPARSE_ENCODINGS = ("csr_matrix", "csc_matrix")
@@ -36,13 +34,11 @@ def describe_anndata(path: Path) -> dict[str, Any] | None:
     StoreError
         If the file cannot be opened.
     """
-    url = as_url(path)
-    kind = layout.SUFFIXES.get((path if url is None else Url(url)).suffix.lower())
-    if kind is None or (url is None and (not path.exists() or path.is_dir() != (kind == "zarr"))):
+    if as_url(path) is None and not path.exists():
         return None
     with contextlib.closing(open_existing(path)) as container:
         if container.is_matrix:
-            return {"kind": "zarr", **_matrix(container, "X")}
+            return {"kind": container.kind, **_matrix(container, "X")}
         is_ours = container.record(format.STORE_ATTR) is not None
         return None if is_ours or container.attr("", "encoding-type") != "anndata" else _describe(container)
 

@@ -14,8 +14,6 @@ from streamsvm.errors import Call, InputError, Remedy, StoreError, extra
 from streamsvm.store.array_file import MatrixFile
 from streamsvm.store.container import StoredArray
 
-SUFFIXES = (".parquet", ".arrow", ".feather")
-
 
 class ListArray(StoredArray):
     """Column of lists, each of which is a row. A chunk is the largest row group or batch."""

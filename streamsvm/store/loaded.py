@@ -30,17 +30,6 @@ def check_memory(where: object, nbytes: int, memory: int, lines: str) -> None:
         )
 
 
-def is_packed(path: Path) -> bool:
-    """Return True for an ``.npz`` archive with compressed arrays, or with a sparse matrix of SciPy."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
-        return False
-    compressed = any(each.compress_type != zipfile.ZIP_STORED for each in members)
-    return compressed or {"format.npy", "shape.npy"} <= {each.filename for each in members}
-
-
 class LoadedArray(StoredArray):
     """Array in memory."""
 
@@ -53,7 +42,7 @@ class LoadedArray(StoredArray):
 
 
 class PackedFile(ArrayFile):
-    """Matrix of an ``.npz`` archive for which `is_packed` is true."""
+    """Matrix of an ``.npz`` archive that cannot be read by rows: see `kinds.is_packed`."""
 
     kind = "npz"
 

@@ -16,14 +16,13 @@ from streamsvm.base.text import as_url
 from streamsvm.errors import Call, Option, Remedy, SettingsError, StoreError
 from streamsvm.store import layout
 from streamsvm.store.anndata import open_anndata, open_array
-from streamsvm.store.array_file import SUFFIXES as ARRAY_SUFFIXES
 from streamsvm.store.array_file import ArrayFile
 from streamsvm.store.container import DAMAGED, Container, StoredArray
 from streamsvm.store.joined import join_stores
 from streamsvm.store.journal import recover
-from streamsvm.store.list_file import SUFFIXES as LIST_SUFFIXES
+from streamsvm.store.kinds import MATRICES, TITLES, is_packed, kind_of
 from streamsvm.store.list_file import ListFile
-from streamsvm.store.loaded import PackedFile, is_packed
+from streamsvm.store.loaded import PackedFile
 from streamsvm.store.matrices import check_ends
 from streamsvm.store.reader import STORED, ContainerStore
 from streamsvm.store.record import decode_record
@@ -144,40 +143,17 @@ def open_existing(path: str | os.PathLike[str], memory: int | None = None) -> Co
     if not path.exists():
         remedy = Remedy("check the path, or make a store with {}", Call("convert"))
         raise StoreError(f"{path}: nothing is there", remedy=remedy)
-    if memory is not None and is_packed(path):
-        return PackedFile(path, memory)
-    if path.suffix.lower() in ARRAY_SUFFIXES:
-        return ArrayFile(path)
-    if path.suffix.lower() in LIST_SUFFIXES:
-        return ListFile(path)
-    if path.suffix.lower() not in layout.SUFFIXES:
-        suffixes = ", ".join(layout.SUFFIXES)
-        remedy = Remedy("make a store with {}", Call("convert"))
-        raise StoreError(f"{path}: not a store, whose name ends in {suffixes}", remedy=remedy)
-    kind = layout.store_kind(path)
-    if path.is_dir() != (kind == "zarr"):
-        expected = "a folder, as a Zarr store is" if kind == "zarr" else "a file, as an HDF5 store is"
-        raise StoreError(f"{path}: not {expected}; check the path and its suffix")
-    if kind == "hdf5":
+    kind = kind_of(path)
+    if path.is_dir():
+        return open_container(path, "zarr")
+    if kind == "anndata":
         recover(path)
-    return open_container(path, kind)
-
-
-def is_store(path: str | os.PathLike[str]) -> bool:
-    """Return True for what `open_store` opens, and False for other files, such as text and tables.
-
-    By the name, where that says it; a table is a store if it has a column of lists of numbers, and an archive
-    if it has a dense matrix that is not compressed.
-    """
-    suffix = Path(path).suffix.lower()
-    if as_url(path) is None and suffix in (".npz", *LIST_SUFFIXES):
-        try:
-            open_existing(path).close()
-        except StoreError:
-            return False
-    elif suffix not in (*layout.SUFFIXES, *ARRAY_SUFFIXES):
-        return as_url(path) is not None
-    return True
+        return open_container(path, "hdf5")
+    if kind in ("lists", "parquet"):
+        return ListFile(path)
+    if kind in MATRICES:
+        return PackedFile(path, memory) if memory is not None and is_packed(path) else ArrayFile(path)
+    raise StoreError(f"{path} is {TITLES[kind]}", remedy=Remedy("make a store with {}", Call("convert")))
 
 
 def open_stores(paths: Sequence[str | os.PathLike[str]], *, join: str = "inner", **options: Any) -> Store:

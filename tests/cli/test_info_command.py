@@ -167,7 +167,7 @@ def test_tables(tmp_path: Path, name: str) -> None:
         (b"\x00\x01\x02" * 100, "is of no kind that is read"),
         (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR,;,", "is of no kind that is read"),
         (b"\x93NUMPY\x01\x00\xff", "is damaged"),
-        (b"PK\x03\x04 and more", "is a damaged"),
+        (b"PK\x03\x04 and more", "is damaged"),
         (b"PAR1 and more", "cannot be read as a Parquet table"),
         (gzip.compress(TEXT.encode(), mtime=0)[:30], "a.bin"),
         (b"\x89HDF\r\n\x1a\n", "a.bin"),

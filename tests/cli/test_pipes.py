@@ -109,7 +109,7 @@ def test_a_table_in_a_pipe_must_be_in_a_file(folder: Path) -> None:
     words = ("convert", "-", "--format", "csv", "--label", "y", "--out", "t.zarr")
     code, _, err = piped(*words, cwd=folder, text=b"x,y\n1,a\n2,b\n")
     assert code == 1
-    assert "standard input must be LIBSVM text, and not CSV; write it to a file first" in err
+    assert "standard input is LIBSVM text, not CSV; write it to a file first" in err
 
 
 def test_dense_rows_have_values_that_may_be_zeros(folder: Path) -> None:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
+import zarr
 from streamsvm_converters import convert, external_shuffle, waiting_rows
 from streamsvm_converters.kinds import stored as reader_module
 
@@ -58,6 +59,7 @@ def folder(tmp_path: Path, X: np.ndarray, y: np.ndarray, monkeypatch: pytest.Mon
     cells = anndata.AnnData(X, obs, pd.DataFrame(index=[f"g{j}" for j in range(D)]))
     cells.obsm["latent"] = X
     cells.write_h5ad(tmp_path / "x.h5ad")
+    zarr.create_array(tmp_path / "array.zarr", data=X)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -65,6 +67,7 @@ def folder(tmp_path: Path, X: np.ndarray, y: np.ndarray, monkeypatch: pytest.Mon
 INPUTS: dict[str, dict[str, Any]] = {
     "x.npy": {"labels": "y.npy"},
     "fortran.npy": {"labels": "y.npy"},
+    "array.zarr": {"labels": "y.npy"},
     "x.npz": {"label": "y"},
     "packed.npz": {"label": "y"},
     "x.parquet": {"label": "y"},
@@ -191,7 +194,7 @@ def test_float16_is_refused_for_text(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("a 1:1\nb 2:1\n")
     with pytest.raises(SettingsError, match="dtype float16 is for dense input"):
         convert([tmp_path / "text"], tmp_path / "a.h5", dtype="float16")
-    with pytest.raises(ValueError, match="dtype must be one of"):
+    with pytest.raises(SettingsError, match="dtype must be one of"):
         convert([tmp_path / "text"], tmp_path / "a.h5", dtype="int8")
 
 

@@ -170,7 +170,6 @@ def test_like_matches_by_name(cells) -> None:
     report = convert(["query.h5ad"], "query.zarr", label="type", shuffle=False, like="train.zarr")
     kept = LABELLED[LABELLED < 50]
     assert report.d == 30
-    assert report.unseen_features == cells.X[kept][:, 30:].nnz
     assert any("10 of the 30 features of train.zarr found by name" in note for note in report.notes)
     found = rows_of("query.zarr")[0]
     assert not found[:, :20].any()
@@ -289,4 +288,4 @@ def test_damage_of_an_archive_is_one_line(X) -> None:
         np.savez("x.npz", **{**parts, **change})
         refused(r"x\.npz is (damaged|a sparse matrix with)")
     Path("x.npz").write_bytes(whole[: len(whole) // 2])
-    refused(r"x\.npz is a damaged or truncated zip")
+    refused(r"x\.npz is damaged or truncated")

@@ -188,7 +188,6 @@ def test_options_and_data_that_do_not_fit_are_refused(folder: Path) -> None:
         evaluate("model", "a.npy", labels="y.npy", multilabel=True)
     with pytest.raises(InputError, match="a pipe can be read only once"):
         calibrate("model", "-")
-    assert "one array of Zarr" in fails(1, "convert", "a.zarr", "--out", "b.zarr", "--labels", "y.npy")
 
 
 @pytest.mark.parametrize("base", [0, 1])

@@ -225,8 +225,8 @@ def test_what_is_no_store_is_refused(problem: Problem, tmp_path, soon):
     for name, reason in {
         "a.zarr": "nothing is there; check the path",
         "a.h5": "nothing is there; check the path",
-        "file.zarr": "not a folder, as a Zarr store is",
-        "folder.h5": "not a file, as an HDF5 store is",
+        "file.zarr": "not an HDF5 file",
+        "folder.h5": "not a Zarr store",
         "text.h5": "not an HDF5 file",
         "empty.h5": "",
         "empty.zarr": "not a Zarr store",

@@ -1,0 +1,140 @@
+"""Kinds of inputs, by their first bytes and their structure; the suffix tells kinds of text apart."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import zipfile
+from pathlib import Path
+
+from streamsvm.base.durable import open_file, os_errors_as
+from streamsvm.base.format import RUN_DATA
+from streamsvm.base.text import as_url
+from streamsvm.errors import InputError, Remedy, StoreError
+from streamsvm.store.list_file import ListFile
+
+STDIN = "-"
+TO_FILE = Remedy("write it to a file first: only LIBSVM text is read from a pipe")
+TITLES = {
+    "libsvm": "LIBSVM text",
+    "csv": "CSV",
+    "tsv": "tab-separated values",
+    "jsonl": "JSON lines",
+    "parquet": "a Parquet table",
+    "lists": "a column of lists of numbers",
+    "npz": "a .npz archive",
+    "npy": "a dense matrix",
+    "anndata": "AnnData",
+}
+TEXTS = {"libsvm", "csv", "tsv", "jsonl"}
+TABLES = {"csv", "tsv", "jsonl", "parquet"}
+MATRICES = {"npy", "npz", "lists"}
+_SUFFIXES = {
+    "csv": "csv", "tsv": "tsv", "tab": "tsv", "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl",
+    "parquet": "parquet", "pq": "parquet", "arrow": "lists", "feather": "lists", "npz": "npz", "npy": "npy",
+    "h5ad": "anndata", "h5": "anndata", "hdf5": "anndata", "zarr": "anndata",
+}  # fmt: skip
+_MAGIC = {
+    b"\x89HDF\r\n\x1a\n": "anndata", b"\x93NUMPY": "npy", b"PK\x03\x04": "npz", b"PK\x05\x06": "npz",
+    b"PAR1": "parquet", b"ARROW1": "lists",
+}  # fmt: skip
+_COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")
+_COMPRESSION_SUFFIXES = {"gz", "bz2", "xz", "zst"}
+_HEAD_SIZE = 4096  # bytes that are read
+
+
+def kind_of(path: str | os.PathLike[str], format: str | None = None) -> str:
+    """Return the kind of an input, a name in `TITLES`; a store that streamsvm wrote is "anndata".
+
+    Parameters
+    ----------
+    path : path, address, or "-"
+        Of a store or matrix that is not there the suffix counts. Standard input is LIBSVM text.
+    format : str, optional
+        The kind of text; or another name in `TITLES`, which the content must not contradict.
+
+    Raises
+    ------
+    InputError
+        If the input cannot be read, is of no kind in `TITLES`, or contradicts `format`.
+    """
+    if format is not None and format not in TITLES:
+        raise ValueError(f"format must be one of {', '.join(TITLES)}, not {format!r}")
+    found = _recognised(path)
+    if format in (None, found):
+        return found
+    if (format in TEXTS and found in TEXTS and str(path) != STDIN) or (format, found) == ("parquet", "lists"):
+        return str(format)
+    name, remedy = (path, None) if str(path) != STDIN else ("standard input", TO_FILE)
+    raise InputError(f"{name} is {TITLES[found]}, not {TITLES[str(format)]}", remedy=remedy)
+
+
+def is_read_in_place(path: str | os.PathLike[str]) -> bool:
+    """Return True for what `open_store` reads by rows; False for text, tables and `is_packed` archives."""
+    kind = kind_of(path)
+    return kind in {"anndata", *MATRICES} and not (kind == "npz" and is_packed(path))
+
+
+def is_packed(path: str | os.PathLike[str]) -> bool:
+    """Return True for an ``.npz`` archive with compressed arrays, or with a sparse matrix of SciPy."""
+    members = _members(path)
+    compressed = any(each.compress_type != zipfile.ZIP_STORED for each in members)
+    return compressed or {"format.npy", "shape.npy"} <= {each.filename for each in members}
+
+
+def _members(path: str | os.PathLike[str]) -> list[zipfile.ZipInfo]:
+    """Return what is in an archive; nothing if it is damaged or a pipe, which opening it reports."""
+    try:
+        with open_file(Path(path), follow=True) as file, zipfile.ZipFile(file) as archive:
+            return archive.infolist()
+    except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
+        return []
+
+
+def _recognised(path: str | os.PathLike[str]) -> str:
+    if str(path) == STDIN:
+        return "libsvm"
+    if as_url(path) is not None:
+        return "anndata"
+    path = Path(path)
+    suffixes = [suffix[1:].lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] in _COMPRESSION_SUFFIXES:
+        suffixes.pop()
+    by_name = _SUFFIXES.get(suffixes[-1], "libsvm") if suffixes else "libsvm"
+    if path.is_dir():
+        return _kind_of_folder(path, by_name)
+    if not path.is_file():  # a pipe cannot be looked at and then read
+        if by_name in TEXTS | TABLES:
+            with os_errors_as(InputError, path, "read"):
+                path.stat()
+        return by_name
+    with os_errors_as(InputError, path, "read"), path.open("rb") as file:
+        begin = file.read(_HEAD_SIZE)
+    found = next((kind for magic, kind in _MAGIC.items() if begin.startswith(magic)), None)
+    if found == "parquet":
+        with contextlib.suppress(StoreError):
+            ListFile(path).close()
+            return "lists"
+    is_foreign = found == "npz" and not all(each.filename.endswith(".npy") for each in _members(path))
+    if found is None and by_name in TEXTS and not begin.startswith(_COMPRESSED):
+        control = sum(byte < 32 and byte not in b"\t\n\v\f\r\x1b" for byte in begin)
+        is_foreign = b"\0" in begin and 16 * control > len(begin)
+    if is_foreign:
+        raise InputError(
+            f"{path} begins with {begin[:8]!r} and is of no kind that is read: {', '.join(TITLES.values())}"
+        )
+    return found or by_name
+
+
+def _kind_of_folder(path: Path, by_name: str) -> str:
+    from streamsvm.store.zarr_backend import METADATA, ZarrContainer
+
+    if (path / METADATA).exists():
+        with contextlib.closing(ZarrContainer(path)) as container:
+            return "npy" if container.node("") == "array" else "anndata"
+    if (path / ".zarray").exists():
+        return "npy"
+    if by_name == "anndata" or (path / ".zgroup").exists():
+        return "anndata"
+    such = f", such as {path / RUN_DATA}" if (path / RUN_DATA).exists() else ""
+    raise InputError(f"{path} is a folder; give the files in it{such}")
