@@ -2,8 +2,8 @@
 
 from streamsvm_converters.convert import ConvertReport, convert
 from streamsvm_converters.kinds.registry import open_reader
-from streamsvm_converters.libsvm.position import InputFile
-from streamsvm_converters.tables.text import hashed_matrix
+from streamsvm_converters.libsvm.position import InputFile as InputFile
+from streamsvm_converters.tables.text import hashed_matrix as hashed_matrix
 from streamsvm_converters.text_source import TextSource, read_rows
 
-__all__ = ["ConvertReport", "InputFile", "TextSource", "convert", "hashed_matrix", "open_reader", "read_rows"]
+__all__ = ["ConvertReport", "TextSource", "convert", "open_reader", "read_rows"]

@@ -21,7 +21,7 @@ from streamsvm.settings.field import GIVEN, declared
 from streamsvm.settings.fit import BALANCED, NONE, Settings
 from streamsvm.settings.reading import ReadingSettings
 from streamsvm.store import open_store
-from streamsvm.store.kinds import MATRICES, TABLES, is_read_in_place, kind_of
+from streamsvm.store.kinds import MATRICES, TABLES, TITLES, is_read_in_place, kind_of
 from streamsvm.store.open import open_existing
 from streamsvm.training.costs import class_weight_entries
 from streamsvm.training.held_out import HELD_OUT, open_held_out
@@ -183,22 +183,16 @@ def _check_before(settings: Settings, inputs: dict[str, _Inputs]) -> None:
         elif as_url(path) is None:
             with durable.os_errors_as(InputError, path, "read"):
                 os.stat(path)
-    is_table = {
-        name: kind_of(each.paths[0], each.options.get("format")) in TABLES for name, each in inputs.items()
-    }
-    for name in is_table if "data" in is_table else ():
-        if is_table[name] != is_table["data"]:
-            table, other = ("data", name) if is_table["data"] else (name, "data")
-            raise wrong_setting(
-                name,
-                f"cannot be matched with the data: {inputs[table].paths[0]} is a table, whose columns have "
-                f"names, and {inputs[other].paths[0]} is none",
+    kinds = {name: kind_of(each.paths[0], each.options.get("format")) for name, each in inputs.items()}
+    for name in kinds if "data" in kinds else ():
+        if (kinds[name] in TABLES) != (kinds["data"] in TABLES):
+            what = " and ".join(
+                f"{inputs[each].paths[0]} is {TITLES[kinds[each]]}" for each in ("data", name)
             )
-    for name in HELD_OUT:
-        path, labels = getattr(settings, name), f"{name}_labels"
-        if path is None or getattr(settings, labels) is None or is_read_in_place(path):
-            continue
-        if kind_of(path) not in MATRICES:
+            raise wrong_setting(name, f"cannot be matched with the data: {what}")
+    for name in kinds:
+        path, labels = inputs[name].paths[0], f"{name}_labels"
+        if "labels" in inputs[name].options and name != "data" and kinds[name] not in MATRICES:
             raise wrong_setting(
                 labels, f"is for a matrix, and {path} has its own", Remedy("leave {} out", Option(labels))
             )

@@ -178,10 +178,10 @@ def test_sequences_have_groups_in_held_out_text_too(tmp_path, monkeypatch) -> No
 def test_a_table_cannot_be_held_out_of_what_is_none(text) -> None:
     Path("t.csv").write_text("a,b,y\n1,2,0\n3,4,1\n")
     with pytest.raises(
-        SettingsError, match=r"valid cannot be matched .*/t\.csv is a table, .* train is none"
+        SettingsError, match=r"valid cannot be matched .*train is LIBSVM text and .*csv is CSV"
     ):
         streamsvm.fit("train", out="run", valid="t.csv", label="y")
-    with pytest.raises(SettingsError, match=r"valid cannot be matched .*t\.csv is a table, .*test is none"):
+    with pytest.raises(SettingsError, match=r"valid cannot be matched .*t\.csv is CSV and .*test is LIBSVM"):
         streamsvm.fit("t.csv", out="run", valid="test", label="y")
     assert not Path("run").exists()
 

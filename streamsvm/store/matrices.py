@@ -254,7 +254,9 @@ class CscMatrix(StoredMatrix):
         if (at := first_outside(rows, self.shape[0])) is not None:
             raise self.arrays["indices"].damage(at, f"row {rows[at]} is out of range")
         values = self._convert(self.arrays["data"].read_ranges(whole), whole)
-        found = scipy.sparse.csc_array((values, rows, pointers), self.shape).tocsr()
+        dtype = format.index_dtype(max(self.nnz + 1, *self.shape))
+        indices, indptr = rows.astype(dtype, copy=False), pointers.astype(dtype)
+        found = scipy.sparse.csc_array((values, indices, indptr), self.shape).tocsr()
         found.sum_duplicates()
         parts = ("data", "indices", "indptr")
         arrays: dict[str, StoredArray] = {
