@@ -174,7 +174,7 @@ def convert(
     from streamsvm_converters.external_shuffle import ExternalShuffle
     from streamsvm_converters.kinds.options import ReadOptions
     from streamsvm_converters.kinds.registry import open_reader
-    from streamsvm_converters.libsvm.labels import duplicate_warnings
+    from streamsvm_converters.label_codes import duplicate_warnings
     from streamsvm_converters.staging import os_errors_about, publish, staging_folder
     from streamsvm_converters.waiting_rows import WaitingRows
 

@@ -1,23 +1,37 @@
-"""Labels of tables, arrays and AnnData as texts, and their codes."""
+"""Codes of labels, and warnings about their spellings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
+from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from streamsvm.base.format import LABEL_DTYPE, UNSEEN_LABEL
-from streamsvm.base.label_texts import label_text
-from streamsvm.base.text import check_classes, printable
+from streamsvm.base.label_texts import as_number, label_text
+from streamsvm.base.text import check_classes, shortened
 from streamsvm.errors import InputError, Option, PlanError, Remedy
 
 MISSING = -2  # the code of a row without a label
 _BYTES_PER_LABEL = 400
 
 
+def duplicate_warnings(labels: Iterable[str]) -> list[str]:
+    """Return a warning about the first two labels that spell the same number: they are two classes."""
+    seen: dict[Decimal, str] = {}
+    for label in labels:
+        if (value := as_number(label)) is not None:
+            twin = seen.setdefault(Decimal(label if value else 0), label)  # exact, for row numbers as labels
+            if twin is not label:
+                pair = f"'{shortened(twin)}' and '{shortened(label)}'"
+                return [f"labels {pair} are the same number but different classes; spell them alike"]
+    return []
+
+
 class LabelCodes:
-    """Codes of the texts of labels, which count them in the order of their first appearance.
+    """Codes of labels, which count their classes in the order of their first appearance.
 
     Parameters
     ----------
@@ -29,6 +43,8 @@ class LabelCodes:
         Bytes that labels may take.
     missing : set of str
         Texts that are missing labels, unless they are among the `classes`.
+    name : callable
+        Returns the class of a text that is not among the `classes`.
 
     Attributes
     ----------
@@ -39,9 +55,17 @@ class LabelCodes:
     """
 
     def __init__(
-        self, classes: Sequence[str] | None, unseen_label: str, memory: int, missing: Set[str] = frozenset()
+        self,
+        classes: Sequence[str] | None,
+        unseen_label: str,
+        memory: int,
+        missing: Set[str] = frozenset(),
+        name: Callable[[str], str] = str,
     ) -> None:
-        self._codes = {label: code for code, label in enumerate(classes or ())}
+        self._classes = list(classes or ())
+        self._codes = {label: code for code, label in enumerate(self._classes)}  # of texts
+        self._code_of_class = {name(label): code for label, code in self._codes.items()}
+        self._name = name
         self._missing = missing - self._codes.keys()
         self._learns = classes is None
         self._unseen_label, self._memory = unseen_label, memory
@@ -49,16 +73,28 @@ class LabelCodes:
         self.unseen = 0
         self.has_texts = False
 
-    def texts(self) -> list[str]:
-        """Return the labels in the order of their codes."""
-        return list(self._codes)
+    def __len__(self) -> int:
+        return len(self._classes)
 
-    def encode(self, values: Iterable[Any], at: np.ndarray, where: Callable[[int], str]) -> np.ndarray:
+    def texts(self) -> list[str]:
+        """Return the classes in the order of their codes."""
+        return list(self._classes)
+
+    def notes(self) -> list[str]:
+        """Return a line about the first two texts of one class, if any class has two."""
+        first: dict[int, str] = {}
+        for text, code in self._codes.items():
+            if (other := first.setdefault(code, text)) is not text:
+                pair = f"'{shortened(other)}' and '{shortened(text)}'"
+                return [f"labels {pair} are one number, and so one class, {self._classes[code]}"]
+        return []
+
+    def encode(self, values: Sequence[Any], at: np.ndarray, where: Callable[[int], str]) -> np.ndarray:
         """Return the codes of rows, int32: -1 for unknown labels and `MISSING` for missing ones.
 
         Parameters
         ----------
-        values : iterable
+        values : sequence
             Distinct values.
         at : ndarray of int, shape (n_rows,)
             Number of the value of each row; below 0 for a missing one.
@@ -72,45 +108,52 @@ class LabelCodes:
         PlanError
             If there are too many labels.
         """
-        table = []
-        for number, value in enumerate(values):
-            self.has_texts |= isinstance(value, str)
-            try:
-                text = label_text(value)
-            except ValueError as error:  # of UnicodeDecodeError, too
-                row = where(int(np.argmax(at == number)))
-                raise InputError(f"{row}: this cannot be a label: {error}") from None
-            if text is None or text in self._missing:
-                table.append(MISSING)
-                continue
-            code = self._codes.get(text, UNSEEN_LABEL)
-            if code < 0 and (at == number).any():
-                row = where(int(np.argmax(at == number)))
-                code = self._new(text, row)
-            table.append(code)
-        table.append(MISSING)  # of rows with -1
-        codes = np.array(table, LABEL_DTYPE)[np.where(at < 0, len(table) - 1, at)]
+        n_rows = len(at)
+        first = np.full(len(values) + 1, n_rows)  # row of each value; the last one is that of missing labels
+        first[np.maximum(at, -1)[::-1]] = np.arange(n_rows)[::-1]
+        table = np.full(len(values) + 1, MISSING, LABEL_DTYPE)
+        for number in np.argsort(first[:-1], kind="stable")[: np.count_nonzero(first[:-1] < n_rows)].tolist():
+            value = values[number]
+            is_text = isinstance(value, str)
+            self.has_texts |= is_text
+            code = self._codes.get(value) if is_text else None
+            table[number] = self._find(value, partial(where, int(first[number]))) if code is None else code
+        codes = table[np.maximum(at, -1)]
         self.unseen += int(np.count_nonzero(codes == UNSEEN_LABEL))
         return codes
 
-    def _new(self, text: str, row: str) -> int:
-        """Return the code of a label that has none yet."""
-        if not self._learns:
-            if self._unseen_label == "error":
-                raise InputError(
-                    f"{row}: label {printable(text)!r} is not among the {len(self._codes)} known classes",
-                    remedy=Remedy(
-                        "correct it, or keep such rows as unknown with {}", Option("unseen_label", "keep")
-                    ),
-                )
-            return UNSEEN_LABEL
-        check_classes([text], row, InputError)
+    def _find(self, value: Any, place: Callable[[], str]) -> int:
+        """Return the code of a value that is not a text with a code."""
+        try:
+            text = label_text(value)
+        except ValueError as error:  # of UnicodeDecodeError, too
+            raise InputError(f"{place()}: this cannot be a label: {error}") from None
+        if text is None or text in self._missing:
+            return MISSING
+        if text in self._codes:
+            return self._codes[text]
+        name = self._name(text)
+        code = self._code_of_class.get(name, UNSEEN_LABEL)
+        if code == UNSEEN_LABEL and self._learns:
+            check_classes([name], place(), InputError)
+            code = self._code_of_class[name] = len(self)
+            self._classes.append(name)
+        elif code == UNSEEN_LABEL and self._unseen_label == "keep":
+            return code
+        elif code == UNSEEN_LABEL:
+            raise InputError(
+                f"{place()}: label '{shortened(text)}' is not among the {len(self)} known classes",
+                remedy=Remedy(
+                    "correct it, or keep such rows as unknown with {}", Option("unseen_label", "keep")
+                ),
+            )
+        self._codes[text] = code
         self._nbytes += _BYTES_PER_LABEL + len(text)
         if 2 * self._nbytes > self._memory:
             raise PlanError(
-                f"{row}: {len(self._codes):,} different labels so far, too many for the memory limit",
+                f"{place()}: {len(self):,} different labels so far, too many for the memory limit",
                 remedy=Remedy(
                     "check that the label column holds classes; if it does, raise {}", Option("memory")
                 ),
             )
-        return self._codes.setdefault(text, len(self._codes))
+        return code

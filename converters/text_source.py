@@ -152,7 +152,6 @@ class TextSource:
         PlanError
             If a line, or the set of labels, does not fit in memory.
         """
-        from streamsvm_converters.libsvm.labels import LabelTable
         from streamsvm_converters.libsvm.reader import LibsvmReader
 
         start = self._state(place)
@@ -164,11 +163,11 @@ class TextSource:
             on_error=self.on_error, memory=parse_size(self.memory) // 2,
         )  # fmt: skip
         if self.classes is None:
-            reader.labels = LabelTable(classes, learns=True, as_text=self.labels_as == "text")
+            reader.labels.encode(classes, np.arange(len(classes)), str)  # which gives them their codes
         known, first = len(classes), next(iter(classes), None) if self.classes is None else None
         with part_of_memory(2):
             for rows, numbers in reader:
-                new = reader.labels.texts()[known:] if reader.labels.count > known else []
+                new = reader.labels.texts()[known:] if len(reader.labels) > known else []
                 if new and self.label_dtype([first or new[0]]) == INTEGER != self.label_dtype(new):
                     raise _other_label(first or new[0], new, rows.labels - known, numbers)
                 known, first = known + len(new), first or next(iter(new), None)

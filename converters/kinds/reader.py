@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from streamsvm_converters.kinds.options import ReadOptions
@@ -17,9 +17,6 @@ from streamsvm.base.format import CHUNK_NNZ
 from streamsvm.base.label_values import TEXT, dtype_of_names
 from streamsvm.data.rows import Rows, kept_values
 from streamsvm.errors import SettingsError
-
-if TYPE_CHECKING:
-    from streamsvm_converters.libsvm.labels import LabelTable
 
 NO_NORMS = np.empty(0)  # of rows for a store, which computes the norms of the values that it stores
 
@@ -96,7 +93,7 @@ class Reader(ABC):
     has_texts = False
     may_be_dense = False
     dense: bool
-    _labels: LabelCodes | LabelTable
+    _labels: LabelCodes
 
     def __init__(self, inputs: list[str | Path], options: ReadOptions) -> None:
         self.inputs, self.options = inputs, options

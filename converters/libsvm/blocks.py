@@ -17,7 +17,8 @@ from streamsvm_converters.libsvm.position import LinePosition, ReadingState
 from streamsvm.errors import InputError
 
 _BOM = b"\xef\xbb\xbf"
-_PER_ROW = ("begin", "end", "line", "line_at", "label_at", "label_end", "fault_at", "qids", "group")
+_FLAGS = ("faulty", "unsorted", "undecided")
+_PER_ROW = ("begin", "end", "line", "line_at", "label_at", "label_end", "qids", "group")
 
 
 class ParseBuffers:
@@ -35,11 +36,7 @@ class ParseBuffers:
         self.parsed = Parsed(
             indices=np.empty(values, np.int64),
             values=np.empty(values, np.float64),
-            undecided_slot=np.empty(values, np.int64),
-            undecided_at=np.empty(values, np.int64),
-            fault=np.empty(rows, np.uint8),
-            needs_repair=np.empty(rows, np.bool_),
-            ascii_only=np.empty(rows, np.bool_),
+            **{name: np.empty(rows, np.bool_) for name in _FLAGS},
             **{name: np.empty(rows, np.int64) for name in _PER_ROW},
         )
 

@@ -1,4 +1,4 @@
-"""Compiled parsing of lines: labels, qid fields, index:value pairs, and their faults.
+"""Compiled parsing of lines: labels, qid fields and index:value pairs.
 
 Text is a uint8 array whose last byte in use is a newline: every loop stops at a newline, so no scan needs
 a bounds check.
@@ -27,15 +27,34 @@ from streamsvm_converters.libsvm.numbers import (
 
 TAB, RETURN, HASH, COMMA, DELETE = 9, 13, 35, 44, 127
 
-# The faults of a row. The kernels record which and where; `parse_errors.explain` words it from the text.
-OK, LABEL, MALFORMED, INDEX_LOW, UNSORTED, DUPLICATE, VALUE_LARGE, SUM_LARGE, NORM_LARGE = range(9)
-# Those of lists of labels, and of groups:
-COMMA_IN_LABEL, EMPTY_LABEL, NO_GROUP, TWO_GROUPS, GROUP_RANGE = range(9, 14)
-
 # A store has fewer than 2**62 features, so that sums of sizes stay within int64.
 MAX_INDEX = 2**62 - 2
 MAX_GROUP = 2**63 - 1
 LETTER_Q = 113
+
+
+class Rules(NamedTuple):
+    """Rules for the lines of a text.
+
+    Attributes
+    ----------
+    lowest : int
+        The lowest index.
+    too_large : float
+        Values of this size and above are faults.
+    fix : bool
+        Whether the indices of a row may be unsorted or repeated.
+    lists : bool
+        Whether commas separate the labels of a row, and a line that begins with a blank has none.
+    groups : bool
+        Whether each row must have one qid field.
+    """
+
+    lowest: int
+    too_large: float
+    fix: bool
+    lists: bool
+    groups: bool
 
 
 class Parsed(NamedTuple):
@@ -48,15 +67,13 @@ class Parsed(NamedTuple):
     begin, end : ndarray of int64, one entry per row, as all below
         The values of the row are ``values[begin:end]``.
     line : line number within the block, from 0
-    line_at, label_at, label_end, fault_at : offsets into the text
+    line_at, label_at, label_end : offsets into the text
         A row without labels, among lists of them, has its label from `line_at` to `line_at`.
-    fault : one of the codes above
-    needs_repair : whether `repair` must sort the row
+    faulty : whether the line breaks a rule; `plain_parser.find_fault` says which one
+    unsorted : whether `repair` must sort the row
+    undecided : whether the row has a number that the kernel could not round with certainty
     qids : number of qid fields
     group : number of the last qid field, if there is any
-    ascii_only : whether the labels are; if not, `reader` checks them
-    undecided_slot, undecided_at : ndarray of int64, one entry per undecided number
-        Its position in `values` and its offset in the text.
     """
 
     indices: np.ndarray
@@ -67,14 +84,11 @@ class Parsed(NamedTuple):
     line_at: np.ndarray
     label_at: np.ndarray
     label_end: np.ndarray
-    fault: np.ndarray
-    fault_at: np.ndarray
-    needs_repair: np.ndarray
+    faulty: np.ndarray
+    unsorted: np.ndarray
+    undecided: np.ndarray
     qids: np.ndarray
     group: np.ndarray
-    ascii_only: np.ndarray
-    undecided_slot: np.ndarray
-    undecided_at: np.ndarray
 
 
 @compiled
@@ -92,30 +106,22 @@ def is_end(text, at):
 
 @compiled
 def read_label(text, at, lists):
-    """Read the label at text[at:], up to where it ends; with `lists`, commas separate several.
+    """Read the label at text[at:]; with `lists`, commas separate several.
 
     Returns
     -------
-    fault : OK, or the fault of the label
+    good : whether it has neither control characters, colons nor misplaced commas; UTF-8 is not checked
     end : int
-    ascii_only : whether it has no other characters, which are not checked
     """
-    part, good, ascii_only, fault = at, True, True, OK
+    part, good = at, True
     while not is_end(text, at):
         byte = text[at]
-        if byte < SPACE or text[at] == DELETE or text[at] == COLON:
-            good = False
+        good &= byte >= SPACE and byte != DELETE and byte != COLON
         if byte == COMMA:
-            if not lists:
-                fault = COMMA_IN_LABEL
-            elif part == at:
-                fault = EMPTY_LABEL
+            good &= lists and part < at
             part = at + 1
-        ascii_only &= byte < 0x80
         at += 1
-    if lists and part == at:
-        fault = EMPTY_LABEL
-    return fault if good else LABEL, at, ascii_only
+    return good and part < at, at
 
 
 @compiled
@@ -141,36 +147,33 @@ def read_qid(text, at):
 
 
 @compiled
-def parse(text, at, end, lowest, too_large, fix, lists, groups, out):
+def parse(text, at, end, rules, out):
     """Parse whole lines of text[at:end] into `out` (see `Parsed`), as many rows as it has room for.
 
-    Indices below `lowest` and values of at least `too_large` are faults. With `fix`, unsorted rows are
-    marked instead of being faults. With `lists`, commas separate the labels of a row, and a line that begins
-    with a blank has none. With `groups`, each row must have one qid field. Rows with faults keep no values.
+    Rows that break one of the `rules` (see `Rules`) are marked as faulty and keep no values.
 
     Returns
     -------
     at : where the next call continues
     line : number of lines read
-    rows, undecided : numbers of rows and of undecided numbers written to `out`
+    row : number of rows written to `out`
     """
-    line, row, size, undecided = 0, 0, 0, 0
+    line, row, size = 0, 0, 0
     usual_end = len(text) - MARGIN
-    while at < end and row < len(out.fault):
+    while at < end and row < len(out.faulty):
         line_at = at
         while is_blank(text, at):
             at += 1
         if text[at] != NEWLINE and text[at] != HASH:
-            row_begin, row_undecided, qids = size, undecided, 0
-            previous, needs_repair = np.int64(lowest - 1), False
-            fault, token = OK, at
-            ascii_only = True
-            if lists and at > line_at:
+            row_begin, qids = size, 0
+            previous, unsorted, undecided = np.int64(rules.lowest - 1), False, False
+            good, token = True, at
+            if rules.lists and at > line_at:
                 out.label_at[row], out.label_end[row] = line_at, line_at
             else:
-                fault, at, ascii_only = read_label(text, at, lists)
+                good, at = read_label(text, at, rules.lists)
                 out.label_at[row], out.label_end[row] = token, at
-            while fault == OK:
+            while good:
                 while is_blank(text, at):
                     at += 1
                 while at <= usual_end:  # the loop below reads what this one does not
@@ -189,7 +192,7 @@ def parse(text, at, end, lowest, too_large, fix, lists, groups, out):
                 token = at
                 if text[at] == NEWLINE or text[at] == HASH:
                     break
-                index, number_at = np.int64(0), at
+                index = np.int64(0)
                 while ZERO <= text[at] <= NINE:
                     digit = np.int64(text[at]) - ZERO
                     if index > (MAX_INDEX - digit) // 10:
@@ -198,46 +201,29 @@ def parse(text, at, end, lowest, too_large, fix, lists, groups, out):
                     at += 1
                 if at == token or text[at] != COLON:
                     at, out.group[row] = read_qid(text, token)
-                    if at == token:
-                        fault = MALFORMED
-                    elif groups and qids > 0:
-                        fault = TWO_GROUPS
-                    elif groups and out.group[row] < 0:
-                        fault = GROUP_RANGE
+                    good = at > token and not (rules.groups and (qids > 0 or out.group[row] < 0))
                     qids += 1
                     continue
-                number_at = at + 1
-                kind, value, at = read_number(text, number_at)
-                if not is_end(text, at):
-                    kind = BAD_NUMBER
-                if kind == BAD_NUMBER:
-                    fault = MALFORMED
-                elif index < lowest:
-                    fault = INDEX_LOW
-                elif index <= previous and not fix:
-                    fault = DUPLICATE if index == previous else UNSORTED
-                elif abs(value) >= too_large:
-                    fault = VALUE_LARGE
-                else:
-                    if index <= previous:
-                        needs_repair = True
+                kind, value, at = read_number(text, at + 1)
+                good = kind != BAD_NUMBER and is_end(text, at) and abs(value) < rules.too_large
+                if index <= previous:
+                    good &= rules.fix and index >= rules.lowest
+                if good:
+                    unsorted |= index <= previous
                     previous = index
-                    if kind == UNDECIDED:
-                        out.undecided_slot[undecided], out.undecided_at[undecided] = size, number_at
-                        undecided += 1
+                    undecided |= kind == UNDECIDED
                     out.indices[size], out.values[size] = index, value
                     size += 1
-            if fault == OK and groups and qids == 0:
-                fault, token = NO_GROUP, out.label_at[row]
-            if fault != OK:
-                size, undecided = row_begin, row_undecided
+            good &= qids > 0 or not rules.groups
+            if not good:
+                size = row_begin
             out.begin[row], out.end[row] = row_begin, size
             out.line[row], out.line_at[row] = line, line_at
-            out.fault[row], out.fault_at[row], out.needs_repair[row] = fault, token, needs_repair
-            out.qids[row], out.ascii_only[row] = qids, ascii_only
+            out.faulty[row], out.unsorted[row], out.undecided[row] = not good, unsorted, undecided
+            out.qids[row] = qids
             row += 1
         while text[at] != NEWLINE:
             at += 1
         at += 1
         line += 1
-    return at, line, row, undecided
+    return at, line, row

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, starmap
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from streamsvm_converters.label_codes import LabelCodes
 from streamsvm_converters.libsvm.blocks import BlockReader, LineTooLong, TextBlock
 from streamsvm_converters.libsvm.groups import GroupStarts, whole_groups
 from streamsvm_converters.libsvm.inputs import total_size
-from streamsvm_converters.libsvm.labels import LabelTable
-from streamsvm_converters.libsvm.lines import LABEL, MAX_INDEX, OK, VALUE_LARGE, Parsed, parse
-from streamsvm_converters.libsvm.parse_errors import explain, is_label, show
+from streamsvm_converters.libsvm.labels import BlockLabels, read_labels
+from streamsvm_converters.libsvm.lines import MAX_INDEX, Rules, parse
+from streamsvm_converters.libsvm.plain_parser import find_fault, show, values_of
 from streamsvm_converters.libsvm.position import MAX_FIRST_ERRORS, InputFile, LinePosition, ReadingState
 from streamsvm_converters.libsvm.rows import compact, repair
 
-from streamsvm.base.format import index_dtype
+from streamsvm.base.format import UNSEEN_LABEL, index_dtype
+from streamsvm.base.label_texts import canonical_name
 from streamsvm.base.threads import Threads
-from streamsvm.data.checks import first_labels, first_true, row_of
+from streamsvm.data.checks import first_labels, row_of
 from streamsvm.data.label_sets import distinct_sets
 from streamsvm.data.rows import NO_NUMBERS, Rows
 from streamsvm.errors import InputError, Message, Option, PlanError, Remedy
@@ -43,7 +44,6 @@ _BLOCK_SIZE = 2**20
 # each row), and in one long line.
 _BLOCK_FACTOR = 32
 _LINE_FACTOR = 24
-_TOKEN = re.compile(rb"[^ \t\r\n#]+")
 
 
 class _ParsedRows(NamedTuple):
@@ -53,6 +53,7 @@ class _ParsedRows(NamedTuple):
     lines: int
     n_rows: int
     repaired: int
+    labels: BlockLabels
     qids: int
     zeros: int
     unseen: int
@@ -116,7 +117,7 @@ class LibsvmReader:
     Attributes
     ----------
     counts : ReadCounts
-    labels : LabelTable
+    labels : LabelCodes
     smallest, largest : int
         Extreme indices as written of the rows kept, explicit zeros included; `largest` is -1 if there are
         none.
@@ -169,14 +170,18 @@ class LibsvmReader:
         if sum(str(path) == "-" for path in inputs) > 1:
             raise InputError("standard input (-) is given twice; it can be read only once")
         self.counts = dataclasses.replace(start.counts, first_errors=list(start.counts.first_errors))
-        self.labels = LabelTable(self.classes, as_text=self.labels_as == "text")
+        name = str if self.labels_as == "text" else canonical_name
+        self.labels = LabelCodes(self.classes, self.unseen_label, memory, name=name)
         self.smallest, self.largest, self.largest_at = MAX_INDEX, -1, ""
         self._dtype = np.dtype(self.dtype)
         self._last_index = MAX_INDEX if self.n_features is None else self.n_features - 1 + self.index_base
         self.group_starts = GroupStarts(memory // 2) if self.groups == "keep" else None
         self._total = total_size(inputs)
         # The midpoint between the largest number and the next power of two already rounds to infinity.
-        self._too_large = 2.0**128 - 2.0**103 if self.dtype == "float32" else np.inf
+        too_large = 2.0**128 - 2.0**103 if self.dtype == "float32" else np.inf
+        self._rules = Rules(
+            self.index_base, too_large, self.on_error == "fix", self.multilabel, self.groups != "ignore"
+        )
         in_work = self.threads + 3  # blocks in line or in use, one being filled, and the text after it
         block = max(256, min(_BLOCK_SIZE, memory // (in_work * _BLOCK_FACTOR)))
         longest = max(block, memory // _LINE_FACTOR)
@@ -241,19 +246,14 @@ class LibsvmReader:
 
     def _parse(self, block: TextBlock) -> _ParsedRows:
         """Parse as many rows of a block as its buffers have room for; run in the thread pool."""
-        parsed, buffer = block.buffers.parsed, block.buffers.buffer
-        fix = self.on_error == "fix"
-        at, lines, n_rows, undecided = parse(
-            block.buffers.text, block.at, block.cut, self.index_base, self._too_large, fix, self.multilabel,
-            self.groups != "ignore", parsed,
-        )  # fmt: skip
-        for row in np.flatnonzero(~parsed.ascii_only[:n_rows]).tolist():
-            if not is_label(buffer[parsed.label_at[row] : parsed.label_end[row]]):
-                parsed.fault[row], parsed.fault_at[row] = LABEL, parsed.label_at[row]
-        self._read_undecided(parsed, buffer, undecided, n_rows)
-        repaired = 0
-        if fix and parsed.needs_repair[:n_rows].any():
-            repaired = repair(parsed, n_rows, self._too_large)
+        parsed, rules = block.buffers.parsed, self._rules
+        at, lines, n_rows = parse(block.buffers.text, block.at, block.cut, rules, parsed)
+        labels = read_labels(block.buffers.text, parsed, n_rows, lists=self.multilabel)
+        for row in np.flatnonzero(parsed.undecided[:n_rows] & ~parsed.faulty[:n_rows]).tolist():
+            values = parsed.values[parsed.begin[row] : parsed.end[row]]
+            values[:] = values_of(self._line_of(block, row))
+            parsed.faulty[row] = (np.abs(values) >= rules.too_large).any()
+        repaired = repair(parsed, n_rows, rules.too_large) if parsed.unsorted[:n_rows].any() else 0
         size = int(parsed.end[n_rows - 1]) if n_rows else 0
         data, indices = np.empty(size, self._dtype), np.empty(size, np.int32)
         indptr, norm2 = np.empty(n_rows + 1, np.int64), np.empty(n_rows, np.float64)
@@ -262,21 +262,8 @@ class LibsvmReader:
             dtype = index_dtype(min(counts[4], self._last_index) - self.index_base + 1)
             if dtype.itemsize <= indices.itemsize:
                 arrays = (data, indices, indptr, norm2)
-                return _ParsedRows(at, lines, n_rows, repaired, *counts, *arrays)  # type: ignore[call-arg]
+                return _ParsedRows(at, lines, n_rows, repaired, labels, *counts, *arrays)  # type: ignore[call-arg]
             indices = np.empty(size, dtype)
-
-    def _read_undecided(self, parsed: Parsed, buffer: bytearray, undecided: int, n_rows: int) -> None:
-        """Read by Python's float() the numbers that the kernel could not round with certainty."""
-        slots, offsets = parsed.undecided_slot[:undecided].tolist(), parsed.undecided_at[:undecided].tolist()
-        for slot, at in zip(slots, offsets, strict=True):
-            found = _TOKEN.match(buffer, at)
-            value = float(found.group())  # type: ignore[union-attr]  # the kernel saw a token there
-            parsed.values[slot] = value
-            row = int(np.searchsorted(parsed.end[:n_rows], slot, "right"))
-            if abs(value) >= self._too_large and parsed.fault[row] == OK:
-                while buffer[at - 1] not in b" \t":  # back to the start of its pair
-                    at -= 1
-                parsed.fault[row], parsed.fault_at[row] = VALUE_LARGE, at
 
     def _batches(
         self, block: TextBlock, first: _ParsedRows | None = None
@@ -316,9 +303,10 @@ class LibsvmReader:
             self.largest = done.largest
             self.largest_at = self._line_name(block, done.largest_row)
         kept = self._faultless(block, n_rows)
-        labels, starts = self._label_codes(block, n_rows)
+        found = done.labels.of_rows(~block.buffers.parsed.faulty[:n_rows])
+        labels = self._label_codes(block, found, kept)
         if self.multilabel:
-            codes, starts = distinct_sets(labels, np.concatenate([[0], starts[1:][kept]]))
+            codes, starts = distinct_sets(labels, found.indptr)
             labels = first_labels(codes, starts)
         n_kept = len(kept)
         numbers = self._number + kept
@@ -340,17 +328,16 @@ class LibsvmReader:
 
     def _faultless(self, block: TextBlock, n_rows: int) -> np.ndarray:
         """Return the rows without a fault, after raising or counting the others."""
-        counts, parsed = self.counts, block.buffers.parsed
-        kept = np.flatnonzero(parsed.fault[:n_rows] == OK)
-        faulty = np.flatnonzero(parsed.fault[:n_rows])[: MAX_FIRST_ERRORS - len(counts.first_errors)]
-        for row in faulty.tolist():
-            line, at = self._line_and_offset(block, row, parsed.fault_at)
-            message = explain(
-                int(parsed.fault[row]), line, at, self._dtype.name, self.on_error,
-                one_label=self._keeps_position, lists=self.multilabel,
-            )  # fmt: skip
+        counts, faulty = self.counts, block.buffers.parsed.faulty[:n_rows]
+        kept = np.flatnonzero(~faulty)
+        for row in np.flatnonzero(faulty)[: MAX_FIRST_ERRORS - len(counts.first_errors)].tolist():
+            fault = find_fault(self._line_of(block, row), self._rules, streams=self._keeps_position)
+            remedies = [] if fault.remedy is None else [fault.remedy]
+            if fault.skips and self.on_error == "raise":
+                remedies.append(Remedy("{} skips such rows", Option("on_error", "skip")))
             message = Message(
-                f"{self._line_name(block, row)}, column {at + 1}: {message.problem}", message.remedy
+                f"{self._line_name(block, row)}, column {fault.at + 1}: {show(fault.token)} {fault.problem}",
+                Remedy.join(remedies) if remedies else None,
             )
             if self.on_error == "raise":
                 raise InputError(message)
@@ -362,42 +349,19 @@ class LibsvmReader:
         return f"{block.name}, line {self._line + block.buffers.parsed.line[row] + 1}"
 
     @staticmethod
-    def _line_and_offset(block: TextBlock, row: int, offsets: np.ndarray) -> tuple[bytes, int]:
-        """Return the text of a row's line, and one of its `offsets` within the line."""
+    def _line_of(block: TextBlock, row: int) -> bytes:
+        """Return the text of a row's line, without the newline."""
         buffer, start = block.buffers.buffer, int(block.buffers.parsed.line_at[row])
-        return bytes(buffer[start : buffer.find(b"\n", start)]), int(offsets[row]) - start
+        return bytes(buffer[start : buffer.find(b"\n", start)])
 
-    def _label_codes(self, block: TextBlock, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the codes of the labels of the rows, and where those of each begin; none with a fault.
+    def _label_codes(self, block: TextBlock, labels: BlockLabels, kept: np.ndarray) -> np.ndarray:
+        """Return the codes of the labels of the kept rows."""
 
-        Raises if a label is unseen, or if there are too many.
-        """
-        parsed = block.buffers.parsed
-        codes, starts = self.labels.encode(block.buffers.text, parsed, n_rows, lists=self.multilabel)
-        if self.labels.learns and 2 * self.labels.nbytes > self.memory:
-            remedy = Remedy("check that the first column is the class; if it is, raise {}", Option("memory"))
-            raise PlanError(
-                f"{self._line_name(block, 0)}: {self.labels.count} different labels so far, too many for the "
-                "memory limit",
-                remedy=remedy,
-            )
-        unseen = codes < 0
-        if self.unseen_label == "error" and (at := first_true(unseen)) is not None:
-            row = row_of(starts, at)
-            raise self._unseen_error(block, row, at - int(starts[row]))
-        self.counts.unseen_labels += int(np.count_nonzero(unseen))
-        return codes, starts
+        def where(label: int) -> str:
+            row = int(kept[row_of(labels.indptr, label)])
+            column = labels.at[label] - block.buffers.parsed.line_at[row] + 1
+            return f"{self._line_name(block, row)}, column {column}"
 
-    def _unseen_error(self, block: TextBlock, row: int, part: int) -> InputError:
-        """Return the error for an unknown label of a row: number `part` of its list."""
-        line, at = self._line_and_offset(block, row, block.buffers.parsed.label_at)
-        label = line[at : at + int(block.buffers.parsed.label_end[row] - block.buffers.parsed.label_at[row])]
-        if self.multilabel:
-            parts = label.split(b",")
-            at += sum(len(each) + 1 for each in parts[:part])
-            label = parts[part]
-        return InputError(
-            f"{self._line_name(block, row)}, column {at + 1}: label {show(label)} is not among the "
-            f"{self.labels.count} known classes",
-            remedy=Remedy("correct it, or keep such rows as unknown with {}", Option("unseen_label", "keep")),
-        )
+        codes = self.labels.encode(labels.names, labels.numbers, where)
+        self.counts.unseen_labels += int(np.count_nonzero(codes == UNSEEN_LABEL))
+        return codes

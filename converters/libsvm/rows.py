@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 import numpy as np
-from streamsvm_converters.libsvm.lines import MAX_INDEX, NORM_LARGE, OK, SUM_LARGE
+from streamsvm_converters.libsvm.lines import MAX_INDEX
 from streamsvm_converters.libsvm.numbers import compiled, inlined
 
 from streamsvm.kernels import jit
@@ -15,10 +15,13 @@ allocating = functools.partial(jit.allocating, fastmath=False)
 
 @allocating
 def repair(parsed, n_rows, too_large):
-    """Sort the rows marked `needs_repair` and sum their duplicates; return how many were repaired."""
+    """Sort the rows marked `unsorted` and sum their duplicates; return how many were repaired.
+
+    A row with a sum of at least `too_large` is marked as faulty.
+    """
     repaired = 0
     for row in range(n_rows):
-        if parsed.fault[row] != OK or not parsed.needs_repair[row]:
+        if parsed.faulty[row] or not parsed.unsorted[row]:
             continue
         begin, end = parsed.begin[row], parsed.end[row]
         indices, values = parsed.indices[begin:end], parsed.values[begin:end]
@@ -35,8 +38,8 @@ def repair(parsed, n_rows, too_large):
         parsed.end[row] = begin + last + 1
         for slot in range(last + 1):
             if abs(values[slot]) >= too_large:
-                parsed.fault[row], parsed.fault_at[row] = SUM_LARGE, parsed.label_at[row]
-        repaired += parsed.fault[row] == OK
+                parsed.faulty[row] = True
+        repaired += not parsed.faulty[row]
     return repaired
 
 
@@ -53,10 +56,10 @@ def copy_values(parsed, begin, end, base, data, indices):
 
 @compiled
 def compact(parsed, n_rows, base, last_index, data, indices, indptr, norm2):
-    """Write the rows without a fault as CSR arrays in their dtypes, indices less `base`.
+    """Write the rows that are not faulty as CSR arrays in their dtypes, indices less `base`.
 
     Features beyond `last_index` and values that round to zero are dropped. A row whose squared norm
-    overflows gets the fault NORM_LARGE. `norm2` gets one entry for each row kept, `indptr` one more.
+    overflows is marked as faulty. `norm2` gets one entry for each row kept, `indptr` one more.
 
     If the dtype of `indices` is too narrow for the largest index kept, call again with a wider one.
 
@@ -71,7 +74,7 @@ def compact(parsed, n_rows, base, last_index, data, indices, indptr, norm2):
     smallest, largest, largest_row = np.int64(MAX_INDEX), np.int64(-1), 0
     indptr[0] = 0
     for row in range(n_rows):
-        if parsed.fault[row] != OK:
+        if parsed.faulty[row]:
             continue
         begin, end = parsed.begin[row], parsed.end[row]
         first, last = np.int64(MAX_INDEX), np.int64(-1)
@@ -98,7 +101,7 @@ def compact(parsed, n_rows, base, last_index, data, indices, indptr, norm2):
             value = np.float64(data[slot])
             total += value * value
         if not np.isfinite(total):
-            parsed.fault[row], parsed.fault_at[row] = NORM_LARGE, parsed.label_at[row]
+            parsed.faulty[row] = True
             continue
         smallest = min(smallest, first)
         if last > largest:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 from streamsvm_converters.libsvm.inputs import Input
-from streamsvm_converters.libsvm.parse_errors import show
+from streamsvm_converters.libsvm.plain_parser import show
 from streamsvm_converters.libsvm.position import InputFile
 
 from streamsvm.errors import InputError, Remedy

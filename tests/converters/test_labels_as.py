@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from fractions import Fraction
 from pathlib import Path
@@ -141,7 +142,7 @@ def test_many_unknown_labels_take_little_memory(tmp_path: Path) -> None:
     reader = read_rows(text, classes=["7.0"], n_features=5, index_base=1, memory=2**20)
     codes = np.concatenate([rows.labels for rows, _ in reader])
     np.testing.assert_array_equal(codes, np.where(np.arange(60_000) % 3, -1, 0))
-    assert reader.labels.nbytes < 2**23
+    assert len(pickle.dumps(reader.labels)) < 2**10
     assert reader.counts.unseen_labels == 40_000
 
 

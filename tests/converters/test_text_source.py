@@ -101,14 +101,17 @@ def test_statistics_do_not_depend_on_where_reading_began(tmp_path: Path) -> None
         lines[i] = "L0 3:1 2:1" if i % 2 else "L0 oops"
     lines += ["L0 oops"] * 60  # more than a block, without a row after them
     (tmp_path / "a").write_text("\n".join(lines))
-    stream = TextSource([tmp_path / "a"], memory=SMALL, on_error="fix", index_base=1)
-    batches = draw(stream)
+    known_classes = {"classes": ["L0", "L1", "L2"], "unseen_label": "keep"}
+    stream = TextSource([tmp_path / "a"], memory=SMALL, on_error="fix", index_base=1, **known_classes)
+    batches = draw(stream, classes=stream.classes)
     *_, end = batches[-1]
     for _, known, place in batches[::4]:
         *_, (*_, again) = draw(stream, place, known)
         assert again == end
     assert stream.summary(end)["skipped"] == sum(line.endswith("oops") for line in lines)
     assert stream.summary(end)["repaired"] == lines.count("L0 3:1 2:1")
+    unseen = sum(not line.endswith("oops") and line.split()[0] not in ("L0", "L1", "L2") for line in lines)
+    assert stream.summary(end)["unseen_labels"] == unseen > 0
     assert end["place"]["line"] == len(lines)
 
 

@@ -165,27 +165,6 @@ def test_a_group_that_begins_twice_is_an_error(write: Write, tmp_path: Path, shu
     assert convert([first, third], tmp_path / "s.h5", groups=True, shuffle=shuffle).n_groups == 3
 
 
-@pytest.mark.parametrize(
-    ("line", "column", "reason"),
-    [
-        ("1 1:1", 1, "'1' is the label of a row without qid:"),
-        ("1 qid:-1 1:1", 3, "'qid:-1' is a qid outside 0..9223372036854775807"),
-        ("1 qid:9223372036854775808 1:1", 3, "is a qid outside"),
-        ("1 1:1 qid:99999999999999999999999999", 7, "is a qid outside"),
-        ("1 qid:1 1:1 qid:1", 13, "'qid:1' is a second qid of its row"),
-        ("1 qid:x 1:1", 3, "'qid:x' is a qid that is not an integer"),
-    ],
-)
-def test_a_row_without_one_group_is_an_error(write: Write, tmp_path: Path, line, column, reason) -> None:
-    path = write(f"1 qid:3 1:1\n{line}\n1 qid:4 1:1\n")
-    with pytest.raises(InputError) as error:
-        convert(path, tmp_path / "a.h5", groups=True)
-    assert str(error.value).startswith(f"{path}, line 2, column {column}: ")
-    assert reason in str(error.value)
-    report = convert(path, tmp_path / "a.h5", groups=True, on_error="skip")
-    assert (report.skipped, report.n) == (1, 2)
-
-
 def test_numbers_of_groups_at_the_edges(write: Write, tmp_path: Path) -> None:
     text = "1 qid:9223372036854775807 1:1\n1 qid:0 1:1\n2 qid:+0 2:1\n1 qid:-0 1:1\n1 1:1 qid:007\n"
     convert(write(text), tmp_path / "a.h5", groups=True, shuffle=False)
@@ -207,30 +186,6 @@ def test_a_group_too_large_to_hold_is_an_error(write: Write) -> None:
 
 
 # -- several labels a row ----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("line", "column", "reason"),
-    [
-        ("1,,2 1:1", 1, "'1,,2' has an empty label beside a comma"),
-        (",1 1:1", 1, "has an empty label beside a comma"),
-        ("1, 1:1", 1, "'1,' has an empty label beside a comma"),
-        ("1,a:b 1:1", 1, "'1,a:b' is where the label should be"),
-        (" 1,2 1:1", 2, "'1,2' has no colon"),  # it begins with a blank: no labels
-        ("1:1 2:1", 1, "a line starts with its label, and one without a label begins with a blank"),
-    ],
-)
-def test_a_malformed_list_of_labels_is_an_error(write: Write, tmp_path: Path, line, column, reason) -> None:
-    path = write(f"1,2 1:1\n{line}\n")
-    with pytest.raises(InputError) as error:
-        convert(path, tmp_path / "a.h5", multilabel=True)
-    assert str(error.value).startswith(f"{path}, line 2, column {column}: ")
-    assert reason in str(error.value)
-
-
-def test_a_comma_names_the_option(write: Write, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"'1,2' is a label with a comma; multilabel=True reads several"):
-        convert(write("1,2 1:1\n"), tmp_path / "a.h5")
 
 
 def test_many_labels_fill_the_table_again_and_again(write: Write, tmp_path: Path) -> None:

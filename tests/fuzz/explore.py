@@ -31,7 +31,6 @@ COMPILED = [
         for path in sorted((PACKAGE / folder).glob("*.py"))
     ),
     *(f"streamsvm_converters.libsvm.{name}" for name in ("byte_vectors", "numbers", "lines", "rows")),
-    "streamsvm_converters.libsvm.labels",
     "streamsvm_converters.waiting_rows",
 ]
 
@@ -50,8 +49,6 @@ def main() -> None:
     for name in COMPILED:
         _instrument(vars(sys.modules.get(name, sys)), name)
     run = _within_memory(target.run)
-    if arguments.target == "text":
-        run = _with_branches(run)
     work, findings = arguments.work / arguments.target, arguments.findings / arguments.target
     for folder in (work, findings):
         folder.mkdir(parents=True, exist_ok=True)
@@ -101,21 +98,6 @@ def _within_memory(run: Any) -> Any:
         assert warm > 0 or peak() - before < MOST_MEMORY, f"{peak() - before} bytes more"
 
     return watched
-
-
-def _with_branches(run: Any) -> Any:
-    """The text target, and beside it the kernels uncompiled and watched."""
-    from fuzz import uncompiled
-
-    kernels = uncompiled.load_kernels()
-    for module in kernels.values():
-        _instrument(vars(module), module.__name__)
-
-    def both(data: bytes) -> None:
-        run(data)
-        uncompiled.parse(kernels, data[4:], bool(data[:1]) and data[0] & 3 > 1, "float32")
-
-    return both
 
 
 if __name__ == "__main__":

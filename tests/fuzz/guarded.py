@@ -38,7 +38,7 @@ def guarded(array: np.ndarray, side: str) -> np.ndarray:
 def check_parser(side: str) -> None:
     """Texts that end anywhere, in arrays that end there too."""
     from fuzz.targets import text as target
-    from streamsvm_converters.libsvm.lines import Parsed, parse
+    from streamsvm_converters.libsvm.lines import Parsed, Rules, parse
     from streamsvm_converters.libsvm.rows import compact, repair
 
     texts = {seed[4:] for seed in target.seeds()} | {
@@ -47,16 +47,11 @@ def check_parser(side: str) -> None:
     texts |= {b"1 " + b" ".join(b"%d:%.*f" % (10**n, m, n / 7) for n in range(9)) for m in range(20)}
     space, slots = guarded(np.zeros(2**14, np.uint8), side), 2**12
     wide = {name: np.zeros(slots, np.int64) for name in Parsed._fields}
-    wide |= {
-        "values": np.zeros(slots),
-        "fault": np.zeros(slots, np.uint8),
-        "needs_repair": np.zeros(slots, np.bool_),
-        "ascii_only": np.zeros(slots, np.bool_),
-    }
+    wide |= {name: np.zeros(slots, np.bool_) for name in ("faulty", "unsorted", "undecided")}
+    wide["values"] = np.zeros(slots)
     out = {name: guarded(array, side) for name, array in wide.items()}
     data, indices = guarded(np.zeros(slots), side), guarded(np.zeros(slots, np.int64), side)
     indptr, norm2 = guarded(np.zeros(slots, np.int64), side), guarded(np.zeros(slots), side)
-    per_value = {"indices", "values", "undecided_slot", "undecided_at"}
 
     def cut(array: np.ndarray, size: int) -> np.ndarray:
         return array[len(array) - size :] if side == "after" else array[:size]
@@ -67,11 +62,11 @@ def check_parser(side: str) -> None:
             text = cut(space, len(content))
             text[:] = np.frombuffer(content, np.uint8)
             n_values, most_rows = len(content) // 4 + 1, len(content) // 8 + 1
-            sizes = {name: n_values if name in per_value else most_rows for name in out}
+            sizes = {name: n_values if name in ("indices", "values") else most_rows for name in out}
             parsed = Parsed(**{name: cut(out[name], sizes[name]) for name in out})
             at = 0
             while at < len(text):
-                at, _, n_rows, _ = parse(text, at, len(text), 0, np.inf, True, lists, lists, parsed)
+                at, _, n_rows = parse(text, at, len(text), Rules(0, np.inf, True, lists, lists), parsed)
                 repair(parsed, n_rows, np.inf)
                 size = int(parsed.end[n_rows - 1]) if n_rows else 0
                 compact(

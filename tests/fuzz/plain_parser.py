@@ -29,10 +29,7 @@ def is_control(letter: str) -> bool:
 
 @dataclass
 class Row:
-    """A line with a label: its pairs, or the column of its first fault (from 1).
-
-    `too_large` tells that the fault is a value which is well written.
-    """
+    """A line with a label: its pairs, or the column of its first fault (from 1)."""
 
     line: int
     label: str = ""
@@ -40,7 +37,6 @@ class Row:
     repaired: bool = False
     qids: int = 0
     fault: int | None = None
-    too_large: bool = False
 
 
 def split_lines(text: bytes) -> list[bytes]:
@@ -84,7 +80,6 @@ def _row(line: bytes, number: int, lowest: int, fix: bool, dtype: str) -> Row | 
         if not lowest <= index <= MAX_INDEX or (index <= previous and not fix):
             return row
         if not fits(value, dtype):
-            row.too_large = True
             return row
         row.repaired |= index <= previous
         previous = index

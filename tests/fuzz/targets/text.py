@@ -155,12 +155,7 @@ def _check_fault(message: str, expected: list[tuple[int, Row]]) -> None:
     assert (int(place[1]), int(place[2])) == (number, row.line), f"{message}; expected line {row.line}"
     column = COLUMN.search(message)
     assert column is not None, message
-    # A byte order mark counts as three columns of its line. Of a number that only Python's float() finds
-    # too large, a later fault in the line goes before.
-    at = int(column[1])
-    assert at in (row.fault, row.fault + 3) or row.fault == -1 or (row.too_large and at > row.fault), (
-        f"{message}; expected column {row.fault}"
-    )
+    assert row.fault in (int(column[1]), -1), f"{message}; expected column {row.fault}"
     assert "\n" not in message
 
 

@@ -1,0 +1,147 @@
+"""Plain parser of single lines: it says what is wrong with a line that the compiled parser refused."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from streamsvm_converters.libsvm.lines import MAX_GROUP, MAX_INDEX, Rules
+
+from streamsvm.base.text import CONTROL
+from streamsvm.errors import Call, Option, Remedy
+
+_MAX_TOKEN = 40  # characters of a token that a message repeats
+_TOKEN = re.compile(rb"[^ \t]+")
+_QID = re.compile(rb"qid:([+-]?)([0-9]+)")
+_PAIR = re.compile(rb"([0-9]+):(.*)", re.DOTALL)
+_VALUE = re.compile(rb"[ \t][0-9]+:([^ \t]+)")
+_NUMBER = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_TABLE = re.compile(rb"[^:\x00-\x08\x0a-\x1f\x7f]*[,;\t][^:\x00-\x08\x0a-\x1f\x7f]*")
+_CONTROL = re.compile(f"[{CONTROL}]")
+_SEVERAL_LABELS = Remedy("{} reads several labels a row", Option("multilabel", True))
+_STORE_OF_SETS = Remedy(
+    "{} makes a store of rows with several labels", Call("convert", options=(Option("multilabel", True),))
+)
+
+
+class Fault(NamedTuple):
+    """Fault of a line: offset and text of a token, what is wrong with it, and what helps.
+
+    `skips` is False if it does not help to skip the row, because other rows are alike.
+    """
+
+    at: int
+    token: bytes
+    problem: str
+    remedy: Remedy | None = None
+    skips: bool = True
+
+
+def show(token: bytes) -> str:
+    """Return `token` quoted, on one line, and cut if it is long."""
+    text = repr(token.decode("utf-8", "backslashreplace"))
+    return text if len(text) <= _MAX_TOKEN else f"{text[:_MAX_TOKEN]}..."
+
+
+def label_of(token: bytes) -> str | None:
+    """Return `token` as text, or None if it is not UTF-8 or has a control character."""
+    try:
+        text = token.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if _CONTROL.search(text) else text
+
+
+def values_of(line: bytes) -> list[float]:
+    """Return the values of a line without faults."""
+    return [float(value) for value in _VALUE.findall(_content(line))]
+
+
+def find_fault(line: bytes, rules: Rules, *, streams: bool = False) -> Fault:
+    """Return the first fault of a line that is known to have one.
+
+    `streams` says that the rows are learned as they come, which does not allow several labels.
+    """
+    content = _content(line)
+    fault = next(_faults(content, rules, _STORE_OF_SETS if streams else _SEVERAL_LABELS))
+    if not rules.lists and _TABLE.fullmatch(content.rstrip()):
+        problem = (
+            "is not LIBSVM text: the line looks like a table, such as CSV; a line should be "
+            "`label index:value index:value ...`, with integer indices"
+        )
+        remedy = Remedy("if it is one, give {}", Option("format", "csv"))
+        return fault._replace(problem=problem, remedy=remedy, skips=False)
+    return fault
+
+
+def _content(line: bytes) -> bytes:
+    """Return a line without its comment and without the carriage return at its end."""
+    return line.removesuffix(b"\r").split(b"#")[0]
+
+
+def _faults(line: bytes, rules: Rules, several_labels: Remedy) -> Iterator[Fault]:
+    """Yield the faults of a line; all after the first one may be consequences of it."""
+    tokens = [(found.start(), found.group()) for found in _TOKEN.finditer(line)]
+    start, first = tokens[0]
+    if not (rules.lists and line[:1] in (b" ", b"\t")):
+        del tokens[0]
+        if b":" in first:
+            blank = ", and one without a label begins with a blank" if rules.lists else ""
+            yield Fault(start, first, f"is where the label should be; a line starts with its label{blank}")
+        if not rules.lists and b"," in first:
+            yield Fault(start, first, "is a label with a comma", several_labels, skips=False)
+        if not all(first.split(b",")):
+            yield Fault(start, first, "has an empty label beside a comma")
+        if label_of(first) is None:
+            yield Fault(start, first, "is a label that is not UTF-8, or has a control character")
+    previous, groups = -1, 0
+    sums: dict[int, float] = {}
+    dtype, remedy = "float64", None
+    if math.isfinite(rules.too_large):
+        dtype, remedy = "float32", Remedy("try {}", Option("dtype", "float64"))
+    for at, token in tokens:
+        if qid := _QID.fullmatch(token):
+            groups += 1
+            if rules.groups and groups > 1:
+                yield Fault(at, token, "is a second qid of its row")
+            if rules.groups and _whole(qid[2]) > (0 if qid[1] == b"-" else MAX_GROUP):
+                yield Fault(at, token, f"is a qid outside 0..{MAX_GROUP}")
+            continue
+        pair = _PAIR.fullmatch(token)
+        if pair is None:
+            no_colon = "has no colon; index:value pairs follow the label"
+            yield Fault(at, token, "has an index that is not an integer" if b":" in token else no_colon)
+            return
+        if not _NUMBER.fullmatch(pair[2]):
+            yield Fault(at, token, "has a value that is not a finite decimal number")
+            return
+        index, value = _whole(pair[1]), float(pair[2])
+        if index > MAX_INDEX:
+            yield Fault(at, token, f"has an index above {MAX_INDEX}, the largest that a store can hold")
+        if index < rules.lowest:
+            problem = f"has index 0, but indices start at {rules.lowest} here"
+            yield Fault(at, token, problem, Remedy("check {}", Option("index_base")))
+        if index == previous and not rules.fix:
+            sums_them = Remedy("{} sums duplicates", Option("on_error", "fix"))
+            yield Fault(at, token, "repeats the index before it", sums_them)
+        if index < previous and not rules.fix:
+            sorts = Remedy("{} sorts such rows", Option("on_error", "fix"))
+            yield Fault(at, token, "has a lower index than the one before it", sorts)
+        if abs(value) >= rules.too_large:
+            yield Fault(at, token, f"is too large for {dtype}", remedy)
+        previous = index
+        sums[index] = sums.get(index, 0.0) + value
+    if rules.groups and not groups:
+        yield Fault(start, first, "begins a row without qid:, which names the group that each row belongs to")
+    if max(map(abs, sums.values()), default=0.0) >= rules.too_large:
+        yield Fault(
+            start, first, f"begins a row whose duplicates sum to too much for {dtype}; scale the data"
+        )
+    yield Fault(start, first, "begins a row whose squared norm overflows; scale the data")
+
+
+def _whole(digits: bytes) -> int:
+    """Return the number that digits spell; of very long ones, a part that exceeds every limit."""
+    return int(digits.lstrip(b"0")[:20] or b"0")
