@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import math
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,12 +12,13 @@ from streamsvm_converters.libsvm.inputs import Input
 from streamsvm_converters.libsvm.plain_parser import show
 from streamsvm_converters.libsvm.position import InputFile
 
+from streamsvm.data.checks import first_no_amount
 from streamsvm.errors import InputError, Remedy
 
-_READ_SIZE = 2**20  # bytes of text read at a time
+_READ_SIZE = 2**16  # bytes of text read at a time
 
 
-class WeightFile:
+class WeightFile(contextlib.AbstractContextManager):
     """Reader of a file of weights, one number a line in the order of the rows; a context manager.
 
     Parameters
@@ -38,12 +39,8 @@ class WeightFile:
                 remedy=Remedy("write them with numpy.savetxt(path, weights)"),
             )
         self._input = Input(path)
-        self._pieces = self._weights()
+        self._lines = _lines_of(self._input)
         self._read = 0  # lines
-        self._ready = np.empty(0)  # the weights of the last of them
-
-    def __enter__(self) -> WeightFile:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._input.close()
@@ -63,20 +60,21 @@ class WeightFile:
         """
         if len(numbers) == 0:
             return np.empty(0)
-        wanted = int(numbers[-1]) + 1
-        while self._read < wanted:
-            piece = next(self._pieces, None)
-            if piece is None:
-                raise InputError(
-                    f"{self._input.name} has {self._read:,} lines, fewer than the input has rows; "
-                    "give one weight for each row"
-                )
-            self._ready = np.concatenate([self._ready, piece])
-            self._read += len(piece)
-        first = self._read - len(self._ready)
-        found = self._ready[numbers - first]
-        self._ready = self._ready[wanted - first :]
-        return found
+        first, wanted = self._read, int(numbers[-1]) + 1
+        lines = list(itertools.islice(self._lines, wanted - first))
+        self._read += len(lines)
+        weights = _numbers_of(lines)
+        if (at := first_no_amount(weights)) is not None:
+            raise InputError(
+                f"{self._input.name}, line {first + at + 1}: {show(lines[at].strip())} is not a weight; "
+                "write one number from 0 on in each line"
+            )
+        if self._read < wanted:
+            raise InputError(
+                f"{self._input.name} has {self._read:,} lines, fewer than the input has rows; "
+                "give one weight for each row"
+            )
+        return weights[numbers - first]
 
     def finish(self, n_rows: int) -> InputFile:
         """Check that there are `n_rows` weights and no more; return name, size and hash of the file.
@@ -86,51 +84,36 @@ class WeightFile:
         InputError
             If there are fewer or more, or one of the rest is not a number of at least 0.
         """
-        taken = self._read - len(self._ready)
-        if n_rows > taken:
+        if n_rows > self._read:
             self.at(np.array([n_rows - 1]))
-            taken = n_rows
-        if len(self._ready) or next(self._pieces, None) is not None:
+        if next(self._lines, None) is not None:
             raise InputError(
-                f"{self._input.name}, line {taken + 1}: the input has only {n_rows:,} rows; "
+                f"{self._input.name}, line {n_rows + 1}: the input has only {n_rows:,} rows; "
                 "give one weight for each row"
             )
         return self._input.record()
 
-    def _weights(self) -> Iterator[np.ndarray]:
-        """Yield the weights of the next lines."""
-        text = b""  # of which the last line may be incomplete
-        while piece := self._input.read(_READ_SIZE):
-            text += piece
-            end = text.rfind(b"\n") + 1
-            if not end and len(text) > _READ_SIZE:
-                raise self._error(0, text[:100])
-            if end:
-                yield self._parse(text[:end])
-                text = text[end:]
-        if text:
-            yield self._parse(text + b"\n")
 
-    def _parse(self, text: bytes) -> np.ndarray:
-        """Return the numbers of whole lines; raise for the first line that is no weight."""
-        lines = text.split(b"\n")[:-1]
-        weights = np.full(len(lines), np.nan)
+def _lines_of(text: Input) -> Iterator[bytes]:
+    """Yield the lines of a text, and the pieces of lines that are far too long for a number."""
+    rest = b""
+    while piece := text.read(_READ_SIZE):
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from lines
+        if len(rest) > _READ_SIZE:
+            yield rest
+            rest = b""
+    if rest:
+        yield rest
+
+
+def _numbers_of(lines: list[bytes]) -> np.ndarray:
+    """Return the number in each line, NaN for a line without one."""
+    if b"_" not in b"".join(lines):  # float allows it between digits
         with contextlib.suppress(ValueError):
-            weights = np.array(list(map(float, lines)))
-        if b"_" in text or not (np.isfinite(weights) & (weights >= 0)).all():
-            at = next(at for at, line in enumerate(lines) if not _is_weight(line))
-            raise self._error(at, lines[at])
-        return weights
-
-    def _error(self, at: int, line: bytes) -> InputError:
-        return InputError(
-            f"{self._input.name}, line {self._read + at + 1}: {show(line.strip())} is not a weight; "
-            "write one number from 0 on in each line"
-        )
-
-
-def _is_weight(line: bytes) -> bool:
-    try:
-        return 0 <= float(line) < math.inf and b"_" not in line  # float allows it between digits
-    except ValueError:
-        return False
+            return np.array(list(map(float, lines)))
+    numbers = np.full(len(lines), np.nan)
+    for at, line in enumerate(lines):
+        with contextlib.suppress(ValueError):
+            numbers[at] = float(line.replace(b"_", b"x"))
+    return numbers

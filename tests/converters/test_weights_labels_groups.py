@@ -188,17 +188,6 @@ def test_a_group_too_large_to_hold_is_an_error(write: Write) -> None:
 # -- several labels a row ----------------------------------------------------------------------------
 
 
-def test_many_labels_fill_the_table_again_and_again(write: Write, tmp_path: Path) -> None:
-    lists = [[f"Löwe-{number}" for number in range(row, 3 * row + 1)] for row in range(200)]
-    path = write("".join(f"{','.join(labels)} 1:1\n" for labels in lists))
-    convert(path, tmp_path / "a.h5", multilabel=True, shuffle=False)
-    with open_store(tmp_path / "a.h5") as store:
-        assert list(store.classes) == sorted({label for labels in lists for label in labels})
-        rows = store.rows(0, 200)
-        parts = np.split(rows.label_codes, rows.label_indptr[1:-1])
-        assert [{store.classes[c] for c in part} for part in parts] == list(map(set, lists))
-
-
 def test_one_label_a_row_as_a_list_is_the_same_label(write: Write, tmp_path: Path) -> None:
     path = write("2 1:1\n10 2:1\n2 3:1\n")
     convert(path, tmp_path / "a.h5")
@@ -251,9 +240,10 @@ def test_weights_are_read_in_pieces(write: Write, tmp_path: Path) -> None:
         np.testing.assert_array_equal(store.weights(0, len(values)), values[store.names(0, len(values))])
 
 
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
+def test_refused_weights(write: Write, tmp_path: Path) -> None:
+    text = write("1 1:1\n2 1:1\n3 1:1\n")
+    np.save(tmp_path / "w.npy", np.ones(3))
+    for content, reason in [
         ("1\nx\n1\n", "line 2: 'x' is not a weight; write one number from 0 on in each line"),
         ("1\n-1\n1\n", "line 2: '-1' is not a weight"),
         ("1\nnan\n1\n", "line 2: 'nan' is not a weight"),
@@ -261,39 +251,20 @@ def test_weights_are_read_in_pieces(write: Write, tmp_path: Path) -> None:
         ("1\n1_0\n1\n", "line 2: '1_0' is not a weight"),
         ("1\n\n1\n1\n", "line 2: '' is not a weight"),
         ("1\n1 1\n1\n", "line 2: '1 1' is not a weight"),
+        ("1 " * 2**20, "line 1: '1 1 "),
         ("1\n1\n", "has 2 lines, fewer than the input has rows"),
         ("", "has 0 lines, fewer than the input has rows"),
         ("1\n1\n1\n1\n", "line 4: the input has only 3 rows; give one weight for each row"),
-        ("1\n1\n1\n\n", "line 4: '' is not a weight"),
-    ],
-)
-def test_weights_that_are_none_are_refused(write: Write, tmp_path: Path, content: str, reason: str) -> None:
-    weights = write(content, "w.txt")
-    with pytest.raises(InputError) as error:
-        convert(write("1 1:1\n2 1:1\n3 1:1\n"), tmp_path / "a.h5", weights=weights)
-    assert str(error.value).startswith(str(weights))
-    assert reason in str(error.value)
-    assert not (tmp_path / "a.h5").exists()
-
-
-def test_a_long_line_of_weights_is_refused(write: Write, tmp_path: Path) -> None:
-    weights = write("1 " * 2**20, "w.txt")
-    with pytest.raises(InputError, match=r"w\.txt, line 1: '1 1 .* is not a weight"):
-        convert(write("1 1:1\n"), tmp_path / "a.h5", weights=weights)
-
-
-def test_weights_that_cannot_be_read(write: Write, tmp_path: Path) -> None:
-    path = write("1 1:1\n")
-    with pytest.raises(InputError, match="missing cannot be read"):
-        convert(path, tmp_path / "a.h5", weights=tmp_path / "missing")
+        ("1\n1\n1\n\n", "line 4: the input has only 3 rows"),
+        (tmp_path / "missing", "missing cannot be read"),
+        (tmp_path / "a.h5", "is both input and output"),
+        (tmp_path / "w.npy", "weights of text and tables are a number a line"),
+    ]:
+        weights = write(content, "w.txt") if isinstance(content, str) else content
+        with pytest.raises(InputError) as error:
+            convert(text, tmp_path / "a.h5", weights=weights)
+        assert str(error.value).startswith(str(weights))
+        assert reason in str(error.value)
+        assert not (tmp_path / "a.h5").exists()
     with pytest.raises(InputError, match=r"standard input \(-\) is given for rows and for weights"):
         convert("-", tmp_path / "a.h5", weights="-")
-    with pytest.raises(InputError, match="is both input and output"):
-        convert(path, tmp_path / "a.h5", weights=tmp_path / "a.h5")
-
-
-def test_an_array_is_no_file_of_weights_of_text(tmp_path: Path) -> None:
-    (tmp_path / "t").write_text("1 1:1\n2 1:2\n")
-    np.save(tmp_path / "w.npy", np.ones(2))
-    with pytest.raises(InputError, match=r"w.npy: weights of text .* numpy.savetxt"):
-        convert(tmp_path / "t", tmp_path / "a.zarr", weights=tmp_path / "w.npy")
