@@ -19,10 +19,6 @@ def print_report(console: Console, report: Any, *, in_run: bool = False) -> None
     console.say(f"{size}: {report.path}" if in_run else size)
     if report.index_base is not None and not in_run:
         console.say(f"feature numbers start at {report.index_base}")
-    if report.decompress_seconds > report.seconds / 2:
-        console.say(
-            f"  {report.decompress_seconds:.1f} s of it were spent decompressing the text: that is the limit"
-        )
     if report.empty_rows:
         console.say(f"  {count(report.empty_rows, 'row')} without a non-zero")
     if report.n_labels is not None:

@@ -56,8 +56,8 @@ class ConvertReport(Readable):
         Index of the first feature in the text: 0 or 1; None if the features have no such numbers.
     fingerprint : str
         Hash of the content: equal for equal input, options and seed, whatever the container.
-    seconds, decompress_seconds : float
-        Time taken in all, and for decompressing the text, which only one thread can do.
+    seconds : float
+        Time taken.
     skipped, repaired : int
         Rows dropped; rows sorted or summed.
     first_errors : tuple of str
@@ -92,7 +92,6 @@ class ConvertReport(Readable):
     index_base: int | None
     fingerprint: str
     seconds: float
-    decompress_seconds: float
     skipped: int
     repaired: int
     first_errors: tuple[str, ...]
@@ -112,7 +111,7 @@ class ConvertReport(Readable):
 
     def _facts(self) -> dict[str, Any]:
         always = ("path", "n", "d", "nnz", "n_classes")
-        hidden = ("fingerprint", "decompress_seconds", "bytes_read", "index_base")
+        hidden = ("fingerprint", "bytes_read", "index_base")
         facts = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: facts[name] for name in facts if name not in hidden and (facts[name] or name in always)}
 
@@ -274,7 +273,6 @@ def convert(
         index_base=features.index_base,
         fingerprint=fingerprint,
         seconds=max(time.monotonic() - began, 0.0),
-        decompress_seconds=reader.decompress_seconds,
         warnings=tuple(warnings),
         n_labels=shuffled.n_labels if asked.multilabel else None,
         n_groups=reader.n_groups,

@@ -68,10 +68,6 @@ class LibsvmFileReader(Reader):
         return Features(width if wanted is None else wanted, base if auto else 0, base)
 
     @property
-    def decompress_seconds(self) -> float:  # type: ignore[override]
-        return self._reader.decompress_seconds
-
-    @property
     def expected_bytes(self) -> int | None:
         return plain_size(self.inputs)  # about right: most pairs are longer than the 8 bytes of a value
 

@@ -83,13 +83,11 @@ class Reader(ABC):
         features.
     notes : list of str
         Messages to the user about the reading; complete when all rows are read.
-    decompress_seconds : float
     has_texts : bool
         Whether labels were stored as text, in a file that tells texts from numbers; known as `labels` are.
     """
 
     counts: ReadCounts
-    decompress_seconds = 0.0
     has_texts = False
     may_be_dense = False
     dense: bool

@@ -98,8 +98,6 @@ class BlockReader:
     ----------
     sources : list of InputFile
         Name, size and SHA-256 of each input read to its end.
-    decompress_seconds : float
-        Time spent decompressing these inputs.
 
     Raises
     ------
@@ -119,7 +117,6 @@ class BlockReader:
         interactive: bool,
     ) -> None:
         self.sources = list(start.sources)
-        self.decompress_seconds = 0.0
         self._inputs = inputs
         self._block, self._longest = block, longest
         self._start, self._interactive = start.place, interactive
@@ -164,7 +161,6 @@ class BlockReader:
                     buffers, held, offset = rest, held - cut, offset + cut
                 self.release(buffers)
                 self.sources.append(source.record(sha256))
-                self.decompress_seconds += source.decompress_seconds
                 bytes_before += source.size
 
     def is_long(self, block: TextBlock) -> bool:

@@ -10,7 +10,6 @@ import os
 import select
 import stat
 import sys
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -67,7 +66,7 @@ _OTHER_FORMATS = {
 _MAGIC_LENGTH = max(map(len, (*COMPRESSIONS, *_OTHER_FORMATS)))
 
 
-class Input:
+class Input(contextlib.AbstractContextManager):
     """Text of one input, read once from beginning to end; a context manager.
 
     Parameters
@@ -83,8 +82,6 @@ class Input:
         The name in messages.
     size : int
         Bytes read so far, as stored (compressed bytes if it is compressed).
-    decompress_seconds : float
-        Time spent decompressing.
 
     Raises
     ------
@@ -96,12 +93,10 @@ class Input:
     def __init__(self, path: str | Path, *, hashes_text: bool = True) -> None:
         self.name = "standard input" if str(path) == STDIN else str(path)
         self.size = 0
-        self.decompress_seconds = 0.0
         self._base = STDIN if str(path) == STDIN else Path(path).name
         self._sha256: Any = hashlib.sha256()
         self._held = memoryview(b"")  # text not yet handed out
-        self._decoded: Iterator[bytes | None] | None = None  # of compressed text: see `_decode`
-        self._would_read = False  # whether its next step reads from the file
+        self._decoded: Iterator[bytes] | None = None  # pieces of compressed text
         check_local(path, InputError)
         try:
             with os_errors_as(InputError, self.name, "read"):
@@ -133,9 +128,6 @@ class Input:
         else:
             self._decoded = self._decode(format, begin)
 
-    def __enter__(self) -> Input:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -146,8 +138,8 @@ class Input:
         """Fill the front of `space` with text; return the number of bytes written, 0 at the end."""
         if self._decoded is None and not self._held:
             return self._stored_into(space)
-        while not self._held and self._step():
-            pass
+        while not self._held and (text := next(self._decoded or iter(()), None)) is not None:
+            self._held = memoryview(text)
         count = min(len(self._held), len(space))
         space[:count] = self._held[:count]
         self._held = self._held[count:]
@@ -162,9 +154,7 @@ class Input:
         return bytes(space[:filled])
 
     def would_wait(self) -> bool:
-        """Return True if `readinto` might wait for the writer of a pipe; files never do."""
-        while not self._held and not self._would_read and self._step():
-            pass
+        """Return True if the writer of a pipe has written nothing that was not read; files never wait."""
         return not self._held and not select.select([self._file], [], [], 0)[0]
 
     def record(self, sha256: Any = None) -> InputFile:
@@ -177,57 +167,38 @@ class Input:
         """
         return InputFile(self._base, self.size, (self._sha256 or sha256).hexdigest())
 
-    def _step(self) -> bool:
-        """Make one step of `_decode`; return False at its end, and of plain text."""
-        for text in self._decoded or ():
-            self._would_read = text is None
-            self._held = memoryview(text or b"")
-            return True
-        self._would_read = False
-        return False
-
-    def _decode(self, format: Compression, stored: bytes) -> Iterator[bytes | None]:
-        """Yield the text in bounded pieces, and None before more is read from the file than `stored`."""
-        while stored:  # compressed streams may follow one another, padded with zero bytes
+    def _decode(self, format: Compression, stored: bytes) -> Iterator[bytes]:
+        """Yield the text in bounded pieces; compressed streams may follow one another, padded with zeros."""
+        while stored:
             decoder = format.decoder()
             while not decoder.eof:
                 piece = b""
                 if getattr(decoder, "needs_input", True):
+                    stored = stored or self._read_stored(_READ_SIZE)
                     if not stored:
-                        yield None
-                        stored = self._read_stored(_READ_SIZE)
-                        if not stored:
-                            raise InputError(
-                                f"{self.name}: the {format.name} data is truncated; fetch the file again"
-                            )
+                        raise InputError(
+                            f"{self.name}: the {format.name} data is truncated; fetch the file again"
+                        )
                     piece, stored = stored[: format.piece], stored[format.piece :]
                 yield self._decompress(decoder, piece, format.name)
             stored = (decoder.unused_data + stored).lstrip(b"\0")
-            while not stored:
-                yield None
-                stored = self._read_stored(_READ_SIZE)
-                if not stored:
-                    return
-                stored = stored.lstrip(b"\0")
+            while not stored and (more := self._read_stored(_READ_SIZE)):
+                stored = more.lstrip(b"\0")
 
     def _decompress(self, decoder: Any, piece: bytes, name: str) -> bytes:
-        begin = time.perf_counter()
         limit = (_MAX_DECODED,) if hasattr(decoder, "needs_input") else ()
         try:
             return decoder.decompress(piece, *limit)
         except MemoryError:
             raise
         except Exception as error:  # each library has its own types, without a common base
+            problem = f"the {name} data is damaged ({error}); fetch the file again"
             if "memory" in str(error).lower():
-                raise InputError(
-                    f"{self.name}: decompressing this {name} data needs more than "
-                    f"{format_size(_MAX_WINDOW)}; decompress it first, or compress it with a smaller window"
-                ) from None
-            raise InputError(
-                f"{self.name}: the {name} data is damaged ({error}); fetch the file again"
-            ) from None
-        finally:
-            self.decompress_seconds += time.perf_counter() - begin
+                problem = (
+                    f"decompressing this {name} data needs more than {format_size(_MAX_WINDOW)}; "
+                    "decompress it first, or compress it with a smaller window"
+                )
+            raise InputError(f"{self.name}: {problem}") from None
 
     def _read_stored(self, count: int) -> bytes:
         piece = bytearray(count)

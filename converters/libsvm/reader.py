@@ -127,8 +127,6 @@ class LibsvmReader:
         First lines of the groups, if `groups` is "keep".
     sources : list of InputFile
         Name, size and SHA-256 of each input read to its end.
-    decompress_seconds : float
-        Time spent decompressing these inputs.
     position : ReadingState
         The end of the last batch, if a `start` was given.
 
@@ -202,10 +200,6 @@ class LibsvmReader:
     @property
     def sources(self) -> list[InputFile]:
         return self._blocks.sources
-
-    @property
-    def decompress_seconds(self) -> float:
-        return self._blocks.decompress_seconds
 
     def __iter__(self) -> Iterator[tuple[Rows, np.ndarray]]:
         if self.groups != "whole":

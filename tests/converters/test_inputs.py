@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import lzma
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,33 +70,18 @@ def test_padding_after_a_stream(tmp_path: Path, fingerprint: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
-@pytest.mark.parametrize("keep", [0.1, 0.5, 0.99])
-def test_truncated(tmp_path: Path, suffix: str, keep: float) -> None:
-    packed = COMPRESS[suffix](TEXT)
-    path = tmp_path / f"data.{suffix}"
-    path.write_bytes(packed[: int(len(packed) * keep)])
-    with pytest.raises(InputError, match=rf"{path}: the \w+ data is truncated"):
-        convert([path], tmp_path / "a.h5")
-    assert os.listdir(tmp_path) == [path.name]
-
-
-@pytest.mark.parametrize("suffix", ["gz", "bz2", "xz"])
 def test_damaged(tmp_path: Path, suffix: str) -> None:
-    """These carry checksums of their content (zstd as its library writes it does not)."""
-    packed = bytearray(COMPRESS[suffix](TEXT))
-    packed[len(packed) // 2] ^= 16
-    path = tmp_path / f"data.{suffix}"
-    path.write_bytes(packed)
-    with pytest.raises(InputError, match=f"^{path}"):
-        convert([path], tmp_path / "a.h5")
-
-
-@pytest.mark.parametrize("suffix", COMPRESS)
-def test_garbage_after_a_stream(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"data.{suffix}"
-    path.write_bytes(COMPRESS[suffix](TEXT) + b"1 1:1\n")
-    with pytest.raises(InputError, match=r"damaged|truncated"):
-        convert([path], tmp_path / "a.h5")
+    packed = COMPRESS[suffix](TEXT)
+    path, middle = tmp_path / f"data.{suffix}", len(packed) // 2
+    cases = [(packed[: int(len(packed) * keep)], "is truncated") for keep in (0.1, 0.5, 0.99)]
+    cases.append((packed + b"1 1:1\n", "is damaged|is truncated"))
+    if suffix != "zst":  # which has no checksum of the content as its library writes it
+        cases.append((packed[:middle] + bytes([packed[middle] ^ 16]) + packed[middle + 1 :], ""))
+    for content, problem in cases:
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=rf"^{path}.*{problem}"):
+            convert([path], tmp_path / "a.h5")
+        assert os.listdir(tmp_path) == [path.name]
 
 
 def test_several_files_are_read_as_one(tmp_path: Path, fingerprint: str) -> None:
@@ -127,22 +113,22 @@ from streamsvm_converters.libsvm import inputs
 import zstandard
 space = memoryview(bytearray(100_000))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-fed, calls, size = 0, 0, 0
+fed, size = 0, 0
 class Counted:
     def __init__(self, decoder):
         self.decoder = decoder
     def __getattr__(self, name):
         return getattr(self.decoder, name)
     def decompress(self, piece, *limit):
-        global fed, calls
-        fed, calls = fed + len(piece), calls + 1
+        global fed
+        fed += len(piece)
         return self.decoder.decompress(piece, *limit)
 for magic, format in inputs.COMPRESSIONS.items():
     inputs.COMPRESSIONS[magic] = format._replace(decoder=lambda new=format.decoder: Counted(new()))
 with inputs.Input(sys.argv[1]) as source:
     while count := source.readinto(space):
         size += count
-print(size, fed, calls, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+print(size, fed, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 """
 
 
@@ -152,19 +138,10 @@ def test_decompression_takes_bounded_memory_and_linear_work(tmp_path: Path, suff
     path.write_bytes(BOMB[suffix]())
     done = run(path, code=READ_IT, bare=True)
     assert done.code == 0, done.err
-    size, fed, calls, grown = map(int, done.out.split())
+    size, fed, grown = map(int, done.out.split())
     assert size == LONG
     assert fed == path.stat().st_size  # each byte once
-    assert calls <= fed / 500 + LONG / 2**19 + 10
     assert grown < 80 * 2**20
-
-
-def test_an_excessive_window_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "data.xz"
-    filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 2**29}]
-    path.write_bytes(lzma.compress(TEXT, filters=filters))
-    with pytest.raises(InputError, match=r"data.xz: .* needs more than 128 MiB; decompress it first"):
-        convert([path], tmp_path / "a.h5")
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)
@@ -175,53 +152,12 @@ def test_flushed_rows_of_a_compressed_pipe_are_available_at_once(tmp_path: Path,
     os.mkfifo(fifo)
     writer = os.open(fifo, os.O_RDWR)  # never the end
     os.write(writer, packed)
+    late = threading.Timer(60, os.close, [writer])  # then the text that is awaited is truncated
+    late.start()
     with Input(fifo) as source:
-        space, text = memoryview(bytearray(10_000)), b""
-        while not source.would_wait():
-            text += space[: source.readinto(space)]
+        assert source.read(len(TEXT)) == TEXT
+    late.cancel()
     os.close(writer)
-    assert text == TEXT
-
-
-def hdf5(path: Path) -> None:
-    h5py.File(path, "w").close()
-
-
-@pytest.mark.parametrize(
-    ("name", "make", "message"),
-    [
-        ("cells.h5ad", hdf5, r"cells.h5ad is not text but HDF5.*fit\(label"),
-        ("cells.zarr", lambda path: zarr.open_group(path, mode="w"), r"cells.zarr is not text but Zarr.*fit"),
-        (
-            "x.npy",
-            lambda path: np.save(path, np.eye(3)),
-            "x.npy is not text but a NumPy.*dump_svmlight",
-        ),
-        ("x.npz", lambda path: np.savez(path, np.eye(3)), "x.npz is not text but a zip archive"),
-        (
-            "x.parquet",
-            lambda path: path.write_bytes(b"PAR1\x15\x04\x15"),
-            "x.parquet is not text but a Parq",
-        ),
-    ],
-)
-def test_other_formats_are_named(
-    tmp_path: Path, name: str, make: Callable[[Path], object], message: str
-) -> None:
-    """Where LIBSVM text alone is read; `convert` takes most of them."""
-    make(tmp_path / name)
-    with pytest.raises(InputError, match=message) as caught:
-        list(read_rows([tmp_path / name], classes=["1"], n_features=None, index_base=1))
-    assert "on_error" not in str(caught.value)
-
-
-def test_remote_addresses_keep_their_slashes_in_messages(tmp_path: Path) -> None:
-    for path in ("s3://bucket/data.svm", "https://host/data.svm"):
-        with pytest.raises(InputError, match=f"^{path} is not a path on this machine"):
-            convert([path], tmp_path / "a.h5")
-    (tmp_path / "data").write_bytes(TEXT)
-    with pytest.raises(StoreError, match=r"^s3://bucket/a\.zarr is not a path"):
-        convert([tmp_path / "data"], Path("s3://bucket/a.zarr"))
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
@@ -235,16 +171,35 @@ def test_standard_input(tmp_path: Path, pack: Callable[[bytes], bytes], fingerpr
     assert set(done.out.splitlines()) >= {"convert None", fingerprint}
 
 
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
+def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where LIBSVM text alone is read; `convert` takes most of the other formats."""
+    monkeypatch.chdir(tmp_path)
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 2**29}]
+    Path("data.xz").write_bytes(lzma.compress(TEXT, filters=filters))
+    Path("data").write_bytes(TEXT)
+    h5py.File("cells.h5ad", "w").close()
+    zarr.open_group("cells.zarr", mode="w")
+    np.save("x.npy", np.eye(3))
+    np.savez("x.npz", np.eye(3))
+    Path("x.parquet").write_bytes(b"PAR1\x15\x04\x15")
+    files = set(os.listdir())
+    for inputs, message in [
+        (["data.xz"], r"data.xz: .* needs more than 128 MiB; decompress it first"),
+        (["cells.h5ad"], r"cells.h5ad is not text but HDF5.*fit\(label"),
+        (["cells.zarr"], r"cells.zarr is not text but Zarr.*fit"),
+        (["x.npy"], "x.npy is not text but a NumPy.*dump_svmlight"),
+        (["x.npz"], "x.npz is not text but a zip archive"),
+        (["x.parquet"], "x.parquet is not text but a Parq"),
         (["missing.svm"], "missing.svm cannot be read: No such file"),
         (["."], r"\. is a folder"),
         (["-", "-"], "given twice"),
         ([], "no input"),
-    ],
-)
-def test_unreadable(tmp_path: Path, inputs: list[str], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        convert(inputs, tmp_path / "a.h5")
-    assert os.listdir(tmp_path) == []
+        (["s3://bucket/data.svm"], "^s3://bucket/data.svm is not a path on this machine"),
+        ([Path("https://host/data.svm")], "^https://host/data.svm is not a path on this machine"),
+    ]:
+        with pytest.raises(InputError, match=message) as caught:
+            list(read_rows(inputs, classes=["1"], n_features=None, index_base=1))
+        assert "on_error" not in str(caught.value)
+    with pytest.raises(StoreError, match=r"^s3://bucket/a\.zarr is not a path"):
+        convert(["data"], Path("s3://bucket/a.zarr"))
+    assert set(os.listdir()) == files
