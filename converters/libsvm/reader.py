@@ -249,15 +249,12 @@ class LibsvmReader:
             parsed.faulty[row] = (np.abs(values) >= rules.too_large).any()
         repaired = repair(parsed, n_rows, rules.too_large) if parsed.unsorted[:n_rows].any() else 0
         size = int(parsed.end[n_rows - 1]) if n_rows else 0
-        data, indices = np.empty(size, self._dtype), np.empty(size, np.int32)
-        indptr, norm2 = np.empty(n_rows + 1, np.int64), np.empty(n_rows, np.float64)
-        while True:
-            counts = compact(parsed, n_rows, self.index_base, self._last_index, data, indices, indptr, norm2)
-            dtype = index_dtype(min(counts[4], self._last_index) - self.index_base + 1)
-            if dtype.itemsize <= indices.itemsize:
-                arrays = (data, indices, indptr, norm2)
-                return _ParsedRows(at, lines, n_rows, repaired, labels, *counts, *arrays)  # type: ignore[call-arg]
-            indices = np.empty(size, dtype)
+        largest = min(int(parsed.indices[:size].max(initial=0)), self._last_index)
+        index = index_dtype(largest - self.index_base + 1)
+        csr = np.empty(size, self._dtype), np.empty(size, index), np.empty(n_rows + 1, np.int64)
+        norm2 = np.empty(n_rows)
+        counts = compact(parsed, n_rows, self.index_base, self._last_index, *csr, norm2)
+        return _ParsedRows(at, lines, n_rows, repaired, labels, *counts, *csr, norm2)  # type: ignore[call-arg]
 
     def _batches(
         self, block: TextBlock, first: _ParsedRows | None = None

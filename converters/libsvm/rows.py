@@ -59,9 +59,8 @@ def compact(parsed, n_rows, base, last_index, data, indices, indptr, norm2):
     """Write the rows that are not faulty as CSR arrays in their dtypes, indices less `base`.
 
     Features beyond `last_index` and values that round to zero are dropped. A row whose squared norm
-    overflows is marked as faulty. `norm2` gets one entry for each row kept, `indptr` one more.
-
-    If the dtype of `indices` is too narrow for the largest index kept, call again with a wider one.
+    overflows is marked as faulty. `norm2` gets one entry for each row kept, `indptr` one more. The dtype of
+    `indices` must hold the largest index.
 
     Returns
     -------

@@ -7,7 +7,6 @@ import hashlib
 import json
 import lzma
 import os
-import re
 import signal
 import tempfile
 import threading
@@ -21,9 +20,6 @@ import pytest
 import scipy.sparse as sp
 from command_line import fails, piped, streamsvm, succeeds
 from warm_process import Process
-
-from streamsvm import load_model
-from streamsvm.store import open_store
 
 
 @pytest.fixture(scope="module")
@@ -270,46 +266,6 @@ def test_real_text_in_one_pass_is_learned_as_well_as_from_a_store(data_folder: P
 
 # -- bad input -------------------------------------------------------------------------------------
 
-BAD = "1 1:1 2:1\n2 2:1\noops 1:x\n1 3:1 2:1\n2 1:1\n"
-
-
-def test_bad_rows_by_policy(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text(BAD)
-    message = fails(1, "online", "a", "--out", "run", cwd=tmp_path)
-    assert "line 3, column" in message
-    assert "--on-error skip" in message
-    counts = {}
-    for policy in ("skip", "fix"):  # without --force: nothing had begun
-        done = streamsvm("online", "a", "--out", policy, "--on-error", policy, "--json", cwd=tmp_path)
-        assert done.code == 0
-        assert "skipped: " in done.err
-        record = json.loads(done.out)
-        counts[policy] = record["rows"], record["input"]["skipped"], record["input"]["repaired"]
-    assert counts == {"skip": (3, 2, 0), "fix": (4, 1, 1)}
-    succeeds("online", "a", "--out", "run", "--on-error", "fix", cwd=tmp_path, notes=True)
-
-
-@pytest.mark.parametrize(
-    ("labels", "classes"),
-    [
-        ("+1 1 -1", ["-1", "1"]),
-        ("a 1.0 10e-1", ["1", "a"]),
-        ("-0 0 2 0e99999999999999999999", ["0", "2"]),
-        ("9007199254740992 9007199254740993", ["9007199254740992", "9007199254740993"]),  # one float64
-        ("1e999 1e0999 +a a", ["+a", "1e0999", "1e999", "a"]),
-    ],
-)
-def test_labels_that_are_one_number_are_one_class(tmp_path: Path, labels: str, classes: list[str]) -> None:
-    (tmp_path / "a").write_text("".join(f"{label} 1:1\n" for label in 2 * labels.split()))
-    for how, expected in ([], classes), (["--labels-as", "text"], labels.split()):
-        made = streamsvm("convert", "a", "--out", "a.h5", "--json", "--force", *how, cwd=tmp_path)
-        assert (made.code, made.err) == (0, "")
-        with open_store(tmp_path / "a.h5") as store:
-            assert sorted(store.classes) == sorted(expected)
-        done = streamsvm("online", "a", "--out", "run", "--json", "--force", *how, cwd=tmp_path)
-        assert (done.code, done.err) == (0, "")
-        assert sorted(load_model(tmp_path / "run").class_names) == sorted(expected)
-
 
 def test_what_was_met_is_told_alike_and_one_is_no_plural(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1 qid:1 1:1 2:0\n2 2:1\n1 1:x\n3\n")
@@ -331,17 +287,6 @@ def test_what_was_met_is_told_alike_and_one_is_no_plural(tmp_path: Path) -> None
         "1 checkpoint of",
     ):
         assert told in fitted
-
-
-def test_a_line_too_long_names_the_memory_that_would_do(tmp_path: Path) -> None:
-    line = "1 " + " ".join(f"{i}:1" for i in range(1, 30_000)) + "\n"
-    (tmp_path / "a").write_text("1 1:1\n" + line + "2 2:1\n")
-    message = fails(1, "online", "a", "--out", "run", "--memory", "2M", cwd=tmp_path)
-    assert f"line 2 has {len(line) - 1} bytes, too many for the memory limit" in message
-    enough = int(re.search(r"--memory (\d+)M", message)[1])
-    online = ("online", "a", "--out", "other", "--force", "--memory")
-    assert f"--memory {enough}M" in fails(1, *online, f"{enough - 1}M", cwd=tmp_path)
-    succeeds(*online, f"{enough}M", cwd=tmp_path)
 
 
 def test_a_bad_row_in_a_pipe_leaves_the_model_of_those_before(folder: Path, tmp_path: Path) -> None:

@@ -10,14 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from cases import few
-from streamsvm_converters import convert, read_rows
+from streamsvm_converters import convert
 from warm_process import run
 
 from streamsvm.base.durable import locked
-from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, PlanError, SettingsError, StoreError
 from streamsvm.store import StoreOptions, StoreWriter, open_store
 
@@ -107,47 +105,6 @@ def test_like_a_store_without_index_base(text: Path, tmp_path: Path) -> None:
         convert([text], tmp_path / "test.h5", like=tmp_path / "train.h5")
     report = convert([text], tmp_path / "test.h5", like=tmp_path / "train.h5", index_base=1)
     assert (report.index_base, report.d, report.nnz) == (1, 3, 4)
-
-
-# -- reading without a store -----------------------------------------------------------------------
-
-
-def test_read_rows_is_what_the_store_holds(tmp_path: Path) -> None:
-    generator = np.random.default_rng(0)
-    lines = [
-        " ".join(
-            [
-                str(row % 4),
-                *(f"{index}:{value:.6g}" for index, value in enumerate(generator.normal(size=row % 30))),
-            ]
-        )
-        for row in range(500)
-    ]
-    (tmp_path / "data").write_text("\n".join(lines))
-    convert([tmp_path / "data"], tmp_path / "a.h5", shuffle=False)
-    stream = read_rows([tmp_path / "data"], classes=list("0123"), n_features=29, index_base=0, memory=2**17)
-    batches = list(stream)
-    assert len(batches) > 5
-    with open_store(tmp_path / "a.h5") as store:
-        whole = store.rows(0, 500)
-    for field in Rows._fields:
-        if field in ("indptr", "numbers"):  # a stream does not number its rows
-            continue
-        joined = np.concatenate([getattr(rows, field) for rows, _ in batches])
-        # A norm's last bit depends on the order of summation.
-        np.testing.assert_allclose(joined, getattr(whole, field), rtol=1e-14 if field == "norm2" else 0)
-        assert joined.dtype == getattr(whole, field).dtype
-    assert np.concatenate([names for _, names in batches]).tolist() == list(range(500))
-    assert (stream.counts.rows, stream.counts.nnz) == (500, len(whole.data))
-
-
-def test_read_rows_counts_unseen_labels(text: Path) -> None:
-    stream = read_rows([text], classes=["-1"], n_features=2, index_base=1)
-    [(rows, _)] = stream
-    assert rows.labels.tolist() == [-1, 0, -1]
-    assert (stream.counts.unseen_labels, stream.counts.unseen_features) == (2, 1)
-    with pytest.raises(InputError, match="line 1, column 1: label '1'"):
-        list(read_rows([text], classes=["-1"], n_features=2, index_base=1, unseen_label="error"))
 
 
 # -- the place on disk -----------------------------------------------------------------------------
