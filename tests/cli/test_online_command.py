@@ -7,6 +7,7 @@ import hashlib
 import json
 import lzma
 import os
+import re
 import signal
 import tempfile
 import threading
@@ -20,6 +21,9 @@ import pytest
 import scipy.sparse as sp
 from command_line import fails, piped, streamsvm, succeeds
 from warm_process import Process
+
+from streamsvm.errors import InputError, SettingsError
+from streamsvm.model.text_layout import text_layout
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +140,8 @@ def test_classes_from_a_list_or_a_file(folder: Path, tmp_path: Path, as_file: bo
     labels = [line.split()[0] for line in (folder / "train").read_text().splitlines()]
     assert record["input"]["unseen_labels"] == record["empty_rows"] == sum(x not in "12" for x in labels)
     fails(2, "online", folder / "train", "--classes", "1,1", "--out", "x", cwd=tmp_path)
+    message = fails(2, "online", folder / "train", "--unseen-label", "keep", "--out", "x", cwd=tmp_path)
+    assert "give --classes or --like too" in " ".join(message.split())
     fails(2, "online", folder / "train", "--classes", "1", "--like", folder / "run", "-o", "x", cwd=tmp_path)
 
 
@@ -170,56 +176,45 @@ def likes(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("options", "expected"),  # features, index base and hash of the model; or exit code and message
-    [
-        ("", (65, 0, None)),
-        ("--index-base 0", (65, 0, None)),
-        ("--index-base 1", (64, 1, None)),
-        ("--hash-bits 8", (256, 0, (8, 0))),
-        ("--hash-bits 8 --seed 5 --index-base 0", (256, 0, (8, 5))),
-        ("--hash-bits 8 --index-base 1", (2, "leave it out")),
-        ("--seed 5", (2, "give --hash-bits too")),
-        ("--unseen-label keep", (2, "give --classes or --like too")),
-        ("--like train.h5", (64, 1, None)),
-        ("--like train.h5 --index-base 1", (64, 1, None)),
-        (
-            "--like train.h5 --index-base 0",
-            (1, "an index base of 0 contradicts train.h5, whose indices start at 1; leave --index-base out"),
-        ),
-        ("--like train.h5 --seed 0", (2, "give --hash-bits too")),
-        ("--like train.h5 --hash-bits 8", (256, 0, (8, 0))),
-        ("--like train.h5 --hash-bits 8 --seed 5", (256, 0, (8, 5))),
-        ("--like train.h5 --hash-bits 8 --index-base 1", (2, "leave it out")),
-        ("--like from-0", (65, 0, None)),
-        ("--like from-0 --index-base 0", (65, 0, None)),
-        ("--like from-0/model --index-base 1", (1, "contradicts from-0/model, whose indices start at 0")),
-        ("--like from-0 --hash-bits 8", (256, 0, (8, 0))),
-        ("--like hashed", (256, 0, (8, 3))),
-        ("--like hashed --hash-bits 8 --seed 3 --index-base 0", (256, 0, (8, 3))),
-        (
-            "--like hashed --hash-bits 9",
-            (1, "hashed has another feature hash; give --hash-bits 8, or leave it out"),
-        ),
-        ("--like hashed --seed 0", (1, "hashed has another feature hash; give --seed 3, or leave it out")),
-        ("--like hashed --index-base 1", (2, "leave it out")),
-        ("--like foreign", (1, "does not record an index base; give --index-base, 0 or 1")),
-        ("--like foreign --index-base 1", (70, 1, None)),
-        ("--like foreign --hash-bits 8", (256, 0, (8, 0))),
-    ],
-)
-def test_what_options_and_like_say_together(
-    likes: Path, tmp_path: Path, options: str, expected: tuple
-) -> None:
-    words = ("online", "few", "--out", tmp_path / "run", *options.split())
-    if isinstance(expected[1], str):
-        assert expected[1] in " ".join(fails(expected[0], *words, cwd=likes).split())
-        assert not (tmp_path / "run").exists()
-        return
-    succeeds(*words, cwd=likes)
-    model = json.loads((tmp_path / "run/model/model.json").read_text())
-    assert (model["n_features"], model["index_base"], hash_of(model)) == expected
-    assert model["classes"] == [*map(str, range(10))]
+def test_what_options_and_like_say_together(likes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(likes)
+    hashed, seeded = {"hash_bits": 8}, {"hash_bits": 8, "seed": 5}
+    for like, options, expected in [  # features, index base, bits and seed of the hash; or a message
+        (None, {}, (None, 0, None, 0)),
+        (None, {"index_base": 0}, (None, 0, None, 0)),
+        (None, {"index_base": 1}, (None, 1, None, 0)),
+        (None, hashed, (None, 0, 8, 0)),
+        (None, seeded | {"index_base": 0}, (None, 0, 8, 5)),
+        (None, hashed | {"index_base": 1}, "leave it out"),
+        (None, {"seed": 5}, "give hash_bits=... too"),
+        ("train.h5", {}, (64, 1, None, 0)),
+        ("train.h5", {"index_base": 1}, (64, 1, None, 0)),
+        ("train.h5", {"index_base": 0}, "contradicts train.h5, whose indices start at 1; leave index_base="),
+        ("train.h5", {"seed": 0}, "give hash_bits=... too"),
+        ("train.h5", {"classes": ["1"]}, "give one of them"),
+        ("train.h5", hashed, (None, 0, 8, 0)),
+        ("train.h5", seeded, (None, 0, 8, 5)),
+        ("train.h5", hashed | {"index_base": 1}, "leave it out"),
+        ("from-0", {}, (65, 0, None, 0)),
+        ("from-0", {"index_base": 0}, (65, 0, None, 0)),
+        ("from-0/model", {"index_base": 1}, "contradicts from-0/model, whose indices start at 0"),
+        ("from-0", hashed, (None, 0, 8, 0)),
+        ("hashed", {}, (None, 0, 8, 3)),
+        ("hashed", {"hash_bits": 8, "seed": 3, "index_base": 0}, (None, 0, 8, 3)),
+        ("hashed", {"hash_bits": 9}, "hashed has another feature hash; give hash_bits=8, or leave it out"),
+        ("hashed", {"seed": 0}, "hashed has another feature hash; give seed=3, or leave it out"),
+        ("hashed", {"index_base": 1}, "leave it out"),
+        ("foreign", {}, "does not record an index base; give index_base=..., 0 or 1"),
+        ("foreign", {"index_base": 1}, (70, 1, None, 0)),
+        ("foreign", hashed, (None, 0, 8, 0)),
+    ]:
+        if isinstance(expected, str):
+            with pytest.raises((InputError, SettingsError), match=re.escape(expected)):
+                text_layout(like, **options)
+            continue
+        reading, hashing = text_layout(like, **options)
+        assert (reading["n_features"], reading["index_base"], *hashing.values()) == expected
+        assert list(reading["classes"] or ()) == [*map(str, range(10 if like else 0))]
 
 
 @pytest.mark.parametrize("like", ["run", "from-0/model", "hashed", "train.h5"])
