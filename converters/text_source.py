@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
+from streamsvm_converters.kinds.registry import kind_of
 from streamsvm_converters.libsvm.inputs import STDIN, total_size
 from streamsvm_converters.libsvm.position import ReadingState
 
@@ -66,7 +67,7 @@ class TextSource:
     Raises
     ------
     InputError
-        If an input cannot be read, or a class contains a control character.
+        If an input cannot be read or is of another kind, or a class contains a control character.
     ValueError
         If an option is not among its choices.
     """
@@ -105,6 +106,8 @@ class TextSource:
             check_local(path, InputError)
         self.inputs = [str(path) if str(path) == STDIN else os.path.abspath(path) for path in self.inputs]
         if self.resumable is None:
+            for path in self.inputs:
+                kind_of(path, "libsvm")
             self.resumable = total_size(self.inputs) is not None
         if self.resumable and STDIN in self.inputs:
             raise InputError("standard input cannot be read again, so it is not resumable")
@@ -287,8 +290,11 @@ def read_rows(
 
     if index_base not in (0, 1):
         raise ValueError(f"index_base must be 0 or 1, not {index_base!r}")
+    inputs = [inputs] if isinstance(inputs, str | Path) else inputs
+    for path in inputs:
+        kind_of(path, "libsvm")
     return LibsvmReader(
-        [inputs] if isinstance(inputs, str | Path) else inputs,
+        inputs,
         dtype=dtype, index_base=index_base, n_features=n_features,
         classes=[class_name(label) for label in classes], unseen_label=unseen_label, labels_as=labels_as,
         on_error=on_error, memory=parse_size(memory), multilabel=multilabel,

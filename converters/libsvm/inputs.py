@@ -19,7 +19,7 @@ from streamsvm_converters.libsvm.position import InputFile
 
 from streamsvm.base.durable import os_errors_as
 from streamsvm.base.text import check_local, format_size
-from streamsvm.errors import Call, InputError, Option, Remedy, warn
+from streamsvm.errors import InputError, warn
 
 STDIN = "-"
 
@@ -51,19 +51,8 @@ COMPRESSIONS = {
     # A block of zstd has at least 4 bytes, and expands to 128 KB.
     b"\x28\xb5\x2f\xfd": Compression("zstd", _zstd, 512),
 }
-_WRITE_TEXT = Remedy("write it as LIBSVM text with sklearn.datasets.dump_svmlight_file(X, y, path)")
-_FIT = Remedy(
-    "{} trains on it directly, with the label column named if it is AnnData",
-    Call("fit", options=(Option("label"),)),
-)
-_OTHER_FORMATS = {
-    b"\x89HDF\r\n": ("HDF5, like stores and AnnData", _FIT),
-    b"\x93NUMPY": ("a NumPy array", _WRITE_TEXT),
-    b"PAR1\x15": ("a Parquet table", _WRITE_TEXT),
-    b"PK\x03\x04": ("a zip archive, as .npz and .xlsx are too", Remedy("unpack it if it contains text")),
-}
 # At most a short line, after which the writer of a pipe may pause.
-_MAGIC_LENGTH = max(map(len, (*COMPRESSIONS, *_OTHER_FORMATS)))
+_MAGIC_LENGTH = max(map(len, COMPRESSIONS))
 
 
 class Input(contextlib.AbstractContextManager):
@@ -86,8 +75,7 @@ class Input(contextlib.AbstractContextManager):
     Raises
     ------
     InputError
-        If it is missing or cannot be read, if compressed data is truncated or damaged, or if the first
-        bytes are those of another format.
+        If it is missing or cannot be read, or if compressed data is truncated or damaged.
     """
 
     def __init__(self, path: str | Path, *, hashes_text: bool = True) -> None:
@@ -114,9 +102,6 @@ class Input(contextlib.AbstractContextManager):
                 raise InputError(f"{self.name} is a device, which may have no end; give a file or a pipe")
             while len(begin) < _MAGIC_LENGTH and (more := self._read_stored(_MAGIC_LENGTH - len(begin))):
                 begin += more
-            for magic, (format_name, remedy) in _OTHER_FORMATS.items():
-                if begin.startswith(magic):
-                    raise InputError(f"{self.name} is not text but {format_name}", remedy=remedy)
         except BaseException:
             self.close()
             raise
@@ -216,8 +201,7 @@ class Input(contextlib.AbstractContextManager):
 def total_size(paths: list[str | Path]) -> int | None:
     """Return the bytes of all inputs together, or None if one has no known size (standard input, a pipe).
 
-    A file that is empty beside others is named in a warning. Raises `InputError` if an input cannot be read,
-    or is a folder.
+    A file that is empty beside others is named in a warning. Raises `InputError` if an input cannot be read.
     """
     total, empty = 0, []
     for path in paths:
@@ -226,10 +210,6 @@ def total_size(paths: list[str | Path]) -> int | None:
         check_local(path, InputError)
         with os_errors_as(InputError, path, "read"):
             status = os.stat(path)
-        if stat.S_ISDIR(status.st_mode):
-            if (Path(path) / "zarr.json").exists() or (Path(path) / ".zgroup").exists():
-                raise InputError(f"{path} is not text but Zarr, like stores and AnnData", remedy=_FIT)
-            raise InputError(f"{path} is a folder; give the files in it")
         if not stat.S_ISREG(status.st_mode):
             return None
         total += status.st_size
