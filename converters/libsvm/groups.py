@@ -10,7 +10,7 @@ from streamsvm.data.rows import Rows, joined_rows, row_span
 from streamsvm.errors import InputError, Option, PlanError, Remedy
 
 _LINE_BITS = 40  # lower bits of an integer that holds input and line
-_BYTES_PER_GROUP = 48  # number and place, and both again while they are sorted
+_BYTES_PER_GROUP = 64  # number and place, and what `check` makes of them
 
 
 class GroupStarts:
@@ -54,16 +54,14 @@ class GroupStarts:
         if self.count == 0:
             return
         groups, places = np.concatenate(self._groups), np.concatenate(self._places)
-        order = np.argsort(groups, kind="stable")
-        groups = groups[order]
-        again = np.flatnonzero(groups[1:] == groups[:-1])
+        again = np.setdiff1d(np.arange(self.count), np.unique(groups, return_index=True)[1])
         if len(again) == 0:
             return
-        second = min(again.tolist(), key=lambda at: places[order[at + 1]])
-        begun, place = (int(places[order[at]]) for at in (second, second + 1))
+        group = groups[again[0]]
+        place, begun = places[again[0]], places[np.argmax(groups == group)]
         where = [f"{inputs[at >> _LINE_BITS]}, line {at % 2**_LINE_BITS}" for at in (place, begun)]
         raise InputError(
-            f"{where[0]}: the group qid:{groups[second]} begins again; it began in {where[1]}, and other "
+            f"{where[0]}: the group qid:{group} begins again; it began in {where[1]}, and other "
             "rows came between; the rows of a group must stand together"
         )
 
