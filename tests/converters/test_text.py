@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from cases import few
 from fuzz.plain_parser import is_control
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -179,23 +177,6 @@ def test_scikit_learn_reads_the_same(
     np.testing.assert_array_equal(rows.data, reference.data)
     np.testing.assert_array_equal(rows.indices, reference.indices)
     np.testing.assert_array_equal(rows.indptr, reference.indptr)
-
-
-@pytest.mark.skipif("STREAMSVM_DATA" not in os.environ, reason="STREAMSVM_DATA names no folder of real data")
-@pytest.mark.parametrize("name", few(["sector.scale", "letter.scale", "wn1000.tfidf.t"], "letter.scale"))
-def test_scikit_learn_reads_real_data_the_same(tmp_path: Path, name: str) -> None:
-    path = Path(os.environ["STREAMSVM_DATA"]) / f"{name}.bz2"
-    if not path.exists():
-        pytest.skip(f"{path} is not there")
-    reference, labels = load_svmlight_file(str(path), zero_based=False, dtype=np.float32)
-    reference.eliminate_zeros()
-    report = convert([path], tmp_path / "a.h5")
-    assert (report.n, report.d, report.nnz) == (*reference.shape, reference.nnz)
-    with open_store(tmp_path / "a.h5") as store:
-        rows, names = store.rows(0, report.n), store.names(0, report.n)
-        assert [float(store.classes[code]) for code in rows.labels] == labels[names].tolist()
-    np.testing.assert_array_equal(rows.data, reference[names].data)
-    np.testing.assert_array_equal(rows.indices, reference[names].indices)
 
 
 # -- round trips and blocks ------------------------------------------------------------------------

@@ -188,16 +188,6 @@ def test_a_group_too_large_to_hold_is_an_error(write: Write) -> None:
 # -- several labels a row ----------------------------------------------------------------------------
 
 
-def test_one_label_a_row_as_a_list_is_the_same_label(write: Write, tmp_path: Path) -> None:
-    path = write("2 1:1\n10 2:1\n2 3:1\n")
-    convert(path, tmp_path / "a.h5")
-    convert(path, tmp_path / "b.h5", multilabel=True)
-    with open_store(tmp_path / "a.h5") as plain, open_store(tmp_path / "b.h5") as lists:
-        assert plain.classes == lists.classes
-        assert plain.labels(0, 3).tolist() == lists.labels(0, 3).tolist()
-        assert lists.rows(0, 3).label_codes.tolist() == plain.labels(0, 3).tolist()
-
-
 def test_like_drops_unseen_labels_from_the_set(write: Write, tmp_path: Path) -> None:
     convert(write("1,2 1:1\n3 2:1\n"), tmp_path / "train.h5", multilabel=True)
     test = write("9,3,1 1:1\n9 2:1\n 1:1\n", "test.svm")
