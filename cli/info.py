@@ -88,8 +88,10 @@ def info(
 
 
 def _describe(console: Console, path: Path, verify: bool, label: str | None) -> dict[str, Any]:
+    from streamsvm.store.addresses import copy_address
     from streamsvm.store.kinds import kind_of
 
+    path = Path(copy_address(path, progress=console.progress))
     if not path.is_file() or kind_of(path) == "anndata":
         from streamsvm.info import inspect
 

@@ -181,6 +181,7 @@ def convert(
     from streamsvm.base.prefetch import Prefetcher
     from streamsvm.model.schema import read_schema
     from streamsvm.store import StoreOptions, StoreWriter, store_kind
+    from streamsvm.store.addresses import copy_address
 
     asked = ConvertSettings(**settings)
     began = time.monotonic()
@@ -200,6 +201,7 @@ def convert(
     options = ReadOptions(**vars(asked) | {"like": schema, "threads": threads})
 
     with os_errors_about(out), staging_folder(out, force) as staging, shown(progress) as report:
+        inputs = [copy_address(path, asked.cache or staging, report) for path in inputs]
         reader = open_reader(inputs, options, folder=staging, progress=partial(report, "convert"))
         columns = {"cost": weights is not None, "qid": asked.groups, "label_codes": asked.multilabel}
         waiting = WaitingRows(

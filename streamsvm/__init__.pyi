@@ -53,6 +53,7 @@ def fit(
     dtype: Literal["float32", "float64"] = 'float32',
     seed: int = 0,
     memory: int | str = 2147483648,
+    cache: str | Path | None = None,
     tol: float | None = None,
     inner_passes: int | Literal["auto"] = 'auto',
     average: bool | Literal["auto"] = 'auto',
@@ -171,6 +172,9 @@ def fit(
         Seed of the order of blocks and rows.
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
+    cache : path, optional
+        Folder for copies of data at addresses; by default in the run, or temporary. All workers of a cluster
+        must see it.
     tol : float, optional
         Stop when the exact relative gap (primal - dual) / primal is at most this. A negative gap, which
         rounding can give, counts by its size; the gap of the average is measured in passes that may reach the
@@ -373,6 +377,7 @@ def plan(
     dtype: Literal["float32", "float64"] = 'float32',
     seed: int = 0,
     memory: int | str = 2147483648,
+    cache: str | Path | None = None,
     tol: float | None = None,
     inner_passes: int | Literal["auto"] = 'auto',
     average: bool | Literal["auto"] = 'auto',
@@ -444,6 +449,9 @@ def plan(
         Seed of the order of blocks and rows.
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
+    cache : path, optional
+        Folder for copies of data at addresses; by default in the run, or temporary. All workers of a cluster
+        must see it.
     tol : float, optional
         Stop when the exact relative gap (primal - dual) / primal is at most this. A negative gap, which
         rounding can give, counts by its size; the gap of the average is measured in passes that may reach the
@@ -561,6 +569,7 @@ def resume(
     run: str | Path,
     *,
     passes: int | None = None,
+    cache: str | Path | None = None,
     tol: float | None = None,
     valid: str | Path | None = None,
     calibrate: str | Path | None = None,
@@ -588,6 +597,8 @@ def resume(
         Run directory made by `fit` or `online`.
     passes : int, optional
         New total number of passes of a fit.
+    cache : path, optional
+        Folder for copies of data at addresses.
     tol : float, optional
         New tolerance of a fit, whose exact gap is then measured after each pass.
     valid : path, optional
@@ -646,6 +657,7 @@ def online(
     obsm: str | None = None,
     join: Literal["inner", "outer"] = 'inner',
     sample_weight: Any = None,
+    cache: str | Path | None = None,
     unseen_label: Literal["error", "keep"] = 'error',
     memory: int | str = 1073741824,
     classes: Sequence[Any] | None = None,
@@ -710,6 +722,8 @@ def online(
         Features of several files: those that all have (inner), or all that any has (outer).
     sample_weight : {"none"}, optional
         none: learn from a store whose rows have weights as if they had none.
+    cache : path, optional
+        Folder for copies of data at addresses; by default in the run, or temporary.
     unseen_label : {"error", "keep"}
         With known classes: whether another label is an error, or kept and counted as wrong.
     memory : int or str
@@ -773,6 +787,7 @@ def tune(
     dtype: Literal["float32", "float64"] = 'float32',
     seed: int = 0,
     memory: int | str = 2147483648,
+    cache: str | Path | None = None,
     inner_passes: int | Literal["auto"] = 'auto',
     class_weight: str | Path | Mapping[str, float] | None = None,
     sample_weight: Any = None,
@@ -857,6 +872,9 @@ def tune(
         Seed of the order of blocks and rows.
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
+    cache : path, optional
+        Folder for copies of data at addresses; by default in the run, or temporary. All workers of a cluster
+        must see it.
     inner_passes : int or "auto"
         How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a cost
         model.

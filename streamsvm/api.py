@@ -22,6 +22,7 @@ from streamsvm.settings.fit import Interval, Settings
 from streamsvm.settings.online import OnlineSettings, StoreSettings
 from streamsvm.settings.reading import ReadingSettings
 from streamsvm.settings.signature import takes
+from streamsvm.store.addresses import copy_address
 from streamsvm.store.kinds import is_read_in_place
 from streamsvm.training import fit_arrays, fit_store, fit_stream
 from streamsvm.training.parallel.splits import check_splits
@@ -190,7 +191,7 @@ def fit(
         callbacks = Callbacks.of(report, progress, stop)
         found = converted(
             paths, asked, reading, run, force=force, resume=resume_or_start, keep=keep_data,
-            workers=workers, callbacks=callbacks,
+            workers=workers, callbacks=callbacks, on_cluster=cluster is not None,
         )  # fmt: skip
         try:
             return fit_store.fit_store(
@@ -296,9 +297,9 @@ def plan(
         As in `fit`.
     """
     tables = without_tables(settings)
-    return fit_store.plan_store(
-        as_paths(data) or [], Settings(**settings), given=tables, workers=workers, cluster=cluster is not None
-    )
+    asked = Settings(**settings)
+    paths = [copy_address(path, asked.cache) for path in as_paths(data) or []]
+    return fit_store.plan_store(paths, asked, given=tables, workers=workers, cluster=cluster is not None)
 
 
 @takes(changes_of(Settings), after="run")

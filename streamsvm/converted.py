@@ -21,10 +21,12 @@ from streamsvm.settings.field import GIVEN, declared
 from streamsvm.settings.fit import BALANCED, NONE, Settings
 from streamsvm.settings.reading import ReadingSettings
 from streamsvm.store import open_store
+from streamsvm.store.addresses import local
 from streamsvm.store.kinds import MATRICES, TABLES, TITLES, is_read_in_place, kind_of
 from streamsvm.store.open import open_existing
 from streamsvm.training.costs import class_weight_entries
 from streamsvm.training.held_out import HELD_OUT, open_held_out
+from streamsvm.training.store_training import copy_inputs
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import parse_transforms
 
@@ -75,11 +77,12 @@ def converted(
     workers: int | None,
     callbacks: Callbacks,
     by_tune: bool = False,
+    on_cluster: bool = False,
 ) -> Converted:
     """Convert the data, and held-out data, into the folder of a run, unless they are read where they lie.
 
-    What a killed conversion left is deleted. If `resume`, and the run, or a search (`by_tune`), has begun,
-    the stores that it has made are used.
+    Data at addresses is copied before. What a killed conversion left is deleted. If `resume`, and the run,
+    or a search (`by_tune`), has begun, the stores that it has made are used.
 
     Raises
     ------
@@ -92,6 +95,10 @@ def converted(
     Interrupted
         If `callbacks.stop` returned True.
     """
+    read = [*paths, settings.valid, settings.calibrate]
+    if any(path is not None and as_url(path) for path in read):
+        with _new_folder(run, force=force or resume, by_tune=by_tune):
+            copy_inputs(run, read, settings.cache, callbacks, on_cluster=on_cluster)
     inputs = _inputs(paths, settings, reading)
     if not inputs:
         return Converted(paths, settings, {})
@@ -150,13 +157,13 @@ def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[
                     Remedy("leave {} out", Option(name)),
                 )
         own = _given(label=settings.label, labels=settings.labels, weights=settings.weights)
-        found["data"] = _Inputs([os.fspath(path) for path in paths], {**own, **groups, **given})
+        found["data"] = _Inputs([os.fspath(local(path)) for path in paths], {**own, **groups, **given})
     of_held_out = {name: value for name, value in given.items() if name in _OF_HELD_OUT}
     for name in HELD_OUT:
         path = getattr(settings, name)
         if path is not None and not is_read_in_place(path):
             own = _given(label=settings.label, labels=getattr(settings, f"{name}_labels"))
-            found[name] = _Inputs([os.fspath(path)], {**own, **groups, **of_held_out})
+            found[name] = _Inputs([os.fspath(local(path))], {**own, **groups, **of_held_out})
     for name in given if "data" not in found else ():
         if not found or name not in of_held_out:
             raise wrong_setting(
@@ -180,7 +187,7 @@ def _check_before(settings: Settings, inputs: dict[str, _Inputs]) -> None:
             continue
         if name in HELD_OUT and is_read_in_place(path):
             open_held_out(name, settings).close()
-        elif as_url(path) is None:
+        elif name != "cache" and as_url(path) is None:
             with durable.os_errors_as(InputError, path, "read"):
                 os.stat(path)
     kinds = {name: kind_of(each.paths[0], each.options.get("format")) for name, each in inputs.items()}

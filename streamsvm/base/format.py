@@ -49,6 +49,7 @@ MANIFEST = "manifest.json"
 METRICS = "metrics.jsonl"
 LOCK = "lock"
 RUN_DATA = "data.zarr"  # a store that the run made of other files
+CACHE = "cache"  # copies of what is at addresses
 TUNING_JSON, TUNED, TRIALS = "tune.json", "tune.jsonl", "tune"
 REPLACED = "replaced"  # an older run, until the one that replaces it has a model
 REPORT = "report.html"

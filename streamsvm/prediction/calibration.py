@@ -43,6 +43,7 @@ from streamsvm.model.serialization import MAX_TEMPERATURE, MIN_TEMPERATURE, mode
 from streamsvm.settings.scoring import TO_CALIBRATE, ScoringSettings
 from streamsvm.settings.signature import takes
 from streamsvm.store import Store, open_store
+from streamsvm.store.addresses import copy_address
 from streamsvm.store.kinds import is_read_in_place
 
 _MIN_SLOPE = 1e-3  # as a share of the spread of the scores
@@ -142,6 +143,7 @@ def _calibrate(
         raise ModelError(
             "a model of sequences has no probabilities of the labels of single rows to calibrate"
         )
+    data = copy_address(data, settings.cache, report)
     with ExitStack() as stack:
         if isinstance(data, str | os.PathLike) and y is None and is_read_in_place(data):
             settings.refuse_of_files()

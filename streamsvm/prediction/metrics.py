@@ -25,6 +25,7 @@ from streamsvm.prediction.label_set_metrics import LabelSetEvaluation, LabelSetM
 from streamsvm.prediction.predictions import as_model, checked_threshold, checked_top_k
 from streamsvm.settings.scoring import TO_EVALUATE, ScoringSettings
 from streamsvm.settings.signature import takes
+from streamsvm.store.addresses import copy_address
 
 
 @takes(TO_EVALUATE, after="memory")
@@ -137,13 +138,13 @@ def evaluate(
         )
     metrics: LabelMetrics | LabelSetMetrics | None = None
     counts = RowCounts()
-    n = 0
+    n, asked = 0, ScoringSettings(**settings)
     with contextlib.ExitStack() as stack:
         report = stack.enter_context(shown(progress))
         threads = stack.enter_context(Threads(n_workers))
         read = rows_to_score(
-            model, data, y, memory=memory, settings=ScoringSettings(**settings), groups=groups, where=where,
-            counts=counts, workers=n_workers,
+            model, copy_address(data, asked.cache, report), y, memory=memory, settings=asked, groups=groups,
+            where=where, counts=counts, workers=n_workers,
         )  # fmt: skip
         for rows, _ in read:  # in half of the memory
             several = bool(len(rows.label_indptr))

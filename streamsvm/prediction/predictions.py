@@ -26,6 +26,7 @@ from streamsvm.prediction.outputs import Batch, Lines, Sink, check_table, open_o
 from streamsvm.settings.scoring import TO_PREDICT, ScoringSettings
 from streamsvm.settings.signature import takes
 from streamsvm.store.added_columns import adding_columns
+from streamsvm.store.addresses import copy_address
 
 _UNNAMED = ""  # name of data in memory
 
@@ -189,7 +190,7 @@ def predict(
             )
         if into is not None:
             raise SettingsError(f"{name} does not apply to columns of obs, one for each row", setting=name)
-    n_workers = count_workers(workers)
+    n_workers, asked = count_workers(workers), ScoringSettings(**settings)
     top_k = min(top_k, len(model.classes_))
     with ExitStack() as stack:
         threads = stack.enter_context(Threads(n_workers))
@@ -212,7 +213,7 @@ def predict(
             counts = RowCounts()
             stage = "predict" if len(sources) == 1 else f"predict {printable(file)}"
             read = rows_to_score(
-                model, each, memory=memory, settings=ScoringSettings(**settings), labelled=False,
+                model, copy_address(each, asked.cache, report), memory=memory, settings=asked, labelled=False,
                 groups=groups, named=detailed, where=where, counts=counts, workers=n_workers,
             )  # fmt: skip
             for rows, names in read:

@@ -36,6 +36,8 @@ class RunDir:
     checkpoints, metrics, model, lock, report, tuning, tuned, trials, data, valid, calibrate : Path
         Files and folders of the run, whether or not they exist; the last three are stores that it made of
         files of other kinds.
+    cache : Path
+        Folder for copies of data at addresses, unless the settings name another.
     replaced : Path
         An older run, until the one that replaces it has a model.
     identity : str or None
@@ -62,6 +64,7 @@ class RunDir:
         self.trials = self.path / format.TRIALS
         self.data = self.path / format.RUN_DATA
         self.valid, self.calibrate = (self.path / f"{name}.zarr" for name in ("valid", "calibrate"))
+        self.cache = self.path / format.CACHE
         self.replaced = self.path / format.REPLACED
         self._moved = durable.staging_path(self.replaced)  # files on their way to `replaced`, or back
         self.identity: str | None = None
@@ -454,5 +457,5 @@ def claimed(
     """
     with entered(run, force=force, by_tune=by_tune):
         tuning = () if force else (run.tuning, run.tuned)
-        run.clear([run.replaced, *tuning, *kept])
+        run.clear([run.replaced, run.cache, *tuning, *kept])
         yield

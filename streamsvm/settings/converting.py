@@ -53,3 +53,6 @@ class ConvertSettings(ReadingSettings):
     layer: str | None = _as_in_store("layer", help="Layer of AnnData to read instead of X.")
     raw: bool = _as_in_store("raw", help="Read raw.X of AnnData, with its own features.")
     obsm: str | None = _as_in_store("obsm", help="Entry of obsm of AnnData to read instead of X.")
+    cache: str | None = _as_in_store(
+        "cache", help="Folder for copies of inputs at addresses; by default they are deleted at the end."
+    )

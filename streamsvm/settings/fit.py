@@ -116,6 +116,10 @@ class Settings(CheckedSettings):
         int, 2**31, "Memory budget in bytes, or as text such as 500M or 2G.",
         least=1, size=True, scope=MATRIX,
     )  # fmt: skip
+    cache: str | None = _computing(
+        os.PathLike, None, "Folder for copies of data at addresses; by default in the run, or temporary.",
+        "All workers of a cluster must see it.", changeable="Folder for copies of data at addresses.",
+    )  # fmt: skip
     tol: float | None = _training(
         float, None, "Stop when the exact relative gap (primal - dual) / primal is at most this.",
         "A negative gap, which rounding can give, counts by its size; the gap of the average is measured in "

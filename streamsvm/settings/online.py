@@ -92,6 +92,7 @@ class StoreSettings(CheckedSettings):
         "sample_weight", choices=(NONE,), given="", details="",
         help="none: learn from a store whose rows have weights as if they had none.",
     )  # fmt: skip
+    cache: str | None = _as_in_fit("cache", details="")
     unseen_label: str = setting(
         str, "error",
         "With known classes: whether another label is an error, or kept and counted as wrong.",

@@ -8,6 +8,7 @@ from typing import Any
 
 from streamsvm.errors import wrong_setting
 from streamsvm.settings.field import CheckedSettings, as_in, declared, setting
+from streamsvm.settings.fit import Settings
 from streamsvm.settings.reading import ReadingSettings
 
 
@@ -42,6 +43,7 @@ class ScoringSettings(CheckedSettings):
     )  # fmt: skip
     format: str | None = as_in(ReadingSettings, "format")
     on_error: str = as_in(ReadingSettings, "on_error")
+    cache: str | None = as_in(Settings, "cache", details="")
 
     @property
     def of_store(self) -> dict[str, Any]:

@@ -61,10 +61,10 @@ class Chunks(Protocol):
 
 
 class ChunkReader:
-    """Reader of chunks by `threads` threads."""
+    """Reader of chunks by several threads."""
 
-    def __init__(self, threads: int = THREADS) -> None:
-        self._threads = Threads(threads, "streamsvm-chunk")
+    def __init__(self) -> None:
+        self._threads = Threads(THREADS, "streamsvm-chunk")
         self._local = threading.local()
         self._arrays = UsedArrays()
         # Where the last read of an array ended, and the chunk that it ended in, decoded.

@@ -20,14 +20,12 @@ from streamsvm.store.layout import ArraySpec
 from streamsvm.store.ranges import Ranges, copy_ranges, lengths, span
 
 DAMAGED = "damaged: convert again"
-UNREAD = "damaged, or the server does not send it: copy it to a local disk, or convert again"
 _MAX_GAP = 2**16  # bytes between ranges that are read as one
 _MOST_AS_ONE = 2**20  # bytes, in whole chunks, within which ranges that are read as one begin
 UNWRITTEN = "could not be written: remove it and try again"
 COPY_AGAIN = (
     "copy the whole store again, or write it with zarr.config.set({'array.write_empty_chunks': True})"
 )
-TRY_AGAIN = "try again, or copy it here"
 
 # No codec that we or anndata use packs constant bytes tighter than this (zstd: about 2^15).
 MAX_COMPRESSION = 2**17
@@ -37,10 +35,6 @@ MAX_CHUNK_BYTES = 2**30  # of a chunk once decoded
 
 class MissingChunk(ValueError):
     """Error for a required chunk that is not there."""
-
-
-class ServerError(Exception):
-    """Error of a server that did not send the requested bytes."""
 
 
 class StoredArray:
@@ -133,8 +127,6 @@ class StoredArray:
             values = self._read_ranges(filled)
         except Exception as error:  # codecs and containers raise types of their own
             self.container.check_unchanged()
-            if isinstance(error, ServerError):  # was asked often enough
-                raise self.error(f": {error}") from error
             for start, stop in filled.tolist():
                 self._raise_for_chunk(start, stop)
             if isinstance(error, MemoryError):  # each chunk by itself fits
@@ -192,8 +184,7 @@ class StoredArray:
         if self.container.is_closed:
             return StoreError(f"{self.container.path}: the store is closed")
         if isinstance(cause, MissingChunk):
-            remedy = TRY_AGAIN if self.container.is_remote else COPY_AGAIN
-            return self.error(f", chunk {chunk}: {cause}; {remedy}")
+            return self.error(f", chunk {chunk}: {cause}; {COPY_AGAIN}")
         if not is_refused(cause):
             return self.damage(chunk * self.chunk, one_line(cause))
         # A chunk that the system cannot read need not be damaged.
@@ -205,8 +196,7 @@ class StoredArray:
 
     def damage(self, element: int, reason: str) -> StoreError:
         """Return an error that names this array and the chunk that contains `element`."""
-        chunk, fault = element // self.chunk, UNREAD if self.container.is_remote else DAMAGED
-        return self.error(f", chunk {chunk}: {reason} ({fault})")
+        return self.error(f", chunk {element // self.chunk}: {reason} ({DAMAGED})")
 
     def note_absent(self) -> None:
         """Take note of a missing chunk, in any thread; raise MissingChunk if the array needs all."""
@@ -250,7 +240,6 @@ class Container(ABC):
     path: Path
     kind: str
     writes = False
-    is_remote = False  # whether it is at an address
     is_matrix = False  # whether it is one dense array, named ``X``, and nothing else that a store has
     is_closed = False
     has_gaps = False  # whether there was a warning of missing chunks
@@ -264,7 +253,7 @@ class Container(ABC):
             raise
         except Exception as error:
             refused = is_refused(error) or isinstance(error, durable.UnfitFile)
-            fault = UNWRITTEN if self.writes else UNREAD if self.is_remote else DAMAGED
+            fault = UNWRITTEN if self.writes else DAMAGED
             remedy = "" if refused else f" ({fault})"
             raise StoreError(f"{self.path}: {node or 'root'}: {one_line(error)}{remedy}") from error
 
@@ -304,8 +293,6 @@ class Container(ABC):
 
     @abstractmethod
     def _array(self, path: str, axes: int) -> StoredArray: ...
-
-    # Writing, which a container at an address does not implement:
 
     def create_group(self, path: str, attrs: dict[str, Any]) -> None:
         raise NotImplementedError
@@ -374,8 +361,8 @@ def one_line(error: BaseException) -> str:
 
 
 def is_refused(error: BaseException) -> bool:
-    """Return True if the system or a server refused to read: nothing need be damaged."""
-    return isinstance(error, ServerError) or system_error(error) is not None
+    """Return True if the system refused to read: nothing need be damaged."""
+    return system_error(error) is not None
 
 
 def system_error(error: BaseException) -> OSError | None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm.base import format
-from streamsvm.base.text import as_url
 from streamsvm.errors import StoreError
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.obs_columns import DataFrameColumn, column_names, index_column, index_length
@@ -19,7 +18,7 @@ _SPARSE_ENCODINGS = ("csr_matrix", "csc_matrix")
 
 
 def describe_anndata(path: Path) -> dict[str, Any] | None:
-    """Describe AnnData of other origin, or one array of Zarr, at a path or address; None for anything else.
+    """Describe AnnData of other origin, or one array of Zarr, at a path; None for anything else.
 
     Returns
     -------
@@ -34,7 +33,7 @@ def describe_anndata(path: Path) -> dict[str, Any] | None:
     StoreError
         If the file cannot be opened.
     """
-    if as_url(path) is None and not path.exists():
+    if not path.exists():
         return None
     with contextlib.closing(open_existing(path)) as container:
         if container.is_matrix:

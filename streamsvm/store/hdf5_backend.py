@@ -42,7 +42,7 @@ class Hdf5Array(StoredArray):
     """Dataset of an HDF5 file."""
 
     def __init__(self, container: Hdf5Container, name: str, dataset: h5py.Dataset, axes: int) -> None:
-        elsewhere = not container.is_remote and dataset.file.filename != str(container.path)
+        elsewhere = dataset.file.filename != str(container.path)
         self.container: Hdf5Container = container
         self.name = name
         if dataset.is_virtual or dataset.external or elsewhere:
@@ -75,7 +75,7 @@ class Hdf5Array(StoredArray):
         return values
 
     def _drop_cache(self) -> None:
-        if self.exceeds_page_cache and not self.container.is_remote:
+        if self.exceeds_page_cache:
             dont_need(self._dataset.file.id.get_vfd_handle())
 
     def stored_bytes(self) -> int:
@@ -89,15 +89,9 @@ class Hdf5Container(Container):
 
     kind = "hdf5"
 
-    def __init__(self, path: Path, *, write: bool = False, remote: Any = None) -> None:
-        """Open or make a file; `remote` is an open file of fsspec, and `path` then its address.
-
-        It is closed with the container, and also if there is an error here.
-        """
+    def __init__(self, path: Path, *, write: bool = False) -> None:
         self.path = path
         self.writes = write
-        self.is_remote = remote is not None
-        self._remote = remote
         self.reader = ChunkReader()
         self.size = 0  # bytes of the file, when it was opened for reading
         self._file: h5py.File | None = None
@@ -105,14 +99,7 @@ class Hdf5Container(Container):
         self._writing = threading.Lock()
         self._failed: Exception | None = None  # the first write that failed
         with self.wrapped(""):
-            if remote is not None:
-                try:
-                    self.size = int(remote.size)
-                    self._file = h5py.File(remote, "r", rdcc_nbytes=CHUNK_CACHE)
-                except BaseException:
-                    remote.close()
-                    raise
-            elif write:
+            if write:
                 self._file = h5py.File(path, "x", libver=LIBVER, locking="best-effort")
             else:
                 if not path.is_file():
@@ -224,16 +211,12 @@ class Hdf5Container(Container):
     def close(self) -> None:
         self.is_closed = True
         self.reader.close()
-        try:
-            if self._file is not None:
-                with self.wrapped(""), _kept_open(self._file):
-                    self._file.close()
-                    if self.writes:  # closing clears the flag "open for writing" in the file's first bytes
-                        durable.sync_tree(self.path)
-                self._file = None
-        finally:
-            if self._remote is not None:  # h5py leaves it open
-                self._remote.close()
+        if self._file is not None:
+            with self.wrapped(""), _kept_open(self._file):
+                self._file.close()
+                if self.writes:  # closing clears the flag "open for writing" in the file's first bytes
+                    durable.sync_tree(self.path)
+            self._file = None
 
 
 @contextlib.contextmanager

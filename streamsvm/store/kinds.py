@@ -9,8 +9,8 @@ from pathlib import Path
 
 from streamsvm.base.durable import open_file, os_errors_as
 from streamsvm.base.format import RUN_DATA
-from streamsvm.base.text import as_url
 from streamsvm.errors import InputError, Remedy, StoreError
+from streamsvm.store.addresses import local
 from streamsvm.store.list_file import ListFile
 
 STDIN = "-"
@@ -85,7 +85,7 @@ def is_packed(path: str | os.PathLike[str]) -> bool:
 def _members(path: str | os.PathLike[str]) -> list[zipfile.ZipInfo]:
     """Return what is in an archive; nothing if it is damaged or a pipe, which opening it reports."""
     try:
-        with open_file(Path(path), follow=True) as file, zipfile.ZipFile(file) as archive:
+        with open_file(Path(local(path)), follow=True) as file, zipfile.ZipFile(file) as archive:
             return archive.infolist()
     except (OSError, ValueError, NotImplementedError, zipfile.BadZipFile):
         return []
@@ -94,9 +94,7 @@ def _members(path: str | os.PathLike[str]) -> list[zipfile.ZipInfo]:
 def _recognised(path: str | os.PathLike[str]) -> str:
     if str(path) == STDIN:
         return "libsvm"
-    if as_url(path) is not None:
-        return "anndata"
-    path = Path(path)
+    path = Path(local(path))
     suffixes = [suffix[1:].lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in _COMPRESSION_SUFFIXES:
         suffixes.pop()

@@ -12,9 +12,9 @@ import numpy as np
 
 from streamsvm.base import format
 from streamsvm.base.label_values import INTEGER, dtype_of_names
-from streamsvm.base.text import as_url
 from streamsvm.errors import Call, Option, Remedy, SettingsError, StoreError
 from streamsvm.store import layout
+from streamsvm.store.addresses import local
 from streamsvm.store.anndata import open_anndata, open_array
 from streamsvm.store.array_file import ArrayFile
 from streamsvm.store.container import DAMAGED, Container, StoredArray
@@ -50,8 +50,7 @@ def open_store(
     Parameters
     ----------
     path : path-like
-        A ``.zarr`` folder, or an ``.h5``, ``.hdf5`` or ``.h5ad`` file; or its address, such as
-        ``s3://bucket/atlas.h5ad``, which is read by fsspec (extra ``remote``) in ranges of bytes. Or a dense
+        A ``.zarr`` folder, or an ``.h5``, ``.hdf5`` or ``.h5ad`` file, or its address; or a dense
         matrix in an ``.npy`` file, uncompressed in an ``.npz`` archive, or in a ``.zarr`` folder that is one
         array of Zarr; or the column of lists of numbers of a Parquet or Arrow file.
     label : str, optional
@@ -134,12 +133,8 @@ def _refuse(path: str | os.PathLike[str], why: str, options: Mapping[str, Any]) 
 
 
 def open_existing(path: str | os.PathLike[str], memory: int | None = None) -> Container:
-    """Open a container at an address, or on this machine, after checks of its kind: see `open_store`."""
-    if (url := as_url(path)) is not None:
-        from streamsvm.store.remote import Url, open_remote
-
-        return open_remote(url, layout.store_kind(Url(url).file))
-    path = Path(path)
+    """Open a container after checks of its kind: see `open_store`."""
+    path = Path(local(path))
     if not path.exists():
         remedy = Remedy("check the path, or make a store with {}", Call("convert"))
         raise StoreError(f"{path}: nothing is there", remedy=remedy)

@@ -96,8 +96,9 @@ def fit_store(
             check_same(run, record)
             store.close()
             result = resume_run(
-                run, store=paths, every=every, callbacks=callbacks, workers=workers, cluster=cluster
-            )
+                run, store=paths, every=every, callbacks=callbacks, workers=workers, cluster=cluster,
+                copied=True,
+            )  # fmt: skip
             assert isinstance(result, FitResult)
             return result
         with find_workers(spec, workers, cluster) as found:

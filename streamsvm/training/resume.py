@@ -26,7 +26,7 @@ from streamsvm.training.fit_stream import resume_stream
 from streamsvm.training.held_out import HELD_OUT, check_held_out, other_held_out
 from streamsvm.training.sources import Stream
 from streamsvm.training.spec import specify
-from streamsvm.training.store_training import StoreRun
+from streamsvm.training.store_training import StoreRun, copy_inputs
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training import DataRef, Training, open_to_train
 from streamsvm.transforms import Transform
@@ -41,9 +41,13 @@ def resume_run(
     callbacks: Callbacks = Callbacks(),  # noqa: B008
     workers: int | None = None,
     cluster: str | os.PathLike[str] | None = None,
+    copied: bool = False,
     **changes: Any,
 ) -> FitResult | OnlineResult:
-    """Continue a run of either kind, as `streamsvm.resume` describes it; a change may be None."""
+    """Continue a run of either kind, as `streamsvm.resume` describes it; a change may be None.
+
+    `copied` says that this process has already copied the inputs that are at addresses.
+    """
     run = RunDir.at(path)
     if not run.is_moved:
         run.read_settings()  # before the lock file is made, so that a wrong path stays clean
@@ -64,6 +68,10 @@ def resume_run(
         for path in paths:
             _check_exists(path, "store")
         settings = Settings.from_record(record["settings"])
+        if not copied:
+            inputs = [*paths, *(changes.get(name) or getattr(settings, name) for name in HELD_OUT)]
+            cache = changes.get("cache") or settings.cache
+            copy_inputs(run, inputs, cache, callbacks, on_cluster=cluster is not None)
         raw = stack.enter_context(open_to_train(paths, settings))
         if raw.fingerprint != record["store"]["fingerprint"]:
             raise RunError(

@@ -16,6 +16,7 @@ from streamsvm.errors import InputError, Option, Remedy, SettingsError, StoreErr
 from streamsvm.model.schema import reading_of
 from streamsvm.settings.fit import NONE, Settings
 from streamsvm.settings.online import StoreSettings
+from streamsvm.store.addresses import copy_address
 from streamsvm.store.blocks_to_score import blocks_to_score
 from streamsvm.training.training import open_to_train
 
@@ -51,6 +52,8 @@ class StoreStream:
     ) -> None:
         self._paths, self._settings, self._dtype = list(map(absolute, paths)), settings, dtype
         self._given = None if classes is None else [class_name(label) for label in classes]
+        for path in self._paths:
+            copy_address(path, settings.cache)
         self.store = open_to_train(self._paths, Settings(**settings.of_fit))
         try:
             self._check()

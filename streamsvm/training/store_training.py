@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from streamsvm.base import durable
+from streamsvm.base.text import as_url
 from streamsvm.base.threads import Threads, WorkersLost
 from streamsvm.data.blocks import Blocks
-from streamsvm.errors import ClusterError, Interrupted
+from streamsvm.errors import ClusterError, Interrupted, Option, Remedy, wrong_setting
 from streamsvm.model.results import FitResult
 from streamsvm.model.schema import reading_of
 from streamsvm.run.directory import RunDir
 from streamsvm.run.files import RunFiles
 from streamsvm.settings.fit import Interval
 from streamsvm.store import Store
+from streamsvm.store.addresses import copy_address
 from streamsvm.training.build import build
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.fit_plan import describe_fit
@@ -28,6 +30,29 @@ from streamsvm.training.training import Training
 from streamsvm.transforms.fitting import DATA_ENTRIES
 
 _MAX_LOSSES = 4  # losses of workers, one after the other without a commit between them
+
+
+def copy_inputs(
+    run: RunDir, paths: Iterable[Any], cache: str | None, callbacks: Callbacks, *, on_cluster: bool
+) -> None:
+    """Copy the inputs of a run that are at addresses to the folder `cache`, or to one in the run.
+
+    Raises
+    ------
+    SettingsError
+        If workers of a cluster, which need not see the run, would have to read a copy in it.
+    """
+
+    def progress(stage: str, done: int, total: int | None) -> None:
+        if callbacks.stop():
+            raise Interrupted("stopped while data was copied; the same command goes on")
+        callbacks.progress(stage, done, total)
+
+    for url in filter(None, map(as_url, filter(None, paths))):
+        if on_cluster and cache is None:
+            remedy = Remedy("name a folder that all workers of the cluster see with {}", Option("cache"))
+            raise wrong_setting("cache", f"is missing, for a copy of {url}", remedy)
+        copy_address(url, cache or run.cache, progress)
 
 
 @dataclasses.dataclass
@@ -90,8 +115,8 @@ class StoreRun:
                 raise ClusterError(error.message.problem, remedy=resume) from None
             trainer = None  # frees its weights
         if not self.record.get("keep_data", True):
-            for store in self.run.stores():
-                durable.remove(store)
+            for path in (*self.run.stores(), self.run.cache):
+                durable.remove(path)
         return result
 
     def trainer(self) -> Fit:

@@ -14,6 +14,7 @@ from streamsvm.data.memory_plan import Plan
 from streamsvm.errors import Remedy, StoreError
 from streamsvm.settings.fit import NONE, Settings
 from streamsvm.store import Store, open_stores
+from streamsvm.store.addresses import copy_address
 from streamsvm.store.sliced import sliced
 from streamsvm.store.views import as_sparse
 from streamsvm.training.costs import check_multilabel
@@ -66,7 +67,7 @@ class DataRef:
 
     def open(self) -> Store:
         """Open the store, with transforms and slices; raises `StoreError` if its content is another."""
-        raw = open_to_train(self.paths, self.settings)
+        raw = open_to_train([copy_address(path, self.settings.cache) for path in self.paths], self.settings)
         if raw.fingerprint != self.fingerprint:
             found = raw.fingerprint
             raw.close()

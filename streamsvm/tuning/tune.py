@@ -183,8 +183,8 @@ def tune(
             # Groups are read if one of the losses needs them.
             first = max((some[0].settings for some in trials), key=lambda each: each.trained_loss.sequences)
             made = converted(
-                paths, first, reading, run, force=force, resume=not force, keep=True,
-                workers=None if cluster else workers, callbacks=callbacks, by_tune=True,
+                paths, first, reading, run, force=force, resume=not force, keep=True, by_tune=True,
+                workers=None if cluster else workers, callbacks=callbacks, on_cluster=cluster is not None,
             )  # fmt: skip
             paths = made.paths
             common |= {name: getattr(made.settings, name) for name in _OF_FILES}

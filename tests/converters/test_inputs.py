@@ -194,7 +194,6 @@ def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["."], r"\. is a folder"),
         (["-", "-"], "given twice"),
         ([], "no input"),
-        (["s3://bucket/data.svm"], "^s3://bucket/data.svm is not a path on this machine"),
         ([Path("https://host/data.svm")], "^https://host/data.svm is not a path on this machine"),
     ]:
         with pytest.raises(InputError, match=message) as caught:

@@ -52,15 +52,6 @@ def opened(kind: str, folder: Path, X: sp.csr_array) -> Iterator[Store]:
         parts = [write_anndata(folder / f"{at}.gzip.h5ad", X[rows]) for at, rows in enumerate(HALVES)]
         with join_stores([open_store(part, label="type") for part in parts]) as store:
             yield store
-    elif kind.startswith("memory"):
-        fsspec = pytest.importorskip("fsspec")
-        path, memory = folder / kind.removeprefix("memory-"), fsspec.filesystem("memory")
-        memory.put(str(write_anndata(path, X)), f"/shared-reading/{path.name}", recursive=True)
-        try:
-            with open_store(f"memory://shared-reading/{path.name}", label="type") as store:
-                yield store
-        finally:
-            memory.rm("/shared-reading", recursive=True)
     else:
         path = write_anndata(folder / kind, X, dense="dense" in kind)
         with open_store(path, label="type") as store:
@@ -70,7 +61,6 @@ def opened(kind: str, folder: Path, X: sp.csr_array) -> Iterator[Store]:
 HALVES = (slice(0, 150), slice(150, N))
 KINDS = [
     *("native.zarr", "native.h5", "a.h5ad", "a.gzip.h5ad", "dense.h5ad", "dense.gzip.h5ad", "a.zarr", "two"),
-    *("memory-a.gzip.h5ad", "memory-a.zarr"),
 ]
 
 

@@ -1,0 +1,125 @@
+"""Local copies of the files and Zarr folders at addresses such as ``s3://bucket/atlas.h5ad``."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import hashlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from streamsvm.base import durable
+from streamsvm.base.progress import Progress
+from streamsvm.base.text import as_url, format_size
+from streamsvm.errors import Option, Remedy, StoreError, StreamsvmError
+
+_BATCH = 32  # files that are fetched at the same time, and again after an interruption
+_VERSIONS = ("ETag", "etag", "LastModified", "Last-Modified", "last_modified", "mtime", "created")
+_INSTALL = "install fsspec and the package for this protocol: pip install 'streamsvm[remote]' s3fs"
+_CHECK = "check the address, your credentials and the disk, or try again later"
+_COPIES: dict[str, str] = {}  # the newest copy of each address that this process has read
+
+
+def local(path: Any) -> Any:
+    """Return a path as it is, and for an address the path of the copy that this process has made."""
+    copy = _COPIES.get(as_url(path) or "", "")
+    return copy if os.path.exists(copy) else copy_address(path)
+
+
+def copy_address(
+    path: Any, cache: str | Path | None = None, progress: Progress = lambda stage, done, total: None
+) -> Any:
+    """Copy the file or Zarr folder at an address, and return the path of the copy; return other data as is.
+
+    The copy is in the folder `cache`, or in a temporary folder of this process. It has a folder of its own
+    there, named by a digest of the address and of the sizes, ETags and times of its files, so changed
+    content gets another copy. Files that an earlier call has copied completely are not fetched again.
+
+    Raises
+    ------
+    StoreError
+        If nothing is there, it cannot be fetched, or the disk has no room for it.
+    """
+    url = as_url(path) if isinstance(path, str | os.PathLike) else None
+    if url is None:
+        return path
+    try:
+        _COPIES[url] = _copy(url, cache or _temporary(), progress)
+        return _COPIES[url]
+    except StreamsvmError:
+        raise
+    except Exception as error:  # each protocol has errors of its own
+        cause = error.__cause__ or error  # fsspec reports a refusal as a file that is not found
+        problem, remedy = " ".join(str(cause).split()), _CHECK
+        if isinstance(cause, FileNotFoundError):
+            problem = "nothing is there"
+        elif isinstance(cause, ImportError) or "Protocol not known" in problem:
+            remedy = _INSTALL
+        raise StoreError(f"{url}: {problem}", remedy=Remedy(remedy)) from error
+
+
+@functools.cache
+def _temporary() -> str:
+    """Return a folder that is deleted when Python ends."""
+    folder = tempfile.mkdtemp(prefix="streamsvm-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _copy(url: str, cache: str | Path, progress: Progress) -> str:
+    import fsspec
+
+    options = {}
+    if url.startswith(("http://", "https://")):
+        from aiohttp import ClientTimeout  # whose default would end each transfer after five minutes
+
+        options["timeout"] = ClientTimeout(total=None, sock_connect=30, sock_read=30)  # without a byte
+    source, root = fsspec.core.url_to_fs(url, **options)
+    source.invalidate_cache()
+    source.max_concurrency = 1  # else s3fs holds ten parts of 50 MB of a file in memory
+    name = url.partition("?")[0].rstrip("/").rpartition("/")[2]
+    if not name.lower().endswith(".zarr"):
+        found = {root: source.info(root)}
+    elif options:
+        raise StoreError(f"{url}: web servers do not list folders; copy this one to a disk or a bucket")
+    else:
+        listed = sorted(source.find(root, detail=True).items())
+        found = {each: info for each, info in listed if not each.endswith("/")}  # without markers of folders
+    if not found:
+        raise FileNotFoundError(url)
+    versions = [(each["size"], *(each.get(fact) for fact in _VERSIONS)) for each in found.values()]
+    digest = hashlib.sha256(repr((url, list(found), versions)).encode()).hexdigest()[:16]
+    folder = f"{os.path.realpath(cache)}/{digest}"
+    files = [
+        (each, info["size"], f"{folder}/{name}{each.removeprefix(root)}") for each, info in found.items()
+    ]
+    for each, _, target in files:
+        if os.path.realpath(target) != target:
+            raise StoreError(f"{url}: {each} would be copied to another folder than {folder}")
+    missing = [file for file in files if not _is_complete(*file[1:])]
+    os.makedirs(folder, exist_ok=True)
+    needed, free = sum(size or 0 for _, size, _ in missing), durable.free_bytes(Path(folder))
+    if needed > free:
+        room = f"a copy needs {format_size(needed)}, and the disk of {cache} has {format_size(free)} free"
+        raise StoreError(f"{url}: {room}", remedy=Remedy("name another folder with {}", Option("cache")))
+    count = fsspec.Callback(hooks={"": lambda size, done, **_: progress("copy", min(done, needed), needed)})
+    count.branched = lambda *paths, **facts: count  # for the bytes of all files
+    with durable.temporary(Path(folder), folder=True) as aside:
+        for first in range(0, len(missing), _BATCH):
+            batch = missing[first : first + _BATCH]
+            parts = [f"{aside}/{number}" for number in range(len(batch))]
+            source.get([each for each, _, _ in batch], parts, callback=count)
+            durable.sync_tree(aside)
+            for (each, size, target), part in zip(batch, parts, strict=True):
+                if not _is_complete(size, part):
+                    raise StoreError(f"{url}: {each} was sent with another length than {size:,}; try again")
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                os.replace(part, target)
+    return f"{folder}/{name}"
+
+
+def _is_complete(size: int | None, path: str) -> bool:
+    return os.path.isfile(path) and size in (None, os.path.getsize(path))
