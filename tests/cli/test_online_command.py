@@ -299,53 +299,7 @@ def test_a_bad_row_in_a_pipe_leaves_the_model_of_those_before(folder: Path, tmp_
     assert coef(tmp_path / "run") == coef(tmp_path / "part")
 
 
-def test_input_that_makes_no_model(tmp_path: Path) -> None:
-    (tmp_path / "empty").write_text("# nothing\n\n")
-    assert "no rows" in fails(1, "online", "empty", "--out", "run", cwd=tmp_path)
-    (tmp_path / "one").write_text("7 1:1\n7 2:1\n")
-    assert "all 2 rows have the label 7" in fails(1, "online", "one", "--out", "run", cwd=tmp_path)
-    assert "missing" in fails(1, "online", "missing", "--out", "x", cwd=tmp_path)
-    (tmp_path / "a").mkdir()
-    done = streamsvm("online", "a", "--out", "x", cwd=tmp_path)
-    assert (done.code, done.out) == (1, "")  # nothing of pipes
-    assert "a is a folder; give the files in it" in done.err
-    (tmp_path / "cut.bz2").write_bytes(bz2.compress(b"1 1:1\n2 2:1\n" * 9)[:-4])
-    assert "truncated" in fails(1, "online", "cut.bz2", "--out", "x", cwd=tmp_path)
-    (tmp_path / "far").write_text(f"1 1:1\n2 {2**50}:1\n")
-    assert "--hash-bits" in fails(1, "online", "far", "--out", "x", cwd=tmp_path)
-    fails(2, "online", "one", "--out", "x", "--hash-bits", 40, cwd=tmp_path)
-
-
-def test_out_that_cannot_be(folder: Path, tmp_path: Path) -> None:
-    text = folder / "train"
-    (tmp_path / "file").write_text("")
-    assert "cannot create" in fails(1, "online", text, "--out", "file/run", cwd=tmp_path)
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other/thesis.tex").write_text("")
-    assert "thesis.tex" in fails(1, "online", text, "--out", "other", "--force", cwd=tmp_path)
-    succeeds("online", text, "--out", "run", cwd=tmp_path)
-    assert "--force" in fails(1, "online", text, "--out", "run", cwd=tmp_path)
-    succeeds("online", text, "--out", "run", "--force", "--C", 0.01, cwd=tmp_path)
-    assert coef(tmp_path / "run") == coef(folder / "run")
-
-
 # -- resuming --------------------------------------------------------------------------------------
-
-
-def test_changed_input_is_not_resumed(folder: Path, tmp_path: Path) -> None:
-    text = (folder / "train").read_bytes()
-    (tmp_path / "a").write_bytes(text[:100_000])
-    streamsvm("online", "a", "--out", "run", "--C", 0.01, cwd=tmp_path)
-    cut = text[:100_000].rindex(b"\n") + 1
-    (tmp_path / "a").write_bytes(text[:cut])
-    succeeds("online", "a", "--out", "run", "--C", 0.01, "--force", cwd=tmp_path)
-    (tmp_path / "a").write_bytes(text.replace(b":1", b":2", 1))
-    assert "has changed" in fails(1, "resume", "run", cwd=tmp_path)
-    (tmp_path / "a").write_bytes(text)  # what it had, and more
-    record = json.loads(succeeds("resume", "run", "--json", cwd=tmp_path))
-    assert record["rows"] == 1437
-    assert coef(tmp_path / "run") == coef(folder / "run")
-    fails(2, "resume", "run", "--passes", 3, cwd=tmp_path)
 
 
 def test_a_pipe_that_ended_keeps_its_model_and_what_it_says_of_its_input(
