@@ -292,6 +292,7 @@ def read_rows(
         raise ValueError(f"index_base must be 0 or 1, not {index_base!r}")
     inputs = [inputs] if isinstance(inputs, str | Path) else inputs
     for path in inputs:
+        check_local(path, InputError)
         kind_of(path, "libsvm")
     return LibsvmReader(
         inputs,

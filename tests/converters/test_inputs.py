@@ -187,7 +187,7 @@ def test_refusals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (["data.xz"], r"data.xz: .* needs more than 128 MiB; decompress it first"),
         (["cells.h5ad"], r"cells.h5ad is AnnData, not LIBSVM text"),
         (["cells.zarr"], r"cells.zarr is AnnData, not LIBSVM text"),
-        (["x.npy"], "x.npy is a NumPy array, not LIBSVM text"),
+        (["x.npy"], "x.npy is a dense matrix, not LIBSVM text"),
         (["x.npz"], "x.npz is a .npz archive, not LIBSVM text"),
         (["x.parquet"], "x.parquet is a Parquet table, not LIBSVM text"),
         (["missing.svm"], "missing.svm cannot be read: No such file"),
