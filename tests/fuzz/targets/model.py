@@ -75,15 +75,8 @@ def seeds() -> list[bytes]:
     found = []
     for dtype in ("float32", "float64"):
         made = folder("model-seeds") / dtype
-        record = {
-            "classes": ["a", "b", "ä"],
-            "n_features": 2,
-            "index_base": 1,
-            "loss": "ww",
-            "C": 1.0,
-            "dtype": dtype,
-            "store_fingerprint": "0",
-        }
+        record = {"classes": ["a", "b", "ä"], "n_features": 2, "index_base": 1, "dtype": dtype}
+        record |= {"loss": "ww", "C": 1.0, "store_fingerprint": "0"}
         weights = np.arange(128, dtype=dtype).reshape(8, 16)
         save_weights(made, weights[:2], record)
         files = bundle.read_files(made)

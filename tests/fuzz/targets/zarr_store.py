@@ -39,12 +39,12 @@ def run(data: bytes) -> None:
             files["zarr.json"] = _sealed(files)
     path = folder("zarr") / "s.zarr"
     bundle.write_files(files, path)
-    read_all(path, None)
+    read_all(path)
 
 
-def read_all(path: Path, label: str | None) -> None:
+def read_all(path: Path) -> None:
     """Open a store and read it in every way; what comes out must be what compiled code relies on."""
-    with allowed(StoreError, PlanError), open_store(path, label=label) as store:
+    with allowed(StoreError, PlanError), open_store(path) as store:
         n = store.n_rows
         for start, stop in ((0, min(n, MOST_ROWS)), (max(0, n - 2), n), (n // 2, min(n, n // 2 + 3))):
             with allowed(StoreError):
