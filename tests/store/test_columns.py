@@ -14,11 +14,11 @@ from store_problems import (
     make_full_problem,
     make_problem,
 )
-from test_store_roundtrip import contents, read_with_anndata
+from test_store_roundtrip import read_with_anndata
 
 from streamsvm.errors import StoreError
 from streamsvm.info import inspect
-from streamsvm.store import layout, open_store
+from streamsvm.store import open_store
 
 COLUMNS = ("weight", "qid", "labels")
 NONE = SimpleNamespace(indices=[], indptr=[])
@@ -73,24 +73,6 @@ def test_any_range_of_rows_is_read_as_it_was_written(columns, full: Problem, tmp
         codes = problem.labels[problem.labels >= 0] if "labels" not in columns else problem.indicator.indices
         assert store.class_counts.tolist() == np.bincount(codes, minlength=4).tolist()
         store.verify()
-
-
-def test_anndata_reads_the_columns(full: Problem, full_store: Path):
-    adata = read_with_anndata(full_store)
-    assert (full.matrix != adata.X).nnz == 0
-    assert adata.obs.columns.tolist() == ["label", "weight", "qid"]
-    np.testing.assert_array_equal(adata.obs["weight"], full.weights)
-    np.testing.assert_array_equal(adata.obs["qid"], full.groups)
-    assert list(adata.obsm) == ["labels"]
-    assert (adata.obsm["labels"] != full.indicator).nnz == 0
-    assert adata.obsm["labels"].shape == (90, 4)
-    assert adata.obs["label"].cat.codes.tolist() == full.labels.tolist()
-
-
-def test_the_files_do_not_depend_on_batch_sizes(full: Problem, tmp_path: Path):
-    full.write(tmp_path / "whole.zarr")
-    full.write(tmp_path / "cut.zarr", cuts=[0, 1, 2, 40, 41, 90])
-    assert contents(tmp_path / "cut.zarr") == contents(tmp_path / "whole.zarr")
 
 
 def test_the_fingerprint_depends_on_each_column_and_not_on_the_container(tmp_path):
@@ -158,25 +140,6 @@ def test_info_describes_the_columns(full: Problem, full_store: Path, stored: Pat
 # -- refused by the writer ---------------------------------------------------------------------------
 
 
-REFUSED = [
-    (lambda p: p.weights.__setitem__(3, -1), "the weight of row 3 is not finite or negative"),
-    (lambda p: p.weights.__setitem__(3, np.nan), "the weight of row 3 is not finite or negative"),
-    (lambda p: setattr(p, "weights", p.weights[:-1]), "the column 'cost' has 89 entries for 90 rows"),
-    (lambda p: p.groups.__setitem__(3, -1), "the group of row 3 is negative"),
-    (lambda p: setattr(p, "groups", p.groups[:-1]), "the column 'qid' has 89 entries for 90 rows"),
-    (lambda p: p.indicator.indices.__setitem__(3, 4), r"row .: label code 4 is outside 0\.\.3"),
-    (lambda p: p.labels.__setitem__(3, (p.labels[3] + 2) % 5 - 1), "is not the first of its labels"),
-]
-
-
-def test_the_writer_refuses_rows_that_the_reader_would_refuse(tmp_path):
-    for number, (spoil, reason) in enumerate(REFUSED):
-        full = make_full_problem()
-        spoil(full)
-        with pytest.raises(StoreError, match=reason):
-            full.write(tmp_path / f"{number}.zarr")
-
-
 def test_the_announced_number_of_labels_is_required(full: Problem, tmp_path):
     with pytest.raises(StoreError, match="more rows or non-zeros than announced"):
         full.write(tmp_path / "a.h5", n_labels=full.indicator.nnz - 1)
@@ -184,10 +147,3 @@ def test_the_announced_number_of_labels_is_required(full: Problem, tmp_path):
         full.write(tmp_path / "b.h5", n_labels=full.indicator.nnz + 1)
     with pytest.raises(ValueError, match="may not set"):
         full.write(tmp_path / "c.h5", meta={"n_labels": 3})
-
-
-def test_the_chunks_of_labels_follow_those_of_the_values():
-    """A block of rows decodes little besides its labels, however many these are."""
-    sizes = {"n": 10**9, "nnz": 10**11, "chunk_nnz": 2**18}
-    assert layout.chunk_length(layout.WEIGHT, 10**9, **sizes) == 2**15
-    assert layout.chunk_length(layout.LABELS_CODES, 4 * 10**9, **sizes) == 2**17

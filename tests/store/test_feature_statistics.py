@@ -7,7 +7,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-import scipy.sparse as sp
+from sklearn.datasets import dump_svmlight_file
 from store_problems import Problem, make_problem
 from streamsvm_converters import convert
 from test_store_damage import edit_record
@@ -15,10 +15,8 @@ from test_store_roundtrip import read_with_anndata
 
 from streamsvm import fit, load_model
 from streamsvm.base.format import sealed
-from streamsvm.data.names import match_features
 from streamsvm.errors import StoreError
 from streamsvm.store import layout, open_store
-from streamsvm.store.views import matched
 from streamsvm.transforms import fitting
 
 D = 40
@@ -32,16 +30,6 @@ def problem() -> Problem:
     problem.matrix.eliminate_zeros()
     problem.matrix.data[problem.matrix.indices == 3] = 0
     return problem
-
-
-def write_text(path: Path, X: sp.csr_matrix, labels: np.ndarray) -> Path:
-    lines = []
-    for i in range(X.shape[0]):
-        row = X[i]
-        pairs = " ".join(f"{j + 1}:{x!r}" for j, x in zip(row.indices, row.data.tolist(), strict=True))
-        lines.append(f"{labels[i]} {pairs}\n")
-    path.write_text("".join(lines))
-    return path
 
 
 @pytest.mark.parametrize("is_dense", [False, True])
@@ -63,20 +51,6 @@ def test_they_are_those_of_numpy(problem: Problem, tmp_path: Path, cuts, is_dens
     var = read_with_anndata(path).var
     assert var.columns.tolist() == ["nonzeros", "nonzero_mean", "nonzero_deviations", "largest"]
     np.testing.assert_array_equal(var["nonzeros"], (dense != 0).sum(axis=0))
-
-
-def test_stores_without_them_have_none(problem: Problem, tmp_path: Path) -> None:
-    problem.write(tmp_path / "a.h5")
-    with open_store(tmp_path / "a.h5") as store:
-        assert store.statistics() is None
-
-
-def test_a_view_of_other_features_has_none(problem: Problem, tmp_path: Path) -> None:
-    names = [f"f{i}" for i in range(D)]
-    problem.write(tmp_path / "a.h5", statistics=True, feature_names=names)
-    with open_store(tmp_path / "a.h5") as store:
-        match = match_features(names, names[::-1], "a.h5")
-        assert matched(store, match, names[::-1]).statistics() is None
 
 
 @pytest.mark.parametrize("name", layout.STATISTICS)
@@ -105,7 +79,8 @@ def test_a_record_that_hides_them_is_damage(problem: Problem, tmp_path: Path) ->
 def test_a_conversion_gathers_them_if_they_fit(
     problem: Problem, tmp_path: Path, memory: int, gathered: bool
 ) -> None:
-    text = write_text(tmp_path / "a.svm", problem.matrix, problem.labels)
+    text = tmp_path / "a.svm"
+    dump_svmlight_file(problem.matrix, problem.labels, str(text), zero_based=False)
     convert(text, tmp_path / "a.h5", n_features=D, memory=memory, chunk_nnz=16)
     with open_store(tmp_path / "a.h5") as store:
         assert (store.statistics() is not None) == gathered
@@ -114,7 +89,8 @@ def test_a_conversion_gathers_them_if_they_fit(
 def test_training_with_them_is_that_with_a_reading_to_the_bit(
     problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = write_text(tmp_path / "a.svm", problem.matrix, problem.labels)
+    text = tmp_path / "a.svm"
+    dump_svmlight_file(problem.matrix, problem.labels, str(text), zero_based=False)
     for name, memory in (("with", 2**30), ("without", 16 * 32 * D - 1)):
         convert(text, tmp_path / f"{name}.h5", n_features=D, memory=memory, chunk_nnz=16)
     fit(tmp_path / "without.h5", out=tmp_path / "without", passes=2, transform="scale=std,select=top:20,idf")

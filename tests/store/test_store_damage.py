@@ -205,6 +205,18 @@ def test_verify_finds_plausible_values_and_chunks_of_another_store(problem: Prob
                 store.verify()
 
 
+def test_other_names_of_features_than_those_on_record_are_an_error(problem: Problem, tmp_path: Path) -> None:
+    names = [f"gene {j}" for j in range(40)]
+    problem.write(tmp_path / "a.zarr", feature_names=names)
+    problem.write(tmp_path / "b.zarr", feature_names=names[::-1])
+    array = "var/_index"
+    shutil.copytree(tmp_path / "b.zarr" / array, tmp_path / "a.zarr" / array, dirs_exist_ok=True)
+    with open_store(tmp_path / "a.zarr") as store:
+        for read in store.feature_names, store.verify:
+            with pytest.raises(StoreError, match="the names of the features are not those"):
+                read()
+
+
 # -- refused on opening ----------------------------------------------------------------------------
 
 

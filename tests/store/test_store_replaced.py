@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import warnings
 from pathlib import Path
 
 import anndata
 import h5py
-import numpy as np
 import pytest
-import scipy.sparse as sp
 import zarr
+from small_anndata import write_anndata
 from store_problems import Problem, assert_rows_equal, make_problem
 
 from streamsvm.base import durable
@@ -101,22 +99,12 @@ def test_an_hdf5_store_that_is_overwritten_in_place_gives_no_more_rows(problem, 
 @pytest.fixture(params=["h5ad", "zarr", "zarr2"])
 def table(request, problem, tmp_path) -> Path:
     """AnnData that streamsvm did not write."""
-    kind = request.param
-    adata = anndata.AnnData(sp.csr_matrix(problem.matrix))
-    adata.obs["label"] = np.array(problem.classes)[problem.labels]
-    adata.obs["label"] = adata.obs["label"].astype("category")
-    path = tmp_path / f"table.{kind.removesuffix('2')}"
-    with warnings.catch_warnings(action="ignore"):  # anndata advises against format 2
-        if kind == "h5ad":
-            adata.write_h5ad(path)
-            return path
-        with anndata.settings.override(zarr_write_format=2 if kind == "zarr2" else 3):
-            adata.write_zarr(path)
-    return path
+    with anndata.settings.override(zarr_write_format=2 if request.param == "zarr2" else 3):
+        return write_anndata(tmp_path / f"table.{request.param.removesuffix('2')}", problem.matrix)
 
 
 def test_anndata_that_is_modified_in_place_gives_no_more_rows(table: Path) -> None:
-    with open_store(table, label="label") as store:
+    with open_store(table, label="type") as store:
         before = store.rows(0, 2500)
         fingerprint = store.fingerprint
         middle = len(before.data) // 2
@@ -132,7 +120,7 @@ def test_anndata_that_is_modified_in_place_gives_no_more_rows(table: Path) -> No
             table.write_bytes(content)
         with pytest.raises(StoreError, match="written to while it was in use"):
             read_all(store)
-    with open_store(table, label="label") as store:
+    with open_store(table, label="type") as store:
         assert store.n_rows == 2500
         assert fingerprint
 
@@ -152,10 +140,6 @@ def put_endless(file: Path) -> None:
     file.symlink_to("/dev/zero")
 
 
-def put_too_large(file: Path) -> None:
-    os.truncate(file, durable.MAX_RECORD_BYTES + 1)
-
-
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("put", [put_pipe, put_endless])
 def test_special_files_are_refused_at_once(problem, tmp_path, put, place, soon) -> None:
@@ -171,7 +155,7 @@ def test_special_files_are_refused_at_once(problem, tmp_path, put, place, soon) 
 def test_an_oversized_record_is_not_read(problem, tmp_path, place) -> None:
     path = tmp_path / "a.zarr"
     problem.write(path)
-    put_too_large(path / place)
+    os.truncate(path / place, durable.MAX_RECORD_BYTES + 1)
     with pytest.raises(StoreError, match="134,217,729 bytes, where 134,217,728 at most are a record"):
         open_store(path)
 

@@ -17,8 +17,7 @@ from helpers import make_problem, make_store
 
 from streamsvm import fit
 from streamsvm.data.memory_plan import cut_blocks, make_plan
-from streamsvm.data.names import match_features
-from streamsvm.data.rows import Rows, joined_rows, row_span, sparse_rows
+from streamsvm.data.rows import Rows, sparse_rows
 from streamsvm.errors import SettingsError, StoreError, StreamsvmWarning
 from streamsvm.store import Store, open_store, open_stores, views
 from streamsvm.store.container import StoredArray
@@ -26,7 +25,7 @@ from streamsvm.store.joined import JoinedStore, join_stores
 from streamsvm.store.ranges import lengths, numbers_in, span
 from streamsvm.store.sliced import sliced
 from streamsvm.store.store import Whole
-from streamsvm.store.views import Labelled, matched
+from streamsvm.store.views import Labelled
 from streamsvm.transforms import parse_transforms
 from streamsvm.transforms.store import transformed
 
@@ -53,57 +52,13 @@ def some_ranges(n: int) -> list[tuple[int, int]]:
     return [(0, 0), (0, 1), (n - 1, n), (0, n), *itertools.pairwise(range(0, n, max(1, n // 5)))]
 
 
-def test_features_are_those_of_a_model_in_its_order(store: Store) -> None:
-    rng = np.random.default_rng(0)
-    whole = dense(store.rows(0, N), D)
-    model = [*rng.permutation(NAMES[3:]).tolist(), "x", "y"]
-    view = matched(store, match_features(NAMES, model, "data"), model)
-    expected = np.zeros((N, len(model)), np.float32)
-    for j, name in enumerate(model):
-        if name in NAMES:
-            expected[:, j] = whole[:, NAMES.index(name)]
-    assert (view.n_features, view.feature_names()) == (len(model), model)
-    for start, stop in some_ranges(N):
-        rows = view.rows(start, stop)
-        np.testing.assert_array_equal(dense(rows, len(model)), expected[start:stop])
-        np.testing.assert_array_equal(rows.labels, view.labels(start, stop))
-        np.testing.assert_allclose(
-            view.norms(start, stop), np.square(expected[start:stop].astype("f8")).sum(axis=1)
-        )
-
-
-def test_rows_that_are_joined_are_those_that_were_divided(store: Store) -> None:
-    rows = store.rows(0, N)
-    parts = [row_span(rows, start, stop) for start, stop in itertools.pairwise([0, 0, 7, 200, N])]
-    for found, expected in zip(joined_rows(parts), rows, strict=True):
-        np.testing.assert_array_equal(found, expected)
-
-
 def whole(store: Store) -> Rows:
     return store.rows(0, store.n_rows)
-
-
-def assert_same_rows(found: Rows, expected: Rows) -> None:
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(one, other)
-        assert getattr(one, "dtype", None) == getattr(other, "dtype", None)
-
-
-def assert_consistent(view: Store) -> None:
-    """Every reading of a range is that part of the reading of all rows; row pointers may count more."""
-    rows = whole(view)
-    for start, stop in some_ranges(view.n_rows):
-        assert_same_rows(view.rows(start, stop), row_span(rows, start, stop))
-        np.testing.assert_array_equal(view.labels(start, stop), rows.labels[start:stop])
-        np.testing.assert_array_equal(view.norms(start, stop), rows.norm2[start:stop])
-        assert (np.diff(view.indptr(start, stop)) >= np.diff(rows.indptr[start : stop + 1])).all()
-        assert len(view.names(start, stop)) == stop - start
 
 
 @pytest.mark.parametrize("slice_rows", [1, 7, 100, 299, 300, 1000])
 def test_slices_are_all_rows_once_and_keep_together(store: Store, slice_rows: int) -> None:
     view = sliced(store, slice_rows, seed=3)
-    assert_consistent(view)
     names = np.concatenate([store.names(0, N), [-1]])
     place = {name: at for at, name in enumerate(names.tolist())}
     order = [place[name] for name in view.names(0, N).tolist()]
@@ -150,27 +105,12 @@ def test_files_are_joined_by_name_as_anndata_joins_them(tmp_path: Path, join: st
         assert [store.classes[c] for c in store.labels(0, 120)] == expected.obs["type"].tolist()
         assert store.names(0, 120).tolist() == expected.obs_names.tolist()
         assert store.class_counts.tolist() == [(expected.obs["type"] == c).sum() for c in store.classes]
-        assert_consistent(store)
         fingerprint = store.fingerprint
     with (
         pytest.warns(StreamsvmWarning, match="4 of 6"),
         open_stores(paths[::-1], join=join, label="type") as store,
     ):
         assert store.fingerprint != fingerprint
-
-
-def test_weights_come_from_each_of_files_with_other_features(tmp_path: Path) -> None:
-    paths, expected = [tmp_path / "0.h5ad", tmp_path / "1.h5ad"], []
-    for seed, (path, names) in enumerate(zip(paths, (["a", "b"], ["c", "b"]), strict=True)):
-        made = cells(names, ["T", "B"], seed, path)
-        made.obs["weight"] = np.arange(made.n_obs) + seed / 2
-        made.write_h5ad(path)
-        expected += made.obs["weight"].tolist()
-    with pytest.warns(StreamsvmWarning, match="not in all files"):
-        joined = open_stores(paths, label="type", sample_weight="weight")
-    with joined as store:
-        assert store.weights(0, store.n_rows).tolist() == expected
-        assert store.rows(0, store.n_rows).cost.tolist() == expected
 
 
 def test_files_that_cannot_be_joined_are_refused(tmp_path: Path) -> None:
@@ -212,7 +152,6 @@ def test_rows_of_a_dense_matrix_in_any_order_decode_a_row_of_chunks_once(
     with open_store(path, label="type") as store:
         assert store.dense_rows == (share > 0.5)
         view = sliced(store, 3, seed=0)
-        assert_consistent(view)
         order = [int(name) for name in view.names(0, 100)]
         read.clear()
         np.testing.assert_array_equal(dense(whole(view), 20), values[order])

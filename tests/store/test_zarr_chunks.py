@@ -7,7 +7,6 @@ import threading
 from pathlib import Path
 
 import pytest
-import zarr
 from store_problems import Problem, assert_rows_equal, make_problem
 
 from streamsvm.errors import StoreError
@@ -47,14 +46,6 @@ def test_chunks_are_read_on_systems_without_fadvise(written, monkeypatch) -> Non
     monkeypatch.delattr(os, "posix_fadvise", raising=False)
     with open_store(path) as store:
         assert_rows_equal(store.rows(0, 1500), problem.matrix, problem.labels)
-
-
-def test_no_chunk_of_our_own_stores_is_read_by_zarr(written, monkeypatch) -> None:
-    """It would work all the same, at half the speed."""
-    problem, path = written
-    with open_store(path) as store:
-        monkeypatch.setattr(zarr.Array, "__getitem__", lambda array, key: pytest.fail("read by zarr"))
-        assert_rows_equal(store.rows(3, 1400), problem.matrix[3:1400], problem.labels[3:1400])
 
 
 def chunk_threads() -> list[threading.Thread]:
