@@ -6,12 +6,12 @@ import errno
 import itertools
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cases import few
+from stored_rows import lines_of
 from streamsvm_converters import convert
 from warm_process import run
 
@@ -36,7 +36,7 @@ def files(folder: Path) -> list[str]:
 # -- like ------------------------------------------------------------------------------------------
 
 
-def test_like(text: Path, tmp_path: Path, lines_of: Callable[[Path], list[str]]) -> None:
+def test_like(text: Path, tmp_path: Path) -> None:
     convert([text], tmp_path / "train.zarr")
     (tmp_path / "test.svm").write_text("1 3:1 4:1 1000000000000:1\n1 1:1 4:0\n")
     report = convert(
@@ -70,23 +70,6 @@ def test_like_unseen_label(text: Path, tmp_path: Path, on_error: str) -> None:
     convert([test], tmp_path / "other.h5", **options)
     with open_store(tmp_path / "other.h5") as store:
         assert store.labels(0, 1).tolist() == [1]
-
-
-@pytest.mark.parametrize(
-    ("content", "options", "message"),
-    [
-        ("1 0:1\n", {}, "line 1, column 3: '0:1' has index 0"),
-        ("1 1:1\n", {"index_base": 0}, "an index base of 0 contradicts"),
-        ("1 1:1\n", {"n_features": 5}, "n_features=5 contradicts"),
-    ],
-)
-def test_like_contradicted(
-    text: Path, tmp_path: Path, content: str, options: dict[str, Any], message: str
-) -> None:
-    convert([text], tmp_path / "train.h5")
-    (tmp_path / "test.svm").write_text(content)
-    with pytest.raises(InputError, match=message):
-        convert([tmp_path / "test.svm"], tmp_path / "test.h5", like=tmp_path / "train.h5", **options)
 
 
 def test_like_of_base_zero(tmp_path: Path) -> None:
@@ -222,28 +205,34 @@ def test_two_at_once(text: Path, tmp_path: Path) -> None:
     assert work.exists()  # the other's
 
 
-@pytest.mark.parametrize(
-    ("out", "error", "message"),
-    [
-        ("missing/a.h5", StoreError, "missing does not exist"),
-        ("data.svm/a.h5", InputError, "both input and output|does not exist"),
-        ("a.txt", StoreError, "a.txt"),
-        ("folder.zarr", StoreError, "is a folder but not a Zarr store"),
-    ],
-)
-def test_unusable_output(text: Path, tmp_path: Path, out: str, error: type[Exception], message: str) -> None:
+# The text, the output, options, and what the error says.
+REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
+    (TEXT, "missing/a.h5", {}, "missing does not exist"),
+    (TEXT, "data.svm/a.h5", {}, "both input and output|does not exist"),
+    (TEXT, "data.svm", {}, "data.svm"),
+    (TEXT, "a.txt", {}, "a.txt"),
+    (TEXT, "folder.zarr", {}, "is a folder but not a Zarr store"),
+    (TEXT, "a.h5", {"dtype": "int8"}, "int8"),
+    (TEXT, "a.h5", {"on_error": "ignore"}, "ignore"),
+    (TEXT, "a.h5", {"unseen_label": "drop"}, "drop"),
+    (TEXT, "a.h5", {"index_base": 2}, "2"),
+    (TEXT, "a.h5", {"codec": "lzo"}, "lzo"),
+    ("1 0:1\n", "a.h5", {"like": "train.h5"}, "line 1, column 3: '0:1' has index 0"),
+    ("1 1:1\n", "a.h5", {"like": "train.h5", "index_base": 0}, "an index base of 0 contradicts"),
+    ("1 1:1\n", "a.h5", {"like": "train.h5", "n_features": 5}, "n_features=5 contradicts"),
+]
+
+
+def test_refusals(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "folder.zarr").mkdir()
-    with pytest.raises((error, StoreError), match=message):
-        convert([text], tmp_path / out, force=True)
-    assert files(tmp_path) == ["data.svm", "folder.zarr"]
-
-
-def test_input_is_output(tmp_path: Path) -> None:
-    path = tmp_path / "data.h5"
-    path.write_text(TEXT)
-    with pytest.raises(InputError, match="both input and output"):
-        convert([path], path, force=True)
-    assert path.read_text() == TEXT
+    convert([text], "train.h5")
+    for content, out, options, message in REFUSED:
+        text.write_text(content)
+        with pytest.raises((InputError, StoreError, SettingsError, ValueError), match=message):
+            convert(["data.svm"], out, force=True, **options)
+        assert files(tmp_path) == ["data.svm", "folder.zarr", "train.h5"]
+        assert text.read_text() == content
 
 
 def test_memory_too_small_names_the_memory_it_needs(text: Path, tmp_path: Path) -> None:
@@ -252,32 +241,7 @@ def test_memory_too_small_names_the_memory_it_needs(text: Path, tmp_path: Path) 
     assert convert([text], tmp_path / "a.h5", memory=33554432).n == 3
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"dtype": "int8"},
-        {"on_error": "ignore"},
-        {"unseen_label": "drop"},
-        {"index_base": 2},
-        {"codec": "lzo"},
-    ],
-)
-def test_unknown_options(text: Path, tmp_path: Path, options: dict[str, Any]) -> None:
-    with pytest.raises((ValueError, SettingsError), match=str(next(iter(options.values())))):
-        convert([text], tmp_path / "a.h5", **options)
-    assert files(tmp_path) == ["data.svm"]
-
-
 def test_one_class_is_a_store(tmp_path: Path) -> None:
     """Training needs two, but a part of the data may have one."""
     (tmp_path / "one").write_text("a 1:1\na 2:1\n")
     assert convert([tmp_path / "one"], tmp_path / "a.h5").n_classes == 1
-
-
-def test_import_is_light() -> None:
-    """The help of the command line must not wait for modules that it does not need."""
-    program = (
-        "import sys, streamsvm_converters\n"
-        "print([name for name in ('numba', 'zarr', 'h5py', 'scipy', 'zstandard') if name in sys.modules])"
-    )
-    assert run(code=program, bare=True) == (0, "[]\n", "")

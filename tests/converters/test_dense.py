@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
-import zarr
+from stored_rows import stored
 from streamsvm_converters import convert, external_shuffle, waiting_rows
 from streamsvm_converters.kinds import stored as reader_module
 
@@ -43,61 +43,38 @@ def y() -> np.ndarray:
 
 @pytest.fixture
 def folder(tmp_path: Path, X: np.ndarray, y: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The rows in every kind of file that holds dense rows, and once as a sparse matrix."""
+    """The rows in some kinds of files that hold dense rows, and once as a sparse matrix."""
     np.save(tmp_path / "x.npy", X)
-    np.save(tmp_path / "fortran.npy", np.asfortranarray(X))
     np.savez(tmp_path / "x.npz", X=X, y=y)
     np.savez_compressed(tmp_path / "packed.npz", X=X, y=y)
     np.save(tmp_path / "y.npy", y)
     sp.save_npz(tmp_path / "sparse.npz", sp.csr_array(X))
-    table = pa.table({"n": range(N), "v": pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), D), "y": y})
-    pq.write_table(table, tmp_path / "x.parquet", row_group_size=60)
-    for suffix, new in ("arrow", pa.ipc.new_stream), ("feather", pa.ipc.new_file):
-        with new(str(tmp_path / f"x.{suffix}"), table.schema) as writer:
-            writer.write_table(table, max_chunksize=60)
     obs = pd.DataFrame({"y": pd.Categorical(y)}, index=[f"c{i}" for i in range(N)])
     cells = anndata.AnnData(X, obs, pd.DataFrame(index=[f"g{j}" for j in range(D)]))
     cells.obsm["latent"] = X
     cells.write_h5ad(tmp_path / "x.h5ad")
-    zarr.create_array(tmp_path / "array.zarr", data=X)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 INPUTS: dict[str, dict[str, Any]] = {
     "x.npy": {"labels": "y.npy"},
-    "fortran.npy": {"labels": "y.npy"},
-    "array.zarr": {"labels": "y.npy"},
-    "x.npz": {"label": "y"},
     "packed.npz": {"label": "y"},
-    "x.parquet": {"label": "y"},
-    "x.arrow": {"label": "y"},
-    "x.feather": {"label": "y"},
-    "x.h5ad": {"label": "y"},
     "obsm of x.h5ad": {"label": "y", "obsm": "latent"},
 }
-
-
-def stored(path: str | Path) -> tuple[np.ndarray, list[str]]:
-    """The values and labels of a dense store."""
-    with open_store(path) as store:
-        rows = store.rows(0, store.n_rows)
-        assert rows.dense
-        store.verify()
-        return rows.matrix, [store.classes[code] if code >= 0 else "?" for code in rows.labels]
 
 
 @pytest.mark.parametrize("name", INPUTS)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_every_kind_of_dense_file_becomes_a_dense_store(folder, X, y, name: str, dtype: str) -> None:
     report = convert([name.split()[-1]], "s.zarr", dtype=dtype, shuffle=False, chunk_nnz=300, **INPUTS[name])
-    matrix, labels = stored("s.zarr")
+    matrix, labels, names = stored("s.zarr")
     np.testing.assert_array_equal(matrix, X.astype(dtype))
+    assert names is None
     assert labels == y.tolist()
     assert (report.n, report.d, report.nnz, report.empty_rows) == (N, D, N * D, 1)
     with open_store("s.zarr") as store:
-        assert store.meta["dtype"] == dtype
-        assert store.feature_names() == ([f"g{j}" for j in range(D)] if name == "x.h5ad" else None)
+        assert (store.meta["dtype"], store.dense_rows) == (dtype, True)
         found = store.statistics()
     assert found is not None
     np.testing.assert_array_equal(found.count, np.count_nonzero(X, axis=0))
@@ -208,7 +185,7 @@ def test_test_data_has_the_classes_of_a_dense_store(folder, X, y) -> None:
         with pytest.raises(InputError, match=r"row 3: label 'z' is not among the 3 known classes"):
             convert(["test.npz"], "test.zarr", **options)
         convert(["test.npz"], "test.zarr", unseen_label="keep", **options)
-        matrix, labels = stored("test.zarr")
+        matrix, labels, _ = stored("test.zarr")
         np.testing.assert_array_equal(matrix, X[:50].astype(np.float32))
         assert labels == ["?" if i == 3 else y[i] for i in range(50)]
         np.savez("wide.npz", X=np.ones((4, D + 1)), y=y[:4])
@@ -221,18 +198,12 @@ def test_test_data_has_the_classes_of_a_dense_store(folder, X, y) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.parquet", "x.h5ad"])
-def test_what_becomes_infinite_in_float16_is_named(folder, X, y, name: str) -> None:
+def test_what_becomes_infinite_in_float16_is_named(folder, X) -> None:
     X[7, 3] = 65520
     np.save("x.npy", X)
-    np.savez("x.npz", X=X, y=y)
-    pq.write_table(pa.table({"v": list(X), "y": y}), "x.parquet")
-    anndata.AnnData(X, pd.DataFrame({"y": pd.Categorical(y)}, index=[f"c{i}" for i in range(N)])).write_h5ad(
-        "x.h5ad"
-    )
-    with pytest.raises(InputError, match=rf"{name}, row 7, column 3: 65520.0 is not finite in float16"):
-        convert([name], "s.h5", dtype="float16", **INPUTS[name])
-    assert convert([name], "t.h5", **INPUTS[name]).n == N  # in float32 it is finite
+    with pytest.raises(InputError, match=r"x\.npy, row 7, column 3: 65520.0 is not finite in float16"):
+        convert(["x.npy"], "s.h5", dtype="float16", labels="y.npy")
+    assert convert(["x.npy"], "t.h5", labels="y.npy").n == N  # in float32 it is finite
 
 
 def test_too_little_memory_for_a_chunk_of_one_row(tmp_path: Path) -> None:
@@ -245,9 +216,10 @@ def test_too_little_memory_for_a_chunk_of_one_row(tmp_path: Path) -> None:
 # -- columns of lists ------------------------------------------------------------------------------
 
 
-def test_lists_with_other_columns_say_what_is_used(folder) -> None:
+def test_lists_with_other_columns_say_what_is_used(folder, X, y) -> None:
+    pq.write_table(pa.table({"n": range(N), "v": list(X), "y": y}), "x.parquet")
     report = convert(["x.parquet"], "s.h5", label="y")
     assert report.notes == ("the features are the numbers of the column 'v', and no others",)
     assert convert(["x.parquet"], "t.h5", label="y", drop=["v"]).d == 1  # the column n
-    convert(["x.arrow"], "u.h5", labels="y.npy", shuffle=False)
+    convert(["x.parquet"], "u.h5", labels="y.npy", shuffle=False)
     assert stored("u.h5")[1] == np.load("y.npy").tolist()

@@ -102,6 +102,12 @@ def test_duplicates_that_sum_too_high(tmp_path: Path) -> None:
     assert "line 2, column 1: '2' begins a row whose duplicates sum" in report.first_errors[0]
 
 
+@pytest.mark.filterwarnings("ignore:.* is empty")
+def test_usual_and_odd_texts_give_the_rows_or_the_fault_of_a_plain_parser() -> None:
+    for seed in target.seeds():
+        target.run(seed)
+
+
 @settings(max_examples=400)
 @given(
     st.binary(min_size=4, max_size=4),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
+from stored_rows import lines_of
 from streamsvm_converters import convert
 
 from streamsvm.store import open_store
@@ -40,9 +39,7 @@ def reference_key(seed: int, number: int) -> int:
 @pytest.mark.parametrize(
     ("seed", "memory", "chunk"), [(0, 2**30, 256), (1, 2**18, 256), (-1, 2**16, 256), (2**63 - 1, 2**13, 64)]
 )
-def test_order_is_that_of_the_keys(
-    path: Path, tmp_path: Path, lines_of: Callable[[Path], list[str]], seed: int, memory: int, chunk: int
-) -> None:
+def test_order_is_that_of_the_keys(path: Path, tmp_path: Path, seed: int, memory: int, chunk: int) -> None:
     """With one pass, and with buckets of 8 KB or 1 KB, which are split once or twice."""
     convert([path], tmp_path / "a.h5", seed=seed, memory=memory, chunk_nnz=chunk)
     with open_store(tmp_path / "a.h5") as store:
@@ -60,34 +57,7 @@ def test_no_shuffle_keeps_the_order(path: Path, tmp_path: Path, memory: int) -> 
         assert store.meta["shuffle_seed"] is None
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_one_fingerprint(path: Path, tmp_path: Path, shuffle: bool) -> None:
-    """For every container, codec, chunk and memory; another for another seed, dtype or width."""
-    first = convert([path], tmp_path / "0.zarr", shuffle=shuffle).fingerprint
-    same = [
-        ("1.h5", {}),
-        ("2.h5ad", {"codec": "none"}),
-        ("3.zarr", {"codec": "small", "chunk_nnz": 1000}),
-        ("4.zarr", {"memory": 2**18, "chunk_nnz": 512}),
-    ]
-    for name, options in same:
-        assert convert([path], tmp_path / name, shuffle=shuffle, **options).fingerprint == first
-    other = [{"dtype": "float64"}, {"n_features": 100}, *([{"seed": 1}] if shuffle else [])]
-    for number, options in enumerate(other):
-        found = convert([path], tmp_path / f"{number}.h5", shuffle=shuffle, **options, force=True)
-        assert found.fingerprint != first
-
-
-def test_shuffle_mixes_classes(path: Path, tmp_path: Path) -> None:
-    """Every tenth of the store holds every class about as often: within five standard deviations."""
-    convert([path], tmp_path / "a.h5")
-    with open_store(tmp_path / "a.h5") as store:
-        labels = store.labels(0, N).reshape(10, -1)
-    counts = np.array([np.bincount(part, minlength=10) for part in labels])
-    assert np.abs(counts - 50).max() < 5 * np.sqrt(50 * 0.9)
-
-
-def test_wide_indices(tmp_path: Path, lines_of: Callable[[Path], list[str]]) -> None:
+def test_wide_indices(tmp_path: Path) -> None:
     """Beyond int32, beside narrow ones."""
     lines = [f"a {row + 1}:1.0 {2**33 * (row % 3) + 5000}:2.0" for row in range(1000)]
     (tmp_path / "wide").write_text("\n".join(lines))

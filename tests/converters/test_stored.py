@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from stored_rows import stored
 from streamsvm_converters import convert, open_reader
-from streamsvm_converters.kinds import stored
+from streamsvm_converters.kinds import stored as reader_module
 
 from streamsvm.errors import (
     InputError,
@@ -52,19 +53,10 @@ def cells(X: sp.csr_matrix) -> anndata.AnnData:
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory, with the labels of all rows; rows are read in small pieces."""
-    monkeypatch.setattr(stored, "_VALUES_PER_READ", 500)
+    monkeypatch.setattr(reader_module, "_VALUES_PER_READ", 500)
     monkeypatch.chdir(tmp_path)
     Path("y.txt").write_text("\n".join(str(label or "") for label in TYPES))
     return tmp_path
-
-
-def rows_of(path: str) -> tuple[np.ndarray, list[str]]:
-    """The values and the labels of a store."""
-    with open_store(path) as store:
-        store.verify()
-        rows = store.rows(0, store.n_rows)
-        X = sp.csr_array((rows.data, rows.indices, rows.indptr), (store.n_rows, store.n_features))
-        return X.toarray(), [store.classes[code] for code in rows.labels]
 
 
 def shuffled(X: sp.csr_matrix, kind: str) -> Any:
@@ -89,7 +81,7 @@ def test_every_sparse_format_is_the_same_matrix(X, kind: str, compressed: bool) 
     X = X.astype(float)
     sp.save_npz("x.npz", shuffled(X, kind), compressed=compressed)
     report = convert(["x.npz"], "a.zarr", labels="y.txt", shuffle=False, dtype="float64")
-    matrix, labels = rows_of("a.zarr")
+    matrix, labels, _ = stored("a.zarr")
     np.testing.assert_allclose(matrix, X.toarray()[LABELLED], rtol=1e-15)
     assert labels == TYPES[LABELLED].tolist()
     found = (report.n, report.d, report.nnz, report.empty_rows, report.unlabelled, report.index_base)
@@ -102,7 +94,7 @@ def test_compressed_arrays_of_any_type(X, dtype: str) -> None:
     y = np.where(TYPES == None, np.nan, np.arange(N) % 3)  # noqa: E711
     np.savez_compressed("x.npz", X=np.asfortranarray(dense), y=y)
     report = convert(["x.npz"], "a.zarr", label="y", shuffle=False)
-    matrix, labels = rows_of("a.zarr")
+    matrix, labels, _ = stored("a.zarr")
     np.testing.assert_array_equal(matrix, dense[LABELLED].astype(np.float32))
     assert labels == [str(row % 3) for row in LABELLED]
     assert report.unlabelled == N - len(LABELLED)
@@ -128,38 +120,31 @@ def test_rows_are_those_of_anndata(cells, matrix: str, suffix: str) -> None:
     for name, (options, X) in wanted.items():
         out = f"{name}.{suffix}" if suffix == "zarr" else f"{name}.h5"
         convert([f"a.{suffix}"], out, label="type", shuffle=False, **options)
-        found, labels = rows_of(out)
+        found, labels, names = stored(out)
         np.testing.assert_array_equal(found, (X.toarray() if sp.issparse(X) else X)[LABELLED])
         assert labels == TYPES[LABELLED].tolist()
         with open_store(out) as store:
-            assert store.feature_names() == [f"g{j}" for j in range(found.shape[1])]
+            assert names == [f"g{j}" for j in range(found.shape[1])]
             assert store.names(0, store.n_rows).tolist() == LABELLED.tolist()
 
 
-@pytest.mark.parametrize("join", ["inner", "outer"])
-def test_several_files_are_joined_as_anndata_joins_them(cells, join: Any) -> None:
+def test_files_are_joined_also_by_columns(cells) -> None:
+    """The reader of stores joins them; only here may a part of them be CSC, which labels are checked in."""
     first, second = cells[:100, :30].copy(), cells[100:, 10:][:, ::-1].copy()
     first.X = first.X.tocsc()
     second.obs["type"] = second.obs["type"].cat.rename_categories({"T": "new"})
     first.write_h5ad("a.h5ad")
     second.write_zarr("b.zarr")
-    fate = {"inner": "left out", "outer": "taken as 0 where they are missing"}[join]
-    with pytest.warns(StreamsvmWarning, match=f"^20 of 40 features are not in all files and {fate}"):
-        convert(["a.h5ad", "b.zarr"], "out.zarr", label="type", shuffle=False, join=join)
-    wanted = anndata.concat([first, second], join=join)[LABELLED]
-    found, labels = rows_of("out.zarr")
-    with open_store("out.zarr") as store:
-        names = store.feature_names()
-        assert store.names(0, store.n_rows).tolist() == LABELLED.tolist()
-    np.testing.assert_array_equal(found, np.nan_to_num(wanted[:, names].X.toarray()))
+    with pytest.warns(StreamsvmWarning, match="^20 of 40 features are not in all files and left out"):
+        convert(["a.h5ad", "b.zarr"], "out.zarr", label="type", shuffle=False)
+    wanted = anndata.concat([first, second], join="inner")[LABELLED]
+    found, labels, names = stored("out.zarr")
+    np.testing.assert_array_equal(found, wanted[:, names].X.toarray())
     assert labels == wanted.obs["type"].tolist()
     convert(["a.h5ad"], "like.zarr", label="type")
-    with (
-        pytest.warns(StreamsvmWarning, match=fate),
-        pytest.raises(InputError, match=r"b\.zarr, row \d+: label 'new' is not among the 3 known") as caught,
-    ):
-        convert(["a.h5ad", "b.zarr"], "no.zarr", label="type", like="like.zarr", join=join)
-    assert f"row {TYPES[100:].tolist().index('T')}:" in str(caught.value)
+    unknown = rf"b\.zarr, row {TYPES[100:].tolist().index('T')}: label 'new' is not among the 3 known"
+    with pytest.warns(StreamsvmWarning), pytest.raises(InputError, match=unknown):
+        convert(["a.h5ad", "b.zarr"], "no.zarr", label="type", like="like.zarr")
 
 
 def test_like_matches_by_name(cells) -> None:
@@ -171,7 +156,7 @@ def test_like_matches_by_name(cells) -> None:
     kept = LABELLED[LABELLED < 50]
     assert report.d == 30
     assert any("10 of the 30 features of train.zarr found by name" in note for note in report.notes)
-    found = rows_of("query.zarr")[0]
+    found = stored("query.zarr")[0]
     assert not found[:, :20].any()
     np.testing.assert_array_equal(found[:, 20:], cells.X[kept][:, 20:30].toarray())
 

@@ -13,56 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.datasets import load_svmlight_file
-from streamsvm_converters import convert
+from stored_rows import lines_of
+from streamsvm_converters import convert, read_rows
 
 from streamsvm.errors import InputError, PlanError, SettingsError
 from streamsvm.store import open_store
-
-ODD_BUT_VALID = (
-    b"\xef\xbb\xbf# a header\r\n"
-    b"\r\n"
-    b"   \t \n"
-    b"+1 qid:7 1:0.5\t3:2 # trailing: comment 9:9\r\n"
-    b"\t-1   2:1e-1  \n"
-    b"+1\n"
-    b"spam#1:1\n"
-    b"+1 1:0 2:0.0 007:5.\n"
-    b"-1 1:1e-60 2:.5#9:9\n"
-    b"# only a comment\x00\xff\n"
-    b"+1 qid:-3 qid:4"
-)
-
-
-def test_odd_but_valid(
-    write: Callable[..., Path], tmp_path: Path, lines_of: Callable[[Path], list[str]]
-) -> None:
-    report = convert([write(ODD_BUT_VALID)], tmp_path / "a.h5", shuffle=False)
-    assert lines_of(tmp_path / "a.h5") == [
-        "1 1:0.5 3:2.0", "-1 2:0.1", "1", "spam", "1 7:5.0", "-1 2:0.5", "1",
-    ]  # fmt: skip
-    assert (report.n, report.d, report.nnz, report.n_classes, report.index_base) == (7, 7, 5, 3, 1)
-    assert (report.explicit_zeros, report.qids, report.empty_rows, report.skipped) == (3, 3, 3, 0)
-    with open_store(tmp_path / "a.h5") as store:
-        assert store.names(0, 7).tolist() == list(range(7))
-
-
-@pytest.mark.parametrize(
-    ("labels", "classes"),
-    [
-        ("10 9 -1 2.5 1e1 +9", ["-1", "2.5", "9", "10"]),
-        ("10 9 b", ["10", "9", "b"]),
-        ("10 9 nan", ["10", "9", "nan"]),
-        ("10 9 1e999", ["10", "1e999", "9"]),
-        ("10 9 1_0", ["10", "1_0", "9"]),
-        ("b a Z é \U0001f600 \ue000", ["Z", "a", "b", "é", "\ue000", "\U0001f600"]),
-    ],
-)
-def test_order_of_classes(
-    write: Callable[..., Path], tmp_path: Path, labels: str, classes: list[str]
-) -> None:
-    convert([write("".join(f"{label} 1:1\n" for label in labels.split()))], tmp_path / "a.h5")
-    with open_store(tmp_path / "a.h5") as store:
-        assert list(store.classes) == classes
 
 
 @pytest.mark.parametrize(
@@ -108,42 +63,6 @@ def test_nothing_to_store(write: Callable[..., Path], tmp_path: Path) -> None:
             convert([path], tmp_path / "a.h5", **options)
 
 
-def test_fix(write: Callable[..., Path], tmp_path: Path, lines_of: Callable[[Path], list[str]]) -> None:
-    text = "a 3:1 1:2 3:.5 2:4\nb 1:1\nc 1:x\nd 2:1 2:-1\ne 5:1 4:1 3:1 2:1 1:1 0:0\n"
-    report = convert([write(text)], tmp_path / "a.h5", on_error="fix", shuffle=False)
-    assert lines_of(tmp_path / "a.h5") == [
-        "a 1:2.0 2:4.0 3:1.5",
-        "b 1:1.0",
-        "d",
-        "e 1:1.0 2:1.0 3:1.0 4:1.0 5:1.0",
-    ]
-    assert (report.n, report.repaired, report.skipped, report.explicit_zeros) == (4, 3, 1, 2)
-
-
-def test_duplicates_are_summed_before_rounding(
-    write: Callable[..., Path], values_of: Callable[..., list[tuple[list[int], list[float]]]]
-) -> None:
-    """In float64, in the order written."""
-    generator = np.random.default_rng(0)
-    indices, values = generator.integers(0, 40, 1000), generator.normal(size=1000)
-    pairs = zip(indices.tolist(), values.tolist(), strict=True)
-    expected = np.zeros(40)
-    np.add.at(expected, indices, values)
-    path = write("a " + " ".join(f"{index}:{value!r}" for index, value in pairs))
-    [(found, sums)] = values_of([path], on_error="fix", dtype="float32")
-    assert found == list(range(40))
-    np.testing.assert_array_equal(sums, expected.astype(np.float32))
-
-
-def test_skip_reports_the_first_five(write: Callable[..., Path], tmp_path: Path) -> None:
-    text = "".join(f"1 {'x' if row % 2 else '1:1'}\n" for row in range(40))
-    report = convert([write(text)], tmp_path / "a.h5", on_error="skip", shuffle=False)
-    assert (report.n, report.skipped, len(report.first_errors)) == (20, 20, 5)
-    assert [f"line {2 * row + 2}," in report.first_errors[row] for row in range(5)] == [True] * 5
-    with open_store(tmp_path / "a.h5") as store:
-        assert store.names(0, 20).tolist() == list(range(0, 40, 2))
-
-
 # -- against scikit-learn --------------------------------------------------------------------------
 
 
@@ -151,7 +70,6 @@ def test_skip_reports_the_first_five(write: Callable[..., Path], tmp_path: Path)
 @pytest.mark.parametrize("memory", [2**14, 2**30])
 def test_scikit_learn_reads_the_same(
     write: Callable[..., Path],
-    values_of: Callable[..., list[tuple[list[int], list[float]]]],
     tmp_path: Path,
     dtype: str,
     memory: int,
@@ -197,7 +115,6 @@ ROWS = st.lists(
 def test_text_to_store_to_text(
     write: Callable[..., Path],
     tmp_path: Path,
-    lines_of: Callable[[Path], list[str]],
     rows: list[tuple[str, dict[int, float]]],
 ) -> None:
     lines = [
@@ -217,18 +134,21 @@ def test_text_to_store_to_text(
     assert report.empty_rows == sum(not pairs for _, pairs in rows)
 
 
-def test_a_long_line_is_read_or_names_the_memory_it_needs(
-    write: Callable[..., Path], values_of: Callable[..., list[tuple[list[int], list[float]]]]
-) -> None:
+def test_a_long_line_is_read_or_names_the_memory_it_needs(write: Callable[..., Path]) -> None:
     pairs = " ".join(f"{index}:1" for index in range(9000))
     path = write(f"a 1:1\nb {pairs}\nc 2:1\n")
+
+    def sizes(memory: int) -> list[int]:
+        read = read_rows([path], classes=(), n_features=9000, index_base=0, memory=memory)
+        return [size for rows, _ in read for size in np.diff(rows.indptr).tolist()]
+
     with pytest.raises(PlanError, match=r"line 2 has \d+ bytes.*memory=[\d_]+") as caught:
-        values_of([path], memory=2**20)
+        sizes(2**20)
     enough = caught.value.needed_memory
     assert enough is not None
-    assert [len(values) for _, values in values_of([path], memory=enough)] == [1, 9000, 1]
+    assert sizes(enough) == [1, 9000, 1]
     with pytest.raises(PlanError):
-        values_of([path], memory=enough - 24)
+        sizes(enough - 24)
 
 
 def test_many_labels(write: Callable[..., Path], tmp_path: Path) -> None:

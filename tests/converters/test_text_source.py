@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from streamsvm_converters import TextSource
 
-from streamsvm.errors import InputError, PlanError
+from streamsvm.errors import InputError
 
 SMALL = 2**16  # memory with which text is parsed in blocks of 256 bytes
 
@@ -252,9 +252,3 @@ def test_a_record_gives_the_same_source(tmp_path: Path) -> None:
             draw(stream, whole | change)
     with pytest.raises(InputError, match="missing cannot be read: No such file or directory; check the path"):
         TextSource([tmp_path / "missing"])
-
-
-def test_too_many_labels_for_memory_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("".join(f"{i} 1:1\n" for i in range(1000)))
-    with pytest.raises(PlanError, match="different labels so far"):
-        draw(TextSource([tmp_path / "a"], memory=2**17))

@@ -14,13 +14,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from helpers import as_rows, make_problem, make_store, reseal, save_weights
+from helpers import make_problem, make_store, reseal, save_weights
 from sklearn.datasets import load_svmlight_file
 from streamsvm_converters import TextSource, read_rows
 
 from streamsvm import Model, fit, load_model, online, open_store
 from streamsvm.base import format
-from streamsvm.errors import FeatureError, ModelError, PlanError, StoreError, StreamsvmWarning
+from streamsvm.errors import FeatureError, ModelError, PlanError, StreamsvmWarning
 from streamsvm.model.serialization import check_room
 
 D, K = 12, 5
@@ -106,27 +106,13 @@ def test_duplicate_entries_add_up_and_the_input_stays(folder: Path, coef: np.nda
     assert unsummed.nnz == 3
 
 
-def test_scores_come_in_pieces_of_bounded_size(folder: Path, coef: np.ndarray) -> None:
-    X, labels = make_problem(100, D, 3)
-    pieces = [
-        (begin, scores.copy()) for begin, scores in load_model(folder).scores(as_rows(X, labels), 7 * K * 4)
-    ]
-    assert [begin for begin, _ in pieces] == list(range(0, 100, 7))
-    np.testing.assert_allclose(np.concatenate([s for _, s in pieces]), X @ coef[:, :K], rtol=1e-5, atol=1e-5)
-
-
-def test_no_rows(folder: Path) -> None:
-    model = load_model(folder)
-    assert model.predict(np.zeros((0, D))).shape == (0,)
-    assert model.decision_function(sp.csr_array((0, D))).shape == (0, K)
-
-
 def test_scores_beyond_all_numbers_are_refused(tmp_path: Path) -> None:
     save_weights(tmp_path / "model", np.full((D, 8), 1e30, np.float32), record())
     X = np.zeros((5, D), np.float32)
     X[3] = 1e30
-    with pytest.raises(ModelError, match="row 3 of the data: a score overflows float32"):
-        load_model(tmp_path / "model").predict(X)
+    for data in X, sp.csr_array(X):
+        with pytest.raises(ModelError, match="row 3 of the data: a score overflows float32"):
+            load_model(tmp_path / "model").predict(data)
 
 
 def test_what_is_no_matrix_of_finite_numbers_is_refused_with_its_place(folder: Path) -> None:
@@ -334,13 +320,6 @@ def test_batches_are_the_rows_of_the_store_within_memory(tmp_path: Path, coef: n
         np.testing.assert_allclose(found, X @ coef[:, :K], rtol=1e-5, atol=1e-5)
 
 
-def test_a_store_of_other_features_is_refused(tmp_path: Path, folder: Path) -> None:
-    model = load_model(folder)
-    wide = make_store(tmp_path / "wide.h5", *make_problem(20, D + 1, 3))
-    with open_store(wide) as store, pytest.raises(StoreError, match="13 features, the model 12"):
-        list(model.batches(store))
-
-
 # -- damage ----------------------------------------------------------------------------------------
 
 
@@ -460,11 +439,6 @@ def test_missing_disk_space_is_reported_in_readable_units(
     check_room(tmp_path, 1000, 10, 4)
     with pytest.raises(PlanError, match=r"takes 3\.8 MiB, and the disk of .* has 2\.4 MiB left"):
         check_room(tmp_path, 1000, 1000, 4)
-
-
-def test_half_precision_is_taken(folder: Path, coef: np.ndarray) -> None:
-    scores = load_model(folder).decision_function(np.eye(D, dtype=np.float16))
-    np.testing.assert_array_equal(scores, coef[:, :K])
 
 
 # -- one row ---------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from streamsvm.errors import InputError, PlanError
 warnings.filterwarnings("ignore", message=".* is empty")  # of one input among several
 
 NEXT_INPUT = b"\x1c\x1c"
-CLASSES = ("1", "-1", "+1", "a")
+CLASSES = ("1", "-1", "2.5", "a")
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 PLACE = re.compile(r"/(\d+)\.svm, line (\d+)")
 COLUMN = re.compile(r", column (\d+): ")
@@ -221,6 +221,8 @@ def seeds() -> list[bytes]:
         b"1 1:123456789012345678901234567890e-25 2:0.000000000000000000000000000000001e35 3:5.e0 4:.5e+1\n",
         b"1 " + b" ".join(b"%d:%d.%d" % (n, n, n * n) for n in range(1, 120)) + b"\n",
         b"1 1:1\n" * 60 + b"2 2:2",
+        b"1 " + b" ".join(b"%d:%d.%d7" % (n % 7, n, n * n) for n in range(90)),  # sums that are rounded
+        b"1 1:1\n1 x\n" * 20,
     ]
     return [option + text for option in options for text in texts]
 
