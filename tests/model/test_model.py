@@ -379,8 +379,11 @@ def test_a_sealed_record_that_does_not_fit_is_refused(folder: Path) -> None:
         ({"classes": ["a", "b", "c", "d", "\ud800"]}, "classes must be a list of labels"),
         ({"classes": ["a", "b", "c", "d", 5]}, r"classes\[4\] must be of type str"),
         ({"index_base": 2}, "index_base must be one of"),
+        *(({entry: value}, f"model.json is damaged: {entry}") for entry, value in (
+            ("label", ["type"]), ("label", 1), ("labels_as", "words"),
+        )),
         ({"transforms": [{"name": "fourier"}]}, "a transform fourier that this program does not know"),
-    ]
+    ]  # fmt: skip
     path = folder / "model.json"
     whole = json.loads(path.read_bytes())
     for changes, words in refusals:
