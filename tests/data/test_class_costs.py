@@ -52,37 +52,37 @@ def test_a_name_may_contain_a_comma(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_costs(path, ["a, b", "c"]), [[0, 1], [2, 0]])
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("0,1\n1,0\n", "the table of costs is 2 x 2, and 3 classes need 3 x 3"),
-        ("0,1,1\n1,0,1\n", "the table of costs is 2 x 3, and 3 classes need 3 x 3"),
-        ("0,1,1\n1,0\n1,1,0\n", "line 2: 2 fields, where the first row has 3"),
-        ("0,1,1\n1,0,-2\n1,1,0\n", "line 2, column 3: the cost -2 is negative"),
-        ("0,1,1\n\n1,0,nan\n1,1,0\n", "line 3, column 3: the cost nan is not finite"),
-        ("0,inf,1\n1,0,1\n1,1,0\n", "line 1, column 2: the cost inf is not finite"),
-        ("0,1,1\n1,0.5,1\n1,1,0\n", "line 2, column 2: predicting the own class 'a' costs 0.5, and must"),
-        ("0,1,1\n1,0,x\n1,1,0\n", "line 2, column 3: 'x' is not a number"),
-        ("0,1,1\n1,0,\n1,1,0\n", "line 2, column 3: '' is not a number"),
-        ("0,1,1\n1,0,1_0\n1,1,0\n", "line 2, column 3: '1_0' is not a number"),
-        (",a,b,d\na,0,1,1\nb,1,0,1\nd,1,1,0\n", "line 1: 'd' is none of the 3 classes"),
-        (",a,b,a\na,0,1,1\nb,1,0,1\nc,1,1,0\n", "line 1: the class 'a' comes twice"),
-        (",a,b\na,0,1\nb,1,0\n", "line 1: the class 'c' is missing"),
-        (",a,b,c\na,0,1,1\nb,1,0,1\n", "the first column: the class 'c' is missing"),
-        (",a,b,c\na,0,1,1\nb,1,0,1\nb,1,1,0\n", "the first column: the class 'b' comes twice"),
-        (",c,a,b\na,1,-1,1\nb,1,1,0\nc,0,1,1\n", "line 2, column 3: the cost -1 is negative"),
-        (",c,a,b\na,1,0,1\nb,1,1,0\nc,0,-7,1\n", "line 4, column 3: the cost -7 is negative"),
-        (",a,b,c\n", "the first column: the class 'b' is missing"),
-        ("", "the table is empty"),
-        ("\x00\n", r"is none of the 3 classes|is missing|line contains NUL"),
-    ],
-)
-def test_a_bad_table_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    path = write(tmp_path / "t.csv", text)
-    with pytest.raises(InputError, match=message) as caught:
-        read_costs(path, CLASSES)
-    assert str(caught.value).startswith(str(path))
-    assert "\n" not in str(caught.value)
+BAD_TABLES = [
+    ("0,1\n1,0\n", "the table of costs is 2 x 2, and 3 classes need 3 x 3"),
+    ("0,1,1\n1,0,1\n", "the table of costs is 2 x 3, and 3 classes need 3 x 3"),
+    ("0,1,1\n1,0\n1,1,0\n", "line 2: 2 fields, where the first row has 3"),
+    ("0,1,1\n1,0,-2\n1,1,0\n", "line 2, column 3: the cost -2 is negative"),
+    ("0,1,1\n\n1,0,nan\n1,1,0\n", "line 3, column 3: the cost nan is not finite"),
+    ("0,inf,1\n1,0,1\n1,1,0\n", "line 1, column 2: the cost inf is not finite"),
+    ("0,1,1\n1,0.5,1\n1,1,0\n", "line 2, column 2: predicting the own class 'a' costs 0.5, and must"),
+    ("0,1,1\n1,0,x\n1,1,0\n", "line 2, column 3: 'x' is not a number"),
+    ("0,1,1\n1,0,\n1,1,0\n", "line 2, column 3: '' is not a number"),
+    ("0,1,1\n1,0,1_0\n1,1,0\n", "line 2, column 3: '1_0' is not a number"),
+    (",a,b,d\na,0,1,1\nb,1,0,1\nd,1,1,0\n", "line 1: 'd' is none of the 3 classes"),
+    (",a,b,a\na,0,1,1\nb,1,0,1\nc,1,1,0\n", "line 1: the class 'a' comes twice"),
+    (",a,b\na,0,1\nb,1,0\n", "line 1: the class 'c' is missing"),
+    (",a,b,c\na,0,1,1\nb,1,0,1\n", "the first column: the class 'c' is missing"),
+    (",a,b,c\na,0,1,1\nb,1,0,1\nb,1,1,0\n", "the first column: the class 'b' comes twice"),
+    (",c,a,b\na,1,-1,1\nb,1,1,0\nc,0,1,1\n", "line 2, column 3: the cost -1 is negative"),
+    (",c,a,b\na,1,0,1\nb,1,1,0\nc,0,-7,1\n", "line 4, column 3: the cost -7 is negative"),
+    (",a,b,c\n", "the first column: the class 'b' is missing"),
+    ("", "the table is empty"),
+    ("\x00\n", r"is none of the 3 classes|is missing|line contains NUL"),
+]
+
+
+def test_a_bad_table_is_refused(tmp_path: Path) -> None:
+    for text, message in BAD_TABLES:
+        path = write(tmp_path / "t.csv", text)
+        with pytest.raises(InputError, match=message) as caught:
+            read_costs(path, CLASSES)
+        assert str(caught.value).startswith(str(path))
+        assert "\n" not in str(caught.value)
 
 
 def test_bad_arrays_are_refused(tmp_path: Path) -> None:
@@ -225,27 +225,27 @@ def test_a_file_has_a_child_and_its_parent_a_line(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("a r\nb r\n\na q\n", ", line 4: 'a' has the parent 'q', and in line 1 the parent 'r'"),
-        ("a r\nb r\nr a\n", ", line 1: the parents of 'a' form a circle: 'a' -> 'r' -> 'a'"),
-        ("a r\nb r\nc d\nd e\ne f\nf c\n", r", line 3: .* a circle: 'c' -> 'd' -> 'e' -> \.\.\."),
-        ("a r\nb r\nc c\n", ", line 3: the parents of 'c' form a circle: 'c' -> 'c'"),
-        ("a r\nb s\n", ": the nodes 'r' and 's' have no parent; give all but one"),
-        ("a r\nc r\n", ": the class 'b' is not in the tree; add a line"),
-        ("a r\nb\n", ", line 2: 1 names, where a child and its parent"),
-        ("a r\nb cell r\n", ", line 2: 3 names, .* by one tab if names contain blanks"),
-        ("a r\nb\t\tr\n", ", line 2: 3 names"),
-        ("# nothing\n", ": the tree is empty"),
-    ],
-)
-def test_a_bad_tree_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    path = write(tmp_path / "tree", text)
-    with pytest.raises(InputError, match=message) as caught:
-        read_tree(path, ["a", "b"])
-    assert str(caught.value).startswith(str(path))
-    assert "\n" not in str(caught.value)
+BAD_TREES = [
+    ("a r\nb r\n\na q\n", ", line 4: 'a' has the parent 'q', and in line 1 the parent 'r'"),
+    ("a r\nb r\nr a\n", ", line 1: the parents of 'a' form a circle: 'a' -> 'r' -> 'a'"),
+    ("a r\nb r\nc d\nd e\ne f\nf c\n", r", line 3: .* a circle: 'c' -> 'd' -> 'e' -> \.\.\."),
+    ("a r\nb r\nc c\n", ", line 3: the parents of 'c' form a circle: 'c' -> 'c'"),
+    ("a r\nb s\n", ": the nodes 'r' and 's' have no parent; give all but one"),
+    ("a r\nc r\n", ": the class 'b' is not in the tree; add a line"),
+    ("a r\nb\n", ", line 2: 1 names, where a child and its parent"),
+    ("a r\nb cell r\n", ", line 2: 3 names, .* by one tab if names contain blanks"),
+    ("a r\nb\t\tr\n", ", line 2: 3 names"),
+    ("# nothing\n", ": the tree is empty"),
+]
+
+
+def test_a_bad_tree_is_refused(tmp_path: Path) -> None:
+    for text, message in BAD_TREES:
+        path = write(tmp_path / "tree", text)
+        with pytest.raises(InputError, match=message) as caught:
+            read_tree(path, ["a", "b"])
+        assert str(caught.value).startswith(str(path))
+        assert "\n" not in str(caught.value)
 
 
 def test_a_tree_that_cannot_be_read(tmp_path: Path) -> None:

@@ -144,21 +144,17 @@ def test_a_path_begins_better_than_nothing() -> None:
     assert path.result.history[4]["dual"] > cold.result.history[0]["dual"]
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"C_path": "1,0.5", "passes": 4}, "C_path must be ascending"),
-        ({"C_path": "0,1", "passes": 4}, "C_path must be ascending"),
-        ({"C_path": "a", "passes": 4}, "C_path must be ascending"),
+def test_wrong_paths_are_refused() -> None:
+    X, labels = make_problem(40, D, K)
+    wrong: list[tuple[dict[str, Any], str]] = [
+        *(({"C_path": path, "passes": 4}, "C_path must be ascending") for path in ("1,0.5", "0,1", "a")),
         ({"C_path": "1,2,3", "passes": 2}, "passes must be 3 or more"),
         ({"C_path": "1,2", "passes": 2, "tol": 0.1}, "neither first_C nor tol"),
         ({"C_path": "1,2", "passes": 2, "loss": "logistic"}, "one value with the loss logistic"),
-    ],
-)
-def test_wrong_paths_are_refused(options: dict[str, Any], words: str) -> None:
-    X, labels = make_problem(40, D, K)
-    with pytest.raises(SettingsError, match=words):
-        fit(X, labels, **options)
+    ]
+    for options, words in wrong:
+        with pytest.raises(SettingsError, match=words):
+            fit(X, labels, **options)
 
 
 def test_a_path_is_measured_by_its_last_c(tmp_path: Path) -> None:

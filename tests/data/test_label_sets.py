@@ -71,24 +71,24 @@ def test_one_label_a_row_as_a_list_is_plain(plain: list[Any]) -> None:
     assert len(labelled_rows(X, indicator, FLOAT)[0].label_indptr) == 0
 
 
-@pytest.mark.parametrize(
-    ("y", "message"),
-    [
-        ([["a"], ["b"], ["c"]], "X has 4 rows, and y the labels of 3"),
-        ([["a"], ["b", None], ["c"], []], r"y\[1\] has a label that is missing"),
-        ([["a"], ["b"], ["c"], [float("nan"), 1.0]], r"y\[\d\] has a label that is missing"),
-        ([["a"], ["b"], "c", []], r"y\[2\] is 'c', where other rows have lists of labels"),
-        ([[0, 1], [1, 0], [0, 0], [1, 1]], "row 2 has a label twice; an indicator is given as an array"),
-        ([[0, 1], [1, 0], [0, 1], [1, 0]], "every row has all 2 labels; give an indicator as an array"),
-        ([[], [], [], []], "y has no label; training needs two classes or more"),
-        ([["a", "b\n"], [], [], []], "a control character in its name"),
-        (np.ones((4, 1)), r"y the shape \(4, 1\); give one label for each row"),
-        (5, "y the shape"),
-    ],
-)
-def test_bad_labels_are_refused(y: Any, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        labelled_rows(X, y, FLOAT)
+BAD: list[tuple[Any, str]] = [
+    ([["a"], ["b"], ["c"]], "X has 4 rows, and y the labels of 3"),
+    ([["a"], ["b", None], ["c"], []], r"y\[1\] has a label that is missing"),
+    ([["a"], ["b"], ["c"], [float("nan"), 1.0]], r"y\[\d\] has a label that is missing"),
+    ([["a"], ["b"], "c", []], r"y\[2\] is 'c', where other rows have lists of labels"),
+    ([[0, 1], [1, 0], [0, 0], [1, 1]], "row 2 has a label twice; an indicator is given as an array"),
+    ([[0, 1], [1, 0], [0, 1], [1, 0]], "every row has all 2 labels; give an indicator as an array"),
+    ([[], [], [], []], "y has no label; training needs two classes or more"),
+    ([["a", "b\n"], [], [], []], "a control character in its name"),
+    (np.ones((4, 1)), r"y the shape \(4, 1\); give one label for each row"),
+    (5, "y the shape"),
+]
+
+
+def test_bad_labels_are_refused() -> None:
+    for y, message in BAD:
+        with pytest.raises(InputError, match=message):
+            labelled_rows(X, y, FLOAT)
 
 
 def test_codes_in_another_order_of_classes() -> None:

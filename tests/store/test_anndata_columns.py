@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -121,26 +122,42 @@ def test_the_fingerprint_depends_on_weights_and_labels(tmp_path):
     assert len({base, *changed}) == 8
 
 
-@pytest.mark.parametrize(
-    ("values", "reason"),
-    [
-        (np.where(np.arange(120) == 17, np.nan, 1.0), r"row 17 has the weight nan in obs column 'w'"),
-        (np.where(np.arange(120) == 17, -2, 1), r"row 17 has the weight -2\.0 in obs column 'w'"),
-        (np.where(np.arange(120) == 17, np.inf, 1), r"row 17 has the weight inf"),
-        (pd.Categorical(["1"] * 120), r"column 'w' does not hold numbers; in Python: .*astype\(float\)"),
-        (["1.5"] * 120, r"column 'w' does not hold numbers"),
-        (pd.array([1, None] * 60, dtype="Int64"), r"column 'w' does not hold numbers"),
-    ],
-)
-def test_weights_that_are_none_are_refused(target, values, reason):
-    adata = cells()
-    adata.obs["w"] = values
-    write(adata, target)
-    with (
-        pytest.raises(StoreError, match=reason),
-        open_store(target, label="celltype", sample_weight="w") as store,
-    ):
-        store.rows(5, 100)
+NO_WEIGHTS = [
+    (np.where(np.arange(120) == 17, np.nan, 1.0), r"row 17 has the weight nan in obs column 'w'"),
+    (np.where(np.arange(120) == 17, -2, 1), r"row 17 has the weight -2\.0 in obs column 'w'"),
+    (np.where(np.arange(120) == 17, np.inf, 1), r"row 17 has the weight inf"),
+    (pd.Categorical(["1"] * 120), r"column 'w' does not hold numbers; in Python: .*astype\(float\)"),
+    (["1.5"] * 120, r"column 'w' does not hold numbers"),
+    (pd.array([1, None] * 60, dtype="Int64"), r"column 'w' does not hold numbers"),
+]
+# Entries of obsm that are made of an indicator.
+NO_INDICATORS: list[tuple[Callable[[np.ndarray], Any], str]] = [
+    (lambda d: d * 2, r"obsm/tags, row .*: 2 is neither 0 nor 1"),
+    (lambda d: sp.csr_matrix(d * 0.5), r"obsm/tags, row .*: 0\.5 is neither 0 nor 1"),
+    (lambda d: np.where(d == 1, np.nan, 0), r"obsm/tags, row .*: nan is neither 0 nor 1"),
+    (lambda d: d.astype(np.int64) * (2**31 + 1), r"obsm/tags, row .*: 2147483649 is neither 0 nor 1"),
+    (lambda d: d * (1 + 1e-12), r"obsm/tags, row .*: 1\.000000000001 is neither 0 nor 1"),
+    (lambda d: sp.csc_matrix(d), r"obsm/tags is 'csc_matrix', not a matrix .*; in Python: .*csr_matrix"),
+    (lambda d: np.zeros((120, 2, 2)), r"obsm/tags has shape \(120, 2, 2\), expected two axes"),
+    (lambda d: np.zeros((120, 0)), r"obsm/tags has the shape \[120, 0\]; expected 120 rows, and a column"),
+]
+
+
+def test_columns_that_are_no_weights_or_indicators_are_refused(tmp_path):
+    cases: list[tuple[dict[str, str], Any, str]] = [
+        ({"label": "celltype", "sample_weight": "w"}, values, reason) for values, reason in NO_WEIGHTS
+    ]
+    cases += [({"label": "tags"}, entry, reason) for entry, reason in NO_INDICATORS]
+    for number, (options, given, reason) in enumerate(cases):
+        adata, dense = labelled("dense")
+        if "sample_weight" in options:
+            adata.obs["w"] = given
+        else:
+            adata.obsm["tags"] = given(dense)
+        path = tmp_path / f"{number}.v3.zarr"
+        write(adata, path)
+        with pytest.raises(StoreError, match=reason), open_store(path, **options) as store:
+            store.rows(5, 120)
 
 
 def test_a_column_that_is_missing_is_named(target):
@@ -151,30 +168,6 @@ def test_a_column_that_is_missing_is_named(target):
     for label in ("nothing", "../obs", ".", "tags/data"):
         with pytest.raises(StoreError, match=r"obs has no column '.*'; it has .* Nor has obsm such a matrix"):
             open_store(target, label=label)
-
-
-@pytest.mark.parametrize(
-    ("entry", "reason"),
-    [
-        (lambda d: d * 2, r"obsm/tags, row .*: 2 is neither 0 nor 1"),
-        (lambda d: sp.csr_matrix(d * 0.5), r"obsm/tags, row .*: 0\.5 is neither 0 nor 1"),
-        (lambda d: np.where(d == 1, np.nan, 0), r"obsm/tags, row .*: nan is neither 0 nor 1"),
-        (lambda d: d.astype(np.int64) * (2**31 + 1), r"obsm/tags, row .*: 2147483649 is neither 0 nor 1"),
-        (lambda d: d * (1 + 1e-12), r"obsm/tags, row .*: 1\.000000000001 is neither 0 nor 1"),
-        (lambda d: sp.csc_matrix(d), r"obsm/tags is 'csc_matrix', not a matrix .*; in Python: .*csr_matrix"),
-        (lambda d: np.zeros((120, 2, 2)), r"obsm/tags has shape \(120, 2, 2\), expected two axes"),
-        (
-            lambda d: np.zeros((120, 0)),
-            r"obsm/tags has the shape \[120, 0\]; expected 120 rows, and a column",
-        ),
-    ],
-)
-def test_a_matrix_that_is_no_indicator_is_refused(target, entry, reason):
-    adata, dense = labelled("dense")
-    adata.obsm["tags"] = entry(dense)
-    write(adata, target)
-    with pytest.raises(StoreError, match=reason), open_store(target, label="tags") as store:
-        store.rows(0, 120)
 
 
 DAMAGED = [

@@ -10,11 +10,9 @@ import pytest
 from sklearn.datasets import dump_svmlight_file
 from store_problems import Problem, make_problem
 from streamsvm_converters import convert
-from test_store_damage import edit_record
 from test_store_roundtrip import read_with_anndata
 
 from streamsvm import fit, load_model
-from streamsvm.base.format import sealed
 from streamsvm.errors import StoreError
 from streamsvm.store import layout, open_store
 from streamsvm.transforms import fitting
@@ -64,13 +62,6 @@ def test_impossible_ones_are_damage(problem: Problem, tmp_path: Path, name: str,
         file[f"var/{name}"][5] = -1 if name == "nonzeros" else float(value)
     with open_store(path) as store, pytest.raises(StoreError, match=rf"var/{name}.*out of range"):
         store.statistics()
-
-
-def test_a_record_that_hides_them_is_damage(problem: Problem, tmp_path: Path) -> None:
-    problem.write(tmp_path / "a.h5", statistics=True)
-    edit_record(tmp_path / "a.h5", lambda record: sealed({**record, "statistics": False}))
-    with pytest.raises(StoreError, match="does not list the arrays"):
-        open_store(tmp_path / "a.h5")
 
 
 @pytest.mark.parametrize(
