@@ -64,12 +64,6 @@ def test_like_unseen_label(text: Path, tmp_path: Path, on_error: str) -> None:
     assert report.unseen_labels == 1
     with open_store(tmp_path / "test.h5") as store:
         assert store.labels(0, 2).tolist() == [1, -1]
-    test.write_text("+1 1:1\n")
-    with pytest.raises(InputError, match=r"label '\+1' is not among the 2 known"):
-        convert([test], tmp_path / "other.h5", labels_as="text", **options)
-    convert([test], tmp_path / "other.h5", **options)
-    with open_store(tmp_path / "other.h5") as store:
-        assert store.labels(0, 1).tolist() == [1]
 
 
 def test_like_a_store_without_index_base(text: Path, tmp_path: Path) -> None:

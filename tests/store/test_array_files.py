@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from store_problems import assert_rows_equal
 
 from streamsvm import open_store
@@ -19,14 +20,8 @@ from streamsvm.store.open import open_stores
 N, D = 300, 12
 
 
-@pytest.fixture
-def X() -> np.ndarray:
-    return np.random.default_rng(0).normal(size=(N, D))
-
-
-@pytest.fixture
-def y() -> np.ndarray:
-    return np.random.default_rng(1).integers(0, 12, N)
+X = np.random.default_rng(0).normal(size=(N, D))
+y = np.random.default_rng(1).integers(0, 12, N)
 
 
 @pytest.fixture(autouse=True)
@@ -41,14 +36,12 @@ def ranges(*pairs: tuple[int, int]) -> np.ndarray:
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("dtype", ["<f2", "<f4", "<f8", ">f4", "i2", "u1", "?"])
-def test_any_order_and_type_of_numbers_is_read(
-    tmp_path: Path, X: np.ndarray, y: np.ndarray, dtype: str, order: Any
-) -> None:
-    X = np.asarray(X * 3 if np.dtype(dtype).kind == "f" else np.abs(X) * 10 + 1).astype(dtype, order)
-    np.save(tmp_path / "X.npy", X)
+def test_any_order_and_type_of_numbers_is_read(tmp_path: Path, dtype: str, order: Any) -> None:
+    values = (X * 3 if np.dtype(dtype).kind == "f" else np.abs(X) * 10 + 1).astype(dtype, order)
+    np.save(tmp_path / "X.npy", values)
     np.save(tmp_path / "y.npy", y)
-    np.savez(tmp_path / "both.npz", X=X, y=y)
-    wanted = X.astype("f8" if dtype == "<f8" else "f4")
+    np.savez(tmp_path / "both.npz", X=values, y=y)
+    wanted = values.astype("f8" if dtype == "<f8" else "f4")
     numbers = np.r_[250:300, 5:45, 100:101]
     for name, given in ("X.npy", {"labels": tmp_path / "y.npy"}), ("both.npz", {"label": "y"}):
         with open_store(tmp_path / name, **given) as store:
@@ -64,15 +57,13 @@ def test_any_order_and_type_of_numbers_is_read(
             store.verify()
 
 
-def test_a_matrix_of_mostly_zeros_has_sparse_rows(tmp_path: Path, X: np.ndarray, y: np.ndarray) -> None:
-    X[np.abs(X) < 1] = 0
-    np.save(tmp_path / "X.npy", X)
+def test_a_matrix_of_mostly_zeros_has_sparse_rows(tmp_path: Path) -> None:
+    some = np.where(np.abs(X) < 1, 0, X)
+    np.save(tmp_path / "X.npy", some)
     np.save(tmp_path / "y.npy", y)
     with open_store(tmp_path / "X.npy", labels=tmp_path / "y.npy") as store:
-        import scipy.sparse
-
         codes = np.array([store.classes.index(str(label)) for label in y])
-        assert_rows_equal(store.rows(3, 60), scipy.sparse.csr_matrix(X[3:60]), codes[3:60])
+        assert_rows_equal(store.rows(3, 60), scipy.sparse.csr_matrix(some[3:60]), codes[3:60])
 
 
 @pytest.mark.parametrize(
@@ -86,7 +77,7 @@ def test_a_matrix_of_mostly_zeros_has_sparse_rows(tmp_path: Path, X: np.ndarray,
     ],
 )
 def test_labels_have_names_in_order_and_a_type(
-    tmp_path: Path, X: np.ndarray, labels: Any, known: list[str], classes: list[str], dtype: str
+    tmp_path: Path, labels: Any, known: list[str], classes: list[str], dtype: str
 ) -> None:
     np.save(tmp_path / "X.npy", X[: 4 if isinstance(labels, str) else len(labels)])
     file = tmp_path / ("y.txt" if isinstance(labels, str) else "y.npy")
@@ -99,9 +90,7 @@ def test_labels_have_names_in_order_and_a_type(
         assert [store.classes[code] for code in store.labels(0, store.n_rows)] == known
 
 
-def test_the_fingerprint_is_of_values_at_both_ends_and_of_labels(
-    tmp_path: Path, X: np.ndarray, y: np.ndarray
-) -> None:
+def test_the_fingerprint_is_of_values_at_both_ends_and_of_labels(tmp_path: Path) -> None:
     def fingerprint(X: np.ndarray, y: np.ndarray) -> str:
         np.save(tmp_path / "X.npy", X)
         np.save(tmp_path / "y.npy", y)
@@ -116,7 +105,7 @@ def test_the_fingerprint_is_of_values_at_both_ends_and_of_labels(
     assert fingerprint(X, y) in found
 
 
-def test_what_cannot_be_read_is_named(tmp_path: Path, X: np.ndarray, y: np.ndarray) -> None:
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     good, other, path = tmp_path / "y.npy", tmp_path / "other.npy", tmp_path / "X.npy"
     header = np.lib.format.magic(1, 0) + b"\x50\0{'descr': '<f8', 'fortran_order': False, 'shape': (-1, -1)}"
     whole = io.BytesIO()
@@ -149,17 +138,14 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, X: np.ndarray, y: np.ndarr
         open_store(tmp_path / "absent.npy", labels=good)
     with pytest.raises(SettingsError, match="labels is for one matrix"):
         open_stores([path, path], labels=str(good))
-    X[70, 3] = np.inf
-    np.save(path, X)
+    infinite = X.copy()
+    infinite[70, 3] = np.inf
+    np.save(path, infinite)
     with open_store(path, labels=good) as store, pytest.raises(StoreError, match="X, row 70: a value is not"):
         store.rows(60, 80)
 
 
-def test_archives_that_cannot_be_read_where_they_lie_name_convert(
-    tmp_path: Path, X: np.ndarray, y: np.ndarray
-) -> None:
-    import scipy.sparse
-
+def test_archives_that_cannot_be_read_where_they_lie_name_convert(tmp_path: Path) -> None:
     path = tmp_path / "X.npz"
     np.savez_compressed(path, X=X, y=y)
     with pytest.raises(StoreError, match=r"X\.npy is compressed.*make a store with.*convert"):
@@ -178,9 +164,7 @@ def test_archives_that_cannot_be_read_where_they_lie_name_convert(
         open_store(path, label="y")
 
 
-def test_a_file_that_is_cut_while_it_is_read_is_an_error(
-    tmp_path: Path, X: np.ndarray, y: np.ndarray
-) -> None:
+def test_a_file_that_is_cut_while_it_is_read_is_an_error(tmp_path: Path) -> None:
     np.save(tmp_path / "X.npy", X)
     np.save(tmp_path / "y.npy", y)
     with open_store(tmp_path / "X.npy", labels=tmp_path / "y.npy") as store:

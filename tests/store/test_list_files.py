@@ -16,14 +16,8 @@ from streamsvm.errors import InputError, StoreError
 N, D = 200, 6
 
 
-@pytest.fixture
-def X() -> np.ndarray:
-    return np.random.default_rng(0).normal(size=(N, D))
-
-
-@pytest.fixture
-def y() -> np.ndarray:
-    return np.random.default_rng(1).choice(["b", "a", "01"], N)
+X = np.random.default_rng(0).normal(size=(N, D))
+y = np.random.default_rng(1).choice(["b", "a", "01"], N)
 
 
 def write(path: Path, table: pa.Table) -> Path:
@@ -41,11 +35,9 @@ def write(path: Path, table: pa.Table) -> Path:
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".feather"])
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i2"])
 @pytest.mark.parametrize("fixed", [False, True])
-def test_lists_of_one_length_are_dense_rows(
-    tmp_path: Path, X: np.ndarray, y: np.ndarray, suffix: str, dtype: str, fixed: bool
-) -> None:
-    X = (X * 30 + 300 if dtype == "i2" else X).astype(dtype)
-    values = pa.array(X.ravel())
+def test_lists_of_one_length_are_dense_rows(tmp_path: Path, suffix: str, dtype: str, fixed: bool) -> None:
+    vectors = (X * 30 + 300 if dtype == "i2" else X).astype(dtype)
+    values = pa.array(vectors.ravel())
     if fixed:
         lists: Any = pa.FixedSizeListArray.from_arrays(values, D)
     else:
@@ -58,7 +50,7 @@ def test_lists_of_one_length_are_dense_rows(
         ranges = np.array([(190, 200), (25, 95), (0, 1)])
         numbers = np.r_[190:200, 25:95, 0:1]
         rows = store.read(ranges)
-        np.testing.assert_array_equal(rows.matrix, X[numbers].astype("f8" if dtype == "f8" else "f4"))
+        np.testing.assert_array_equal(rows.matrix, vectors[numbers].astype("f8" if dtype == "f8" else "f4"))
         np.testing.assert_array_equal(np.array(store.classes)[rows.labels], y[numbers])
     np.save(tmp_path / "y.npy", np.arange(N) % 3)
     with open_store(path, labels=tmp_path / "y.npy") as store:
@@ -74,7 +66,7 @@ def test_lists_of_one_length_are_dense_rows(
     ],
 )
 def test_labels_that_are_missing_are_left_out(
-    tmp_path: Path, X: np.ndarray, labels: pa.Array, classes: tuple, codes: list[int]
+    tmp_path: Path, labels: pa.Array, classes: tuple, codes: list[int]
 ) -> None:
     path = write(tmp_path / "t.parquet", pa.table({"vector": X[:4].tolist(), "y": labels}))
     with open_store(path, label="y") as store:
@@ -83,7 +75,7 @@ def test_labels_that_are_missing_are_left_out(
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
-def test_what_cannot_be_read_is_named(tmp_path: Path, X: np.ndarray, y: np.ndarray, suffix: str) -> None:
+def test_what_cannot_be_read_is_named(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"t{suffix}"
 
     def refused(match: str, error: type = StoreError, label: str = "y", **columns: Any) -> None:
