@@ -128,8 +128,8 @@ def test_rows_are_those_of_anndata(cells, matrix: str, suffix: str) -> None:
             assert store.names(0, store.n_rows).tolist() == LABELLED.tolist()
 
 
-def test_files_are_joined_also_by_columns(cells) -> None:
-    """The reader of stores joins them; only here may a part of them be CSC, which labels are checked in."""
+def test_files_are_joined_though_one_is_csc(cells) -> None:
+    """Stores join files; only a conversion takes a CSC file too. A row with an unknown label is named."""
     first, second = cells[:100, :30].copy(), cells[100:, 10:][:, ::-1].copy()
     first.X = first.X.tocsc()
     second.obs["type"] = second.obs["type"].cat.rename_categories({"T": "new"})

@@ -1,4 +1,4 @@
-"""Files of some kinds are scored by their path as the matrix that they hold is, by NumPy."""
+"""Files are scored by their path as the matrix that they hold is, by NumPy."""
 
 from __future__ import annotations
 

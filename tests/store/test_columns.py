@@ -29,13 +29,6 @@ def full() -> Problem:
     return make_full_problem()
 
 
-@pytest.fixture
-def full_store(full: Problem, tmp_path: Path) -> Path:
-    path = tmp_path / "small-full.zarr"
-    full.write(path)
-    return path
-
-
 def only(problem: Problem, columns: tuple[str, ...]) -> Problem:
     """The problem with some of its columns."""
     if "weight" not in columns:
@@ -101,8 +94,9 @@ def test_weights_are_named(full: Problem, tmp_path):
         open_store(tmp_path / "b.zarr", sample_weight="weight")
 
 
-def test_info_describes_the_columns(full: Problem, full_store: Path, stored: Path):
-    found = inspect(full_store, verify=True)
+def test_info_describes_the_columns(full: Problem, tmp_path: Path, stored: Path):
+    full.write(tmp_path / "full.zarr")
+    found = inspect(tmp_path / "full.zarr", verify=True)
     assert found["weights"] == f"from {full.weights.min():g} to {full.weights.max():g}"
     assert found["labels_per_row"] == full.indicator.nnz / 90
     assert found["groups"] == 1 + np.count_nonzero(np.diff(full.groups))

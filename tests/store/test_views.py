@@ -30,7 +30,6 @@ from streamsvm.transforms import parse_transforms
 from streamsvm.transforms.store import transformed
 
 N, D = 300, 20
-NAMES = [f"g{j}" for j in range(D)]
 
 
 @pytest.fixture
@@ -76,7 +75,8 @@ def cells(names: list[str], types: list[str], seed: int, path: Path) -> anndata.
     rng = np.random.default_rng(seed)
     X = sp.random(40, len(names), 0.4, format="csr", random_state=rng, dtype=np.float32)
     obs = pd.DataFrame(
-        {"type": pd.Categorical(rng.choice(types, 40))}, index=[f"{seed}-{i}" for i in range(40)]
+        {"type": pd.Categorical(rng.choice(types, 40)), "weight": rng.random(40)},
+        index=[f"{seed}-{i}" for i in range(40)],
     )
     made = anndata.AnnData(X, obs=obs, var=pd.DataFrame(index=names))
     made.write_h5ad(path)
@@ -95,7 +95,7 @@ def test_files_are_joined_by_name_as_anndata_joins_them(tmp_path: Path, join: st
     few = "'a', 'c', 'x', ..."
     fate = {"inner": "left out", "outer": "taken as 0 where they are missing"}[join]
     with pytest.warns(StreamsvmWarning) as warned:
-        joined = open_stores(paths, join=join, label="type")
+        joined = open_stores(paths, join=join, label="type", sample_weight="weight")
     assert [str(w.message) for w in warned] == [f"4 of 6 features are not in all files and {fate} ({few})"]
     with joined as store:
         assert (store.n_rows, store.classes) == (120, ("B", "NK", "T"))
@@ -104,11 +104,12 @@ def test_files_are_joined_by_name_as_anndata_joins_them(tmp_path: Path, join: st
         np.testing.assert_array_equal(dense(whole(store), len(names)), expected[:, names].X.toarray())
         assert [store.classes[c] for c in store.labels(0, 120)] == expected.obs["type"].tolist()
         assert store.names(0, 120).tolist() == expected.obs_names.tolist()
+        assert store.rows(0, 120).cost.tolist() == expected.obs["weight"].tolist()
         assert store.class_counts.tolist() == [(expected.obs["type"] == c).sum() for c in store.classes]
         fingerprint = store.fingerprint
     with (
         pytest.warns(StreamsvmWarning, match="4 of 6"),
-        open_stores(paths[::-1], join=join, label="type") as store,
+        open_stores(paths[::-1], join=join, label="type", sample_weight="weight") as store,
     ):
         assert store.fingerprint != fingerprint
 
