@@ -18,8 +18,8 @@ from helpers import make_problem
 from streamsvm_converters import TextSource, convert
 
 import streamsvm
-from streamsvm.base import compiling, progress
-from streamsvm.errors import InputError, SettingsError
+from streamsvm.base import progress
+from streamsvm.errors import SettingsError
 from streamsvm.kernels import jit
 
 
@@ -150,22 +150,6 @@ def test_a_bar_that_nobody_asked_for_appears_only_for_long_stages(
     assert ("stage" in terminal.getvalue()) is printed
 
 
-def test_a_bar_is_closed_by_an_error(capsys: pytest.CaptureFixture) -> None:
-    bars = []
-
-    def work() -> None:
-        with progress.shown(True) as report:
-            report("stage", 1, 3)
-            bars.append(report._bar)  # type: ignore[attr-defined]
-            raise InputError("wrong")
-
-    with pytest.raises(InputError):
-        work()
-    (bar,) = bars
-    assert bar.disable  # as tqdm marks closed bars
-    assert capsys.readouterr().err.endswith("\r")
-
-
 @pytest.mark.parametrize(
     ("asked", "printed"),
     [(True, "streamsvm: compiling kernels; this happens once on a machine\n"), (False, "")],
@@ -219,15 +203,6 @@ def test_each_pass_is_a_line_with_what_was_measured(
     assert not [line for line in lines if line.startswith("plan")]  # which is for debugging
 
 
-def test_the_plan_is_for_debugging(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, logger="streamsvm"):
-        streamsvm.fit(folder / "a.zarr", out=tmp_path / "run", passes=1)
-    (plan,) = [record for record in caplog.records if record.getMessage().startswith("plan: ")]
-    assert plan.levelno == logging.DEBUG
-    assert "rows=60" in plan.getMessage()
-    assert "blocks=" in plan.getMessage()
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [("evaluate", "Evaluation(n=60, "), ("predict", "predicted 60 rows"), ("convert", "ConvertReport(path="),
@@ -239,17 +214,3 @@ def test_other_functions_log_what_they_did(
     with caplog.at_level(logging.INFO, logger="streamsvm"):
         calls(folder, tmp_path)[name]()
     assert [record for record in caplog.records if said in record.getMessage()], caplog.text
-
-
-def test_numba_does_not_log_its_steps_to_those_who_log_everything() -> None:
-    import streamsvm.kernels.jit  # noqa: F401
-
-    assert not logging.getLogger("numba.core.ssa").isEnabledFor(logging.DEBUG)
-
-
-def test_one_who_listens_twice_is_told_once() -> None:
-    heard: list[str] = []
-    with compiling.told_of_compiling(heard.append), compiling.told_of_compiling(heard.append):
-        compiling.tell()
-        compiling.tell()
-    assert heard == [compiling.LINE]

@@ -35,12 +35,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_there_is_a_file_for_each_command_and_none_without() -> None:
-    files = {path.stem.removesuffix("_model") for path in (ROOT / "cli").glob("*.py")}  # import is a keyword
-    shared = {"__init__", "main", "commands", "console", "conversion", "help", "memory", "options", "runs"}
-    assert files - shared - {"table", "wording"} == set(COMMANDS)
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_and_is_documented(tmp_path: Path, command: str) -> None:
     first, _, details = COMMANDS[command].help.partition("\n\n")
@@ -57,16 +51,6 @@ def test_every_command_has_help_and_is_documented(tmp_path: Path, command: str) 
 def test_every_command_can_be_quiet_and_can_write_json() -> None:
     options = {name: {each for option in of.params for each in option.opts} for name, of in COMMANDS.items()}
     assert [name for name, those in options.items() if not {"--quiet", "--json"} <= those] == []
-
-
-def test_every_argument_and_option_has_help() -> None:
-    wrong = [
-        f"{name} {option.name}: {option.help!r}"
-        for name, command in COMMANDS.items()
-        for option in command.params
-        if not re.search(r"[.)]$", option.help or "")
-    ]
-    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize("kind", ["zarr", "h5"])
@@ -140,22 +124,6 @@ def test_evaluate_agrees_with_scikit_learn_on_the_predictions(folder: Path) -> N
         assert record["accuracy"] == pytest.approx(accuracy_score(true, from_text))
         assert record["macro_f1"] == pytest.approx(f1_score(true, from_text, average="macro"))
         assert record["micro_f1"] == pytest.approx(f1_score(true, from_text, average="micro"))
-
-
-def test_predict_ranks_labels_with_scores_of_the_saved_coefficients(folder: Path) -> None:
-    out = succeeds("predict", "run", "digits.test", "--top-k", 3, "--scores", cwd=folder)
-    coef = np.load(folder / "run" / "model" / "coef.npy")
-    classes = json.loads((folder / "run" / "model" / "model.json").read_text())["classes"]
-    for line, text in zip(out.splitlines(), (folder / "digits.test").read_text().splitlines(), strict=True):
-        x = np.zeros(len(coef))
-        for field in text.split()[1:]:
-            index, value = field.split(":")
-            x[int(index) - 1] = float(value)
-        scores = x @ coef
-        best = np.argsort(-scores)[:3]
-        fields = line.split("\t")
-        assert fields[::2] == [classes[c] for c in best]
-        np.testing.assert_allclose(np.array(fields[1::2], float), scores[best], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("command", ["predict", "evaluate"])
@@ -284,16 +252,6 @@ def test_convert_keeps_weights_labels_and_groups(tmp_path: Path) -> None:
     assert "--multilabel reads several labels a row" in fails(1, "convert", "text", *plain, cwd=tmp_path)
 
 
-def test_fit_never_overwrites_a_folder_that_is_not_a_run(folder: Path, tmp_path: Path) -> None:
-    for name in ("models/mine.pt", "model/mine.pt", "notes.tmp"):
-        path = tmp_path / name.replace("/", "-") / name
-        path.parent.mkdir(parents=True)
-        path.write_text("mine")
-        run = tmp_path / name.replace("/", "-")
-        assert "other files" in fails(1, "fit", folder / "train.zarr", "--out", run, "--force", cwd=tmp_path)
-        assert path.read_text() == "mine"
-
-
 def test_predictions_go_where_they_should(folder: Path, tmp_path: Path) -> None:
     predict = ("predict", folder / "run", folder / "digits.test")
     (tmp_path / "target").write_text("old")
@@ -391,45 +349,6 @@ def test_too_many_features_are_a_clear_error(tmp_path: Path) -> None:
     assert not (tmp_path / "r").exists()
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("fit",),
-        ("fit", "a.zarr"),
-        ("fit", "a.zarr", "--out", "r", "--passes", "0"),
-        ("fit", "a.zarr", "--out", "r", "--memory", "lots"),
-        ("fit", "a.zarr", "--out", "r", "--loss", "hinge"),
-        ("frobnicate",),
-        ("predict", "run", "data", "--json"),
-        ("convert", "a", "--out", "a.zarr", "--unseen-label", "keep"),
-    ],
-)
-def test_wrong_usage_exits_with_2(tmp_path: Path, words: tuple[str, ...]) -> None:
-    fails(2, *words, cwd=tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ("--C -1", "--C must be auto or positive and finite, not -1.0"),
-        ("--C nan", "--C must be auto or positive"),
-        ("--checkpoint-every 0", "give a time (0.5s, 60s, 5m) or a number of blocks"),
-        (
-            "--tol 0.1 --gap end",
-            "--gap must be pass with a tolerance, which needs the exact gap after each pass, not end",
-        ),
-        ("--inner-passes -1", "--inner-passes must be auto or a whole number in [0, 2**63), not -1"),
-        ("--loss cs --margin 0.5", "--margin must be 1.0 for the loss cs, not 0.5"),
-        ("--no-keep-duals", "--keep-duals must be on with more than one pass"),
-    ],
-)
-def test_a_wrong_setting_is_wrong_usage(folder: Path, tmp_path: Path, options: str, expected: str) -> None:
-    message = fails(2, "fit", folder / "train.zarr", "--out", "r", *options.split(), cwd=tmp_path)
-    assert expected in message
-    assert message.count("\n") == 1
-    assert sorted(tmp_path.iterdir()) == []
-
-
 @pytest.mark.more
 def test_demo_kills_resumes_and_gets_the_same_bytes(tmp_path: Path) -> None:
     record = json.loads(succeeds("demo", "--json", cwd=tmp_path))
@@ -437,13 +356,3 @@ def test_demo_kills_resumes_and_gets_the_same_bytes(tmp_path: Path) -> None:
     assert record["killed_in"] >= 1
     assert record["accuracy"] > 0.85
     assert "other files" in fails(1, "demo", "--dir", "..", cwd=tmp_path)
-
-
-@pytest.mark.more
-def test_demo_can_be_repeated_by_hand(tmp_path: Path) -> None:
-    shown = succeeds("demo", cwd=tmp_path)
-    commands = [line[2:] for line in shown.splitlines() if line.startswith("$ ")]
-    assert len(commands) >= 8
-    shown_elsewhere = {"calibrate", "demo", "online", "tune", "export", "report"}
-    assert {words.split()[1] for words in commands} == set(COMMANDS) - shown_elsewhere
-    assert "byte-identical" in shown

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import re
-import sys
 from pathlib import Path
 
-import anndata
 import numpy as np
-import pandas as pd
 import pytest
-import scipy.sparse as sp
-from command_line import COMPILING, fails, succeeds
+from command_line import COMPILING, fails
 from helpers import make_problem, make_store, save_weights
 from streamsvm_cli import console
 from streamsvm_cli.options import command
@@ -21,7 +16,7 @@ from warm_process import COMMAND_LINE, run
 
 from streamsvm import fit, load_model
 from streamsvm.base import compiling
-from streamsvm.errors import InputError, ModelError, StoreError
+from streamsvm.errors import InputError, ModelError
 
 ODD = "B\tcell\n\x1b[31m\u202e"
 SHOWN = "B\\tcell\\n\\x1b[31m\\u202e"
@@ -62,16 +57,6 @@ def test_names_of_files_cannot_break_a_line_or_reach_the_terminal(tmp_path: Path
     assert SHOWN in fails(1, *words, cwd=tmp_path)
 
 
-def test_what_is_found_in_a_file_is_shown_on_one_line(tmp_path: Path) -> None:
-    (tmp_path / ODD.replace("/", "")).write_text("a 1:1\nb 2:1\n")
-    succeeds("convert", ODD, "--out", "a.zarr", cwd=tmp_path)
-    out = run("info", "a.zarr", cwd=tmp_path).out
-    assert SHOWN in out
-    assert not {"\x1b", "\t", "\u202e"} & set(out)
-    for line in out.splitlines():
-        assert "  " in line  # each has a name and a value
-
-
 def test_addresses_elsewhere_keep_their_slashes(tmp_path: Path) -> None:
     store = make_store(tmp_path / "s.h5", *make_problem(30, 5, 3))
     fit(store, out=tmp_path / "trained", passes=1)
@@ -97,17 +82,6 @@ def test_addresses_elsewhere_keep_their_slashes(tmp_path: Path) -> None:
 
 
 # -- classes ---------------------------------------------------------------------------------------
-
-
-def test_anndata_with_control_characters_in_a_class_is_refused(tmp_path: Path) -> None:
-    """They would part the lines of predictions."""
-    X, labels = make_problem(30, 5, 2)
-    obs = pd.DataFrame({"cell": pd.Categorical(np.array(["T cell", ODD])[labels])}, index=map(str, range(30)))
-    anndata.AnnData(sp.csr_matrix(X), obs=obs).write_h5ad(tmp_path / "a.h5ad")
-    with pytest.raises(StoreError, match="has a control character") as caught:
-        fit(tmp_path / "a.h5ad", out=tmp_path / "run", label="cell")
-    assert SHOWN in str(caught.value)
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_model_with_control_characters_in_a_class_is_refused(tmp_path: Path) -> None:
@@ -180,33 +154,6 @@ def test_a_command_says_once_that_it_compiles_but_not_to_machines(asked: str, sa
     compiles(quiet=asked == "quiet", json=asked == "json")
     compiling.tell()  # after the command: nobody listens
     assert capsys.readouterr() == ("", said)
-
-
-def test_what_cannot_be_said_of_compiling_does_not_end_a_command(monkeypatch) -> None:
-    class Full(io.StringIO):
-        def write(self, text: str) -> int:
-            raise OSError("no space left")
-
-    monkeypatch.setattr(sys, "stderr", Full())
-    compiles(quiet=False, json=False)
-
-
-def test_there_are_no_such_lines_for_machines(clock, capsys) -> None:
-    for options in ({"quiet": True, "json": False}, {"quiet": False, "json": True}):
-        console.Console(**options).progress("pass 1", 1, 2)
-    assert capsys.readouterr() == ("", "")
-
-
-def test_convert_and_fit_say_how_far_they_are(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(console, "_STAGE_INTERVAL", 0.0)
-    (tmp_path / "text").write_text("a 1:1\nb 2:1\n" * 50)
-    said = {
-        ("convert", "write"): succeeds("convert", "text", "--out", "a.zarr", cwd=tmp_path),
-        ("pass 1 of 3", "pass 3 of 3", "gap 3"): succeeds("fit", "a.zarr", "--out", "run", cwd=tmp_path),
-    }
-    for stages, out in said.items():
-        for stage in stages:
-            assert re.search(rf"^\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d  {stage}: ", out, re.MULTILINE), out
 
 
 def test_numbers_that_json_has_no_text_for_are_null() -> None:

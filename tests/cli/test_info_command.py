@@ -90,25 +90,6 @@ def test_anndata(tmp_path: Path, suffix: str) -> None:
     assert json.loads(out)["classes"] == ["a", "b", "c"], err
 
 
-def test_anndata_that_cannot_be_trained_on_is_described_too(tmp_path: Path) -> None:
-    made = cells()
-    made.X = made.X.toarray()
-    made.write_h5ad(tmp_path / "a.h5ad")
-    assert described(tmp_path / "a.h5ad")["X"]["encoding"] == "dense"
-    anndata.AnnData(obs=made.obs).write_h5ad(tmp_path / "b.h5ad")
-    found = described(tmp_path / "b.h5ad")
-    assert "X" not in found
-    assert found["n"] == N
-
-
-def test_many_columns_stay_on_one_screen(tmp_path: Path) -> None:
-    obs = pd.DataFrame({f"column{j}": np.arange(N) for j in range(200)}, index=[f"c{i}" for i in range(N)])
-    anndata.AnnData(sp.csr_matrix((N, D), dtype=np.float32), obs=obs).write_h5ad(tmp_path / "a.h5ad")
-    assert len(described(tmp_path / "a.h5ad")["obs"]) == 200
-    pd.DataFrame(np.zeros((3, 300)), columns=[f"c{j}" for j in range(300)]).to_parquet(tmp_path / "a.parquet")
-    assert len(described(tmp_path / "a.parquet")["columns"]) == 300
-
-
 TEXT = "a 3:1 7:0.5\nb 1:-2e-3 # a comment\n\n# more\nc\n"
 
 
@@ -180,12 +161,6 @@ def test_other_files_are_one_clear_line(tmp_path: Path, content: bytes, message:
     assert (code, out, err.count("\n")) == (1, "", 1), err
     assert message in err
     assert str(path) in err
-
-
-def test_options_of_stores_are_refused_for_other_files(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text(TEXT)
-    assert streamsvm("info", tmp_path / "text", "--verify")[0] == 2
-    assert streamsvm("info", tmp_path / "text", "--label", "x")[0] == 2
 
 
 # -- runs ------------------------------------------------------------------------------------------

@@ -57,16 +57,6 @@ def coef(run: Path) -> bytes:
     return (run / "model/coef.npy").read_bytes()
 
 
-def test_for_people(folder: Path, tmp_path: Path) -> None:
-    out = succeeds("online", folder / "train", "-o", "run", "--C", 0.01, cwd=tmp_path)
-    assert "progressive accuracy" in out
-    assert "model: run/model" in out
-    assert [line.split()[0] for line in out.splitlines()][1:4] == ["128", "256", "512"]
-    assert "1,437" in out
-    assert "cannot be" not in out  # said of pipes
-    assert succeeds("online", folder / "train", "-o", "quiet", "--quiet", cwd=tmp_path) == ""
-
-
 def test_for_machines(folder: Path, tmp_path: Path) -> None:
     out = succeeds("online", folder / "train", "--out", "run", "--C", 0.01, "--json", cwd=tmp_path)
     record = json.loads(out)
@@ -143,24 +133,6 @@ def test_classes_from_a_list_or_a_file(folder: Path, tmp_path: Path, as_file: bo
     message = fails(2, "online", folder / "train", "--unseen-label", "keep", "--out", "x", cwd=tmp_path)
     assert "give --classes or --like too" in " ".join(message.split())
     fails(2, "online", folder / "train", "--classes", "1", "--like", folder / "run", "-o", "x", cwd=tmp_path)
-
-
-def test_lists_of_classes_in_various_spellings(folder: Path, tmp_path: Path) -> None:
-    many = [*map(str, range(200))]  # as a list, longer than a file name can be
-    (tmp_path / "file").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(many).encode())
-    for given in (", ".join(many), "file"):
-        succeeds("online", folder / "few", "--classes", given, "--out", "run", "--force", cwd=tmp_path)
-        assert json.loads((tmp_path / "run/model/model.json").read_text())["classes"] == many
-    command = ("online", folder / "few", "--out", "no", "--classes")
-    for given, message in (
-        ("missing", "neither a file nor a list"),
-        ("1,,2", "an empty label"),
-        ("1,2,1", "the same label twice"),
-    ):
-        assert message in " ".join(fails(2, *command, given, cwd=tmp_path).split())
-    (tmp_path / "binary").write_bytes(b"1\n\xff\n")
-    for given in ("binary", "."):
-        assert "is not a list of classes" in fails(1, *command, given, cwd=tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -260,28 +232,6 @@ def test_real_text_in_one_pass_is_learned_as_well_as_from_a_store(data_folder: P
 
 
 # -- bad input -------------------------------------------------------------------------------------
-
-
-def test_what_was_met_is_told_alike_and_one_is_no_plural(tmp_path: Path) -> None:
-    (tmp_path / "a").write_text("1 qid:1 1:1 2:0\n2 2:1\n1 1:x\n3\n")
-    outs = [
-        succeeds(command, "a", "--out", out, "--on-error", "skip", cwd=tmp_path, notes=True)
-        for command, out in (("convert", "a.h5"), ("online", "run"))
-    ]
-    for out in outs:
-        for line in ("  1 row skipped", "  1 explicit zero dropped", "  1 qid field ignored"):
-            assert line in out.splitlines()
-    assert "3 rows, 2 features, 3 classes, 2 non-zeros in" in outs[0]
-    assert "  1 row without a non-zero" in outs[0].splitlines()
-    assert "done: 3 rows in" in outs[1]
-    fitted = succeeds("fit", "a.h5", "--out", "fitted", "--passes", 1, "--verbose", cwd=tmp_path)
-    for told in (
-        "2 non-zeros\n1 block; memory ",
-        "1 row of norm 0 or without a label took",
-        "done: 1 pass in",
-        "1 checkpoint of",
-    ):
-        assert told in fitted
 
 
 def test_a_bad_row_in_a_pipe_leaves_the_model_of_those_before(folder: Path, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from command_line import streamsvm
 from helpers import make_problem, make_store
@@ -38,17 +37,6 @@ def test_it_writes_a_page_into_the_run_or_elsewhere(run: Path, tmp_path: Path) -
     assert streamsvm(*again, "--force") == (0, "", "")
     for path in (run / "report.html", tmp_path / "page.html"):
         Page(path).check()
-
-
-def test_held_out_data_may_be_text(run: Path, tmp_path: Path) -> None:
-    lines = [
-        f"{code} " + " ".join(f"{j + 1}:{row[j]:g}" for j in np.flatnonzero(row).tolist())
-        for code, row in zip(CODES.tolist(), X.toarray(), strict=True)
-    ]
-    (tmp_path / "test.txt").write_text("\n".join(lines) + "\n")
-    assert streamsvm("report", run, "--data", tmp_path / "test.txt", "-q") == (0, "", "")
-    rows = {row["class"]: int(row["rows"]) for row in Page(run / "report.html").table("class", "rows")}
-    assert rows == {str(c): n for c, n in enumerate(np.bincount(CODES))}
 
 
 def test_refusals_are_one_line(run: Path, tmp_path: Path) -> None:

@@ -130,11 +130,6 @@ def test_what_is_printed_fits_80_columns_and_is_as_it_was(folder: Path) -> None:
     shown(UNLIKE, folder, 80)
 
 
-@pytest.mark.more
-def test_what_is_printed_fits_120_columns_and_uses_them(folder: Path) -> None:
-    assert max(map(len, shown([*MAIN[:6], *UNLIKE], folder, 120).splitlines())) > 90
-
-
 def test_ctrl_c_leaves_whole_lines(folder: Path) -> None:
     in_terminal(MAIN[0].split(), folder, 80)
     words = [
@@ -160,15 +155,6 @@ def test_ctrl_c_leaves_whole_lines(folder: Path) -> None:
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-def test_work_of_a_moment_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    shown = console.Console(quiet=False, json=False)
-    for stage in ("pass 1", "gap 1"):
-        for done in range(101):
-            shown.progress(stage, done, 100)
-    assert set(terminal.getvalue()) == set("\r\x1b[K")
 
 
 def test_after_a_second_of_silence_there_is_a_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,15 +67,6 @@ def test_the_table_has_what_was_tried_before_an_interruption(folder: Path, tmp_p
     assert [row[-1] for row in rows] == 3 * ["ww"] + 3 * ["cs"]
 
 
-def test_a_single_training_has_its_table_as_it_goes(folder: Path, tmp_path: Path) -> None:
-    """With the accuracy of each value of C as soon as it is measured, which the result then has, too."""
-    command = ("tune", "s.h5", "--out", tmp_path / "run", "--C", "0.05,0.1,0.2")
-    head, *rows = (line.split() for line in table_of(succeeds(*command, cwd=folder, notes=True)))
-    assert head == ["C", "accuracy"]
-    found = json.loads(succeeds(*command, "--json", cwd=folder, notes=True))
-    assert rows == [[f"{row['C']:g}", f"{row['valid_accuracy']:.4f}"] for row in found["tried"]]
-
-
 def test_the_model_is_measured_on_the_validation_rows(folder: Path, tmp_path: Path) -> None:
     """And `info` says that the search has chosen C."""
     out = tmp_path / "run"

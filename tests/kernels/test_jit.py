@@ -153,24 +153,6 @@ def test_an_inlined_function_is_for_compiled_code_alone() -> None:
         triple(2)
 
 
-def test_inlined_functions_work_with_a_numba_of_other_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    from numba.core import codegen
-
-    monkeypatch.setattr(codegen, "JITCodeLibrary", object)
-    assert jit._for_callers_alone.__wrapped__() == {}
-    monkeypatch.setattr(jit, "_for_callers_alone", dict)
-
-    def triple(x):
-        return 3 * x
-
-    triple = jit.inlined(triple)
-
-    def use_otherwise(x):
-        return triple(x) + 2
-
-    assert jit.kernel(use_otherwise, name="use_otherwise")(2) == 8
-
-
 def test_a_kernel_with_free_variables_needs_a_name() -> None:
     step = abs
 
@@ -318,21 +300,6 @@ def test_a_command_without_a_home_says_so_in_one_line_and_makes_no_folder(
     assert not list((tmp_path / "work").iterdir())
 
 
-@pytest.mark.parametrize("home", few(["home/none", "/proc/none", "", "~"], "/proc/none"))
-def test_wherever_home_is_no_message_is_numbas(sealed: Path, tmp_path: Path, home: str) -> None:
-    """As in a container."""
-    (tmp_path / "tmp").mkdir()
-    (tmp_path / "work").mkdir()
-    done = run_sealed(
-        sealed, "-c", USE, cwd=tmp_path / "work", TMPDIR=tmp_path / "tmp",
-        HOME=sealed / home if home.startswith("home") else home,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout.split()[0]) == (0, "42"), done.stderr
-    assert done.stderr.count("StreamsvmWarning") <= 1, done.stderr
-    assert "locator" not in done.stderr
-    assert not list((tmp_path / "work").iterdir())
-
-
 @pytest.mark.parametrize("variable", few(["XDG_CACHE_HOME", "NUMBA_CACHE_DIR"], "NUMBA_CACHE_DIR"))
 def test_a_cache_folder_that_is_named_is_used_without_a_word(
     sealed: Path, tmp_path: Path, variable: str
@@ -365,11 +332,6 @@ def test_where_nothing_can_be_written_each_start_compiles_with_one_warning(
         assert "locator" not in done.stderr
 
 
-def test_a_cache_folder_that_is_a_file_is_passed_over(small: Path, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    assert use(small, tmp_path / "file") == ["42", "0"]
-
-
 def test_a_disk_that_takes_no_more_ends_nothing(small: Path, tmp_path: Path) -> None:
     done = python(
         "-c", USE, cwd=small, PYTHONPATH=ROOT, NUMBA_CACHE_DIR=tmp_path / "cache",
@@ -380,29 +342,3 @@ def test_a_disk_that_takes_no_more_ends_nothing(small: Path, tmp_path: Path) -> 
 
 
 # -- another Numba ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "change",
-    few(
-        [
-            "del caching.IndexDataCacheFile._load_index",
-            "del caching.IndexDataCacheFile._save_data",
-            "del caching.IndexDataCacheFile",
-            "del caching.CompileResultCacheImpl",
-            "del caching.Cache._index_key",
-            "caching.CacheImpl._locator_classes = []",
-            "caching.Cache.__init__ = lambda self, function: None",
-        ],
-        "del caching.Cache._index_key",
-    ),
-)
-def test_with_other_private_names_of_numba_nothing_stale_is_loaded(
-    small: Path, tmp_path: Path, change: str
-) -> None:
-    """Each process compiles again, with one warning."""
-    program = f"import numba\nfrom numba.core import caching\n{change}\n{USE}"
-    for hits in "00":
-        done = python("-c", program, cwd=small, PYTHONPATH=ROOT, NUMBA_CACHE_DIR=tmp_path / "cache")
-        assert (done.returncode, done.stdout.split()) == (0, ["42", hits]), done.stderr
-        assert done.stderr.count("StreamsvmWarning: compiled code cannot be kept") == 1
