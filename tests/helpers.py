@@ -243,3 +243,14 @@ def automatic_c(X: Any) -> float:
     """Return one over the mean squared distance of rows that are not empty from their mean."""
     rows = (X.toarray() if sp.issparse(X) else np.asarray(X)).astype(np.float64)
     return 1 / rows[rows.any(axis=1)].var(axis=0, ddof=1).sum()
+
+
+def text_lines(X: sp.csr_array, labels: Iterable[object], form: str = "") -> list[str]:
+    """Lines of LIBSVM text, whose features count from 1, with values in the format `form`."""
+    lines = []
+    for label, begin, end in zip(labels, X.indptr[:-1], X.indptr[1:], strict=True):
+        pairs = zip(X.indices[begin:end] + 1, X.data[begin:end], strict=True)
+        lines.append(
+            " ".join([str(label), *(f"{feature}:{value:{form}}" for feature, value in pairs)]) + "\n"
+        )
+    return lines

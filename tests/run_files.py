@@ -42,3 +42,10 @@ def stop_after(n: int) -> Callable[[], bool]:
     """A `stop` that returns True from its n-th call on."""
     calls = itertools.count(1)
     return lambda: next(calls) >= n
+
+
+def flip(path: Path, at: int = -1) -> None:
+    """Change a bit of a byte of a file."""
+    content = bytearray(path.read_bytes())
+    content[at] ^= 0x10
+    path.write_bytes(content)

@@ -140,10 +140,6 @@ def test_backed_anndata_says_how_to_train_on_its_path(atlas: anndata.AnnData, tm
     backed.file.close()
 
 
-def test_the_package_lists_its_public_names() -> None:
-    assert dir(streamsvm) == sorted(streamsvm.__all__)
-
-
 def test_warnings_point_at_the_line_of_the_caller(atlas: anndata.AnnData, tmp_path: Path) -> None:
     atlas.write_h5ad(tmp_path / "atlas.h5ad")
     model = fit(atlas, "cell_type")

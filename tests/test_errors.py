@@ -81,25 +81,6 @@ def test_a_remedy_that_the_command_lacks_is_left_out() -> None:
     assert shell_text(call, []) == "no store; `streamsvm convert --like run` makes one"
 
 
-def test_remedies_join() -> None:
-    joined = Remedy.join([Remedy("{} holds them", Option("memory", 8)), Remedy("use less"), Remedy("wait")])
-    assert str(joined) == "memory=8 holds them, or use less, or wait"
-
-
-def test_braces_in_names_are_not_taken_for_parts() -> None:
-    message = Message("{a} is missing", Remedy("give {}", Option("store", "{b}")))
-    assert message == "{a} is missing; give store='{b}'"
-    assert shell_text(message) == "{a} is missing; give --store '{b}'"
-    alone = Remedy("{c} is the model")
-    assert str(alone) == "{c} is the model"
-    assert str(Remedy.join([alone, Remedy("give {}", Option("force", True))])) == (
-        "{c} is the model, or give force=True"
-    )
-    assert shell_text(Message("stopped", Remedy.join([alone, alone]))) == (
-        "stopped; {c} is the model, or {c} is the model"
-    )
-
-
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
 def test_messages_and_errors_survive_copies(copied) -> None:
     error = copied(PlanError("too small", needed_memory=2**20))

@@ -103,24 +103,6 @@ def test_a_moved_run_finds_its_data(text) -> None:
     assert model_of("moved") == model_of("longer")
 
 
-def test_data_that_are_not_kept(text) -> None:
-    streamsvm.fit("train", out="kept", valid="test")
-    streamsvm.fit("train", out="run", valid="test", keep_data=False)
-    assert model_of("run") == model_of("kept")
-    assert not Path("run/data.zarr").exists()
-    assert not Path("run/valid.zarr").exists()
-
-
-@pytest.mark.parametrize("name", ["a.zarr", "a.h5"])
-def test_a_closed_store_is_not_called_damaged(text, name: str) -> None:
-    streamsvm.convert("train", name)
-    model = streamsvm.fit(name, out="run")
-    store = streamsvm.open_store(name)
-    store.close()
-    with pytest.raises(StoreError, match=f"{name}: the store is closed"):
-        streamsvm.evaluate(model.model, store)
-
-
 def test_starts_or_goes_on_with_the_same_files_only(table) -> None:
     options = {"out": "run", "label": "kind", "resume_or_start": True}
     first = streamsvm.fit("t.csv", drop=["id"], **options)
@@ -147,12 +129,6 @@ def test_other_options_labels_or_weights_are_other_data(table) -> None:
         streamsvm.fit("none.csv", label="kind", weights="w", **options)
     with pytest.raises(SettingsError, match="keep_data must be on"):
         streamsvm.fit("t.csv", label="kind", keep_data=False, **options)
-
-
-def test_a_moved_run_is_gone_on_with_by_the_same_call(text) -> None:
-    streamsvm.fit("train", out="run", valid="test", resume_or_start=True)
-    shutil.move("run", "moved")
-    assert streamsvm.fit("train", out="moved", valid="test", resume_or_start=True).checkpoints == 0
 
 
 def test_held_out_text_is_like_the_one_store_that_is_trained_on(text) -> None:
@@ -195,6 +171,7 @@ def test_labels_that_are_quantities_are_said(tmp_path, monkeypatch) -> None:
 
 def test_data_that_a_run_has_not_kept_are_said_to_be_needed(text) -> None:
     streamsvm.fit("train", out="run", keep_data=False, keep_duals=True)
+    assert not Path("run/data.zarr").exists()
     with pytest.raises(StoreError, match=r"run has not kept its data; convert them again, .* store="):
         streamsvm.resume("run", passes=5)
     streamsvm.convert("train", "train.zarr")
@@ -221,13 +198,6 @@ def test_held_out_rows_of_classes_that_the_training_lacks_are_said(text) -> None
     Path("other").write_text("cat 1:1\ndog 2:1\n")
     with pytest.raises(StoreError, match=r"has no row of a class of the training data to measure with"):
         streamsvm.fit("train", out="none", valid="other")
-
-
-def test_what_is_at_the_place_of_a_run_and_no_folder_is_refused(text) -> None:
-    for force in (False, True):
-        with pytest.raises(RunError, match="cannot create test: test is not a folder"):
-            streamsvm.fit("train", out="test", force=force)
-    assert Path("test").is_file()
 
 
 def test_bad_input_leaves_what_was_there(text) -> None:

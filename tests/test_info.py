@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import make_problem, make_store, save_weights
+from run_files import flip, stop_after
 
 from streamsvm import fit, load_model, resume
 from streamsvm.base import format
@@ -27,15 +28,8 @@ def store(tmp_path_factory) -> Path:
 
 def train(run: Path, blocks: int, begin=resume) -> None:
     """Go on for so many blocks, with a commit after each."""
-    left = blocks
-
-    def stop() -> bool:
-        nonlocal left
-        left -= 1
-        return left == 0
-
     with pytest.raises(Interrupted):
-        begin(run, stop=stop, checkpoint_every="1")
+        begin(run, stop=stop_after(blocks), checkpoint_every="1")
 
 
 @pytest.fixture
@@ -79,9 +73,7 @@ def test_a_run_that_never_stays_is_said_to_be_in_training(run: Path, monkeypatch
 
 def test_damage_is_reported_although_the_run_goes_on(run: Path, monkeypatch) -> None:
     path = max(run.glob("changes-*.bin"))
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
+    flip(path)
     with pytest.raises(RunError, match=f"{path.name} is damaged"):
         inspect(run, verify=True)
 
@@ -123,13 +115,6 @@ def test_a_model_whose_folder_is_just_renamed_is_waited_for(tmp_path: Path, monk
         raising=False,
     )
     assert (load_model(folder.parent if inside else folder).coef_ == 2).all()
-
-
-def test_a_model_lost_between_the_renames_is_an_error_in_the_end(tmp_path: Path) -> None:
-    other_model(tmp_path / "model", 1)
-    os.rename(tmp_path / "model", tmp_path / "model.old")
-    with pytest.raises(ModelError, match="nothing is there"):
-        load_model(tmp_path / "model")
 
 
 def test_a_model_that_is_a_link_is_read(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 import warnings
 from pathlib import Path
@@ -100,17 +99,6 @@ def test_times_of_passes(run: Path, ax) -> None:
     assert ax.get_ylim()[0] == 0
 
 
-def test_times_of_passes_on_a_cluster_show_the_wait_for_workers(run: Path, tmp_path: Path, ax) -> None:
-    copy = shutil.copytree(run, tmp_path / "run")
-    lines = [{**line, "waited_for_workers_seconds": line["seconds"] / 2} for line in metrics_of(run)
-             if line["event"] == "pass"]  # fmt: skip
-    (copy / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = curves(plot.pass_times(copy, ax))
-    assert len(found) == 3
-    assert list(found.values())[1] == ([1, 2, 3, 4, 5], [line["seconds"] / 2 for line in lines])
-    assert "waiting for workers" in texts(ax)
-
-
 def test_confusion_draws_the_most_frequent_pairs(run: Path, ax) -> None:
     plot.confusion(run, ax=ax, n=3)
     predicted = load_model(run).predict(X[N:]).astype(int)
@@ -147,21 +135,6 @@ def test_top_features_are_the_largest_coefficients(run: Path, ax) -> None:
     assert [label.get_text() for label in ax.get_yticklabels()] == [f"feature {j + 1}" for j in order]
 
 
-def test_sparse_coefficients_have_the_same_top_features(tmp_path: Path) -> None:
-    rows, codes = many_classes(300)
-    model = fit(rows, codes, passes=1)
-    model.save(tmp_path / "model")
-    loaded = load_model(tmp_path / "model")
-    coef = loaded.weights()
-    for c in (0, 7, 299):
-        ax = plot.top_features(loaded, str(c), Figure().add_subplot(), n=4)
-        found = [bar.get_width() for bar in ax.patches]
-        expected = np.sort(coef[:, c])[::-1][:4]
-        np.testing.assert_allclose(found, expected[expected > 0])
-        names = [label.get_text().removeprefix("feature ") for label in ax.get_yticklabels()]
-        assert [coef[int(name), c] for name in names] == found
-
-
 def test_the_path_of_tune(tmp_path: Path, ax) -> None:
     lines = [{"C": 2.0**i, "settings": {}, "valid_accuracy": 0.8 - (i - 2) ** 2 / 50} for i in (3, 1, 2, 0)]
     (tmp_path / "tune.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -193,28 +166,23 @@ def test_names_are_no_mathematics_and_need_no_glyphs(ax) -> None:
 
 
 def test_refusals(run: Path, tmp_path: Path, ax, monkeypatch) -> None:
-    with pytest.raises(SettingsError, match="of must be gap or objective, not 'loss'"):
-        plot.convergence(run, ax, of="loss")  # type: ignore[arg-type]
-    with pytest.raises(ModelError, match="no class '9'"):
-        plot.top_features(run, "9", ax)
-    with pytest.raises(RunError, match="no accuracies of settings"):
-        plot.tune_path(run, ax)
-    with pytest.raises(RunError, match="is not a run"):
-        plot.accuracy(tmp_path, ax)
-    with pytest.raises(RunError, match="not a dict"):
-        plot.accuracy({}, ax)
     fit(run.parent / "train.h5", out=tmp_path / "run", passes=1, gap="none")
-    with pytest.raises(RunError, match="measured no accuracy"):
-        plot.accuracy(tmp_path / "run", ax)
+    cases: list[tuple[Any, type[Exception], str]] = [
+        (lambda: plot.convergence(run, ax, of="loss"), SettingsError, "of must be gap or objective"),
+        (lambda: plot.top_features(run, "9", ax), ModelError, "no class '9'"),
+        (lambda: plot.tune_path(run, ax), RunError, "no accuracies of settings"),
+        (lambda: plot.accuracy(tmp_path, ax), RunError, "is not a run"),
+        (lambda: plot.accuracy({}, ax), RunError, "not a dict"),
+        (lambda: plot.accuracy(tmp_path / "run", ax), RunError, "measured no accuracy"),
+    ]
+    for call, error, words in cases:
+        with pytest.raises(error, match=words):
+            call()
     (tmp_path / "run" / "metrics.jsonl").unlink()
     for draw in (plot.convergence, plot.accuracy, plot.pass_times, plot.progressive):
         with pytest.raises(RunError, match="no "):
             draw(tmp_path / "run", ax)
-    for name, uses in (
-        ("jinja2", [streamsvm.report]),
-        ("matplotlib.axes", [streamsvm.report, plot.accuracy]),
-    ):
+    for name, use in (("jinja2", streamsvm.report), ("matplotlib.axes", plot.accuracy)):
         monkeypatch.setitem(sys.modules, name, None)
-        for use in uses:
-            with pytest.raises(StreamsvmError, match=rf"(?i){name[:6]}.*pip install 'streamsvm\[plot\]'"):
-                use(run)
+        with pytest.raises(StreamsvmError, match=rf"(?i){name[:6]}.*pip install 'streamsvm\[plot\]'"):
+            use(run)

@@ -14,12 +14,10 @@ import pytest
 import scipy.sparse as sp
 from helpers import make_problem, make_store
 from sklearn.metrics import accuracy_score
-from sklearn.model_selection import GridSearchCV, cross_val_score
 
 import streamsvm
 from streamsvm import Model, evaluate, fit, load_model, open_store, predict
 from streamsvm.errors import InputError, ModelError, StreamsvmWarning
-from streamsvm.sklearn import StreamSVMClassifier
 
 N, D, K = 90, 8, 4
 X, CODES = make_problem(N, D, K, noise=0.3)
@@ -173,14 +171,6 @@ def test_labels_are_compared_by_value_or_text() -> None:
     )
 
 
-@pytest.mark.parametrize("k", [2, 4])
-def test_coefficients_have_a_row_for_each_class(k: int) -> None:
-    model = fit(X, CODES % k, transform="bias", passes=2)
-    assert model.coef_.shape == (k, D)
-    np.testing.assert_allclose(model.decision_function(X), X @ model.coef_.T + model.intercept_, rtol=1e-4)
-    assert np.shares_memory(model.coef_, model.stored_coef.weights)
-
-
 @pytest.mark.engine
 def test_several_labels_a_row_have_their_types() -> None:
     lists = [[code, 9] if code % 2 else [code] for code in CODES.tolist()]
@@ -296,15 +286,6 @@ def test_data_with_other_kinds_of_labels_is_joined_and_converted_alike(tmp_path:
     assert load_model(tmp_path / "4").classes_.tolist() == [-3, 2, 10]
 
 
-def test_a_resumed_run_has_the_same_model(tmp_path: Path) -> None:
-    streamsvm.convert([write(tmp_path / "a", NUMBERS)], tmp_path / "a.zarr")
-    fit(tmp_path / "a.zarr", out=tmp_path / "once", passes=2, C=1, keep_duals=True)
-    fit(tmp_path / "a.zarr", out=tmp_path / "twice", passes=1, C=1, keep_duals=True)
-    streamsvm.resume(tmp_path / "twice", passes=2)
-    once, twice = ((tmp_path / name / "model/model.json").read_bytes() for name in ("once", "twice"))
-    assert once == twice
-
-
 def test_a_stream_of_integers_refuses_a_text(tmp_path: Path) -> None:
     from streamsvm_converters import TextSource, read_rows
 
@@ -325,15 +306,3 @@ def test_a_stream_of_integers_refuses_a_text(tmp_path: Path) -> None:
 
 
 # -- scikit-learn ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["int64", "float64", "bool", "Series", "categories"])
-def test_the_estimator_and_scikit_learn_agree_on_labels(kind: str) -> None:
-    y, dtype = KINDS[kind]
-    estimator = StreamSVMClassifier(passes=2).fit(X, y)
-    assert estimator.classes_.dtype == estimator.predict(X).dtype == np.dtype(dtype)
-    assert estimator.score(X, y) == accuracy_score(y, estimator.predict(X))
-    np.testing.assert_array_equal(estimator.model_.predict(X), estimator.predict(X))
-    assert cross_val_score(StreamSVMClassifier(passes=2), X, y, cv=3).min() > 0.5
-    search = GridSearchCV(StreamSVMClassifier(passes=2), {"C": [0.1, 1]}, cv=2).fit(X, y)
-    assert search.predict(X).dtype == np.dtype(dtype)

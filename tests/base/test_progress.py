@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numba
-import numpy as np
 import pytest
-from helpers import make_problem
+from helpers import make_problem, text_lines
 from streamsvm_converters import TextSource, convert
 
 import streamsvm
 from streamsvm.base import progress
-from streamsvm.errors import SettingsError
+from streamsvm.errors import InputError, SettingsError
 from streamsvm.kernels import jit
 
 
@@ -33,11 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Text, stores of it, and a run."""
     path = tmp_path_factory.mktemp("progress")
     X, labels = make_problem(60, 8, 3)
-    lines = []
-    for i in range(60):
-        pairs = " ".join(f"{j + 1}:{X[i, j]:g}" for j in np.flatnonzero(X[[i]].toarray()[0]).tolist())
-        lines.append(f"class{labels[i]} {pairs}\n")
-    (path / "text").write_text("".join(lines))
+    (path / "text").write_text("".join(text_lines(X, [f"class{label}" for label in labels])))
     convert(path / "text", path / "a.zarr")
     streamsvm.fit(path / "a.zarr", out=path / "run", passes=2)
     return path
@@ -148,6 +143,22 @@ def test_a_bar_that_nobody_asked_for_appears_only_for_long_stages(
         for done in range(1, 4):
             report("stage", done, 3)
     assert ("stage" in terminal.getvalue()) is printed
+
+
+def test_a_bar_is_closed_by_an_error(capsys: pytest.CaptureFixture) -> None:
+    bars = []
+
+    def work() -> None:
+        with progress.shown(True) as report:
+            report("stage", 1, 3)
+            bars.append(report._bar)  # type: ignore[attr-defined]
+            raise InputError("wrong")
+
+    with pytest.raises(InputError):
+        work()
+    (bar,) = bars
+    assert bar.disable  # as tqdm marks closed bars
+    assert capsys.readouterr().err.endswith("\r")
 
 
 @pytest.mark.parametrize(

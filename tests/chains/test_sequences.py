@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from cases import few
 from helpers import IN_FILES, as_rows, fit_with, write_rows
 from helpers import plain_fit as fit
-from run_files import model_bytes, stop_after
+from run_files import flip, model_bytes, stop_after
 
 from streamsvm import evaluate, load_model, online, open_store, plan, predict, resume
 from streamsvm.chains import sequences as chain_sequences
@@ -333,9 +333,7 @@ def test_a_model_whose_transitions_are_damaged_is_refused(tmp_path: Path, proble
     X, labels, qid = problem
     fit(X, labels, groups=qid, **of_solver("cached")).save(tmp_path / "model")
     path = tmp_path / "model" / "transitions.npy"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
+    flip(path)
     with pytest.raises(ModelError, match=r"transitions\.npy is damaged"):
         load_model(tmp_path / "model")
     path.unlink()
@@ -346,63 +344,41 @@ def test_a_model_whose_transitions_are_damaged_is_refused(tmp_path: Path, proble
 # -- refusals --------------------------------------------------------------------------------------
 
 
-def test_data_without_groups_is_refused(tmp_path: Path, problem, store: Path) -> None:
+def test_what_does_not_apply_is_refused(tmp_path: Path, problem, store: Path) -> None:
     X, labels, qid = problem
-    without = write_store(tmp_path / "rows.zarr", X, labels, None)
-    wanted = "which rows are a sequence"
-    with pytest.raises(SettingsError, match=wanted):
-        fit(X, labels, loss="chain")
-    with pytest.raises(SettingsError, match=wanted):
-        fit(without, out=tmp_path / "run", loss="chain")
-    assert not (tmp_path / "run").exists()
-    with pytest.raises(SettingsError, match=wanted):
-        plan(without, loss="chain")
-    with pytest.raises(SettingsError, match=wanted):
-        fit(store, out=tmp_path / "run", loss="chain", valid=without)
-    with pytest.raises(SettingsError, match="groups"):
-        fit(store, out=tmp_path / "run", loss="chain", groups=qid)
+    run, no_groups = tmp_path / "run", write_store(tmp_path / "rows.zarr", X, labels, None)
     model = fit(X, labels, groups=qid, **of_solver("cached"))
-    for ask in (
-        lambda: model.predict(X),
-        lambda: predict(model, X),
-        lambda: predict(model, without),
-        lambda: evaluate(model, X, labels),
-        lambda: evaluate(model, without),
-    ):
-        with pytest.raises(ModelError, match="which rows are one"):
-            ask()
+    tree = {"0": "a", "1": "a", "2": "b", "a": "r", "b": "r"}
 
+    def chain(**settings: Any) -> Any:
+        return fit(X, labels, groups=qid, loss="chain", **settings)
 
-@pytest.mark.parametrize(
-    ("settings", "word"),
-    [
-        ({"margin": 0.5}, "margin"),
-        ({"inner_passes": 2}, "inner_passes"),
-        ({"solver": "newton"}, "solver"),
-        ({"temperature": 0.1}, "temperature"),
-        ({"tree": {"0": "a", "1": "a", "2": "b", "a": "r", "b": "r"}}, "margins"),
-    ],
-)
-def test_settings_that_do_not_apply_are_refused(problem, settings: dict[str, Any], word: str) -> None:
-    X, labels, qid = problem
-    with pytest.raises(SettingsError, match=word):
-        fit(X, labels, groups=qid, loss="chain", **settings)
-
-
-def test_what_models_of_sequences_cannot_do_is_refused(tmp_path: Path, problem, store: Path) -> None:
-    X, labels, qid = problem
-    model = fit(X, labels, groups=qid, **of_solver("cached"))
-    with pytest.raises(SettingsError, match="top_k"):
-        predict(model, X, groups=qid, top_k=2)
-    with pytest.raises(SettingsError, match="threshold"):
-        predict(model, X, groups=qid, threshold=0)
-    with pytest.raises(SettingsError, match="top_k"):
-        evaluate(model, X, labels, groups=qid, top_k=3)
-    with pytest.raises(ModelError, match="no probabilities"):
-        model.predict_proba(X)
-    with pytest.raises(SettingsError, match="calibrate"):
-        fit(store, out=tmp_path / "run", loss="chain", calibrate=store)
-    with pytest.raises(ModelError, match="groups"):
-        fit(X, labels).predict(X, groups=qid)
-    with pytest.raises(SettingsError, match="chain"):
-        online(None, out=tmp_path / "run", loss="chain")  # type: ignore[arg-type]
+    needed, one = "which rows are a sequence", "which rows are one"
+    cases: list[tuple[Any, type[Exception], str]] = [
+        (lambda: fit(X, labels, loss="chain"), SettingsError, needed),
+        (lambda: fit(no_groups, out=run, loss="chain"), SettingsError, needed),
+        (lambda: plan(no_groups, loss="chain"), SettingsError, needed),
+        (lambda: fit(store, out=run, loss="chain", valid=no_groups), SettingsError, needed),
+        (lambda: fit(store, out=run, loss="chain", groups=qid), SettingsError, "groups"),
+        (lambda: fit(store, out=run, loss="chain", calibrate=store), SettingsError, "calibrate"),
+        (lambda: chain(margin=0.5), SettingsError, "margin"),
+        (lambda: chain(inner_passes=2), SettingsError, "inner_passes"),
+        (lambda: chain(solver="newton"), SettingsError, "solver"),
+        (lambda: chain(temperature=0.1), SettingsError, "temperature"),
+        (lambda: chain(tree=tree), SettingsError, "margins"),
+        (lambda: online(None, out=run, loss="chain"), SettingsError, "chain"),
+        (lambda: model.predict(X), ModelError, one),
+        (lambda: predict(model, X), ModelError, one),
+        (lambda: predict(model, no_groups), ModelError, one),
+        (lambda: evaluate(model, X, labels), ModelError, one),
+        (lambda: evaluate(model, no_groups), ModelError, one),
+        (lambda: predict(model, X, groups=qid, top_k=2), SettingsError, "top_k"),
+        (lambda: predict(model, X, groups=qid, threshold=0), SettingsError, "threshold"),
+        (lambda: evaluate(model, X, labels, groups=qid, top_k=3), SettingsError, "top_k"),
+        (lambda: model.predict_proba(X), ModelError, "no probabilities"),
+        (lambda: fit(X, labels).predict(X, groups=qid), ModelError, "groups"),
+    ]
+    for call, error, words in cases:
+        with pytest.raises(error, match=words):
+            call()
+    assert not run.exists()

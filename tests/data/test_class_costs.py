@@ -155,34 +155,6 @@ def test_distances_are_those_of_a_search(seed: int) -> None:
     np.testing.assert_array_equal(tree.distance(a, b), expected[a, b])
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_arrays_describe_the_tree(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    parents, classes = random_tree(rng, 40, 25)
-    tree = ClassTree(parents, classes)
-    for name in ("parent", "depth", "node_of_class", "order", "begin", "end"):
-        array = getattr(tree, name)
-        assert array.dtype == np.int32
-        assert array.flags.c_contiguous
-    assert sorted(tree.nodes) == sorted({*parents, *parents.values()})
-    assert sorted(tree.order) == list(range(25))
-    assert [tree.nodes[v] for v in tree.node_of_class] == classes
-    for v, name in enumerate(tree.nodes):
-        assert tree.parent[v] == (tree.nodes.index(parents[name]) if name in parents else -1)
-        below = set()
-        for code, node in enumerate(classes):
-            path = [node]
-            while path[-1] in parents:
-                path.append(parents[path[-1]])
-            if name in path:
-                below.add(code)
-            if name == node:
-                assert tree.depth[v] == len(path) - 1
-        assert set(tree.order[tree.begin[v] : tree.end[v]].tolist()) == below
-        assert tree.end[v] - tree.begin[v] == len(below)
-    assert (tree.parent < np.arange(40)).all()
-
-
 def test_a_path_of_many_nodes() -> None:
     n = 20_000
     tree = ClassTree({str(v): str(v - 1) for v in range(1, n)}, [str(v) for v in range(0, n, 3)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,10 +17,17 @@ from warm_process import run
 
 import streamsvm
 from streamsvm import export_model, load_model
-from streamsvm.errors import ModelError
+from streamsvm.errors import ModelError, SettingsError
 
 LINEAR = [None, "bias=2", "idf,select=top:11,scale=maxabs,bias"]
 ROWWISE = ["l2", "scale=std,l2,bias=0.5", "normalize=100,log1p", "select=top:9,log1p,idf,l2", "binarize"]
+
+
+def session_of(model: streamsvm.Model, path: Path) -> Any:
+    pytest.importorskip("onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    export_model(model, path)
+    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
 
 @pytest.mark.parametrize("k", [2, 5])
@@ -94,11 +102,8 @@ def test_sklearn_loads_without_streamsvm_and_knows_the_names(tmp_path: Path, tra
 @pytest.mark.parametrize("transform", [*LINEAR, *ROWWISE, "clip=0.5,bias"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_onnx(tmp_path: Path, k: int, transform: str | None, dtype: str) -> None:
-    pytest.importorskip("onnx")
-    onnxruntime = pytest.importorskip("onnxruntime")
     model, X = trained(k, transform=transform, dtype=dtype, labels=["ä", "b", "c", "d", "e"][:k])
-    export_model(model, tmp_path / "m.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    session = session_of(model, tmp_path / "m.onnx")
     labels, scores = session.run(["label", "scores"], {"X": X.toarray().astype(dtype)})
     np.testing.assert_allclose(scores, model.decision_function(X), rtol=1e-5, atol=1e-5)
     clear = clear_rows(model, X)
@@ -108,12 +113,9 @@ def test_onnx(tmp_path: Path, k: int, transform: str | None, dtype: str) -> None
 
 
 def test_onnx_has_integers_where_the_classes_are(tmp_path: Path) -> None:
-    pytest.importorskip("onnx")
-    onnxruntime = pytest.importorskip("onnxruntime")
     model, X = trained(3, labels=[-2, 7, 100])
     assert model.classes_.dtype == np.int64
-    export_model(model, tmp_path / "m.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    session = session_of(model, tmp_path / "m.onnx")
     [labels] = session.run(["label"], {"X": X.toarray().astype(model.dtype)})
     assert labels.dtype == np.int64
     clear = clear_rows(model, X)
@@ -123,12 +125,9 @@ def test_onnx_has_integers_where_the_classes_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_onnx_takes_logarithms_of_small_values_accurately(tmp_path: Path, dtype: str) -> None:
     """The scores of one feature, the logarithm times its coefficient, against NumPy's log1p in float64."""
-    pytest.importorskip("onnx")
-    onnxruntime = pytest.importorskip("onnxruntime")
     X = np.array([[1.0], [2.0]] * 4)
     model = streamsvm.fit(X, ["a", "b"] * 4, passes=2, transform="log1p", dtype=dtype)
-    export_model(model, tmp_path / "m.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    session = session_of(model, tmp_path / "m.onnx")
     x = np.concatenate([np.logspace(-30, 30, 2001), [1e-3, 1.0, 5.0, 3e4]]).astype(dtype)[:, None]
     scores = session.run(["scores"], {"X": x})[0]
     expected = np.log1p(x.astype(np.float64)) @ model.coef_.T.astype(np.float64)
@@ -137,38 +136,17 @@ def test_onnx_takes_logarithms_of_small_values_accurately(tmp_path: Path, dtype:
 
 @pytest.mark.engine
 def test_onnx_of_several_labels_a_row_has_scores_alone(tmp_path: Path) -> None:
-    pytest.importorskip("onnx")
-    onnxruntime = pytest.importorskip("onnxruntime")
     model, X = trained_on_label_sets()
-    export_model(model, tmp_path / "m.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    session = session_of(model, tmp_path / "m.onnx")
     assert [output.name for output in session.get_outputs()] == ["scores"]
     [scores] = session.run(None, {"X": X.toarray().astype(np.float64)})
     np.testing.assert_allclose(scores, model.decision_function(X), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.engine
-@pytest.mark.parametrize("name", ["m.txt", "m.joblib"])
-def test_several_labels_are_refused_where_one_is_predicted(tmp_path: Path, name: str) -> None:
-    model, _ = trained_on_label_sets()
-    model.save(tmp_path / "model")
-    for each in (model, tmp_path / "model"):
-        with pytest.raises(
-            ModelError, match=r"rows with several labels, and \w+ predicts one; export to onnx"
-        ):
-            export_model(each, tmp_path / name)
-    assert [path.name for path in tmp_path.iterdir()] == ["model"]
-    for other in ("m.npz", "m.csv"):  # which hold coefficients
-        assert export_model(model, tmp_path / other).bytes > 0
-
-
 @pytest.mark.parametrize("loss", few(["logistic", "sparsemax"], "logistic"))
 def test_onnx_has_probabilities_where_the_model_has(tmp_path: Path, loss: str) -> None:
-    pytest.importorskip("onnx")
-    onnxruntime = pytest.importorskip("onnxruntime")
     model, X = trained(4, loss=loss)
-    export_model(model, tmp_path / "m.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    session = session_of(model, tmp_path / "m.onnx")
     found = session.run(["probabilities"], {"X": X.toarray().astype(np.float32)})[0]
     np.testing.assert_allclose(found, model.predict_proba(X), atol=1e-5)
 
@@ -195,20 +173,6 @@ def test_csv_has_no_formulas(tmp_path: Path) -> None:
     with (tmp_path / "m.csv").open() as file:
         rows = [(row["class"], row["feature"]) for row in csv.DictReader(file)]
     assert rows == [("'=a", "'@x"), ("-1", "-2")]
-
-
-@pytest.mark.parametrize("name", ["m.txt", "m.npz", "m.joblib", "m.onnx"])
-def test_hashed_features_are_an_error_where_nobody_else_hashes_them(tmp_path: Path, name: str) -> None:
-    pytest.importorskip("onnx")
-    text = tmp_path / "a.txt"
-    text.write_text("a 1:1 3:1\nb 2:1\n" * 20)
-    from streamsvm_converters import TextSource
-
-    source = TextSource([text])
-    streamsvm.online(source, out=tmp_path / "run", hash_bits=6)
-    with pytest.raises(ModelError, match="hashes the features"):
-        export_model(tmp_path / "run", tmp_path / name)
-    assert export_model(tmp_path / "run", tmp_path / "m.csv").bytes > 0
 
 
 @pytest.mark.parametrize("name", ["m.txt", "m.npz", "m.csv", "m"])
@@ -245,14 +209,6 @@ def test_pruned_and_rounded_models_predict_within_what_is_promised(tmp_path: Pat
     np.testing.assert_array_equal(load_model(tmp_path / "b").decision_function(X), small.decision_function(X))
 
 
-def test_float16_that_overflows_is_an_error(tmp_path: Path) -> None:
-    model, _ = trained(3)
-    model.coef_.T[2, 1] = 1e6
-    with pytest.raises(ModelError, match="a coefficient is 1e\\+06, and float16 holds up to 65504"):
-        export_model(model, tmp_path / "a", "streamsvm", dtype="float16")
-    assert not (tmp_path / "a").exists()
-
-
 def test_a_float64_model_becomes_one_of_float32(tmp_path: Path) -> None:
     model, X = trained(3, dtype="float64", transform="bias")
     model.save(tmp_path / "a", dtype="float32")
@@ -260,3 +216,40 @@ def test_a_float64_model_becomes_one_of_float32(tmp_path: Path) -> None:
     assert small.coef_.dtype == small.decision_function(X).dtype == np.float32
     np.testing.assert_array_equal(small.coef_, model.coef_.astype(np.float32))
     np.testing.assert_allclose(small.decision_function(X), model.decision_function(X), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.engine
+def test_what_a_format_cannot_hold_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("onnx")
+    from streamsvm_converters import TextSource
+
+    (tmp_path / "a.txt").write_text("a 1:1 3:1\nb 2:1\n" * 20)
+    streamsvm.online(TextSource([tmp_path / "a.txt"]), out=tmp_path / "run", hash_bits=6)
+    plain, several, hashed = trained(3)[0], trained_on_label_sets()[0], tmp_path / "run"
+    large = trained(3)[0]
+    large.coef_.T[2, 1] = 1e6
+    transformed = [trained(3, transform=text)[0] for text in ("l2", "log1p", "clip=3", "scale=std,l2,bias")]
+    (tmp_path / "there.txt").write_text("mine")
+    sets, hashes = r"rows with several labels, and \w+ predicts one; export to onnx", "hashes the features"
+    cases: list[tuple[Any, str, dict[str, Any], type[Exception], str]] = [
+        *((several, name, {}, ModelError, sets) for name in ("m.txt", "m.joblib")),
+        *((hashed, name, {}, ModelError, hashes) for name in ("m.txt", "m.npz", "m.joblib", "m.onnx")),
+        *((each, "m.txt", {}, ModelError, "rows by .*, which .* cannot hold") for each in transformed),
+        (transformed[0], "m.npz", {}, ModelError, "rows by .*, which .* cannot hold"),
+        (large, "m", {"format": "streamsvm", "dtype": "float16"}, ModelError, "float16 holds up to 65504"),
+        (plain, "there.txt", {}, ModelError, "is there already; force=True replaces it"),
+        (plain, "m", {}, SettingsError, "format is missing"),
+        (plain, "m.txt", {"format": "pmml"}, SettingsError, "format must be one of"),
+        (plain, "m.txt", {"top": 3}, SettingsError, "top is for the format csv"),
+        (plain, "m.csv", {"top": 0}, SettingsError, "top must be a whole number"),
+        (plain, "m.txt", {"dtype": "float16"}, SettingsError, "dtype is for the format streamsvm"),
+        (plain, "m.csv", {"prune": 1.0}, SettingsError, "prune does not apply to csv"),
+        (plain, "m.txt", {"prune": -1.0}, SettingsError, "prune must be a number from 0 on"),
+        (plain, "m.txt", {"prune": float("nan")}, SettingsError, "prune must be a number from 0 on"),
+    ]
+    before = sorted(tmp_path.iterdir())
+    for model, name, options, error, words in cases:
+        with pytest.raises(error, match=words):
+            export_model(model, tmp_path / name, **options)
+    assert sorted(tmp_path.iterdir()) == before
+    assert (tmp_path / "there.txt").read_text() == "mine"

@@ -13,7 +13,7 @@ from problems import clear_rows, trained, write_text
 
 import streamsvm
 from streamsvm import export_model
-from streamsvm.errors import ModelError, SettingsError, StreamsvmWarning
+from streamsvm.errors import ModelError, StreamsvmWarning
 
 
 def their_labels(model: Path, text: Path) -> list[int]:
@@ -68,27 +68,6 @@ def test_a_model_whose_text_counts_from_0_counts_from_1_with_a_warning(tmp_path:
     assert np.array(theirs)[clear].tolist() == model.predict(X)[clear].astype(int).tolist()
 
 
-@pytest.mark.parametrize("transform", ["l2", "log1p", "normalize,log1p", "clip=3", "scale=std,l2,bias"])
-@pytest.mark.parametrize("name", ["m.txt", "m.npz"])
-def test_transforms_that_text_and_arrays_cannot_hold_are_an_error(
-    tmp_path: Path, transform: str, name: str
-) -> None:
-    model, _ = trained(3, transform=transform)
-    with pytest.raises(ModelError, match=r"the model transforms rows by .*, which .* cannot hold"):
-        export_model(model, tmp_path / name)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_file_that_is_there_stays_unless_forced(tmp_path: Path) -> None:
-    model, _ = trained(3)
-    (tmp_path / "m.txt").write_text("mine")
-    with pytest.raises(ModelError, match="is there already; force=True replaces it"):
-        export_model(model, tmp_path / "m.txt")
-    assert (tmp_path / "m.txt").read_text() == "mine"
-    export_model(model, tmp_path / "m.txt", force=True)
-    assert (tmp_path / "m.txt").read_text().startswith("solver_type")
-
-
 def test_labels_that_are_spelled_otherwise_come_back(tmp_path: Path) -> None:
     """LIBLINEAR writes 1 for 1.0; a file of labels is replaced like the model, or goes."""
     X, y = make_problem(90, 8, 3)
@@ -101,24 +80,3 @@ def test_labels_that_are_spelled_otherwise_come_back(tmp_path: Path) -> None:
         export_model(model, tmp_path / "m.txt")
     export_model(streamsvm.fit(X, y, passes=1), tmp_path / "m.txt", force=True)
     assert not (tmp_path / "m.txt.labels").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "problem"),
-    [
-        ("m", {}, "format is missing"),
-        ("m.txt", {"format": "pmml"}, "format must be one of"),
-        ("m.txt", {"top": 3}, "top is for the format csv"),
-        ("m.csv", {"top": 0}, "top must be a whole number"),
-        ("m.txt", {"dtype": "float16"}, "dtype is for the format streamsvm"),
-        ("m.csv", {"prune": 1.0}, "prune does not apply to csv"),
-        ("m.txt", {"prune": -1.0}, "prune must be a number from 0 on"),
-        ("m.txt", {"prune": float("nan")}, "prune must be a number from 0 on"),
-    ],
-)
-def test_options_that_do_not_apply_are_an_error(
-    tmp_path: Path, name: str, options: dict, problem: str
-) -> None:
-    model, _ = trained(3)
-    with pytest.raises(SettingsError, match=problem):
-        export_model(model, tmp_path / name, **options)

@@ -342,3 +342,11 @@ def test_a_disk_that_takes_no_more_ends_nothing(small: Path, tmp_path: Path) -> 
 
 
 # -- another Numba ---------------------------------------------------------------------------------
+
+
+def test_with_other_private_names_of_numba_nothing_stale_is_loaded(small: Path, tmp_path: Path) -> None:
+    program = f"import numba\nfrom numba.core import caching\ndel caching.Cache._index_key\n{USE}"
+    for hits in "00":
+        done = python("-c", program, cwd=small, PYTHONPATH=ROOT, NUMBA_CACHE_DIR=tmp_path / "cache")
+        assert (done.returncode, done.stdout.split()) == (0, ["42", hits]), done.stderr
+        assert done.stderr.count("StreamsvmWarning: compiled code cannot be kept") == 1

@@ -196,14 +196,6 @@ def test_a_model_of_one_class_has_no_margin(tmp_path: Path) -> None:
         assert read(tmp_path / f"p.{suffix}")["margin"].isna().all()
 
 
-def test_no_rows_make_a_table_with_its_columns(folder: Path, tmp_path: Path) -> None:
-    for suffix in ("csv", "parquet"):
-        assert predict(folder / "run", iter([]), tmp_path / f"p.{suffix}", top_k=2).n == 0
-        assert list(read(tmp_path / f"p.{suffix}").columns) == [
-            "row", "label", "score", "margin", "label_2", "score_2",
-        ]  # fmt: skip
-
-
 def test_memory_does_not_grow_with_the_rows(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,20 +218,6 @@ def test_memory_does_not_grow_with_the_rows(
     assert groups.num_rows == 200 * N
     sizes = [groups.row_group(g).num_rows for g in range(groups.num_row_groups)]
     assert max(sizes) < 1000 + N
-
-
-def test_a_failure_leaves_the_table_as_it_was(folder: Path, tmp_path: Path) -> None:
-    def failing():
-        yield as_rows(X, LABELS)
-        raise ModelError("no more")
-
-    for suffix in ("csv", "parquet"):
-        out = tmp_path / f"p.{suffix}"
-        out.write_text("before")
-        with pytest.raises(ModelError, match="no more"):
-            predict(folder / "run", failing(), out, force=True)
-        assert out.read_text() == "before"
-    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_value_that_is_not_finite_is_named_by_its_row(folder: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 from helpers import as_rows, make_problem, make_store
 
-from streamsvm import Model, calibrate, evaluate, fit, load_model, open_store, predict
+from streamsvm import Model, evaluate, fit, load_model, open_store, predict
 from streamsvm.errors import InputError, ModelError, PlanError, SettingsError
 
 N, D, K = 120, 9, 4
@@ -147,17 +147,6 @@ def test_rows_are_transformed_as_a_matrix_is(transform: str, kind: str) -> None:
     np.testing.assert_allclose(found.scores, np.take_along_axis(expected, order, 1), rtol=1e-5, atol=1e-5)
     accuracy = evaluate(model, pieces(COUNTS, labels, kind)).accuracy
     assert accuracy == pytest.approx((model.predict(COUNTS) == LABELS).mean())
-
-
-def test_calibrating_with_rows_is_calibrating_with_their_matrix() -> None:
-    temperatures = []
-    for kind in ("rows", "list", None):
-        model = fit(COUNTS, LABELS, passes=2, transform="normalize=10,log1p")
-        labels = np.searchsorted(model.classes_, LABELS)
-        data, y = (COUNTS, LABELS) if kind is None else (pieces(COUNTS, labels, kind), None)
-        temperatures.append(calibrate(model, data, y).temperature)
-    assert temperatures[0] != 1
-    assert temperatures == pytest.approx([temperatures[-1]] * 3, rel=1e-5)
 
 
 def test_an_error_of_a_transform_names_the_row_among_all_and_the_data() -> None:

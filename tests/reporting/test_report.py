@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from helpers import make_problem, make_store
 from report_pages import Page
-from report_problems import label_store
+from report_problems import label_store, many_classes, sequence_store
 from row_stream import RowStream, late_problem
-from run_files import metrics_of, stop_after
+from run_files import flip, metrics_of, stop_after
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 pytest.importorskip("matplotlib")
@@ -109,6 +109,11 @@ def test_the_same_run_gives_the_same_bytes_whatever_style_the_user_draws_in(run:
     assert not (run / "report.html").exists()  # it is part of a run, which was replaced
 
 
+def test_data_takes_the_place_of_the_validation_store(run: Path, stores, tmp_path: Path) -> None:
+    page = page_of(run, tmp_path, data=stores[0])
+    assert f"{(load_model(run).predict(X[:N]) == LABELS[:N]).mean():.2%}" in page.texts
+
+
 @pytest.mark.parametrize(("steps", "pictures"), [(2, 1), (31, 4)])
 def test_interrupted_runs_have_what_they_reported_and_no_model(
     stores, tmp_path: Path, steps: int, pictures: int
@@ -178,6 +183,27 @@ def test_damaged_or_missing_lines_are_one_sentence(
     assert rows[-1]["seconds"] == "-"  # it came after a pass of which nothing is known
 
 
+def test_values_of_other_types_are_left_out(run: Path, tmp_path: Path) -> None:
+    last = metrics_of(run)[-1]
+    wrong = {"primal": "<b>", "dual": None, "relative_gap": [], "C": {}, "valid_accuracy": True,
+             "seconds": 10**400}  # fmt: skip
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({**last, "pass": 5, **wrong}) + "\n")
+    row = page_of(run, tmp_path).table("pass", "primal")[-1]
+    names = ("pass", "primal", "dual", "relative gap", "valid accuracy", "seconds")
+    assert [row[name] for name in names] == ["5", "-", "-", "-", "-", "-"]
+
+
+def test_metrics_that_are_missing_or_a_link(run: Path, tmp_path: Path) -> None:
+    (run / "metrics.jsonl").unlink()
+    assert page_of(run, tmp_path).says("Nothing has been reported yet.")
+    (tmp_path / "secret").write_text('{"event": "pass", "pass": 1, "primal": 4711}\n')
+    (run / "metrics.jsonl").symlink_to(tmp_path / "secret")
+    page = page_of(run, tmp_path)
+    assert "4711" not in page.text
+    assert page.says("symbolic link")
+
+
 def test_what_is_no_run_or_cannot_be_written(run: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for path in (tmp_path / "none", tmp_path / "empty", run / "run.json"):
@@ -192,9 +218,7 @@ def test_what_is_no_run_or_cannot_be_written(run: Path, tmp_path: Path) -> None:
 
 def test_a_damaged_model_is_a_sentence(run: Path, tmp_path: Path) -> None:
     path = run / "model" / "coef.npy"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
+    flip(path)
     page = page_of(run, tmp_path)
     assert page.says("coef.npy")
     assert len(page.table("pass", "primal")) == 4
@@ -280,6 +304,18 @@ def test_many_passes_stay_a_short_page(run: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.engine
+@pytest.mark.parametrize("k", [2500, pytest.param(17_000, marks=pytest.mark.more)])
+def test_very_many_classes(tmp_path: Path, k: int) -> None:
+    X, codes = many_classes(k)
+    store = make_store(tmp_path / "s.h5", X, codes, n_classes=k, chunk_nnz=2**16)
+    fit(store, out=tmp_path / "run", passes=1, gap="none")
+    page = page_of(tmp_path / "run", tmp_path, data=store)
+    assert len(page.text) < 500_000
+    assert len(page.table("class", "recall")) == 30
+    assert page.says(f"9 classes, of {k:,}")
+
+
+@pytest.mark.engine
 @pytest.mark.parametrize("loss", ["ww", "ovr2"])
 def test_rows_with_several_labels(tmp_path: Path, loss: str) -> None:
     store, own = label_store(tmp_path / "s.h5", N, D, K)
@@ -288,3 +324,12 @@ def test_rows_with_several_labels(tmp_path: Path, loss: str) -> None:
     rows = {row["class"]: int(row["rows"]) for row in page.table("class", "recall")}
     assert rows == {str(c): n for c, n in enumerate(own.sum(axis=0))}
     assert page.says("with several labels each")
+
+
+def test_sequences(tmp_path: Path) -> None:
+    store, labels = sequence_store(tmp_path / "s.h5")
+    fit(store, out=tmp_path / "run", loss="chain", valid=store, dtype="float64")
+    page = page_of(tmp_path / "run", tmp_path)
+    assert "whole sequences right" in page.texts
+    rows = {row["class"]: int(row["rows"]) for row in page.table("class", "recall")}
+    assert rows == {str(c): n for c, n in enumerate(np.bincount(labels))}

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from fuzz import logs
 from helpers import make_problem, make_store
+from run_files import model_bytes, stop_after
 
 from streamsvm import fit, resume
 from streamsvm.base import durable, format
@@ -33,24 +34,13 @@ def store(tmp_path_factory) -> Path:
 
 def stopped(store: Path, path: Path, blocks: int = 12, **options) -> Path:
     """A run that was stopped after so many blocks were trained or scored, five a pass: in its second pass."""
-    left = blocks
-
-    def stop() -> bool:
-        nonlocal left
-        left -= 1
-        return left == 0
-
     with pytest.raises(Interrupted):
-        fit(store, out=path, stop=stop, **{**OPTIONS, **options})
+        fit(store, out=path, stop=stop_after(blocks), **{**OPTIONS, **options})
     return path
 
 
 def newest(run: Path) -> dict:
     return json.loads(max(run.glob("checkpoint/0*/manifest.json")).read_bytes())
-
-
-def model(run: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (run / "model").iterdir()}
 
 
 def part_headers(log: bytes, size: int) -> list[bytes]:
@@ -86,7 +76,7 @@ def test_a_log_of_weights_of_another_run_is_refused(store: Path, tmp_path: Path)
     result = resume(run)
     assert f"{name} is not the log that" in result.warnings[0]
     fit(store, out=tmp_path / "whole", **OPTIONS)
-    assert model(run) == model(tmp_path / "whole")
+    assert model_bytes(run) == model_bytes(tmp_path / "whole")
 
 
 def test_a_log_of_duals_of_another_run_is_refused(store: Path, tmp_path: Path) -> None:
@@ -124,16 +114,6 @@ def test_what_resume_changes_in_the_settings_does_not_part_a_run_from_its_commit
             resume(run, passes=3, tol=1e-9, store=moved, valid=store, stop=lambda: True)
     assert not any("damaged" in text for text in resume(run).warnings)
     inspect(run, verify=True)
-
-
-def test_a_run_of_another_format_is_refused_with_what_to_do(store: Path, tmp_path: Path) -> None:
-    run = stopped(store, tmp_path / "run")
-    record = json.loads((run / "run.json").read_bytes())
-    ours, other = format.RUN_VERSION, format.RUN_VERSION - 1
-    (run / "run.json").write_text(json.dumps(format.sealed({**record, "version": other})))
-    message = rf"run format {other}, .* resumes {ours}; use the version .* or fit again"
-    with pytest.raises(RunError, match=message):
-        resume(run)
 
 
 def forge(run: Path, part: str, entry: int | str, value: object) -> None:

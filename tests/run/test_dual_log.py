@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from run_files import flip
 
 from streamsvm.base.format import DUALS_MAGIC
 from streamsvm.data.memory_plan import dual_id_dtype
@@ -115,9 +116,7 @@ def test_a_log_that_goes_on_holds_the_duals_of_before(tmp_path: Path) -> None:
 def test_damage_is_found_when_a_block_is_read(tmp_path: Path) -> None:
     path = tmp_path / "duals-1.bin"
     _, end = write_log(path)
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
+    flip(path)
     log = open_log(path, end)
     with pytest.raises(RunError, match=r"duals-1\.bin is damaged: wrong checksum"):
         [log.segment(block, 20) for block in range(3)]

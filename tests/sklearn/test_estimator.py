@@ -87,16 +87,6 @@ def test_it_reports_passes_and_the_gap(blobs: tuple[np.ndarray, np.ndarray]) -> 
     assert StreamSVMClassifier(gap="none").fit(X, y).duality_gap_ is None
 
 
-def test_two_classes_have_one_row_of_coefficients(blobs: tuple[np.ndarray, np.ndarray]) -> None:
-    X, y = blobs
-    names = np.array(["no", "yes"])[(y > 1).astype(int)]
-    estimator = StreamSVMClassifier().fit(X, names)
-    assert (estimator.coef_.shape, estimator.intercept_.shape) == ((1, 12), (1,))
-    scores = X @ estimator.coef_[0] + estimator.intercept_[0]
-    np.testing.assert_allclose(estimator.decision_function(X), scores, atol=1e-4)
-    np.testing.assert_array_equal(estimator.predict(X), estimator.classes_[(scores > 0).astype(int)])
-
-
 @pytest.mark.more
 def test_weights_are_repetitions_at_the_optimum(blobs: tuple[np.ndarray, np.ndarray]) -> None:
     X, y = blobs[0][:200], blobs[1][:200]
@@ -150,16 +140,6 @@ def test_probabilities_are_calibrated_on_rows_held_out() -> None:
     for wrong in (0, 1.0, -0.5):
         with pytest.raises(ValueError, match="between 0 and 1"):
             StreamSVMClassifier(calibrate=wrong).fit(X, y)
-
-
-def test_it_is_pickled_by_the_state_of_the_model(blobs: tuple[np.ndarray, np.ndarray]) -> None:
-    X, y = blobs
-    first, second = (pickle.dumps(StreamSVMClassifier().fit(X, y)) for _ in range(2))
-    assert first == second
-    again = pickle.loads(first)
-    np.testing.assert_array_equal(
-        again.decision_function(X), StreamSVMClassifier().fit(X, y).decision_function(X)
-    )
 
 
 @pytest.mark.parametrize("kind", ["DataFrame", "AnnData", "sparse"])
@@ -234,15 +214,6 @@ def test_batches_of_dense_rows_with_many_classes_are_those_of_csr_rows(
     np.testing.assert_allclose(dense.coef_, sparse.coef_, atol=1e-5)
 
 
-def test_a_batch_of_weights_goes_on_from_a_fit(blobs: tuple[np.ndarray, np.ndarray]) -> None:
-    X, y = blobs
-    estimator = StreamSVMClassifier().fit(X[:150], y[:150])
-    before = estimator.coef_.copy()
-    estimator.partial_fit(X[150:], y[150:])
-    assert estimator.score(X, y) > 0.8
-    assert not np.array_equal(estimator.coef_, before)
-
-
 def test_weights_of_a_batch_are_factors_of_c(blobs: tuple[np.ndarray, np.ndarray]) -> None:
     X, y = blobs
     weighted = StreamSVMClassifier(C=0.01).partial_fit(X, y, np.unique(y), sample_weight=np.full(len(y), 2.0))
@@ -301,15 +272,6 @@ def test_batches_after_a_store_whose_classes_are_numbers(tmp_path: Path) -> None
     assert (estimator.predict(X) == before).mean() > 0.9
 
 
-@pytest.mark.parametrize("kind", [float, bool, int])
-def test_weights_of_classes_are_found_by_value(blobs: tuple[np.ndarray, np.ndarray], kind: type) -> None:
-    X, y = blobs
-    labels = (y > 1).astype(kind)
-    found = StreamSVMClassifier(class_weight={0: 1, 1: 5}).fit(X, labels)
-    expected = StreamSVMClassifier().fit(X, labels, sample_weight=np.where(y > 1, 5.0, 1.0))
-    np.testing.assert_allclose(found.decision_function(X), expected.decision_function(X), atol=1e-3)
-
-
 @pytest.mark.engine
 def test_wrong_values_are_value_errors_in_every_method(blobs: tuple[np.ndarray, np.ndarray]) -> None:
     X, y = blobs
@@ -329,17 +291,6 @@ def test_a_split_training_is_that_of_fit_whatever_n_jobs() -> None:
     assert np.array_equal(found[0], found[2])
     plain = fit(np.c_[X, np.ones(len(X))], y, transform="none", **settings)
     np.testing.assert_allclose(found[0], plain.coef_[:, :-1], rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("fit_intercept", "wanted"), [(None, ["scale", "bias"]), (True, ["scale", "bias"]), (False, ["scale"])]
-)
-def test_columns_of_a_table_are_scaled_with_and_without_an_intercept(
-    fit_intercept: bool | None, wanted: list[str]
-) -> None:
-    X = pd.DataFrame(DIGITS).add_prefix("pixel ")
-    found = StreamSVMClassifier(fit_intercept=fit_intercept).fit(X, LABELS)
-    assert [each.name for each in found.model_.transforms] == wanted
 
 
 def test_batches_of_a_table_are_not_scaled_and_that_is_said() -> None:

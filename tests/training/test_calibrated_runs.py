@@ -15,7 +15,7 @@ from run_files import metrics_of, model_bytes, stop_after, without_times
 from scipy.special import softmax
 from small_problem import BLOCK, D, K, N
 
-from streamsvm import Model, calibrate, fit, load_model, open_store, plan, resume
+from streamsvm import Model, calibrate, fit, load_model, open_store, resume
 from streamsvm.errors import Call, Interrupted, RunError, SettingsError, StoreError
 from streamsvm.info import inspect
 
@@ -181,8 +181,3 @@ def test_why_a_temperature_is_no_minimum_is_among_the_warnings(folder: Path, tmp
     assert result.calibration is not None
     assert result.calibration.warning is not None
     assert result.warnings == [result.calibration.warning]
-
-
-def test_a_plan_knows_the_setting(folder: Path) -> None:
-    planned = plan(folder / "train.h5", calibrate=folder / "hold-out.zarr")
-    assert planned["calibrate"] == str(folder / "hold-out.zarr")

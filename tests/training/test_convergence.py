@@ -93,15 +93,6 @@ def test_the_accuracies_are_those_of_the_model(store: Path, tmp_path: Path) -> N
     assert fit(store, out=tmp_path / "none", gap="none").train_accuracy is None
 
 
-def test_the_last_line_is_the_accuracy_of_the_validation_store(store: Path, tmp_path: Path) -> None:
-    words = ("fit", store, "--out", tmp_path / "run", "--valid", store)
-    shown = streamsvm(*words).out.splitlines()
-    assert shown[-1] == f"digits.zarr: accuracy {evaluate(tmp_path / 'run', store).accuracy:.4f}"
-    shown = streamsvm("fit", store, "--out", tmp_path / "part", "--hold-out", "2/5").out.splitlines()
-    assert shown[-1].startswith("hold-out 2/5: accuracy 0.")
-    assert "accuracy" not in streamsvm("fit", store, "--out", tmp_path / "plain").out.splitlines()[-1]
-
-
 def test_a_best_c_at_an_end_is_said_with_values_to_go_on_with(store: Path, tmp_path: Path) -> None:
     small = ("tune", store, "--out", tmp_path / "small", "--C", "1e-4,1e-3,1e-2", "--hold-out", "1/3")
     code, shown, err = streamsvm(*small)

@@ -13,7 +13,7 @@ import pytest
 from cases import few
 from helpers import as_rows, make_problem, make_store, write_rows
 from helpers import plain_fit as fit
-from run_files import model_bytes, stop_after
+from run_files import flip, model_bytes, stop_after
 from small_problem import BLOCK, D, K, N
 
 from streamsvm import evaluate, load_model, plan, resume
@@ -147,9 +147,7 @@ def test_a_table_that_was_changed_or_lost_does_not_resume(tmp_path: Path, costs_
     with pytest.raises(Interrupted):
         fit(store, out=tmp_path / "run", stop=lambda: True, block_rows=BLOCK, **in_double(costs_file))
     table = tmp_path / "run/class-costs.npy"
-    content = bytearray(table.read_bytes())
-    content[-3] ^= 1
-    table.write_bytes(content)
+    flip(table, -3)
     with pytest.raises(RunError, match=r"class-costs\.npy is not the table of costs"):
         resume(tmp_path / "run")
     table.unlink()

@@ -12,7 +12,7 @@ from helpers import make_problem, make_store
 from helpers import plain_fit as fit
 
 from streamsvm import load_model, plan
-from streamsvm.errors import InputError, Interrupted, SettingsError
+from streamsvm.errors import InputError, Interrupted
 
 N, D, K = 120, 15, 6
 
@@ -57,27 +57,6 @@ def test_dense_and_sparse_arrays_of_any_type_give_one_model(problem) -> None:
         np.testing.assert_array_equal(fit(same, labels, passes=2).coef_, of_csr.coef_)
 
 
-def test_classes_are_the_labels_in_their_order(problem) -> None:
-    X, labels = problem
-    names = np.array(["b", "a", "c", "e", "d", "f"])[labels]
-    model = fit(X, names)
-    assert list(model.classes_) == ["a", "b", "c", "d", "e", "f"]
-    numbered = fit(X, labels * 5)
-    assert list(numbered.classes_) == [0, 5, 10, 15, 20, 25]
-    assert (model.predict(X) == names).mean() > 0.5
-    assert ((model.decision_function(X).argmax(1)) == model.classes_.searchsorted(model.predict(X))).all()
-
-
-def test_names_of_columns_become_the_features_of_the_model(problem) -> None:
-    pandas = pytest.importorskip("pandas")
-    X, labels = problem
-    names = [f"gene{j}" for j in range(D)]
-    frame = pandas.DataFrame(X.toarray(), columns=names)
-    model = fit(frame, labels)
-    assert list(model.feature_names_in_) == names
-    np.testing.assert_array_equal(model.predict(frame[names[::-1]]), model.predict(frame))
-
-
 @pytest.mark.parametrize(
     ("y", "message"),
     [
@@ -92,23 +71,6 @@ def test_labels_that_cannot_be_learned_are_refused(problem, y: Any, message: str
     y = np.array(y, object) if isinstance(y, list) else y
     with pytest.raises(InputError, match=message):
         fit(problem[0], y)
-
-
-def test_values_that_are_not_finite_are_refused_by_row_and_column(problem) -> None:
-    X = problem[0].toarray()
-    X[7, 3] = np.inf
-    with pytest.raises(InputError, match="row 7, column 3"):
-        fit(X, problem[1])
-
-
-@pytest.mark.parametrize(
-    "setting",
-    [{"valid": "a.zarr"}, {"label": "cell_type"}, {"out": "run"}, {"force": True}, {"calibrate": "a.zarr"}],
-    ids=lambda setting: next(iter(setting)),
-)
-def test_settings_of_stores_do_not_apply_to_arrays(problem, setting: dict[str, Any]) -> None:
-    with pytest.raises(SettingsError, match=next(iter(setting))):
-        fit(*problem, **setting)
 
 
 def test_a_matrix_without_labels_is_refused(problem) -> None:

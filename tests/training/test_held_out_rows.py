@@ -201,11 +201,6 @@ def test_one_reading_serves_all_folds_or_each_has_its_own(
     assert models[0] == models[1]
 
 
-def test_a_user_s_values_of_c_stay_as_they_are() -> None:
-    X, labels = problem(1, changed=False)
-    assert [row["C"] for row in tune(X, NAMES[labels], C="0.1,1", folds=2).tried] == [0.1, 1.0]
-
-
 def test_slices_know_the_numbers_of_the_data(tmp_path: Path) -> None:
     """Each row by its name, which is its number in the input."""
     path = make_store(tmp_path / "s.h5", *problem(1, changed=False))

@@ -56,11 +56,6 @@ def test_a_model_of_hashed_features_hashes_what_it_predicts(tmp_path: Path, prob
     np.testing.assert_allclose(scores, hashed_densely(X, 4, 5, base=1) @ expected, atol=1e-9)
 
 
-def test_models_have_a_version_that_programs_without_transforms_refuse(tmp_path: Path, problem) -> None:
-    online(RowStream(*problem), out=tmp_path / "hashed", hash_bits=4)
-    assert load_model(tmp_path / "hashed").record["version"] == 9
-
-
 def test_feature_numbers_that_differ_from_the_text_cannot_be_hashed(tmp_path: Path, problem) -> None:
     stream = RowStream(*problem)
     stream.index_base = 1

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from helpers import make_problem, make_store
+from helpers import make_problem, make_store, text_lines
 from run_files import model_bytes, stop_after
 from streamsvm_converters import TextSource, convert
 
@@ -34,14 +34,6 @@ def matrix(tmp_path: Path, problem) -> dict[str, Any]:
     np.save(tmp_path / "X.npy", problem[0])
     np.save(tmp_path / "y.npy", problem[1])
     return {"data": tmp_path / "X.npy", "labels": tmp_path / "y.npy", "C": 0.05}
-
-
-def text_of(X: sp.csr_array, labels: list[str]) -> str:
-    lines = []
-    for label, begin, end in zip(labels, X.indptr[:-1], X.indptr[1:], strict=True):
-        values = zip(X.indices[begin:end] + 1, X.data[begin:end], strict=True)
-        lines.append(" ".join([label, *(f"{feature}:{value!s}" for feature, value in values)]))
-    return "\n".join(lines)
 
 
 def in_small_batches(options: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -69,7 +61,7 @@ def killed_after(batches: int) -> Any:
 def test_sparse_rows_give_the_coefficients_of_the_same_rows_as_text(tmp_path: Path, options) -> None:
     X, y = make_problem(150, 13, 5, noise=1.5, empty=2)
     labels = ["ebadc"[code] for code in y]
-    (tmp_path / "text").write_text(text_of(X, labels))
+    (tmp_path / "text").write_text("".join(text_lines(X, labels)))
     base = 0 if "hash_bits" in options else 1
     convert(tmp_path / "text", tmp_path / "a.zarr", shuffle=False, index_base=base)
     text = TextSource([tmp_path / "text"], classes=list("abcde"), n_features=13 + (1 - base), index_base=base)
@@ -196,15 +188,6 @@ def test_classes_that_are_given(tmp_path: Path, problem, matrix) -> None:
         online(**matrix, out=tmp_path / "twice", classes=[0, 1, 1])
 
 
-def test_rows_sorted_by_label_are_noticed(tmp_path: Path, problem) -> None:
-    X, y = problem
-    order = np.argsort(y, kind="stable")
-    store = make_store(tmp_path / "a.zarr", sp.csr_array(X[order]), y[order], dense=True, shuffled=False)
-    result = online(store, out=tmp_path / "run")
-    assert "groups of alike labels" in str(result.warnings)
-    assert result.progressive_accuracy is None
-
-
 def test_text_is_learned_from_and_goes_on_by_its_path(tmp_path: Path) -> None:
     text = tmp_path / "train.txt"
     rows = [f"{i % 3} {1 + i % 3}:1 {4 + i % 7}:0.5\n" for i in range(200)]
@@ -244,7 +227,7 @@ def test_what_cannot_be_learned_from_is_refused(tmp_path: Path, matrix) -> None:
 
 def test_weights_of_rows_are_refused_unless_they_shall_be_left_out(tmp_path: Path) -> None:
     X, y = make_problem(20, 4, 3)
-    (tmp_path / "text").write_text(text_of(X, list(map(str, y))))
+    (tmp_path / "text").write_text("".join(text_lines(X, y)))
     np.savetxt(tmp_path / "w.txt", np.arange(20.0))
     for name, weights in ("plain.zarr", None), ("weighted.zarr", tmp_path / "w.txt"):
         convert(tmp_path / "text", tmp_path / name, weights=weights, shuffle=False)

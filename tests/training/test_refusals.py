@@ -12,7 +12,7 @@ import pytest
 from cases import few
 from helpers import make_problem, make_store
 from helpers import plain_fit as fit
-from run_files import commits_of, metrics_of, model_bytes, parse_metrics, stop_after
+from run_files import commits_of, flip, metrics_of, model_bytes, parse_metrics, stop_after
 from small_problem import BLOCK, D, K, N
 
 from streamsvm import plan, resume
@@ -91,12 +91,6 @@ def test_duals_that_no_memory_holds_are_refused_before_training(monkeypatch: pyt
     fit(X, labels, loss="ww", passes=2)
 
 
-def flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 0x40
-    path.write_bytes(content)
-
-
 @pytest.mark.parametrize("name", ["manifest.json", "changes"])
 @pytest.mark.parametrize("damage", ["flip", "cut", "empty", "missing"])
 def test_when_the_newest_commit_is_damaged_the_one_before_is_used(
@@ -104,7 +98,7 @@ def test_when_the_newest_commit_is_damaged_the_one_before_is_used(
 ) -> None:
     path = commits_of(stopped)[0] / name if name != "changes" else max(stopped.glob("changes-*.bin"))
     if damage == "flip":
-        flip(path)
+        flip(path, -40)
     elif damage == "missing":
         path.unlink()
     else:
@@ -119,7 +113,7 @@ def test_when_the_newest_commit_is_damaged_the_one_before_is_used(
 def test_when_all_commits_are_damaged_there_is_no_model(stopped: Path) -> None:
     paths = list(stopped.glob("changes-*.bin"))
     for path in paths:
-        flip(path)
+        flip(path, -40)
     for _ in range(2):  # a second attempt finds the same
         with pytest.raises(RunError, match="no commit is left to resume from: fit again") as caught:
             resume(stopped)
@@ -128,7 +122,7 @@ def test_when_all_commits_are_damaged_there_is_no_model(stopped: Path) -> None:
 
 
 def test_damaged_duals_are_refused(stopped: Path) -> None:
-    flip(stopped / "duals-1.bin")
+    flip(stopped / "duals-1.bin", -40)
     with pytest.raises(RunError, match=r"duals-1\.bin is damaged"):
         resume(stopped)
 
@@ -214,28 +208,17 @@ def test_a_changed_store_is_refused_and_a_moved_one_is_accepted(
     assert json.loads((stopped / "run.json").read_text())["store"]["path"] == [str(moved)]
 
 
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("nothing", "nothing is there; check the path|is not a run: it has no run.json"),
-        ("file", "is not a run: a run is a folder"),
-    ],
-)
-def test_resuming_where_there_is_no_run_creates_no_files(tmp_path: Path, name: str, message: str) -> None:
+def test_resuming_where_there_is_no_run_creates_no_files(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "folder").mkdir()
-    for path in (tmp_path / name, *([tmp_path / "folder"] if name == "nothing" else [])):
+    for name, message in {
+        "nothing": "nothing is there; check the path",
+        "folder": "is not a run: it has no run.json",
+        "file": "is not a run: a run is a folder",
+    }.items():
         with pytest.raises(RunError, match=message):
-            resume(path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
-    assert not list((tmp_path / "folder").iterdir())
-
-
-@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b"NaN", b"[" * 10**5, b"\xff\x00", b'{"version": 1}'])
-def test_damaged_settings_are_refused(stopped: Path, content: bytes) -> None:
-    (stopped / "run.json").write_bytes(content)
-    with pytest.raises(RunError, match=r"run\.json is damaged"):
-        resume(stopped)
+            resume(tmp_path / name)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["file", "folder"]
 
 
 def test_any_flipped_byte_of_the_settings_is_found(stopped: Path) -> None:
@@ -261,19 +244,6 @@ def test_a_run_in_use_is_refused(tmp_path: Path, store: Path, stopped: Path) -> 
             fit(store, out=stopped, force=True)
         assert {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()} == before
     resume(stopped)
-
-
-def test_a_run_cannot_be_resumed_while_it_trains(tmp_path: Path, store: Path) -> None:
-    refused = []
-
-    def stop() -> bool:
-        with pytest.raises(RunError, match="in use"):
-            resume(tmp_path / "run")
-        refused.append(True)
-        return False
-
-    fit(store, out=tmp_path / "run", passes=1, stop=stop)
-    assert refused
 
 
 def test_an_existing_run_is_replaced_only_by_force(tmp_path: Path, store: Path) -> None:

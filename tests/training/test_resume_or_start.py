@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import make_problem, make_store
+from run_files import stop_after
 
 import streamsvm
 from streamsvm.errors import Interrupted, RunError, SettingsError
@@ -31,15 +32,8 @@ def fit(folder: Path, **more: Any) -> Any:
 
 def interrupted(folder: Path, blocks: int, **more: Any) -> None:
     """The fit, up to a number of blocks."""
-    left = blocks
-
-    def stop() -> bool:
-        nonlocal left
-        left -= 1
-        return left == 0
-
     with pytest.raises(Interrupted):
-        fit(folder, stop=stop, **more)
+        fit(folder, stop=stop_after(blocks), **more)
 
 
 @pytest.mark.parametrize(

@@ -174,13 +174,6 @@ def test_the_commands_take_them(folder: Path) -> None:
     np.testing.assert_array_equal(np.array(lines, int), load_model("run").predict(np.load("X.npy")))
 
 
-def test_the_report_scores_them(folder: Path) -> None:
-    pytest.importorskip("matplotlib")
-    trained("X.npy", out="run", labels="y.npy", valid="F.npy", valid_labels="y.txt")
-    succeeds("report", "run", cwd=folder)
-    assert "cannot be scored" not in Path("run/report.html").read_text()
-
-
 def test_a_column_of_lists_is_the_same_matrix(folder: Path) -> None:
     X, y = np.load("X.npy"), np.load("y.npy")
     table = pa.table({"text": ["?"] * N, "vector": X.astype(np.float32).tolist(), "label": y})

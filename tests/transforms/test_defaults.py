@@ -18,7 +18,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_sv
 from sklearn.preprocessing import StandardScaler
 
 from streamsvm import convert, fit, load_model, open_store, plan, tune
-from streamsvm.errors import ScaleWarning, StreamsvmWarning
+from streamsvm.errors import ScaleWarning
 from streamsvm.sklearn import StreamSVMClassifier
 from streamsvm.transforms import parse_transforms
 from streamsvm.transforms.defaults import watch_scales
@@ -183,35 +183,8 @@ def test_a_frame_of_numbers_is_a_table(tmp_path: Path) -> None:
     assert [each.name for each in found.model.transforms] == ["scale", "bias"]
     assert len(fit(X.convert_dtypes(), y).transforms) == 2  # of types of pandas
 
-    np.save(tmp_path / "x.npy", X.to_numpy())
-    model.save(tmp_path / "model")
-    succeeds("predict", tmp_path / "model", tmp_path / "x.npy", "--out", tmp_path / "out", notes=True)
-    with pytest.warns(StreamsvmWarning, match="X does not name its features"):
-        predicted = model.predict(X.to_numpy())
-    assert (tmp_path / "out").read_text().split() == predicted.astype(str).tolist()
-    np.testing.assert_array_equal(predicted, model.predict(X))
     with pytest.warns(ScaleWarning, match=r"feature 12 \(up to 1.68e\+03\), where others go up to 0.66 "):
         of_array = fit(X.to_numpy(), y)
     with pytest.warns(ScaleWarning):
         without_names = fit(pd.DataFrame(X.to_numpy()), y)
     np.testing.assert_array_equal(of_array.coef_, without_names.coef_)
-
-
-def test_counts_of_genes_are_not_warned_of() -> None:
-    rng = np.random.default_rng(0)
-    mean = rng.lognormal(0, 2, 6000)
-    depth = rng.lognormal(np.log(5000), 0.4, (400, 1))
-    counts = sp.csr_array(rng.poisson(depth * mean / mean.sum()).astype(np.float32))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        fit(counts, np.arange(400) % 3, transform="bias", passes=1)
-        fit(counts.log1p(), np.arange(400) % 3, passes=1)
-
-
-def test_tune_tries_the_default_and_none(people: Path, tmp_path: Path) -> None:
-    words = ("--C", "0.01,0.1", "--transform", "scale=std,bias", "--transform", "none", "--hold-out", "1/5")
-    code, shown, _ = streamsvm("tune", "people.zarr", "--out", tmp_path / "t", *words, "--json", cwd=people)
-    tried = json.loads(shown)["tried"]
-    assert code == 0
-    assert [row["settings"]["transform"] for row in tried] == ["scale=std,bias"] * 2 + ["none"] * 2
-    assert tried[0]["valid_accuracy"] > tried[2]["valid_accuracy"] + 0.2

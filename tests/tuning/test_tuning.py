@@ -13,6 +13,7 @@ import pytest
 import scipy.sparse as sp
 from helpers import automatic_c, make_store
 from helpers import plain_fit as fit
+from run_files import stop_after
 from sklearn.datasets import dump_svmlight_file, load_digits
 
 from streamsvm import convert, load_model, resume, tune
@@ -104,13 +105,7 @@ def test_it_goes_on_where_it_was_stopped(store: Path, tmp_path: Path) -> None:
     model = (tmp_path / "whole/model/coef.npy").read_bytes()
     blocks = 0
     while True:
-        left = 15  # questions: 6 of them are asked while a fold scores its 6 blocks
-
-        def stop() -> bool:
-            nonlocal left
-            left -= 1
-            return left == 0
-
+        stop = stop_after(15)  # questions: 6 of them are asked while a fold scores its 6 blocks
         try:
             found = tune(store, out=tmp_path / "run", stop=stop, **facts)
             break
