@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -41,20 +43,16 @@ sys.meta_path.insert(0, Finder())
     assert not (tmp_path / "a.zarr").exists()
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
+def test_names_of_files_cannot_break_a_line_or_reach_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("a 1:1\nb 2:1\n")
+    for words in (
         ("info", ODD),
         ("convert", ODD, "--out", "a.zarr"),
         ("fit", ODD, "--out", "run"),
-        ("resume", ODD),
         ("predict", ODD, "text"),
         ("online", "text", "--out", f"{ODD}/run"),
-    ],
-)
-def test_names_of_files_cannot_break_a_line_or_reach_the_terminal(tmp_path: Path, words: tuple) -> None:
-    (tmp_path / "text").write_text("a 1:1\nb 2:1\n")
-    assert SHOWN in fails(1, *words, cwd=tmp_path)
+    ):
+        assert SHOWN in fails(1, *words, cwd=tmp_path)
 
 
 def test_addresses_elsewhere_keep_their_slashes(tmp_path: Path) -> None:
@@ -154,6 +152,15 @@ def test_a_command_says_once_that_it_compiles_but_not_to_machines(asked: str, sa
     compiles(quiet=asked == "quiet", json=asked == "json")
     compiling.tell()  # after the command: nobody listens
     assert capsys.readouterr() == ("", said)
+
+
+def test_what_cannot_be_said_of_compiling_does_not_end_a_command(monkeypatch) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError("no space left")
+
+    monkeypatch.setattr(sys, "stderr", Full())
+    compiles(quiet=False, json=False)
 
 
 def test_numbers_that_json_has_no_text_for_are_null() -> None:

@@ -29,13 +29,7 @@ def test_help_fits_the_terminal_and_is_plain_text(
     assert max(map(len, lines)) <= min(columns, MAX_WIDTH)
     assert "\x1b" not in text
     assert "\\[" not in text
-    assert not re.search(
-        r"<(str|int|float|path|list)\b[^|\d]*>|INTEGER|int range", text
-    )  # words of programmers
-    if not command:
-        assert "..." not in text.replace("[ARGS]...", "")  # no sentence is cut
     assert lines[0].startswith("Usage: ")
-    assert not [line for line in lines if line != line.rstrip() and "  -" not in line]
 
 
 @pytest.mark.parametrize("command", ["", *COMMANDS])

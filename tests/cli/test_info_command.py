@@ -140,9 +140,9 @@ def test_tables(tmp_path: Path, name: str) -> None:
     assert found.get("separator") == {"a.tsv": "tabs", "a.parquet": None, "a.jsonl": None}.get(name, "commas")
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
+def test_other_files_are_one_clear_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.bin"
+    for content, message in (
         (b"", "it is empty"),
         (b"just words\n", "begins with 'just words'"),
         (b"\x00\x01\x02" * 100, "is of no kind that is read"),
@@ -152,15 +152,11 @@ def test_tables(tmp_path: Path, name: str) -> None:
         (b"PAR1 and more", "cannot be read as a Parquet table"),
         (gzip.compress(TEXT.encode(), mtime=0)[:30], "a.bin"),
         (b"\x89HDF\r\n\x1a\n", "a.bin"),
-    ],
-)
-def test_other_files_are_one_clear_line(tmp_path: Path, content: bytes, message: str) -> None:
-    path = tmp_path / "a.bin"
-    path.write_bytes(content)
-    code, out, err = streamsvm("info", path)
-    assert (code, out, err.count("\n")) == (1, "", 1), err
-    assert message in err
-    assert str(path) in err
+    ):
+        path.write_bytes(content)
+        said = fails(1, "info", path)
+        assert message in said
+        assert str(path) in said
 
 
 # -- runs ------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import fails, piped, streamsvm, succeeds
+from command_line import fails, piped, streamsvm
 from helpers import save_weights
 
 TEXT = b"a 1:1\nb 2:1\n" * 5
@@ -110,11 +110,3 @@ def test_a_table_in_a_pipe_must_be_in_a_file(folder: Path) -> None:
     code, _, err = piped(*words, cwd=folder, text=b"x,y\n1,a\n2,b\n")
     assert code == 1
     assert "standard input is LIBSVM text, not CSV; write it to a file first" in err
-
-
-def test_dense_rows_have_values_that_may_be_zeros(folder: Path) -> None:
-    (folder / "y").write_text("a\nb\n")
-    np.save(folder / "x.npy", [[1.0, 1.0, 0.0], [2.0, 1.0, 1.0]])
-    out = succeeds("convert", "x.npy", "--labels", "y", "--out", "x.zarr", cwd=folder)
-    assert "2 rows, 3 features, 2 classes, 6 values" in out
-    assert " values  6\n" in succeeds("info", "x.zarr", cwd=folder)

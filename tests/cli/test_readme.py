@@ -9,9 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from helpers import make_problem
+from helpers import make_problem, text_lines
 from run_files import model_bytes
 
 import streamsvm
@@ -30,10 +29,7 @@ def example(language: str, containing: str) -> str:
 def text(tmp_path: Path) -> Path:
     """A folder with LIBSVM text in the files `train`, `test` and `more.gz`."""
     X, labels = make_problem(90, 12, 4, noise=1.5)
-    lines = []
-    for i in range(90):
-        pairs = " ".join(f"{j + 1}:{X[i, j]:g}" for j in np.flatnonzero(X[[i]].toarray()[0]).tolist())
-        lines.append(f"class{labels[i]} {pairs}\n")
+    lines = text_lines(X, [f"class{label}" for label in labels])
     (tmp_path / "train").write_text("".join(lines[:70]))
     (tmp_path / "test").write_text("".join(lines[70:]))
     (tmp_path / "more.gz").write_bytes(gzip.compress("".join(lines).encode()))

@@ -18,9 +18,8 @@ import termios
 import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
-from helpers import make_problem
+from helpers import make_problem, text_lines
 from streamsvm_cli import console
 from streamsvm_cli.wording import wrapped
 from warm_process import Process
@@ -102,10 +101,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with LIBSVM text to train on and to test with."""
     monkeypatch.delenv("COLUMNS", raising=False)  # or else terminals have that many
     X, labels = make_problem(700, 12, 4, noise=1.5)
-    lines = []
-    for i, row in enumerate(X.toarray()):
-        pairs = " ".join(f"{j + 1}:{row[j]:.3f}" for j in np.flatnonzero(row).tolist())
-        lines.append(f"class{labels[i]} {pairs}\n")
+    lines = text_lines(X, [f"class{label}" for label in labels], ".3f")
     (tmp_path / "train").write_text("".join(lines[:500]))
     (tmp_path / "test").write_text("".join(lines[500:]))
     return tmp_path
@@ -132,19 +128,8 @@ def test_what_is_printed_fits_80_columns_and_is_as_it_was(folder: Path) -> None:
 
 def test_ctrl_c_leaves_whole_lines(folder: Path) -> None:
     in_terminal(MAIN[0].split(), folder, 80)
-    words = [
-        "fit",
-        "train.zarr",
-        "--out",
-        "run",
-        "--passes",
-        "1000000",
-        "--gap",
-        "none",
-        "--dtype",
-        "float64",
-    ]
-    lines = screen(in_terminal(words, folder, 80, interrupt=b"seconds"), 80).splitlines()
+    words = "fit train.zarr --out run --passes 1000000 --gap none --dtype float64"
+    lines = screen(in_terminal(words.split(), folder, 80, interrupt=b"seconds"), 80).splitlines()
     assert lines.count("stopping after this block; press Ctrl-C again to stop at once") == 1
     assert re.fullmatch(
         r"streamsvm: stopped in pass \d+ after \d of 1 blocks; `streamsvm resume run`", lines[-2]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +12,6 @@ import scipy.sparse as sp
 from command_line import fails, succeeds
 from helpers import make_store
 from sklearn.datasets import load_digits
-
-from streamsvm import tune
 
 LOSSES = ("--loss", "ww", "--loss", "cs", "--dtype", "float64")
 
@@ -45,26 +42,6 @@ def test_a_table_printed_once_and_a_run(folder: Path, tmp_path: Path) -> None:
     assert float(best[0]) == found["C"]
     evaluated = json.loads(succeeds("evaluate", out, "s.h5", "--json", cwd=folder))
     assert evaluated["accuracy"] > 0.9
-
-
-def test_the_table_has_what_was_tried_before_an_interruption(folder: Path, tmp_path: Path) -> None:
-    out, values = tmp_path / "run", ["0.05", "0.1", "0.2"]
-    tried: list[str] = []
-
-    class Killed(BaseException):
-        pass
-
-    def kill(event: dict[str, Any]) -> None:
-        tried.append(event["event"])
-        if tried.count("tried") == 4:  # the first of the second loss
-            raise Killed
-
-    with pytest.raises(Killed):
-        tune(folder / "s.h5", out=out, C=",".join(values), loss=["ww", "cs"], dtype="float64", report=kill)
-    command = ("tune", "s.h5", "--out", out, "--C", ",".join(values), *LOSSES)
-    rows = [line.split() for line in table_of(succeeds(*command, cwd=folder, notes=True))[1:]]
-    assert [row[0] for row in rows] == 2 * values
-    assert [row[-1] for row in rows] == 3 * ["ww"] + 3 * ["cs"]
 
 
 def test_the_model_is_measured_on_the_validation_rows(folder: Path, tmp_path: Path) -> None:
