@@ -80,10 +80,6 @@ def test_labels_may_be_the_name_of_a_column(atlas: anndata.AnnData, tmp_path: Pa
     atlas.write_h5ad(tmp_path / "atlas.h5ad")
     fit(tmp_path / "atlas.h5ad", "cell_type", out=tmp_path / "run")
     assert evaluate(load_model(tmp_path / "run"), tmp_path / "atlas.h5ad", "cell_type").n == N
-    with pytest.raises(SettingsError, match="y and label both give the labels"):
-        fit(atlas, "cell_type", label="cell_type")
-    with pytest.raises(SettingsError, match="'cell_type' names no column: only AnnData has obs; give y"):
-        fit(atlas.X, "cell_type")
 
 
 def test_layers_are_those_of_a_file(atlas: anndata.AnnData, tmp_path: Path) -> None:

@@ -113,19 +113,17 @@ def test_without_a_terminal_progress_is_lines_at_a_steady_interval(clock, capsys
     for second in range(0, 100, 5):
         clock[0] = 1000.0 + second
         shown.progress("pass 1", second * 1000, 200_000)
-    shown.progress("gap 1", 1, 10)
-    clock[0] += 0.9
-    shown.progress("valid 1", 2, 10)  # right after another
-    clock[0] += 0.1
-    shown.progress("valid 1", 3, 10)
-    clock[0] += 29.9
-    shown.progress("valid 1", 4, 10)
-    clock[0] += 0.1
-    shown.progress("valid 1", 5, 10)
-    clock[0] += 1
-    shown.progress("convert", 2**30, None)
-    clock[0] -= 1e6  # clocks jump
-    shown.progress("convert", 2**31, None)
+    for seconds, *step in (
+        (0, "gap 1", 1, 10),
+        (0.9, "valid 1", 2, 10),  # right after another
+        (0.1, "valid 1", 3, 10),
+        (29.9, "valid 1", 4, 10),
+        (0.1, "valid 1", 5, 10),
+        (1, "convert", 2**30, None),
+        (-1e6, "convert", 2**31, None),  # clocks jump
+    ):
+        clock[0] += seconds
+        shown.progress(*step)
     out, err = capsys.readouterr()
     assert err == ""
     lines = [re.fullmatch(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)  (.*)", line)[2] for line in out.splitlines()]
