@@ -284,6 +284,29 @@ can_compile = bool(needed_to_compile & sys.modules.keys())
 print(json.dumps([count("cache_hits"), count("cache_misses"), any(said), can_compile, result.primal]))
 """
 
+COPIED_SCORES = """
+import sys
+sys.path.insert(0, sys.argv[1])
+sys.dont_write_bytecode = True
+import numpy as np
+from streamsvm.kernels.scratch import Scratch
+from streamsvm.kernels.frame import Problem
+from streamsvm.kernels.tally import LOSS_SUM, N_TALLIES
+from streamsvm.kernels.weights import Weights
+from streamsvm.data.rows import Rows
+from streamsvm.losses import weston_watkins
+labels = np.zeros(1, np.int32)
+rows = Rows(np.ones(1), labels, np.array([0, 1]), labels, np.ones(1), np.ones(1))
+now = np.zeros((1, 8))
+now[0, :2] = 2.0, 0.5
+weights = Weights.create(now, now[:0], 1.0)
+tally = np.zeros((1, N_TALLIES))
+scratch = Scratch.create(8, now.dtype)
+weston_watkins.KERNELS["ww"].loss_rows(rows, Problem(2, 1.0), weights, 0.0, scratch, tally, None, None,
+None)
+print(weston_watkins.__file__, tally[0, LOSS_SUM])
+"""
+
 
 @pytest.mark.parametrize("empty", few([False, True], False))
 def test_a_second_process_compiles_nothing(tmp_path: Path, empty: bool) -> None:
@@ -298,6 +321,23 @@ def test_a_second_process_compiles_nothing(tmp_path: Path, empty: bool) -> None:
         assert first[:4] == [0, 2, True, True]
     assert second[:4] == [2, 0, False, False]  # nor loads what Numba needs to compile: half a second
     assert first[4] == second[4]
+
+
+@pytest.mark.more
+def test_an_edit_in_another_file_is_compiled_again(tmp_path: Path) -> None:
+    """`loss_rows` has `score_row` inlined from score.py, and is cached for its own file alone by Numba."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "streamsvm", tmp_path / "streamsvm", ignore=ignored)
+    cache = {"NUMBA_CACHE_DIR": tmp_path / "cache"}
+    path, before = python(COPIED_SCORES, tmp_path, **cache).split()
+    assert Path(path).is_relative_to(tmp_path)
+    assert float(before) == 0.0
+    edited = tmp_path / "streamsvm/kernels/score.py"
+    text = edited.read_text()
+    line = "s0 = multiply_add(item(data, p), _weights_of(rows.indices, p, begin, weights, c, count), s0)\n"
+    assert line in text
+    edited.write_text(text.replace(line, line.replace("item(data", "-item(data")))
+    assert float(python(COPIED_SCORES, tmp_path, **cache).split()[1]) == 1 + 1.5
 
 
 def test_the_stamp_changes_with_every_file_of_kernels(tmp_path: Path) -> None:
@@ -317,3 +357,17 @@ def test_the_stamp_changes_with_every_file_of_kernels(tmp_path: Path) -> None:
             path.write_text(path.read_text() + "\n")
             assert digest(folder) not in seen, path
             seen.add(digest(folder))
+
+
+def test_only_one_file_knows_how_numba_compiles() -> None:
+    for path in [*files_of("streamsvm"), *files_of("converters")]:
+        if path.name != "jit.py":
+            names = imports_of(path)
+            assert not {name for name in names if within(name, {"numba"})} - PUBLIC_NUMBA, path
+            assert not re.search(r"_nrt|\bnjit\b|_cache_file|_source_stamp", path.read_text()), path
+
+
+PUBLIC_NUMBA = {
+    "numba.extending", "numba.core.types", "numba.extending.lower_builtin", "numba.extending.models",
+    "numba.extending.register_model", "numba.extending.type_callable",
+}  # fmt: skip
