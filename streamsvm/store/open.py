@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base import format
-from streamsvm.base.label_values import INTEGER, dtype_of_names
 from streamsvm.errors import Call, Option, Remedy, SettingsError, StoreError
 from streamsvm.store import layout
 from streamsvm.store.addresses import local
@@ -219,27 +218,14 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
     if label not in (None, layout.LABEL):
         remedy = Remedy("omit {}", Option("label", label))
         raise StoreError(f"{path}: its only label column is {layout.LABEL!r}", remedy=remedy)
-    if sample_weight is not None and (
-        sample_weight != layout.WEIGHTS or layout.WEIGHTS not in record.columns
-    ):
-        has = f"only {layout.WEIGHTS!r}" if layout.WEIGHTS in record.columns else "none"
-        raise StoreError(
-            f"{path}: it has no column of weights {sample_weight!r}; of such columns it has {has}",
-            remedy=Remedy(
-                "convert the text again with {}, or omit {}", Option("weights"), Option("sample_weight")
-            ),
+    if sample_weight is not None and {sample_weight} != {layout.WEIGHTS} & set(record.columns):
+        remedy = Remedy(
+            "convert the text again with {}, or omit {}", Option("weights"), Option("sample_weight")
         )
+        raise StoreError(f"{path}: it has no column of weights {sample_weight!r}", remedy=remedy)
     specs = record.specs()
     if record.arrays.keys() != specs.keys():
         raise StoreError(f"{path}: the store's record does not list the arrays of a store ({DAMAGED})")
-    widths = {} if record.dense else {"X": record.d}
-    if layout.LABEL_SETS in record.columns:
-        widths[f"obsm/{layout.LABEL_SETS}"] = record.n_classes
-    for name, width in widths.items():
-        if container.attr(name, "shape") != [record.n, width]:
-            shape = f"{record.n} x {width}"
-            raise StoreError(f"{path}: the shape of {name} is not the recorded {shape} ({DAMAGED})")
-
     arrays: dict[str, StoredArray] = {}
     for name, spec in specs.items():
         array = container.array(name, axes=2 if name == layout.MATRIX else 1)
@@ -251,12 +237,7 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
     classes = arrays[layout.CATEGORIES].read(0, record.n_classes).tolist()
     if layout.text_digest(classes) != record.arrays[layout.CATEGORIES]:
         raise arrays[layout.CATEGORIES].damage(0, "the class names are not those on record")
-    if record.label_dtype == INTEGER != dtype_of_names(classes):
-        raise arrays[layout.CATEGORIES].damage(0, "the classes are not integers, as recorded")
-    if record.fingerprint_of(classes, record.arrays) != record.fingerprint:
-        raise StoreError(f"{path}: the recorded fingerprint is not that of the recorded arrays ({DAMAGED})")
     chunk_nnz = arrays[layout.MATRIX].chunk * record.d if record.dense else record.chunk_nnz
-    internal = ("arrays", "checksum")
     facts = Facts(
         path=path,
         kind=container.kind,
@@ -276,7 +257,7 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
         dense_rows=record.dense,
         stored=frozenset(["numbers", *(name for name, (array, _) in STORED.items() if array in arrays)])
         | ({"label_codes"} if layout.LABELS_CODES in arrays else set()),
-        meta={key: value for key, value in content.items() if key not in internal},
+        meta={key: value for key, value in content.items() if key not in ("arrays", "checksum")},
     )
     for name, end in [(layout.INDPTR, record.nnz), (layout.LABELS_INDPTR, record.n_labels)]:
         if name in arrays:

@@ -24,17 +24,13 @@ from streamsvm.store.array_writer import ArrayWriter
 from streamsvm.store.container import Container
 from streamsvm.store.open import open_container
 from streamsvm.store.ranges import numbers_in, spans
-from streamsvm.store.record import Contents, StoreRecord
+from streamsvm.store.record import Contents
 from streamsvm.store.rows_writer import RowsWriter
 
 CODECS = ("fast", "small", "none")
 
 _DATAFRAME = {"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"}
 _CSR = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
-# Entries of the record that are none of the caller's.
-_OURS = {
-    *(entry.name for entry in dataclasses.fields(StoreRecord)), "checksum", "n_groups", "weight_range",
-} - {"label", "labels_as"}  # fmt: skip
 _DICT = {"encoding-type": "dict", "encoding-version": "0.1.0"}
 
 
@@ -121,10 +117,7 @@ class StoreOptions:
             "encoding": None if self.encoding is None else dict(self.encoding),
             "dense": self.dense,
         }
-        extra = {"normalisation": None, "shuffle_seed": None, "sources": [], **self.meta}
-        if clash := {*entries, *_OURS} & extra.keys():
-            raise ValueError(f"meta may not set {sorted(clash)}")
-        return entries | extra
+        return entries | {"normalisation": None, "shuffle_seed": None, "sources": [], **self.meta}
 
 
 class StoreWriter:

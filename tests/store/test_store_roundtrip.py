@@ -376,7 +376,6 @@ def test_the_writer_refuses_invalid_arguments(tmp_path):
         {"nnz": -1},
         {"chunk_nnz": 0},
         {"classes": ["a", "a"]},
-        {"meta": {"nnz": 3}},
         {"shape": (1, 2), "feature_names": ["a", "a"]},
         {"shape": (1, 2), "feature_names": ["a"]},
         {"dense": True, "nnz": 0},
