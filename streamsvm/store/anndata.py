@@ -23,7 +23,7 @@ from streamsvm.store import layout
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.indicator import Indicator, open_indicator
 from streamsvm.store.label_file import FileLabels, open_labels, read_weights
-from streamsvm.store.matrices import CscMatrix, DenseMatrix, StoredMatrix, open_matrix
+from streamsvm.store.matrices import DenseMatrix, StoredMatrix, open_matrix
 from streamsvm.store.obs_columns import DataFrameColumn, LabelColumn, column_names, index_column, listed
 from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in, span, spans
 from streamsvm.store.reader import ContainerStore
@@ -46,9 +46,7 @@ def open_anndata(
 ) -> AnnDataStore:
     """Open AnnData as a store, whose metadata is checked; parameters and errors as in `open_store`."""
     one_matrix(layer, raw, obsm)
-    matrix = open_matrix(container, _matrix_name(container, layer, raw, obsm))
-    if isinstance(matrix, CscMatrix) and memory is not None:
-        matrix = matrix.by_rows(memory)
+    matrix = open_matrix(container, _matrix_name(container, layer, raw, obsm), memory)
     n_rows = matrix.shape[0]
     labels = _labels(container, label, n_rows) if labelled else None
     weights = None if sample_weight is None else _weights(container, sample_weight, n_rows)

@@ -10,7 +10,7 @@ from streamsvm.data.checks import first_false, first_labels, first_outside, row_
 from streamsvm.data.label_sets import distinct_sets, row_with_a_label_twice
 from streamsvm.errors import StoreError
 from streamsvm.store.container import Container
-from streamsvm.store.matrices import CscMatrix, StoredMatrix, open_matrix
+from streamsvm.store.matrices import StoredMatrix, open_matrix
 from streamsvm.store.ranges import Ranges, number_at
 from streamsvm.store.store import Columns
 
@@ -36,7 +36,6 @@ class Indicator:
     """
 
     def __init__(self, matrix: StoredMatrix) -> None:
-        matrix.widen()
         if matrix.columns is not None:  # in many chunks of a column no row has its label
             for array in matrix.arrays.values():
                 array.absent_chunks = "allow"
@@ -102,9 +101,6 @@ def open_indicator(container: Container, key: str, n_rows: int) -> Indicator | N
     if container.node(name) is None:
         return None
     matrix = open_matrix(container, name)
-    if isinstance(matrix, CscMatrix):
-        remedy = f"in Python: adata.obsm[{key!r}] = scipy.sparse.csr_matrix(adata.obsm[{key!r}])"
-        raise StoreError(f"{path}: {name} is 'csc_matrix', not a matrix of labels that is read; {remedy}")
     if matrix.shape[0] != n_rows or not 1 <= matrix.shape[1] <= _MAX_CLASSES:
         raise StoreError(
             f"{path}: {name} has the shape {list(matrix.shape)}; expected {n_rows} rows, and a column for "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -31,7 +30,7 @@ class StoredMatrix(ABC):
     ----------
     name : str
         Its path in the container, such as ``X`` or ``layers/counts``.
-    encoding : {"csr", "csc", "dense"}
+    encoding : {"csr", "dense"}
     shape : tuple of int
         Rows and columns.
     nnz : int
@@ -56,7 +55,6 @@ class StoredMatrix(ABC):
     chunk_nnz: int
     dense_rows = False
     columns: list[str] | None = None
-    exact = True  # False: wide integers may be rounded
 
     def __init__(
         self, container: Container, name: str, shape: tuple[int, int], arrays: dict[str, StoredArray]
@@ -74,10 +72,6 @@ class StoredMatrix(ABC):
         common = np.result_type(*(array.dtype for array in values if array.dtype is not None))
         self.dtype = np.dtype(np.float64 if common.kind == "f" and common.itemsize == 8 else np.float32)
         self.index_dtype = format.index_dtype(shape[1])
-
-    def widen(self) -> None:
-        """Have `read` return float64, whatever is stored: to see whether values are small integers."""
-        self.dtype, self.exact = np.dtype(np.float64), False
 
     @abstractmethod
     def pointers(self, ranges: Ranges) -> tuple[Ranges, np.ndarray]:
@@ -103,7 +97,7 @@ class StoredMatrix(ABC):
         Raises StoreError if that changes a wide integer.
         """
         result = values.astype(self.dtype, copy=False)
-        if self.exact and values.dtype.kind in "iu" and values.dtype.itemsize > 2:
+        if values.dtype.kind in "iu" and values.dtype.itemsize > 2:
             # Compare as integers, since 2**24 + 1 equals its float32 as float32. Below the bound, the
             # conversion back does not overflow.
             with np.errstate(invalid="ignore"):
@@ -220,59 +214,42 @@ class DenseMatrix(StoredMatrix):
                 yield self.values.read_part(first, stop, begin, end)
 
 
-class CscMatrix(StoredMatrix):
-    """CSC matrix: columns are stored, so its rows cannot be read before `by_rows` has loaded all of them."""
+def _load_columns(container: Container, name: str, shape: tuple[int, int], memory: int | None) -> CsrMatrix:
+    """Load a CSC matrix as CSR; raises `PlanError` if it does not fit into `memory` twice."""
+    import scipy.sparse
 
-    encoding = "csc"
-
-    def __init__(self, container: Container, name: str, shape: tuple[int, int]) -> None:
-        super().__init__(container, name, shape, compressed_arrays(container, name, shape[1]))
-        self.nnz = self.arrays["data"].length
-        self.chunk_nnz = self.arrays["data"].chunk
-        check_ends(self.arrays["indptr"], shape[1], self.nnz)
-
-    def pointers(self, ranges: Ranges) -> tuple[Ranges, np.ndarray]:
-        raise self._by_columns()
-
-    def read(self, ranges: Ranges) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        raise self._by_columns()
-
-    def by_rows(self, memory: int) -> CsrMatrix:
-        """Return the matrix as CSR in memory; raises `PlanError` if it does not fit there twice."""
-        import scipy.sparse
-
-        create = "h5py.File" if self.container.kind == "hdf5" else "zarr.open"
-        lines = (
-            f"f = {create}({str(self.path)!r}, 'r+'); X = anndata.io.read_elem(f[{self.name!r}]).tocsr(); "
-            f"anndata.io.write_elem(f, {self.name!r}, X)"
+    if memory is None:
+        raise StoreError(
+            f"{container.path}: {name} is CSC, which stores columns, and rows are needed",
+            remedy=Remedy("turn it into a store of rows with {}", Call("convert", container.path)),
         )
-        sizes = (array.length * array.width for array in self.arrays.values())
-        check_memory(f"{self.path}: {self.name}", sum(sizes), memory, lines)
-        pointers = read_pointers(self.arrays["indptr"], span(0, self.shape[1]), self.nnz)[1]
-        whole = span(0, self.nnz)
-        rows = self.arrays["indices"].read_ranges(whole)
-        if (at := first_outside(rows, self.shape[0])) is not None:
-            raise self.arrays["indices"].damage(at, f"row {rows[at]} is out of range")
-        values = self._convert(self.arrays["data"].read_ranges(whole), whole)
-        dtype = format.index_dtype(max(self.nnz + 1, *self.shape))
-        indices, indptr = rows.astype(dtype, copy=False), pointers.astype(dtype)
-        found = scipy.sparse.csc_array((values, indices, indptr), self.shape).tocsr()
-        found.sum_duplicates()
-        parts = ("data", "indices", "indptr")
-        arrays: dict[str, StoredArray] = {
-            part: LoadedArray(self.container, f"{self.name}/{part}", getattr(found, part)) for part in parts
-        }
-        return CsrMatrix(self.container, self.name, self.shape, arrays)
-
-    def _by_columns(self) -> StoreError:
-        return StoreError(
-            f"{self.path}: {self.name} is CSC, which stores columns, and rows are needed",
-            remedy=Remedy("turn it into a store of rows with {}", Call("convert", self.path)),
-        )
+    create = "h5py.File" if container.kind == "hdf5" else "zarr.open"
+    lines = (
+        f"f = {create}({str(container.path)!r}, 'r+'); X = anndata.io.read_elem(f[{name!r}]).tocsr(); "
+        f"anndata.io.write_elem(f, {name!r}, X)"
+    )
+    columns = CsrMatrix(container, name, shape[::-1])  # the rows of the transposed matrix
+    sizes = (array.length * array.width for array in columns.arrays.values())
+    check_memory(f"{container.path}: {name}", sum(sizes), memory, lines)
+    values, rows, pointers = columns.read(span(0, shape[1]))
+    if (at := first_outside(rows, shape[0])) is not None:
+        raise columns.arrays["indices"].damage(at, f"row {rows[at]} is out of range")
+    dtype = format.index_dtype(max(columns.nnz + 1, *shape))
+    indices, indptr = rows.astype(dtype, copy=False), pointers.astype(dtype)
+    found = scipy.sparse.csc_array((values, indices, indptr), shape).tocsr()
+    found.sum_duplicates()
+    parts = ("data", "indices", "indptr")
+    arrays: dict[str, StoredArray] = {
+        part: LoadedArray(container, f"{name}/{part}", getattr(found, part)) for part in parts
+    }
+    return CsrMatrix(container, name, shape, arrays)
 
 
-def open_matrix(container: Container, name: str) -> StoredMatrix:
-    """Open a matrix of AnnData; raises StoreError if there is none of a known kind."""
+def open_matrix(container: Container, name: str, memory: int | None = None) -> CsrMatrix | DenseMatrix:
+    """Open a matrix of AnnData; raises StoreError if there is none of a known kind.
+
+    CSC is loaded into `memory`, bytes; by default it is refused.
+    """
     path = container.path
     kind = container.node(name)
     if kind is None:
@@ -295,8 +272,9 @@ def open_matrix(container: Container, name: str) -> StoredMatrix:
         or not all(type(size) is int and 0 <= size < _MAX_SIZE for size in shape)
     ):
         raise StoreError(f"{path}: {name} has no valid shape: {shape}")
-    kinds: dict[Any, type[CsrMatrix | CscMatrix]] = {"csr_matrix": CsrMatrix, "csc_matrix": CscMatrix}
-    return kinds[encoding](container, name, (shape[0], shape[1]))
+    size = (shape[0], shape[1])
+    by_rows = encoding == "csr_matrix"
+    return CsrMatrix(container, name, size) if by_rows else _load_columns(container, name, size, memory)
 
 
 def _open_frame(container: Container, name: str) -> DenseMatrix:

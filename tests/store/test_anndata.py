@@ -355,11 +355,8 @@ def test_what_cannot_be_read_is_refused(target):
 def test_the_rows_of_a_csc_matrix_need_a_conversion(target):
     adata = cells()
     write(anndata.AnnData(adata.X.tocsc(), obs=adata.obs), target)
-    with open_store(target, label="celltype") as store:
-        assert (store.n_rows, store.nnz, store.matrix.encoding) == (120, adata.X.nnz, "csc")
-        for read in (lambda: store.rows(0, 1), lambda: store.fingerprint):
-            with pytest.raises(StoreError, match=r"X is CSC.*`convert"):
-                read()
+    with pytest.raises(StoreError, match=r"X is CSC.*`convert"):
+        open_store(target, label="celltype")
 
 
 def test_an_unreadable_index_of_var_is_an_error(tmp_path):
