@@ -14,7 +14,7 @@ import numpy as np
 from streamsvm.base import durable
 from streamsvm.base.page_cache import dont_need
 from streamsvm.errors import Call, InputError, Remedy, StoreError
-from streamsvm.store.container import Container, StoredArray, changed_error
+from streamsvm.store.container import Container, StoredArray
 
 _PIECE = 2**18  # values that are read as one
 _PAGE = 2**12  # bytes
@@ -87,14 +87,8 @@ class MatrixFile(Container):
     def children(self, group: str) -> list[str]:
         return []
 
-    def check_unchanged(self) -> None:
-        with self.wrapped(""):
-            now = os.fstat(self.descriptor)
-        if (now.st_size, now.st_mtime_ns) != (self._opened.st_size, self._opened.st_mtime_ns):
-            raise changed_error(self.path, "the file was written to")
-
     def close(self) -> None:
-        self.is_closed = True
+        self.is_closed, self._opened = True, None
         self._file.close()
 
 

@@ -242,6 +242,8 @@ class Container(ABC):
     writes = False
     is_matrix = False  # whether it is one dense array, named ``X``, and nothing else that a store has
     is_closed = False
+    descriptor: int  # of a container that is one file
+    _opened: Any = None  # status of the file when it was opened for reading
     has_gaps = False  # whether there was a warning of missing chunks
 
     @contextlib.contextmanager
@@ -314,9 +316,16 @@ class Container(ABC):
         """Write our JSON attribute at the root, replacing an earlier one."""
         raise NotImplementedError
 
-    @abstractmethod
     def check_unchanged(self) -> None:
-        """Raise StoreError if the store was replaced by another, or written to, since it was opened."""
+        """Raise StoreError if the store was replaced by another, or written to, since it was opened.
+
+        A file that replaces the one that is open is not read.
+        """
+        if self._opened is not None:
+            with self.wrapped(""):
+                now = os.fstat(self.descriptor)
+            if (now.st_size, now.st_mtime_ns) != (self._opened.st_size, self._opened.st_mtime_ns):
+                raise changed_error(self.path, "the file was written to")
 
     def check_read(self) -> None:
         """Check the container after a read; the first read of missing chunks ends with a warning."""

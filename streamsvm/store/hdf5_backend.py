@@ -17,7 +17,7 @@ from streamsvm.base import durable
 from streamsvm.base.page_cache import dont_need
 from streamsvm.errors import StoreError
 from streamsvm.store.chunk_reader import ChunkReader
-from streamsvm.store.container import Container, StoredArray, changed_error
+from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.hdf5_chunks import compressed_chunks
 from streamsvm.store.layout import ArraySpec
 from streamsvm.store.ranges import Ranges
@@ -76,7 +76,7 @@ class Hdf5Array(StoredArray):
 
     def _drop_cache(self) -> None:
         if self.exceeds_page_cache:
-            dont_need(self._dataset.file.id.get_vfd_handle())
+            dont_need(self.container.descriptor)
 
     def stored_bytes(self) -> int:
         with self.container.wrapped(self.name):
@@ -95,7 +95,6 @@ class Hdf5Container(Container):
         self.reader = ChunkReader()
         self.size = 0  # bytes of the file, when it was opened for reading
         self._file: h5py.File | None = None
-        self._opened: os.stat_result | None = None
         self._writing = threading.Lock()
         self._failed: Exception | None = None  # the first write that failed
         with self.wrapped(""):
@@ -105,22 +104,13 @@ class Hdf5Container(Container):
                 if not path.is_file():
                     raise StoreError(f"{path}: not a regular file; check the path")
                 self._file = h5py.File(path, "r", rdcc_nbytes=CHUNK_CACHE, locking="best-effort")
-                self._opened = self._status()
+                self._opened = os.fstat(self.descriptor)
                 self.size = self._opened.st_size
 
-    def _status(self) -> os.stat_result:
-        """Return the status of the open file, even if its name now belongs to another file."""
+    @property
+    def descriptor(self) -> int:
         assert self._file is not None
-        return os.fstat(self._file.id.get_vfd_handle())
-
-    def check_unchanged(self) -> None:
-        # A file that replaces this one is not read: the old one is still open.
-        if self._opened is None or self._file is None:
-            return
-        with self.wrapped(""):
-            now = self._status()
-        if (now.st_size, now.st_mtime_ns) != (self._opened.st_size, self._opened.st_mtime_ns):
-            raise changed_error(self.path, "the file was written to")
+        return int(self._file.id.get_vfd_handle())
 
     def _node(self, path: str) -> Any:
         if self._file is None:
@@ -130,12 +120,12 @@ class Hdf5Container(Container):
     def attrs(self, group: str) -> dict[str, Any]:
         with self.wrapped(group):
             attrs = self._node(group).attrs
-            return {name: _attribute(attrs, name) for name in attrs}
+            return {name: _plain(value) for name, value in attrs.items()}
 
     def attr(self, group: str, name: str) -> Any:
         with self.wrapped(group):
             attrs = self._node(group).attrs
-            return _attribute(attrs, name) if name in attrs else None
+            return _plain(attrs[name]) if name in attrs else None
 
     def record(self, name: str) -> Any:
         text = self.attr("", name)
@@ -216,7 +206,7 @@ class Hdf5Container(Container):
                 self._file.close()
                 if self.writes:  # closing clears the flag "open for writing" in the file's first bytes
                     durable.sync_tree(self.path)
-            self._file = None
+            self._file = self._opened = None
 
 
 @contextlib.contextmanager
@@ -244,18 +234,6 @@ def _set_attrs(node: Any, attrs: dict[str, Any]) -> None:
             text = all(isinstance(item, str) for item in value)
             value = np.array(value, dtype=h5py.string_dtype() if text else np.int64)
         node.attrs[name] = value
-
-
-def _attribute(attrs: h5py.AttributeManager, name: str) -> Any:
-    """Return an attribute, unless it claims more bytes than a record may have."""
-    size = 0
-    with contextlib.suppress(RuntimeError):  # h5py mistakes the size 0 of an empty attribute for a failure
-        size = attrs.get_id(name).get_storage_size()
-    if size > durable.MAX_RECORD_BYTES:
-        raise ValueError(
-            f"attribute {name!r} has {size:,} bytes; at most {durable.MAX_RECORD_BYTES:,} are read"
-        )
-    return _plain(attrs[name])
 
 
 def _plain(value: Any) -> Any:

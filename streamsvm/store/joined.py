@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Callable, Iterator, Sequence, Set
 from itertools import groupby
 from typing import Any, TypeVar
@@ -111,7 +110,7 @@ class JoinedStore(Store):
 def join_stores(stores: list[Store], join: str = "inner") -> Store:
     """Join several stores that differ only in rows, classes and features.
 
-    Features are as `common_features` says: a row is 0 where its store lacks one. Classes are all that any
+    Features are as `_common_features` says: a row is 0 where its store lacks one. Classes are all that any
     has: in the order of the first if the others have none that it lacks, else sorted.
 
     Raises
@@ -128,9 +127,7 @@ def join_stores(stores: list[Store], join: str = "inner") -> Store:
     if first.grouped:
         raise StoreError(f"{first.path}: data in groups of rows cannot be joined; convert all of it at once")
     names = [store.feature_names() for store in stores]
-    joined = common_features(
-        [store.path for store in stores], names, [store.n_features for store in stores], join
-    )
+    joined = _common_features(stores, names, join)
     if joined is not None:
         stores = [
             matched(store, match_features(own, joined, str(store.path), model="the joined data"), joined)
@@ -151,66 +148,42 @@ _SHARED_FACTS = {
 }
 
 
-def common_features(
-    paths: Sequence[str | os.PathLike[str]],
-    names: Sequence[Sequence[str] | None],
-    n_features: Sequence[int],
-    join: str = "inner",
-) -> list[str] | None:
-    """Return the names of the common features of several files.
+def _common_features(stores: list[Store], names: Sequence[list[str] | None], join: str) -> list[str] | None:
+    """Return the names of the common features, or None if no store names them and all have as many.
 
-    Parameters
-    ----------
-    paths : sequence of path
-    names : sequence of (sequence of str, or None)
-        Names of the features of each file, without duplicates; None if they have no names.
-    n_features : sequence of int
-        Of each file.
-    join : {"inner", "outer"}
-        Features that all files have, in the order of the first, or all that any has, in the order of their
-        appearance.
-
-    Returns
-    -------
-    list of str, or None
-        None if they have no names, and are as many in each file.
+    With `join` "inner", these are the features that all stores have, in the order of the first; with "outer",
+    all that any has, in the order of their appearance. A warning says how many are not in all stores.
 
     Raises
     ------
     StoreError
-        If only some files name their features, or none does and their numbers differ, or no feature is in
+        If only some stores name their features, or none does and their numbers differ, or no feature is in
         all of them, with ``"inner"``.
     SettingsError
         If `join` is another word.
-
-    Warns
-    -----
-    StreamsvmWarning
-        If some features are not in all files: how many are left out (``"inner"``), or are 0 where they are
-        missing (``"outer"``).
     """
     if join not in ("inner", "outer"):
         raise SettingsError(f"join must be inner or outer, not {join!r}", setting="join")
-    nameless = [path for path, own in zip(paths, names, strict=True) if own is None]
-    if len(nameless) == len(paths):
-        for path, number in zip(paths, n_features, strict=True):
-            if number != n_features[0]:
+    known = [own for own in names if own is not None]
+    if len(known) < len(stores):
+        for store, own in zip(stores, names, strict=True):
+            if known and own is None:
                 raise StoreError(
-                    f"{paths[0]} has {n_features[0]:,} features and {path} {number:,}, and they have no "
-                    "names by which they could be joined"
+                    f"{store.path} does not name its features, and others to be joined with it do"
+                )
+            if not known and store.n_features != stores[0].n_features:
+                raise StoreError(
+                    f"{stores[0].path} has {stores[0].n_features:,} features and {store.path} "
+                    f"{store.n_features:,}, and they have no names by which they could be joined"
                 )
         return None
-    if nameless:
-        raise StoreError(f"{nameless[0]} does not name its features, and others to be joined with it do")
-    known = [own for own in names if own is not None]
     everywhere = set(known[0]).intersection(*known[1:])
     every = list(dict.fromkeys(name for own in known for name in own))
     if join == "inner" and not everywhere:
+        remedy = "give files whose features have names of the same kind, or {}"
         raise StoreError(
-            f"no feature is in all of {', '.join(map(str, paths))}",
-            remedy=Remedy(
-                "give files whose features have names of the same kind, or {}", Option("join", "outer")
-            ),
+            f"no feature is in all of {', '.join(str(store.path) for store in stores)}",
+            remedy=Remedy(remedy, Option("join", "outer")),
         )
     partial = [name for name in every if name not in everywhere]
     if partial:

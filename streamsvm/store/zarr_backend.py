@@ -58,7 +58,6 @@ class ZarrFolder(Container):
         self._root_file = root
         self._opened = durable.file_identity(path / root)  # None if it is not watched
         self._content = self._root_content()
-        self._watched: dict[str, list[tuple[int, ...] | None]] = {}  # identities of folders, by array
 
     def _json(self, path: str, name: str) -> dict[str, Any]:
         with self.wrapped(path):
@@ -71,13 +70,6 @@ class ZarrFolder(Container):
         """Return the root's metadata without the consolidated part, which columns added to obs change."""
         return {**self._json("", self._root_file), "consolidated_metadata": None}
 
-    def _folders(self, path: str) -> list[tuple[int, ...] | None]:
-        """Return the identities of the folders of an array, which change when chunks are replaced."""
-        return [durable.file_identity(self.path / path / name) for name in ("", "c")]
-
-    def watch(self, path: str) -> None:
-        self._watched[path] = self._folders(path)
-
     def check_unchanged(self) -> None:
         before = self._opened
         if before is None:
@@ -86,9 +78,7 @@ class ZarrFolder(Container):
             found = durable.file_identity(self.path / self._root_file)
             if found is None:
                 raise changed_error(self.path, "the store was removed or replaced")
-            if (found != before and self._root_content() != self._content) or any(
-                self._folders(path) != opened for path, opened in self._watched.items()
-            ):
+            if found != before and self._root_content() != self._content:
                 what = "written to" if found[:2] == before[:2] else "replaced by another"
                 raise changed_error(self.path, f"the store was {what}")
             self._opened = found
@@ -168,7 +158,6 @@ class ZarrContainer(ZarrFolder):
             return sorted(folder.parent.name for folder in (self.path / group).glob(f"*/{METADATA}"))
 
     def _array(self, path: str, axes: int) -> ZarrArray:
-        self.watch(path)
         return ZarrArray(self, path, self._json(path, METADATA), axes)
 
     def create_group(self, path: str, attrs: dict[str, Any]) -> None:

@@ -70,9 +70,7 @@ class ForeignZarr(ZarrFolder):
 
     def _array(self, path: str, axes: int) -> ForeignArray:
         with zarr.config.set(_BATCH):
-            array = self._node(path)
-        self.watch(array.path)
-        return ForeignArray(self, path, array, axes)
+            return ForeignArray(self, path, self._node(path), axes)
 
 
 class ForeignArray(StoredArray):
