@@ -11,10 +11,11 @@ import numpy as np
 
 from streamsvm.base.label_values import NO_LABEL
 from streamsvm.data.arrays import check_is_matrix, label_column, labels_of, with_layer
+from streamsvm.data.checks import first_false, first_outside, row_of
 from streamsvm.data.rows import Rows, kept_rows
 from streamsvm.errors import ModelError, SettingsError, part_of_memory
 from streamsvm.model.files_to_score import rows_of_file
-from streamsvm.model.inputs import begins_with_text, blocks_of_store
+from streamsvm.model.inputs import MAX_FEATURES, begins_with_text, blocks_of_store
 from streamsvm.model.model import Model
 from streamsvm.settings.scoring import ScoringSettings
 from streamsvm.store import Store, open_store
@@ -62,22 +63,20 @@ def rows_to_score(
     """
     counts = RowCounts() if counts is None else counts
     y, label = label_column(y, settings.label)
-    column = model.record.get("label")  # that it was trained on
-    has_labels = isinstance(data, str | os.PathLike | Store | Rows | Iterator) or (
-        isinstance(data, list) and all(_is_rows(x) for x in data)
-    )
     is_path = isinstance(data, str | os.PathLike)
+    # A list has rows, or pairs of rows and their names.
+    is_list = isinstance(data, list) and all(isinstance(x[0] if type(x) is tuple else x, Rows) for x in data)
+    has_labels = is_path or is_list or isinstance(data, Store | Rows | Iterator)
     if settings.labels is not None and not is_path:
         raise SettingsError("labels is for the path of a matrix; give y", setting="labels")
-    if has_labels and y is not None:
-        raise SettingsError("y is for the labels of a matrix; this data has its own", setting="y")
+    for name, given, what in (("y", y, "labels"), ("groups", groups, "rows")):
+        if has_labels and given is not None:
+            raise SettingsError(f"{name} is for the {what} of a matrix; this data has its own", setting=name)
     if not is_path:
         data = with_layer(data, settings.layer, settings.raw, settings.obsm)
     of_file = is_path and not is_read_in_place(data)
     if not of_file:
         settings.refuse_of_files()
-    if has_labels and groups is not None:
-        raise SettingsError("groups is for the rows of a matrix; this data has its own", setting="groups")
     if of_file:
         rows_of = rows_of_file(
             model, data, counts, memory=memory, labelled=labelled,
@@ -106,20 +105,13 @@ def rows_to_score(
         if not (model.takes_texts and begins_with_text(data)):
             check_is_matrix(data, ModelError)
         if y is None and label is None and hasattr(data, "obs"):
-            label = column
+            label = model.record.get("label")  # that it was trained on
         rows = model.rows(data, labels_of(data, y, label) if labelled else None, groups)
         names, kept = _names_of(data, rows.n_rows), rows.labels != NO_LABEL
         if not kept.all():
             rows, names = kept_rows(rows, kept), names[kept]
         counts.n_rows, counts.unlabelled = rows.n_rows, len(kept) - rows.n_rows
         yield rows, names
-
-
-def _is_rows(item: Any) -> bool:
-    """Return True for rows, and for a pair of rows and their names."""
-    return isinstance(item, Rows) or (
-        isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], Rows)
-    )
 
 
 def _names_of(X: Any, n_rows: int) -> np.ndarray:
@@ -139,31 +131,19 @@ def _fitting(model: Model, rows: Rows, first: int, where: str) -> Rows:
     An index beyond the model would read memory that is not its own, and a value that is not finite might meet
     no coefficient.
     """
-
-    def row_of(element: int) -> int:
-        return first + int(np.searchsorted(rows.indptr, element, "right")) - 1
-
     with np.errstate(over="ignore"):
         data = rows.data.astype(model.dtype, copy=False)
-    finite = np.isfinite(data)
-    if not finite.all():
-        at = int(np.argmin(finite))
-        raise ModelError(
-            f"row {row_of(at)} of {where}: the value {rows.data[at]} is not finite in {model.dtype}; drop or "
-            "replace it"
-        )
+    if (at := first_false(np.isfinite(data))) is not None:
+        what = f"the value {rows.data[at]} is not finite in {model.dtype}; drop or replace it"
+        raise ModelError(f"row {first + row_of(rows.indptr, at)} of {where}: {what}")
+    n_features = MAX_FEATURES if model.takes_any_feature else model.n_features_in_
     if rows.indices is None:
         width = rows.matrix.shape[1]
-        if rows.n_rows and not model.takes_any_feature and width != model.n_features_in_:
-            raise ModelError(f"{where} has {width} features, the model {model.n_features_in_}")
-        return rows._replace(data=data)
-    outside = rows.indices < 0
-    if not model.takes_any_feature:
-        outside |= rows.indices >= model.n_features_in_
-    if outside.any():
-        at = int(np.argmax(outside))
-        known = "from 0 on" if model.takes_any_feature else f"0 to {model.n_features_in_ - 1:,}"
+        if rows.n_rows and not model.takes_any_feature and width != n_features:
+            raise ModelError(f"{where} has {width} features, the model {n_features}")
+    elif (at := first_outside(rows.indices, n_features)) is not None:
         raise ModelError(
-            f"row {row_of(at)} of {where} has the feature {rows.indices[at]}, and the model has those {known}"
+            f"row {first + row_of(rows.indptr, at)} of {where} has the feature {rows.indices[at]}, and those "
+            f"of the model are from 0 to {n_features - 1:,}"
         )
     return rows._replace(data=data)
