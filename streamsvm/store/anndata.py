@@ -247,6 +247,11 @@ class AnnDataStore(ContainerStore):
         for start, rows in self.pieces(2**22, 0, self.n_rows):
             if progress is not None:
                 progress(start + rows.n_rows, self.n_rows)
+        for column in column_names(self._container, "obs") if self._has_obs else ():
+            if self._container.attr(f"obs/{column}", "encoding-type") == "categorical":
+                found = DataFrameColumn(self._container, "obs", column, self.n_rows)
+                for ranges in spans(self.n_rows, PIECE_ROWS):
+                    found.read(ranges)
 
     @functools.cached_property
     def _names(self) -> DataFrameColumn:

@@ -7,7 +7,7 @@ import struct
 import warnings
 import zipfile
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, cast
 
 import numpy as np
 
@@ -42,12 +42,10 @@ class FileArray(StoredArray):
         rows = max(least, _PIECE // max(1, columns))
         self._set_layout((length, columns), (min(length, rows), columns), header.dtype, 2, text=False)
 
-    def _read(self, start: int, stop: int) -> np.ndarray:
-        return self._read_part(start, stop, 0, self.columns or 0)
-
-    def _read_part(self, start: int, stop: int, first: int, end: int) -> np.ndarray:
+    def _read(self, start: int, stop: int, *columns_read: slice) -> np.ndarray:
         _, by_columns, dtype, offset = self._header
         columns = self.columns or 0
+        first, end, _ = (*columns_read, slice(None))[0].indices(columns)
         if by_columns:
             found = np.empty((end - first, stop - start), dtype)
             for values, column in zip(found, range(first, end), strict=True):
@@ -78,14 +76,8 @@ class MatrixFile(Container):
     def descriptor(self) -> int:
         return self._file.fileno()
 
-    def attrs(self, group: str) -> dict[str, Any]:
-        return {}
-
     def node(self, path: str) -> str | None:
         return "array" if path == "X" else None
-
-    def children(self, group: str) -> list[str]:
-        return []
 
     def close(self) -> None:
         self.is_closed, self._opened = True, None
@@ -142,11 +134,7 @@ class ArrayFile(MatrixFile):
             found[each.filename] = read_header(self._file, begin, f"{path}, array {each.filename}")
         if {"format.npy", "shape.npy"} <= found.keys():
             raise StoreError(f"{path} holds a sparse matrix of SciPy", remedy=make)
-        matrices = [header for header in found.values() if len(header.shape) == 2]
-        if len(matrices) != 1:
-            shapes = ", ".join(f"{name} {header.shape}" for name, header in found.items())
-            raise StoreError(f"{path} has {len(matrices)} arrays of two axes, not one: {shapes}")
-        return matrices[0]
+        return cast(_Header, only_matrix(path, found))
 
     def read_into(self, values: np.ndarray, offset: int) -> None:
         """Fill a contiguous array from the bytes from `offset` on."""
@@ -166,6 +154,15 @@ class ArrayFile(MatrixFile):
 
     def _array(self, path: str, axes: int) -> FileArray:
         return FileArray(self, self._header)
+
+
+def only_matrix(path: Path, arrays: dict[str, Any]) -> Any:
+    """Return the one array of two axes, or the header of one; raises StoreError unless there is one."""
+    matrices = [array for array in arrays.values() if len(array.shape) == 2]
+    if len(matrices) != 1:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        raise StoreError(f"{path} has {len(matrices)} arrays of two axes, not one: {shapes}")
+    return matrices[0]
 
 
 def read_header(file: BinaryIO, begin: int, where: str) -> _Header:

@@ -139,15 +139,12 @@ class StoredArray:
     def read_part(self, start: int, stop: int, first: int, end: int) -> np.ndarray:
         """Return rows ``start:stop`` and columns ``first:end`` of an array of two axes, in a new array."""
         try:
-            values = self._read_part(start, stop, first, end)
+            values = self._read(start, stop, slice(first, end))
         except Exception as error:
             self.container.check_unchanged()
             raise self._read_error(start // self.chunk, error) from error
         self.container.check_read()
         return values
-
-    def _read_part(self, start: int, stop: int, first: int, end: int) -> np.ndarray:
-        return self._read_ranges(span(start, stop))[:, first:end]
 
     def _read_ranges(self, ranges: Ranges) -> np.ndarray:
         if len(ranges) == 1:
@@ -220,8 +217,8 @@ class StoredArray:
         if self.dtype is None or self.dtype.kind not in "iu":
             raise self.error(" does not hold integers")
 
-    def _read(self, start: int, stop: int) -> np.ndarray:
-        """Return the elements ``start:stop`` of an array whose `_read_ranges` is the one of this class."""
+    def _read(self, start: int, stop: int, *columns: slice) -> np.ndarray:
+        """Return the elements ``start:stop``, or columns of them, unless `_read_ranges` is overridden."""
         raise NotImplementedError
 
     def stored_bytes(self) -> int:
@@ -242,9 +239,13 @@ class Container(ABC):
     writes = False
     is_matrix = False  # whether it is one dense array, named ``X``, and nothing else that a store has
     is_closed = False
-    descriptor: int  # of a container that is one file
     _opened: Any = None  # status of the file when it was opened for reading
     has_gaps = False  # whether there was a warning of missing chunks
+
+    @property
+    def descriptor(self) -> int:
+        """Descriptor of a container that is one file."""
+        raise NotImplementedError
 
     @contextlib.contextmanager
     def wrapped(self, node: str) -> Iterator[None]:
@@ -259,9 +260,9 @@ class Container(ABC):
             remedy = "" if refused else f" ({fault})"
             raise StoreError(f"{self.path}: {node or 'root'}: {one_line(error)}{remedy}") from error
 
-    @abstractmethod
     def attrs(self, group: str) -> dict[str, Any]:
         """Return the attributes of a group (``""`` is the root)."""
+        return {}
 
     def attr(self, group: str, name: str) -> Any:
         """Return one attribute of a group, or None."""
@@ -275,9 +276,9 @@ class Container(ABC):
     def node(self, path: str) -> str | None:
         """Return ``"group"``, ``"array"``, or None if there is nothing."""
 
-    @abstractmethod
     def children(self, group: str) -> list[str]:
-        """Return the names of what is in a group, sorted; none if there is no such group."""
+        """Return the sorted names of what is in a group of AnnData; none if there is no such group."""
+        return []
 
     def labels(self, name: str) -> np.ndarray:
         """Return the labels that a matrix has under a name; raises `InputError` if there are none."""

@@ -64,13 +64,8 @@ class Hdf5Array(StoredArray):
         self._drop_cache()
         return values
 
-    def _read(self, start: int, stop: int) -> np.ndarray:
-        values = np.asarray(self._source[start:stop])
-        self._drop_cache()
-        return values
-
-    def _read_part(self, start: int, stop: int, first: int, end: int) -> np.ndarray:
-        values = np.asarray(self._dataset[start:stop, first:end])
+    def _read(self, start: int, stop: int, *columns: slice) -> np.ndarray:
+        values = np.asarray(self._source[(slice(start, stop), *columns)])
         self._drop_cache()
         return values
 
@@ -121,11 +116,6 @@ class Hdf5Container(Container):
         with self.wrapped(group):
             attrs = self._node(group).attrs
             return {name: _plain(value) for name, value in attrs.items()}
-
-    def attr(self, group: str, name: str) -> Any:
-        with self.wrapped(group):
-            attrs = self._node(group).attrs
-            return _plain(attrs[name]) if name in attrs else None
 
     def record(self, name: str) -> Any:
         text = self.attr("", name)

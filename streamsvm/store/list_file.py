@@ -27,7 +27,7 @@ class ListArray(StoredArray):
     def stored_bytes(self) -> int:
         return self.container.size
 
-    def _read(self, start: int, stop: int) -> np.ndarray:
+    def _read(self, start: int, stop: int, *columns: slice) -> np.ndarray:
         found = np.empty((stop - start, self.columns or 0), self.dtype)
         starts = self.container.starts
         for group in range(int(np.searchsorted(starts, start, "right")) - 1, len(starts) - 1):
@@ -37,7 +37,7 @@ class ListArray(StoredArray):
                 for lists in self.container.lists(group).slice(row, end - begin).chunks:
                     found[at : at + len(lists)] = self._values(lists, start + at)
                     at += len(lists)
-        return found
+        return found[(slice(None), *columns)]
 
     def _values(self, lists: Any, row: int) -> np.ndarray:
         """Return the numbers of some lists; raises StoreError unless they are of one length, without gaps."""
@@ -95,15 +95,14 @@ class ListFile(MatrixFile):
     def _find_column(self) -> str:
         from pyarrow import types
 
-        def is_list(kind: Any) -> bool:
-            return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-
-        found = [
-            field.name
+        of_lists = {
+            field.name: field.type.value_type
             for field in self._schema
-            if is_list(field.type)
-            and (types.is_floating(field.type.value_type) or types.is_integer(field.type.value_type))
-        ]
+            if any(
+                is_it(field.type) for is_it in (types.is_list, types.is_large_list, types.is_fixed_size_list)
+            )
+        }
+        found = [name for name, of in of_lists.items() if types.is_floating(of) or types.is_integer(of)]
         if len(found) != 1:
             raise StoreError(
                 f"{self.path} has {len(found)} columns of lists of numbers, not one, among "

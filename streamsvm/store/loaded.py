@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm.data.label_sets import canonical_csr
 from streamsvm.errors import InputError, PlanError, StreamsvmError
-from streamsvm.store.array_file import ArrayFile, MatrixFile, load_array
+from streamsvm.store.array_file import ArrayFile, MatrixFile, load_array, only_matrix
 from streamsvm.store.container import Container, StoredArray, one_line
 
 _BY_ROWS = (
@@ -37,8 +37,8 @@ class LoadedArray(StoredArray):
         self.container, self.name, self._values = container, name, values
         self._set_layout(values.shape, values.shape, values.dtype, axes, text=False)
 
-    def _read(self, start: int, stop: int) -> np.ndarray:
-        return self._values[start:stop].copy()
+    def _read(self, start: int, stop: int, *columns: slice) -> np.ndarray:
+        return self._values[(slice(start, stop), *columns)].copy()
 
 
 class PackedFile(ArrayFile):
@@ -73,11 +73,7 @@ class PackedFile(ArrayFile):
                 self._sparse = {"encoding-type": "csr_matrix", "shape": list(map(int, found.shape))}
                 return {f"X/{part}": getattr(found, part) for part in ("data", "indices", "indptr")}
             arrays = dict(archive)
-        matrices = [array for array in arrays.values() if array.ndim == 2]
-        if len(matrices) != 1:
-            shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-            raise InputError(f"{self.path} has {len(matrices)} arrays of two axes, not one: {shapes}")
-        return {"X": matrices[0]}
+        return {"X": only_matrix(self.path, arrays)}
 
     def attrs(self, group: str) -> dict[str, Any]:
         return self._sparse if group == "X" else {}

@@ -266,13 +266,10 @@ def open_matrix(container: Container, name: str, memory: int | None = None) -> C
             "read and write it with anndata >= 0.8"
         )
     shape = attrs.get("shape")
-    if (
-        not isinstance(shape, list)
-        or len(shape) != 2
-        or not all(type(size) is int and 0 <= size < _MAX_SIZE for size in shape)
-    ):
+    sizes = shape if isinstance(shape, list) else []
+    if len(sizes) != 2 or not all(type(size) is int and 0 <= size < _MAX_SIZE for size in sizes):
         raise StoreError(f"{path}: {name} has no valid shape: {shape}")
-    size = (shape[0], shape[1])
+    size = (sizes[0], sizes[1])
     by_rows = encoding == "csr_matrix"
     return CsrMatrix(container, name, size) if by_rows else _load_columns(container, name, size, memory)
 

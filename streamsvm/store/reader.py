@@ -185,7 +185,8 @@ class ContainerStore(Store):
             sha = hashlib.sha256()
             for start in range(0, array.length, array.chunk):
                 stop = min(start + array.chunk, array.length)
-                values = np.ascontiguousarray(array.read(start, stop), array.dtype.newbyteorder("<"))
+                values = array.read(start, stop)
+                values = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
                 sha.update(values.reshape(-1).data)
                 done += values.nbytes
                 if progress is not None:

@@ -124,10 +124,8 @@ class RowsWriter:
         """Return why a reader would refuse these rows, or None."""
         data, indices, indptr, labels, *_ = rows
         n, d, n_classes = len(labels), self._contents.d, self._contents.n_classes
-        if len(indptr) != n + 1 or len(data) != (n * d if indices is None else len(indices)):
-            return "the lengths of the arrays do not match"
-        if indptr[0] != 0 or indptr[-1] != len(data) or not checks.is_monotonic(indptr):
-            return "indptr does not rise from 0 to the number of values"
+        if indices is None and len(data) != n * d:
+            return f"{len(data)} values for {n} dense rows of {d} features"
         for name, values in columns.items():
             if len(values) != n:
                 return f"the column {name!r} has {len(values)} entries for {n} rows"
@@ -138,19 +136,7 @@ class RowsWriter:
             violation = None if at is None else checks.Violation("data", at, "a value is not finite")
         else:
             violation = checks.find_violation(data, indices, indptr, d)
-        if violation is not None:
-            return f"row {checks.row_of(indptr, violation.element)}: {violation.reason}"
-        return self._invalid_lists(rows) if layout.LABEL_SETS in self._contents.columns else None
-
-    def _invalid_lists(self, rows: Rows) -> str | None:
-        """Return why a reader would refuse the lists of labels of these rows, or None."""
-        codes, indptr = rows.label_codes, rows.label_indptr
-        if len(indptr) != rows.n_rows + 1 or indptr[0] != 0 or indptr[-1] != len(codes):
-            return "the lengths of the lists of labels do not match"
-        if not checks.is_monotonic(indptr):
-            return "label_indptr does not rise"
-        if (violation := checks.find_label_violation(codes, indptr, self._contents.n_classes)) is not None:
-            return f"row {checks.row_of(indptr, violation.element)}: {violation.reason}"
-        if not np.array_equal(checks.first_labels(codes, indptr), rows.labels):
-            return "the label of a row is not the first of its labels"
-        return None
+        if violation is None and layout.LABEL_SETS in self._contents.columns:
+            indptr = rows.label_indptr
+            violation = checks.find_label_violation(rows.label_codes, indptr, n_classes)
+        return violation and f"row {checks.row_of(indptr, violation.element)}: {violation.reason}"

@@ -115,7 +115,7 @@ class ZarrArray(StoredArray):
         values = self.container.reader.read(self._chunks, ranges * (self.columns or 1))
         return values if self.columns is None else values.reshape(-1, self.columns)
 
-    def _read(self, start: int, stop: int) -> np.ndarray:
+    def _read(self, start: int, stop: int, *columns: slice) -> np.ndarray:
         file = self._folder / "c/0"  # texts are one chunk
         if not file.is_file():
             self.note_absent()
@@ -152,10 +152,6 @@ class ZarrContainer(ZarrFolder):
                 return None
             kind = self._json(path, METADATA).get("node_type")
             return kind if kind in ("array", "group") else None
-
-    def children(self, group: str) -> list[str]:
-        with self.wrapped(group):
-            return sorted(folder.parent.name for folder in (self.path / group).glob(f"*/{METADATA}"))
 
     def _array(self, path: str, axes: int) -> ZarrArray:
         return ZarrArray(self, path, self._json(path, METADATA), axes)

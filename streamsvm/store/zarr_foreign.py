@@ -115,15 +115,14 @@ class ForeignArray(StoredArray):
     def stored_bytes(self) -> int:
         return self._array.nbytes_stored()
 
-    def _read(self, start: int, stop: int) -> np.ndarray:
-        values = self._read_part(start, stop, 0, self.columns or 1)
-        return values if self.dtype is not None else values.astype(object)
-
-    def _read_part(self, start: int, stop: int, first: int, end: int) -> np.ndarray:
-        array = self._array
-        spans = [(start, stop), (first, end)][: array.ndim]
+    def _read(self, start: int, stop: int, *columns: slice) -> np.ndarray:
+        array, chosen = self._array, (slice(start, stop), *columns)
+        spans = [
+            (*each.indices(n)[:2],) for each, n in zip((*chosen, slice(None)), array.shape, strict=False)
+        ]
         files = zip(spans, array.shards or array.chunks, strict=True)
         for place in itertools.product(*(range(a // size, -(-b // size)) for (a, b), size in files)):
             if not (self._folder / self._key(*place)).is_file():
                 self.note_absent()
-        return np.asarray(array[tuple(slice(*each) for each in spans)])
+        values = np.asarray(array[chosen])
+        return values if self.dtype is not None else values.astype(object)

@@ -13,7 +13,6 @@ from streamsvm.store.layout import ArraySpec
 
 METADATA = "zarr.json"
 
-_NUMBERS = ("float16", "float32", "float64", "int8", "int32", "int64")
 _TEXT = "string"
 LITTLE_ENDIAN = {"name": "bytes", "configuration": {"endian": "little"}}
 _BYTES = {"name": "bytes"}  # of numbers of one byte, which have no order of bytes
@@ -71,21 +70,14 @@ def known_layout(
         shape, chunks = metadata["shape"], metadata["chunk_grid"]["configuration"]["chunk_shape"]
         name, codecs, columns = metadata["data_type"], metadata["codecs"], shape[1:]
         blosc = codecs[1]["configuration"] if len(codecs) == 3 else None
-        if (
-            sys.byteorder != "little"
-            or not all(type(size) is int and size >= 1 for size in (*chunks, *columns))
-            or type(shape[0]) is not int
-            or shape[0] < 0
-            or columns != chunks[1:]
-            or chunks[0] > max(shape[0], 1)
-            or name not in (*_NUMBERS, _TEXT)
-            or (name == _TEXT and (columns or not blosc))
+        if sys.byteorder != "little" or not all(
+            type(size) is int and size >= 0 for size in (*shape, *chunks)
         ):
             return None
         dtype = None if name == _TEXT else np.dtype(name)
         spec = ArraySpec(math.prod(shape), dtype, "" if dtype is None else metadata["fill_value"], *columns)
         if array_document(spec, math.prod(chunks), blosc, metadata["attributes"]) == metadata:
             return tuple(shape), tuple(chunks), np.dtype(object) if dtype is None else dtype
-    except (LookupError, TypeError, ValueError):
+    except (ArithmeticError, LookupError, TypeError, ValueError):
         pass
     return None
