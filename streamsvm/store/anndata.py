@@ -89,19 +89,14 @@ def _matrix_name(container: Container, layer: str | None, raw: bool, obsm: str |
 def _labels(container: Container, label: str | None, n_rows: int) -> LabelColumn | Indicator:
     """Open the label column, or the indicator of several labels."""
     path, columns = container.path, column_names(container, "obs")
-    if label is None:
-        raise StoreError(
-            f"{path}: AnnData that streamsvm did not write, with the obs columns {listed(columns)}",
-            remedy=Remedy("name its label column with {}", Option("label")),
-        )
     if label in columns:
         return LabelColumn(DataFrameColumn(container, "obs", label, n_rows), n_rows)
-    if (indicator := open_indicator(container, label, n_rows)) is not None:
-        return indicator
-    raise StoreError(
-        f"{path}: obs has no column {label!r}; it has {listed(columns)}. Nor has obsm such a matrix",
-        remedy=Remedy("name its label column with {}", Option("label")),
-    )
+    what = f"AnnData that streamsvm did not write, with the obs columns {listed(columns)}"
+    if label is not None:
+        if (indicator := open_indicator(container, label, n_rows)) is not None:
+            return indicator
+        what = f"obs has no column {label!r}; it has {listed(columns)}. Nor has obsm such a matrix"
+    raise StoreError(f"{path}: {what}", remedy=Remedy("name its label column with {}", Option("label")))
 
 
 def _weights(container: Container, column: str, n_rows: int) -> StoredArray:
@@ -111,10 +106,8 @@ def _weights(container: Container, column: str, n_rows: int) -> StoredArray:
         raise StoreError(f"{path}: obs has no column {column!r} of weights; it has {listed(columns)}")
     found = DataFrameColumn(container, "obs", column, n_rows)
     if found.kind not in ("integer", "number", "boolean") or container.node(f"obs/{column}") != "array":
-        raise found.error(
-            f" does not hold numbers; in Python: adata.obs[{column!r}] = "
-            f"adata.obs[{column!r}].astype(float), and write it again"
-        )
+        values = f"adata.obs[{column!r}]"
+        raise found.error(f" does not hold numbers; in Python: {values} = {values}.astype(float)")
     return found.values
 
 

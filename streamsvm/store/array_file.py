@@ -14,6 +14,7 @@ import numpy as np
 from streamsvm.base import durable
 from streamsvm.base.page_cache import dont_need
 from streamsvm.errors import Call, InputError, Remedy, StoreError
+from streamsvm.store.chunk_reader import read_bytes
 from streamsvm.store.container import Container, StoredArray
 
 _PIECE = 2**18  # values that are read as one
@@ -49,11 +50,15 @@ class FileArray(StoredArray):
         if by_columns:
             found = np.empty((end - first, stop - start), dtype)
             for values, column in zip(found, range(first, end), strict=True):
-                self.container.read_into(values, offset + (column * self.length + start) * dtype.itemsize)
+                read_bytes(
+                    self.container.descriptor,
+                    values,
+                    offset + (column * self.length + start) * dtype.itemsize,
+                )
             found = found.T
         else:
             found = np.empty((stop - start, columns), dtype)
-            self.container.read_into(found, offset + start * columns * dtype.itemsize)
+            read_bytes(self.container.descriptor, found, offset + start * columns * dtype.itemsize)
             found = found[:, first:end]
         if self.exceeds_page_cache:
             dont_need(self.container.descriptor)
@@ -135,15 +140,6 @@ class ArrayFile(MatrixFile):
         if {"format.npy", "shape.npy"} <= found.keys():
             raise StoreError(f"{path} holds a sparse matrix of SciPy", remedy=make)
         return cast(_Header, only_matrix(path, found))
-
-    def read_into(self, values: np.ndarray, offset: int) -> None:
-        """Fill a contiguous array from the bytes from `offset` on."""
-        rest = values.view(np.uint8).reshape(-1).data
-        while len(rest):
-            n = os.preadv(self.descriptor, [rest], offset)
-            if not n:
-                raise EOFError("the file is shorter than it was")
-            rest, offset = rest[n:], offset + n
 
     def labels(self, name: str) -> np.ndarray:
         arrays = load_array(self.path)

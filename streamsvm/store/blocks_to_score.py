@@ -46,15 +46,11 @@ def blocks_to_score(
     if match.columns is not None:
         assert feature_names is not None
         store = matched(store, match, list(feature_names))
-    if not store.native and store.n_features != n_features:
-        raise StoreError(
-            f"{store.path} has {store.n_features:,} features, the model {n_features:,}: give it the features "
-            "of the training data, in their order"
-        )
-    if store.n_features > n_features:
+    if store.n_features > n_features or (store.n_features < n_features and not store.native):
+        give = Remedy("give it the features of the training data, in their order")
         raise StoreError(
             f"{store.path} has {store.n_features:,} features, the model {n_features:,}",
-            remedy=_CONVERT_LIKE,
+            remedy=_CONVERT_LIKE if store.native else give,
         )
     if None not in (index_base, store.index_base) and index_base != store.index_base:
         raise StoreError(

@@ -176,6 +176,23 @@ def inflate(payload: Any, out: np.ndarray) -> None:
         content = stream.decompress(payload, out.nbytes + 1)
     except zlib.error as error:
         raise ValueError(f"decompression failure: {error}") from None
-    if len(content) != out.nbytes or not stream.eof:
+    if not stream.eof:
         raise ValueError(f"the chunk does not decompress to {out.nbytes} bytes")
+    copy_bytes(content, out)
+
+
+def copy_bytes(content: Any, out: np.ndarray) -> None:
+    """Copy bytes into `out`; raise ValueError if their number is another."""
+    if len(content) != out.nbytes:
+        raise ValueError(f"the chunk has {len(content)} bytes instead of {out.nbytes}")
     out.view(np.uint8)[:] = np.frombuffer(content, np.uint8)
+
+
+def read_bytes(descriptor: int, out: np.ndarray, offset: int = 0) -> None:
+    """Fill a contiguous array from a place of a file; raise ValueError if the file ends before."""
+    rest = out.view(np.uint8).reshape(-1).data
+    while len(rest):
+        n = os.preadv(descriptor, [rest], offset)
+        if not n:
+            raise ValueError("the file is truncated")
+        rest, offset = rest[n:], offset + n

@@ -12,7 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from streamsvm.store.chunk_reader import inflate
+from streamsvm.store.chunk_reader import copy_bytes, inflate
 
 _DEFLATE, _SHUFFLE = 1, 2  # numbers of filters
 
@@ -62,10 +62,8 @@ class Hdf5Chunks:
         target = np.empty(len(out), self.dtype) if shuffled else out
         if _DEFLATE in used:
             inflate(content, target)
-        elif len(content) == target.nbytes:
-            target.view(np.uint8)[:] = np.frombuffer(content, np.uint8)
         else:
-            raise ValueError(f"the chunk has {len(content)} bytes instead of {target.nbytes}")
+            copy_bytes(content, target)
         if shuffled:
             planes = target.view(np.uint8).reshape(self.dtype.itemsize, len(out))
             out.view(np.uint8).reshape(len(out), self.dtype.itemsize)[:] = planes.T

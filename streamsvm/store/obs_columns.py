@@ -17,13 +17,16 @@ from streamsvm.store.store import Columns
 
 _PIECE_ROWS = 2**18  # elements read at a time
 _MAX_CLASSES = 2**24  # distinct values of a column
+_NULLABLE = ("nullable-integer", "nullable-boolean", "nullable-string-array")
+# Places of the values of a column, by its encoding.
+_VALUES = {"array": "", "categorical": "/codes", **dict.fromkeys(_NULLABLE, "/values")}
 
 
 class DataFrameColumn:
     """Column of a dataframe on disk, or its index.
 
     Categorical columns, texts, integers, booleans and other numbers are read, also those that may be missing
-    (anndata's nullable arrays), and the categorical ones of anndata 0.7.
+    (anndata's nullable arrays).
 
     Parameters
     ----------
@@ -54,26 +57,15 @@ class DataFrameColumn:
         self.name = name
         self._where = f"{table} column {name!r}"
         node = f"{table}/{name}"
-        categories: StoredArray | None = None
+        encoding = _encoding(container, node)
+        if encoding not in _VALUES:
+            raise self.error(f" is {encoding!r}, which is not read; read and write it with anndata >= 0.8")
+        self.values = container.array(node + _VALUES[encoding])
         self._mask: StoredArray | None = None
-        earlier = f"{table}/__categories/{name}"  # as anndata 0.7 wrote it
-        kind = container.node(node)
-        encoding = container.attr(node, "encoding-type") if kind == "group" else None
-        if kind == "array" and container.node(earlier) == "array":
-            self.values = container.array(node)
-            categories = _categories(container, earlier)
-        elif kind == "array":
-            self.values = container.array(node)
-        elif encoding == "categorical":
-            self.values = container.array(f"{node}/codes")
-            categories = _categories(container, f"{node}/categories")
-        elif encoding in ("nullable-integer", "nullable-boolean", "nullable-string-array"):
-            self.values = container.array(f"{node}/values")
+        if encoding in _NULLABLE:
             self._mask = container.array(f"{node}/mask")
             self._mask.absent_chunks = "allow"  # no value is missing
-        else:
-            remedy = "read and write it with anndata >= 0.8"
-            raise self.error(f" is {encoding or kind!r}, which is not read; {remedy}")
+        categories = _categories(container, f"{node}/categories") if encoding == "categorical" else None
         for array in filter(None, (self.values, self._mask)):
             array.check_length(n_rows)
         dtype = self.values.dtype
@@ -134,10 +126,10 @@ class LabelColumn:
         self.column = column
         self._values: np.ndarray | None = None
         if column.kind == "number":
+            values = f"adata.obs[{column.name!r}]"
             raise column.error(
                 " holds numbers with fractions, and labels are categories, texts, integers or booleans; in "
-                f"Python: adata.obs[{column.name!r}] = adata.obs[{column.name!r}].astype('Int64'), or "
-                ".astype(str)"
+                f"Python: {values} = {values}.astype('Int64'), or .astype(str)"
             )
         if column.categories is not None:
             self.classes = column.categories
@@ -193,9 +185,7 @@ def column_names(container: Container, table: str) -> list[str]:
 def index_length(container: Container, table: str) -> int:
     """Return the length of a dataframe's index."""
     node = f"{table}/{table_attrs(container, table).get('_index')}"
-    if container.node(node) == "group":
-        node += "/codes" if container.attr(node, "encoding-type") == "categorical" else "/values"
-    return container.array(node).length
+    return container.array(node + _VALUES.get(_encoding(container, node), "/values")).length
 
 
 def index_column(container: Container, table: str, n_rows: int) -> DataFrameColumn:
@@ -206,6 +196,11 @@ def index_column(container: Container, table: str, n_rows: int) -> DataFrameColu
 def listed(columns: Sequence[str]) -> str:
     """Return the names for a message."""
     return ", ".join(columns) if columns else "none"
+
+
+def _encoding(container: Container, node: str) -> str:
+    kind = container.node(node)
+    return str(container.attr(node, "encoding-type") if kind == "group" else kind)
 
 
 def _categories(container: Container, node: str) -> StoredArray:

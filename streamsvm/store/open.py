@@ -177,21 +177,18 @@ def open_validation_store(
     They are those of the store that is trained on, which may be AnnData of other origin.
     """
     with contextlib.closing(open_existing(path)) as container:
-        native = container.record(format.STORE_ATTR) is not None
         is_array = container.is_matrix
-    if native:
-        return open_store(path, labels=labels)
+        is_other = container.record(format.STORE_ATTR) is None and not is_array
     if is_array and label is None and labels is None:
-        raise StoreError(
-            f"{path} is a matrix, and its labels are missing",
-            remedy=Remedy(
-                "give them with {} or, if it is calibrate, {}; or make a store with {}",
-                Option("valid_labels"), Option("calibrate_labels"), Call("convert", path),
-            ),
-        )  # fmt: skip
-    if is_array:
-        return open_store(path, label=label if labels is None else None, labels=labels)
-    return open_store(path, label=label, layer=layer, raw=raw, obsm=obsm, labels=labels)
+        remedy = "give them with {} or, if it is calibrate, {}; or make a store with {}"
+        others = (Option("valid_labels"), Option("calibrate_labels"), Call("convert", path))
+        raise StoreError(f"{path} is a matrix, and its labels are missing", remedy=Remedy(remedy, *others))
+    options: dict[str, Any] = {}
+    if is_other:
+        options = {"label": label, "layer": layer, "raw": raw, "obsm": obsm}
+    if is_array and labels is None:
+        options["label"] = label
+    return open_store(path, labels=labels, **options)
 
 
 def open_container(path: Path, kind: str, *, write: bool = False) -> Container:

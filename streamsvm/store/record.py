@@ -140,9 +140,7 @@ def decode_record(path: Path, content: Any) -> StoreRecord:
         if content.get("complete") is False:
             raise StoreError(f"{path}: incomplete: its conversion did not finish; convert again")
         if not format.is_sealed(content):
-            raise StoreError(
-                f"{path}: the store's record was altered: its checksum does not match ({DAMAGED})"
-            )
+            raise StoreError(f"{path}: the store's record was altered: its checksum is wrong ({DAMAGED})")
     try:
         record: StoreRecord = decode(StoreRecord, content)
         return record

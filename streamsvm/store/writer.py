@@ -154,14 +154,14 @@ class StoreWriter:
         self._contents: Contents = decode(Contents, self._entries)
         self._statistics = StatisticsBuilder(self._contents.n, self._contents.d) if statistics else None
         self._threads = Threads(1 if kind == "hdf5" else threads, "streamsvm-write", background=threads > 1)
-        self._container: Container | None = open_container(self.path, kind, write=True)
+        self._container = open_container(self.path, kind, write=True)
         try:
             self._arrays = self._create(self._container)
             for name in {layout.INDPTR, layout.LABELS_INDPTR} & self._arrays.keys():
                 self._arrays[name].append(np.zeros(1, np.int64))
             self._rows = RowsWriter(self.path, self._contents, self._arrays, self._statistics)
-        except BaseException:
-            self._close_after_error()
+        except BaseException as error:
+            self.__exit__(type(error))
             raise
 
     def _create(self, container: Container) -> dict[str, ArrayWriter]:
@@ -220,8 +220,6 @@ class StoreWriter:
             If there are more rows, non-zeros or labels than announced, they are not valid, or they cannot
             be written.
         """
-        if self._container is None:
-            raise StoreError(f"{self.path}: the writer is closed")
         if self._contents.dense != rows.dense:
             if self._contents.dense:
                 raise ValueError("the rows of a dense store are dense")
@@ -242,10 +240,7 @@ class StoreWriter:
         StoreError
             If there were fewer rows or non-zeros than announced, or writing fails.
         """
-        container = self._container
-        if container is None:
-            raise StoreError(f"{self.path}: the writer is closed")
-        contents, rows = self._contents, self._rows
+        container, contents, rows = self._container, self._contents, self._rows
         if rows.sizes != (contents.n, contents.nnz, contents.n_labels):
             raise StoreError(
                 f"{self.path}: {rows.given(rows.sizes)} were given; the input changed while it was read"
@@ -278,20 +273,12 @@ class StoreWriter:
     def close(self) -> None:
         """Close the container; unless `finish` was called, the store stays marked as incomplete."""
         self._threads.close()
-        container, self._container = self._container, None
-        if container is not None:
-            container.close()
-
-    def _close_after_error(self) -> None:
-        """Close after an error; on a full disk closing fails as well, but the first error is reported."""
-        with contextlib.suppress(StoreError):
-            self.close()
+        self._container.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        if kind is None:
+        # After an error on a full disk closing fails as well, and the first error is reported.
+        with contextlib.suppress(*[] if kind is None else [StoreError]):
             self.close()
-        else:
-            self._close_after_error()

@@ -11,7 +11,7 @@ import numpy as np
 
 from streamsvm.base import durable
 from streamsvm.errors import StoreError
-from streamsvm.store.chunk_reader import ChunkReader
+from streamsvm.store.chunk_reader import ChunkReader, copy_bytes
 from streamsvm.store.container import DAMAGED, Container, StoredArray, changed_error
 from streamsvm.store.layout import ArraySpec
 from streamsvm.store.ranges import Ranges
@@ -22,7 +22,6 @@ from streamsvm.store.zarr_chunks import (
     decode_text,
     encode_text,
     undo_blosc,
-    undo_nothing,
 )
 from streamsvm.store.zarr_metadata import (
     METADATA,
@@ -104,7 +103,7 @@ class ZarrArray(StoredArray):
         self._set_layout(shape, chunks, dtype, axes, text=dtype.kind == "O")
         self._folder = container.path / name
         if self.dtype is not None:
-            undo = checked(undo_blosc if len(metadata["codecs"]) == 3 else undo_nothing)
+            undo = checked(undo_blosc if len(metadata["codecs"]) == 3 else copy_bytes)
             name_of = "c/{}".format if axes == 1 else "c.{}.0".format
             self._chunks = ChunkFiles(self, self._folder, undo, name_of)
 

@@ -20,6 +20,7 @@ import zstandard
 
 from streamsvm.base.durable import open_descriptor
 from streamsvm.base.page_cache import dont_need, will_need
+from streamsvm.store.chunk_reader import copy_bytes, read_bytes
 from streamsvm.store.container import SLACK, StoredArray
 from streamsvm.store.layout import ArraySpec
 
@@ -83,12 +84,8 @@ class ChunkFiles:
             buffer = getattr(local, "buffer", None)
             if buffer is None or len(buffer) < size:
                 buffer = local.buffer = np.empty(size, np.uint8)
-            payload, done = buffer[:size], 0
-            while done < size:
-                n_read = os.preadv(descriptor, [payload.data[done:]], done)
-                if not n_read:
-                    raise ValueError("the chunk is truncated")
-                done += n_read
+            payload = buffer[:size]
+            read_bytes(descriptor, payload)
             if self.drop_cache:
                 dont_need(descriptor)
             return payload
@@ -99,12 +96,6 @@ class ChunkFiles:
 # -- decoding --------------------------------------------------------------------------------------
 
 
-def undo_nothing(content: np.ndarray, out: np.ndarray) -> None:
-    if len(content) != out.nbytes:
-        raise ValueError(f"the chunk has {len(content)} bytes instead of {out.nbytes}")
-    out.view(np.uint8)[:] = content
-
-
 def undo_blosc(content: np.ndarray, out: np.ndarray) -> None:
     if _blosc_size(content) != out.nbytes:
         raise ValueError("the compressed chunk has other sizes than it should")
@@ -113,7 +104,7 @@ def undo_blosc(content: np.ndarray, out: np.ndarray) -> None:
 
 def undo_zstd(content: np.ndarray, out: np.ndarray) -> None:
     found = zstandard.ZstdDecompressor().decompress(content.data, max_output_size=out.nbytes)
-    undo_nothing(np.frombuffer(found, np.uint8), out)
+    copy_bytes(found, out)
 
 
 def checked(undo: Decoder) -> Decoder:

@@ -15,10 +15,11 @@ import numpy as np
 import zarr
 
 from streamsvm.errors import StoreError
+from streamsvm.store.chunk_reader import copy_bytes
 from streamsvm.store.container import StoredArray
 from streamsvm.store.ranges import Ranges
 from streamsvm.store.zarr_backend import ZarrFolder
-from streamsvm.store.zarr_chunks import ChunkFiles, Decoder, undo_blosc, undo_nothing, undo_zstd
+from streamsvm.store.zarr_chunks import ChunkFiles, Decoder, undo_blosc, undo_zstd
 from streamsvm.store.zarr_metadata import METADATA
 
 # Format 2 may name any codec of numcodecs, and one of these is pickle, which executes what it reads.
@@ -27,7 +28,7 @@ SAFE_V2_CODECS = {
     *("fletcher32", "crc32", "crc32c", "adler32"),
 }
 _DECODERS: dict[tuple[str, ...], Decoder] = {
-    (): undo_nothing,
+    (): copy_bytes,
     ("Blosc",): undo_blosc,
     ("Zstd",): undo_zstd,
 }

@@ -291,25 +291,6 @@ def test_labels_of_any_kind(target, values, classes, monkeypatch):
         store.verify()
 
 
-def test_labels_as_anndata_0_7_wrote_them(tmp_path):
-    adata = cells()
-    adata.obs.loc["cell-17", "celltype"] = None
-    path = tmp_path / "a.h5ad"
-    write(adata, path)
-    with h5py.File(path, "r+") as file:
-        obs = file["obs"]
-        column = {name: values[()] for name, values in obs["celltype"].items()}
-        del obs["celltype"]
-        obs.create_group("__categories")["celltype"] = column["categories"]
-        obs["celltype"] = column["codes"]
-        obs["celltype"].attrs["categories"] = obs["__categories/celltype"].ref
-        obs.attrs["encoding-version"] = "0.1.0"
-    expected = adata.obs["celltype"].dropna()
-    with open_store(path, label="celltype") as store:
-        assert [store.classes[code] for code in store.labels(0, 119)] == expected.tolist()
-        assert store.names(0, 119).tolist() == expected.index.tolist()
-
-
 # -- refused ---------------------------------------------------------------------------------------
 
 

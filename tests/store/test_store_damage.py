@@ -287,8 +287,8 @@ def edit_record(path: Path, change) -> None:
 
 
 UNSEALED = [
-    ({"nnz": 1}, "its checksum does not match"),
-    ({"fingerprint": "0" * 64}, "its checksum does not match"),
+    ({"nnz": 1}, "its checksum is wrong"),
+    ({"fingerprint": "0" * 64}, "its checksum is wrong"),
     ({"version": 6}, "written by a newer streamsvm .store format 6; this one reads 5.; update streamsvm"),
     ({"complete": False}, "incomplete: its conversion did not finish"),
 ]

@@ -78,5 +78,5 @@ def test_a_short_read_is_completed_and_a_truncated_file_is_an_error(written, mon
         monkeypatch.setattr(os, "preadv", reading(100))
         assert_rows_equal(store.rows(0, 1500), problem.matrix, problem.labels)
         monkeypatch.setattr(os, "preadv", reading(0))
-        with pytest.raises(StoreError, match="chunk 0: the chunk is truncated"):
+        with pytest.raises(StoreError, match="chunk 0: the file is truncated"):
             store.rows(0, 1500)
