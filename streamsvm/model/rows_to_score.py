@@ -9,17 +9,29 @@ from typing import Any, cast
 
 import numpy as np
 
+from streamsvm.base.converters import converters
 from streamsvm.base.label_values import NO_LABEL
+from streamsvm.base.threads import count_workers
 from streamsvm.data.arrays import check_is_matrix, label_column, labels_of, with_layer
 from streamsvm.data.checks import first_false, first_outside, row_of
 from streamsvm.data.rows import Rows, kept_rows
-from streamsvm.errors import ModelError, SettingsError, part_of_memory
-from streamsvm.model.files_to_score import rows_of_file
+from streamsvm.errors import ModelError, SettingsError, part_of_memory, warn
 from streamsvm.model.inputs import MAX_FEATURES, begins_with_text, blocks_of_store
 from streamsvm.model.model import Model
+from streamsvm.model.schema import schema_of_model
 from streamsvm.settings.scoring import ScoringSettings
 from streamsvm.store import Store, open_store
-from streamsvm.store.kinds import is_read_in_place
+from streamsvm.store.kinds import is_read_in_place, kind_of
+
+# Changes of rows of files, by the names of their counts.
+_CHANGES = {
+    "skipped": "left out rows that are invalid",
+    "repaired": "sorted rows, or summed duplicate indices of them",
+    "unseen_features": "left out values of features unknown to the model",
+    "unseen_values": "values of categories unknown to the model have no feature",
+    "missing_values": "replaced missing numbers as in the training data",
+    "unseen_labels": "left out labels unknown to the model",
+}
 
 
 @dataclasses.dataclass
@@ -78,10 +90,8 @@ def rows_to_score(
     if not of_file:
         settings.refuse_of_files()
     if of_file:
-        rows_of = rows_of_file(
-            model, data, counts, memory=memory, labelled=labelled,
-            settings=dataclasses.replace(settings, label=label), workers=workers,
-        )  # fmt: skip
+        options = vars(settings) | {"label": label, "memory": memory // 2, "labelled": labelled}
+        rows_of = _rows_of_file(model, data, options, counts, count_workers(workers))
         yield from rows_to_score(model, rows_of, memory=memory, where=str(data))
     elif is_path:
         options = settings.of_store | {"label": label}
@@ -112,6 +122,41 @@ def rows_to_score(
             rows, names = kept_rows(rows, kept), names[kept]
         counts.n_rows, counts.unlabelled = rows.n_rows, len(kept) - rows.n_rows
         yield rows, names
+
+
+def _rows_of_file(
+    model: Model, path: Any, options: dict[str, Any], counts: RowCounts, threads: int
+) -> Iterator[tuple[Rows, np.ndarray]]:
+    """Yield the rows of a file of any kind that `convert` takes, before the transforms, and their numbers.
+
+    When all is read, `counts` has the rows without a label, and warnings say what was dropped or replaced.
+    """
+    labelled = options["labelled"]
+    if kind_of(path, options["format"]) == "libsvm":
+        if model.record["index_base"] is None:
+            raise ModelError(
+                f"{path} is LIBSVM text, in which the features of the model have no numbers; give data of "
+                "the kind that it was trained on"
+            )
+        options["groups"] = model.transitions_ is not None and "whole"
+        options["multilabel"] |= model.multilabel or not labelled  # commas separate labels that do not matter
+        options["labels_as"] = None if labelled else "text"
+    reader = converters().open_reader(
+        [path], **options, dtype=model.record["dtype"], unseen_label="keep", threads=threads,
+        like=schema_of_model(model, "the model"),
+    )  # fmt: skip
+    with part_of_memory(2):
+        yield from reader
+    found = reader.counts
+    counts.unlabelled = getattr(found, "unlabelled", 0)
+    for note in reader.notes:
+        warn(note)
+    for name, change in _CHANGES.items():
+        # `evaluate` warns of unknown labels of rows with one label.
+        told = name != "unseen_labels" or (labelled and options["multilabel"])
+        if told and (n := getattr(found, name, 0)):
+            first = f", the first: {found.first_errors[0]}" if name == "skipped" else ""
+            warn(f"{path}: {change} ({n:,} in all{first})")
 
 
 def _names_of(X: Any, n_rows: int) -> np.ndarray:

@@ -69,17 +69,11 @@ class DataSchema:
 
         Raises `InputError` if `given` contradicts it, neither is known, or the features have names.
         """
-        if self.encoding is not None:
+        if self.encoding is not None or self.names is not None:
+            have = "have names" if self.encoding is None else "are columns of a table"
             raise InputError(
-                f"the features of {self.path} are columns of a table, and those of LIBSVM text have numbers",
-                remedy=Remedy("give a table with the same columns, or convert without {}", Option("like")),
-            )
-        if self.names is not None:
-            raise InputError(
-                f"the features of {self.path} have names, and those of LIBSVM text have numbers",
-                remedy=Remedy(
-                    "convert without {}, or predict on AnnData that names its features", Option("like")
-                ),
+                f"the features of {self.path} {have}, and those of LIBSVM text have numbers",
+                remedy=Remedy("give data of the same kind, or convert without {}", Option("like")),
             )
         base = given if self.index_base is None else self.index_base
         if base is None:
