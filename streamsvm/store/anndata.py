@@ -71,18 +71,14 @@ def open_array(
 
 def _matrix_name(container: Container, layer: str | None, raw: bool, obsm: str | None) -> str:
     """Return the path of the matrix to read."""
-    path = container.path
     if raw:
-        if container.node("raw/X") is None:
-            raise StoreError(
-                f"{path}: AnnData without raw", remedy=Remedy("leave {} out", Option("raw", True))
-            )
         return "raw/X"
     group, what, name = ("layers", "layer", layer) if obsm is None else ("obsm", "obsm", obsm)
     if name is None:
         return "X"
     if "/" in name or name in ("", ".", "..") or container.node(f"{group}/{name}") is None:
-        raise StoreError(f"{path}: it has no {what} {name!r}; it has {listed(container.children(group))}")
+        there = listed(container.children(group))
+        raise StoreError(f"{container.path}: it has no {what} {name!r}; it has {there}")
     return f"{group}/{name}"
 
 

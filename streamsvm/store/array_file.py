@@ -13,7 +13,7 @@ import numpy as np
 
 from streamsvm.base import durable
 from streamsvm.base.page_cache import dont_need
-from streamsvm.errors import Call, InputError, Remedy, StoreError
+from streamsvm.errors import InputError, StoreError
 from streamsvm.store.chunk_reader import read_bytes
 from streamsvm.store.container import Container, StoredArray
 
@@ -50,11 +50,8 @@ class FileArray(StoredArray):
         if by_columns:
             found = np.empty((end - first, stop - start), dtype)
             for values, column in zip(found, range(first, end), strict=True):
-                read_bytes(
-                    self.container.descriptor,
-                    values,
-                    offset + (column * self.length + start) * dtype.itemsize,
-                )
+                place = offset + (column * self.length + start) * dtype.itemsize
+                read_bytes(self.container.descriptor, values, place)
             found = found.T
         else:
             found = np.empty((stop - start, columns), dtype)
@@ -121,7 +118,7 @@ class ArrayFile(MatrixFile):
 
     def _member(self) -> _Header:
         """Return the header of the one array of two axes in an archive."""
-        path, make = self.path, Remedy("make a store with {}", Call("convert", self.path))
+        path = self.path
         found: dict[str, _Header] = {}
         try:
             with zipfile.ZipFile(self._file) as archive:
@@ -129,16 +126,12 @@ class ArrayFile(MatrixFile):
         except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
             raise StoreError(f"{path} is damaged or truncated ({error}); fetch it again") from None
         for each in members:
-            if each.compress_type != zipfile.ZIP_STORED or each.flag_bits & 1:
-                raise StoreError(f"{path}: the array {each.filename} is compressed", remedy=make)
             self._file.seek(each.header_offset)
             head = self._file.read(_MEMBER.size)
             if len(head) < _MEMBER.size:
                 raise StoreError(f"{path} is damaged or truncated; fetch it again")
             begin = each.header_offset + 30 + sum(_MEMBER.unpack(head))
             found[each.filename] = read_header(self._file, begin, f"{path}, array {each.filename}")
-        if {"format.npy", "shape.npy"} <= found.keys():
-            raise StoreError(f"{path} holds a sparse matrix of SciPy", remedy=make)
         return cast(_Header, only_matrix(path, found))
 
     def labels(self, name: str) -> np.ndarray:

@@ -44,8 +44,8 @@ def describe_anndata(path: Path) -> dict[str, Any] | None:
 
 def _describe(container: Container) -> dict[str, Any]:
     found: dict[str, Any] = {"kind": "anndata", "container": container.kind}
-    found["n"] = _length(container, "obs")
-    found["d"] = _length(container, "var")
+    found["n"], row_names = _index(container, "obs")
+    found["d"], var_names = _index(container, "var")
     if container.node("X") is not None:
         found["X"] = _matrix(container, "X")
     found["layers"] = {name: _matrix(container, f"layers/{name}") for name in container.children("layers")}
@@ -53,22 +53,16 @@ def _describe(container: Container) -> dict[str, Any]:
         found["raw"] = _matrix(container, "raw/X")
     found["obs"] = _columns(container, found["n"])
     found["obsm"] = container.children("obsm")
-    found["row_names"] = _first_names(container, "obs")
-    found["var_names"] = _first_names(container, "var")
-    return found
+    return {**found, "row_names": row_names, "var_names": var_names}
 
 
-def _length(container: Container, table: str) -> int | None:
-    with contextlib.suppress(StoreError):
-        return index_length(container, table)
-    return None
-
-
-def _first_names(container: Container, table: str) -> list[Any]:
+def _index(container: Container, table: str) -> tuple[int | None, list[Any]]:
+    """Return the length of the index of a dataframe, and the first names in it."""
+    length, names = None, []
     with contextlib.suppress(StoreError):
         length = index_length(container, table)
-        return index_column(container, table, length).texts(span(0, min(_SHOWN_NAMES, length))).tolist()
-    return []
+        names = index_column(container, table, length).texts(span(0, min(_SHOWN_NAMES, length))).tolist()
+    return length, names
 
 
 def _matrix(container: Container, name: str) -> dict[str, Any]:

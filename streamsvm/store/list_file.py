@@ -34,7 +34,7 @@ class ListArray(StoredArray):
             begin, end = max(start, int(starts[group])), min(stop, int(starts[group + 1]))
             if begin < end:
                 at, row = begin - start, begin - int(starts[group])
-                for lists in self.container.lists(group).slice(row, end - begin).chunks:
+                for lists in self.container.column_of(group, self.name).slice(row, end - begin).chunks:
                     found[at : at + len(lists)] = self._values(lists, start + at)
                     at += len(lists)
         return found[(slice(None), *columns)]
@@ -113,18 +113,15 @@ class ListFile(MatrixFile):
             raise StoreError(f"{self.path} has no rows")
         return str(found[0])
 
-    def _table(self, group: int, column: str) -> Any:
+    def column_of(self, group: int, name: str) -> Any:
+        """Return a column of a row group or batch, as a chunked array."""
         if self._parquet is None:
             import pyarrow as pa
 
             self.check_unchanged()  # a file that became shorter cannot be read from a memory map
-            return pa.table(self._batches[group].select([column]))
+            return pa.chunked_array([self._batches[group].column(name)])
         with self._lock:
-            return self._parquet.read_row_group(group, columns=[column])
-
-    def lists(self, group: int) -> Any:
-        """Return the lists of a row group or batch, as a chunked array."""
-        return self._table(group, self.column).column(0)
+            return self._parquet.read_row_group(group, columns=[name]).column(0)
 
     def labels(self, name: str) -> np.ndarray:
         """Return a column of labels: texts, integers, booleans or whole numbers."""
@@ -136,7 +133,7 @@ class ListFile(MatrixFile):
         with self.wrapped(name):
             import pyarrow as pa
 
-            groups = [self._table(group, name).column(0) for group in range(len(self.starts) - 1)]
+            groups = [self.column_of(group, name) for group in range(len(self.starts) - 1)]
             values = pa.chunked_array([chunk for group in groups for chunk in group.chunks])
             kind = values.type
             if types.is_dictionary(kind):
@@ -144,17 +141,14 @@ class ListFile(MatrixFile):
                 values = values.cast(kind)
         if types.is_string(kind) or types.is_large_string(kind):
             return np.array(["" if v is None or v in MISSING_TEXTS else v for v in values.to_pylist()], str)
-        if (
-            types.is_integer(kind)
-            or types.is_floating(kind)
-            or (types.is_boolean(kind) and not values.null_count)
-        ):
+        is_boolean = types.is_boolean(kind) and not values.null_count
+        if is_boolean or types.is_integer(kind) or types.is_floating(kind):
             return np.asarray(values.to_numpy())
         raise InputError(f"{self.path}: column {name!r} is of {kind}; labels are texts, integers or booleans")
 
     def _array(self, path: str, axes: int) -> ListArray:
         kind = self._schema.field(self.column).type
-        first = self.lists(int(np.argmax(np.diff(self.starts) > 0)))[0].as_py()
+        first = self.column_of(int(np.argmax(np.diff(self.starts) > 0)), self.column)[0].as_py()
         if not first:
             raise StoreError(f"{self.path}: column {self.column!r}, row 0: it has no numbers")
         shape = int(self.starts[-1]), len(first)

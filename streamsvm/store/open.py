@@ -146,8 +146,12 @@ def open_existing(path: str | os.PathLike[str], memory: int | None = None) -> Co
     if kind in ("lists", "parquet"):
         return ListFile(path)
     if kind in MATRICES:
-        return PackedFile(path, memory) if memory is not None and is_packed(path) else ArrayFile(path)
-    raise StoreError(f"{path} is {TITLES[kind]}", remedy=Remedy("make a store with {}", Call("convert")))
+        if kind != "npz" or not is_packed(path):
+            return ArrayFile(path)
+        if memory is not None:
+            return PackedFile(path, memory)
+    what = TITLES[kind] + (" that is compressed or sparse" if kind == "npz" else "")
+    raise StoreError(f"{path} is {what}", remedy=Remedy("make a store with {}", Call("convert")))
 
 
 def open_stores(paths: Sequence[str | os.PathLike[str]], *, join: str = "inner", **options: Any) -> Store:

@@ -115,10 +115,9 @@ class RowsWriter:
 
     def given(self, sizes: Sizes) -> str:
         """Say how many rows, non-zeros and labels were given, and how many were announced."""
-        contents = self._contents
-        said = f"{sizes.n_rows} of {contents.n} rows, {sizes.nnz} of {contents.nnz} non-zeros"
-        has_lists = layout.LABEL_SETS in contents.columns
-        return said + (f", {sizes.n_labels} of {contents.n_labels} labels" if has_lists else "")
+        announced = (self._contents.n, self._contents.nnz, self._contents.n_labels)
+        each = zip(sizes, announced, ("rows", "non-zeros", "labels"), strict=True)
+        return ", ".join(f"{found} of {wanted} {what}" for found, wanted, what in each)
 
     def _invalid(self, rows: Rows, columns: Mapping[str, np.ndarray]) -> str | None:
         """Return why a reader would refuse these rows, or None."""

@@ -27,8 +27,6 @@ from streamsvm.store.ranges import numbers_in, spans
 from streamsvm.store.record import Contents
 from streamsvm.store.rows_writer import RowsWriter
 
-CODECS = ("fast", "small", "none")
-
 _DATAFRAME = {"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"}
 _CSR = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
 _DICT = {"encoding-type": "dict", "encoding-version": "0.1.0"}
@@ -91,14 +89,8 @@ class StoreOptions:
     dense: bool = False
 
     def entries(self) -> dict[str, Any]:
-        """Return the entries of the store's record; raise ValueError if an option is not as described."""
-        names, given = self.feature_names, (self.weighted, self.grouped, self.n_labels is not None)
-        if self.codec not in CODECS:
-            raise ValueError(f"no codec {self.codec!r}")
-        if len(set(self.classes)) != len(self.classes):
-            raise ValueError("classes must be distinct")
-        if names is not None and not len(names) == len(set(names)) == self.shape[1]:
-            raise ValueError("there is not one name for each feature, or they are not distinct")
+        """Return the entries of the store's record."""
+        given = (self.weighted, self.grouped, self.n_labels is not None)
         entries = {
             "version": format.STORE_VERSION,
             "n": int(self.shape[0]),
@@ -113,7 +105,7 @@ class StoreOptions:
             "n_labels": int(self.n_labels or 0),
             "label_dtype": self.label_dtype,
             "statistics": self.statistics,
-            "feature_names": names is not None,
+            "feature_names": self.feature_names is not None,
             "encoding": None if self.encoding is None else dict(self.encoding),
             "dense": self.dense,
         }

@@ -167,9 +167,7 @@ class ChunkWriter:
 
     def write(self, start: int, values: np.ndarray) -> None:
         """Write the chunk that begins at element `start`; only the last chunk may be short."""
-        number, rest = divmod(start, self._chunk)
-        if rest or (len(values) < self._chunk and start + len(values) != self._spec.length):
-            raise ValueError(f"elements {start} to {start + len(values)} are not a whole chunk")
+        number = start // self._chunk
         dtype = np.dtype(self._spec.dtype).newbyteorder("<")
         whole = np.ascontiguousarray(values, dtype)
         if len(values) < self._chunk:
