@@ -16,6 +16,7 @@ from streamsvm.base.decode import decode
 from streamsvm.base.label_values import TEXT
 from streamsvm.base.text import check_classes
 from streamsvm.base.threads import Threads
+from streamsvm.data import checks
 from streamsvm.data.rows import Rows, sparse_rows
 from streamsvm.data.statistics import StatisticsBuilder
 from streamsvm.errors import StoreError
@@ -24,8 +25,8 @@ from streamsvm.store.array_writer import ArrayWriter
 from streamsvm.store.container import Container
 from streamsvm.store.open import open_container
 from streamsvm.store.ranges import numbers_in, spans
+from streamsvm.store.reader import STORED, first_invalid
 from streamsvm.store.record import Contents
-from streamsvm.store.rows_writer import RowsWriter
 
 _DATAFRAME = {"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"}
 _CSR = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
@@ -144,14 +145,19 @@ class StoreWriter:
         check_classes(options.classes, path, StoreError)
         self._entries = options.entries()
         self._contents: Contents = decode(Contents, self._entries)
-        self._statistics = StatisticsBuilder(self._contents.n, self._contents.d) if statistics else None
+        contents = self._contents
+        self._announced = np.array([contents.n, contents.nnz, contents.n_labels])
+        self._sizes: np.ndarray = np.zeros(3, np.int64)  # rows, values and labels so far
+        self._class_counts = np.zeros(contents.n_classes, np.int64)
+        self._weight_range = np.inf, -np.inf
+        self._n_groups, self._last_group = 0, -1
+        self._statistics = StatisticsBuilder(contents.n, contents.d) if statistics else None
         self._threads = Threads(1 if kind == "hdf5" else threads, "streamsvm-write", background=threads > 1)
         self._container = open_container(self.path, kind, write=True)
         try:
             self._arrays = self._create(self._container)
             for name in {layout.INDPTR, layout.LABELS_INDPTR} & self._arrays.keys():
                 self._arrays[name].append(np.zeros(1, np.int64))
-            self._rows = RowsWriter(self.path, self._contents, self._arrays, self._statistics)
         except BaseException as error:
             self.__exit__(type(error))
             raise
@@ -216,7 +222,78 @@ class StoreWriter:
             if self._contents.dense:
                 raise ValueError("the rows of a dense store are dense")
             rows = sparse_rows(rows, format.index_dtype(self._contents.d))
-        self._rows.append(rows, names)
+        contents, before = self._contents, self._sizes
+        has_lists = layout.LABEL_SETS in contents.columns
+        more = rows.n_rows, len(rows.data), len(rows.label_codes) if has_lists else 0
+        sizes = before + np.array(more, np.int64)
+        if (sizes > self._announced).any():
+            raise self._misfit(sizes)
+        with np.errstate(over="ignore"):  # what becomes infinite is refused
+            data = np.ascontiguousarray(rows.data, contents.dtype)
+        indices = None if rows.indices is None else np.ascontiguousarray(rows.indices)
+        indptr, labels = np.asarray(rows.indptr, np.int64), np.asarray(rows.labels)
+        rows = rows._replace(data=data, indices=indices, indptr=indptr, labels=labels)
+        columns = {"labels": labels, "names": names, "cost": rows.cost, "qid": rows.qid}
+        columns = {name: values for name, values in columns.items() if STORED[name][0] in self._arrays}
+        reason = self._invalid(rows, columns)
+        if reason is None:
+            norms = checks.row_norms(data, indptr)
+            if (row := checks.first_false(np.isfinite(norms))) is not None:
+                reason = f"row {row}: the squared norm overflows"
+        if reason is not None:
+            raise StoreError(f"{self.path}: rows from {before[0]} on cannot be stored: {reason}")
+        if indices is None:
+            self._arrays[layout.MATRIX].append(data)
+        else:
+            self._arrays[layout.INDPTR].append(indptr[1:] + before[1])
+            self._arrays[layout.DATA].append(data)
+            self._arrays[layout.INDICES].append(indices)
+            self._arrays[layout.NORM2].append(norms)
+        if self._statistics is not None:
+            # The kernels have no float16.
+            values = data.astype(np.result_type(data.dtype, np.float32), copy=False)
+            self._statistics.add_rows(rows._replace(data=values))
+        for name, values in columns.items():
+            self._arrays[STORED[name][0]].append(values)
+        if "cost" in columns:
+            least, largest = self._weight_range
+            self._weight_range = rows.cost.min(initial=least), rows.cost.max(initial=largest)
+        if "qid" in columns and rows.n_rows:
+            self._n_groups += int(np.count_nonzero(np.diff(rows.qid, prepend=self._last_group)))
+            self._last_group = int(rows.qid[-1])
+        if has_lists:
+            labels = rows.label_codes
+            self._arrays[layout.LABELS_INDPTR].append(rows.label_indptr[1:] + before[2])
+            self._arrays[layout.LABELS_CODES].append(labels)
+            self._arrays[layout.LABELS_ONES].append(np.ones(len(labels), np.int8))
+        self._class_counts += np.bincount(labels[labels >= 0], minlength=contents.n_classes)
+        self._sizes = sizes
+
+    def _misfit(self, sizes: np.ndarray) -> StoreError:
+        each = zip(sizes, self._announced, ("rows", "non-zeros", "labels"), strict=True)
+        given = ", ".join(f"{found} of {announced} {what}" for found, announced, what in each)
+        return StoreError(f"{self.path}: {given} were given; the input changed while it was read")
+
+    def _invalid(self, rows: Rows, columns: Mapping[str, np.ndarray]) -> str | None:
+        """Return why a reader would refuse these rows, or None."""
+        data, indices, indptr, labels, *_ = rows
+        n, d, n_classes = len(labels), self._contents.d, self._contents.n_classes
+        if indices is None and len(data) != n * d:
+            return f"{len(data)} values for {n} dense rows of {d} features"
+        for name, values in columns.items():
+            if len(values) != n:
+                return f"the column {name!r} has {len(values)} entries for {n} rows"
+            if (row := first_invalid(name, values, n_classes)) is not None:
+                return STORED[name][1].format(value=values[row], row=row)
+        if indices is None:
+            at = checks.first_false(np.isfinite(data))
+            violation = None if at is None else checks.Violation("data", at, "a value is not finite")
+        else:
+            violation = checks.find_violation(data, indices, indptr, d)
+        if violation is None and layout.LABEL_SETS in self._contents.columns:
+            indptr = rows.label_indptr
+            violation = checks.find_label_violation(rows.label_codes, indptr, n_classes)
+        return violation and f"row {checks.row_of(indptr, violation.element)}: {violation.reason}"
 
     def finish(self) -> str:
         """Complete the store: write the rest, make it durable, then write the record.
@@ -232,12 +309,10 @@ class StoreWriter:
         StoreError
             If there were fewer rows or non-zeros than announced, or writing fails.
         """
-        container, contents, rows = self._container, self._contents, self._rows
-        if rows.sizes != (contents.n, contents.nnz, contents.n_labels):
-            raise StoreError(
-                f"{self.path}: {rows.given(rows.sizes)} were given; the input changed while it was read"
-            )
-        self._arrays[contents.counts].append(rows.class_counts)
+        container, contents = self._container, self._contents
+        if (self._sizes != self._announced).any():
+            raise self._misfit(self._sizes)
+        self._arrays[contents.counts].append(self._class_counts)
         if layout.FEATURES in self._arrays:
             for features in spans(contents.d, 2**18):
                 self._arrays[layout.FEATURES].append(numbers_in(features))
@@ -255,9 +330,9 @@ class StoreWriter:
         content = contents.fingerprint_of(self.options.classes, digests)
         record = {**self._entries, "fingerprint": content, "arrays": digests, "complete": True}
         if layout.GROUPS in contents.columns:
-            record["n_groups"] = rows.n_groups
+            record["n_groups"] = self._n_groups
         if layout.WEIGHTS in contents.columns and contents.n:
-            record["weight_range"] = [float(end) for end in rows.weight_range]
+            record["weight_range"] = [float(end) for end in self._weight_range]
         container.set_record(format.STORE_ATTR, format.sealed(record))
         self.close()
         return content

@@ -148,10 +148,10 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_archives_that_cannot_be_read_where_they_lie_name_convert(tmp_path: Path) -> None:
     path = tmp_path / "X.npz"
     np.savez_compressed(path, X=X, y=y)
-    with pytest.raises(StoreError, match="compressed or sparse.*make a store with.*convert"):
+    with pytest.raises(StoreError, match=r"compressed or sparse.*make a store with.*convert"):
         open_store(path, label="y")
     scipy.sparse.save_npz(path, scipy.sparse.csr_matrix(X), compressed=False)
-    with pytest.raises(StoreError, match="compressed or sparse.*convert"):
+    with pytest.raises(StoreError, match=r"compressed or sparse.*convert"):
         open_store(path, label="y")
     np.savez(path, X=X, Z=X, y=y)
     with pytest.raises(StoreError, match=r"2 arrays of two axes, not one: X\.npy"):
