@@ -10,8 +10,8 @@ import numpy as np
 from streamsvm.base import format
 from streamsvm.data.checks import first_outside
 from streamsvm.errors import Call, Remedy, StoreError
+from streamsvm.store.array_file import LoadedArray, check_memory
 from streamsvm.store.container import Container, StoredArray
-from streamsvm.store.loaded import LoadedArray, check_memory
 from streamsvm.store.obs_columns import column_names, index_length
 from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in, span
 

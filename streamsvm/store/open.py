@@ -15,13 +15,12 @@ from streamsvm.errors import Call, Option, Remedy, SettingsError, StoreError
 from streamsvm.store import layout
 from streamsvm.store.addresses import local
 from streamsvm.store.anndata import open_anndata, open_array
-from streamsvm.store.array_file import ArrayFile
+from streamsvm.store.array_file import ArrayFile, PackedFile
 from streamsvm.store.container import DAMAGED, Container, StoredArray
 from streamsvm.store.joined import join_stores
 from streamsvm.store.journal import recover
 from streamsvm.store.kinds import MATRICES, TITLES, is_packed, kind_of
 from streamsvm.store.list_file import ListFile
-from streamsvm.store.loaded import PackedFile
 from streamsvm.store.matrices import check_ends
 from streamsvm.store.reader import STORED, ContainerStore
 from streamsvm.store.record import decode_record
