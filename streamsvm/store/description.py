@@ -51,7 +51,7 @@ def _describe(container: Container) -> dict[str, Any]:
     found["layers"] = {name: _matrix(container, f"layers/{name}") for name in container.children("layers")}
     if container.node("raw/X") is not None:
         found["raw"] = _matrix(container, "raw/X")
-    found["obs"] = _columns(container, found["n"])
+    found["obs"] = {} if found["n"] is None else _columns(container, found["n"])
     found["obsm"] = container.children("obsm")
     return {**found, "row_names": row_names, "var_names": var_names}
 
@@ -86,18 +86,15 @@ def _values(array: StoredArray) -> dict[str, Any]:
     return {"dtype": "text" if array.dtype is None else str(array.dtype), "chunk": chunk}
 
 
-def _columns(container: Container, n_rows: int | None) -> dict[str, dict[str, Any]]:
+def _columns(container: Container, n_rows: int) -> dict[str, dict[str, Any]]:
     """Describe the columns of ``obs``: the kind of each, and its number of categories."""
     found: dict[str, dict[str, Any]] = {}
-    if n_rows is None:
-        return found
     with contextlib.suppress(StoreError):
         for name in column_names(container, "obs"):
             try:
                 column = DataFrameColumn(container, "obs", name, n_rows)
-                found[name] = {"kind": column.kind}
-                if column.categories is not None:
-                    found[name]["categories"] = len(column.categories)
+                more = {} if column.categories is None else {"categories": len(column.categories)}
+                found[name] = {"kind": column.kind, **more}
             except StoreError as error:
                 found[name] = {"kind": f"not readable: {error}"}
     return found
