@@ -12,7 +12,6 @@ from streamsvm_converters import convert
 from test_store_roundtrip import read_with_anndata
 
 from streamsvm import fit, load_model
-from streamsvm.errors import StoreError
 from streamsvm.store import open_store
 from streamsvm.transforms import fitting
 
@@ -48,8 +47,6 @@ def test_they_are_those_of_numpy(problem: Problem, tmp_path: Path, cuts, is_dens
     var = read_with_anndata(path).var
     assert var.columns.tolist() == ["nonzeros", "nonzero_mean", "nonzero_deviations", "largest"]
     np.testing.assert_array_equal(var["nonzeros"], (dense != 0).sum(axis=0))
-
-
 
 
 @pytest.mark.parametrize(
