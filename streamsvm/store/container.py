@@ -57,7 +57,7 @@ class StoredArray:
         Columns per chunk of an array of two axes.
     container : Container
     absent_chunks : {"refuse", "warn", "allow"}
-        What to do about a chunk of Zarr that is not there: writers leave out chunks of the fill value.
+        What to do about a missing chunk: writers of Zarr leave out chunks of the fill value.
     """
 
     name: str

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import math
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -60,11 +62,36 @@ class Hdf5Array(StoredArray):
     def _read_ranges(self, ranges: Ranges) -> np.ndarray:
         if self._compressed is None:
             return super()._read_ranges(ranges)
+        for start, stop in ranges if self._complete is not None else ():
+            self._note_absent(start, stop)
         values = self.container.reader.read(self._compressed, ranges)
         self._drop_cache()
         return values
 
+    @functools.cached_property
+    def _complete(self) -> np.ndarray | None:
+        """Whether all chunks that begin at the same row exist; None if all chunks of the dataset exist."""
+        dataset = self._dataset
+        if dataset.chunks is None:
+            return None
+        grid = [-(-n // size) for n, size in zip(dataset.shape, dataset.chunks, strict=True)]
+        if dataset.id.get_num_chunks() == math.prod(grid):
+            return None
+        found = np.zeros(grid[0], np.int64)
+
+        def count(chunk: Any) -> None:
+            found[chunk.chunk_offset[0] // self.chunk] += 1
+
+        dataset.id.chunk_iter(count)
+        return found == math.prod(grid[1:])
+
+    def _note_absent(self, start: int, stop: int) -> None:
+        complete = self._complete
+        if complete is not None and not complete[start // self.chunk : -(-stop // self.chunk)].all():
+            self.note_absent()
+
     def _read(self, start: int, stop: int, *columns: slice) -> np.ndarray:
+        self._note_absent(start, stop)
         values = np.asarray(self._source[(slice(start, stop), *columns)])
         self._drop_cache()
         return values

@@ -1,4 +1,4 @@
-"""Chunks of AnnData that are not there: an error, but in dense matrices, of which zarr leaves out zeros."""
+"""Missing chunks: an error, except in dense matrices, of which zarr leaves out zeros."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import shutil
 import warnings
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from chunked_anndata import CHUNK, N, chunk, make, write
+from store_problems import make_problem
 
 from streamsvm.errors import StoreError, StreamsvmWarning
 from streamsvm.info import inspect
@@ -89,3 +91,38 @@ def test_what_was_not_all_there_is_not_called_verified(written: Path, tmp_path: 
     with pytest.warns(StreamsvmWarning, match="lacks chunks"):
         found = inspect(tmp_path / "a.zarr", verify=True, label="type")
     assert found["verified"] == "only the chunks that are there"
+
+
+@pytest.mark.parametrize("filters", [{}, {"compression": "gzip"}, {"compression": "lzf"}])
+def test_a_chunk_of_hdf5_that_was_never_written_is_an_error(tmp_path: Path, filters: dict[str, str]) -> None:
+    for array in ("X/data", "X/indices", "X/indptr", "obs/type/codes"):
+        path = tmp_path / "a.h5ad"
+        make().write_h5ad(path)
+        with h5py.File(path, "r+") as file:
+            values, attributes = file[array][:], dict(file[array].attrs)
+            del file[array]
+            made = file.create_dataset(array, values.shape, values.dtype, chunks=(CHUNK,), **filters)
+            made.attrs.update(attributes)
+            made[:CHUNK], made[2 * CHUNK :] = values[:CHUNK], values[2 * CHUNK :]
+        with pytest.raises(StoreError, match=f"array {array}, chunk 1: the chunk is missing"):
+            read(path)
+
+
+def test_a_lost_chunk_of_an_hdf5_store_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    make_problem(N).write(path, chunk_nnz=64)
+    with h5py.File(path, "r+") as file:
+        old = file["X/data"]
+        values, attributes, plist = old[:], dict(old.attrs), old.id.get_create_plist().copy()
+        del file["X/data"]
+        made = h5py.Dataset(
+            h5py.h5d.create(file["X"].id, b"data", h5py.h5t.py_create(values.dtype),
+                            h5py.h5s.create_simple(values.shape), plist)
+        )  # fmt: skip
+        made.attrs.update(attributes)
+        made[: made.chunks[0]] = values[: made.chunks[0]]
+    with (
+        open_store(path) as store,
+        pytest.raises(StoreError, match="array X/data, chunk 1: the chunk is missing"),
+    ):
+        store.rows(0, N)
