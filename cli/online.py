@@ -74,9 +74,11 @@ def online(
     """
     import streamsvm
     from streamsvm.model.text_layout import text_layout
+    from streamsvm.store.addresses import copy_address
     from streamsvm.store.kinds import is_read_in_place
 
-    of_stores = all(map(is_read_in_place, inputs))
+    cache = settings.get("cache")
+    of_stores = all(is_read_in_place(copy_address(path, cache, console.progress)) for path in inputs)
     of_any = {name: settings.pop(name) for name in ("unseen_label", "memory")}
     of_store = {name: settings.pop(name) for name in _OF_STORE if name in settings}
     of_text = {name: settings.pop(name) for name in _READING}

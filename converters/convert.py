@@ -139,7 +139,8 @@ def convert(
     Parameters
     ----------
     inputs : sequence of path or "-"
-        LIBSVM text, CSV, TSV or JSON lines, plain or compressed by gzip, bzip2, xz or zstd; Parquet; AnnData;
+        LIBSVM text, CSV, TSV or JSON lines, plain or compressed by gzip, bzip2, zstd or, for LIBSVM text
+        alone, xz; Parquet; AnnData;
         ``.npz`` of SciPy or NumPy, or ``.npy``; a column of lists of numbers in Parquet or Arrow. "-" is
         standard input, with LIBSVM text.
     out : path

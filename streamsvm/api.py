@@ -437,7 +437,7 @@ def _as_stream(
 ) -> contextlib.AbstractContextManager[Stream]:
     """Return the rows of a store or of text, or a stream as it is; raise `SettingsError` for a matrix."""
     paths = as_paths(data)
-    if paths is not None and all(map(is_read_in_place, paths)):
+    if paths is not None and all(is_read_in_place(copy_address(path, of_store.cache)) for path in paths):
         return StoreStream(paths, of_store, dtype, classes)
     given, of_text = of_store.given(), {}
     if paths is not None:

@@ -1,4 +1,4 @@
-"""Data that are no store: `fit` converts them into the folder of its run, `online` reads text as a stream."""
+"""Input files that are not stores: `fit` converts them in its run folder, `online` reads text as a stream."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _OF_STORES = ("layer", "raw", "obsm", "join", "sample_weight")  # settings that 
 
 
 class Converted(NamedTuple):
-    """What a training reads, once files of other kinds are stores.
+    """Training inputs, with every non-store file already converted.
 
     Attributes
     ----------

@@ -124,7 +124,8 @@ class TableFile:
     def _type(self, inferred: Any) -> Any:
         if self._pa.types.is_integer(inferred):
             return self._pa.float64()
-        return inferred if self.has_types or is_numeric(inferred) else self._pa.string()
+        as_it_is = is_numeric(inferred) or (self.has_types and not self._pa.types.is_temporal(inferred))
+        return inferred if as_it_is else self._pa.string()
 
     def _batches(self, names: list[str], numbers: Collection[str]) -> Iterator[Any]:
         if self.kind == "parquet":
@@ -190,6 +191,10 @@ class TableFile:
         begin = self._stored.read(max(map(len, _CODECS)))
         self._stored.seek(0)
         codec = next((name for magic, name in _CODECS.items() if begin.startswith(magic)), None)
+        if codec == "xz":
+            raise InputError(
+                f"{self.path} is compressed by xz, which pyarrow does not read; decompress it first"
+            )
         return self._stored if codec is None else self._pa.CompressedInputStream(self._stored, codec)
 
     def _check_quotes(self) -> None:
@@ -235,6 +240,11 @@ class TableFile:
                     f"{self.path}: a later line has a field that none of the first "
                     f"{format_size(self._block)} has, which would be left out ({printable(text[:200])}); "
                     "give every line all fields"
+                ) from None
+            if self.kind == "jsonl" and " changed from " in text:
+                raise InputError(
+                    f"{self.path}: a later line has a value of another type than the first "
+                    f"{format_size(self._block)} ({printable(text[:200])}); give it one type"
                 ) from None
             if "utf8" in text.lower() or "utf-8" in text.lower():
                 raise InputError(

@@ -1,4 +1,4 @@
-"""Import of the package of converters, which itself imports the library, when files are read."""
+"""The one import of `streamsvm_converters`, made when files are read: the converters import the library."""
 
 from __future__ import annotations
 

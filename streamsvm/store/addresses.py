@@ -8,6 +8,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def copy_address(
         raise
     except Exception as error:  # each protocol has errors of its own
         cause = error.__cause__ or error  # fsspec reports a refusal as a file that is not found
-        problem, remedy = " ".join(str(cause).split()), _CHECK
+        problem, remedy = " ".join(str(cause).split()) or type(cause).__name__, _CHECK
         if isinstance(cause, FileNotFoundError):
             problem = "nothing is there"
         elif isinstance(cause, ImportError) or "Protocol not known" in problem:
@@ -81,17 +82,19 @@ def _copy(url: str, cache: str | Path, progress: Progress) -> str:
     source.invalidate_cache()
     source.max_concurrency = 1  # else s3fs holds ten parts of 50 MB of a file in memory
     name = url.partition("?")[0].rstrip("/").rpartition("/")[2]
-    if not name.lower().endswith(".zarr"):
-        found = {root: source.info(root)}
-    elif options:
+    if options and name.lower().endswith(".zarr"):
         raise StoreError(f"{url}: web servers do not list folders; copy this one to a disk or a bucket")
-    else:
+    found = {root: source.info(root)}
+    if found[root]["type"] == "directory":
         listed = sorted(source.find(root, detail=True).items())
         found = {each: info for each, info in listed if not each.endswith("/")}  # without markers of folders
     if not found:
         raise FileNotFoundError(url)
     versions = [(each["size"], *(each.get(fact) for fact in _VERSIONS)) for each in found.values()]
-    digest = hashlib.sha256(repr((url, list(found), versions)).encode()).hexdigest()[:16]
+    facts: list[Any] = [url, list(found), versions]
+    if any(size is None or not any(version) for size, *version in versions):
+        facts.append(time.time_ns())  # a copy of the same content cannot be told from one of changed content
+    digest = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
     folder = f"{os.path.realpath(cache)}/{digest}"
     files = [
         (each, info["size"], f"{folder}/{name}{each.removeprefix(root)}") for each, info in found.items()
@@ -100,7 +103,8 @@ def _copy(url: str, cache: str | Path, progress: Progress) -> str:
         if os.path.realpath(target) != target:
             raise StoreError(f"{url}: {each} would be copied to another folder than {folder}")
     missing = [file for file in files if not _is_complete(*file[1:])]
-    os.makedirs(folder, exist_ok=True)
+    with durable.os_errors_as(StoreError, cache, "written"):
+        os.makedirs(folder, exist_ok=True)
     needed, free = sum(size or 0 for _, size, _ in missing), durable.free_bytes(Path(folder))
     if needed > free:
         room = f"a copy needs {format_size(needed)}, and the disk of {cache} has {format_size(free)} free"

@@ -132,7 +132,10 @@ class ChunkReader:
 
 
 class UsedArrays:
-    """Memory of arrays, which serves others when nobody has them: fresh pages take as long as decoding."""
+    """Buffer pool. A buffer is reused once nothing refers to it.
+
+    Faulting in fresh pages costs as much as decoding.
+    """
 
     def __init__(self) -> None:
         self._held: list[np.ndarray] = []

@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.base import format
 from streamsvm.data.checks import first_outside
-from streamsvm.errors import Call, Remedy, StoreError
+from streamsvm.errors import StoreError
 from streamsvm.store.array_file import LoadedArray, check_memory
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.obs_columns import column_names, index_length
@@ -218,23 +218,23 @@ def _load_columns(container: Container, name: str, shape: tuple[int, int], memor
     """Load a CSC matrix as CSR; raises `PlanError` if it does not fit into `memory` twice."""
     import scipy.sparse
 
+    module, opening = ("h5py", "h5py.File") if container.kind == "hdf5" else ("zarr", "zarr.open")
+    lines = (
+        f"import anndata, {module}; f = {opening}({str(container.path)!r}, 'r+'); "
+        f"X = anndata.io.read_elem(f[{name!r}]).tocsr(); anndata.io.write_elem(f, {name!r}, X)"
+    )
     if memory is None:
         raise StoreError(
-            f"{container.path}: {name} is CSC, which stores columns, and rows are needed",
-            remedy=Remedy("turn it into a store of rows with {}", Call("convert", container.path)),
+            f"{container.path}: {name} is CSC, which stores columns, and rows are needed; `convert` makes a "
+            f"store of rows, or in Python `{lines}` stores it by rows"
         )
-    create = "h5py.File" if container.kind == "hdf5" else "zarr.open"
-    lines = (
-        f"f = {create}({str(container.path)!r}, 'r+'); X = anndata.io.read_elem(f[{name!r}]).tocsr(); "
-        f"anndata.io.write_elem(f, {name!r}, X)"
-    )
     columns = CsrMatrix(container, name, shape[::-1])  # the rows of the transposed matrix
-    sizes = (array.length * array.width for array in columns.arrays.values())
-    check_memory(f"{container.path}: {name}", sum(sizes), memory, lines)
+    dtype = format.index_dtype(max(columns.nnz + 1, *shape))
+    nbytes = columns.nnz * (columns.dtype.itemsize + dtype.itemsize)
+    check_memory(f"{container.path}: {name}", nbytes, memory, lines)
     values, rows, pointers = columns.read(span(0, shape[1]))
     if (at := first_outside(rows, shape[0])) is not None:
         raise columns.arrays["indices"].damage(at, f"row {rows[at]} is out of range")
-    dtype = format.index_dtype(max(columns.nnz + 1, *shape))
     indices, indptr = rows.astype(dtype, copy=False), pointers.astype(dtype)
     found = scipy.sparse.csc_array((values, indices, indptr), shape).tocsr()
     found.sum_duplicates()

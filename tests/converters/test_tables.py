@@ -187,7 +187,7 @@ REFUSALS: list[tuple[str, str | bytes, dict[str, Any], type[Exception], str]] = 
     ("t.csv", IDS, Y, InputError, "'id' has another value in each of 50 rows.*drop='id'.*text='id'"),
     ("t.csv", "x,y\n1,Käse\n".encode("latin-1"), Y, InputError, r"t\.csv is not UTF-8 text.*iconv"),
     ("t.csv.gz", gzip.compress(SMALL.encode() * 999)[:-20], Y, InputError, "table with commas: Truncated"),
-    ("t.csv.xz", lzma.compress(SMALL.encode()), Y, InputError, "Invalid value for compression: 'xz'"),
+    ("t.csv.xz", lzma.compress(SMALL.encode()), Y, InputError, "is compressed by xz, .*decompress it first"),
     ("t.jsonl", '{"x": 1, "y": "a"}\n{"x": 2, "y"', Y, InputError, r"t\.jsonl .* as a table of JSON lines"),
     ("t.parquet", b"PAR1" + bytes(99), Y, InputError, r"t\.parquet cannot be read as a Parquet table"),
     ("t.csv", SMALL, {**Y, "index_base": 1}, SettingsError, "index_base"),
