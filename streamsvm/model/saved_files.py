@@ -36,10 +36,12 @@ class SavedFiles(NamedTuple):
     def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """Map the array in a file, read-only; -1 in the shape stands for any length."""
         path = self._checked(name)
-        with warnings.catch_warnings(action="ignore"):  # of sizes that overflow
+        with durable.named(path), warnings.catch_warnings(action="ignore"):  # of sizes that overflow
             try:
                 found = np.load(path, mmap_mode="r", allow_pickle=False, max_header_size=_MAX_HEADER)
-            except Exception:  # the header is parsed as Python, which may fail in many ways
+            except Exception as error:  # the header is parsed as Python, which may fail in many ways
+                if isinstance(error, OSError) and error.errno:
+                    raise
                 found = None
         if not (
             isinstance(found, np.memmap)
