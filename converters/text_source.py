@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
-from streamsvm_converters.libsvm.inputs import STDIN, total_size
+from streamsvm_converters.libsvm.inputs import total_size
 from streamsvm_converters.libsvm.position import ReadingState
 
 from streamsvm.base.decode import Check, Count, SchemaError, decode, encode
@@ -20,7 +20,7 @@ from streamsvm.base.label_values import INTEGER, TEXT, class_name, dtype_of_name
 from streamsvm.base.text import check_classes, check_local, parse_size, printable
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Option, Remedy, StreamsvmError, part_of_memory
-from streamsvm.store.kinds import kind_of
+from streamsvm.store.kinds import STDIN, kind_of
 
 if TYPE_CHECKING:
     from streamsvm_converters.libsvm.reader import LibsvmReader

@@ -20,8 +20,7 @@ from streamsvm_converters.libsvm.position import InputFile
 from streamsvm.base.durable import os_errors_as
 from streamsvm.base.text import check_local, format_size
 from streamsvm.errors import InputError, warn
-
-STDIN = "-"
+from streamsvm.store.kinds import MAGIC_SIZE, STDIN, compression_of
 
 # Compressed text is decoded in bounded pieces: a file of 500 bytes can expand to gigabytes.
 _MAX_DECODED = 2**20  # bytes of text decoded at a time, if the library has such a limit
@@ -43,16 +42,13 @@ def _zstd() -> Any:
     return zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW).decompressobj()
 
 
-# Recognised by the first bytes, not by the name: a download's suffix is often wrong.
-COMPRESSIONS = {
-    b"\x1f\x8b": Compression("gzip", lambda: zlib.decompressobj(wbits=31)),  # a piece expands to 4 MB at most
-    b"BZh": Compression("bzip2", bz2.BZ2Decompressor),
-    b"\xfd7zXZ\x00": Compression("xz", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_WINDOW)),
+_DECODERS = {
+    "gzip": Compression("gzip", lambda: zlib.decompressobj(wbits=31)),  # a piece expands to 4 MB at most
+    "bz2": Compression("bzip2", bz2.BZ2Decompressor),
+    "xz": Compression("xz", lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_WINDOW)),
     # A block of zstd has at least 4 bytes, and expands to 128 KB.
-    b"\x28\xb5\x2f\xfd": Compression("zstd", _zstd, 512),
+    "zstd": Compression("zstd", _zstd, 512),
 }
-# At most a short line, after which the writer of a pipe may pause.
-_MAGIC_LENGTH = max(map(len, COMPRESSIONS))
 
 
 class Input(contextlib.AbstractContextManager):
@@ -100,18 +96,19 @@ class Input(contextlib.AbstractContextManager):
             ends = self._file.isatty() or status.st_rdev == os.stat(os.devnull).st_rdev
             if stat.S_ISBLK(status.st_mode) or (stat.S_ISCHR(status.st_mode) and not ends):
                 raise InputError(f"{self.name} is a device, which may have no end; give a file or a pipe")
-            while len(begin) < _MAGIC_LENGTH and (more := self._read_stored(_MAGIC_LENGTH - len(begin))):
+            # At most a short line, after which the writer of a pipe may pause.
+            while len(begin) < MAGIC_SIZE and (more := self._read_stored(MAGIC_SIZE - len(begin))):
                 begin += more
         except BaseException:
             self.close()
             raise
-        format = next((each for magic, each in COMPRESSIONS.items() if begin.startswith(magic)), None)
-        if format is None:
+        compression = compression_of(begin)
+        if compression is None:
             self._held = memoryview(begin)
             if not hashes_text:
                 self._sha256 = None
         else:
-            self._decoded = self._decode(format, begin)
+            self._decoded = self._decode(_DECODERS[compression], begin)
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -225,6 +222,6 @@ def plain_size(paths: list[str | Path]) -> int | None:
     if total is not None:
         for path in paths:
             with contextlib.suppress(OSError), open(path, "rb") as file:
-                if file.read(_MAGIC_LENGTH).startswith(tuple(COMPRESSIONS)):
+                if compression_of(file.read(MAGIC_SIZE)) is not None:
                     return None
     return total

@@ -15,10 +15,10 @@ from streamsvm_converters.tables.quotes import CheckedText
 from streamsvm.base.label_texts import MISSING_TEXTS
 from streamsvm.base.text import format_size, printable
 from streamsvm.errors import InputError, Option, PlanError, Remedy, extra
+from streamsvm.store.kinds import MAGIC_SIZE, compression_of
 
 _DELIMITERS = ",\t;|"
 DELIMITER_NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
-_CODECS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 _MIN_BLOCK, _MAX_BLOCK = 2**16, 2**22  # bytes of text that are parsed at a time
 # Bytes of memory for each byte of text that is parsed: blocks read ahead, strings, and what is made of them.
 _BLOCK_FACTOR = 32
@@ -72,7 +72,8 @@ class TableFile:
         self.source: InputFile | None = None
         self.n_rows: int | None = None
         self.delimiter = "\t" if kind == "tsv" else ","
-        self._checked: CheckedText | None = None  # text of CSV that is being read
+        self._stored: Any = None  # the file that is being read
+        self._checked: CheckedText | None = None  # its text, of CSV
         self.columns: dict[str, Any] = {}
         with self._errors():
             pairs = self._schema()
@@ -115,7 +116,8 @@ class TableFile:
                 self.n_rows = file.metadata.num_rows
                 return [(field.name, field.type) for field in file.schema_arrow]
         if self.kind == "csv":
-            first = (self._text().read(self._block).splitlines() or [b""])[0].decode("utf-8", "replace")
+            with self._text() as text:
+                first = (text.read(self._block).splitlines() or [b""])[0].decode("utf-8", "replace")
             bare = re.sub('"[^"]*"', "", first)
             self.delimiter = max(_DELIMITERS, key=bare.count)  # the first of them if several are equal
         with self._jsonl() if self.kind == "jsonl" else self._csv() as reader:
@@ -188,9 +190,8 @@ class TableFile:
     def _text(self) -> Any:
         """Open the text, decompressed, as a file of pyarrow."""
         self._stored = self._pa.OSFile(str(self.path))
-        begin = self._stored.read(max(map(len, _CODECS)))
+        codec = compression_of(self._stored.read(MAGIC_SIZE))
         self._stored.seek(0)
-        codec = next((name for magic, name in _CODECS.items() if begin.startswith(magic)), None)
         if codec == "xz":
             raise InputError(
                 f"{self.path} is compressed by xz, which pyarrow does not read; decompress it first"

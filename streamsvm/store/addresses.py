@@ -6,9 +6,9 @@ import atexit
 import functools
 import hashlib
 import os
+import secrets
 import shutil
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ _BATCH = 32  # files that are fetched at the same time, and again after an inter
 _VERSIONS = ("ETag", "etag", "LastModified", "Last-Modified", "last_modified", "mtime", "created")
 _INSTALL = "install fsspec and the package for this protocol: pip install 'streamsvm[remote]' s3fs"
 _CHECK = "check the address, your credentials and the disk, or try again later"
+_PROCESS = secrets.token_hex(8)
 _COPIES: dict[str, str] = {}  # the newest copy of each address that this process has read
 
 
@@ -37,7 +38,8 @@ def copy_address(
 
     The copy is in the folder `cache`, or in a temporary folder of this process. It has a folder of its own
     there, named by a digest of the address and of the sizes, ETags and times of its files, so changed
-    content gets another copy. Files that an earlier call has copied completely are not fetched again.
+    content gets another copy. Files that an earlier call has copied completely are not fetched again; if a
+    server gives neither ETag nor time, only those that this process has copied.
 
     Raises
     ------
@@ -93,7 +95,7 @@ def _copy(url: str, cache: str | Path, progress: Progress) -> str:
     versions = [(each["size"], *(each.get(fact) for fact in _VERSIONS)) for each in found.values()]
     facts: list[Any] = [url, list(found), versions]
     if any(size is None or not any(version) for size, *version in versions):
-        facts.append(time.time_ns())  # a copy of the same content cannot be told from one of changed content
+        facts.append(_PROCESS)  # a copy that another process made may be of other content
     digest = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
     folder = f"{os.path.realpath(cache)}/{digest}"
     files = [

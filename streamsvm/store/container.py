@@ -23,9 +23,8 @@ DAMAGED = "damaged: convert again"
 _MAX_GAP = 2**16  # bytes between ranges that are read as one
 _MOST_AS_ONE = 2**20  # bytes, in whole chunks, within which ranges that are read as one begin
 UNWRITTEN = "could not be written: remove it and try again"
-COPY_AGAIN = (
-    "copy the whole store again, or write it with zarr.config.set({'array.write_empty_chunks': True})"
-)
+COPY_AGAIN = "copy the whole store again"
+WRITE_ALL = ", or write it with zarr.config.set({'array.write_empty_chunks': True})"
 
 # No codec that we or anndata use packs constant bytes tighter than this (zstd: about 2^15).
 MAX_COMPRESSION = 2**17
@@ -90,7 +89,10 @@ class StoredArray:
         self.column_chunk = int(chunks[1]) if axes == 2 else None
         self.dtype = None if text else dtype
         self.width = dtype.itemsize * (1 if self.columns is None else self.columns)
-        size = dtype.itemsize * self.chunk * (self.column_chunk or 1)
+
+    def _check_chunk_size(self) -> None:
+        """Refuse chunks of more than 1 GiB, before one is decoded."""
+        size = self.width // (self.columns or 1) * self.chunk * (self.column_chunk or 1)
         if size > MAX_CHUNK_BYTES:
             raise self.error(f" has chunks of {size:,} bytes, and at most {MAX_CHUNK_BYTES:,} are decoded")
 
@@ -181,7 +183,8 @@ class StoredArray:
         if self.container.is_closed:
             return StoreError(f"{self.container.path}: the store is closed")
         if isinstance(cause, MissingChunk):
-            return self.error(f", chunk {chunk}: {cause}; {COPY_AGAIN}")
+            remedy = COPY_AGAIN + (WRITE_ALL if self.container.kind == "zarr" else "")
+            return self.error(f", chunk {chunk}: {cause}; {remedy}")
         if not is_refused(cause):
             return self.damage(chunk * self.chunk, one_line(cause))
         # A chunk that the system cannot read need not be damaged.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import math
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,7 @@ from streamsvm.base.page_cache import dont_need
 from streamsvm.errors import StoreError
 from streamsvm.store.chunk_reader import ChunkReader
 from streamsvm.store.container import Container, StoredArray
-from streamsvm.store.hdf5_chunks import compressed_chunks
+from streamsvm.store.hdf5_chunks import complete_rows, compressed_chunks
 from streamsvm.store.layout import ArraySpec
 from streamsvm.store.ranges import Ranges
 
@@ -55,15 +54,14 @@ class Hdf5Array(StoredArray):
             length, *columns = dataset.shape
             chunks = (min(length, _PIECE // max(1, *columns, 1)), *columns)
         self._set_layout(dataset.shape, chunks, dataset.dtype, axes, text=text)
+        self._check_chunk_size()
         self._dataset = dataset
         self._source = dataset.asstr() if text else dataset
-        self._compressed = compressed_chunks(dataset) if axes == 1 else None
+        self._compressed = compressed_chunks(dataset, self._has_chunks) if axes == 1 else None
 
     def _read_ranges(self, ranges: Ranges) -> np.ndarray:
         if self._compressed is None:
             return super()._read_ranges(ranges)
-        for start, stop in ranges if self._complete is not None else ():
-            self._note_absent(start, stop)
         values = self.container.reader.read(self._compressed, ranges)
         self._drop_cache()
         return values
@@ -71,27 +69,17 @@ class Hdf5Array(StoredArray):
     @functools.cached_property
     def _complete(self) -> np.ndarray | None:
         """Whether all chunks that begin at the same row exist; None if all chunks of the dataset exist."""
-        dataset = self._dataset
-        if dataset.chunks is None:
-            return None
-        grid = [-(-n // size) for n, size in zip(dataset.shape, dataset.chunks, strict=True)]
-        if dataset.id.get_num_chunks() == math.prod(grid):
-            return None
-        found = np.zeros(grid[0], np.int64)
+        return complete_rows(self._dataset)
 
-        def count(chunk: Any) -> None:
-            found[chunk.chunk_offset[0] // self.chunk] += 1
-
-        dataset.id.chunk_iter(count)
-        return found == math.prod(grid[1:])
-
-    def _note_absent(self, start: int, stop: int) -> None:
-        complete = self._complete
-        if complete is not None and not complete[start // self.chunk : -(-stop // self.chunk)].all():
+    def _has_chunks(self, first: int, end: int) -> bool:
+        """Return whether chunks ``first:end`` of rows exist; what is missing is noted."""
+        exist = self._complete is None or bool(self._complete[first:end].all())
+        if not exist:
             self.note_absent()
+        return exist
 
     def _read(self, start: int, stop: int, *columns: slice) -> np.ndarray:
-        self._note_absent(start, stop)
+        self._has_chunks(start // self.chunk, -(-stop // self.chunk))
         values = np.asarray(self._source[(slice(start, stop), *columns)])
         self._drop_cache()
         return values

@@ -5,8 +5,10 @@ libhdf5 decodes one chunk at a time under one lock for all files.
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import h5py
@@ -15,40 +17,36 @@ import numpy as np
 from streamsvm.store.chunk_reader import copy_bytes, inflate
 
 _DEFLATE, _SHUFFLE = 1, 2  # numbers of filters
+HasChunks = Callable[[int, int], bool]  # whether chunks of rows exist, by the first and the end of them
 
 
-def chunk_sizes(dataset: h5py.Dataset) -> np.ndarray:
-    """Return the bytes of each chunk of whole rows in the file, 0 for those that were never written.
+def complete_rows(dataset: h5py.Dataset) -> np.ndarray | None:
+    """Return whether all chunks that begin at the same row exist; None if all chunks of the dataset exist."""
+    if dataset.chunks is None:
+        return None
+    grid = [-(-n // size) for n, size in zip(dataset.shape, dataset.chunks, strict=True)]
+    if dataset.id.get_num_chunks() == math.prod(grid):
+        return None
+    found = np.zeros(grid[0], np.int64)
 
-    All are read at once: to find one, the library searches all chunks.
-    """
-    chunk = dataset.chunks[0]
-    sizes = np.zeros(-(-len(dataset) // chunk), np.int64)
+    def count(chunk: Any) -> None:
+        found[chunk.chunk_offset[0] // dataset.chunks[0]] += 1
 
-    def take(found: Any) -> None:
-        sizes[found.chunk_offset[0] // chunk] = found.size
-
-    dataset.id.chunk_iter(take)
-    return sizes
+    dataset.id.chunk_iter(count)
+    return found == math.prod(grid[1:])
 
 
 class Hdf5Chunks:
     """Chunks of a dataset of one axis whose last filter is gzip, perhaps after a byte shuffle."""
 
-    def __init__(self, dataset: h5py.Dataset, filters: list[int]) -> None:
-        self._dataset = dataset
-        self._filters = filters
+    def __init__(self, dataset: h5py.Dataset, filters: list[int], has_chunks: HasChunks) -> None:
+        self._dataset, self._filters, self._has_chunks = dataset, filters, has_chunks
         self.dtype = dataset.dtype
         self.chunk = int(dataset.chunks[0])
         self.fill = dataset.fillvalue
-        self._lock = threading.Lock()
-        self._sizes: np.ndarray | None = None
 
     def fetch(self, number: int, local: threading.local) -> Any:
-        with self._lock:
-            if self._sizes is None:
-                self._sizes = chunk_sizes(self._dataset)
-        if not self._sizes[number]:
+        if not self._has_chunks(number, number + 1):
             return None
         return self._dataset.id.read_direct_chunk((number * self.chunk,))
 
@@ -69,7 +67,7 @@ class Hdf5Chunks:
             out.view(np.uint8).reshape(len(out), self.dtype.itemsize)[:] = planes.T
 
 
-def compressed_chunks(dataset: h5py.Dataset) -> Hdf5Chunks | None:
+def compressed_chunks(dataset: h5py.Dataset, has_chunks: HasChunks) -> Hdf5Chunks | None:
     """Return the chunks of a dataset if they can be decoded here; None for other filters or none."""
     numbers = dataset.dtype.kind in "fiub" and dataset.dtype.isnative and sys.byteorder == "little"
     if not numbers or dataset.chunks is None or len(dataset.chunks) != 1:
@@ -78,4 +76,4 @@ def compressed_chunks(dataset: h5py.Dataset) -> Hdf5Chunks | None:
     filters = [int(properties.get_filter(i)[0]) for i in range(properties.get_nfilters())]
     if filters not in ([_DEFLATE], [_SHUFFLE, _DEFLATE]):
         return None
-    return Hdf5Chunks(dataset, filters)
+    return Hdf5Chunks(dataset, filters, has_chunks)

@@ -38,7 +38,8 @@ _MAGIC = {
     b"\x89HDF\r\n\x1a\n": "anndata", b"\x93NUMPY": "npy", b"PK\x03\x04": "npz", b"PK\x05\x06": "npz",
     b"PAR1": "parquet", b"ARROW1": "lists",
 }  # fmt: skip
-_COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd")
+COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
+MAGIC_SIZE = max(map(len, COMPRESSIONS))  # bytes that tell how text is compressed
 _COMPRESSION_SUFFIXES = {"gz", "bz2", "xz", "zst"}
 _HEAD_SIZE = 4096  # bytes that are read
 
@@ -82,6 +83,11 @@ def is_packed(path: str | os.PathLike[str]) -> bool:
     return compressed or {"format.npy", "shape.npy"} <= {each.filename for each in members}
 
 
+def compression_of(begin: bytes) -> str | None:
+    """Return how text is compressed, by its first `MAGIC_SIZE` bytes; None for plain text."""
+    return next((name for magic, name in COMPRESSIONS.items() if begin.startswith(magic)), None)
+
+
 def _members(path: str | os.PathLike[str]) -> list[zipfile.ZipInfo]:
     """Return what is in an archive; nothing if it is damaged or a pipe, which opening it reports."""
     try:
@@ -114,7 +120,7 @@ def _recognised(path: str | os.PathLike[str]) -> str:
             ListFile(path).close()
             return "lists"
     is_foreign = found == "npz" and not all(each.filename.endswith(".npy") for each in _members(path))
-    if found is None and by_name in TEXTS and not begin.startswith(_COMPRESSED):
+    if found is None and by_name in TEXTS and compression_of(begin) is None:
         control = sum(byte < 32 and byte not in b"\t\n\v\f\r\x1b" for byte in begin)
         is_foreign = b"\0" in begin and 16 * control > len(begin)
     if is_foreign:

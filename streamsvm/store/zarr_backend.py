@@ -101,6 +101,7 @@ class ZarrArray(StoredArray):
             raise self.error(f" is not stored as streamsvm does it ({DAMAGED})")
         shape, chunks, dtype = known
         self._set_layout(shape, chunks, dtype, axes, text=dtype.kind == "O")
+        self._check_chunk_size()
         self._folder = container.path / name
         if self.dtype is not None:
             undo = checked(undo_blosc if len(metadata["codecs"]) == 3 else copy_bytes)

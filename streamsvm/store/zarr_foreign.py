@@ -88,6 +88,7 @@ class ForeignArray(StoredArray):
             raise self.error(f" uses {sorted(unknown)}, which is not read")
         dtype = np.dtype(array.dtype)
         self._set_layout(array.shape, array.chunks, dtype, axes, text=dtype.kind in "OTUS")
+        self._check_chunk_size()
         self._array, self._folder = array, container.path / array.path
         self._chunks = self._direct_chunks() if axes == 1 else None
 
@@ -114,7 +115,8 @@ class ForeignArray(StoredArray):
         return self.container.reader.read(self._chunks, ranges)
 
     def stored_bytes(self) -> int:
-        return self._array.nbytes_stored()
+        with self.container.wrapped(self.name):
+            return self._array.nbytes_stored()
 
     def _read(self, start: int, stop: int, *columns: slice) -> np.ndarray:
         array, chosen = self._array, (slice(start, stop), *columns)

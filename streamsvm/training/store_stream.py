@@ -52,8 +52,6 @@ class StoreStream:
     ) -> None:
         self._paths, self._settings, self._dtype = list(map(absolute, paths)), settings, dtype
         self._given = None if classes is None else [class_name(label) for label in classes]
-        for path in self._paths:
-            copy_address(path, settings.cache)
         self.store = open_to_train(self._paths, Settings(**settings.of_fit))
         try:
             self._check()
@@ -105,7 +103,9 @@ class StoreStream:
         """Open the recorded store again, where it was or at `paths`; raise `InputError` if it has changed."""
         try:
             settings = StoreSettings.from_record(record["store"])
-            found = cls(paths or record["inputs"], settings, record["dtype"], record["classes"])
+            for path in (paths := paths or record["inputs"]):
+                copy_address(path, settings.cache)
+            found = cls(paths, settings, record["dtype"], record["classes"])
         except (KeyError, TypeError, SettingsError) as error:
             raise InputError(f"the input recorded in the run is invalid: {error}; start a new run") from None
         if found.store.fingerprint != record.get("fingerprint"):

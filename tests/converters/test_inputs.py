@@ -118,8 +118,8 @@ class Counted:
         global fed
         fed += len(piece)
         return self.decoder.decompress(piece, *limit)
-for magic, format in inputs.COMPRESSIONS.items():
-    inputs.COMPRESSIONS[magic] = format._replace(decoder=lambda new=format.decoder: Counted(new()))
+for name, format in inputs._DECODERS.items():
+    inputs._DECODERS[name] = format._replace(decoder=lambda new=format.decoder: Counted(new()))
 with inputs.Input(sys.argv[1]) as source:
     while count := source.readinto(space):
         size += count

@@ -109,6 +109,16 @@ def test_a_copy_has_the_bytes_at_its_address_and_is_made_once(put: Any, suffix: 
         assert files_of(tmp_path / "cache", durable.file_identity) == before
 
 
+def test_a_copy_of_unknown_version_serves_the_process_that_made_it(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(addresses, "_VERSIONS", ())
+    copy = copy_address(url, tmp_path)
+    assert copy_address(url, tmp_path) == copy
+    monkeypatch.setattr(addresses, "_PROCESS", "another")
+    assert copy_address(url, tmp_path) != copy
+
+
 def test_an_interrupted_copy_goes_on(
     store: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse as sp
 
 from streamsvm import open_store
 from streamsvm.errors import InputError, StoreError
@@ -55,6 +56,16 @@ def test_lists_of_one_length_are_dense_rows(tmp_path: Path, suffix: str, dtype: 
     np.save(tmp_path / "y.npy", np.arange(N) % 3)
     with open_store(path, labels=tmp_path / "y.npy") as store:
         np.testing.assert_array_equal(store.labels(0, N), np.arange(N) % 3)
+
+
+def test_groups_of_rows_and_loaded_matrices_may_be_larger_than_a_chunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamsvm.store.container.MAX_CHUNK_BYTES", 100)
+    sp.save_npz(tmp_path / "t.npz", sp.csr_array(X))
+    for path in (write(tmp_path / "t.parquet", pa.table({"vector": X.tolist()})), tmp_path / "t.npz"):
+        with open_store(path, labelled=False, memory=2**20) as store:
+            np.testing.assert_array_equal(sp.csr_array(store.rows(0, N).matrix).toarray(), X)
 
 
 @pytest.mark.parametrize(
