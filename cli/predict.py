@@ -1,4 +1,4 @@
-"""`streamsvm predict`: labels, or the best few with scores, as lines, a table, or columns of obs."""
+"""`streamsvm predict`: labels, or the best few with scores, as lines or a table."""
 
 from __future__ import annotations
 
@@ -21,13 +21,6 @@ _OPTIONS = {
         "any other for one line a row. By default, and as -, standard output.",
         letter="o",
     ),
-    "into": Option(
-        os.PathLike, None,
-        "Instead, add columns to the obs of this AnnData, .h5ad or .zarr, in place: DATA itself or another "
-        "with the same obs names.",
-        metavar="ANNDATA",
-    ),
-    "key": Option(str, "streamsvm", "With --into: the columns are KEY_label, KEY_score and KEY_margin."),
     "top_k": Option(int, None, "How many of the best labels, separated by tabs (default: 1).", least=1),
     "threshold": Option(
         float, None,
@@ -38,7 +31,7 @@ _OPTIONS = {
     "proba": Option(bool, False, "Follow each label by its probability."),
     "workers": THREADS,
     "memory": MEMORY,
-    "force": Option(bool, False, "Replace the file of --out or, with --into, columns of --key."),
+    "force": Option(bool, False, "Replace the file of --out."),
 }  # fmt: skip
 
 
@@ -56,30 +49,28 @@ def predict(
     ],
     *,
     out: Path | None,
-    into: Path | None,
     **given: Any,
 ) -> None:
-    """Predict labels: as lines, a table, or columns of AnnData.
+    """Predict labels: as lines or a table.
 
     Example: streamsvm predict run test.zarr --out labels.csv
 
     Rows come in the order of the data, and several data one after the other.
     """
     out = None if str(out) == "-" else out
-    place = out if into is None else into
-    if console.json and place is None:
-        raise wrong_usage("--json needs --out or --into: standard output cannot hold both")
+    if console.json and out is None:
+        raise wrong_usage("--json needs --out: standard output cannot hold both")
     if len({str(path) for path in data}) < len(data):
         raise wrong_usage("DATA names the same file twice")
-    if place is None:
+    if out is None:
         console.leave()  # or a sign of life would stand between predictions
     import streamsvm
 
     with terminate_as_interrupt():
         done = streamsvm.predict(
-            model, data, sys.stdout if place is None else out, into=into,
-            progress=False if place is None else console.bar, **given,
+            model, data, sys.stdout if out is None else out,
+            progress=False if out is None else console.bar, **given,
         )  # fmt: skip
-    if place:
-        console.say(f"{count(done.n, 'prediction')}: {place}")
-    console.result({"n": done.n, "out": str(place)})
+    if out:
+        console.say(f"{count(done.n, 'prediction')}: {out}")
+    console.result({"n": done.n, "out": str(out)})

@@ -1,6 +1,6 @@
-"""An atlas of cells: from raw counts to a label for each cell of a query, in its own file.
+"""An atlas of cells: from raw counts to a label for each cell of a query.
 
-    pip install -e '.[anndata]' anndata          # in a copy of the repository
+    pip install -e '.[anndata,tables]' anndata   # in a copy of the repository
     python examples/atlas.py                     # in a folder for the files that it writes
 
 Data are generated, so that there is nothing to download; everything below "Train" is as for an atlas of
@@ -73,16 +73,17 @@ run("streamsvm", "evaluate", "run", "query.h5ad", "--label", "cell_type")
 
 # -- Predict -------------------------------------------------------------------------------------------
 #
-# Three columns are added to `obs` in the file of the query: no labels are needed for this, and the matrix
-# is neither read into memory as a whole nor rewritten. The margin is how far the best class is ahead of
-# the second: cells with a small one are worth a look.
+# The table has a row for each cell, with its name. No labels are needed for this, and the matrix is not read
+# into memory as a whole. The margin is the score of the best class minus the score of the second: cells with
+# a small one are worth a look.
 
-run("streamsvm", "predict", "run", "query.h5ad", "--into", "query.h5ad", "--key", "streamsvm", "--quiet")
+run("streamsvm", "predict", "run", "query.h5ad", "--out", "predicted.parquet", "--quiet")
 
-obs = anndata.read_h5ad("query.h5ad", backed="r").obs
+predicted = pd.read_parquet("predicted.parquet").set_index("row")
+obs = anndata.read_h5ad("query.h5ad", backed="r").obs.join(predicted)
 print("\n", obs.head(), sep="")
-right = obs["streamsvm_label"].astype(str) == obs["cell_type"].astype(str)
-sure = obs["streamsvm_margin"] > obs["streamsvm_margin"].median()
+right = obs["label"] == obs["cell_type"].astype(str)
+sure = obs["margin"] > obs["margin"].median()
 print(
     f"\nright: {right.mean():.3f} of all cells, {right[sure].mean():.3f} of the half with the largest margins"
 )

@@ -25,7 +25,6 @@ from streamsvm.model.rows_to_score import RowCounts, rows_to_score
 from streamsvm.prediction.outputs import Batch, Lines, Sink, check_table, open_output
 from streamsvm.settings.scoring import TO_PREDICT, ScoringSettings
 from streamsvm.settings.signature import takes
-from streamsvm.store.added_columns import adding_columns
 from streamsvm.store.addresses import copy_address
 
 _UNNAMED = ""  # name of data in memory
@@ -80,8 +79,6 @@ def predict(
     proba: bool = False,
     memory: int | str = 2**28,
     groups: Any = None,
-    into: str | os.PathLike[str] | None = None,
-    key: str = "streamsvm",
     force: bool = False,
     workers: int | None = None,
     progress: bool | Progress | None = None,
@@ -89,8 +86,7 @@ def predict(
 ) -> Predictions:
     """Predict the best classes of each row, in the order of the data.
 
-    With `out` or `into` no predictions are kept, and memory is bounded for any number of rows (`into`: but
-    for about 40 bytes a row).
+    With `out` no predictions are kept, and memory is bounded for any number of rows.
 
     Parameters
     ----------
@@ -127,16 +123,8 @@ def predict(
     groups : array_like, shape (n,), or str, optional
         The group that each row of a matrix belongs to, for a model of sequences: see `streamsvm.fit`. A store
         has its own.
-    into : path, optional
-        In the place of `out`: AnnData (``.h5ad`` or ``.zarr``) to add columns to, `data` itself or another
-        whose rows have the same names. Its ``obs`` gets the columns ``KEY_label`` (categorical),
-        ``KEY_score`` and ``KEY_margin`` (float32) and, with `proba`, ``KEY_probability``; X is not rewritten.
-        If the process is killed meanwhile, the next that opens the file restores it (see
-        `streamsvm.store.journal`).
-    key : str
-        ``KEY``, with which the names of these columns begin.
     force : bool
-        Replace such columns, or the file `out`.
+        Replace the file `out`.
     workers : int, optional
         Threads that score: by default as many as processors.
     progress : bool or callable, optional
@@ -150,11 +138,10 @@ def predict(
     ------
     ModelError, FeatureError, StoreError, InputError
         If the model cannot be read, or has no probabilities and these are asked for, or the data cannot be
-        read or does not fit it, or a value or a score is not finite; or if `out` is there, or `into` has such
-        columns, and `force` is not given, or `into` has other rows.
+        read or does not fit it, or a value or a score is not finite; or if `out` is there and
+        `force` is not given.
     SettingsError
-        If `top_k`, `threshold`, `key` or `memory` is not valid, or both scores and probabilities, or `out`
-        and `into`, are asked for.
+        If `top_k`, `threshold` or `memory` is not valid, or both scores and probabilities are asked for.
     PlanError
         If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
 
@@ -165,8 +152,6 @@ def predict(
     """
     if scores and proba:
         raise SettingsError("proba gives probabilities in the place of scores; leave one of them out")
-    if out is not None and into is not None:
-        raise SettingsError("out and into both say where predictions go; leave one of them out")
     model, memory, threshold = as_model(model), parse_size(memory), checked_threshold(threshold)
     check_table(out, top_k, threshold)
     sources = _by_name(data, texts=model.takes_texts)
@@ -188,17 +173,13 @@ def predict(
                 f"{name} does not apply to a model of sequences, which predicts one label for each row",
                 setting=name,
             )
-        if into is not None:
-            raise SettingsError(f"{name} does not apply to columns of obs, one for each row", setting=name)
     n_workers, asked = count_workers(workers), ScoringSettings(**settings)
     top_k = min(top_k, len(model.classes_))
     with ExitStack() as stack:
         threads = stack.enter_context(Threads(n_workers))
         kept = _InMemory(model, top_k, proba=proba)
         sink: Sink = kept
-        if into is not None:
-            sink = stack.enter_context(adding_columns(Path(into), key, model.class_names, force=force))
-        elif isinstance(out, str | os.PathLike):
+        if isinstance(out, str | os.PathLike):
             sink = stack.enter_context(
                 open_output(out, model, top_k, several=len(sources) > 1, scored=scores, proba=proba)
             )
@@ -233,8 +214,7 @@ def predict(
             count += first
     logger.info("predicted %s rows", f"{count:,}")
     if sink is not kept:
-        path = into if into is not None else out
-        return Predictions(count, out=Path(path) if isinstance(path, str | os.PathLike) else None)
+        return Predictions(count, out=Path(out) if isinstance(out, str | os.PathLike) else None)
     return kept.predictions(count, threshold)
 
 

@@ -159,17 +159,16 @@ class LabelColumn:
         return {"labels": codes.astype(format.LABEL_DTYPE, copy=False)}
 
 
-def table_attrs(container: Container, table: str, version: str | None = None) -> dict[str, Any]:
+def table_attrs(container: Container, table: str) -> dict[str, Any]:
     """Return the attributes of a dataframe, such as ``obs``.
 
-    Raises `StoreError` if it is none, or not of this version of the format, if one is given.
+    Raises `StoreError` if it is not a dataframe.
     """
     attrs = container.attrs(table) if container.node(table) == "group" else {}
     order = attrs.get("column-order")
     if isinstance(order, tuple):
         order = attrs["column-order"] = list(order)
-    known = version in (None, attrs.get("encoding-version"))
-    if attrs.get("encoding-type") != "dataframe" or not isinstance(order, list) or not known:
+    if attrs.get("encoding-type") != "dataframe" or not isinstance(order, list):
         raise StoreError(
             f"{container.path}: {table} is not a dataframe of a known format; read and write it "
             "with anndata >= 0.8"

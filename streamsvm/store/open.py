@@ -18,7 +18,6 @@ from streamsvm.store.anndata import open_anndata, open_array
 from streamsvm.store.array_file import ArrayFile, PackedFile
 from streamsvm.store.container import DAMAGED, Container, StoredArray
 from streamsvm.store.joined import join_stores
-from streamsvm.store.journal import recover
 from streamsvm.store.kinds import MATRICES, TITLES, is_packed, kind_of
 from streamsvm.store.list_file import ListFile
 from streamsvm.store.matrices import check_ends
@@ -140,7 +139,6 @@ def open_existing(path: str | os.PathLike[str], memory: int | None = None) -> Co
     if path.is_dir():
         return open_container(path, "zarr")
     if kind == "anndata":
-        recover(path)
         return open_container(path, "hdf5")
     if kind in ("lists", "parquet"):
         return ListFile(path)

@@ -47,7 +47,6 @@ def test_a_pipe_in_the_place_of_a_store_or_table_is_refused(folder: Path, name: 
         ("fit", name, "--out", "r"),
         ("convert", name, "--out", "s.zarr"),
         ("convert", "x.npy", "--labels", name, "--out", "s.zarr"),
-        ("predict", "m", "text", "--into", name),
         ("predict", name, "text"),
         ("resume", name),
         ("report", name),
