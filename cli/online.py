@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -73,7 +74,6 @@ def online(
     may appear on the way. Shuffle input that is sorted by label first.
     """
     import streamsvm
-    from streamsvm.model.text_layout import text_layout
     from streamsvm.store.addresses import copy_address
     from streamsvm.store.kinds import is_read_in_place
 
@@ -110,6 +110,53 @@ def online(
             data, **settings | hashing, report=OnlineReporter(console), progress=console.progress, stop=stop
         )
     finish(console, result)
+
+
+def text_layout(
+    like: str | Path | None = None,
+    *,
+    classes: Sequence[str] | None = None,
+    index_base: int | None = None,
+    hash_bits: int | None = None,
+    seed: int | None = None,
+    labels_as: str | None = None,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Combine the options with the schema of `like`: a store, run or model.
+
+    Returns the parameters of `TextSource`, and the settings of the hash: ``hash_bits`` and ``seed``.
+    """
+    from streamsvm.errors import InputError, Option, Remedy, SettingsError
+    from streamsvm.inputs.schema import read_schema
+
+    if like is not None and classes is not None:
+        raise SettingsError("like and classes both define the classes; give one of them", setting="like")
+    n_features, base = None, index_base or 0
+    if like is not None:
+        schema = read_schema(like)
+        classes, labels_as = schema.classes, labels_as or schema.labels_as
+        hashing = next((each.record() for each in schema.transforms if each.name == "hash"), None)
+        if hashing is not None:
+            theirs = {"hash_bits": hashing["bits"], "seed": hashing["seed"]}
+            for name, given in (("hash_bits", hash_bits), ("seed", seed)):
+                if given not in (None, theirs[name]):
+                    remedy = Remedy("give {}, or leave it out", Option(name, theirs[name]))
+                    raise InputError(f"{like} has another feature hash", remedy=remedy)
+            hash_bits, seed = theirs.values()
+        elif hash_bits is None:
+            n_features, base = schema.n_features, schema.resolve_index_base(index_base)
+    if hash_bits is None and seed is not None:
+        raise SettingsError(
+            "seed is for the feature hash", setting="seed", remedy=Remedy("give {} too", Option("hash_bits"))
+        )
+    if hash_bits is not None and index_base == 1:
+        raise SettingsError(
+            "index_base 1 has no effect on hashed features, which keep the numbers in the text; leave it out",
+            setting="index_base",
+        )
+    base = 0 if hash_bits is not None else base
+    reading = {"classes": classes, "n_features": n_features, "index_base": base}
+    reading["labels_as"] = labels_as or "numbers"
+    return reading, {"hash_bits": hash_bits, "seed": seed or 0}
 
 
 def parse_classes(text: str) -> list[str]:

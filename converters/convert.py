@@ -180,7 +180,7 @@ def convert(
 
     from streamsvm.base.label_texts import class_order
     from streamsvm.base.prefetch import Prefetcher
-    from streamsvm.model.schema import read_schema
+    from streamsvm.inputs.schema import read_schema
     from streamsvm.store import StoreOptions, StoreWriter, store_kind
     from streamsvm.store.addresses import copy_address
 

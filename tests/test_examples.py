@@ -31,12 +31,11 @@ def run_example(name: str, folder: Path) -> tuple[str, str]:
     return run([sys.executable, "-W", "error", str(ROOT / "examples" / name)], folder)
 
 
-def run_readme(section: str, folder: Path) -> None:
-    """Run the commands of a section of the README."""
-    (commands,) = re.findall(
-        rf"\n## {section}\n.*?```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
-    )
-    run(["bash", "-ec", commands], folder)
+def run_readme(section: str, folder: Path, language: str = "sh") -> None:
+    """Run the commands, or the Python, of a section of the README."""
+    (text,) = re.findall(rf"\n## {section}\n(.*?)\n## ", (ROOT / "README.md").read_text(), re.DOTALL)
+    (block,) = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
+    run(["bash", "-ec", block] if language == "sh" else [sys.executable, "-c", block], folder)
 
 
 def load_example(name: str) -> Any:
@@ -72,6 +71,9 @@ def test_atlas(tmp_path: Path) -> None:
     predicted = pq.read_table(tmp_path / "types.parquet")
     assert predicted["row"].to_pylist() == query.obs_names.tolist()
     assert (predicted["label"].to_numpy() == query.obs["cell_type"].astype(str)).mean() > 0.93
+    run_readme("Cells", tmp_path, "python")
+    labels = anndata.read_h5ad(tmp_path / "query.h5ad").obs["svm_label"]
+    assert labels.tolist() == predicted["label"].to_pylist()
 
 
 @pytest.mark.more

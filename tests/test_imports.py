@@ -130,7 +130,9 @@ LAYERS = (
     ("data",),
     ("store", "chains"),
     ("transforms",),
+    ("inputs.matrix",),  # which the methods of a model take
     ("model",),
+    ("inputs",),
     ("run",),
     ("prediction",),
     ("training", "cluster"),  # a fit starts tasks, and tasks train
@@ -246,7 +248,7 @@ def test_the_library_knows_neither_commands_nor_converters() -> None:
 
 
 def test_converters_use_only_what_writes_a_store() -> None:
-    names = ("base", "errors", "settings", "store", "model.schema")
+    names = ("base", "errors", "settings", "store", "inputs.schema")
     names += ("kernels.jit", "kernels.random", "kernels.simd")
     names += tuple(f"data.{name}" for name in ("checks", "label_sets", "names", "rows", "statistics"))
     allowed = {f"streamsvm.{name}" for name in names}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from streamsvm.settings.converting import ConvertSettings
 
 if TYPE_CHECKING:
-    from streamsvm.model.schema import DataSchema
+    from streamsvm.inputs.schema import DataSchema
 
 
 @dataclass(frozen=True)

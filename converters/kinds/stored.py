@@ -24,7 +24,7 @@ from streamsvm.store import Store, open_stores
 from streamsvm.store.views import as_sparse, matched
 
 if TYPE_CHECKING:
-    from streamsvm.model.schema import DataSchema
+    from streamsvm.inputs.schema import DataSchema
 
 _VALUES_PER_READ = 2**20  # of rows read at a time
 

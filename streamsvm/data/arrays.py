@@ -47,6 +47,7 @@ def as_matrix(
     dtype: np.dtype,
     error: type[StreamsvmError] = InputError,
     encoding: Mapping[str, Any] | None = None,
+    first: int = 0,
 ) -> Matrix:
     """Return `X` as a matrix of values in `dtype`: dense if it is and half of the values or more are not 0.
 
@@ -61,6 +62,8 @@ def as_matrix(
     encoding : mapping, optional
         Record of a model of how columns of a DataFrame become features (empty if it has none); by default
         columns of text become categories.
+    first : int
+        Number of the first row in errors.
     """
     import scipy.sparse
 
@@ -86,15 +89,15 @@ def as_matrix(
     if isinstance(matrix, np.ndarray):
         if is_mostly_filled(matrix.shape, lambda begin, end: [matrix[begin:end]]):
             indptr = np.arange(len(matrix) + 1) * matrix.shape[1]
-            data = _finite(matrix.ravel(), None, indptr, dtype, error, names)
+            data = _finite(matrix.ravel(), None, indptr, dtype, error, names, first)
             return Matrix(data, None, indptr, matrix.shape[1], names, record)
         if len(matrix) == 1:  # without the overhead of SciPy
             indices = np.flatnonzero(matrix[0])
             indptr = np.array([0, len(indices)])
-            data = _finite(matrix[0][indices], indices, indptr, dtype, error, names)
+            data = _finite(matrix[0][indices], indices, indptr, dtype, error, names, first)
             return Matrix(data, indices, indptr, matrix.shape[1], names, record)
     matrix = canonical_csr(matrix, error)
-    data = _finite(matrix.data, matrix.indices, matrix.indptr, dtype, error, names)
+    data = _finite(matrix.data, matrix.indices, matrix.indptr, dtype, error, names, first)
     return Matrix(data, matrix.indices, matrix.indptr.astype(np.int64), matrix.shape[1], names, record)
 
 
@@ -132,8 +135,9 @@ def _finite(
     dtype: np.dtype,
     error: type[StreamsvmError],
     names: Sequence[str] | None = None,
+    first: int = 0,
 ) -> np.ndarray:
-    """Return the values of a matrix in `dtype`; raise `error` if one is not finite."""
+    """Return the values of a matrix in `dtype`; raise `error` if one is not finite, with its row."""
     with np.errstate(over="ignore"):
         data = np.ascontiguousarray(values, dtype)
     if (at := first_false(np.isfinite(data))) is not None:
@@ -141,7 +145,7 @@ def _finite(
         column = int(at - indptr[row] if indices is None else indices[at])
         named = f" ({names[column]!r})" if names is not None else ""
         raise error(
-            f"X, row {row}, column {column}{named}: {values[at]} is not finite as {data.dtype}",
+            f"X, row {first + row}, column {column}{named}: {values[at]} is not finite as {data.dtype}",
             remedy=Remedy("drop or replace such values"),
         )
     return data

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,18 +17,18 @@ from streamsvm.base.threads import Threads
 from streamsvm.chains.viterbi import best_sequences
 from streamsvm.data.arrays import label_column, labels_of
 from streamsvm.data.class_costs import ClassTree
+from streamsvm.data.label_sets import label_lists
 from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError
+from streamsvm.inputs.matrix import label_codes, matrix_parts, rows_of_matrix
 from streamsvm.losses import LOSSES
 from streamsvm.model.coefficients import DenseCoef, StoredCoef
-from streamsvm.model.inputs import blocks_of_store, rows_of_matrix
 from streamsvm.model.scoring import Scorer, checked, log_probabilities, no_probabilities
 from streamsvm.model.serialization import features_of_data, read_model, save_copy
 from streamsvm.transforms import Transform, apply, names_after
 
 if TYPE_CHECKING:
     from streamsvm.model.results import FitResult
-    from streamsvm.store import Store
 
 
 def load_model(path: str | Path) -> Model:
@@ -220,27 +220,6 @@ class Model(Readable):
         """
         save_copy(path, self, prune=prune, dtype=dtype)
 
-    def batches(self, store: Store, memory: int = 2**28, *, labelled: bool = True) -> Iterator[Rows]:
-        """Read the rows of a store in its order, in batches of at most `memory` bytes, ready to score.
-
-        Labels are codes of this model's classes, -1 for unknown labels. Columns are matched with the
-        model's features by name, in any order, if both have names, and by position otherwise.
-
-        Raises
-        ------
-        FeatureError
-            If both name their features, and have no name in common.
-        StoreError
-            If the store, without names, has features that the model lacks, or another index base; or, if
-            `labelled`, no label that the model knows.
-        ModelError
-            If the model hashes feature numbers and the store has none.
-        PlanError
-            If `memory` cannot hold the longest row.
-        """
-        for rows, _ in blocks_of_store(store, self, memory=memory, labelled=labelled):
-            yield rows
-
     @property
     def takes_texts(self) -> bool:
         """True for a model of hashed n-grams, which scores lists of texts, too."""
@@ -289,7 +268,8 @@ class Model(Readable):
         Parameters
         ----------
         X : array_like, scipy sparse matrix or array, DataFrame or AnnData, shape (n, n_features_in_)
-            As the training data was, before the transforms, which the model applies. One row may also be a
+            As the training data was, before the transforms, which the model applies. AnnData that is backed
+            by a file, or a view of it, is read in parts. One row may also be a
             tuple of two NumPy arrays: the indices of its features, as integers, and their values.
             Column j is the model's feature j, which in LIBSVM text has the number j + index_base.
             Columns of categories of a DataFrame become features as in the training. For a model of hashed
@@ -319,11 +299,7 @@ class Model(Readable):
             If columns are missing or unknown, with their numbers; or if only one side has names: columns
             are then assumed to be in the model's order.
         """
-        rows = self.rows(X)
-        result = np.empty((rows.n_rows, len(self.classes_)), self.dtype)
-        for begin, scores in self.scores(rows):
-            result[begin : begin + len(scores)] = scores
-        return result
+        return self._of_rows(X, lambda rows, begin, scores: scores, self.dtype, len(self.classes_))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Return the probabilities of the classes for all rows of `X`: the softmax of scores / `temperature`.
@@ -345,11 +321,8 @@ class Model(Readable):
             As in `decision_function`.
         """
         self.check_probabilities()
-        rows = self.rows(X)
-        result = np.empty((rows.n_rows, len(self.classes_)))
-        for begin, scores in self.scores(rows):
-            np.exp(self.log_probabilities(scores), out=result[begin : begin + len(scores)])
-        return result
+        probabilities = lambda rows, begin, scores: np.exp(self.log_probabilities(scores))  # noqa: E731
+        return self._of_rows(X, probabilities, np.float64, len(self.classes_))
 
     def log_probabilities(self, scores: np.ndarray) -> np.ndarray:
         """Return the logarithms of the probabilities of finite scores, shape (n, n_classes), in float64."""
@@ -385,13 +358,25 @@ class Model(Readable):
         -----
         For data that does not fit in memory, see `streamsvm.predict`.
         """
-        return np.asarray(self.classes_[self._predicted(self.rows(X, groups=groups))])
+        return np.asarray(self.classes_[self._of_rows(X, self.best_classes, np.int64, groups=groups)])
 
-    def _predicted(self, rows: Rows) -> np.ndarray:
-        best = np.empty(rows.n_rows, np.int64)
-        for begin, scores in self.scores(rows):
-            best[begin : begin + len(scores)] = self.best_classes(rows, begin, scores)
-        return best
+    def _of_rows(
+        self,
+        X: Any,
+        compute: Callable[[Rows, int, np.ndarray], np.ndarray],
+        dtype: Any,
+        *shape: int,
+        groups: Any = None,
+    ) -> np.ndarray:
+        """Return what `compute` makes of rows, the first of some of them, and their scores, for all rows."""
+        for first, part in matrix_parts(X, groups):
+            rows = rows_of_matrix(self, part, groups=groups, first=first)
+            if first == 0:
+                result = np.empty((getattr(X, "n_obs", rows.n_rows), *shape), dtype)
+            for begin, scores in self.scores(rows, first=first):
+                at = first + begin
+                result[at : at + len(scores)] = compute(rows, begin, scores)
+        return result
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> float:
         """Return the accuracy of the predictions for the rows of `X`, which have one label each.
@@ -418,13 +403,15 @@ class Model(Readable):
         -----
         `streamsvm.evaluate` has further metrics, also of rows with several labels.
         """
-        rows = self.rows(X, labels_of(X, *label_column(y, None)), groups)
-        if len(rows.label_indptr):
+        y = labels_of(X, *label_column(y, None))
+        predicted = self._of_rows(X, self.best_classes, np.int64, groups=groups)
+        if label_lists(y, len(predicted)) is not None:
             raise ModelError("y has several labels a row: streamsvm.evaluate measures predictions of them")
-        kept = rows.labels != NO_LABEL
-        warn_of_unknown(int(np.count_nonzero(rows.labels == format.UNSEEN_LABEL)), "y")
+        labels = label_codes(y, len(predicted), self.classes_)
+        kept = labels != NO_LABEL
+        warn_of_unknown(int(np.count_nonzero(labels == format.UNSEEN_LABEL)), "y")
         weights = None if sample_weight is None else np.asarray(sample_weight)[kept]
-        return float(np.average((self._predicted(rows) == rows.labels)[kept], weights=weights))
+        return float(np.average((predicted == labels)[kept], weights=weights))
 
     def best_classes(self, rows: Rows, begin: int, scores: np.ndarray) -> np.ndarray:
         """Return the codes of the classes predicted for the rows from `begin` on, which have these scores."""
@@ -444,6 +431,4 @@ class Model(Readable):
         groups : array_like, shape (n,), or str, optional
             The group that each row belongs to, for a model of sequences: see `streamsvm.fit`.
         """
-        if groups is not None and self.transitions_ is None:
-            raise ModelError("groups is for models of sequences, and this one predicts each row by itself")
-        return self.transformed(rows_of_matrix(X, y, groups, self), where="X")
+        return rows_of_matrix(self, X, y, groups)

@@ -36,9 +36,9 @@ from streamsvm.base.progress import Progress, logger, shown
 from streamsvm.base.text import check_local, parse_size
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, ModelError, warn
+from streamsvm.inputs.rows import RowsToScore
 from streamsvm.model.model import Model, load_model
 from streamsvm.model.results import Calibration
-from streamsvm.model.rows_to_score import RowCounts, rows_to_score
 from streamsvm.model.serialization import MAX_TEMPERATURE, MIN_TEMPERATURE, model_folder, write_record
 from streamsvm.settings.scoring import TO_CALIBRATE, ScoringSettings
 from streamsvm.settings.signature import takes
@@ -154,14 +154,13 @@ def _calibrate(
         def read() -> Iterator[Rows]:
             nonlocal readings
             readings += 1
-            counts, done = RowCounts(), 0
-            pairs = rows_to_score(model, data, y, memory=memory, counts=counts, settings=settings)
-            for rows, _ in pairs:  # in half of the memory
+            reader, done = RowsToScore(model, settings, memory), 0
+            for rows, _ in reader.read(data, y):  # in half of the memory
                 yield rows
                 done += rows.n_rows
-                report(f"calibrate {readings}", done, counts.n_rows)
+                report(f"calibrate {readings}", done, reader.n_rows)
 
-        if isinstance(data, Store | str | os.PathLike):
+        if isinstance(data, Store | str | os.PathLike) or getattr(data, "isbacked", False):
             return set_temperature(model, read, memory // 32)
         rows = list(read())  # in memory already; a matrix is taken apart only once
         return set_temperature(model, lambda: rows, memory // 32)

@@ -18,8 +18,8 @@ from streamsvm.base.threads import Threads, count_workers
 from streamsvm.data.class_costs import read_costs, read_tree
 from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError, SettingsError
+from streamsvm.inputs.rows import RowsToScore
 from streamsvm.model.model import Model
-from streamsvm.model.rows_to_score import RowCounts, rows_to_score
 from streamsvm.prediction.label_metrics import Evaluation, LabelMetrics
 from streamsvm.prediction.label_set_metrics import LabelSetEvaluation, LabelSetMetrics
 from streamsvm.prediction.predictions import as_model, checked_threshold, checked_top_k
@@ -137,16 +137,13 @@ def evaluate(
             setting="top_k",
         )
     metrics: LabelMetrics | LabelSetMetrics | None = None
-    counts = RowCounts()
     n, asked = 0, ScoringSettings(**settings)
+    reader = RowsToScore(model, asked, memory, workers=n_workers)
     with contextlib.ExitStack() as stack:
         report = stack.enter_context(shown(progress))
         threads = stack.enter_context(Threads(n_workers))
-        read = rows_to_score(
-            model, copy_address(data, asked.cache, report), y, memory=memory, settings=asked, groups=groups,
-            where=where, counts=counts, workers=n_workers,
-        )  # fmt: skip
-        for rows, _ in read:  # in half of the memory
+        data = copy_address(data, asked.cache, report)
+        for rows, _ in reader.read(data, y, groups, where):  # in half of the memory
             several = bool(len(rows.label_indptr))
             if rows.n_rows and metrics is None:
                 _check_apply(model, for_one if several else for_several, several=several)
@@ -163,7 +160,7 @@ def evaluate(
                 metrics.add(rows, begin, scores)
                 if observe is not None:
                     observe(rows, begin, scores)
-                report("evaluate", n + begin + len(scores), counts.n_rows)
+                report("evaluate", n + begin + len(scores), reader.n_rows)
             n += rows.n_rows
     if metrics is None:
         raise ModelError("the data has no rows with labels to evaluate the model on")
@@ -173,7 +170,7 @@ def evaluate(
     if isinstance(metrics, LabelMetrics):
         warn_of_unknown(n - metrics.n_known, where)
     if isinstance(result, Evaluation):
-        result = dataclasses.replace(result, unlabelled=counts.unlabelled)
+        result = dataclasses.replace(result, unlabelled=reader.unlabelled)
     logger.info("%r", result)
     return result
 

@@ -20,8 +20,8 @@ from streamsvm.base.repr import Readable
 from streamsvm.base.text import parse_size, printable
 from streamsvm.base.threads import Threads, count_workers
 from streamsvm.errors import ModelError, Remedy, SettingsError, wrong_setting
+from streamsvm.inputs.rows import RowsToScore
 from streamsvm.model.model import Model, load_model
-from streamsvm.model.rows_to_score import RowCounts, rows_to_score
 from streamsvm.prediction.outputs import Batch, Lines, Sink, check_table, open_output
 from streamsvm.settings.scoring import TO_PREDICT, ScoringSettings
 from streamsvm.settings.signature import takes
@@ -95,9 +95,10 @@ def predict(
     data : path, Store, iterable of Rows, matrix, or several of these
         What to score: a store, AnnData, or a file of any kind that `convert` takes, which is read in blocks;
         blocks of rows with the features of the training data, as they were before the transforms, or pairs of
-        such a block and its rows' names; or anything that `Model.predict` takes, such as texts. Labels in it
-        are not used. Several: a list of paths, or a mapping of names to data. For a model of hashed text, a
-        list of str is one of texts, unless one of them is the path of something that is there.
+        such a block and its rows' names; or anything that `Model.predict` takes, such as texts, or AnnData
+        that is backed by a file. Labels in it are not used. Several: a list of paths, or a mapping of names
+        to data. For a model of hashed text, a list of str is one of texts, unless one of them is the path of
+        something that is there.
     out : path or text file, optional
         Where to write the predictions; a file has its name when all is written. A path that ends in ``.csv``,
         ``.tsv`` or ``.parquet`` becomes a table with the columns ``row`` (the name of the row), ``label``,
@@ -191,13 +192,10 @@ def predict(
         for file, each in sources.items():
             first = 0
             where = "the data" if file == _UNNAMED else file
-            counts = RowCounts()
+            reader = RowsToScore(model, asked, memory, labelled=False, named=detailed, workers=n_workers)
             stage = "predict" if len(sources) == 1 else f"predict {printable(file)}"
-            read = rows_to_score(
-                model, copy_address(each, asked.cache, report), memory=memory, settings=asked, labelled=False,
-                groups=groups, named=detailed, where=where, counts=counts, workers=n_workers,
-            )  # fmt: skip
-            for rows, names in read:
+            each = copy_address(each, asked.cache, report)
+            for rows, names in reader.read(each, groups=groups, where=where):
                 pieces = model.scores(rows, memory // 32, first=first, where=where, workers=threads)
                 for begin, of_rows in pieces:
                     if top_k == 1:
@@ -209,7 +207,7 @@ def predict(
                     if detailed:
                         batch = batch._replace(margins=_margins(of_rows, codes, batch.scores))
                     sink.write(batch)
-                    report(stage, first + end, counts.n_rows)
+                    report(stage, first + end, reader.n_rows)
                 first += rows.n_rows
             count += first
     logger.info("predicted %s rows", f"{count:,}")

@@ -10,9 +10,9 @@ import numpy as np
 from streamsvm.data.arrays import labelled_rows, labels_of, row_groups, row_weights, with_layer
 from streamsvm.data.hold_out import held_out_part
 from streamsvm.errors import InputError, SettingsError
+from streamsvm.inputs.schema import reading_of
 from streamsvm.losses import get_loss
 from streamsvm.model.model import Model
-from streamsvm.model.schema import reading_of
 from streamsvm.settings.fit import NONE, Settings
 from streamsvm.store.arrays import ArrayStore
 from streamsvm.training.costs import check_multilabel

@@ -12,8 +12,8 @@ from typing import Any
 from streamsvm.base import durable, format
 from streamsvm.base.text import absolute, as_paths
 from streamsvm.cluster.worker_memory import worker_bytes
+from streamsvm.inputs.schema import reading_of
 from streamsvm.model.results import FitResult
-from streamsvm.model.schema import reading_of
 from streamsvm.model.serialization import check_room
 from streamsvm.model.transform_files import save_transforms, transform_sums
 from streamsvm.run.directory import RunDir, check_place, claimed

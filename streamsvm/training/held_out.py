@@ -10,9 +10,10 @@ import numpy as np
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.value_kinds import SAMPLE_VALUES, trained_values, warn_of_difference
 from streamsvm.errors import Option, Remedy, RunError, SettingsError, StoreError, StreamsvmWarning, warn
+from streamsvm.inputs.blocks import blocks_to_score
+from streamsvm.inputs.schema import schema_of_store
 from streamsvm.settings.fit import CLASSES, Settings
 from streamsvm.store import Store, open_validation_store
-from streamsvm.store.blocks_to_score import blocks_to_score
 from streamsvm.training.fit_plan import check_has_groups
 from streamsvm.training.training import Training, rows_to_learn
 from streamsvm.transforms.fitting import first_rows
@@ -125,13 +126,9 @@ def held_out_blocks(
     memory = plan.memory - (plan.fixed - plan.decode_bytes) - plan.dual_bytes - plan.held_bytes
     return blocks_to_score(
         held_out,
-        classes=raw.classes,
-        n_features=raw.n_features,
-        index_base=raw.index_base,
-        dtype=training.spec.dtype,
-        memory=memory - held_bytes,
-        feature_names=raw.feature_names(),
-        model="the training data",
+        schema_of_store(raw, "the training data"),
+        training.spec.dtype,
+        memory - held_bytes,
         transformed=lambda matched: rows_to_learn(
             matched, training.data.transforms, dense=training.spec.dense_rows
         ),

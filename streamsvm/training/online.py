@@ -25,9 +25,9 @@ from streamsvm.errors import (
     RunError,
     StreamsvmError,
 )
+from streamsvm.inputs.schema import reading_of
 from streamsvm.kernels.tally import CORRECT, EMPTY
 from streamsvm.model.results import OnlineResult
-from streamsvm.model.schema import reading_of
 from streamsvm.run.checkpoint import RunPosition, StreamPosition
 from streamsvm.run.files import NewLog, RunFiles
 from streamsvm.settings.fit import AUTO, Settings

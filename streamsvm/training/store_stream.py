@@ -13,11 +13,11 @@ from streamsvm.base.label_values import TEXT, class_name, dtype_of_names
 from streamsvm.base.text import absolute
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Option, Remedy, SettingsError, StoreError, part_of_memory
-from streamsvm.model.schema import reading_of
+from streamsvm.inputs.blocks import blocks_to_score
+from streamsvm.inputs.schema import reading_of, schema_of_store
 from streamsvm.settings.fit import NONE, Settings
 from streamsvm.settings.online import StoreSettings
 from streamsvm.store.addresses import copy_address
-from streamsvm.store.blocks_to_score import blocks_to_score
 from streamsvm.training.training import open_to_train
 
 STORE = "store"  # entry "kind" of the record; streams of text have none
@@ -58,11 +58,9 @@ class StoreStream:
             self.classes: list[str] | None = list(self._given or self.store.classes)
             self.feature_names = self.store.feature_names()
             with part_of_memory(2):
-                self._blocks = blocks_to_score(
-                    self.store, classes=self.classes, n_features=self.store.n_features,
-                    index_base=self.store.index_base, dtype=np.dtype(dtype), memory=settings.memory // 2,
-                    feature_names=self.feature_names,
-                ).to_score()  # fmt: skip
+                like = dataclasses.replace(schema_of_store(self.store, self.store.path), classes=self.classes)
+                blocks = blocks_to_score(self.store, like, np.dtype(dtype), settings.memory // 2)
+                self._blocks = blocks.to_score()
         except BaseException:
             self.store.close()
             raise

@@ -12,8 +12,8 @@ from streamsvm.base.text import as_url
 from streamsvm.base.threads import Threads, WorkersLost
 from streamsvm.data.blocks import Blocks
 from streamsvm.errors import ClusterError, Interrupted, Option, Remedy, wrong_setting
+from streamsvm.inputs.schema import reading_of
 from streamsvm.model.results import FitResult
-from streamsvm.model.schema import reading_of
 from streamsvm.run.directory import RunDir
 from streamsvm.run.files import RunFiles
 from streamsvm.settings.fit import Interval

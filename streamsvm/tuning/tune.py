@@ -34,8 +34,8 @@ from streamsvm.errors import (
     warn,
     wrong_setting,
 )
+from streamsvm.inputs.matrix import begins_with_text
 from streamsvm.losses import get_loss
-from streamsvm.model.inputs import begins_with_text
 from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult, TuneResult
 from streamsvm.run.directory import RunDir, replacing

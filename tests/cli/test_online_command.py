@@ -20,10 +20,10 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from command_line import fails, piped, streamsvm, succeeds
+from streamsvm_cli.online import text_layout
 from warm_process import Process
 
 from streamsvm.errors import InputError, SettingsError
-from streamsvm.model.text_layout import text_layout
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,7 @@ def test_the_python_example(text: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.chdir(text)
     X = make_problem(30, 12, 4)[0]
     names = {"X": X}
-    exec(compile(example("python", "load_model"), str(README), "exec"), names)
+    exec(compile(example("python", "import fit"), str(README), "exec"), names)
     assert names["result"].passes == 3
     assert len(names["labels"]) == 30
     assert set(names["model"].classes_) <= {f"class{c}" for c in range(4)}

@@ -18,7 +18,7 @@ from streamsvm_converters import TextSource, convert, read_rows
 import streamsvm
 from streamsvm.base.label_texts import canonical_name, class_order
 from streamsvm.errors import InputError
-from streamsvm.model.schema import read_schema
+from streamsvm.inputs.schema import read_schema
 from streamsvm.store import open_store
 
 SPELLINGS = ["1", "+1", "1.0", "1e0", "01", "10e-1", "-1", "-1.", "-01", "0", "-0", "+.0", "2.5", "25e-1"]

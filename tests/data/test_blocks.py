@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from types import SimpleNamespace
 
@@ -17,9 +18,10 @@ from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.data.memory_plan import cut_blocks, cut_pieces, make_plan
 from streamsvm.data.rows import joined_rows
 from streamsvm.errors import PlanError, StoreError, part_of_memory
+from streamsvm.inputs.blocks import blocks_to_score
+from streamsvm.inputs.schema import schema_of_store
 from streamsvm.store import open_store
 from streamsvm.store.arrays import ArrayStore
-from streamsvm.store.blocks_to_score import blocks_to_score
 from streamsvm.store.store import RowSizes
 
 
@@ -269,16 +271,20 @@ def test_blocks_are_the_rows_of_the_store(tmp_path) -> None:
 def test_labels_are_given_as_codes_of_the_model(tmp_path) -> None:
     X, labels = make_problem(30, 12, 4)
     with open_store(make_store(tmp_path / "a.zarr", X, labels)) as store:
-        common = {"n_features": 12, "index_base": 1, "dtype": np.dtype("f4"), "memory": 10**6}
-        blocks = blocks_to_score(store, classes=["3", "x", "0"], **common)
+        own = schema_of_store(store, "the model")
+
+        def blocks_like(**facts) -> Blocks:
+            return blocks_to_score(store, dataclasses.replace(own, **facts), np.dtype("f4"), 10**6)
+
+        blocks = blocks_like(classes=["3", "x", "0"])
         code = {0: 2, 1: -1, 2: -1, 3: 0}
         assert blocks.read(0).labels.tolist() == [code[c] for c in labels[: blocks.starts[1]].tolist()]
         with pytest.raises(StoreError, match="none of the model's classes"):
-            blocks_to_score(store, classes=["a", "b"], **common)
+            blocks_like(classes=["a", "b"])
         with pytest.raises(StoreError, match="12 features"):
-            blocks_to_score(store, classes=["0"], **{**common, "n_features": 11})
+            blocks_like(n_features=11)
         with pytest.raises(StoreError, match="counts features from 1"):
-            blocks_to_score(store, classes=["0"], **{**common, "index_base": 0})
+            blocks_like(index_base=0)
 
 
 def test_columns_of_matched_features_are_counted_once() -> None:
@@ -287,11 +293,9 @@ def test_columns_of_matched_features_are_counted_once() -> None:
     store = ArrayStore(as_rows(X, labels), {"classes": ["0", "1", "2", "3"]}, 12, names)
     needed = []
     for feature_names in names, names[::-1]:
+        like = dataclasses.replace(schema_of_store(store, "the model"), names=feature_names)
         with pytest.raises(PlanError) as caught:
-            blocks_to_score(
-                store, classes=store.classes, n_features=12, index_base=None, dtype=np.dtype("f4"),
-                memory=0, feature_names=feature_names,
-            )  # fmt: skip
+            blocks_to_score(store, like, np.dtype("f4"), 0)
         needed.append(caught.value.needed_memory)
     assert needed[1] - needed[0] == 12 * 4
 

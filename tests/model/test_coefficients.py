@@ -207,7 +207,7 @@ def test_a_fit_of_many_classes_leaves_a_sparse_model(tmp_path: Path) -> None:
     assert sp.issparse(model.coef_)
     with open_store(store) as opened:
         assert result.averaged
-        assert evaluate(model, model.batches(opened)).accuracy == result.train_accuracy
+        assert evaluate(model, opened).accuracy == result.train_accuracy
 
 
 # -- damage ----------------------------------------------------------------------------------------

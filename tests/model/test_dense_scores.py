@@ -15,7 +15,7 @@ from helpers import save_weights
 from streamsvm import load_model
 from streamsvm.data.rows import Rows, dense_rows
 from streamsvm.errors import ModelError, StreamsvmWarning
-from streamsvm.model.rows_to_score import rows_to_score
+from streamsvm.inputs.rows import RowsToScore
 
 D, N = 300, 90
 LAYOUTS = {"dense": (5, 1.0, 1.0), "csr": (70, 0.03, 0.9), "rows": (70, 1.0, 0.02)}  # classes, and shares
@@ -100,13 +100,13 @@ def rows_of(X: np.ndarray) -> Rows:
 def test_dense_rows_that_do_not_fit_the_model_are_refused(tmp_path: Path) -> None:
     save(tmp_path / "model", weights_of("dense"))
     model, X = load_model(tmp_path / "model"), values()
-    [(rows, names)] = rows_to_score(model, rows_of(X), memory=2**20)
+    [(rows, names)] = RowsToScore(model).read(rows_of(X))
     assert rows.dense
     assert names.tolist() == list(range(N))
     with pytest.raises(ModelError, match=f"the data has {D - 1} features, the model {D}"):
-        list(rows_to_score(model, rows_of(np.ascontiguousarray(X[:, 1:])), memory=2**20))
+        list(RowsToScore(model).read(rows_of(np.ascontiguousarray(X[:, 1:]))))
     with pytest.raises(ModelError, match=f"{D - 1} features, the model {D}"):
         list(model.scores(rows_of(np.ascontiguousarray(X[:, 1:]))))
     X[4, 5] = np.nan
     with pytest.raises(ModelError, match="row 4 of the data: the value nan is not finite"):
-        list(rows_to_score(model, rows_of(X), memory=2**20))
+        list(RowsToScore(model).read(rows_of(X)))

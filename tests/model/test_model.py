@@ -21,6 +21,7 @@ from streamsvm_converters import TextSource, read_rows
 from streamsvm import Model, fit, load_model, online, open_store
 from streamsvm.base import format
 from streamsvm.errors import FeatureError, ModelError, PlanError, StreamsvmWarning
+from streamsvm.inputs.rows import RowsToScore
 from streamsvm.model.serialization import check_room
 
 D, K = 12, 5
@@ -311,9 +312,9 @@ def test_batches_are_the_rows_of_the_store_within_memory(tmp_path: Path, coef: n
     model = load_model(tmp_path / "model")
     codes = np.array([3, 2, -1, 0])[labels]
     with open_store(store) as opened:
-        whole, small = (list(model.batches(opened, memory)) for memory in (2**28, 30_000))
+        whole, small = ([*RowsToScore(model, memory=memory).read(opened)] for memory in (2**28, 60_000))
     assert len(small) > 3
-    for batches in (whole, small):
+    for batches in ([rows for rows, _ in read] for read in (whole, small)):
         assert sum(rows.n_rows for rows in batches) == 200
         np.testing.assert_array_equal(np.concatenate([rows.labels for rows in batches]), codes)
         found = np.concatenate([s.copy() for rows in batches for _, s in model.scores(rows)])

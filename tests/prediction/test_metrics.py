@@ -218,7 +218,7 @@ def test_of_a_store_whose_classes_have_another_order(tmp_path: Path) -> None:
     make_store(other, X, renamed[labels], n_classes=5)
     with open_store(other) as store:
         store.facts = dataclasses.replace(store.facts, classes=tuple(texts))
-        found = evaluate(model, model.batches(store))
+        found = evaluate(model, store)
     predicted = (X.astype(float) @ model.coef_.T).argmax(axis=1)
     assert found.accuracy == pytest.approx(accuracy_score(labels, predicted))
     assert 0.3 < found.accuracy < 1

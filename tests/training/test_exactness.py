@@ -135,4 +135,4 @@ def test_accuracy_of_the_record(
     assert min(record["gap_decay"] for record in result.history) <= decay
     with open_store(tmp_path / "t.zarr") as store:
         model = load_model(tmp_path / "run")
-        assert 100 * evaluate(model, model.batches(store)).accuracy == pytest.approx(accuracy, abs=0.3)
+        assert 100 * evaluate(model, store).accuracy == pytest.approx(accuracy, abs=0.3)

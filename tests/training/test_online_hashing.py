@@ -13,6 +13,7 @@ from row_stream import N, RowStream, late_problem
 
 from streamsvm import load_model, online, open_store
 from streamsvm.errors import SettingsError
+from streamsvm.inputs.rows import RowsToScore
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def test_a_model_of_hashed_features_hashes_what_it_predicts(tmp_path: Path, prob
     classes = list(model.classes_)
     store = make_store(tmp_path / "a.h5", X, np.array([classes.index(label) for label in labels]))
     with open_store(store) as opened:
-        (rows,) = model.batches(opened, labelled=False)
+        ((rows, _),) = RowsToScore(model, labelled=False).read(opened)
         ((_, scores),) = model.scores(rows)
     np.testing.assert_allclose(scores, hashed_densely(X, 4, 5, base=1) @ expected, atol=1e-9)
 
@@ -72,6 +73,6 @@ def test_a_store_with_index_base_1_is_scored_by_a_model_with_index_base_0(tmp_pa
     classes = list(model.classes_)
     store = make_store(tmp_path / "a.h5", X, np.array([classes.index(label) for label in labels]))
     with open_store(store) as opened:
-        (rows,) = model.batches(opened, labelled=False)
+        ((rows, _),) = RowsToScore(model, labelled=False).read(opened)
         ((_, scores),) = model.scores(rows)
     np.testing.assert_allclose(scores, shifted @ model.coef_.T, atol=1e-12)

@@ -20,6 +20,7 @@ from small_problem import ONLINE, PARAMETERS, of_loss
 from streamsvm import load_model, online, open_store
 from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError, SettingsError
+from streamsvm.inputs.rows import RowsToScore
 from streamsvm.losses import ROW_LOSSES as LOSSES
 from streamsvm.losses import get_loss
 from streamsvm.run.directory import RunDir, claimed
@@ -104,7 +105,7 @@ def test_a_new_transform_is_applied_in_training_and_by_the_loaded_model(
     classes = list(model.classes_)
     store = make_store(tmp_path / "a.h5", X, np.array([classes.index(label) for label in labels]))
     with open_store(store) as opened:
-        batches = list(model.batches(opened, labelled=False))
+        batches = [rows for rows, _ in RowsToScore(model, labelled=False).read(opened)]
     scores = np.vstack([part.copy() for rows in batches for _, part in model.scores(rows)])
     np.testing.assert_allclose(scores, transformed @ W, atol=1e-9)
 

@@ -13,6 +13,7 @@ from streamsvm.errors import InputError, Option, Remedy
 
 if TYPE_CHECKING:
     from streamsvm.model.model import Model
+    from streamsvm.store import Store
     from streamsvm.transforms import Transform
 
 
@@ -101,19 +102,23 @@ def read_schema(path: str | Path) -> DataSchema:
     if (path / format.RUN_JSON).exists() or (path / format.MODEL_JSON).exists():
         from streamsvm.model.model import load_model
 
-        model = load_model(path)
-        return schema_of_model(model, path)
+        return schema_of_model(load_model(path), path)
     from streamsvm.store import open_store
 
     with open_store(path) as store:
-        return DataSchema(
-            path, store.classes, store.label_dtype, store.n_features, store.index_base, (),
-            store.feature_names(), **reading_of(store.meta),
-        )  # fmt: skip
+        return schema_of_store(store, path)
 
 
-def schema_of_model(model: Model, path: str | Path) -> DataSchema:
-    """Return the schema of the data of a model that was read from `path`."""
+def schema_of_store(store: Store, path: str | Path) -> DataSchema:
+    """Return the schema of a store, which messages call `path`."""
+    return DataSchema(
+        Path(path), store.classes, store.label_dtype, store.n_features, store.index_base, (),
+        store.feature_names(), **reading_of(store.meta),
+    )  # fmt: skip
+
+
+def schema_of_model(model: Model, path: str | Path = "the model") -> DataSchema:
+    """Return the schema of the data of a model, which messages call `path`."""
     record, names = model.record, model.feature_names_in_
     return DataSchema(
         Path(path), record["classes"], record.get("label_dtype", TEXT), model.n_features_in_,

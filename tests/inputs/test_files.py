@@ -22,7 +22,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 
 from streamsvm import Model, calibrate, convert, evaluate, fit, load_model, predict
 from streamsvm.errors import InputError, ModelError, SettingsError, StoreError, StreamsvmWarning
-from streamsvm.model.rows_to_score import rows_to_score
+from streamsvm.inputs.rows import RowsToScore
 
 N, D, K = 60, 8, 3
 WEIGHTS = np.random.default_rng(0).integers(-3, 4, size=(D, K)).astype(np.float32)
@@ -76,7 +76,7 @@ def test_a_file_is_scored_as_its_matrix(folder: Path, name: str) -> None:
     write, labels, dense = KINDS[name]
     write(folder / name)
     model = load_model("model")
-    read = [rows for rows, _ in rows_to_score(model, name, memory=2**24, labelled=False)]
+    read = [rows for rows, _ in RowsToScore(model, labelled=False).read(name)]
     assert {rows.dense for rows in read} == {dense}
     np.testing.assert_array_equal(predict(model, name).labels, BEST[:, None])
     np.testing.assert_array_equal(predict(model, Path(name), scores=True).scores[:, 0], (X @ WEIGHTS).max(1))

@@ -1,0 +1,79 @@
+"""Blocks of a store with the classes and features of a model, which scores them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from streamsvm.data.blocks import Blocks
+from streamsvm.data.memory_plan import cut_blocks, make_plan
+from streamsvm.data.names import match_features
+from streamsvm.errors import Call, Option, Remedy, StoreError
+from streamsvm.inputs.schema import DataSchema
+from streamsvm.store import Store
+from streamsvm.store.views import matched, recoded
+
+_CONVERT_LIKE = Remedy(
+    "convert the data with {}, giving the model or the store it was trained on",
+    Call("convert", options=(Option("like"),)),
+)
+
+
+def blocks_to_score(
+    store: Store,
+    like: DataSchema,
+    dtype: np.dtype,
+    memory: int,
+    *,
+    labelled: bool = True,
+    transformed: Callable[[Store], Store] | None = None,
+) -> Blocks:
+    """Divide a store into blocks for a model of data with the classes and features of `like`.
+
+    Reading takes `memory` bytes. Labels have the class codes of `like`, and features its order. Features are
+    matched by name if both have names; `Blocks.match` describes the match. `transformed` is applied to the
+    store with these features.
+
+    Raises
+    ------
+    FeatureError
+        If both name their features, and have no name in common.
+    StoreError
+        If, without names, the store has other features or, if `labelled`, none of the classes.
+    """
+    match = match_features(store.feature_names(), like.names, str(store.path), model=str(like.path))
+    store = matched(store, match, list(like.names or ()))
+    if store.n_features > like.n_features or (store.n_features < like.n_features and not store.native):
+        give = Remedy("give it the features of the training data, in their order")
+        raise StoreError(
+            f"{store.path} has {store.n_features:,} features, the model {like.n_features:,}",
+            remedy=_CONVERT_LIKE if store.native else give,
+        )
+    if None not in (like.index_base, store.index_base) and like.index_base != store.index_base:
+        raise StoreError(
+            f"{store.path} counts features from {store.index_base}, the model's data from {like.index_base}",
+            remedy=_CONVERT_LIKE,
+        )
+    if labelled and not set(like.classes) & set(store.classes):
+        raise StoreError(
+            f"{store.path} has none of the model's classes (its first is {store.classes[:1]}, the model's "
+            f"{tuple(like.classes[:1])})",
+            remedy=_CONVERT_LIKE,
+        )
+    if transformed is not None:
+        store = transformed(store)
+    if tuple(like.classes) != store.classes:
+        store = recoded(store, like.classes, store.label_dtype)
+    plan = make_plan(
+        store,
+        dtype=dtype,
+        columns=len(like.classes),
+        memory=memory,
+        keeps_duals=False,
+        as_they_arrive=True,
+    )
+    if plan.largest_block > plan.block_bytes:  # two pieces are in memory, instead of a block
+        plan = dataclasses.replace(plan, block_bytes=plan.piece_bytes)
+    return Blocks(store, cut_blocks(store, plan), dtype, match=match, plan=plan)

@@ -1,0 +1,141 @@
+"""Matrices, texts and AnnData, in memory or backed by a file, as rows with the features of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from streamsvm.base import format
+from streamsvm.base.converters import converters
+from streamsvm.base.label_values import codes_among
+from streamsvm.data.arrays import as_matrix, check_is_matrix, one_matrix, one_row, row_groups, with_layer
+from streamsvm.data.label_sets import known_codes, with_label_sets
+from streamsvm.data.names import match_features, with_columns
+from streamsvm.data.rows import Rows
+from streamsvm.data.value_kinds import SAMPLE_VALUES, trained_values, warn_of_difference
+from streamsvm.errors import ModelError, StreamsvmError
+
+MAX_FEATURES = 2**62  # limit of feature numbers for a model that hashes them
+_VALUE_BYTES = 16  # memory of one value of AnnData while a part of it is read
+
+
+def rows_of_matrix(model: Any, X: Any, y: Any = None, groups: Any = None, *, first: int = 0) -> Rows:
+    """Convert a matrix to rows, ready to score, as `Model.rows` describes it.
+
+    `first` is the number of the first row, for errors; warnings about the data come with row 0 alone.
+    """
+    if groups is not None and model.transitions_ is None:
+        raise ModelError("groups is for models of sequences, and this one predicts each row by itself")
+    n_features = None if model.takes_any_feature else model.n_features_in_
+    names, dtype, classes = model.feature_names_in_, model.dtype, model.classes_
+    if model.takes_texts and begins_with_text(X):
+        X = hashed(X, model.record["encoding"], model.record["dtype"], ModelError)
+    if isinstance(X, tuple) and len(X) == 2 and _are_indices_and_values(*X):
+        matrix = one_row(*X, MAX_FEATURES if n_features is None else n_features, dtype, ModelError)
+    else:
+        matrix = as_matrix(X, dtype, ModelError, model.record.get("encoding") or {}, first)
+    match = match_features(matrix.names, None if names is None else names.tolist(), "X")
+    if first == 0:
+        match.warn()
+        warn_of_difference([matrix.data[:SAMPLE_VALUES]], trained_values(model.record, model.transforms), "X")
+    if match.columns is None and n_features not in (None, matrix.n_features):
+        raise ModelError(f"the data has {matrix.n_features} features, the model {n_features}")
+    n = len(matrix.indptr) - 1
+    sets = None if y is None else known_codes(y, n, classes)
+    rows = matrix.rows(label_codes(None if sets else y, n, classes), np.zeros(n))
+    if match.columns is not None:
+        rows = with_columns(rows, match.columns, len(names))
+    if groups is not None:
+        rows = rows._replace(qid=row_groups(X, groups, n, ModelError))
+    return model.transformed(rows if sets is None else with_label_sets(rows, *sets), where="X", first=first)
+
+
+def matrix_parts(
+    X: Any,
+    *of_rows: Any,
+    memory: int = 2**27,
+    layer: str | None = None,
+    raw: bool = False,
+    obsm: str | None = None,
+) -> Iterator[tuple[int, Any]]:
+    """Yield the matrix, or parts of AnnData that is backed by a file, each with the number of its first row.
+
+    A part has its rows of ``obs`` and ``obsm``, and takes about `memory` bytes even if its values are dense.
+
+    Raises
+    ------
+    InputError, SettingsError
+        As in `with_layer`.
+    ModelError
+        If AnnData cannot be divided, since it is stored by columns, or labels or groups (`of_rows`) are given
+        beside it.
+    """
+    if not getattr(X, "isbacked", False):
+        yield 0, with_layer(X, layer, raw, obsm)
+        return
+    # anndata reads the whole matrix for the X of a view, and makes no view of a view: its rows are read from
+    # the object that it is a view of.
+    parent, rows, columns = X, None, slice(None)
+    if X.is_view:
+        parent, columns = X._adata_ref, X._vidx
+        rows = np.arange(parent.n_obs)[X._oidx]
+    name = one_matrix(layer, raw, obsm)
+    stored = parent.raw if name == "raw" and parent.raw is not None else parent
+    by_columns = name in (None, "raw") and getattr(stored.X, "format", "") == "csc"  # no rows can be read
+    if by_columns or any(given is not None for given in of_rows):
+        check_is_matrix(X, ModelError)
+    n_rows = max(1, memory // (_VALUE_BYTES * max(stored.n_vars, 1)))
+    for begin in range(0, max(X.n_obs, 1), n_rows):
+        chosen = slice(begin, begin + n_rows)
+        part = parent[chosen if rows is None else rows[chosen], columns]
+        found = SimpleNamespace(
+            X=part.X if name is None else None, layers=part.layers, raw=part.raw if raw else None,
+            obsm=part.obsm, obs=part.obs, obs_names=part.obs_names, var_names=part.var_names,
+        )  # fmt: skip
+        yield begin, with_layer(found, layer, raw, obsm)
+
+
+def names_of_rows(X: Any, n_rows: int) -> np.ndarray:
+    """Return the names of the rows of a matrix: the index of AnnData and DataFrames, else numbers."""
+    index = X.obs_names if hasattr(X, "obs_names") else getattr(X, "index", None)
+    if index is None or callable(index):
+        return np.arange(n_rows)
+    names = np.asarray(index)
+    if names.dtype.kind in "iu" and names.shape == (n_rows,):
+        return names.astype(np.int64)
+    return np.array([str(name) for name in index], dtype=object)
+
+
+def label_codes(y: Any, n: int, classes: np.ndarray) -> np.ndarray:
+    """Return the class codes of labels, as `codes_among` does; without labels the code of unknown ones."""
+    if y is None:
+        return np.full(n, format.UNSEEN_LABEL, format.LABEL_DTYPE)
+    if len(y) != n:
+        raise ModelError(f"X has {n:,} rows, and y {len(y):,} labels")
+    return codes_among(y, classes)
+
+
+def begins_with_text(X: Any) -> bool:
+    """Return True for a list, tuple, array or Series whose first element is text."""
+    is_column = isinstance(X, list | tuple | np.ndarray) or type(X).__name__ == "Series"
+    return is_column and isinstance(next(iter(X), None), str)
+
+
+def hashed(texts: Any, encoding: Mapping[str, Any], dtype: str, error: type[StreamsvmError]) -> Any:
+    """Return the n-grams of texts as a sparse matrix.
+
+    Raises `error` for an element that is not text.
+    """
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise error(f"X, row {row}: {text!r:.40} is no text")
+    found: tuple[Any, dict[str, Any]] = converters().hashed_matrix(list(texts), encoding, dtype)
+    return found
+
+
+def _are_indices_and_values(indices: Any, values: Any) -> bool:
+    arrays = isinstance(indices, np.ndarray) and isinstance(values, np.ndarray)
+    return arrays and indices.ndim == 1 and indices.dtype.kind in "iu"

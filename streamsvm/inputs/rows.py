@@ -1,0 +1,233 @@
+"""Rows of everything that a model can score: stores and other files, blocks of rows, matrices."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
+
+import numpy as np
+
+from streamsvm.base.converters import converters
+from streamsvm.base.label_values import NO_LABEL
+from streamsvm.base.prefetch import read_ahead
+from streamsvm.base.threads import count_workers
+from streamsvm.data.arrays import check_is_matrix, label_column, labels_of, with_layer
+from streamsvm.data.checks import first_false, first_outside, row_of
+from streamsvm.data.rows import Rows, kept_rows
+from streamsvm.data.value_kinds import SAMPLE_VALUES, trained_values, warn_of_difference
+from streamsvm.errors import ModelError, SettingsError, part_of_memory, warn
+from streamsvm.inputs.blocks import blocks_to_score
+from streamsvm.inputs.matrix import (
+    MAX_FEATURES,
+    begins_with_text,
+    matrix_parts,
+    names_of_rows,
+    rows_of_matrix,
+)
+from streamsvm.inputs.schema import schema_of_model
+from streamsvm.model.model import Model
+from streamsvm.settings.scoring import ScoringSettings
+from streamsvm.store import Store, open_store
+from streamsvm.store.kinds import is_read_in_place, kind_of
+from streamsvm.transforms.fitting import first_rows
+from streamsvm.transforms.store import transformed
+
+# Changes of rows of files, by the names of their counts.
+_CHANGES = {
+    "skipped": "left out rows that are invalid",
+    "repaired": "sorted rows, or summed duplicate indices of them",
+    "unseen_features": "left out values of features unknown to the model",
+    "unseen_values": "values of categories unknown to the model have no feature",
+    "missing_values": "replaced missing numbers as in the training data",
+    "unseen_labels": "left out labels unknown to the model",
+}
+
+Read = Iterator[tuple[Rows, np.ndarray]]
+
+
+@dataclasses.dataclass
+class RowsToScore:
+    """Reader of the rows of data of any kind, after the model's transforms, with their names.
+
+    Parameters
+    ----------
+    model : Model
+    settings : ScoringSettings
+    memory : int
+        Budget in bytes. The rows of a store or file take half of it.
+    labelled : bool
+        If true, a store must have labels that the model knows, and a matrix needs `y`, or `label` if it is
+        AnnData; the default is the column that the model was trained on.
+    named : bool
+        If true, the names of a store's rows are read; else numbers from 0 take their place.
+    workers : int, optional
+        Threads that read files.
+
+    Attributes
+    ----------
+    n_rows : int or None
+        Number of rows, set when data has been opened; None if it is not known.
+    unlabelled : int
+        Rows that are left out because they have no label; of a file that is converted, set at its end.
+    """
+
+    model: Model
+    settings: ScoringSettings = ScoringSettings()  # noqa: RUF009
+    memory: int = 2**28
+    labelled: bool = True
+    named: bool = False
+    workers: int | None = None
+    n_rows: int | None = dataclasses.field(default=None, init=False)
+    unlabelled: int = dataclasses.field(default=0, init=False)
+
+    def read(self, data: Any, y: Any = None, groups: Any = None, where: str = "the data") -> Read:
+        """Yield rows of `data`, in its order, and their names, int64 or str objects.
+
+        `data`, `y` and `groups` are as for `streamsvm.evaluate`. Errors call blocks of rows `where`.
+        """
+        y, label = label_column(y, self.settings.label)
+        is_path = isinstance(data, str | os.PathLike)
+        # A list has rows, or pairs of rows and their names.
+        is_list = isinstance(data, list) and all(
+            isinstance(x[0] if type(x) is tuple else x, Rows) for x in data
+        )
+        has_labels = is_path or is_list or isinstance(data, Store | Rows | Iterator)
+        if self.settings.labels is not None and not is_path:
+            raise SettingsError("labels is for the path of a matrix; give y", setting="labels")
+        for name, given, what in (("y", y, "labels"), ("groups", groups, "rows")):
+            if has_labels and given is not None:
+                raise SettingsError(
+                    f"{name} is for the {what} of a matrix; this data has its own", setting=name
+                )
+        if is_path and not is_read_in_place(data):
+            yield from self._of_file(data, label)
+            return
+        self.settings.refuse_of_files()
+        if is_path:
+            options = self.settings.of_store | {"label": label, "labelled": self.labelled}
+            with open_store(data, **options, like=self.model.record) as store:
+                yield from self._of_store(store)
+        elif not has_labels:
+            yield from self._of_matrix(data, y, groups, label)
+        else:
+            with_layer(data, self.settings.layer, self.settings.raw, self.settings.obsm)  # refuses them
+            yield from self._of_store(data) if isinstance(data, Store) else self._of_blocks(data, where)
+
+    def _of_store(self, store: Store) -> Read:
+        model, like = self.model, schema_of_model(self.model)
+        self.n_rows, self.unlabelled, shift = store.n_rows, store.unlabelled, 0
+        if model.takes_any_feature:
+            if store.index_base is None:
+                raise ModelError(
+                    "the model hashes the feature numbers of LIBSVM text, and the features of "
+                    f"{store.path} have none"
+                )
+            shift = store.index_base
+            like = dataclasses.replace(like, n_features=store.n_features, index_base=shift)
+        elif (like.index_base, store.index_base) == (0, 1):  # the store left out the model's feature 0
+            shift = 1
+            like = dataclasses.replace(like, n_features=like.n_features - 1, index_base=1)
+        with part_of_memory(2):
+            blocks = blocks_to_score(
+                store, like, model.dtype, self.memory // 2, labelled=self.labelled,
+                transformed=lambda matched: transformed(matched, model.transforms, shift),
+            )  # fmt: skip
+        blocks.match.warn()
+        sample = first_rows(store, 0, min(store.n_rows, SAMPLE_VALUES), SAMPLE_VALUES)
+        warn_of_difference([sample.data], trained_values(model.record, model.transforms), str(store.path))
+
+        def read(block: int) -> tuple[Rows, np.ndarray]:
+            begin, end = map(int, blocks.starts[block : block + 2])
+            return blocks.read(block), store.names(begin, end) if self.named else np.arange(begin, end)
+
+        with read_ahead(read, len(blocks)) as found:
+            yield from found
+
+    def _of_file(self, path: Any, label: str | None) -> Read:
+        """Yield the rows of a file of any kind that `convert` takes, and their numbers.
+
+        At the end, warnings say what was dropped or replaced.
+        """
+        model, labelled = self.model, self.labelled
+        options = vars(self.settings) | {"label": label, "memory": self.memory // 2, "labelled": labelled}
+        if kind_of(path, options["format"]) == "libsvm":
+            if model.record["index_base"] is None:
+                raise ModelError(
+                    f"{path} is LIBSVM text, in which the features of the model have no numbers; give data "
+                    "of the kind that it was trained on"
+                )
+            options["groups"] = model.transitions_ is not None and "whole"
+            options["multilabel"] |= model.multilabel or not labelled  # of labels that are not used, too
+            options["labels_as"] = None if labelled else "text"
+        reader = converters().open_reader(
+            [path], **options, dtype=model.record["dtype"], unseen_label="keep", like=schema_of_model(model),
+            threads=count_workers(self.workers),
+        )  # fmt: skip
+        with part_of_memory(2):
+            yield from self._of_blocks(reader, str(path))
+        found = reader.counts
+        self.unlabelled = getattr(found, "unlabelled", 0)
+        for note in reader.notes:
+            warn(note)
+        for name, change in _CHANGES.items():
+            # `evaluate` warns of unknown labels of rows with one label.
+            told = name != "unseen_labels" or (labelled and options["multilabel"])
+            if told and (n := getattr(found, name, 0)):
+                first = f", the first: {found.first_errors[0]}" if name == "skipped" else ""
+                warn(f"{path}: {change} ({n:,} in all{first})")
+
+    def _of_blocks(self, data: Rows | Iterable[Any], where: str) -> Read:
+        """Yield blocks of rows, as they were before the transforms, with the names that come with them."""
+        first = 0
+        for each in [data] if isinstance(data, Rows) else cast(Iterable[Any], data):
+            rows, names = (each, None) if isinstance(each, Rows) else each
+            if names is None:
+                names = np.arange(first, first + rows.n_rows)
+            rows = _fitting(self.model, rows, first, where)
+            yield self.model.transformed(rows, where=where, first=first), names
+            first += rows.n_rows
+
+    def _of_matrix(self, X: Any, y: Any, groups: Any, label: str | None) -> Read:
+        model, asked = self.model, self.settings
+        if not (model.takes_texts and begins_with_text(X)) and not getattr(X, "isbacked", False):
+            check_is_matrix(X, ModelError)
+        if y is None and label is None and hasattr(X, "obs"):
+            label = model.record.get("label")  # that it was trained on
+        parts = matrix_parts(
+            X, y, groups, memory=self.memory // 2, layer=asked.layer, raw=asked.raw, obsm=asked.obsm
+        )
+        for first, part in parts:
+            labels = labels_of(part, y, label) if self.labelled else None
+            rows = rows_of_matrix(model, part, labels, groups, first=first)
+            names, kept = names_of_rows(part, rows.n_rows), rows.labels != NO_LABEL
+            if not kept.all():
+                rows, names = kept_rows(rows, kept), names[kept]
+            self.unlabelled += int(np.count_nonzero(~kept))
+            self.n_rows = getattr(X, "n_obs", len(kept)) - self.unlabelled
+            yield rows, names
+
+
+def _fitting(model: Model, rows: Rows, first: int, where: str) -> Rows:
+    """Check rows from number `first` on that a caller made, and return them in the model's dtype.
+
+    An index beyond the model would read memory that is not its own, and a value that is not finite might meet
+    no coefficient.
+    """
+    with np.errstate(over="ignore"):
+        data = rows.data.astype(model.dtype, copy=False)
+    if (at := first_false(np.isfinite(data))) is not None:
+        what = f"the value {rows.data[at]} is not finite in {model.dtype}; drop or replace it"
+        raise ModelError(f"row {first + row_of(rows.indptr, at)} of {where}: {what}")
+    n_features = MAX_FEATURES if model.takes_any_feature else model.n_features_in_
+    if rows.indices is None:
+        width = rows.matrix.shape[1]
+        if rows.n_rows and not model.takes_any_feature and width != n_features:
+            raise ModelError(f"{where} has {width} features, the model {n_features}")
+    elif (at := first_outside(rows.indices, n_features)) is not None:
+        raise ModelError(
+            f"row {first + row_of(rows.indptr, at)} of {where} has the feature {rows.indices[at]}, and those "
+            f"of the model are from 0 to {n_features - 1:,}"
+        )
+    return rows._replace(data=data)
