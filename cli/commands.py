@@ -24,7 +24,7 @@ _OTHER_NAMES = {"train": "fit", "search": "tune", "test": "evaluate", "score": "
 _PLAIN: dict[str, Any] = {"pretty_exceptions_enable": False, "rich_markup_mode": None}
 _SUMMARIES = {  # of the commands, each in the file of its name: the first line of its help
     "convert": "Turn text, tables, AnnData or arrays into a store.",
-    "info": "Describe a file, a store, a run or a model, or compare runs.",
+    "info": "Describe data, a run or a model, or compare runs.",
     "fit": "Train a linear multi-class SVM.",
     "tune": "Choose C, and other settings of several, and train with them.",
     "online": "Train on rows as they are read, each once.",

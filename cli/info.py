@@ -1,4 +1,4 @@
-"""`streamsvm info`: describe a file, a store, a run or a model, and check it."""
+"""`streamsvm info`: describe data, a run or a model, and check it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamsvm_cli.wording import wrong_usage
 from streamsvm.base.text import format_size
 
 _MAX_ITEMS = 8  # items of a list on a line
-_MAX_LINES = 12  # lines of a table
+_MAX_SOURCES = 12  # files, each on a line
 _DETAILS = {  # facts for people who want all of them
     "C_auto", "checksum", "chunk_nnz", "crc32", "encoding", "fingerprint",
     "inner_passes", "label_dtype", "layout", "memory", "n_features_in", "solver", "store_fingerprint",
@@ -30,14 +30,6 @@ _NAMES = {
     "chunk_nnz": "non-zeros per chunk",
     "n_classes": "number of classes",
 }
-_KINDS = {
-    "anndata": "AnnData",
-    "npy": "NumPy array",
-    "npz": "NumPy archive",
-    "zarr": "Zarr array",
-    "parquet": "Parquet table",
-    "jsonl": "JSON lines",
-}
 
 
 @command({"verify": Option(bool, False, "Read everything and check it."), "label": LABEL}, VERBOSE)
@@ -47,20 +39,31 @@ def info(
         list[Path],
         typer.Argument(
             metavar="PATH",
-            help="A store, AnnData, LIBSVM text, .npz, .npy, Parquet, CSV, a run or a model. Several runs "
-            "are compared.",
+            help="A run, a model, a store, or a file of any kind that convert takes. Several runs are "
+            "compared.",
         ),
     ],
     *,
     verify: bool,
     label: str | None,
 ) -> None:
-    """Describe a file, a store, a run or a model, or compare runs.
+    """Describe data, a run or a model, or compare runs.
 
-    Only metadata and first lines are read. With --verify, every byte that a store, a run or a model relies on
-    is read and checked.
+    Text and tables are read to their end, anything else only with --verify, which checks every byte that a
+    store, a run or a model relies on.
     """
-    records = [_describe(console, path, verify, label) for path in paths]
+    from streamsvm.info import inspect
+    from streamsvm.store.addresses import copy_address
+
+    records = [
+        inspect(
+            copy_address(path, progress=console.progress),
+            verify=verify,
+            label=label,
+            progress=console.progress,
+        )
+        for path in paths
+    ]
     if len(records) > 1:
         for path, each in zip(paths, records, strict=True):
             if each["kind"] != "run":
@@ -87,32 +90,16 @@ def info(
     console.result(record)
 
 
-def _describe(console: Console, path: Path, verify: bool, label: str | None) -> dict[str, Any]:
-    from streamsvm.store.addresses import copy_address
-    from streamsvm.store.kinds import kind_of
-
-    path = Path(copy_address(path, progress=console.progress))
-    if not path.is_file() or kind_of(path) == "anndata":
-        from streamsvm.info import inspect
-
-        return inspect(path, verify=verify, label=label, progress=console.progress)
-    if verify or label is not None:
-        raise wrong_usage("--verify and --label are for stores and AnnData")
-    from streamsvm_converters.description import describe_file
-
-    return describe_file(path)
-
-
 def _lines_of(key: str, value: Any, record: dict[str, Any]) -> list[str]:
-    if key == "kind":
-        return [_KINDS.get(value, value)]
-    if key in ("bytes", "memory"):
+    if key == "memory":
         return [format_size(value)]
     if key == "sources":
-        return [f"{each['name']}, {format_size(each['size'])}" for each in value[:_MAX_LINES]]
+        return [f"{each['name']}, {format_size(each['size'])}" for each in value[:_MAX_SOURCES]]
     if key == "transforms":
         return [",".join(map(_transform, value))]
-    return _strongest(value, record["n_classes"]) if key == "strongest_features" else _lines(value)
+    if key == "strongest_features":
+        return _strongest(value, record["n_classes"])
+    return [_text(value)]
 
 
 def _strongest(features: dict[str, Any], n_classes: int) -> list[str]:
@@ -132,25 +119,6 @@ def _transform(record: dict[str, Any]) -> str:
         if name not in _FITTED
     ]
     return "=".join([record["name"], *values])
-
-
-def _lines(value: Any) -> list[str]:
-    """Return the lines that show a value: one, but for a table of tables."""
-    if not isinstance(value, dict) or not all(isinstance(each, dict) for each in value.values()):
-        return [_matrix(value) if isinstance(value, dict) and "encoding" in value else _text(value)]
-    lines = [f"{name}: {_matrix(each)}" for name, each in list(value.items())[:_MAX_LINES]]
-    return [*lines, f"... ({len(value):,} in all)"] if len(value) > _MAX_LINES else lines
-
-
-def _matrix(entry: dict[str, Any]) -> str:
-    """Describe a matrix or column."""
-    words = [str(entry[name]) for name in ("encoding", "kind") if name in entry]
-    words += [" x ".join(f"{n:,}" for n in entry["shape"])] if isinstance(entry.get("shape"), list) else []
-    words += [f"{entry['nnz']:,} values"] if "nnz" in entry else []
-    words += [str(entry["dtype"])] if "dtype" in entry else []
-    words += [f"chunks of {entry['chunk']:,}"] if entry.get("chunk") else []
-    words += [f"{entry['categories']:,} categories"] if "categories" in entry else []
-    return ", ".join(words)
 
 
 def _text(value: Any) -> str:

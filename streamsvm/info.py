@@ -1,16 +1,19 @@
-"""Describe a store, AnnData, a run or a model, and check whether it is intact."""
+"""Describe data, a run or a model, and check whether it is intact."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from streamsvm.base import durable, format
+from streamsvm.base.converters import converters
 from streamsvm.errors import RunError, StreamsvmError
 
 _SHOWN_CLASSES, _SHOWN_FEATURES = 8, 5  # of a model: classes, and features of each
 _READ_ATTEMPTS = 20  # to read a commit before the process that trains the run replaces it
+_MEMORY = 2**28  # bytes into which a matrix is loaded that cannot be read by rows
 
 
 def inspect(
@@ -18,9 +21,9 @@ def inspect(
     *,
     verify: bool = False,
     label: str | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Callable[[str, int, int | None], None] | None = None,
 ) -> dict[str, Any]:
-    """Describe the store, AnnData, run or model at `path`, without reading its rows unless `verify`.
+    """Describe data, a run or a model. Without `verify`, only text and tables are read to their end.
 
     Parameters
     ----------
@@ -28,71 +31,82 @@ def inspect(
     verify : bool
         Read everything and check every checksum. A model is always checked.
     label : str, optional
-        Column of ``obs`` with the labels of AnnData that was not written by convert, to describe it as the
-        store that `streamsvm.fit` trains on.
+        Column with the labels of a table, or of AnnData that convert did not write: the data is described as
+        `streamsvm.fit` trains on it.
     progress : callable, optional
         Called with a stage, the number of units done, and of all units.
 
     Returns
     -------
     dict
-        ``kind`` ("store", "anndata", "run" or "model") and a description, which depends on the kind. That of
-        a run has as ``result`` its accuracies, gap and seconds, and the sizes of the data.
+        ``kind`` ("store", "run", "model" or a kind of file) and a description, which depends on the kind. Of
+        data it has the rows ``n`` and, where they are known, the features ``d``, ``nnz``, ``classes`` and
+        ``columns``; of a run the accuracies, gap, seconds and sizes of the data as ``result``.
 
     Raises
     ------
     StreamsvmError
         If it is none of these, or damaged; names the array and chunk, or the file.
     """
+    from streamsvm.store.kinds import TABLES, TITLES, kind_of
+
     path = Path(path)
     if any((path / name).exists() for name in (format.RUN_JSON, format.LOCK)):
         return _run(path, verify, progress)
     if (path / format.MODEL_JSON).exists():
         return _model(path)
-    return _store(path, verify, label, progress)
+    kind = kind_of(path)
+    if kind == "libsvm" or kind in TABLES:
+        return {"kind": TITLES[kind], **converters().describe(path, kind, label, progress)}
+    return _store(path, TITLES[kind], verify, label, progress)
 
 
 def _store(
-    path: Path, verify: bool, label: str | None, progress: Callable[[str, int, int], None] | None
+    path: Path,
+    title: str,
+    verify: bool,
+    label: str | None,
+    progress: Callable[[str, int, int | None], None] | None,
 ) -> dict[str, Any]:
     from streamsvm.store import open_store
-    from streamsvm.store.description import describe_anndata
+    from streamsvm.store.obs_columns import column_names
+    from streamsvm.store.open import open_existing
 
-    described = describe_anndata(path) if label is None else None
-    if described is not None and not verify:
-        return {**described, "verified": False}
-    with open_store(path, label=label, labelled=described is None) as store:
+    with contextlib.closing(open_existing(path, _MEMORY)) as container:
+        native = container.record(format.STORE_ATTR) is not None
+        is_anndata = not native and container.node("obs") is not None
+        columns = column_names(container, "obs") if is_anndata else None
+    with open_store(path, label=label, labelled=native or label is not None, memory=_MEMORY) as store:
         verified: bool | str = verify
         if verify:
             store.verify(lambda done, total: progress and progress("verify", done, total))
             if any(array.container.has_gaps for array in store.arrays.values()):
                 verified = "only the chunks that are there"
-        if described is not None:
-            return {**described, "verified": verified}
         weights = store.meta.get("weight_range", (0, 0))
         return {
-            "kind": "store",
+            "kind": "store" if native else title,
             "container": store.kind,
             "n": store.n_rows,
             "d": store.n_features,
             "nnz": store.nnz,
-            "n_classes": store.n_classes,
+            "n_classes": store.n_classes or None,
             "classes": list(store.classes),
+            "columns": columns,
             "dense": True if store.dense_rows else None,
             "dtype": store.meta.get("dtype", str(store.dtype)),
             "index_base": store.index_base,
-            "shuffled": store.shuffled,
+            "shuffled": store.shuffled if native else None,
             "weights": "from {:g} to {:g}".format(*weights) if store.weighted else None,
             "labels_per_row": store.n_labels / max(store.n_rows, 1) if store.multilabel else None,
             "groups": store.meta.get("n_groups"),
             "chunk_nnz": store.chunk_nnz,
-            "fingerprint": store.fingerprint,
+            "fingerprint": store.fingerprint if native else None,
             "sources": store.meta.get("sources", []),
             "verified": verified,
         }
 
 
-def _run(path: Path, verify: bool, progress: Callable[[str, int, int], None] | None) -> dict[str, Any]:
+def _run(path: Path, verify: bool, progress: Callable[[str, int, int | None], None] | None) -> dict[str, Any]:
     """Describe a run, again if another process replaced what was being read."""
     from streamsvm.run.directory import RunDir
 
@@ -108,7 +122,7 @@ def _run(path: Path, verify: bool, progress: Callable[[str, int, int], None] | N
     for store in RunDir(path).stores() if verify else ():  # that the run made of files
         try:
             if store.exists():
-                _store(store, verify, None, progress)
+                inspect(store, verify=verify, progress=progress)
         except StreamsvmError as error:
             damage.append(error.message)
     if damage and verify:

@@ -21,7 +21,7 @@ logger.addHandler(logging.NullHandler())  # a program that sets up no logging se
 # average, of accuracies of the last iterate.
 AVERAGE_PREFIX, LAST_ITERATE_PREFIX = "average_", "last_iterate_"
 _BAR_DELAY = 1.0  # seconds that a stage may take before a bar that nobody asked for appears
-_BYTES = ("convert", "copy", "verify")  # first words of the stages in which bytes are counted
+_BYTES = ("convert", "copy", "read", "verify")  # first words of the stages in which bytes are counted
 _FIGURES = ("relative_gap", "dual", "primal", "train_accuracy", "valid_accuracy", "progressive_accuracy")
 
 
