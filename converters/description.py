@@ -12,7 +12,7 @@ from streamsvm_converters.kinds.registry import open_reader
 from streamsvm.base.label_texts import class_order
 from streamsvm.base.progress import Progress
 from streamsvm.errors import InputError
-from streamsvm.store.kinds import TABLES
+from streamsvm.store.kinds import TABLES, TO_FILE
 
 
 def describe(path: Path, kind: str, label: str | None, progress: Progress | None) -> dict[str, Any]:
@@ -27,6 +27,8 @@ def describe(path: Path, kind: str, label: str | None, progress: Progress | None
     if kind in TABLES and label is None:
         from streamsvm_converters.tables.batches import TableFile
 
+        if not path.is_file():
+            raise InputError(f"{path} is not a regular file", remedy=TO_FILE)
         table = TableFile(path, kind, options.memory)
         n_rows = sum(batch.num_rows for batch in table.batches(list(table.columns)))
         return {"n": n_rows, "columns": list(table.columns)}
