@@ -24,7 +24,7 @@ from streamsvm.base.label_values import INTEGER
 from streamsvm.base.text import parse_size
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.random import GAMMA, mix
-from streamsvm.store import StoreOptions, StoreWriter
+from streamsvm.store import Contents, StoreWriter
 
 PARTS = ("train", "test")
 VALUE_BYTES = 8  # of a non-zero in a store: a float32 and an int32
@@ -133,11 +133,13 @@ class Generator:
     def write_store(self, path: Path, n: int) -> None:
         """The first `n` rows as the store that `streamsvm convert --no-shuffle` makes of the text."""
         of = self.distribution
-        with StoreWriter(path, StoreOptions(
-            shape=(n, of.features), nnz=self.count_nnz(n),
-            classes=[str(c) for c in range(of.classes)], dtype=np.float32, index_base=1,
-            label_dtype=INTEGER, meta={"shuffle_seed": 0},  # the rows are in random order already
-        )) as writer:  # fmt: skip
+        contents = Contents(
+            n=n, d=of.features, nnz=self.count_nnz(n), n_classes=of.classes, dtype="float32", index_base=1,
+            label_dtype=INTEGER,
+        )  # fmt: skip
+        classes = [str(c) for c in range(of.classes)]
+        # The rows are in random order already.
+        with StoreWriter(path, contents, classes, meta={"shuffle_seed": 0}) as writer:
             start = 0
             for block in self.blocks(n):
                 stop = start + len(block.labels)

@@ -20,7 +20,7 @@ from typer import Option
 from streamsvm import fit
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.rows import Rows
-from streamsvm.store import StoreOptions, StoreWriter, open_store
+from streamsvm.store import Contents, StoreWriter, open_store
 
 MB = 2**20
 INTERPRETER = 160 * MB  # beside --memory: see tests/crash/test_memory.py
@@ -54,10 +54,11 @@ def write_tiled(path: Path, pair: Pair, nnz: float, codec: str, chunk: int) -> N
     with open_store(base) as store:
         rows, d, classes = store.rows(0, store.n_rows), store.n_features, store.classes
     lengths, copies = np.diff(rows.indptr), max(1, int(nnz) // len(rows.data))
-    with StoreWriter(path, StoreOptions(
-        shape=(copies * rows.n_rows, d), nnz=copies * len(rows.data), classes=classes,
-        dtype=rows.data.dtype, index_base=1, codec=codec, chunk_nnz=chunk, meta={"shuffle_seed": 0},
-    )) as writer:  # fmt: skip
+    contents = Contents(
+        n=copies * rows.n_rows, d=d, nnz=copies * len(rows.data), n_classes=len(classes),
+        dtype=rows.data.dtype.name, index_base=1, codec=codec, chunk_nnz=chunk,
+    )  # fmt: skip
+    with StoreWriter(path, contents, classes, meta={"shuffle_seed": 0}) as writer:
         for copy in range(copies):
             order = np.random.default_rng(copy).permutation(rows.n_rows)
             indptr = np.concatenate([[0], np.cumsum(lengths[order])])

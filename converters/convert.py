@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamsvm.base.decode import encode
+from streamsvm.base.decode import decode, encode
 from streamsvm.base.format import CHUNK_NNZ, LABEL_DTYPE, UNSEEN_LABEL, index_dtype
 from streamsvm.base.label_values import OBJECT, TEXT, dtype_of_names
 from streamsvm.base.progress import Progress, logger, shown
@@ -181,7 +181,7 @@ def convert(
     from streamsvm.base.label_texts import class_order
     from streamsvm.base.prefetch import Prefetcher
     from streamsvm.inputs.schema import read_schema
-    from streamsvm.store import StoreOptions, StoreWriter, store_kind
+    from streamsvm.store import Contents, StoreWriter, layout, store_kind
     from streamsvm.store.addresses import copy_address
 
     asked = ConvertSettings(**settings)
@@ -204,11 +204,9 @@ def convert(
     with os_errors_about(out), staging_folder(out, force) as staging, shown(progress) as report:
         inputs = [copy_address(path, asked.cache or staging, report) for path in inputs]
         reader = open_reader(inputs, options, folder=staging, progress=partial(report, "convert"))
-        columns = {"cost": weights is not None, "qid": asked.groups, "label_codes": asked.multilabel}
-        waiting = WaitingRows(
-            staging, np.dtype(dtype), seed, memory // _BUCKET_FRACTION,
-            [name for name, present in columns.items() if present],
-        )  # fmt: skip
+        present = {"cost": weights is not None, "qid": asked.groups, "label_codes": asked.multilabel}
+        columns = [name for name in present if present[name]]
+        waiting = WaitingRows(staging, np.dtype(dtype), seed, memory // _BUCKET_FRACTION, columns)
         shuffled = ExternalShuffle(waiting, expected=reader.expected_bytes)
         with shuffled:
             sources = _read_all(reader, weights, shuffled)
@@ -243,19 +241,24 @@ def convert(
         width = features.width
         _check_memory(memory, width if reader.dense else 0)
         batches: Iterator[Rows] = shuffled.drain(features.shift, index_dtype(width))
-        stored = StoreOptions(
-            shape=(counts.rows, width), nnz=counts.nnz, classes=classes, dtype=dtype,
-            label_dtype=label_dtype, index_base=features.index_base, codec=asked.codec, chunk_nnz=chunk_nnz,
-            meta={
-                "sources": encode(sources), "shuffle_seed": seed,
-                "label": reader.options.label, "labels_as": reader.options.labels_as,
-            },
-            weighted=weights is not None, grouped=asked.groups,
-            n_labels=shuffled.n_labels if asked.multilabel else None,
-            feature_names=features.names, encoding=features.encoding, dense=reader.dense,
-            statistics=BYTES_PER_FEATURE["moments"] * width <= memory // _STATISTICS_FRACTION,
-        )  # fmt: skip
-        with StoreWriter(made, stored, threads=threads) as writer, contextlib.ExitStack() as stack:
+        contents: Contents = decode(Contents, {
+            "n": counts.rows, "d": width, "nnz": counts.nnz,
+            "n_classes": len(classes), "dtype": dtype, "index_base": features.index_base,
+            "chunk_nnz": chunk_nnz, "codec": asked.codec,
+            "columns": [layout.COLUMNS[name] for name in columns], "n_labels": shuffled.n_labels,
+            "label_dtype": label_dtype, "feature_names": features.names is not None,
+            "statistics": BYTES_PER_FEATURE["moments"] * width <= memory // _STATISTICS_FRACTION,
+            "encoding": features.encoding, "dense": reader.dense,
+        })  # fmt: skip
+        meta = {
+            "sources": encode(sources), "shuffle_seed": seed,
+            "label": reader.options.label, "labels_as": reader.options.labels_as,
+        }  # fmt: skip
+        names = features.names
+        with contextlib.ExitStack() as stack:
+            writer = stack.enter_context(
+                StoreWriter(made, contents, classes, feature_names=names, meta=meta, threads=threads)
+            )
             if threads > 1:
                 batches = stack.enter_context(Prefetcher(batches))
             written = 0

@@ -26,7 +26,7 @@ from streamsvm.model.coefficients import Coefficients
 from streamsvm.model.results import FitResult
 from streamsvm.model.serialization import save_model
 from streamsvm.settings.fit import Interval, Settings
-from streamsvm.store import StoreOptions, StoreWriter
+from streamsvm.store import Contents, StoreWriter, layout
 from streamsvm.training import fit_plan
 from streamsvm.training import fit_store as fit_store_module
 from streamsvm.training.fit_store import fit_store, plan_store
@@ -193,14 +193,24 @@ def make_store(
 
 
 def write_rows(
-    path: Path, rows: Rows, n_features: int, classes: int | list[str], dtype: str = "float64", **options: Any
+    path: Path,
+    rows: Rows,
+    n_features: int,
+    classes: int | list[str],
+    dtype: str = "float64",
+    meta: dict[str, Any] | None = None,
+    **options: Any,
 ) -> Path:
     """Write rows as a store; the suffix of `path` decides the container."""
     classes = [str(c) for c in range(classes)] if isinstance(classes, int) else classes
-    options = {"index_base": 1, "chunk_nnz": 64, "meta": {"shuffle_seed": 0}} | options
-    shape = rows.n_rows, n_features
-    stored = StoreOptions(shape=shape, nnz=len(rows.data), classes=classes, dtype=dtype, **options)
-    with StoreWriter(path, stored) as writer:
+    present = {"cost": len(rows.cost), "qid": len(rows.qid), "label_codes": len(rows.label_indptr)}
+    options = {"index_base": 1, "chunk_nnz": 64} | options
+    contents = Contents(
+        n=rows.n_rows, d=n_features, nnz=len(rows.data), n_classes=len(classes), dtype=dtype,
+        columns=[layout.COLUMNS[name] for name in present if present[name]],
+        n_labels=len(rows.label_codes), **options,
+    )  # fmt: skip
+    with StoreWriter(path, contents, classes, meta=meta or {"shuffle_seed": 0}) as writer:
         writer.append(rows, np.arange(rows.n_rows))
         writer.finish()
     return path

@@ -28,7 +28,7 @@ def label_store(path: Path, n: int, d: int, k: int) -> tuple[Path, np.ndarray]:
     own[3::9] = False
     indptr = np.concatenate([[0], np.cumsum(own.sum(axis=1))])
     rows = with_label_sets(as_rows(X, labels), np.nonzero(own)[1], indptr)
-    return write_rows(path, rows, d, k, n_labels=int(own.sum())), own
+    return write_rows(path, rows, d, k), own
 
 
 def sequence_store(path: Path) -> tuple[Path, np.ndarray]:
@@ -37,4 +37,4 @@ def sequence_store(path: Path) -> tuple[Path, np.ndarray]:
     X, labels = make_problem(n, d, k, noise=1.5)
     labels = (np.repeat(labels[::3], 3) + np.arange(n) % 3) % k
     rows = as_rows(X, labels)._replace(qid=np.repeat(np.arange(n // 3), 3).astype(np.int64))
-    return write_rows(path, rows, d, k, grouped=True), labels
+    return write_rows(path, rows, d, k), labels

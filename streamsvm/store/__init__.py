@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from streamsvm.store.layout import store_kind
 from streamsvm.store.open import open_store, open_stores, open_validation_store
+from streamsvm.store.record import Contents
 from streamsvm.store.store import Store
-from streamsvm.store.writer import StoreOptions, StoreWriter
+from streamsvm.store.writer import StoreWriter
 
 __all__ = [
+    "Contents",
     "Store",
-    "StoreOptions",
     "StoreWriter",
     "open_store",
     "open_stores",

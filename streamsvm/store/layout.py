@@ -30,8 +30,9 @@ FEATURES = "var/_index"
 # Statistics of the features, if the record says so: of the values that are not 0, their number, mean, sum of
 # squared deviations from it, and largest absolute value.
 STATISTICS = ("nonzeros", "nonzero_mean", "nonzero_deviations", "largest")
-# Only in stores of version 2 or 3, each with its name in the record's `columns`.
-WEIGHTS, GROUPS, LABEL_SETS = COLUMNS = ("weight", "qid", "labels")
+# Optional columns, each with its name in the record's `columns`, by the names of the rows' arrays.
+WEIGHTS, GROUPS, LABEL_SETS = "weight", "qid", "labels"
+COLUMNS = {"cost": WEIGHTS, "qid": GROUPS, "label_codes": LABEL_SETS}
 WEIGHT = f"obs/{WEIGHTS}"
 QID = f"obs/{GROUPS}"
 # Several labels a row: an indicator matrix in CSR, whose indices are the label codes.

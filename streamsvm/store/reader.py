@@ -32,13 +32,6 @@ STORED = {
 }
 
 
-def first_invalid(name: str, values: np.ndarray, n_classes: int) -> int | None:
-    """Return the position of the first value of a column in `STORED` that is not valid, or None."""
-    if name == "labels":
-        return checks.first_outside(values, n_classes, format.UNSEEN_LABEL)
-    return checks.first_no_amount(values)
-
-
 class ContainerStore(Store):
     """Store in one container, as streamsvm writes it.
 
@@ -103,10 +96,14 @@ class ContainerStore(Store):
             return self._label_sets(ranges)
         array, reason = STORED[name]
         values = self._read(array, ranges)
-        if (at := first_invalid(name, values, self.n_classes)) is not None:
+        if name == "labels":
+            at = checks.first_outside(values, self.n_classes, format.UNSEEN_LABEL)
+        else:
+            at = checks.first_no_amount(values)
+        if at is not None:
             row = number_at(ranges, at)
             raise self.arrays[array].damage(row, reason.format(value=values[at], row=row))
-        return {name: values.astype(format.LABEL_DTYPE, copy=False) if name == "labels" else values}
+        return {name: values}
 
     def _label_sets(self, ranges: Ranges) -> Columns:
         spans, indptr = self._pointers(layout.LABELS_INDPTR, ranges, self.n_labels)

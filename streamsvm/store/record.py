@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,23 +20,55 @@ from streamsvm.store.layout import ArraySpec
 
 @dataclass(frozen=True, kw_only=True)
 class Contents:
-    """What a store holds: `n` rows, `d` features, `nnz` values and so on."""
+    """Contents of a store, and how they are stored; entries of its record, in this order.
 
-    version: Literal[5]
+    Attributes
+    ----------
+    n, d, nnz, n_classes : int
+        Numbers of rows, features, values and classes.
+    dtype : {"float16", "float32", "float64"}
+        Type of the values; float16 is for dense rows.
+    index_base : {0, 1} or None
+        The first feature index in the text that the rows come from.
+    chunk_nnz : int
+        Values per chunk, of dense rows at most, unless a row has more.
+    codec : {"fast", "small", "none"}
+        Blosc-lz4, Blosc-zstd or nothing in Zarr; nothing, gzip or nothing in HDF5 (where "fast" is
+        "none"). Chunks always have checksums.
+    columns : list of str
+        The optional columns of the rows, values of `layout.COLUMNS` in their order.
+    n_labels : int
+        Labels of all rows together, if rows may have several.
+    label_dtype : {"str", "int64"}
+        Type of the labels in Python.
+    statistics : bool
+        Whether the statistics of the features are stored, which takes 32 bytes of each while writing.
+    feature_names : bool
+        Whether features have names.
+    encoding : dict or None
+        How columns of a table became features, as JSON.
+    dense : bool
+        Whether the rows are dense: each has a value of every feature.
+
+    At most 2**27 features have names or statistics, or are those of dense rows.
+    """
+
+    version: Literal[5] = 5
     n: Count
     d: Count
     nnz: Count
     n_classes: Count
     dtype: Literal["float16", "float32", "float64"]
-    chunk_nnz: Annotated[int, between(1, layout.MAX_CHUNK)]
     index_base: Literal[0, 1] | None
-    columns: list[Literal["weight", "qid", "labels"]]
-    n_labels: Count
-    feature_names: bool
-    encoding: dict[str, Any] | None
-    statistics: bool
-    dense: bool
-    label_dtype: Literal["int64", "str"]
+    chunk_nnz: Annotated[int, between(1, layout.MAX_CHUNK)] = format.CHUNK_NNZ
+    codec: Literal["fast", "small", "none"] = "fast"
+    columns: list[Literal["weight", "qid", "labels"]] = field(default_factory=list)
+    n_labels: Count = 0
+    label_dtype: Literal["int64", "str"] = "str"
+    statistics: bool = False
+    feature_names: bool = False
+    encoding: dict[str, Any] | None = None
+    dense: bool = False
 
     def __post_init__(self) -> None:
         if len(set(self.columns)) < len(self.columns):
@@ -92,12 +124,11 @@ class Contents:
         """The name of the array of the rows of each class."""
         return layout.DENSE_COUNTS if self.dense else layout.COUNTS
 
-    def fingerprint_of(self, classes: Sequence[str], digests: Mapping[str, str]) -> str:
+    def fingerprint_of(self, digests: Mapping[str, str]) -> str:
         """Return the SHA-256 of a store's content, which does not depend on container, codec or chunk length.
 
         Parameters
         ----------
-        classes : sequence of str
         digests : mapping of str to str
             SHA-256 of each array by name: of the little-endian bytes, in row order, or of texts as
             `layout.text_digest` has it.
@@ -107,7 +138,7 @@ class Contents:
         str
             64 hexadecimal digits.
         """
-        header = {"n": self.n, "d": self.d, "dtype": self.dtype, "classes": layout.text_digest(classes)}
+        header = {"n": self.n, "d": self.d, "dtype": self.dtype, "classes": digests[layout.CATEGORIES]}
         header |= {} if self.label_dtype == TEXT else {"label_dtype": self.label_dtype}
         content = [layout.MATRIX] if self.dense else [layout.DATA, layout.INDICES, layout.INDPTR]
         content += [layout.CODES, layout.NAMES]

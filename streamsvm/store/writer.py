@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,8 +11,6 @@ from typing import Any, Self
 import numpy as np
 
 from streamsvm.base import format
-from streamsvm.base.decode import decode
-from streamsvm.base.label_values import TEXT
 from streamsvm.base.text import check_classes
 from streamsvm.base.threads import Threads
 from streamsvm.data import checks
@@ -25,92 +22,12 @@ from streamsvm.store.array_writer import ArrayWriter
 from streamsvm.store.container import Container
 from streamsvm.store.open import open_container
 from streamsvm.store.ranges import numbers_in, spans
-from streamsvm.store.reader import STORED, first_invalid
+from streamsvm.store.reader import STORED
 from streamsvm.store.record import Contents
 
 _DATAFRAME = {"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"}
 _CSR = {"encoding-type": "csr_matrix", "encoding-version": "0.1.0"}
 _DICT = {"encoding-type": "dict", "encoding-version": "0.1.0"}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StoreOptions:
-    """What a store holds, and how it is stored.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        Numbers of rows and features; either may be 0.
-    nnz : int
-    classes : sequence of str
-        Label texts by class code, distinct.
-    dtype : dtype
-        float32 or float64; of dense rows also float16.
-    index_base : {0, 1} or None
-        The first feature index in the text that the rows come from.
-    label_dtype : {"str", "int64"}
-        Type of the labels in Python.
-    codec : {"fast", "small", "none"}
-        Blosc-lz4, Blosc-zstd or nothing in Zarr; nothing, gzip or nothing in HDF5 (where "fast" is
-        "none"). Chunks always have checksums.
-    chunk_nnz : int
-        Values per chunk, of dense rows at most, unless a row has more.
-    meta : mapping
-        JSON-compatible entries for the record, such as ``shuffle_seed``, ``sources`` and the options of
-        the conversion; `Store.meta` returns them.
-    weighted, grouped : bool
-        Whether rows have weights; whether they have groups.
-    n_labels : int, optional
-        If rows may have several labels: how many they have in all.
-    feature_names : sequence of str, optional
-        Distinct names of the features, at most 2**27.
-    encoding : mapping, optional
-        How columns of a table became features, as JSON: `Store.meta` returns it as ``encoding``.
-    statistics : bool
-        Whether to gather the statistics of at most 2**27 features, which takes 32 bytes of each.
-    dense : bool
-        Whether the rows are dense: each has a value of every one of at most 2**27 features.
-    """
-
-    shape: tuple[int, int]
-    nnz: int
-    classes: Sequence[str]
-    dtype: np.typing.DTypeLike
-    index_base: int | None
-    label_dtype: str = TEXT
-    codec: str = "fast"
-    chunk_nnz: int = format.CHUNK_NNZ
-    meta: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    weighted: bool = False
-    grouped: bool = False
-    n_labels: int | None = None
-    feature_names: Sequence[str] | None = None
-    encoding: Mapping[str, Any] | None = None
-    statistics: bool = False
-    dense: bool = False
-
-    def entries(self) -> dict[str, Any]:
-        """Return the entries of the store's record."""
-        given = (self.weighted, self.grouped, self.n_labels is not None)
-        entries = {
-            "version": format.STORE_VERSION,
-            "n": int(self.shape[0]),
-            "d": int(self.shape[1]),
-            "nnz": int(self.nnz),
-            "n_classes": len(self.classes),
-            "dtype": np.dtype(self.dtype).name,
-            "index_base": self.index_base,
-            "chunk_nnz": int(self.chunk_nnz),
-            "codec": self.codec,
-            "columns": [name for name, present in zip(layout.COLUMNS, given, strict=True) if present],
-            "n_labels": int(self.n_labels or 0),
-            "label_dtype": self.label_dtype,
-            "statistics": self.statistics,
-            "feature_names": self.feature_names is not None,
-            "encoding": None if self.encoding is None else dict(self.encoding),
-            "dense": self.dense,
-        }
-        return entries | {"normalisation": None, "shuffle_seed": None, "sources": [], **self.meta}
 
 
 class StoreWriter:
@@ -125,7 +42,14 @@ class StoreWriter:
     ----------
     path : path-like
         Must not exist. Its suffix decides the container: see `store_kind`.
-    options : StoreOptions
+    contents : Contents
+    classes : sequence of str
+        Label texts by class code, distinct.
+    feature_names : sequence of str, optional
+        Distinct names of the features, if they have names.
+    meta : mapping, optional
+        JSON-compatible entries for the record, such as ``shuffle_seed`` and ``sources``; `Store.meta` returns
+        them.
     threads : int
         With more than one, background threads compress and write the chunks: that many for Zarr, one for
         HDF5. The files do not depend on it.
@@ -134,24 +58,31 @@ class StoreWriter:
     ------
     StoreError
         If the container cannot be written, or rows are not what the format allows.
-    ValueError
-        If an option is not as described.
     """
 
-    def __init__(self, path: str | os.PathLike[str], options: StoreOptions, *, threads: int = 1) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        contents: Contents,
+        classes: Sequence[str],
+        *,
+        feature_names: Sequence[str] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        threads: int = 1,
+    ) -> None:
         self.path = Path(path)
-        self.options = options
-        kind, statistics = layout.store_kind(path), options.statistics
-        check_classes(options.classes, path, StoreError)
-        self._entries = options.entries()
-        self._contents: Contents = decode(Contents, self._entries)
-        contents = self._contents
+        kind = layout.store_kind(path)
+        check_classes(classes, path, StoreError)
+        self._contents, self._meta = contents, meta or {}
+        self._texts = {layout.CATEGORIES: classes}
+        if feature_names is not None:
+            self._texts[layout.FEATURES] = feature_names
         self._announced = np.array([contents.n, contents.nnz, contents.n_labels])
         self._sizes: np.ndarray = np.zeros(3, np.int64)  # rows, values and labels so far
         self._class_counts = np.zeros(contents.n_classes, np.int64)
         self._weight_range = np.inf, -np.inf
         self._n_groups, self._last_group = 0, -1
-        self._statistics = StatisticsBuilder(contents.n, contents.d) if statistics else None
+        self._statistics = StatisticsBuilder(contents.n, contents.d) if contents.statistics else None
         self._threads = Threads(1 if kind == "hdf5" else threads, "streamsvm-write", background=threads > 1)
         self._container = open_container(self.path, kind, write=True)
         try:
@@ -164,7 +95,7 @@ class StoreWriter:
 
     def _create(self, container: Container) -> dict[str, ArrayWriter]:
         """Create all groups and arrays, empty, with the attributes that anndata needs."""
-        contents, options, arrays = self._contents, self.options, {}
+        contents, arrays = self._contents, {}
         n, d = contents.n, contents.d
         container.create_group("", {"encoding-type": "anndata", "encoding-version": "0.1.0"})
         container.set_record(format.STORE_ATTR, {"version": contents.version, "complete": False})
@@ -181,20 +112,17 @@ class StoreWriter:
             container.create_group("var", {**_DATAFRAME, "column-order": statistics})
         if layout.LABEL_SETS in contents.columns:
             container.create_group("obsm", _DICT)
-            labels = {**_CSR, "shape": [n, len(options.classes)]}
+            labels = {**_CSR, "shape": [n, contents.n_classes]}
             container.create_group(f"obsm/{layout.LABEL_SETS}", labels)
         for name, spec in contents.specs().items():
             if spec.dtype is None:
-                texts = (
-                    (self.options.feature_names or []) if name == layout.FEATURES else self.options.classes
-                )
-                container.create_text(name, texts, attrs=layout.TEXT_ATTRS)
+                container.create_text(name, self._texts[name], attrs=layout.TEXT_ATTRS)
                 continue
             chunk = layout.chunk_length(
                 name, spec.length, n=n, nnz=contents.nnz, chunk_nnz=contents.chunk_nnz
             )
             # The numbers 0, 1, 2, ... compress to almost nothing, and are not read in passes.
-            codec = "small" if name == layout.FEATURES else options.codec
+            codec = "small" if name == layout.FEATURES else contents.codec
             attrs = {} if name.startswith(("X/", "obsm/")) else layout.ARRAY_ATTRS
             container.create_array(name, spec, chunk=chunk, codec=codec, attrs=attrs)
             arrays[name] = ArrayWriter(container, name, spec, chunk, self._threads)
@@ -206,59 +134,51 @@ class StoreWriter:
         Parameters
         ----------
         rows : Rows
-            Of dense ones the zeros are left out, unless the store is dense. `norm2` is not used: norms are
-            computed from the values as they are stored. With `weighted`, `cost` has the weights: finite, and
-            at least 0.
+            Valid as `Store.rows` says; only the norms are checked, which are computed from the values as they
+            are stored. The zeros of dense rows are left out, unless the store is dense.
         names : ndarray of int64, shape (n_rows,)
             Number of each row in the original input, at least 0.
 
         Raises
         ------
         StoreError
-            If there are more rows, non-zeros or labels than announced, they are not valid, or they cannot
-            be written.
+            If there are more rows, non-zeros or labels than announced, or a norm is not finite, or writing
+            fails.
         """
-        if self._contents.dense != rows.dense:
-            if self._contents.dense:
-                raise ValueError("the rows of a dense store are dense")
-            rows = sparse_rows(rows, format.index_dtype(self._contents.d))
         contents, before = self._contents, self._sizes
+        if rows.dense and not contents.dense:
+            rows = sparse_rows(rows, format.index_dtype(contents.d))
         has_lists = layout.LABEL_SETS in contents.columns
         more = rows.n_rows, len(rows.data), len(rows.label_codes) if has_lists else 0
         sizes = before + np.array(more, np.int64)
         if (sizes > self._announced).any():
             raise self._misfit(sizes)
-        with np.errstate(over="ignore"):  # what becomes infinite is refused
+        with np.errstate(over="ignore"):  # a value that becomes infinite is refused
             data = np.ascontiguousarray(rows.data, contents.dtype)
-        indices = None if rows.indices is None else np.ascontiguousarray(rows.indices)
-        indptr, labels = np.asarray(rows.indptr, np.int64), np.asarray(rows.labels)
-        rows = rows._replace(data=data, indices=indices, indptr=indptr, labels=labels)
-        columns = {"labels": labels, "names": names, "cost": rows.cost, "qid": rows.qid}
-        columns = {name: values for name, values in columns.items() if STORED[name][0] in self._arrays}
-        reason = self._invalid(rows, columns)
-        if reason is None:
-            norms = checks.row_norms(data, indptr)
-            if (row := checks.first_false(np.isfinite(norms))) is not None:
-                reason = f"row {row}: the squared norm overflows"
-        if reason is not None:
-            raise StoreError(f"{self.path}: rows from {before[0]} on cannot be stored: {reason}")
-        if indices is None:
+        indptr, labels = np.asarray(rows.indptr, np.int64), rows.labels
+        norms = checks.row_norms(data, indptr)
+        if (row := checks.first_false(np.isfinite(norms))) is not None:
+            what = "a value is not finite, or the squared norm overflows; scale the values down"
+            raise StoreError(f"{self.path}: row {names[row]} of the input: {what}")
+        if rows.indices is None:
             self._arrays[layout.MATRIX].append(data)
         else:
             self._arrays[layout.INDPTR].append(indptr[1:] + before[1])
             self._arrays[layout.DATA].append(data)
-            self._arrays[layout.INDICES].append(indices)
+            self._arrays[layout.INDICES].append(rows.indices)
             self._arrays[layout.NORM2].append(norms)
         if self._statistics is not None:
             # The kernels have no float16.
             values = data.astype(np.result_type(data.dtype, np.float32), copy=False)
-            self._statistics.add_rows(rows._replace(data=values))
+            self._statistics.add_rows(rows._replace(data=values, indptr=indptr))
+        columns = {"labels": labels, "names": names, "cost": rows.cost, "qid": rows.qid}
         for name, values in columns.items():
-            self._arrays[STORED[name][0]].append(values)
-        if "cost" in columns:
+            if (array := self._arrays.get(STORED[name][0])) is not None:
+                array.append(values)
+        if layout.WEIGHTS in contents.columns:
             least, largest = self._weight_range
             self._weight_range = rows.cost.min(initial=least), rows.cost.max(initial=largest)
-        if "qid" in columns and rows.n_rows:
+        if layout.GROUPS in contents.columns and rows.n_rows:
             self._n_groups += int(np.count_nonzero(np.diff(rows.qid, prepend=self._last_group)))
             self._last_group = int(rows.qid[-1])
         if has_lists:
@@ -273,27 +193,6 @@ class StoreWriter:
         each = zip(sizes, self._announced, ("rows", "non-zeros", "labels"), strict=True)
         given = ", ".join(f"{found} of {announced} {what}" for found, announced, what in each)
         return StoreError(f"{self.path}: {given} were given; the input changed while it was read")
-
-    def _invalid(self, rows: Rows, columns: Mapping[str, np.ndarray]) -> str | None:
-        """Return why a reader would refuse these rows, or None."""
-        data, indices, indptr, labels, *_ = rows
-        n, d, n_classes = len(labels), self._contents.d, self._contents.n_classes
-        if indices is None and len(data) != n * d:
-            return f"{len(data)} values for {n} dense rows of {d} features"
-        for name, values in columns.items():
-            if len(values) != n:
-                return f"the column {name!r} has {len(values)} entries for {n} rows"
-            if (row := first_invalid(name, values, n_classes)) is not None:
-                return STORED[name][1].format(value=values[row], row=row)
-        if indices is None:
-            at = checks.first_false(np.isfinite(data))
-            violation = None if at is None else checks.Violation("data", at, "a value is not finite")
-        else:
-            violation = checks.find_violation(data, indices, indptr, d)
-        if violation is None and layout.LABEL_SETS in self._contents.columns:
-            indptr = rows.label_indptr
-            violation = checks.find_label_violation(rows.label_codes, indptr, n_classes)
-        return violation and f"row {checks.row_of(indptr, violation.element)}: {violation.reason}"
 
     def finish(self) -> str:
         """Complete the store: write the rest, make it durable, then write the record.
@@ -322,13 +221,12 @@ class StoreWriter:
             for name, value in zip(layout.STATISTICS, values, strict=True):
                 self._arrays[f"var/{name}"].append(value)
         digests = {name: array.finish() for name, array in self._arrays.items()}
-        digests[layout.CATEGORIES] = layout.text_digest(self.options.classes)
-        if self.options.feature_names is not None:
-            digests[layout.FEATURES] = layout.text_digest(self.options.feature_names)
+        digests |= {name: layout.text_digest(texts) for name, texts in self._texts.items()}
         container.sync()
 
-        content = contents.fingerprint_of(self.options.classes, digests)
-        record = {**self._entries, "fingerprint": content, "arrays": digests, "complete": True}
+        content = contents.fingerprint_of(digests)
+        record = {**vars(contents), "normalisation": None, "shuffle_seed": None, "sources": []}
+        record |= {**self._meta, "fingerprint": content, "arrays": digests, "complete": True}
         if layout.GROUPS in contents.columns:
             record["n_groups"] = self._n_groups
         if layout.WEIGHTS in contents.columns and contents.n:

@@ -62,7 +62,7 @@ def problem() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def write_store(path: Path, X: np.ndarray, labels: np.ndarray, qid: np.ndarray | None) -> Path:
     rows = as_rows(sp.csr_array(X), labels)
     rows = rows if qid is None else rows._replace(qid=qid)
-    return write_rows(path, rows, X.shape[1], K, grouped=qid is not None)
+    return write_rows(path, rows, X.shape[1], K)
 
 
 @pytest.fixture(scope="module")

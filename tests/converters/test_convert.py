@@ -17,7 +17,7 @@ from warm_process import run
 
 from streamsvm.base.durable import locked
 from streamsvm.errors import InputError, PlanError, SettingsError, StoreError
-from streamsvm.store import StoreOptions, StoreWriter, open_store
+from streamsvm.store import Contents, StoreWriter, open_store
 
 TEXT = "1 1:1 3:2\n-1 2:1\n1 1:3\n"
 
@@ -67,8 +67,8 @@ def test_like_unseen_label(text: Path, tmp_path: Path, on_error: str) -> None:
 
 
 def test_like_a_store_without_index_base(text: Path, tmp_path: Path) -> None:
-    options = StoreOptions(shape=(0, 3), nnz=0, classes=["-1", "1"], dtype="float32", index_base=None)
-    with StoreWriter(tmp_path / "train.h5", options) as writer:
+    contents = Contents(n=0, d=3, nnz=0, n_classes=2, dtype="float32", index_base=None)
+    with StoreWriter(tmp_path / "train.h5", contents, ["-1", "1"]) as writer:
         writer.finish()
     with pytest.raises(InputError, match="does not record an index base; give index_base="):
         convert([text], tmp_path / "test.h5", like=tmp_path / "train.h5")

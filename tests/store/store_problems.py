@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from streamsvm.data.rows import Rows, sparse_rows, with_matrix
-from streamsvm.store import StoreOptions, StoreWriter
+from streamsvm.store import Contents, StoreWriter, layout
 
 
 @dataclass
@@ -43,19 +43,23 @@ class Problem:
         return with_matrix(rows._replace(indices=None), part.toarray()) if self.dense else rows
 
     def write(self, path: Path, cuts: list[int] | None = None, **options) -> str:
-        n = self.matrix.shape[0]
-        options = {"dtype": self.matrix.dtype, "index_base": 1, "chunk_nnz": 100, **options}
-        nnz = n * self.matrix.shape[1] if self.dense else self.matrix.nnz
-        options = {"shape": self.matrix.shape, "nnz": nnz, "classes": self.classes, **options}
-        options = {"dense": self.dense, **options}
-        columns = {
-            "weighted": self.weights is not None,
-            "grouped": self.groups is not None,
-            "n_labels": None if self.indicator is None else self.indicator.nnz,
-        }
-        options = {**columns, **options}
+        n, d = self.matrix.shape
+        names, meta = options.get("feature_names"), options.pop("meta", None)
         threads = options.pop("threads", 1)
-        with StoreWriter(path, StoreOptions(**options), threads=threads) as writer:
+        given = {"cost": self.weights, "qid": self.groups, "label_codes": self.indicator}
+        options = {
+            "n": n, "d": d, "nnz": n * d if self.dense else self.matrix.nnz, "n_classes": len(self.classes),
+            "index_base": 1, "chunk_nnz": 100, "dense": self.dense,
+            "columns": [layout.COLUMNS[name] for name in given if given[name] is not None],
+            "n_labels": 0 if self.indicator is None else self.indicator.nnz,
+        } | options | {
+            "feature_names": names is not None,
+            "dtype": np.dtype(options.get("dtype", self.matrix.dtype)).name,
+        }  # fmt: skip
+        contents = Contents(**options)
+        with StoreWriter(
+            path, contents, self.classes, feature_names=names, meta=meta, threads=threads
+        ) as writer:
             edges = [0, *(cuts or []), n]
             for start, stop in pairwise(edges):
                 writer.append(self.rows(start, stop), self.names[start:stop])

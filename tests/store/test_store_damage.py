@@ -26,7 +26,7 @@ from warm_process import run
 
 from streamsvm.base import format
 from streamsvm.errors import StoreError
-from streamsvm.store import StoreOptions, StoreWriter, layout, open_store, open_validation_store
+from streamsvm.store import Contents, StoreWriter, layout, open_store, open_validation_store
 
 CASES = 200
 # Arrays of a store with all columns, and those of a dense store.
@@ -251,8 +251,8 @@ def test_what_is_no_store_is_refused(problem: Problem, tmp_path, soon):
 
 def test_an_unfinished_store_is_refused(problem: Problem, tmp_path):
     path = tmp_path / "a.zarr"
-    sizes = {"shape": (90, 40), "nnz": problem.matrix.nnz, "classes": problem.classes}
-    with StoreWriter(path, StoreOptions(**sizes, dtype="f4", index_base=1)) as writer:
+    sizes = {"n": 90, "d": 40, "nnz": problem.matrix.nnz, "n_classes": len(problem.classes)}
+    with StoreWriter(path, Contents(**sizes, dtype="float32", index_base=1), problem.classes) as writer:
         writer.append(problem.rows(0, 90), problem.names)
     with pytest.raises(StoreError, match="incomplete: its conversion did not finish; convert again"):
         open_store(path)
@@ -262,10 +262,10 @@ def test_an_unfinished_store_is_refused(problem: Problem, tmp_path):
 def test_the_store_of_a_killed_writer_is_refused(suffix, tmp_path):
     path = tmp_path / f"a.{suffix}"
     code = (
-        "import os, numpy as np; from streamsvm.store import StoreOptions, StoreWriter\n"
+        "import os, numpy as np; from streamsvm.store import Contents, StoreWriter\n"
         "from streamsvm.data.rows import Rows\n"
-        "options = StoreOptions(shape=(9, 5), nnz=9, classes=['a'], dtype='f4', index_base=0, chunk_nnz=2)\n"
-        f"w = StoreWriter({str(path)!r}, options)\n"
+        "sizes = {'n': 9, 'd': 5, 'nnz': 9, 'n_classes': 1, 'chunk_nnz': 2}\n"
+        f"w = StoreWriter({str(path)!r}, Contents(**sizes, dtype='float32', index_base=0), ['a'])\n"
         "r = Rows(np.ones(5, 'f4'), np.zeros(5, 'i4'), np.arange(6), np.zeros(5, 'i4'), None)\n"
         "w.append(r, np.arange(5)); os.kill(os.getpid(), 9)"
     )

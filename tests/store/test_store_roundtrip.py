@@ -24,9 +24,8 @@ from store_problems import (
     make_problem,
 )
 
-from streamsvm.data.rows import with_matrix
 from streamsvm.errors import StoreError
-from streamsvm.store import StoreOptions, StoreWriter, layout, open_store, store_kind
+from streamsvm.store import Contents, StoreWriter, layout, open_store, store_kind
 
 
 @pytest.fixture(params=["zarr", "h5ad"])
@@ -302,62 +301,29 @@ def test_the_announced_numbers_of_rows_and_values_are_required(problem: Problem,
     with pytest.raises(StoreError, match="conversion did not finish"):
         open_store(path)
     with pytest.raises(StoreError, match="of 91 rows"):
-        problem.write(tmp_path / "b.zarr", shape=(91, 40))
+        problem.write(tmp_path / "b.zarr", n=91)
 
 
-REFUSED = [
-    (lambda p: p.matrix.data.__setitem__(3, np.nan), "row 1: a value is not finite"),
-    (lambda p: p.matrix.data.__setitem__(3, np.inf), "not finite"),
-    (lambda p: p.matrix.indices.__setitem__(0, 40), r"row 1: index 40 is outside 0\.\.39"),
-    (lambda p: p.matrix.indices.__setitem__(0, -1), "index -1 is outside"),
-    (lambda p: p.matrix.indices.__setitem__(1, p.matrix.indices[0]), "is not above"),
-    (lambda p: p.labels.__setitem__(3, 4), "label code 4 is out of range"),
-    (lambda p: p.labels.__setitem__(3, -2), "label code -2 is out of range"),
-    (lambda p: p.names.__setitem__(3, -1), "a row number is negative"),
-    (lambda p: p.weights.__setitem__(3, -1), "the weight of row 3 is not finite or negative"),
-    (lambda p: p.weights.__setitem__(3, np.nan), "the weight of row 3 is not finite or negative"),
-    (lambda p: setattr(p, "weights", p.weights[:-1]), "the column 'cost' has 89 entries for 90 rows"),
-    (lambda p: p.groups.__setitem__(3, -1), "the group of row 3 is negative"),
-    (lambda p: setattr(p, "groups", p.groups[:-1]), "the column 'qid' has 89 entries for 90 rows"),
-    (lambda p: p.indicator.indices.__setitem__(3, 4), r"row .: label code 4 is outside 0\.\.3"),
-]
 REFUSED_VALUES = [  # in row 1 of a CSR and of a dense store
-    (np.nan, "f4", "row 1: a value is not finite"),
-    (np.inf, "dense f2", "row 1: a value is not finite"),
-    (65520.0, "dense f2", "row 1: a value is not finite"),  # the first that becomes infinite
-    (1e39, "f4", "row 1: a value is not finite"),
-    (1e200, "f8", "row 1: the squared norm overflows"),
+    (np.nan, "f4"),
+    (np.inf, "dense f2"),
+    (65520.0, "dense f2"),  # the first that becomes infinite
+    (1e39, "f4"),
+    (1e200, "f8"),
 ]
 
 
 @pytest.mark.filterwarnings("error")
-def test_the_writer_refuses_rows_that_the_reader_would_refuse(tmp_path):
-    for number, (spoil, reason) in enumerate(REFUSED):
-        problem = make_full_problem()
-        spoil(problem)
-        with pytest.raises(StoreError, match=reason):
-            problem.write(tmp_path / f"{number}.zarr")
-    for value, dtype, reason in REFUSED_VALUES:
+def test_the_writer_refuses_values_that_are_not_finite_and_norms_that_overflow(tmp_path):
+    for value, dtype in REFUSED_VALUES:
         for make in (make_dense_problem, make_problem) if " " not in dtype else (make_dense_problem,):
             problem = make(dtype="f8")
             column = problem.matrix[1].indices[0]
             problem.matrix[1, column] = value
-            with pytest.raises(StoreError, match=reason):
+            with pytest.raises(
+                StoreError, match=f"row {problem.names[1]} of the input: a value is not finite, or"
+            ):
                 problem.write(tmp_path / f"{value}-{dtype}-{make.__name__}.zarr", dtype=dtype.split()[-1])
-
-
-def test_the_writer_refuses_other_rows_than_those_of_a_dense_store(tmp_path):
-    problem = make_dense_problem()
-    problem.dense = False
-    with pytest.raises(ValueError, match="rows of a dense store are dense"):
-        problem.write(tmp_path / "a.h5", dense=True, nnz=90 * 40)
-    rows = with_matrix(problem.rows(0, 90)._replace(indices=None), np.zeros((90, 39), "f4"))
-    options = {"shape": (90, 40), "nnz": 90 * 40, "dtype": "f4", "index_base": 0, "classes": problem.classes}
-    with (
-        StoreWriter(tmp_path / "b.h5", StoreOptions(dense=True, **options)) as writer,
-        pytest.raises(StoreError, match="3510 values for 90 dense rows of 40"),
-    ):
-        writer.append(rows, problem.names)
 
 
 def test_the_writer_refuses_an_existing_path(problem: Problem, stored: Path):
@@ -368,18 +334,15 @@ def test_the_writer_refuses_an_existing_path(problem: Problem, stored: Path):
 
 
 def test_the_writer_refuses_invalid_arguments(tmp_path):
-    good = {"shape": (1, 1), "nnz": 1, "classes": ["a"], "dtype": "f4", "index_base": 0}
+    good = {"n": 1, "d": 1, "nnz": 1, "n_classes": 1, "dtype": "float32", "index_base": 0}
     for bad in (
-        {"dtype": "f2"},
-        {"nnz": -1},
-        {"chunk_nnz": 0},
+        {"dtype": "float16"},
         {"dense": True, "nnz": 0},
-        {"dense": True, "shape": (0, 1), "nnz": 0},
-        {"dense": True, "shape": (1, 2**27 + 1), "nnz": 2**27 + 1},
-        {"dense": True, "dtype": "i2"},
+        {"dense": True, "n": 0, "nnz": 0},
+        {"dense": True, "d": 2**27 + 1, "nnz": 2**27 + 1},
     ):
         with pytest.raises(ValueError, match=r".+"):
-            StoreWriter(tmp_path / "a.zarr", StoreOptions(**{**good, **bad}))
-    assert not list(tmp_path.iterdir())
+            Contents(**{**good, **bad})
     with pytest.raises(StoreError, match=r"a\\x00b.*control character"):
-        StoreWriter(tmp_path / "a.zarr", StoreOptions(**{**good, "classes": ["a\0b"]}))
+        StoreWriter(tmp_path / "a.zarr", Contents(**good), ["a\0b"])
+    assert not list(tmp_path.iterdir())

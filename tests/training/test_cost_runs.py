@@ -53,7 +53,7 @@ def weighted_store(path: Path) -> tuple[Path, np.ndarray]:
     """The small problem with weights of the rows, some of them 0; and the weights."""
     X, labels = make_problem(N, D, K)
     weights = np.arange(N) % 4 / 2
-    return write_rows(path, as_rows(X, labels)._replace(cost=weights), D, K, weighted=True), weights
+    return write_rows(path, as_rows(X, labels)._replace(cost=weights), D, K), weights
 
 
 @pytest.mark.parametrize("case", few(["costs", "tree", "class_weight", "rows"], "class_weight", "rows"))

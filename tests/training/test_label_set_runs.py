@@ -35,7 +35,7 @@ def label_store(path: Path) -> Path:
     own = indicator()
     indptr = np.concatenate([[0], np.cumsum(own.sum(axis=1))])
     rows = with_label_sets(as_rows(X, LABELS), np.nonzero(own)[1], indptr)
-    return write_rows(path, rows, X.shape[1], K, n_labels=int(own.sum()))
+    return write_rows(path, rows, X.shape[1], K)
 
 
 @pytest.mark.parametrize(("loss", "suffix"), [("ovr2", ".zarr"), ("ww", ".h5")])
