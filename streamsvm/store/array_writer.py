@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future
 
 import numpy as np
 
 from streamsvm.base.threads import Threads
-from streamsvm.store.container import Container
 from streamsvm.store.layout import ArraySpec
 
 
@@ -17,12 +17,11 @@ class ArrayWriter:
     """Writer of one array: cuts the values into whole chunks, which threads write, and hashes them."""
 
     def __init__(
-        self, container: Container, name: str, spec: ArraySpec, chunk: int, threads: Threads
+        self, write: Callable[[int, np.ndarray], None], spec: ArraySpec, chunk: int, threads: Threads
     ) -> None:
         assert spec.dtype is not None
-        self._container = container
+        self._write_chunk = write
         self._threads = threads
-        self._name = name
         self._dtype = spec.dtype.newbyteorder("<")
         self._buffer = np.empty(chunk, self._dtype)
         self._buffered = 0
@@ -53,7 +52,7 @@ class ArrayWriter:
             self._buffer = np.empty_like(self._buffer)
 
     def _write(self, start: int, buffer: np.ndarray, size: int) -> np.ndarray:
-        self._container.write(self._name, start, buffer[:size])
+        self._write_chunk(start, buffer[:size])
         return buffer
 
     def finish(self) -> str:

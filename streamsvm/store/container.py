@@ -16,7 +16,6 @@ import numpy as np
 from streamsvm.base import durable
 from streamsvm.base.page_cache import memory_limit
 from streamsvm.errors import InputError, Option, Remedy, StoreError, warn
-from streamsvm.store.layout import ArraySpec
 from streamsvm.store.ranges import Ranges, copy_ranges, lengths, span
 
 DAMAGED = "damaged: convert again"
@@ -230,7 +229,7 @@ class StoredArray:
 
 
 class Container(ABC):
-    """Zarr folder or HDF5 file, open for reading or for writing.
+    """Zarr folder or HDF5 file, open for reading; those of streamsvm may be open for writing.
 
     Every method raises `StoreError`, and nothing else, for whatever is wrong on disk.
     """
@@ -300,26 +299,6 @@ class Container(ABC):
     @abstractmethod
     def _array(self, path: str, axes: int) -> StoredArray: ...
 
-    def create_group(self, path: str, attrs: dict[str, Any]) -> None:
-        raise NotImplementedError
-
-    def create_array(
-        self, path: str, spec: ArraySpec, *, chunk: int, codec: str, attrs: dict[str, Any]
-    ) -> None:
-        """Create an array of numbers, which `write` then fills."""
-        raise NotImplementedError
-
-    def create_text(self, path: str, texts: Sequence[str], *, attrs: dict[str, Any]) -> None:
-        """Create an array of strings and write all of it."""
-        raise NotImplementedError
-
-    def write(self, path: str, start: int, values: np.ndarray) -> None:
-        raise NotImplementedError
-
-    def set_record(self, name: str, value: dict[str, Any]) -> None:
-        """Write our JSON attribute at the root, replacing an earlier one."""
-        raise NotImplementedError
-
     def check_unchanged(self) -> None:
         """Raise StoreError if the store was replaced by another, or written to, since it was opened.
 
@@ -338,10 +317,6 @@ class Container(ABC):
             self.has_gaps = True
             what = f"{self.path}: array {min(self.gaps)} lacks chunks, as writers leave out those of zeros"
             warn(what, remedy=Remedy("if the copy of the store is not complete, copy it again"))
-
-    def sync(self) -> None:
-        """Make everything written so far durable."""
-        raise NotImplementedError
 
     @abstractmethod
     def close(self) -> None: ...

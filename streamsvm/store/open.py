@@ -137,9 +137,11 @@ def open_existing(path: str | os.PathLike[str], memory: int | None = None) -> Co
         raise StoreError(f"{path}: nothing is there", remedy=remedy)
     kind = kind_of(path)
     if path.is_dir():
-        return open_container(path, "zarr")
+        return open_folder(path)
     if kind == "anndata":
-        return open_container(path, "hdf5")
+        from streamsvm.store.hdf5_backend import Hdf5Container
+
+        return Hdf5Container(path)
     if kind in ("lists", "parquet"):
         return ListFile(path)
     if kind in MATRICES:
@@ -192,21 +194,17 @@ def open_validation_store(
     return open_store(path, labels=labels, **options)
 
 
-def open_container(path: Path, kind: str, *, write: bool = False) -> Container:
-    """Open a container of the given kind; its library is imported here and not before."""
-    if kind == "zarr":
-        from streamsvm.store.zarr_backend import METADATA, ZarrContainer
+def open_folder(path: Path) -> Container:
+    """Open a Zarr folder; zarr is imported if streamsvm did not write it."""
+    from streamsvm.store.zarr_backend import METADATA, ZarrContainer
 
-        if write or (path / METADATA).is_file():
-            container = ZarrContainer(path, write=write)
-            if write or container.record(format.STORE_ATTR) is not None:
-                return container
-        from streamsvm.store.zarr_foreign import ForeignZarr
+    if (path / METADATA).is_file():
+        container = ZarrContainer(path)
+        if container.record(format.STORE_ATTR) is not None:
+            return container
+    from streamsvm.store.zarr_foreign import ForeignZarr
 
-        return ForeignZarr(path)
-    from streamsvm.store.hdf5_backend import Hdf5Container
-
-    return Hdf5Container(path, write=write)
+    return ForeignZarr(path)
 
 
 def _open_native(container: Container, content: Any, label: str | None, sample_weight: str | None) -> Store:

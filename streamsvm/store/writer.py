@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,8 +20,6 @@ from streamsvm.data.statistics import StatisticsBuilder
 from streamsvm.errors import StoreError
 from streamsvm.store import layout
 from streamsvm.store.array_writer import ArrayWriter
-from streamsvm.store.container import Container
-from streamsvm.store.open import open_container
 from streamsvm.store.ranges import numbers_in, spans
 from streamsvm.store.reader import STORED
 from streamsvm.store.record import Contents
@@ -84,18 +83,26 @@ class StoreWriter:
         self._n_groups, self._last_group = 0, -1
         self._statistics = StatisticsBuilder(contents.n, contents.d) if contents.statistics else None
         self._threads = Threads(1 if kind == "hdf5" else threads, "streamsvm-write", background=threads > 1)
-        self._container = open_container(self.path, kind, write=True)
+        self._container: Hdf5Container | ZarrContainer
+        if kind == "hdf5":
+            from streamsvm.store.hdf5_backend import Hdf5Container
+
+            self._container = Hdf5Container(self.path, write=True)
+        else:
+            from streamsvm.store.zarr_backend import ZarrContainer
+
+            self._container = ZarrContainer(self.path, write=True)
         try:
-            self._arrays = self._create(self._container)
+            self._arrays = self._create()
             for name in {layout.INDPTR, layout.LABELS_INDPTR} & self._arrays.keys():
                 self._arrays[name].append(np.zeros(1, np.int64))
         except BaseException as error:
             self.__exit__(type(error))
             raise
 
-    def _create(self, container: Container) -> dict[str, ArrayWriter]:
+    def _create(self) -> dict[str, ArrayWriter]:
         """Create all groups and arrays, empty, with the attributes that anndata needs."""
-        contents, arrays = self._contents, {}
+        container, contents, arrays = self._container, self._contents, {}
         n, d = contents.n, contents.d
         container.create_group("", {"encoding-type": "anndata", "encoding-version": "0.1.0"})
         container.set_record(format.STORE_ATTR, {"version": contents.version, "complete": False})
@@ -125,7 +132,7 @@ class StoreWriter:
             codec = "small" if name == layout.FEATURES else contents.codec
             attrs = {} if name.startswith(("X/", "obsm/")) else layout.ARRAY_ATTRS
             container.create_array(name, spec, chunk=chunk, codec=codec, attrs=attrs)
-            arrays[name] = ArrayWriter(container, name, spec, chunk, self._threads)
+            arrays[name] = ArrayWriter(partial(container.write, name), spec, chunk, self._threads)
         return arrays
 
     def append(self, rows: Rows, names: np.ndarray) -> None:

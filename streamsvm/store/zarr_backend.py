@@ -15,21 +15,8 @@ from streamsvm.store.chunk_reader import ChunkReader, copy_bytes
 from streamsvm.store.container import DAMAGED, Container, StoredArray, changed_error
 from streamsvm.store.layout import ArraySpec
 from streamsvm.store.ranges import Ranges
-from streamsvm.store.zarr_chunks import (
-    ChunkFiles,
-    ChunkWriter,
-    checked,
-    decode_text,
-    encode_text,
-    undo_blosc,
-)
-from streamsvm.store.zarr_metadata import (
-    METADATA,
-    array_document,
-    encoded,
-    group_document,
-    known_layout,
-)
+from streamsvm.store.zarr_chunks import ChunkFiles, ChunkWriter, checked, decode_text, encode_text, undo_blosc
+from streamsvm.store.zarr_metadata import METADATA, TEXT, array_document, encoded, group_document
 
 # Configurations of Blosc, or none. docs/measurements/store.md has the measurements behind the choice.
 CODECS: dict[str, dict[str, Any]] = {
@@ -96,11 +83,10 @@ class ZarrArray(StoredArray):
     def __init__(self, container: ZarrContainer, name: str, metadata: dict[str, Any], axes: int) -> None:
         self.container = container
         self.name = name
-        known = known_layout(metadata)
-        if known is None:
-            raise self.error(f" is not stored as streamsvm does it ({DAMAGED})")
-        shape, chunks, dtype = known
-        self._set_layout(shape, chunks, dtype, axes, text=dtype.kind == "O")
+        is_text = metadata["data_type"] == TEXT
+        dtype = np.dtype(object if is_text else metadata["data_type"])
+        chunks = metadata["chunk_grid"]["configuration"]["chunk_shape"]
+        self._set_layout(metadata["shape"], chunks, dtype, axes, text=is_text)
         self._check_chunk_size()
         self._folder = container.path / name
         if self.dtype is not None:

@@ -1,10 +1,9 @@
-"""Metadata documents of Zarr format 3 that streamsvm writes, or reads without zarr."""
+"""Metadata documents of Zarr format 3 that streamsvm writes."""
 
 from __future__ import annotations
 
 import json
 import math
-import sys
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,8 @@ from streamsvm.store.layout import ArraySpec
 
 METADATA = "zarr.json"
 
-_TEXT = "string"
-LITTLE_ENDIAN = {"name": "bytes", "configuration": {"endian": "little"}}
+TEXT = "string"
+_LITTLE_ENDIAN = {"name": "bytes", "configuration": {"endian": "little"}}
 _BYTES = {"name": "bytes"}  # of numbers of one byte, which have no order of bytes
 # Chunks are files in one folder, of two axes, too: a folder for each would be another one to sync.
 _KEYS = {axes: {"name": "default", "configuration": {"separator": "/."[axes - 1]}} for axes in (1, 2)}
@@ -39,7 +38,7 @@ def array_document(
     """
     dtype, fill, shape = spec.dtype, spec.fill, spec.shape(spec.length)
     number = None if dtype is None else np.dtype(dtype)
-    codecs: list[dict[str, Any]] = [_BYTES if number is not None and number.itemsize == 1 else LITTLE_ENDIAN]
+    codecs: list[dict[str, Any]] = [_BYTES if number is not None and number.itemsize == 1 else _LITTLE_ENDIAN]
     if number is None:
         codecs = [{"name": "vlen-utf8", "configuration": {}}]
     if blosc:
@@ -47,7 +46,7 @@ def array_document(
         codecs.append({"name": "blosc", "configuration": {"typesize": size, **blosc, "blocksize": 0}})
     return {
         "shape": shape,
-        "data_type": _TEXT if number is None else number.name,
+        "data_type": TEXT if number is None else number.name,
         "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": spec.shape(chunk)}},
         "chunk_key_encoding": _KEYS[len(shape)],
         "fill_value": "NaN" if isinstance(fill, float) and math.isnan(fill) else fill,
@@ -57,27 +56,3 @@ def array_document(
         "node_type": "array",
         "storage_transformers": [],
     }
-
-
-def known_layout(
-    metadata: dict[str, Any],
-) -> tuple[tuple[int, ...], tuple[int, ...], np.dtype] | None:
-    """Return shape, chunk shape and dtype of an array laid out as `array_document` does; None for others.
-
-    Zarr, which reads those, says what is wrong with a damaged document.
-    """
-    try:
-        shape, chunks = metadata["shape"], metadata["chunk_grid"]["configuration"]["chunk_shape"]
-        name, codecs, columns = metadata["data_type"], metadata["codecs"], shape[1:]
-        blosc = codecs[1]["configuration"] if len(codecs) == 3 else None
-        if sys.byteorder != "little" or not all(
-            type(size) is int and size >= 0 for size in (*shape, *chunks)
-        ):
-            return None
-        dtype = None if name == _TEXT else np.dtype(name)
-        spec = ArraySpec(math.prod(shape), dtype, "" if dtype is None else metadata["fill_value"], *columns)
-        if array_document(spec, math.prod(chunks), blosc, metadata["attributes"]) == metadata:
-            return tuple(shape), tuple(chunks), np.dtype(object) if dtype is None else dtype
-    except (ArithmeticError, LookupError, TypeError, ValueError):
-        pass
-    return None

@@ -14,7 +14,7 @@ import zarr
 
 from streamsvm.errors import StoreError
 from streamsvm.store.container import Container
-from streamsvm.store.open import open_container
+from streamsvm.store.open import open_existing
 
 N, CHUNK = 1000, 64
 FILTERS = {
@@ -56,7 +56,7 @@ def test_hdf5(tmp_path: Path, name: str, dtype: str, monkeypatch: pytest.MonkeyP
         holes = file.create_dataset("holes", (N,), dtype, chunks=(CHUNK,), fillvalue=7, **FILTERS[name])
         holes[100:110] = 1
         expected = holes[:]
-    container = open_container(path, "hdf5")
+    container = open_existing(path)
     if name in DECODED_HERE:
         monkeypatch.setattr(h5py.Dataset, "__getitem__", lambda array, key: pytest.fail("decoded by h5py"))
     assert_reads(container, "a", values)
@@ -86,7 +86,7 @@ def test_zarr(tmp_path: Path, name: str, version: int, monkeypatch: pytest.Monke
         )
     holes[100:110] = 1
     expected = holes[:]
-    container = open_container(tmp_path / "a.zarr", "zarr")
+    container = open_existing(tmp_path / "a.zarr")
     if name != "gzip":
         monkeypatch.setattr(zarr.Array, "__getitem__", lambda array, key: pytest.fail("decoded by zarr"))
     assert_reads(container, "a", values)
@@ -101,7 +101,7 @@ def test_zarr_decodes_a_chunk_once_for_all_ranges_that_touch_it(
     values = numbers("f4")
     group = zarr.open_group(tmp_path / "a.zarr", mode="w")
     group.create_array("a", data=values, chunks=(CHUNK,), shards=(4 * CHUNK,))
-    container = open_container(tmp_path / "a.zarr", "zarr")
+    container = open_existing(tmp_path / "a.zarr")
     read: list[tuple[int, int]] = []
     get = zarr.Array.__getitem__
 
@@ -130,7 +130,7 @@ def test_each_flipped_byte_of_a_gzip_chunk_is_noticed_and_the_chunk_named(tmp_pa
     places = range(info.byte_offset, info.byte_offset + info.size, 5)
     for at in places:
         path.write_bytes(content[:at] + bytes([content[at] ^ 255]) + content[at + 1 :])
-        container = open_container(path, "hdf5")
+        container = open_existing(path)
         try:
             container.array("a").read(0, N)
         except StoreError as error:

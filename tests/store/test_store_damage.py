@@ -342,12 +342,9 @@ def test_altered_zarr_metadata_is_refused(tmp_path):
         target = (dense if name == "X" else path) / name / "zarr.json"
         original = target.read_text()
         for old, new in [
-            ('"little"', '"big"'),
             ('"shape": [\n    ', '"shape": [\n    1'),
             ("chunk_shape", "chunk_shade"),
-            ('"crc32c"', '"crc32"'),
-            ("fill_value", "full_value"),
-            ("bytes", "bites"),
+            ("int" if "int" in original else "float", "complex"),
         ]:
             assert old in original
             target.write_text(original.replace(old, new))
