@@ -20,6 +20,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import is_mostly_filled
 from streamsvm.errors import Option, Remedy, StoreError
 from streamsvm.store import layout
+from streamsvm.store.array_file import LoadedArray
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.indicator import Indicator, open_indicator
 from streamsvm.store.label_file import FileLabels, open_labels, read_weights
@@ -65,7 +66,10 @@ def open_array(
     """Open a matrix with nothing else as a store; parameters and errors as in `open_store`."""
     matrix = open_matrix(container, "X")
     found = open_labels(container, matrix.shape[0], label, labels, like) if labelled else None
-    cost = None if weights is None else read_weights(Path(weights), matrix.shape[0], container.path)
+    cost = None
+    if weights is not None:
+        values = read_weights(Path(weights), matrix.shape[0], container.path)
+        cost = LoadedArray(container, str(weights), values)
     return AnnDataStore(container, matrix, None, found, cost, label)
 
 
@@ -124,7 +128,7 @@ class AnnDataStore(ContainerStore):
         matrix: StoredMatrix,
         var: str | None,
         labels: LabelColumn | FileLabels | Indicator | None,
-        weights: StoredArray | np.ndarray | None,
+        weights: StoredArray | None,
         label: str | None,
     ) -> None:
         if isinstance(matrix, DenseMatrix):
@@ -132,11 +136,10 @@ class AnnDataStore(ContainerStore):
         self.matrix = matrix
         self._var = var
         self._labels = labels
-        self._weights = weights
         arrays = {f"X/{name}": array for name, array in matrix.arrays.items()}
         if isinstance(labels, LabelColumn):
             arrays[layout.CODES] = labels.column.values
-        if isinstance(weights, StoredArray):
+        if weights is not None:
             arrays[layout.WEIGHT] = weights
         self._has_obs = container.node("obs") is not None
         columns = {"labels", "numbers", "names"} | (set() if weights is None else {"cost"})
@@ -159,7 +162,7 @@ class AnnDataStore(ContainerStore):
             dense=dense,
             dense_rows=matrix.dense_rows,
             held_bytes=sum(
-                each.nbytes for each in (labels, weights) if isinstance(each, FileLabels | np.ndarray)
+                each.nbytes for each in (labels, weights) if isinstance(each, FileLabels | LoadedArray)
             ),
             meta={"label": label},
         )
@@ -208,8 +211,6 @@ class AnnDataStore(ContainerStore):
             return {name: np.full(int(lengths(ranges).sum()), format.UNSEEN_LABEL, format.LABEL_DTYPE)}
         if name != "cost":
             return super()._read_column(name, ranges)
-        if isinstance(self._weights, np.ndarray):
-            return {name: self._weights[numbers_in(ranges)]}
         weights = self._read(layout.WEIGHT, ranges).astype(np.float64)
         if (at := checks.first_no_amount(weights)) is not None:
             column = self.arrays[layout.WEIGHT].name.split("/", 1)[1]

@@ -12,7 +12,6 @@ from typing import Any, BinaryIO, NamedTuple, cast
 import numpy as np
 
 from streamsvm.base import durable
-from streamsvm.base.page_cache import dont_need
 from streamsvm.data.label_sets import canonical_csr
 from streamsvm.errors import InputError, PlanError, StoreError, StreamsvmError
 from streamsvm.store.chunk_reader import read_bytes
@@ -21,7 +20,6 @@ from streamsvm.store.container import Container, StoredArray, one_line
 _PIECE = 2**18  # values that are read as one
 _PAGE = 2**12  # bytes
 _MEMBER = struct.Struct("<26xHH")  # of a zip archive: before its name and other fields, whose lengths it has
-
 
 _BY_ROWS = (
     "import scipy.sparse, anndata; X = scipy.sparse.load_npz({path!r}).tocsr(); "
@@ -65,8 +63,6 @@ class FileArray(StoredArray):
             found = np.empty((stop - start, columns), dtype)
             read_bytes(self.container.descriptor, found, offset + start * columns * dtype.itemsize)
             found = found[:, first:end]
-        if self.exceeds_page_cache:
-            dont_need(self.container.descriptor)
         return found
 
 
@@ -75,6 +71,7 @@ class LoadedArray(StoredArray):
 
     def __init__(self, container: Container, name: str, values: np.ndarray, axes: int = 1) -> None:
         self.container, self.name, self._values = container, name, values
+        self.nbytes = values.nbytes
         self._set_layout(values.shape, values.shape, values.dtype, axes, text=False)
 
     def _read(self, start: int, stop: int, *columns: slice) -> np.ndarray:
@@ -90,8 +87,18 @@ class MatrixFile(Container):
         self.path = path
         with durable.os_errors_as(StoreError, path, "read"):
             self._file: BinaryIO = durable.open_file(path, follow=True)
+        try:
             self._opened = os.fstat(self.descriptor)
             self.size = self._opened.st_size
+            with durable.os_errors_as(StoreError, path, "read"):
+                self._open_matrix()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open_matrix(self) -> None:
+        """Find the matrix in the file; raise `StreamsvmError` if there is none that can be read."""
+        raise NotImplementedError
 
     @property
     def descriptor(self) -> int:
@@ -99,6 +106,13 @@ class MatrixFile(Container):
 
     def node(self, path: str) -> str | None:
         return "array" if path == "X" else None
+
+    def labels(self, name: str) -> np.ndarray:
+        arrays = load_array(self.path)
+        if isinstance(arrays, np.ndarray) or name not in arrays:
+            there = "one array, without a name" if isinstance(arrays, np.ndarray) else ", ".join(arrays)
+            raise InputError(f"{self.path} has no array {name!r}; it has {there}")
+        return np.asarray(arrays[name])
 
     def close(self) -> None:
         self.is_closed, self._opened = True, None
@@ -114,97 +128,81 @@ class ArrayFile(MatrixFile):
 
     kind = "npy"
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        try:
-            self._header = self._find_matrix()
-            shape, dtype = self._header.shape, self._header.dtype
-            if dtype.kind not in "fiub" or dtype.itemsize > 8:
-                raise StoreError(f"{path} holds values of type {dtype}, and not numbers that are read")
-            if len(shape) != 2 or shape[0] < 0 or shape[1] < 1:
-                raise StoreError(f"{path} has an array of shape {shape}, and not rows by features")
-            if self._header.offset + shape[0] * shape[1] * dtype.itemsize > self.size:
-                raise StoreError(f"{path} is truncated: it is shorter than its header says; fetch it again")
-        except BaseException:
-            self._file.close()
-            raise
-
-    def _find_matrix(self) -> _Header:
-        with durable.os_errors_as(StoreError, self.path, "read"):
-            if self._file.read(2) == b"PK":
-                return self._member()
-            return read_header(self._file, 0, str(self.path))
-
-    def _member(self) -> _Header:
-        """Return the header of the one array of two axes in an archive."""
+    def _open_matrix(self) -> None:
         path = self.path
+        is_archive = self._file.read(2) == b"PK"
+        self._header = self._find_member() if is_archive else _read_header(self._file, 0, str(path))
+        shape, dtype = self._header.shape, self._header.dtype
+        if dtype.kind not in "fiub" or dtype.itemsize > 8:
+            raise StoreError(f"{path} holds values of type {dtype}, and not numbers that are read")
+        if len(shape) != 2 or shape[0] < 0 or shape[1] < 1:
+            raise StoreError(f"{path} has an array of shape {shape}, and not rows by features")
+        if self._header.offset + shape[0] * shape[1] * dtype.itemsize > self.size:
+            raise StoreError(f"{path} is truncated: it is shorter than its header says; fetch it again")
+
+    def _find_member(self) -> _Header:
+        """Return the header of the one array of two axes in an archive."""
         found: dict[str, _Header] = {}
         try:
             with zipfile.ZipFile(self._file) as archive:
                 members = archive.infolist()
-        except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-            raise StoreError(f"{path} is damaged or truncated ({error}); fetch it again") from None
-        for each in members:
-            self._file.seek(each.header_offset)
-            head = self._file.read(_MEMBER.size)
-            if len(head) < _MEMBER.size:
-                raise StoreError(f"{path} is damaged or truncated; fetch it again")
-            begin = each.header_offset + 30 + sum(_MEMBER.unpack(head))
-            found[each.filename] = read_header(self._file, begin, f"{path}, array {each.filename}")
-        return cast(_Header, only_matrix(path, found))
-
-    def labels(self, name: str) -> np.ndarray:
-        arrays = load_array(self.path)
-        if isinstance(arrays, np.ndarray) or name not in arrays:
-            there = "one array, without a name" if isinstance(arrays, np.ndarray) else ", ".join(arrays)
-            raise InputError(f"{self.path} has no array {name!r}; it has {there}")
-        return np.asarray(arrays[name])
+            for each in members:
+                self._file.seek(each.header_offset)
+                head = _MEMBER.unpack(self._file.read(_MEMBER.size))
+                where = f"{self.path}, array {each.filename}"
+                begin = each.header_offset + _MEMBER.size + sum(head)
+                found[each.filename] = _read_header(self._file, begin, where)
+        except (zipfile.BadZipFile, struct.error, ValueError, NotImplementedError) as error:
+            raise StoreError(f"{self.path} is damaged or truncated ({error}); fetch it again") from None
+        return cast(_Header, only_matrix(self.path, found))
 
     def _array(self, path: str, axes: int) -> FileArray:
         return FileArray(self, self._header)
 
 
-class PackedFile(ArrayFile):
+class PackedFile(MatrixFile):
     """Matrix of an ``.npz`` archive that cannot be read by rows: see `kinds.is_packed`."""
 
     kind = "npz"
 
     def __init__(self, path: Path, memory: int) -> None:
-        MatrixFile.__init__(self, path)
-        self._sparse: dict[str, Any] = {}
+        self._memory = memory
+        self._arrays: dict[str, np.ndarray] = {}
+        self._attrs: dict[str, Any] = {}
+        super().__init__(path)
+
+    def _open_matrix(self) -> None:
         try:
-            self._arrays = self._load(memory)
+            self._load()
         except StreamsvmError:
-            self.close()
             raise
         except Exception as error:  # each codec, and the parser of headers, raises types of its own
-            self.close()
-            what = f"{path} is damaged or truncated ({one_line(error):.100}); fetch it again"
+            what = f"{self.path} is damaged or truncated ({one_line(error):.100}); fetch it again"
             raise InputError(what) from None
 
-    def _load(self, memory: int) -> dict[str, np.ndarray]:
+    def _load(self) -> None:
         import scipy.sparse
 
         with zipfile.ZipFile(self._file) as archive:
             sizes = {each.filename: each.file_size for each in archive.infolist()}
         lines = _BY_ROWS if "format.npy" in sizes else _NOT_COMPRESSED
-        check_memory(self.path, sum(sizes.values()), memory, lines.format(path=str(self.path)))
+        check_memory(self.path, sum(sizes.values()), self._memory, lines.format(path=str(self.path)))
         loaded: Any = load_array(self.path)
         with loaded as archive:
             if "format" in archive:
                 found = canonical_csr(scipy.sparse.load_npz(self.path), InputError, str(self.path))
-                self._sparse = {"encoding-type": "csr_matrix", "shape": list(map(int, found.shape))}
-                return {f"X/{part}": getattr(found, part) for part in ("data", "indices", "indptr")}
-            arrays = dict(archive)
-        return {"X": only_matrix(self.path, arrays)}
+                self._attrs = {"encoding-type": "csr_matrix", "shape": list(map(int, found.shape))}
+                self._arrays = {f"X/{part}": getattr(found, part) for part in ("data", "indices", "indptr")}
+            else:
+                self._arrays = {"X": only_matrix(self.path, dict(archive))}
 
     def attrs(self, group: str) -> dict[str, Any]:
-        return self._sparse if group == "X" else {}
+        return self._attrs if group == "X" else {}
 
     def node(self, path: str) -> str | None:
         return "array" if path in self._arrays else "group" if path == "X" else None
 
-    def _array(self, path: str, axes: int) -> LoadedArray:  # type: ignore[override]
+    def _array(self, path: str, axes: int) -> LoadedArray:
         return LoadedArray(self, path, self._arrays[path], axes)
 
 
@@ -227,7 +225,7 @@ def only_matrix(path: Path, arrays: dict[str, Any]) -> Any:
     return matrices[0]
 
 
-def read_header(file: BinaryIO, begin: int, where: str) -> _Header:
+def _read_header(file: BinaryIO, begin: int, where: str) -> _Header:
     """Read the header of the array that begins at a place of a file."""
     file.seek(begin)
     try:
@@ -241,17 +239,16 @@ def read_header(file: BinaryIO, begin: int, where: str) -> _Header:
     return _Header(shape, by_columns, dtype, file.tell())
 
 
-def load_array(path: Path, where: object = None) -> np.ndarray:
-    """Return the array of a file, memory-mapped, or the arrays of an archive; errors name `where`, or it."""
-    where = where or path
+def load_array(path: Path) -> np.ndarray:
+    """Return the array of a file, memory-mapped, or the arrays of an archive."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of headers by Python 2, and of sizes that overflow
             return np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # the header is parsed as Python, which may fail in many ways
         if isinstance(error, OSError) and error.errno:
-            raise InputError(f"{where} cannot be read: {durable.reason(error)}") from None
+            raise InputError(f"{path} cannot be read: {durable.reason(error)}") from None
         what = "is damaged or truncated: its header cannot be read; fetch it again"
         if "Python objects" in str(error) or "pickle" in str(error):
             what = "holds Python objects, a pickle, which is not read; give numbers or texts"
-        raise InputError(f"{where} {what}") from None
+        raise InputError(f"{path} {what}") from None

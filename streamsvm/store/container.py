@@ -9,13 +9,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from streamsvm.base import durable
-from streamsvm.base.page_cache import memory_limit
+from streamsvm.base.page_cache import dont_need, memory_limit
 from streamsvm.errors import InputError, Option, Remedy, StoreError, warn
+from streamsvm.store.chunk_reader import ChunkReader, Chunks
 from streamsvm.store.ranges import Ranges, copy_ranges, lengths, span
 
 DAMAGED = "damaged: convert again"
@@ -68,6 +69,7 @@ class StoredArray:
     container: Container
     absent_chunks: Literal["refuse", "warn", "allow"] = "refuse"
     decodes_whole_chunks = False  # True: ranges of one axis that share a chunk are read as one
+    _chunks: Chunks | None = None  # if they are decoded here, and not by the library
 
     def _set_layout(
         self,
@@ -134,7 +136,7 @@ class StoredArray:
                 what = f": not enough memory for {stop - start} elements; read fewer rows at a time"
                 raise self.error(what) from error
             raise self._read_error(start // self.chunk, error) from error
-        self.container.check_read()
+        self._after_read()
         return values
 
     def read_part(self, start: int, stop: int, first: int, end: int) -> np.ndarray:
@@ -144,10 +146,19 @@ class StoredArray:
         except Exception as error:
             self.container.check_unchanged()
             raise self._read_error(start // self.chunk, error) from error
-        self.container.check_read()
+        self._after_read()
         return values
 
+    def _after_read(self) -> None:
+        descriptor = self.container.descriptor
+        if descriptor is not None and self.exceeds_page_cache:
+            dont_need(descriptor)
+        self.container.check_read()
+
     def _read_ranges(self, ranges: Ranges) -> np.ndarray:
+        if self._chunks is not None:
+            values = self.container.reader.read(self._chunks, ranges * (self.columns or 1))
+            return values if self.columns is None else values.reshape(-1, self.columns)
         if len(ranges) == 1:
             return self._read(*ranges[0].tolist())
         sizes = lengths(ranges)
@@ -220,7 +231,7 @@ class StoredArray:
             raise self.error(" does not hold integers")
 
     def _read(self, start: int, stop: int, *columns: slice) -> np.ndarray:
-        """Return the elements ``start:stop``, or columns of them, unless `_read_ranges` is overridden."""
+        """Return the elements ``start:stop``, or columns of them, of an array without `_chunks`."""
         raise NotImplementedError
 
     def stored_bytes(self) -> int:
@@ -238,6 +249,7 @@ class Container(ABC):
 
     path: Path
     kind: str
+    reader: ChunkReader
     writes = False
     is_matrix = False  # whether it is one dense array, named ``X``, and nothing else that a store has
     is_closed = False
@@ -245,9 +257,9 @@ class Container(ABC):
     has_gaps = False  # whether there was a warning of missing chunks
 
     @property
-    def descriptor(self) -> int:
-        """Descriptor of a container that is one file."""
-        raise NotImplementedError
+    def descriptor(self) -> int | None:
+        """Descriptor of a container that is one file; None for a folder."""
+        return None
 
     @contextlib.contextmanager
     def wrapped(self, node: str) -> Iterator[None]:
@@ -306,7 +318,7 @@ class Container(ABC):
         """
         if self._opened is not None:
             with self.wrapped(""):
-                now = os.fstat(self.descriptor)
+                now = os.fstat(cast(int, self.descriptor))
             if (now.st_size, now.st_mtime_ns) != (self._opened.st_size, self._opened.st_mtime_ns):
                 raise changed_error(self.path, "the file was written to")
 

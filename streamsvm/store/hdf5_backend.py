@@ -15,13 +15,11 @@ import h5py
 import numpy as np
 
 from streamsvm.base import durable
-from streamsvm.base.page_cache import dont_need
 from streamsvm.errors import StoreError
 from streamsvm.store.chunk_reader import ChunkReader
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.hdf5_chunks import complete_rows, compressed_chunks
 from streamsvm.store.layout import ArraySpec
-from streamsvm.store.ranges import Ranges
 
 # From file format 1.10 on every structure has a checksum: superblock, object headers, chunk indexes (those
 # of 1.8 do not). It also allows attributes above 64 KB.
@@ -57,14 +55,7 @@ class Hdf5Array(StoredArray):
         self._check_chunk_size()
         self._dataset = dataset
         self._source = dataset.asstr() if text else dataset
-        self._compressed = compressed_chunks(dataset, self._has_chunks) if axes == 1 else None
-
-    def _read_ranges(self, ranges: Ranges) -> np.ndarray:
-        if self._compressed is None:
-            return super()._read_ranges(ranges)
-        values = self.container.reader.read(self._compressed, ranges)
-        self._drop_cache()
-        return values
+        self._chunks = compressed_chunks(dataset, self._has_chunks) if axes == 1 else None
 
     @functools.cached_property
     def _complete(self) -> np.ndarray | None:
@@ -80,13 +71,7 @@ class Hdf5Array(StoredArray):
 
     def _read(self, start: int, stop: int, *columns: slice) -> np.ndarray:
         self._has_chunks(start // self.chunk, -(-stop // self.chunk))
-        values = np.asarray(self._source[(slice(start, stop), *columns)])
-        self._drop_cache()
-        return values
-
-    def _drop_cache(self) -> None:
-        if self.exceeds_page_cache:
-            dont_need(self.container.descriptor)
+        return np.asarray(self._source[(slice(start, stop), *columns)])
 
     def stored_bytes(self) -> int:
         with self.container.wrapped(self.name):

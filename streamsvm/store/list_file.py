@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -64,33 +63,27 @@ class ListFile(MatrixFile):
 
     kind = "table"
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
+    def _open_matrix(self) -> None:
         self._lock = threading.Lock()  # a reader of Parquet is for one thread
-        try:
-            with extra(StoreError, f"{path} is read with pyarrow, which is not installed", "tables"):
-                import pyarrow as pa
-                import pyarrow.parquet as pq
-            with self.wrapped(""):
-                head = self._file.read(6)
-                self._file.seek(0)
-                self._parquet: Any = pq.ParquetFile(self._file) if head.startswith(b"PAR1") else None
-                if self._parquet is not None:
-                    meta = self._parquet.metadata
-                    sizes = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
-                    self._schema: Any = self._parquet.schema_arrow
-                else:
-                    mapped = pa.memory_map(str(path))
-                    opened = pa.ipc.open_file if head == b"ARROW1" else pa.ipc.open_stream
-                    table = opened(mapped).read_all()  # not into memory, unless it is compressed
-                    self._batches = table.to_batches()
-                    sizes = [batch.num_rows for batch in self._batches]
-                    self._schema = table.schema
-            self.starts = np.concatenate([[0], np.cumsum(np.array(sizes, np.int64))])
-            self.column = self._find_column()
-        except BaseException:
-            self.close()
-            raise
+        with extra(StoreError, f"{self.path} is read with pyarrow, which is not installed", "tables"):
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+        with self.wrapped(""):
+            head = self._file.read(6)
+            self._file.seek(0)
+            self._parquet: Any = pq.ParquetFile(self._file) if head.startswith(b"PAR1") else None
+            if self._parquet is not None:
+                meta = self._parquet.metadata
+                sizes = [meta.row_group(group).num_rows for group in range(meta.num_row_groups)]
+                self._schema: Any = self._parquet.schema_arrow
+            else:
+                opened = pa.ipc.open_file if head == b"ARROW1" else pa.ipc.open_stream
+                table = opened(pa.memory_map(str(self.path))).read_all()  # not into memory, unless compressed
+                self._batches = table.to_batches()
+                sizes = [batch.num_rows for batch in self._batches]
+                self._schema = table.schema
+        self.starts = np.concatenate([[0], np.cumsum(np.array(sizes, np.int64))])
+        self.column = self._find_column()
 
     def _find_column(self) -> str:
         from pyarrow import types
@@ -133,8 +126,8 @@ class ListFile(MatrixFile):
         with self.wrapped(name):
             import pyarrow as pa
 
-            groups = [self.column_of(group, name) for group in range(len(self.starts) - 1)]
-            values = pa.chunked_array([chunk for group in groups for chunk in group.chunks])
+            groups = range(len(self.starts) - 1)
+            values = pa.chunked_array([chunk for at in groups for chunk in self.column_of(at, name).chunks])
             kind = values.type
             if types.is_dictionary(kind):
                 kind = kind.value_type

@@ -12,7 +12,7 @@ from streamsvm.data.checks import first_outside
 from streamsvm.errors import StoreError
 from streamsvm.store.array_file import LoadedArray, check_memory
 from streamsvm.store.container import Container, StoredArray
-from streamsvm.store.obs_columns import column_names, index_length
+from streamsvm.store.obs_columns import column_names
 from streamsvm.store.ranges import Ranges, lengths, number_at, numbers_in, span
 
 _PIECE = 2**18  # elements at each end that enter the fingerprint
@@ -283,10 +283,8 @@ def _open_frame(container: Container, name: str) -> DenseMatrix:
         if "/" in each or container.node(f"{name}/{each}") != "array":
             raise StoreError(f"{path}: {name}, column {each!r} does not hold numbers")
     arrays = [container.array(f"{name}/{each}") for each in columns]
-    n_rows = index_length(container, name)
     for array in arrays:
-        if array.length != n_rows:
-            raise StoreError(f"{path}: {array.name} has {array.length} rows, expected {n_rows}")
+        array.check_length(arrays[0].length)
     frame = DenseMatrix(container, name, arrays)
     frame.columns = columns
     return frame

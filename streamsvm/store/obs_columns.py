@@ -181,12 +181,6 @@ def column_names(container: Container, table: str) -> list[str]:
     return [str(column) for column in table_attrs(container, table)["column-order"]]
 
 
-def index_length(container: Container, table: str) -> int:
-    """Return the length of a dataframe's index."""
-    node = f"{table}/{table_attrs(container, table).get('_index')}"
-    return container.array(node + _VALUES.get(_encoding(container, node), "/values")).length
-
-
 def index_column(container: Container, table: str, n_rows: int) -> DataFrameColumn:
     """Return the index of a dataframe."""
     return DataFrameColumn(container, table, str(table_attrs(container, table).get("_index")), n_rows)

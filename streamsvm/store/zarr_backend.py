@@ -14,7 +14,6 @@ from streamsvm.errors import StoreError
 from streamsvm.store.chunk_reader import ChunkReader, copy_bytes
 from streamsvm.store.container import DAMAGED, Container, StoredArray, changed_error
 from streamsvm.store.layout import ArraySpec
-from streamsvm.store.ranges import Ranges
 from streamsvm.store.zarr_chunks import ChunkFiles, ChunkWriter, checked, decode_text, encode_text, undo_blosc
 from streamsvm.store.zarr_metadata import METADATA, TEXT, array_document, encoded, group_document
 
@@ -93,13 +92,6 @@ class ZarrArray(StoredArray):
             undo = checked(undo_blosc if len(metadata["codecs"]) == 3 else copy_bytes)
             name_of = "c/{}".format if axes == 1 else "c.{}.0".format
             self._chunks = ChunkFiles(self, self._folder, undo, name_of)
-
-    def _read_ranges(self, ranges: Ranges) -> np.ndarray:
-        if self.dtype is None:
-            return super()._read_ranges(ranges)
-        self._chunks.drop_cache = self.exceeds_page_cache
-        values = self.container.reader.read(self._chunks, ranges * (self.columns or 1))
-        return values if self.columns is None else values.reshape(-1, self.columns)
 
     def _read(self, start: int, stop: int, *columns: slice) -> np.ndarray:
         file = self._folder / "c/0"  # texts are one chunk

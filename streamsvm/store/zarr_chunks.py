@@ -46,14 +46,7 @@ class ChunkFiles:
         Returns the path of a chunk's file in the folder, by its number.
     fill : number
         Value of the elements of chunks without a file.
-
-    Attributes
-    ----------
-    drop_cache : bool
-        True to drop the files from the page cache once they are read.
     """
-
-    drop_cache = False
 
     def __init__(
         self,
@@ -86,7 +79,7 @@ class ChunkFiles:
                 buffer = local.buffer = np.empty(size, np.uint8)
             payload = buffer[:size]
             read_bytes(descriptor, payload)
-            if self.drop_cache:
+            if self._array.exceeds_page_cache:
                 dont_need(descriptor)
             return payload
         finally:

@@ -17,7 +17,6 @@ import zarr
 from streamsvm.errors import StoreError
 from streamsvm.store.chunk_reader import copy_bytes
 from streamsvm.store.container import StoredArray
-from streamsvm.store.ranges import Ranges
 from streamsvm.store.zarr_backend import ZarrFolder
 from streamsvm.store.zarr_chunks import ChunkFiles, Decoder, undo_blosc, undo_zstd
 from streamsvm.store.zarr_metadata import METADATA
@@ -107,12 +106,6 @@ class ForeignArray(StoredArray):
     def _key(self, *place: int) -> str:
         """Return the path of the file of a chunk, or a shard, in the folder of the array."""
         return self._array.metadata.encode_chunk_key(place)
-
-    def _read_ranges(self, ranges: Ranges) -> np.ndarray:
-        if self._chunks is None:
-            return super()._read_ranges(ranges)
-        self._chunks.drop_cache = self.exceeds_page_cache
-        return self.container.reader.read(self._chunks, ranges)
 
     def stored_bytes(self) -> int:
         with self.container.wrapped(self.name):
