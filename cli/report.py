@@ -33,9 +33,9 @@ def report(
 ) -> None:
     """Write a report of a run: one HTML file to look at or send.
 
-    Pictures of convergence, accuracies and tuning, the most confused classes, the accuracy of each class by
-    its frequency, the strongest features, settings and provenance. Needs the extra
-    plot: pip install 'streamsvm[plot]'.
+    It has the figures of each pass, the curves of gap, objective and accuracy, the settings and, with
+    held-out data, the accuracy of each class and the confusion matrix. Needs the extra plot: pip install
+    'streamsvm[plot]'.
     """
     import streamsvm
 

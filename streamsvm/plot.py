@@ -1,57 +1,40 @@
-"""Pictures of runs and models, as matplotlib axes (extra ``plot``).
+"""Pictures of runs and predictions, as matplotlib axes (extra ``plot``).
 
 Each function draws into `ax`, or into new axes, and returns them::
 
-    from streamsvm import plot
+    from streamsvm import evaluate, plot
 
     plot.convergence("run")
-    plot.confusion("run", "test.zarr").figure.savefig("confusion.svg")
+    plot.confusion(evaluate("run", "test.zarr")).figure.savefig("confusion.svg")
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from streamsvm.base.label_values import class_name
 from streamsvm.base.text import shortened
 from streamsvm.errors import ModelError, RunError, StreamsvmError, extra, wrong_setting
-from streamsvm.model.strongest import strongest_features
-from streamsvm.prediction.outcomes import model_of, outcomes_of
-from streamsvm.reporting.history import History, history_of, number, points, with_seconds
+from streamsvm.prediction.label_metrics import Evaluation
+from streamsvm.reporting.history import history_of, number, points, with_seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = [
-    "accuracy",
-    "class_accuracy",
-    "confusion",
-    "convergence",
-    "pass_times",
-    "progressive",
-    "top_features",
-    "tune_path",
-]
+__all__ = ["accuracy", "confusion", "convergence", "progressive"]
 
 # Colours that colour-blind people tell apart, dark enough on white.
-_BLUE, _ORANGE, _GREEN, _GREY = "#0067a5", "#b84a00", "#00785a", "#6e7781"
-_STYLES = ((_BLUE, "-"), (_ORANGE, "--"), (_GREY, ":"), (_GREEN, "-."))
-MAX_PATHS = len(_STYLES)  # settings whose accuracies are drawn as curves
-_MAX_POINTS = 300  # of a curve
-_MAX_MARKERS = 30
-_MAX_DOTS = 400  # classes that are drawn one by one
+_BLUE, _ORANGE, _GREY = "#0067a5", "#b84a00", "#6e7781"
+_STYLES = ((_BLUE, "-"), (_ORANGE, "--"), (_GREY, ":"))
+_MAX_CLASSES = 20  # of a confusion matrix, which then fits a screen of 1,280 pixels
+_MAX_MARKERS = 30  # points of a curve that are marked
 
 
 def check_matplotlib() -> None:
     """Raise `StreamsvmError` unless matplotlib can be imported."""
     with extra(StreamsvmError, "pictures are drawn by matplotlib, which is not installed", "plot"):
         import matplotlib.axes  # noqa: F401
-
-
-# -- training --------------------------------------------------------------------------------------
 
 
 def convergence(
@@ -90,7 +73,7 @@ def convergence(
     for name, value, choices in (("of", of, ("gap", "objective")), ("by", by, ("pass", "seconds"))):
         if value not in choices:
             raise wrong_setting(name, f"must be {' or '.join(choices)}, not {value!r}")
-    passes = with_seconds(_passes(history))
+    passes = with_seconds(history.passes)
     x = "pass" if by == "pass" else "trained_seconds"
     if of == "gap":
         names = {"relative_gap": "last iterate", "average_relative_gap": "average"}
@@ -137,33 +120,8 @@ def accuracy(run: Any, ax: Axes | None = None) -> Axes:
     names = {"last_iterate_valid_accuracy": "valid, last iterate", "valid_accuracy": "valid"}
     names["train_accuracy"] = "train"
     empty = "measured no accuracy of its passes; give it a validation store, or measure the gap of each pass"
-    ax = _curves(ax, _passes(history), "pass", names, f"{history.name} {empty}")
+    ax = _curves(ax, history.passes, "pass", names, f"{history.name} {empty}")
     return _finish(ax, "pass", "accuracy", percent=True)
-
-
-def pass_times(run: Any, ax: Axes | None = None) -> Axes:
-    """Draw the seconds of each pass, and how many of them the training waited for rows or for workers.
-
-    Parameters
-    ----------
-    run, ax
-        As for `convergence`.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Raises
-    ------
-    RunError
-        If there is no such run, or no pass is done.
-    """
-    history = history_of(run)
-    names = {"seconds": "whole pass", "waited_for_workers_seconds": "waiting for workers"}
-    names["waited_seconds"] = "waiting for rows"
-    ax = _curves(ax, _passes(history), "pass", names, f"{history.name} has no seconds of its passes")
-    ax.set_ylim(bottom=0)
-    return _finish(ax, "pass", "seconds")
 
 
 def progressive(run: Any, ax: Axes | None = None) -> Axes:
@@ -199,189 +157,66 @@ def progressive(run: Any, ax: Axes | None = None) -> Axes:
     return _finish(ax, "rows learned from", "progressive accuracy", percent=True)
 
 
-def tune_path(run: Any, ax: Axes | None = None) -> Axes:
-    """Draw the ``valid_accuracy`` of each C that `streamsvm tune` tried, with a curve for other settings.
+def confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
+    """Draw the confusion matrix of labelled data: the rows of each true class by predicted class.
 
     Parameters
     ----------
-    run : path
-        Run directory with ``tune.jsonl``.
+    evaluation : Evaluation
+        What `streamsvm.evaluate` returned for rows with one label each.
     ax : matplotlib Axes, optional
 
     Returns
     -------
     matplotlib Axes
-        With C on a log scale. Of more than four curves, those with the best accuracies are drawn.
-
-    Raises
-    ------
-    RunError
-        If nothing was tried there.
-    """
-    history = history_of(run)
-    paths: dict[str, list[tuple[float, float]]] = {}
-    for record in history.tried:
-        C, share = number(record, "C") or 0.0, number(record, "valid_accuracy")
-        if C > 0 and share is not None:
-            paths.setdefault(settings_text(record.get("settings")), []).append((C, share))
-    if not paths:
-        raise RunError(
-            f"{history.name} has no accuracies of settings that were tried; `streamsvm tune` makes them"
-        )
-    best = {name: max(path, key=lambda at: (at[1], -at[0])) for name, path in paths.items()}
-    best_first = sorted(paths, key=lambda name: -best[name][1])
-    ax = _axes(ax)
-    for name, style in zip(best_first, _STYLES, strict=False):
-        xs, ys = zip(*sorted(paths[name]), strict=True)
-        _curve(ax, xs, ys, shortened(name, 24), style)
-    C, share = best[best_first[0]]
-    ax.annotate(f"C {C:.3g}: {share:.2%}", (C, share), xytext=(0, 8), textcoords="offset points", ha="center")
-    ax.set_xscale("log")
-    ax.margins(y=0.2)
-    return _finish(ax, "C", "valid accuracy", percent=True)
-
-
-def settings_text(settings: Any) -> str:
-    """Return settings that `streamsvm tune` varied besides C as text."""
-    if not isinstance(settings, dict) or not settings:
-        return "defaults"
-    return ", ".join(f"{name} {value}" for name, value in sorted(settings.items()))
-
-
-# -- classes ---------------------------------------------------------------------------------------
-
-
-def confusion(run: Any, data: Any = None, ax: Axes | None = None, *, n: int = 12, **options: Any) -> Axes:
-    """Draw the most confused pairs of classes in labelled data as bars.
-
-    Parameters
-    ----------
-    run : path, FitResult, OnlineResult, Model or Outcomes
-        A run directory or model folder, what training returned, or predictions that were counted.
-    data : as for `streamsvm.evaluate`, optional
-        By default the validation store of the run. It is read once, in blocks.
-    ax : matplotlib Axes, optional
-    n : int
-        How many pairs.
-    **options
-        As for `streamsvm.evaluate`, such as `label` or `memory`.
-
-    Returns
-    -------
-    matplotlib Axes
-        A bar for each pair: rows of the first class for which the second one is predicted.
+        Of more than 20 classes, the 20 with the lowest F1. The columns have the numbers of the rows. The
+        darker a cell, the larger its share of the true class.
 
     Raises
     ------
     ModelError
-        If there is no model, no held-out data, or no error to draw. Also as in `streamsvm.evaluate`.
+        If it is no evaluation of rows with one label each.
     """
     check_matplotlib()
-    outcomes = outcomes_of(run, data, **options)
-    if not len(outcomes.pairs):
-        raise ModelError("no classes are confused: all predictions are right")
-    pairs = outcomes.pairs[: max(n, 1)]
-    names = [" → ".join(shortened(outcomes.names[code], 15) for code in pair[:2]) for pair in pairs]
-    texts = [f"{count:,} ({count / outcomes.rows[true]:.2%})" for true, _, count in pairs]
-    ax = _bars(ax, names, pairs[:, 2], texts, _ORANGE)
-    ax.set_xlabel("labels" if outcomes.several else "rows")
+    counts = getattr(evaluation, "counts", None)
+    if not isinstance(evaluation, Evaluation) or counts is None:
+        raise ModelError("a confusion matrix is drawn of what evaluate returns for rows with one label each")
+    from scipy.sparse import coo_array
+
+    k = len(counts.names)
+    codes = np.arange(k) if k <= _MAX_CLASSES else np.sort(counts.worst()[:_MAX_CLASSES])
+    true, predicted, wrong = counts.pairs.T
+    pairs = coo_array((wrong, (true, predicted)), shape=(k, k)).tocsr()
+    matrix = pairs[codes][:, codes].toarray() + np.diag(counts.correct[codes])
+    shares = matrix / np.maximum(counts.rows[codes, None], 1)
+    ax = _axes(ax, matrix_size(k))
+    ax.pcolormesh(shares, cmap="Blues", vmin=0, vmax=1)
+    for (row, column), count in np.ndenumerate(matrix):
+        if count:
+            colour = "white" if shares[row, column] > 0.5 else "black"
+            ax.text(column + 0.5, row + 0.5, str(count), color=colour, fontsize=7, ha="center", va="center")
+    names = [f"{shortened(counts.names[code], 30)} ({at})" for at, code in enumerate(codes, 1)]
+    middles = np.arange(len(codes)) + 0.5
+    ax.set_xticks(middles, range(1, len(codes) + 1))
+    ax.set_yticks(middles, names, parse_math=False)
+    ax.invert_yaxis()
+    ax.set(xlabel="predicted class", ylabel="true class")
+    ax.grid(visible=False)
     return ax
 
 
-def class_accuracy(run: Any, data: Any = None, ax: Axes | None = None, **options: Any) -> Axes:
-    """Draw the accuracy of each class in labelled data against its number of rows.
-
-    Parameters
-    ----------
-    run, data, ax, **options
-        As for `confusion`.
-
-    Returns
-    -------
-    matplotlib Axes
-        With the rows on a log scale. Of more than 400 classes the medians, and the ranges in which 80 % of
-        the classes are, by numbers of rows that are within a factor of two.
-
-    Raises
-    ------
-    ModelError
-        As in `confusion`.
-    """
-    check_matplotlib()
-    outcomes = outcomes_of(run, data, **options)
-    occurs = np.flatnonzero(outcomes.rows)
-    rows, share = outcomes.rows[occurs], outcomes.correct[occurs] / outcomes.rows[occurs]
-    ax = _axes(ax)
-    if len(occurs) <= _MAX_DOTS:
-        ax.plot(rows, share, "o", color=_BLUE, markersize=5, alpha=0.8, markeredgewidth=0)
-    else:
-        bins = np.floor(np.log2(rows)).astype(int)
-        groups = [(rows[bins == b], share[bins == b]) for b in np.unique(bins)]
-        middle = [float(np.exp(np.log(r).mean())) for r, _ in groups]
-        low, median, high = (np.array([np.quantile(s, q) for _, s in groups]) for q in (0.1, 0.5, 0.9))
-        ax.plot(middle, median, "o-", color=_BLUE, markersize=4, label="median")
-        ax.fill_between(
-            middle, low, high, color=_BLUE, alpha=0.2, linewidth=0, label="10 to 90 % of the classes"
-        )
-    ax.set_xscale("log")
-    if rows.min() == rows.max():
-        ax.set_xlim(rows.min() / 2, rows.max() * 2)
-    found = "labels found" if outcomes.several else "accuracy of the class"
-    return _finish(ax, "rows of the class", found, percent=True)
+def matrix_size(n_classes: int) -> tuple[float, float]:
+    """Return the width and height of a confusion matrix in inches."""
+    n = min(n_classes, _MAX_CLASSES)
+    return 3.2 + 0.45 * n, 1.1 + 0.28 * n
 
 
-def top_features(run: Any, label: Any, ax: Axes | None = None, *, n: int = 10) -> Axes:
-    """Draw the features that speak most for a class: those of its largest coefficients.
-
-    Parameters
-    ----------
-    run : path, FitResult, OnlineResult or Model
-        A run directory or model folder, or what training returned.
-    label : str
-        The class.
-    ax : matplotlib Axes, optional
-    n : int
-        How many features.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Raises
-    ------
-    ModelError
-        If there is no model or class, or the class has no coefficient above 0.
-    """
-    model = model_of(run)
-    classes, name = model.record["classes"], class_name(label)
-    if name not in classes:
-        raise ModelError(f"the model has no class {shortened(name)!r}")
-    code = classes.index(name)
-    [features] = strongest_features(model, n, slice(code, code + 1))
-    if not features:
-        raise ModelError(f"the class {shortened(label)!r} has no coefficient above 0")
-    names = [each if isinstance(each, str) else f"feature {each}" for each, _ in features]
-    values = [value for _, value in features]
-    ax = _bars(ax, [shortened(each, 24) for each in names], values, [f"{v:.3g}" for v in values], _BLUE)
-    ax.set_xlabel("coefficient")
-    return ax
-
-
-# -- shared helpers --------------------------------------------------------------------------------
-
-
-def _passes(history: History) -> list[dict[str, Any]]:
-    if not history.passes:
-        raise RunError(f"{history.name} has no pass that is done yet")
-    return history.passes
-
-
-def _axes(ax: Axes | None) -> Axes:
+def _axes(ax: Axes | None, size: tuple[float, float] = (5, 3.2)) -> Axes:
     check_matplotlib()
     if ax is None:
         import matplotlib.pyplot
 
-        _, ax = matplotlib.pyplot.subplots(figsize=(5, 3.2), layout="constrained")
+        _, ax = matplotlib.pyplot.subplots(figsize=size, layout="constrained")
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(visible=True, axis="y", alpha=0.4)
     return ax
@@ -395,18 +230,11 @@ def _curves(
     if not any(xs for xs, _ in curves.values()):
         raise RunError(empty)
     ax = _axes(ax)
-    for (name, (xs, ys)), style in zip(curves.items(), _STYLES, strict=False):
+    for (name, (xs, ys)), (colour, style) in zip(curves.items(), _STYLES, strict=False):
         if xs:
-            _curve(ax, xs, ys, name, style)
+            marker = "o" if len(xs) <= _MAX_MARKERS else ""
+            ax.plot(xs, ys, color=colour, linestyle=style, marker=marker, markersize=4, label=name)
     return ax
-
-
-def _curve(ax: Axes, xs: Sequence[float], ys: Sequence[float], name: str, style: tuple[str, str]) -> None:
-    """Draw a curve, thinned to what a picture can show; its last point stays."""
-    kept = np.unique(np.linspace(0, len(xs) - 1, _MAX_POINTS).round().astype(int))
-    marker = "o" if len(kept) <= _MAX_MARKERS else ""
-    ax.plot(np.take(xs, kept), np.take(ys, kept), color=style[0], linestyle=style[1], marker=marker,
-            markersize=4, label=name)  # fmt: skip
 
 
 def _finish(ax: Axes, x: str, y: str, *, percent: bool = False) -> Axes:
@@ -425,19 +253,5 @@ def _finish(ax: Axes, x: str, y: str, *, percent: bool = False) -> Axes:
     if percent:
         ax.yaxis.set_major_formatter(PercentFormatter(xmax=1))
     if len(ax.get_legend_handles_labels()[0]) > 1:
-        for text in ax.legend().get_texts():
-            text.set_parse_math(False)
-    return ax
-
-
-def _bars(ax: Axes | None, names: list[str], values: Any, texts: list[str], colour: str) -> Axes:
-    """Draw horizontal bars, the first one on top, with texts at their ends."""
-    ax = _axes(ax)
-    bars = ax.barh(range(len(names)), values, color=colour, height=0.65)
-    ax.bar_label(bars, texts, padding=4)
-    ax.set_yticks(range(len(names)), names, parse_math=False)
-    ax.invert_yaxis()
-    ax.tick_params(axis="y", length=0)
-    ax.grid(visible=False)
-    ax.locator_params(axis="x", nbins=4)
+        ax.legend()
     return ax

@@ -138,8 +138,7 @@ LAYERS = (
     ("training", "cluster"),  # a fit starts tasks, and tasks train
     ("converted",),
     ("reporting.history",),  # of a run, which descriptions and pictures are made of
-    ("api", "info"),
-    ("prediction.outcomes", "plot"),  # pictures of a run, and of predictions for the data that it held out
+    ("api", "info", "plot"),
     ("reporting", "exporting", "tuning", "sklearn"),
     ("__init__",),
 )

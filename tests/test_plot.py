@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import warnings
 from pathlib import Path
@@ -12,8 +11,8 @@ import numpy as np
 import pytest
 from helpers import make_problem, make_store
 from helpers import plain_fit as fit
-from report_problems import many_classes
 from run_files import metrics_of
+from sklearn.metrics import confusion_matrix, f1_score
 
 pytest.importorskip("matplotlib")
 import matplotlib as mpl
@@ -23,7 +22,7 @@ from matplotlib import pyplot
 from matplotlib.figure import Figure
 
 import streamsvm
-from streamsvm import load_model, plot
+from streamsvm import evaluate, load_model, plot
 from streamsvm.errors import ModelError, RunError, SettingsError, StreamsvmError
 
 N, D, K = 200, 7, 4
@@ -49,12 +48,6 @@ def curves(ax: Any) -> dict[str, tuple[list[float], list[float]]]:
     return {line.get_color(): (list(line.get_xdata()), list(line.get_ydata())) for line in ax.lines}
 
 
-def texts(ax: Any) -> list[str]:
-    """What is written into the picture, and in its legend."""
-    legend = ax.get_legend()
-    return [text.get_text() for text in [*ax.texts, *(legend.get_texts() if legend else [])]]
-
-
 def test_convergence_draws_the_metrics(run: Path, ax) -> None:
     lines = [line for line in metrics_of(run) if line["event"] == "pass"]
     assert plot.convergence(run, ax) is ax
@@ -62,7 +55,11 @@ def test_convergence_draws_the_metrics(run: Path, ax) -> None:
     for colour, name in (("#0067a5", "relative_gap"), ("#b84a00", "average_relative_gap")):
         assert found[colour] == ([1, 2, 3, 4, 5], [line[name] for line in lines])
     assert ax.get_yscale() == "log"
-    assert {"last iterate", "average", "estimate"} == set(texts(ax))
+    assert {text.get_text() for text in ax.get_legend().get_texts()} == {
+        "last iterate",
+        "average",
+        "estimate",
+    }
     by_second = plot.convergence(run, Figure().add_subplot(), of="objective", by="seconds")
     x, y = curves(by_second)["#0067a5"]
     np.testing.assert_allclose(x, np.cumsum([line["seconds"] for line in lines]))
@@ -76,8 +73,6 @@ def test_results_and_models_in_memory_draw_as_runs_do(run: Path, ax) -> None:
     assert curves(plot.convergence(result, Figure().add_subplot())) == of_run
     model = fit(X[:N], CODES[:N], passes=3)
     assert curves(plot.convergence(model, Figure().add_subplot()))
-    assert plot.top_features(model, "1", Figure().add_subplot()).patches
-    assert plot.confusion(model, X[N:], Figure().add_subplot(), y=CODES[N:]).patches
 
 
 def test_accuracies(run: Path, ax) -> None:
@@ -91,60 +86,34 @@ def test_accuracies(run: Path, ax) -> None:
     assert found["#0067a5"] == ([r["rows"] for r in rows], [r["progressive_accuracy"] for r in rows])
 
 
-def test_times_of_passes(run: Path, ax) -> None:
-    passes = [line for line in metrics_of(run) if line["event"] == "pass"]
-    found = curves(plot.pass_times(run, ax))
-    assert found["#0067a5"] == ([1, 2, 3, 4, 5], [line["seconds"] for line in passes])
-    assert list(found.values())[-1][1] == [line["waited_seconds"] for line in passes]
-    assert ax.get_ylim()[0] == 0
-
-
-def test_confusion_draws_the_most_frequent_pairs(run: Path, ax) -> None:
-    plot.confusion(run, ax=ax, n=3)
-    predicted = load_model(run).predict(X[N:]).astype(int)
-    table = np.zeros((K, K), int)
-    np.add.at(table, (CODES[N:], predicted), 1)
-    np.fill_diagonal(table, 0)
-    assert [bar.get_width() for bar in ax.patches] == sorted(table.ravel().tolist(), reverse=True)[:3]
-    for label, bar in zip(ax.get_yticklabels(), ax.patches, strict=True):
-        true, wrong = map(int, label.get_text().split(" → "))
-        assert table[true, wrong] == bar.get_width()
-
-
-def test_class_accuracy(run: Path, ax) -> None:
-    plot.class_accuracy(run, ax=ax)
-    right = load_model(run).predict(X[N:]) == CODES[N:].astype(str)
-    x, y = curves(ax)["#0067a5"]
-    assert x == [int((CODES[N:] == c).sum()) for c in range(K)]
-    np.testing.assert_allclose(y, [right[CODES[N:] == c].mean() for c in range(K)])
-
-
-def test_very_many_classes_are_drawn_as_a_band(ax) -> None:
-    rows, codes = many_classes(1500)
-    model = fit(rows, codes, passes=1)
-    plot.class_accuracy(model, rows, ax, y=codes)
-    assert sum(len(line.get_xdata()) for line in ax.lines) < 20
-    assert "median" in texts(ax)
-
-
-def test_top_features_are_the_largest_coefficients(run: Path, ax) -> None:
-    coef = load_model(run).coef_.T[:, 2]
-    order = [j for j in np.argsort(-coef) if coef[j] > 0][:3]
-    plot.top_features(run, "2", ax, n=3)
-    np.testing.assert_allclose([bar.get_width() for bar in ax.patches], coef[order], rtol=1e-6)
-    assert [label.get_text() for label in ax.get_yticklabels()] == [f"feature {j + 1}" for j in order]
-
-
-def test_the_path_of_tune(tmp_path: Path, ax) -> None:
-    lines = [{"C": 2.0**i, "settings": {}, "valid_accuracy": 0.8 - (i - 2) ** 2 / 50} for i in (3, 1, 2, 0)]
-    (tmp_path / "tune.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    plot.tune_path(tmp_path, ax)
-    x, y = max(
-        ((list(line.get_xdata()), list(line.get_ydata())) for line in ax.lines), key=lambda xy: len(xy[0])
-    )
-    assert x == [1, 2, 4, 8]
-    assert y == [line["valid_accuracy"] for line in sorted(lines, key=lambda line: line["C"])]
-    assert any("C 4" in text and "80.00%" in text for text in texts(ax))
+@pytest.mark.parametrize("k", [4, 30])
+def test_a_confusion_matrix_has_the_counts_of_scikit_learn(k: int, ax) -> None:
+    """Of more than 20 classes it has the 20 with the lowest F1, in their order."""
+    X, codes = make_problem(2 * N, D, k, noise=1.5)
+    model = fit(X[:N], codes[:N], passes=1)
+    evaluation = evaluate(model, X[N:], y=codes[N:].astype(str))
+    plot.confusion(evaluation, ax)
+    predicted = model.predict(X[N:]).astype(int)
+    expected = confusion_matrix(codes[N:], predicted, labels=np.arange(k))
+    f1 = f1_score(codes[N:], predicted, labels=np.arange(k), average=None)
+    occurs = np.flatnonzero(expected.sum(axis=1))
+    drawn = np.arange(k)
+    if k > 20:
+        drawn = np.sort(occurs[np.lexsort((-expected[occurs].sum(axis=1), f1[occurs]))][:20])
+    found = np.zeros((len(drawn), len(drawn)), int)
+    for text in ax.texts:
+        column, row = text.get_position()
+        found[int(row), int(column)] = int(text.get_text())
+    np.testing.assert_array_equal(found, expected[np.ix_(drawn, drawn)])
+    names = [model.classes_[code] for code in drawn]
+    assert [label.get_text() for label in ax.get_yticklabels()] == [
+        f"{name} ({at})" for at, name in enumerate(names, 1)
+    ]
+    assert [label.get_text() for label in ax.get_xticklabels()] == [f"{at + 1}" for at in range(len(drawn))]
+    assert ax.yaxis_inverted()
+    figure = plot.confusion(evaluation).figure
+    assert figure.get_figwidth() * 96 <= 1280 - 2 * 36  # pixels of a browser, less the margins of the page
+    pyplot.close(figure)
 
 
 def test_new_axes_are_made_by_pyplot(run: Path) -> None:
@@ -158,7 +127,7 @@ def test_new_axes_are_made_by_pyplot(run: Path) -> None:
 def test_names_are_no_mathematics_and_need_no_glyphs(ax) -> None:
     names = np.array(["$x^", "肝臓 $\\frac$", "</text>&", "{}%s"])
     model = fit(X[:N], names[CODES[:N]], C=0.1)
-    plot.confusion(model, X[N:], ax, y=names[CODES[N:]])
+    plot.confusion(evaluate(model, X[N:], y=names[CODES[N:]]), ax)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # of the backend that draws pixels
         ax.figure.savefig(Path("/dev/null"), format="png")
@@ -169,8 +138,7 @@ def test_refusals(run: Path, tmp_path: Path, ax, monkeypatch) -> None:
     fit(run.parent / "train.h5", out=tmp_path / "run", passes=1, gap="none")
     cases: list[tuple[Any, type[Exception], str]] = [
         (lambda: plot.convergence(run, ax, of="loss"), SettingsError, "of must be gap or objective"),
-        (lambda: plot.top_features(run, "9", ax), ModelError, "no class '9'"),
-        (lambda: plot.tune_path(run, ax), RunError, "no accuracies of settings"),
+        (lambda: plot.confusion(load_model(run), ax), ModelError, "what evaluate returns"),
         (lambda: plot.accuracy(tmp_path, ax), RunError, "is not a run"),
         (lambda: plot.accuracy({}, ax), RunError, "not a dict"),
         (lambda: plot.accuracy(tmp_path / "run", ax), RunError, "measured no accuracy"),
@@ -179,10 +147,10 @@ def test_refusals(run: Path, tmp_path: Path, ax, monkeypatch) -> None:
         with pytest.raises(error, match=words):
             call()
     (tmp_path / "run" / "metrics.jsonl").unlink()
-    for draw in (plot.convergence, plot.accuracy, plot.pass_times, plot.progressive):
+    for draw in (plot.convergence, plot.accuracy, plot.progressive):
         with pytest.raises(RunError, match="no "):
             draw(tmp_path / "run", ax)
-    for name, use in (("jinja2", streamsvm.report), ("matplotlib.axes", plot.accuracy)):
-        monkeypatch.setitem(sys.modules, name, None)
-        with pytest.raises(StreamsvmError, match=rf"(?i){name[:6]}.*pip install 'streamsvm\[plot\]'"):
+    monkeypatch.setitem(sys.modules, "matplotlib.axes", None)
+    for use in (streamsvm.report, plot.accuracy):
+        with pytest.raises(StreamsvmError, match=r"matplotlib.*pip install 'streamsvm\[plot\]'"):
             use(run)

@@ -1,4 +1,4 @@
-"""Reports of a run, read from ``metrics.jsonl`` and ``tune.jsonl``; damaged lines are left out."""
+"""Reports of a run, read from ``metrics.jsonl``; damaged lines are left out."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from streamsvm.errors import RunError
 from streamsvm.model.results import FitResult, OnlineResult
 from streamsvm.run.directory import RunDir
 
-_MAX_BYTES = 2**26  # largest part of a file that is read: those of the longest runs take a few megabytes
-_MAX_NAMED = 3  # largest number of damaged lines that are named one by one
+_TOO_LARGE = 1e300  # of a number: Python's integers may not fit a float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,22 +27,19 @@ class History:
     name : str
         Name of the run in errors.
     settings : dict
-        Settings of the run; empty if only its search over C is known.
+        Settings of the run.
     rows : list of dict
         Reports within the first pass, or of a run over a stream.
     passes : list of dict
         Reports of passes, each with its number as ``pass``.
-    tried : list of dict
-        Settings that ``streamsvm tune`` tried.
     notes : list of str
-        A sentence for each thing that could not be read.
+        A sentence for each fault of the file.
     """
 
     name: str
     settings: dict[str, Any]
     rows: list[dict[str, Any]]
     passes: list[dict[str, Any]]
-    tried: list[dict[str, Any]]
     notes: list[str]
 
 
@@ -59,7 +55,7 @@ def history_of(run: Any) -> History:
         return run
     result = getattr(run, "result", run)  # of a model
     if isinstance(result, FitResult | OnlineResult):
-        return _history("the result", getattr(result, "settings", {}), result.history, [], [])
+        return _history("the result", getattr(result, "settings", {}), result.history, [])
     if not isinstance(run, str | os.PathLike):
         raise RunError(f"the run must be its directory or the result of a fit, not a {type(run).__name__}")
     return read_history(Path(run))
@@ -68,63 +64,27 @@ def history_of(run: Any) -> History:
 def read_history(path: Path) -> History:
     """Read the history of the run directory `path`, which another process may be writing."""
     run = RunDir(path)
-    notes: list[str] = []
-    tried = _lines(run.tuned, notes)
-    has_settings = run.settings.exists() or not tried
-    settings = run.read_settings()["settings"] if has_settings else {}
-    lines = _lines(run.metrics, notes)
-    lost = sum(line.get("event") == "lost" for line in lines)
-    if lost:
-        notes.append(
-            f"{run.metrics} was cut short, and the run went on: there are no figures of the reports that "
-            "are missing"
-        )
-    found = _history(str(path), settings, lines, tried, notes)
-    if found.passes and not lost and (missing := found.passes[-1]["pass"] - len(found.passes)) > 0:
-        notes.append(f"{run.metrics} lacks the reports of {missing} of {found.passes[-1]['pass']} passes")
-    return found
-
-
-def _history(
-    name: str, settings: Any, lines: list[dict[str, Any]], tried: list[dict[str, Any]], notes: list[str]
-) -> History:
-    """Sort the lines of a run by their events."""
-    passes = {}
-    for line in lines:
-        if line.get("event") == "pass" and isinstance(line.get("pass"), int):
-            passes[line["pass"]] = line  # the last one, if a number occurs again
-    return History(
-        name,
-        settings,
-        [line for line in lines if line.get("event") == "rows"],
-        [passes[number] for number in sorted(passes)],
-        [line for line in tried if number(line, "C") is not None],
-        notes,
-    )
-
-
-def _lines(path: Path, notes: list[str]) -> list[dict[str, Any]]:
-    """Read the objects in a file of JSON lines; a sentence in `notes` names lines without one."""
+    settings, notes, lines = run.read_settings()["settings"], [], []
     try:
-        with durable.named(path), durable.open_file(path) as file:
-            content = file.read(_MAX_BYTES + 1)
+        lines = durable.read_bounded(run.metrics).split(b"\n")[:-1]  # a line without an end is being written
     except FileNotFoundError:
-        return []
+        pass
     except OSError as error:
-        notes.append(f"{path} cannot be read: {durable.reason(error)}")
-        return []
-    *lines, rest = content[:_MAX_BYTES].split(b"\n")  # a line without an end may be being written
-    if len(content) > _MAX_BYTES:
-        notes.append(f"{path} has more than {_MAX_BYTES // 2**20} MB; the reports behind them are left out")
-    elif rest and _object(rest) is not None:
-        lines.append(rest)
-    records = [_object(line) for line in lines]
-    damaged = [at for at, record in enumerate(records, 1) if record is None]
-    if damaged:
-        some = ", ".join(map(str, damaged[:_MAX_NAMED])) + (", ..." if len(damaged) > _MAX_NAMED else "")
-        which = f"line {some} is" if len(damaged) == 1 else f"{len(damaged):,} lines ({some}) are"
-        notes.append(f"{path}: {which} damaged, and left out")
-    return [record for record in records if record is not None]
+        notes.append(f"{run.metrics} cannot be read: {durable.reason(error)}")
+    records = [record for line in lines if (record := _object(line)) is not None]
+    if damaged := len(lines) - len(records):
+        notes.append(f"{run.metrics}: {damaged:,} of {len(lines):,} lines are damaged, and left out")
+    if any(line.get("event") == "lost" for line in records):
+        notes.append(f"{run.metrics} was cut short, and the run went on: some reports are missing")
+    return _history(str(path), settings, records, notes)
+
+
+def _history(name: str, settings: Any, lines: list[dict[str, Any]], notes: list[str]) -> History:
+    """Sort the lines of a run by their events; of two with the same pass the last one counts."""
+    of_passes = [line for line in lines if line.get("event") == "pass" and isinstance(line.get("pass"), int)]
+    passes = {line["pass"]: line for line in of_passes}
+    rows = [line for line in lines if line.get("event") == "rows"]
+    return History(name, settings, rows, [passes[number] for number in sorted(passes)], notes)
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
@@ -138,13 +98,7 @@ def _object(line: bytes) -> dict[str, Any] | None:
 def number(record: dict[str, Any], name: str) -> float | None:
     """Return a finite number in a record; None if there is none under this name."""
     value = record.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        value = float(value)
-    except OverflowError:
-        return None
-    return value if math.isfinite(value) else None
+    return value if isinstance(value, int | float) and abs(value) < _TOO_LARGE else None
 
 
 def points(records: list[dict[str, Any]], x: str, y: str) -> tuple[list[float], list[float]]:
@@ -171,14 +125,14 @@ def achieved(history: History, model: Mapping[str, Any]) -> dict[str, Any]:
         found[name] = None if averaged and of_iterate is None else number(last, name)
         if model and not averaged and of_iterate is not None:
             found[name] = of_iterate
-    memory = max((number(each, "peak_memory_bytes") or 0.0 for each in passes), default=0.0)
     return {
         **found,
         "relative_gap": number(last, "average_relative_gap" if averaged else "relative_gap"),
         "relative_gap_estimate": number(last, "relative_gap_estimate"),
         "progressive_accuracy": number((passes or [last])[0], "progressive_accuracy"),
         "seconds": number(last, "trained_seconds" if passes else "seconds"),
-        "peak_memory_bytes": memory or None,
+        "peak_memory_bytes": max((number(each, "peak_memory_bytes") or 0 for each in passes), default=0)
+        or None,
     }
 
 

@@ -160,7 +160,7 @@ def test_accuracies_of_different_rows_are_said_not_to_compare(runs: dict[str, An
 def test_of_another_model_than_was_measured_there_is_no_figure() -> None:
     def of(model: dict[str, Any], **last: float) -> dict[str, Any]:
         reports = [{"pass": 1, "relative_gap": 0.5, "seconds": 1.0}, {"pass": 2, "seconds": 2.0, **last}]
-        return achieved(History("run", {}, [], reports, [], []), model)
+        return achieved(History("run", {}, [], reports, []), model)
 
     both = {"valid_accuracy": 0.9, "last_iterate_valid_accuracy": 0.8}
     assert of({"average": True, "passes": 2}, **both)["valid_accuracy"] == 0.9

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import make_problem, make_store
-from report_pages import Page
 from run_files import model_bytes
 
 import streamsvm
@@ -121,22 +120,6 @@ def test_workers_read_the_copy_of_a_store_at_an_address(store: Path, local: Any,
     assert model_bytes(tmp_path / "dask") == model_bytes(tmp_path / "one")
     assert all(each["worker_bytes_read"] > 0 for each in result.history)
     assert all(each["bytes_read"] == 0 for each in result.history)
-
-
-def test_a_report_says_what_the_workers_did(store: Path, local: Any, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    pytest.importorskip("jinja2")
-    result = fit(store, tmp_path / "run", BY_CLASSES, cluster=local.scheduler_address)
-    page = Page(streamsvm.report(tmp_path / "run"))
-    page.check()
-    rows = page.table("pass", "workers")
-    for row, record in zip(rows, result.history, strict=True):
-        assert (row["pass"], row["workers"]) == (str(record["pass"]), "2")
-        assert int(row["tasks"].replace(",", "")) == record["worker_tasks"]
-        assert int(row["bytes between workers"].replace(",", "")) == record["moved_bytes"] > 0
-        assert int(row["bytes to the command"].replace(",", "")) == record["gathered_bytes"]
-        assert abs(float(row["seconds of work"]) - record["worker_seconds"]) <= 0.005
-    assert "Seconds of each pass" in page.pictures
 
 
 def test_workers_with_all_weights_measure_the_gap(

@@ -68,7 +68,7 @@ def blocks_of(path: Path) -> list[Block]:
 
 
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
-PACKAGES = {"report.md": ("matplotlib", "jinja2")}  # of extras that the tests do without
+PACKAGES = {"report.md": ("matplotlib",)}  # of extras that the tests do without
 
 
 def masked(line: str) -> str:

@@ -1,24 +1,22 @@
-"""Reports of runs of every kind, read by a parser of HTML and compared with the runs' own files."""
+"""Reports of runs, read by a parser of XML and compared with the runs' own files."""
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from helpers import make_problem, make_store
-from report_pages import Page
-from report_problems import label_store, many_classes, sequence_store
 from row_stream import RowStream, late_problem
 from run_files import flip, metrics_of, stop_after
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
 pytest.importorskip("matplotlib")
-pytest.importorskip("jinja2")
 
 from streamsvm import fit, load_model, online, report
 from streamsvm.errors import Interrupted, ModelError, RunError
@@ -26,6 +24,41 @@ from streamsvm.errors import Interrupted, ModelError, RunError
 N, D, K = 240, 7, 4
 X, CODES = make_problem(2 * N, D, K, noise=1.5)
 LABELS = CODES.astype(str)
+Rows = list[dict[str, str]]
+
+
+class Page:
+    """A report, which must be well-formed and refer to nothing outside it."""
+
+    def __init__(self, run: Path, **options: Any) -> None:
+        path = report(run, **options)
+        self.root = ElementTree.fromstring(path.read_text())
+        self.texts = [text.strip() for text in self.root.itertext() if text.strip()]
+        self.notes = [note.text or "" for note in self.root.iterfind(".//p[@class='note']")]
+        for element in self.root.iter():
+            assert element.tag.rpartition("}")[2] not in {"script", "link", "iframe", "img", "image", "a"}
+            for name, value in element.attrib.items():
+                name = name.rpartition("}")[2]
+                assert not name.startswith("on")
+                assert name not in {"src", "href"} or value.startswith("#")
+        ids = [element.get("id") for element in self.root.iter() if element.get("id")]
+        assert len(ids) == len(set(ids))
+
+    def table(self, *heads: str) -> Rows:
+        """The rows of the one table that has these columns."""
+        tables = [
+            [["".join(c.itertext()) for c in row] for row in t.iter("tr")] for t in self.root.iter("table")
+        ]
+        (found,) = [table for table in tables if set(heads) <= set(table[0])]
+        return [dict(zip(found[0], row, strict=True)) for row in found[1:]]
+
+    def fact(self, name: str) -> str:
+        """What stands right of `name` in a table of facts."""
+        (row,) = [row for row in self.root.iter("tr") if len(row) == 2 and row[0].text == name]
+        return row[1].text or ""
+
+    def says(self, words: str) -> bool:
+        return any(words in text for text in self.texts)
 
 
 @pytest.fixture(scope="module")
@@ -50,52 +83,39 @@ def run(finished: Path, tmp_path: Path) -> Path:
     return shutil.copytree(finished, tmp_path / "run")
 
 
-def page_of(run: Path, tmp_path: Path, **options: Any) -> Page:
-    page = Page(report(run, tmp_path / "page.html", force=True, **options))
-    page.check()
-    return page
-
-
-def test_figures_are_those_of_the_metrics(run: Path, tmp_path: Path) -> None:
-    page = page_of(run, tmp_path)
+def test_figures_are_those_of_the_metrics(run: Path) -> None:
+    page = Page(run)
     lines = [line for line in metrics_of(run) if line["event"] == "pass"]
-    columns = {
-        "pass": ("pass", "d"), "primal": ("primal", ".6g"), "dual": ("dual", ".6g"),
-        "relative gap": ("relative_gap", ".3g"), "gap of average": ("average_relative_gap", ".3g"),
-        "train accuracy": ("train_accuracy", ".2%"), "valid accuracy": ("valid_accuracy", ".2%"),
-        "valid, last iterate": ("last_iterate_valid_accuracy", ".2%"),
-    }  # fmt: skip
-    rows = page.table("pass", "primal", "seconds")
-    assert len(rows) == 4
-    for row, line, seconds in zip(rows, lines, np.cumsum([line["seconds"] for line in lines]), strict=True):
-        assert {head: row[head] for head in columns} == {
-            head: f"{line[key]:{form}}" for head, (key, form) in columns.items()
-        }
-        assert row["seconds"] == f"{seconds:.2f}"
-    assert page.pictures == [
-        "Relative gap by pass", "Accuracy by pass", "Seconds of each pass", "Progressive accuracy",
-        *map(str, range(K)),
-    ]  # fmt: skip
+    rows = page.table("pass", "primal")
+    names = ("primal", "dual", "relative_gap", "train_accuracy", "valid_accuracy", "seconds")
+    assert [[row[name.replace("_", " ")] for name in names] for row in rows] == [
+        [f"{line[name]:.4g}" for name in names] for line in lines
+    ]
+    assert page.fact("status") == "finished, with a model"
+    assert page.fact("valid accuracy") == f"{lines[-1]['valid_accuracy']:.4g}"
+    assert page.fact("block rows") == "50"
+    pictures = {"Relative gap", "Objective", "Accuracy", "Progressive accuracy", "Confusion matrix"}
+    assert pictures <= set(page.texts)
 
 
-def test_confusions_are_those_of_predictions(run: Path, tmp_path: Path) -> None:
-    page = page_of(run, tmp_path)
+def test_classes_are_those_of_predictions(run: Path) -> None:
+    page = Page(run)
     labels, predicted = LABELS[N:], load_model(run).predict(X[N:])
+    measures = dict(
+        zip(("precision", "recall", "f1"), precision_recall_fscore_support(labels, predicted), strict=False)
+    )
     matrix = confusion_matrix(labels, predicted)
-    rows = page.table("true", *map(str, range(K)))
-    assert [[int(row[str(c)] or 0) for c in range(K)] for row in rows] == matrix.tolist()
-    precision, recall, f1, counts = precision_recall_fscore_support(labels, predicted)
-    rows = page.table("class", "precision", "F1")
-    assert [int(row["class"]) for row in rows] == np.lexsort((-counts, f1)).tolist()
+    counts = matrix.sum(axis=1)
+    rows = page.table("class", "precision")
+    assert [int(row["class"]) for row in rows] == np.lexsort((-counts, measures["f1"])).tolist()
     np.fill_diagonal(matrix, 0)
     for row in rows:
         c = int(row["class"])
-        for head, values in (("precision", precision), ("recall", recall), ("F1", f1)):
-            assert row[head] == f"{values[c]:.2%}"
+        assert [row[name] for name in measures] == [f"{values[c]:.4g}" for values in measures.values()]
         wrong, count = row["most often taken for"].rstrip(")").split(" (")
         assert (int(row["rows"]), int(count)) == (counts[c], matrix[c].max())
         assert matrix[c, int(wrong)] == matrix[c].max()
-    assert f"{(labels == predicted).mean():.2%}" in page.texts
+    assert page.fact("accuracy") == f"{(labels == predicted).mean():.4g}"
 
 
 def test_the_same_run_gives_the_same_bytes_whatever_style_the_user_draws_in(run: Path, stores) -> None:
@@ -109,127 +129,122 @@ def test_the_same_run_gives_the_same_bytes_whatever_style_the_user_draws_in(run:
     assert not (run / "report.html").exists()  # it is part of a run, which was replaced
 
 
-def test_data_takes_the_place_of_the_validation_store(run: Path, stores, tmp_path: Path) -> None:
-    page = page_of(run, tmp_path, data=stores[0])
-    assert f"{(load_model(run).predict(X[:N]) == LABELS[:N]).mean():.2%}" in page.texts
+def test_data_takes_the_place_of_the_validation_store(run: Path, stores) -> None:
+    page = Page(run, data=stores[0])
+    assert page.fact("accuracy") == f"{(load_model(run).predict(X[:N]) == LABELS[:N]).mean():.4g}"
 
 
-@pytest.mark.parametrize(("steps", "pictures"), [(2, 1), (31, 4)])
-def test_interrupted_runs_have_what_they_reported_and_no_model(
-    stores, tmp_path: Path, steps: int, pictures: int
-) -> None:
+def test_an_interrupted_run_has_what_it_reported_and_no_model(stores, tmp_path: Path) -> None:
     run = tmp_path / "run"
     with pytest.raises(Interrupted):
-        fit(stores[0], out=run, passes=9, gap="pass", valid=stores[1], block_rows=50, stop=stop_after(steps))
-    page = page_of(run, tmp_path)
-    assert len(page.pictures) == pictures
-    assert page.says("in progress or interrupted, without a model")
-    assert page.says("the run has no model yet")
-    with pytest.raises(ModelError, match="has no model yet"):
+        fit(stores[0], out=run, passes=9, gap="pass", valid=stores[1], block_rows=50, stop=stop_after(31))
+    page = Page(run)
+    assert page.fact("status") == "in progress or interrupted, without a model"
+    assert len(page.table("pass", "primal")) == len([e for e in metrics_of(run) if e["event"] == "pass"]) > 0
+    assert page.says("Accuracies of classes need a model")
+    with pytest.raises(ModelError, match="no finished model yet"):
         report(run, tmp_path / "x.html", data=stores[1])
     assert not (tmp_path / "x.html").exists()
 
 
-def test_a_run_without_held_out_data_says_what_is_left_out(stores, tmp_path: Path) -> None:
-    fit(stores[0], out=tmp_path / "run", passes=2, gap="none")
-    page = page_of(tmp_path / "run", tmp_path)
-    assert page.says("need held-out data")
-    assert page.says("gap was not measured")
-    assert "Accuracy by pass" not in page.pictures  # nor with one point, of the last pass
-    assert "Relative gap by pass" in page.pictures  # estimates
-
-
-def test_a_validation_store_that_is_gone_or_another_one_is_a_sentence(stores, tmp_path: Path) -> None:
-    valid = shutil.copy(stores[1], tmp_path / "valid.h5")
-    fit(stores[0], out=tmp_path / "run", valid=valid)
-    os.remove(valid)
-    assert page_of(tmp_path / "run", tmp_path).says("validation store cannot be scored")
-    make_store(tmp_path / "valid.h5", *make_problem(50, D, K, seed=5), n_classes=K)
-    assert page_of(tmp_path / "run", tmp_path).says("has changed since")
-
-
-def test_online_runs(tmp_path: Path) -> None:
+def test_an_online_run(tmp_path: Path) -> None:
     online(RowStream(*late_problem(), (7, 50, 51, 120)), out=tmp_path / "run", C=0.3)
-    page = page_of(tmp_path / "run", tmp_path)
-    assert [(row["rows"], row["progressive accuracy"]) for row in page.table("rows", "classes")] == [
-        (f"{line['rows']}", f"{line['progressive_accuracy']:.2%}") for line in metrics_of(tmp_path / "run")
+    page = Page(tmp_path / "run")
+    assert [(row["rows"], row["progressive accuracy"]) for row in page.table("rows", "recent accuracy")] == [
+        (f"{line['rows']}", f"{line['progressive_accuracy']:.4g}") for line in metrics_of(tmp_path / "run")
     ]
-    assert "Progressive accuracy" in page.pictures
+    assert "Progressive accuracy" in page.texts
 
 
-# -- damage ----------------------------------------------------------------------------------------
+@pytest.mark.engine
+@pytest.mark.parametrize(("loss", "has_table"), [("ovr2", True), ("ww", False)])
+def test_rows_with_several_labels(tmp_path: Path, loss: str, has_table: bool) -> None:
+    text = tmp_path / "sets.txt"
+    text.write_text("a,b 1:1\nb 2:1\nc,a 1:0.5 3:1\n" * 20)
+    fit(text, out=tmp_path / "run", loss=loss, multilabel=True, valid=text)
+    page = Page(tmp_path / "run")
+    if has_table:
+        rows = {row["class"]: row["rows"] for row in page.table("class", "recall")}
+        assert rows == {"a": "40", "b": "40", "c": "20"}
+    assert page.says("Accuracies of classes need") is not has_table
+    assert float(page.fact("precision").split()[1].rstrip(",")) > 0.5
 
 
-@pytest.mark.parametrize(
-    ("damage", "words"),
-    [
-        (b"{not json\n", "is damaged, and left out"),
-        (b"[" * 10**5 + b"\n", "is damaged, and left out"),
-        (b"[1, 2]\n\xff\xfe\n7\n", "3 lines"),
-        (b'{"event": "lost"}\n', "was cut short"),
-        (b"", "lacks the reports of 1 of 4 passes"),
-    ],
-)
-def test_damaged_or_missing_lines_are_one_sentence(
-    run: Path, tmp_path: Path, damage: bytes, words: str
-) -> None:
-    path = run / "metrics.jsonl"
-    *lines, _, last = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join([*lines, damage, last]))
-    page = page_of(run, tmp_path)
-    assert sum(words in text for text in page.texts) == 1
-    rows = page.table("pass", "primal")
-    assert [row["pass"] for row in rows] == ["1", "2", "4"]
-    assert rows[-1]["seconds"] == "-"  # it came after a pass of which nothing is known
+# -- faults ----------------------------------------------------------------------------------------
 
 
-def test_values_of_other_types_are_left_out(run: Path, tmp_path: Path) -> None:
-    last = metrics_of(run)[-1]
-    wrong = {"primal": "<b>", "dual": None, "relative_gap": [], "C": {}, "valid_accuracy": True,
-             "seconds": 10**400}  # fmt: skip
-    with (run / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps({**last, "pass": 5, **wrong}) + "\n")
-    row = page_of(run, tmp_path).table("pass", "primal")[-1]
-    names = ("pass", "primal", "dual", "relative gap", "valid accuracy", "seconds")
-    assert [row[name] for name in names] == ["5", "-", "-", "-", "-", "-"]
+def _append(run: Path, line: bytes) -> None:
+    with (run / "metrics.jsonl").open("ab") as file:
+        file.write(line)
 
 
-def test_metrics_that_are_missing_or_a_link(run: Path, tmp_path: Path) -> None:
+def _link(run: Path) -> None:
+    (run / "secret").write_text('{"event": "pass", "pass": 1, "primal": 4711}\n')
     (run / "metrics.jsonl").unlink()
-    assert page_of(run, tmp_path).says("Nothing has been reported yet.")
-    (tmp_path / "secret").write_text('{"event": "pass", "pass": 1, "primal": 4711}\n')
-    (run / "metrics.jsonl").symlink_to(tmp_path / "secret")
-    page = page_of(run, tmp_path)
-    assert "4711" not in page.text
-    assert page.says("symbolic link")
+    (run / "metrics.jsonl").symlink_to(run / "secret")
 
 
-def test_what_is_no_run_or_cannot_be_written(run: Path, tmp_path: Path) -> None:
+FAULTS: list[tuple[Callable[[Path], object], str, int]] = [
+    (lambda run: _append(run, b"{not json\n"), "1 of", 4),
+    (lambda run: _append(run, b"[" * 10**5 + b"\n"), "1 of", 4),
+    (lambda run: _append(run, b"[1, 2]\n\xff\xfe\n7\n"), "3 of", 4),
+    (lambda run: _append(run, b'{"event": "lost"}\n'), "was cut short", 4),
+    (lambda run: _append(run, b'{"event": "pass", "pass": 5'), "", 4),  # which is being written
+    (lambda run: _append(run, b'{"event": "pass", "pass": 5, "primal": "<b>", "dual": []}\n'), "", 5),
+    (lambda run: (run / "metrics.jsonl").unlink(), "metrics.jsonl is cut short", 0),
+    (_link, "symbolic link", 0),
+    (lambda run: flip(run / "model" / "coef.npy"), "coef.npy", 4),
+    (lambda run: (run.parent / "valid.h5").unlink(), "validation store cannot be scored", 4),
+    (
+        lambda run: make_store(run / "x.h5", X, CODES, n_classes=K).replace(run.parent / "valid.h5"),
+        "has changed since",
+        4,
+    ),
+]
+
+
+def test_faults_are_one_sentence_each(stores, tmp_path: Path) -> None:
+    for at, (damage, words, n_passes) in enumerate(FAULTS):
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        valid = shutil.copy(stores[1], folder / "valid.h5")
+        fit(stores[0], out=folder / "run", passes=4, gap="pass", valid=valid, block_rows=50)
+        damage(folder / "run")
+        page = Page(folder / "run")
+        assert len(page.notes) == bool(words), (page.notes, words)
+        assert all(words in note for note in page.notes), (page.notes, words)
+        assert (
+            sum(row.get("primal") != "4711" for row in page.table("pass")) == n_passes if n_passes else True
+        )
+        assert not page.says("4711")
+
+
+def test_refusals(run: Path, stores, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
-    for path in (tmp_path / "none", tmp_path / "empty", run / "run.json"):
-        with pytest.raises(RunError, match=r"is not a run|nothing is there"):
-            report(path, tmp_path / "x.html")
-    with pytest.raises(RunError, match=r"no.html: the folder .*none does not exist; create it first"):
-        report(run, tmp_path / "none" / "no.html")
+    (tmp_path / "page.html").touch()
+    cases: list[tuple[Path, dict[str, Any], type[Exception], str]] = [
+        (tmp_path / "none", {}, RunError, "nothing is there"),
+        (tmp_path / "empty", {}, RunError, "is not a run"),
+        (run / "run.json", {}, RunError, "is not a run"),
+        (run, {"out": tmp_path / "page.html"}, RunError, "page.html is there already"),
+        (run, {"out": tmp_path / "none" / "no.html"}, RunError, "none does not exist; create it first"),
+        (run, {"data": tmp_path / "none"}, Exception, "none"),
+    ]
+    for path, options, error, words in cases:
+        with pytest.raises(error, match=words):
+            report(path, **options)
     (run / "run.json").write_text("{}")
     with pytest.raises(RunError, match="checksum"):
         report(run)
+    assert not (run / "report.html").exists()
 
 
-def test_a_damaged_model_is_a_sentence(run: Path, tmp_path: Path) -> None:
-    path = run / "model" / "coef.npy"
-    flip(path)
-    page = page_of(run, tmp_path)
-    assert page.says("coef.npy")
-    assert len(page.table("pass", "primal")) == 4
-
-
-# -- names from the data ---------------------------------------------------------------------------
+# -- names and sizes -------------------------------------------------------------------------------
 
 NASTY = [
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(2)>',
-    "a&amp;b $x_1$ {0} %s {{ 7 * 7 }}",
+    "a&amp;b $x_1$ {0} %s ${name}",
     "كبد 肝臓 \U0001f9ec",
 ]
 
@@ -239,97 +254,24 @@ def test_names_from_data_are_escaped_and_shown_as_they_are(tmp_path: Path) -> No
     import pandas as pd
 
     X, codes = make_problem(120, 4, 4, noise=2.0)
-    features = [*NASTY[:3], "𝛼\x07\u202e\uffff" + 100 * "x"]
-    cells = anndata.AnnData(
-        X,
-        pd.DataFrame({"t": pd.Categorical.from_codes(codes, NASTY)}, index=[str(i) for i in range(120)]),
-        pd.DataFrame(index=features),
-    )
+    obs = pd.DataFrame({"t": pd.Categorical.from_codes(codes, NASTY)}, index=[str(i) for i in range(120)])
     folder = tmp_path / "<i>folder & 'more'"
     folder.mkdir()
-    cells.write_h5ad(folder / "cells.h5ad")
+    anndata.AnnData(X, obs).write_h5ad(folder / "cells.h5ad")
     fit(folder / "cells.h5ad", out=folder / "<b>run", label="t", valid=folder / "cells.h5ad")
-    page = page_of(folder / "<b>run", tmp_path)
+    page = Page(folder / "<b>run")
     assert sorted(row["class"] for row in page.table("class", "recall")) == sorted(NASTY)
-    assert set(NASTY[:3]) <= set(page.pictures)  # the other class has no coefficient above 0
     assert "<b>run" in page.texts
-    assert "i" not in page.tags
-    for name in features[:3]:
-        assert any(text.startswith(name[:15]) for text in page.texts), name
-    assert not {"\x07", "\u202e", "\uffff"} & set(page.text)
-    assert "x" * 60 not in page.text
+    for name in NASTY:
+        assert page.says(f"{name[:29]}")
 
 
-# -- tuning ----------------------------------------------------------------------------------------
-
-
-def test_what_tune_tried_with_and_without_a_run(run: Path, tmp_path: Path) -> None:
-    lines = [
-        {"C": 2.0**i, "settings": settings, "valid_accuracy": 0.9 - (i - 1 - at) ** 2 / 100, "passes": 3}
-        for at, settings in enumerate(({}, {"loss": "cs"}))
-        for i in range(-4, 5)
-    ]
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (run / "tune.jsonl").write_text(text)
-    (tmp_path / "search").mkdir()
-    (tmp_path / "search" / "tune.jsonl").write_text(text)
-    for folder in (run, tmp_path / "search"):
-        page = page_of(folder, tmp_path)
-        rows = page.table("settings", "C", "valid accuracy")
-        assert {tuple(row.values()) for row in rows} == {
-            ("loss cs" if line["settings"] else "defaults", f"{line['C']:.4g}",
-             f"{line['valid_accuracy']:.2%}", "3")
-            for line in lines
-        }  # fmt: skip
-        assert [row["valid accuracy"] for row in rows] == sorted(
-            (row["valid accuracy"] for row in rows), reverse=True
-        )
-        assert "Valid accuracy by C" in page.pictures
-    assert page.pictures == ["Valid accuracy by C"]
-    assert page.says("there is no run yet")
-
-
-# -- sizes and kinds -------------------------------------------------------------------------------
-
-
-def test_many_passes_stay_a_short_page(run: Path, tmp_path: Path) -> None:
+def test_many_passes_stay_a_short_page(run: Path) -> None:
     path, last = run / "metrics.jsonl", metrics_of(run)[-1]
     path.write_text("".join(json.dumps({**last, "pass": i}) + "\n" for i in range(1, 4001)))
-    page = page_of(run, tmp_path)
+    page = Page(run)
     assert [int(row["pass"].replace(",", "")) for row in page.table("pass", "primal")] == [
         *range(1, 11), *range(3981, 4001),
     ]  # fmt: skip
-    assert page.says("of 4,000, the first 10 and the last 20")
-    assert len(page.text) < 500_000
-
-
-@pytest.mark.engine
-@pytest.mark.parametrize("k", [2500, pytest.param(17_000, marks=pytest.mark.more)])
-def test_very_many_classes(tmp_path: Path, k: int) -> None:
-    X, codes = many_classes(k)
-    store = make_store(tmp_path / "s.h5", X, codes, n_classes=k, chunk_nnz=2**16)
-    fit(store, out=tmp_path / "run", passes=1, gap="none")
-    page = page_of(tmp_path / "run", tmp_path, data=store)
-    assert len(page.text) < 500_000
-    assert len(page.table("class", "recall")) == 30
-    assert page.says(f"9 classes, of {k:,}")
-
-
-@pytest.mark.engine
-@pytest.mark.parametrize("loss", ["ww", "ovr2"])
-def test_rows_with_several_labels(tmp_path: Path, loss: str) -> None:
-    store, own = label_store(tmp_path / "s.h5", N, D, K)
-    fit(store, out=tmp_path / "run", loss=loss, valid=store, dtype="float64")
-    page = page_of(tmp_path / "run", tmp_path)
-    rows = {row["class"]: int(row["rows"]) for row in page.table("class", "recall")}
-    assert rows == {str(c): n for c, n in enumerate(own.sum(axis=0))}
-    assert page.says("with several labels each")
-
-
-def test_sequences(tmp_path: Path) -> None:
-    store, labels = sequence_store(tmp_path / "s.h5")
-    fit(store, out=tmp_path / "run", loss="chain", valid=store, dtype="float64")
-    page = page_of(tmp_path / "run", tmp_path)
-    assert "whole sequences right" in page.texts
-    rows = {row["class"]: int(row["rows"]) for row in page.table("class", "recall")}
-    assert rows == {str(c): n for c, n in enumerate(np.bincount(labels))}
+    assert page.says("30 of 4,000 reports")
+    assert (run / "report.html").stat().st_size < 500_000
