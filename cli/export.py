@@ -16,12 +16,11 @@ _OPTIONS = {
     "out": Option(os.PathLike, ..., "File to write; of streamsvm, a folder.", letter="o"),
     "format": Option(
         str, None,
-        "liblinear: text for its predict; npz: arrays; sklearn: a fitted LinearSVC for joblib; onnx: a "
-        "graph; csv: the strongest features of each class; streamsvm: a model folder, smaller with --prune "
-        "and --dtype. By default by the suffix: .txt or .model, .npz, .joblib, .onnx, .csv.",
-        choices=("liblinear", "npz", "sklearn", "onnx", "csv", "streamsvm"),
+        "liblinear: text for its predict; sklearn: a fitted LinearSVC for joblib; onnx: a graph; streamsvm: "
+        "a model folder, smaller with --prune and --dtype. By default by the suffix: .txt or .model, "
+        ".joblib, .onnx.",
+        choices=("liblinear", "sklearn", "onnx", "streamsvm"),
     ),
-    "top": Option(int, None, "Of csv: how many features of each class (default: 20).", least=1),
     "prune": Option(float, 0.0, "Coefficients of at most this absolute value become 0.", metavar="EPS"),
     "dtype": Option(
         str, None, "Of streamsvm: how coefficients are stored; scores are then in float32.",

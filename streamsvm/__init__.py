@@ -19,7 +19,7 @@ __version__ = "0.1.0"
 _NAMES = {  # by the module that has them
     "streamsvm.api": "fit online plan resume",
     "streamsvm.data.rows": "Rows",
-    "streamsvm.exporting": "Exported export_model",
+    "streamsvm.exporting.export": "Exported export_model",
     "streamsvm.model.model": "Model load_model",
     "streamsvm.model.results": "FitResult OnlineResult TuneResult",
     "streamsvm.prediction.calibration": "Calibration calibrate",

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, BinaryIO
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from streamsvm.errors import ModelError, extra
-from streamsvm.exporting.arrays import is_sparse
 from streamsvm.exporting.folding import FoldedModel, Step, fold, two_class_difference
 from streamsvm.model.model import Model
 
 _MAX_DENSE = 2**24  # coefficients: more may be a sparse matrix
 
 
-def write_estimator(model: Model, file: BinaryIO, *, prune: float) -> None:
+def write_estimator(model: Model, path: Path, *, prune: float) -> None:
     """Write a fitted ``LinearSVC``, or a ``Pipeline`` that ends in one if rows are transformed.
 
     Everything in it is scikit-learn's own, so that it is loaded without streamsvm. Of two classes there is
@@ -37,7 +37,7 @@ def write_estimator(model: Model, file: BinaryIO, *, prune: float) -> None:
     if model.feature_names_in_ is not None:  # the later steps are given arrays, without names
         steps[0].feature_names_in_ = model.feature_names_in_.copy()
     named = [(f"{type(step).__name__.lower()}-{at}", step) for at, step in enumerate(steps)]
-    joblib.dump(steps[0] if len(steps) == 1 else Pipeline(named), file)
+    joblib.dump(steps[0] if len(steps) == 1 else Pipeline(named), path)
 
 
 def _linear_svc(model: Model, folded: FoldedModel) -> Any:
@@ -49,7 +49,8 @@ def _linear_svc(model: Model, folded: FoldedModel) -> Any:
     C = model.record.get("C")
     svm = LinearSVC(C=float(C)) if isinstance(C, int | float) else LinearSVC()
     svm.classes_ = model.classes_
-    sparse = coef.shape[0] * coef.shape[1] > _MAX_DENSE and is_sparse(coef, coef.dtype)
+    n = coef.shape[0] * coef.shape[1]
+    sparse = n > _MAX_DENSE and sum(each.nbytes for each in (coef.data, coef.indices, coef.indptr)) < 8 * n
     svm.coef_ = coef.T.tocsr() if sparse else np.ascontiguousarray(coef.T.toarray())
     svm.intercept_ = intercept.copy()
     svm.n_iter_ = int(model.record.get("passes") or 1)

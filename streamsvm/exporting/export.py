@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import numbers
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TextIO, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
 from streamsvm.base import durable
 from streamsvm.base.text import check_local
 from streamsvm.errors import ModelError, Remedy, wrong_setting
-from streamsvm.exporting.arrays import write_npz
 from streamsvm.exporting.estimator import write_estimator
 from streamsvm.exporting.liblinear_export import LABELS_SUFFIX, write_liblinear
 from streamsvm.exporting.onnx_graph import write_onnx
 from streamsvm.model.model import Model, load_model
-from streamsvm.model.strongest import strongest_features
-from streamsvm.prediction.outputs import as_cell
 
-Format = Literal["liblinear", "npz", "sklearn", "onnx", "csv", "streamsvm"]
+Format = Literal["liblinear", "sklearn", "onnx", "streamsvm"]
 FORMATS: tuple[str, ...] = get_args(Format)
-SUFFIXES = {
-    ".npz": "npz", ".joblib": "sklearn", ".onnx": "onnx", ".csv": "csv", ".txt": "liblinear",
-    ".model": "liblinear",
-}  # fmt: skip
-TOP = 20
+_SUFFIXES = {".joblib": "sklearn", ".onnx": "onnx", ".txt": "liblinear", ".model": "liblinear"}
 _ONE_LABEL = {"liblinear": "LIBLINEAR", "sklearn": "LinearSVC"}  # which predict one label a row
-_WRITERS = {"npz": write_npz, "sklearn": write_estimator, "onnx": write_onnx}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +49,6 @@ def export_model(
     path: str | os.PathLike[str],
     format: Format | None = None,
     *,
-    top: int | None = None,
     prune: float = 0.0,
     dtype: Literal["float16", "float32"] | None = None,
     force: bool = False,
@@ -80,9 +68,6 @@ def export_model(
             Text that LIBLINEAR's ``predict`` reads, with the features numbered as in the text that was
             trained on. Labels that are no whole numbers are numbered, with a warning, and listed in a file
             beside it.
-        ``"npz"`` (.npz)
-            Arrays ``coef``, ``intercept``, ``classes`` and, if there are any, ``feature_names``. If most
-            coefficients are 0, `scipy.sparse.load_npz` reads them from the same file, which has no ``coef``.
         ``"sklearn"`` (.joblib)
             A fitted ``LinearSVC`` of scikit-learn, or a ``Pipeline`` that ends in one, for ``joblib.load``;
             it does not need streamsvm.
@@ -90,12 +75,8 @@ def export_model(
             A graph from dense rows ``X`` to ``label`` (int64 if the classes are integers, else text) and
             ``scores``, and to ``probabilities`` if the model has any. To ``scores`` alone if the rows of the
             training had several labels.
-        ``"csv"`` (.csv)
-            For people: the features with the largest coefficients of each class, as `coef_` has them.
         ``"streamsvm"``
             A model folder, as ``Model.save`` writes it.
-    top : int, optional
-        Of ``"csv"``: how many features of each class (default: 20).
     prune : float
         As for ``Model.save``.
     dtype : {"float16", "float32"}, optional
@@ -130,13 +111,8 @@ def export_model(
     two scores are equal but for rounding.
     """
     kind = _format_of(path, format)
-    for name, value, applies in (("top", top, "csv"), ("dtype", dtype, "streamsvm")):
-        if value is not None and kind != applies:
-            raise wrong_setting(name, f"is for the format {applies}, and this is {kind}")
-    if kind == "csv" and prune:
-        raise wrong_setting("prune", "does not apply to csv, which has the largest coefficients")
-    if top is not None and not (isinstance(top, numbers.Integral) and top >= 1):
-        raise wrong_setting("top", f"must be a whole number from 1 on, not {top!r}")
+    if dtype is not None and kind != "streamsvm":
+        raise wrong_setting("dtype", f"is for the format streamsvm, and this is {kind}")
     if not (isinstance(prune, numbers.Real) and 0 <= float(prune) < np.inf):
         raise wrong_setting("prune", f"must be a number from 0 on, not {prune!r}")
     check_local(path, ModelError)
@@ -153,56 +129,34 @@ def export_model(
     if loaded.multilabel and kind in _ONE_LABEL:
         raise ModelError(
             f"the model was trained on rows with several labels, and {_ONE_LABEL[kind]} predicts one",
-            remedy=Remedy("export to onnx or npz, which give scores, or to streamsvm"),
+            remedy=Remedy("export to onnx, which gives scores, or to streamsvm"),
         )
     numbered: dict[str, int] | None = None
-    with _replaced(target, text=kind in ("liblinear", "csv")) as file:
+    with durable.os_errors_as(ModelError, target, "written"), durable.replacing(target) as aside:
         if kind == "liblinear":
-            numbered = write_liblinear(loaded, file, name=target, prune=float(prune))
-        elif kind == "csv":
-            _write_csv(loaded, file, TOP if top is None else int(top))
+            numbered = write_liblinear(loaded, aside, name=target, prune=float(prune))
+        elif kind == "sklearn":
+            write_estimator(loaded, aside, prune=float(prune))
         else:
-            _WRITERS[kind](loaded, file, prune=float(prune))
+            write_onnx(loaded, aside, prune=float(prune))
     size = target.stat().st_size
     if kind == "liblinear" and numbered is None:
         durable.remove(beside)  # of a model that was here before
     if numbered is not None:
-        with _replaced(beside) as file:
-            size += file.write("".join(f"{n}\t{label}\n" for label, n in numbered.items()).encode())
+        with durable.os_errors_as(ModelError, beside, "written"), durable.replacing(beside) as aside:
+            size += aside.write_bytes("".join(f"{n}\t{label}\n" for label, n in numbered.items()).encode())
     return Exported(str(target), kind, size, numbered)
 
 
 def _format_of(path: str | os.PathLike[str], format: str | None) -> str:
     if format is None:
-        format = SUFFIXES.get(Path(path).suffix.lower())
+        format = _SUFFIXES.get(Path(path).suffix.lower())
         if format is None:
             raise wrong_setting(
                 "format",
-                f"is missing: {path} has none of the suffixes {', '.join(SUFFIXES)}; it is one of "
+                f"is missing: {path} has none of the suffixes {', '.join(_SUFFIXES)}; it is one of "
                 f"{', '.join(FORMATS)}",
             )
     if format not in FORMATS:
         raise wrong_setting("format", f"must be one of {', '.join(FORMATS)}, not {format!r}")
     return format
-
-
-def _write_csv(model: Model, file: TextIO, top: int) -> None:
-    """Write a line for each class and rank: the name or number of the feature, and its coefficient."""
-    rows = csv.writer(file, lineterminator="\n")
-    rows.writerow(["class", "rank", "feature", "coefficient"])
-    found = strongest_features(model, top)
-    for label, features in zip(model.record["classes"], found, strict=True):
-        for rank, (feature, weight) in enumerate(features, 1):
-            rows.writerow([as_cell(label), rank, as_cell(feature), f"{weight:.9g}"])
-
-
-@contextmanager
-def _replaced(path: Path, *, text: bool = False) -> Iterator[Any]:
-    """Open a file to write, which takes the place of `path` when all is written."""
-    mode: dict[str, Any] = {"mode": "w", "encoding": "utf-8", "newline": "\n"} if text else {"mode": "wb"}
-    with (
-        durable.os_errors_as(ModelError, path, "written"),
-        durable.replacing(path) as aside,
-        aside.open(**mode) as file,
-    ):
-        yield file

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.errors import ModelError, Remedy
+from streamsvm.errors import ModelError
 from streamsvm.model.model import Model
 from streamsvm.transforms import Transform
 from streamsvm.transforms.bias import Bias
@@ -39,11 +39,11 @@ def fold(model: Model, prune: float = 0.0) -> FoldedModel:
     import scipy.sparse
 
     if model.transitions_ is not None:
-        raise ModelError("a model of sequences can be exported to streamsvm and csv alone")
+        raise ModelError("a model of sequences can be exported to streamsvm alone")
     if model.takes_any_feature:
         raise ModelError(
             "the model hashes the features of the data, which other programs do not; it can be exported to "
-            "streamsvm and csv alone"
+            "streamsvm alone"
         )
     steps: list[Step] = []
     columns, bias = np.arange(model.n_features_in_), None
@@ -83,17 +83,6 @@ def _sparse(model: Model, columns: np.ndarray, prune: float, bias: float | None)
     sizes[columns] = np.diff(coef.indptr)
     parts = coef.data, coef.indices, np.concatenate([[0], np.cumsum(sizes)])
     return scipy.sparse.csr_array(parts, shape=(len(sizes), coef.shape[1])), intercept
-
-
-def linear_only(folded: FoldedModel, where: str) -> FoldedModel:
-    """Return `folded` if it has no steps; else raise `ModelError`, which calls the format `where`."""
-    names = [step.name for step in folded.steps if isinstance(step, Transform)]
-    if names:
-        raise ModelError(
-            f"the model transforms rows by {', '.join(names)}, which {where} cannot hold",
-            remedy=Remedy("export to sklearn or onnx, which can, or to streamsvm"),
-        )
-    return folded
 
 
 def two_class_difference(folded: FoldedModel) -> tuple[Any, np.ndarray]:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 
-from streamsvm.errors import warn
-from streamsvm.exporting.folding import fold, linear_only, two_class_difference
+from streamsvm.errors import ModelError, Remedy, warn
+from streamsvm.exporting.folding import fold, two_class_difference
 from streamsvm.model.model import Model
+from streamsvm.transforms import Transform
 
 LABELS_SUFFIX = ".labels"  # added to the name of the file: a line for each number and its label
 _PIECE_SIZE = 2**20  # numbers that are written at a time
 _NUMBER = re.compile(r"[+-]?[0-9]{1,10}(\.0*)?")
 
 
-def write_liblinear(model: Model, file: TextIO, *, name: Path, prune: float) -> dict[str, int] | None:
-    """Write `model` as LIBLINEAR's text into `file`.
+def write_liblinear(model: Model, path: Path, *, name: Path, prune: float) -> dict[str, int] | None:
+    """Write `model` as LIBLINEAR's text into `path`, which warnings call `name`.
 
     Feature numbers are those of LIBSVM text, where column j is j + `index_base`; they begin with 1, since
     LIBLINEAR has no feature 0. Weights have all digits of float64.
@@ -33,22 +33,21 @@ def write_liblinear(model: Model, file: TextIO, *, name: Path, prune: float) -> 
     StreamsvmWarning
         If classes are numbered, or the model's text counts features from 0.
     """
-    folded = linear_only(fold(model, prune), "LIBLINEAR's text")
+    folded = fold(model, prune)
+    names = [step.name for step in folded.steps if isinstance(step, Transform)]
+    if names:
+        raise ModelError(
+            f"the model transforms rows by {', '.join(names)}, which LIBLINEAR's text cannot hold",
+            remedy=Remedy("export to sklearn or onnx, which can, or to streamsvm"),
+        )
     classes = [str(label) for label in model.record["classes"]]
     numbers = _numbers(classes)
-    numbered = numbers is None or list(map(str, numbers)) != classes
-    if numbers is not None and numbered:
-        number, label = next(pair for pair in zip(numbers, classes, strict=True) if str(pair[0]) != pair[1])
+    changed = [pair for pair in zip(classes, numbers, strict=True) if str(pair[1]) != pair[0]]
+    if changed:
+        label, number = changed[0]
         warn(
             f"LIBLINEAR's labels are whole numbers: {label!r} is {number} in {name}, and "
             f"{name}{LABELS_SUFFIX} has a line with the number and the label of each class"
-        )
-    if numbers is None:
-        numbers = list(range(len(classes)))
-        warn(
-            f"LIBLINEAR's labels are whole numbers, and those of the model are not: its classes are 0 to "
-            f"{len(classes) - 1} in {name}, and {name}{LABELS_SUFFIX} has a line with the number and the "
-            "label of each"
         )
     if model.record.get("index_base") == 0:
         warn(
@@ -60,31 +59,32 @@ def write_liblinear(model: Model, file: TextIO, *, name: Path, prune: float) -> 
     if len(classes) == 2:  # LIBLINEAR then has one column, and takes the first label where it is above 0
         coef, intercept = two_class_difference(folded)
         labels, solver = numbers[::-1], "L2R_L1LOSS_SVC_DUAL"
-    file.write(f"solver_type {solver}\nnr_class {len(classes)}\n")
-    file.write(f"label {' '.join(map(str, labels))}\n")
     bias = -1.0 if folded.bias is None else folded.bias
-    file.write(f"nr_feature {coef.shape[0]}\nbias {bias:.17g}\nw\n")
     nothing = "0 " * coef.shape[1] + "\n"
     step = max(1, _PIECE_SIZE // coef.shape[1])
-    for begin in range(0, coef.shape[0], step):
-        piece = coef[begin : begin + step]
-        lines = [nothing] * piece.shape[0]
-        for row in np.flatnonzero(np.diff(piece.indptr)).tolist():
-            lines[row] = _line(piece[[row]].toarray()[0])
-        file.writelines(lines)
-    if folded.bias is not None:
-        file.write(_line(intercept / folded.bias))
-    return dict(zip(classes, numbers, strict=True)) if numbered else None
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(f"solver_type {solver}\nnr_class {len(classes)}\n")
+        file.write(f"label {' '.join(map(str, labels))}\n")
+        file.write(f"nr_feature {coef.shape[0]}\nbias {bias:.17g}\nw\n")
+        for begin in range(0, coef.shape[0], step):
+            piece = coef[begin : begin + step]
+            lines = [nothing] * piece.shape[0]
+            for row in np.flatnonzero(np.diff(piece.indptr)).tolist():
+                lines[row] = _line(piece[[row]].toarray()[0])
+            file.writelines(lines)
+        if folded.bias is not None:
+            file.write(_line(intercept / folded.bias))
+    return dict(zip(classes, numbers, strict=True)) if changed else None
 
 
 def _line(weights: np.ndarray) -> str:
     return " ".join(f"{weight:.17g}" if weight else "0" for weight in weights.tolist()) + " \n"
 
 
-def _numbers(classes: list[str]) -> list[int] | None:
-    """Parse class labels as whole numbers; return None if one is none, or two are the same."""
-    if not all(_NUMBER.fullmatch(label) for label in classes):
-        return None
-    numbers = [int(float(label)) for label in classes]
-    fits = all(-(2**31) <= number < 2**31 for number in numbers)
-    return numbers if fits and len(set(numbers)) == len(numbers) else None
+def _numbers(classes: list[str]) -> list[int]:
+    """Parse class labels as whole numbers; if one is none, or two are the same, number the classes from 0."""
+    if all(_NUMBER.fullmatch(label) for label in classes):
+        numbers = [int(float(label)) for label in classes]
+        if all(-(2**31) <= number < 2**31 for number in numbers) and len(set(numbers)) == len(numbers):
+            return numbers
+    return list(range(len(classes)))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, BinaryIO
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ _OPSET, _IR_VERSION = 17, 8  # which runtimes of 2022 and later read
 _MAX_BYTES = 2**31 - 2**20  # of an ONNX file
 
 
-def write_onnx(model: Model, file: BinaryIO, *, prune: float) -> None:
+def write_onnx(model: Model, path: Path, *, prune: float) -> None:
     """Write a graph with the input ``X``, (n, n_features_in), in the model's dtype, and these outputs:
 
     ``label``, (n,): int64 if the classes are integers, else strings; ``scores``, (n, n_classes); and, if the
@@ -35,7 +36,7 @@ def write_onnx(model: Model, file: BinaryIO, *, prune: float) -> None:
     if size > _MAX_BYTES:
         raise ModelError(
             f"the coefficients take {format_size(size)} as a dense matrix, and an ONNX file holds up to "
-            "2 GiB; export to sklearn, npz or streamsvm"
+            "2 GiB; export to sklearn or streamsvm"
         )
     folded = fold(model, prune)
     graph = _Graph(dtype)
@@ -71,7 +72,7 @@ def write_onnx(model: Model, file: BinaryIO, *, prune: float) -> None:
         made, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION,
         producer_name="streamsvm",
     )  # fmt: skip
-    file.write(proto.SerializeToString())
+    path.write_bytes(proto.SerializeToString())
 
 
 class _Graph:

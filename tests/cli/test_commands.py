@@ -150,7 +150,7 @@ def test_info_recognises_stores_runs_and_models(folder: Path) -> None:
             ("predict", "{0}/run", "{0}/digits.test", "--out", "no/p.csv"),
             "no/p.csv: the folder no does not exist; create it first",
         ),
-        (("export", "{}/run", "--out", "no/m.csv"), "the folder no does not exist; create it first"),
+        (("export", "{}/run", "--out", "no/m.txt"), "the folder no does not exist; create it first"),
         (("evaluate", "{}/run", "absent.svm"), "No such file or directory; check the path"),
         (("online", "absent.svm", "--out", "r"), "No such file or directory; check the path"),
         (("info", "absent"), "absent: nothing is there; check the path"),

@@ -34,7 +34,6 @@ def test_export(tmp_path: Path, model: Path) -> None:
 def test_what_is_wrong_is_one_line(tmp_path: Path, model: Path) -> None:
     for code, words, problem in (
         (2, ("model", "--out", "m"), "--format is missing: m has none of the suffixes"),
-        (2, ("model", "--out", "m.txt", "--top", 3), "--top is for the format csv"),
         (2, ("model", "--out", "m.txt", "--dtype", "float16"), "--dtype is for the format streamsvm"),
         (1, ("model", "--out", "model", "--format", "streamsvm"), "already; --force replaces it"),
     ):

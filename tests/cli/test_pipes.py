@@ -50,7 +50,7 @@ def test_a_pipe_in_the_place_of_a_store_or_table_is_refused(folder: Path, name: 
         ("predict", name, "text"),
         ("resume", name),
         ("report", name),
-        ("export", name, "--out", "e.npz"),
+        ("export", name, "--out", "e.txt"),
     ):
         assert name in fails(1, *words, cwd=folder), words
     assert sorted(path.name for path in folder.iterdir()) == sorted(["m", "x.npy", "text", name])

@@ -1,17 +1,14 @@
-"""npz, scikit-learn, ONNX and CSV: the programs themselves give our labels and scores."""
+"""scikit-learn and ONNX: the programs themselves give our labels and scores."""
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse as sp
 from cases import few
-from helpers import save_weights
 from problems import D, clear_rows, trained, trained_on_label_sets
 from warm_process import run
 
@@ -19,8 +16,8 @@ import streamsvm
 from streamsvm import export_model, load_model
 from streamsvm.errors import ModelError, SettingsError
 
-LINEAR = [None, "bias=2", "idf,select=top:11,scale=maxabs,bias"]
-ROWWISE = ["l2", "scale=std,l2,bias=0.5", "normalize=100,log1p", "select=top:9,log1p,idf,l2", "binarize"]
+LINEAR = [None, "bias=2", "idf,select=kept.txt,scale=maxabs,bias"]
+ROWWISE = ["l2", "scale=std,l2,bias=0.5", "normalize=100,log1p", "select=kept.txt,log1p,idf,l2", "binarize"]
 
 
 def session_of(model: streamsvm.Model, path: Path) -> Any:
@@ -28,34 +25,6 @@ def session_of(model: streamsvm.Model, path: Path) -> Any:
     onnxruntime = pytest.importorskip("onnxruntime")
     export_model(model, path)
     return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-
-
-@pytest.mark.parametrize("k", [2, 5])
-@pytest.mark.parametrize("transform", LINEAR)
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_npz(tmp_path: Path, k: int, transform: str | None, dtype: str) -> None:
-    model, X = trained(k, transform=transform, dtype=dtype)
-    export_model(model, tmp_path / "m.npz")
-    with np.load(tmp_path / "m.npz") as found:
-        coef = found["coef"] if "coef" in found else sp.load_npz(tmp_path / "m.npz")
-        assert coef.dtype == found["intercept"].dtype == dtype
-        scores = X @ coef + found["intercept"]
-        np.testing.assert_allclose(scores, model.decision_function(X), rtol=1e-5, atol=1e-5)
-        assert found["classes"].tolist() == model.classes_.tolist()
-        assert "feature_names" not in found
-
-
-def test_npz_is_sparse_where_that_is_smaller_and_has_names(tmp_path: Path) -> None:
-    model, X = trained(5)
-    names = [f"f{j}" for j in range(300)]
-    wide = sp.hstack([X, sp.csr_array((X.shape[0], 270))]).tocsr()
-    frame = pd.DataFrame(wide.toarray(), columns=names)
-    model = streamsvm.fit(frame, model.predict(X), passes=2, transform="none")
-    export_model(model, tmp_path / "m.npz")
-    scores = wide @ sp.load_npz(tmp_path / "m.npz")
-    np.testing.assert_allclose(scores.toarray(), model.decision_function(frame), rtol=1e-5, atol=1e-5)
-    with np.load(tmp_path / "m.npz") as found:
-        assert found["feature_names"].tolist() == names
 
 
 @pytest.mark.parametrize("k", [2, 5])
@@ -151,31 +120,7 @@ def test_onnx_has_probabilities_where_the_model_has(tmp_path: Path, loss: str) -
     np.testing.assert_allclose(found, model.predict_proba(X), atol=1e-5)
 
 
-def test_csv_has_the_largest_coefficients_of_each_class(tmp_path: Path) -> None:
-    model, _ = trained(4, transform="scale=std,bias")
-    export_model(model, tmp_path / "m.csv", top=3)
-    with (tmp_path / "m.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    for c, label in enumerate(model.classes_):
-        column = model.coef_.T[:, c]
-        best = [j for j in np.argsort(-column, kind="stable")[:3] if column[j] > 0]
-        mine = [row for row in rows if row["class"] == label]
-        assert [int(row["feature"]) - 1 for row in mine] == best
-        assert [int(row["rank"]) for row in mine] == [1, 2, 3][: len(best)]
-        assert [np.float32(row["coefficient"]) for row in mine] == column[best].tolist()
-
-
-def test_csv_has_no_formulas(tmp_path: Path) -> None:
-    record = {"classes": ["=a", "-1"], "dtype": "float32", "n_features": 2}
-    record |= {"index_base": None, "loss": "ww", "transforms": []}
-    save_weights(tmp_path / "m", np.eye(2, dtype=np.float32), record, names=["@x", "-2"])
-    export_model(tmp_path / "m", tmp_path / "m.csv")
-    with (tmp_path / "m.csv").open() as file:
-        rows = [(row["class"], row["feature"]) for row in csv.DictReader(file)]
-    assert rows == [("'=a", "'@x"), ("-1", "-2")]
-
-
-@pytest.mark.parametrize("name", ["m.txt", "m.npz", "m.csv", "m"])
+@pytest.mark.parametrize("name", ["m.txt", "m.joblib", "m"])
 def test_nothing_else_is_overwritten_and_nothing_is_left(tmp_path: Path, name: str) -> None:
     model, _ = trained(3)
     others = {f"{name}.tmp", f"{name}.aside", f"{name}.old", f".{name}.tmp", f".{name}.old"}
@@ -233,17 +178,13 @@ def test_what_a_format_cannot_hold_is_refused(tmp_path: Path) -> None:
     sets, hashes = r"rows with several labels, and \w+ predicts one; export to onnx", "hashes the features"
     cases: list[tuple[Any, str, dict[str, Any], type[Exception], str]] = [
         *((several, name, {}, ModelError, sets) for name in ("m.txt", "m.joblib")),
-        *((hashed, name, {}, ModelError, hashes) for name in ("m.txt", "m.npz", "m.joblib", "m.onnx")),
+        *((hashed, name, {}, ModelError, hashes) for name in ("m.txt", "m.joblib", "m.onnx")),
         *((each, "m.txt", {}, ModelError, "rows by .*, which .* cannot hold") for each in transformed),
-        (transformed[0], "m.npz", {}, ModelError, "rows by .*, which .* cannot hold"),
         (large, "m", {"format": "streamsvm", "dtype": "float16"}, ModelError, "float16 holds up to 65504"),
         (plain, "there.txt", {}, ModelError, "is there already; force=True replaces it"),
         (plain, "m", {}, SettingsError, "format is missing"),
         (plain, "m.txt", {"format": "pmml"}, SettingsError, "format must be one of"),
-        (plain, "m.txt", {"top": 3}, SettingsError, "top is for the format csv"),
-        (plain, "m.csv", {"top": 0}, SettingsError, "top must be a whole number"),
         (plain, "m.txt", {"dtype": "float16"}, SettingsError, "dtype is for the format streamsvm"),
-        (plain, "m.csv", {"prune": 1.0}, SettingsError, "prune does not apply to csv"),
         (plain, "m.txt", {"prune": -1.0}, SettingsError, "prune must be a number from 0 on"),
         (plain, "m.txt", {"prune": float("nan")}, SettingsError, "prune must be a number from 0 on"),
     ]
