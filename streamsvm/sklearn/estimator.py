@@ -37,13 +37,7 @@ from streamsvm.settings.field import ESTIMATOR, declared
 from streamsvm.settings.fit import NONE, Settings
 from streamsvm.settings.online import ONE_PASS, OnlineSettings
 from streamsvm.settings.signature import documented, takes
-from streamsvm.sklearn.estimator_data import (
-    NamedMatrix,
-    part_of_rows,
-    rows_to_train_on,
-    value_errors,
-    without_names,
-)
+from streamsvm.sklearn.estimator_data import NamedMatrix, part_of_rows, rows_to_train_on, value_errors
 from streamsvm.sklearn.incremental import IncrementalLearner
 from streamsvm.transforms.defaults import TABLE_DEFAULT
 
@@ -51,7 +45,7 @@ __all__ = ["StreamSVMClassifier"]
 
 _SETTINGS = {name: each for name, each in declared(Settings).items() if each.scope == ESTIMATOR}
 _LARGEST_SEED = 2**31 - 1
-_NO_LABELS: Any = object()  # no y to check
+_NO_LABELS: Any = "no_validation"  # no y for scikit-learn to check
 
 
 def _has_probabilities(estimator: StreamSVMClassifier) -> bool:
@@ -171,19 +165,16 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
             raise TypeError(f"{', '.join(of_store)}: options for a store, and X is a matrix")
         X, y = self._checked(X, y)
         if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, without_names(X), ensure_non_negative=True)
-        if groups is not None:
-            groups = np.asarray(groups)
+            sample_weight = _check_sample_weight(sample_weight, y, ensure_non_negative=True)
         kept = rows_to_train_on(y, self.calibrate, self.random_state)
         with value_errors():
-            found = api.fit(
+            found: Any = api.fit(
                 part_of_rows(X, kept), y[kept],
-                groups=None if groups is None else groups[kept],
+                groups=None if groups is None else np.asarray(groups)[kept],
                 sample_weight=None if sample_weight is None else sample_weight[kept],
                 progress=False, workers=effective_n_jobs(self.n_jobs),
                 **self._options(np.unique(y), of_table=isinstance(X, NamedMatrix)),
             )  # fmt: skip
-            assert isinstance(found, Model)
             if not kept.all():
                 calibration.calibrate(found, part_of_rows(X, ~kept), y[~kept], progress=False)
         return self._set_model(found)
@@ -223,7 +214,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
             unknown = y[self.classes_[codes] != y].tolist()[0]
             raise ValueError(f"y has the label {unknown!r}, which is not in classes")
         if sample_weight is not None:
-            sample_weight = _check_sample_weight(sample_weight, without_names(X), ensure_non_negative=True)
+            sample_weight = _check_sample_weight(sample_weight, y, ensure_non_negative=True)
         for name, each in declared(Settings).items():
             if each.group == "Weights and costs" and getattr(self, name, None) is not None:
                 instead = "give partial_fit a sample_weight" if name == "class_weight" else "leave it out"
@@ -280,13 +271,10 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         ndarray of shape (n,)
             In the type of `classes_`.
         """
-        ready = self.model_
         if isinstance(X, str | os.PathLike):
-            found = predictions.predict(ready, X, progress=False, **of_store).labels
-            assert found is not None
-            return np.asarray(found)[:, 0]
+            return np.asarray(predictions.predict(self.model_, X, progress=False, **of_store).labels)[:, 0]
         with value_errors():
-            return ready.predict(self._checked(X, reset=False), groups)
+            return self.model_.predict(self._checked(X, reset=False), groups)
 
     @available_if(_has_probabilities)
     def predict_proba(self, X: Any) -> np.ndarray:
@@ -370,12 +358,11 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         if self.calibrate is not None:
             raise ValueError("calibrate, a share of the rows, is for a matrix; give fit calibrate=, a store")
         with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
-            result = api.fit(
+            result: Any = api.fit(
                 path, y, groups=groups, sample_weight=sample_weight, out=Path(folder, "run"), progress=False,
                 workers=effective_n_jobs(self.n_jobs), **{**self._options(of_store=True), **of_store},
             )  # fmt: skip
             found = copy.deepcopy(load_model(Path(folder, "run")))  # in memory
-        assert isinstance(result, api.FitResult)
         found.result = result
         return self._set_model(found)
 
@@ -396,11 +383,9 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         """Let scikit-learn check `X`, and `y` if it is given; keep the names of columns with `X`."""
         if hasattr(X, "var_names") or (y is _NO_LABELS and isinstance(X, str | os.PathLike)):
             return X if y is _NO_LABELS else (X, np.asarray(y))
-        kinds = {"accept_sparse": "csr", "dtype": np.dtype(self.dtype), "reset": reset}
-        if y is _NO_LABELS:
-            checked = validate_data(self, X, **kinds)
-        else:
-            checked, y = validate_data(self, X, y, **kinds)
+        checked = validate_data(self, X, y, accept_sparse="csr", dtype=np.dtype(self.dtype), reset=reset)
+        if y is not _NO_LABELS:
+            checked, y = checked
             check_classification_targets(y)
         names = getattr(self, "feature_names_in_", None)
         if names is not None:

@@ -31,11 +31,6 @@ class NamedMatrix(NamedTuple):
         return self.X
 
 
-def without_names(X: Any) -> Any:
-    """Return the matrix without names of columns."""
-    return X.X if isinstance(X, NamedMatrix) else X
-
-
 def part_of_rows(X: Any, rows: np.ndarray) -> Any:
     """Select the rows of a matrix for which `rows`, bool, is True."""
     if rows.all():
