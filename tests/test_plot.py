@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -122,16 +121,6 @@ def test_new_axes_are_made_by_pyplot(run: Path) -> None:
     assert len(pyplot.get_fignums()) == len(before) + 1
     pyplot.close(ax.figure)
     assert streamsvm.plot is plot
-
-
-def test_names_are_no_mathematics_and_need_no_glyphs(ax) -> None:
-    names = np.array(["$x^", "肝臓 $\\frac$", "</text>&", "{}%s"])
-    model = fit(X[:N], names[CODES[:N]], C=0.1)
-    plot.confusion(evaluate(model, X[N:], y=names[CODES[N:]]), ax)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # of the backend that draws pixels
-        ax.figure.savefig(Path("/dev/null"), format="png")
-    assert any("$x^" in label.get_text() for label in ax.get_yticklabels())
 
 
 def test_refusals(run: Path, tmp_path: Path, ax, monkeypatch) -> None:

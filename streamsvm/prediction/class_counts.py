@@ -44,11 +44,6 @@ class ClassCounts:
     too_low: int
 
     @property
-    def errors(self) -> int:
-        """Number of labels, of those the model knows, that are not predicted."""
-        return int(self.rows.sum() - self.correct.sum())
-
-    @property
     def precision(self) -> np.ndarray:
         """Share of the rows for which each class is predicted that have it; NaN where there is none."""
         return _share(self.correct, self.predicted)

@@ -84,7 +84,7 @@ class LabelSetMetrics:
 
     def add(self, rows: Rows, begin: int, scores: np.ndarray) -> None:
         """Add the rows from `begin` on that have these scores."""
-        own = own_classes(rows, begin, scores)
+        own = _own_classes(rows, begin, scores)
         order = np.argsort(-scores, axis=1, kind="stable")  # stable: of equal scores the first class
         sorted_own = np.take_along_axis(own, order, axis=1)
         self._hits += [int(sorted_own[:, :k].sum()) for k in self._top_k]
@@ -128,7 +128,7 @@ class LabelSetMetrics:
         )
 
 
-def own_classes(rows: Rows, begin: int, scores: np.ndarray) -> np.ndarray:
+def _own_classes(rows: Rows, begin: int, scores: np.ndarray) -> np.ndarray:
     """Mark the classes that are labels of each row: bool, of the shape of `scores`."""
     own = np.zeros(scores.shape, bool)
     if len(rows.label_indptr):
