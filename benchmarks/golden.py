@@ -33,7 +33,7 @@ N_FEATURES = 60
 SPLIT = {"rows": ("ww", "cs", "ovr", "logistic"), "classes": ("ww", "ovr", "llw")}
 TRANSFORMS = (
     "l2", "bias", "idf,l2", "scale=std,bias", "scale=maxabs", "clip=0.5", "binarize,df=-0.5,l2",
-    "hash=5,l2", "select=top:20,bias=2", "normalize=1e3,log1p,scale=std,clip=3",
+    "hash=5,l2", "select={0}/features.txt,bias=2", "normalize=1e3,log1p,scale=std,clip=3",
 )  # fmt: skip
 
 
@@ -73,6 +73,7 @@ class Data:
         self.X, self.y = draw(600, 7, seed=1)
         rng = np.random.default_rng(0)
         self.folder = folder
+        (folder / "features.txt").write_text("\n".join(map(str, range(1, N_FEATURES, 3))))
         names = list(map(str, self.y))
         self.text = write_text(folder / "few.txt", self.X, names)
         self.few = self._store("few", self.text)
@@ -200,7 +201,8 @@ def trainings(data: Data) -> Iterator[tuple[str, Trained]]:
             yield f"{loss} {solver}", fit(data.chains, loss=loss, solver=solver)
 
     for transform in TRANSFORMS:
-        yield f"transform {transform}", fit(data.few, transform=transform, valid=data.valid)
+        text = transform.format(data.folder)
+        yield f"transform {transform}", fit(data.few, transform=text, valid=data.valid)
     for split, losses in SPLIT.items():
         for loss in losses:
             for splits in (2, 3, 4) if loss == "ww" else (2,):

@@ -220,16 +220,15 @@ def fit(
         Tree of the classes, a child and its parent a line: the path between two classes is the margin.
     transform : str or sequence of str, optional
         What is done with each row first, in this order, in training and by the model: normalize[=sum], log1p,
-        binarize, idf, df=power, scale=std|maxabs, clip=v, select=FILE|top:N, hash=bits, l2, bias[=value];
-        such as normalize=1e4,log1p,scale=std; or none. By default a table with columns of numbers has
-        scale=std,bias. Or a list of such texts. A DataFrame is a table; another matrix has ``bias``. What
-        they must know of all rows takes one more reading of the data. ``normalize`` scales each row to a sum,
-        1e4 by default; ``binarize`` gives 1 for values above 0; ``df`` multiplies each feature by a power of
-        the share of rows that have it; ``scale`` divides it by its standard deviation or largest absolute
-        value, and zeros stay zeros; ``clip`` limits values to [-v, v]; ``select`` takes the features that a
-        file lists, one a line, or the N that vary most for their means; ``l2`` scales rows to norm 1;
-        ``bias``, the last one, is a constant feature, with the coefficients `Model.intercept_`.
-        ``docs/transforms.md`` says more.
+        binarize, idf, df=power, scale=std|maxabs, clip=v, select=FILE, hash=bits, l2, bias[=value]; such as
+        normalize=1e4,log1p,scale=std; or none. By default a table with columns of numbers has scale=std,bias.
+        Or a list of such texts. A DataFrame is a table; another matrix has ``bias``. What they must know of
+        all rows takes one more reading of the data. ``normalize`` scales each row to a sum, 1e4 by default;
+        ``binarize`` gives 1 for values above 0; ``df`` multiplies each feature by a power of the share of
+        rows that have it; ``scale`` divides it by its standard deviation or largest absolute value, and zeros
+        stay zeros; ``clip`` limits values to [-v, v]; ``select`` takes the features that a file lists, one a
+        line; ``l2`` scales rows to norm 1; ``bias``, the last one, is a constant feature, with the
+        coefficients `Model.intercept_`. ``docs/transforms.md`` says more.
     label : str, optional
         Column with the labels: of a table, or of obs of AnnData that was not written by convert. It can be in
         memory, and then also the name of an indicator matrix in obsm.
@@ -497,16 +496,15 @@ def plan(
         Tree of the classes, a child and its parent a line: the path between two classes is the margin.
     transform : str or sequence of str, optional
         What is done with each row first, in this order, in training and by the model: normalize[=sum], log1p,
-        binarize, idf, df=power, scale=std|maxabs, clip=v, select=FILE|top:N, hash=bits, l2, bias[=value];
-        such as normalize=1e4,log1p,scale=std; or none. By default a table with columns of numbers has
-        scale=std,bias. Or a list of such texts. A DataFrame is a table; another matrix has ``bias``. What
-        they must know of all rows takes one more reading of the data. ``normalize`` scales each row to a sum,
-        1e4 by default; ``binarize`` gives 1 for values above 0; ``df`` multiplies each feature by a power of
-        the share of rows that have it; ``scale`` divides it by its standard deviation or largest absolute
-        value, and zeros stay zeros; ``clip`` limits values to [-v, v]; ``select`` takes the features that a
-        file lists, one a line, or the N that vary most for their means; ``l2`` scales rows to norm 1;
-        ``bias``, the last one, is a constant feature, with the coefficients `Model.intercept_`.
-        ``docs/transforms.md`` says more.
+        binarize, idf, df=power, scale=std|maxabs, clip=v, select=FILE, hash=bits, l2, bias[=value]; such as
+        normalize=1e4,log1p,scale=std; or none. By default a table with columns of numbers has scale=std,bias.
+        Or a list of such texts. A DataFrame is a table; another matrix has ``bias``. What they must know of
+        all rows takes one more reading of the data. ``normalize`` scales each row to a sum, 1e4 by default;
+        ``binarize`` gives 1 for values above 0; ``df`` multiplies each feature by a power of the share of
+        rows that have it; ``scale`` divides it by its standard deviation or largest absolute value, and zeros
+        stay zeros; ``clip`` limits values to [-v, v]; ``select`` takes the features that a file lists, one a
+        line; ``l2`` scales rows to norm 1; ``bias``, the last one, is a constant feature, with the
+        coefficients `Model.intercept_`. ``docs/transforms.md`` says more.
     label : str, optional
         Column with the labels: of a table, or of obs of AnnData that was not written by convert. It can be in
         memory, and then also the name of an indicator matrix in obsm.

@@ -33,6 +33,8 @@ from streamsvm.training.fit_store import fit_store, plan_store
 from streamsvm.training.resume import resume_run
 from streamsvm.training.trainer import Callbacks
 
+FEATURES = Path(__file__).with_name("features.txt")  # numbers of eleven features, for select=FILE
+
 
 @dataclasses.dataclass(frozen=True)
 class MemoryPolicy:

@@ -211,7 +211,7 @@ class Settings(CheckedSettings):
     transform: str | None = _model(
         str, None,
         "What is done with each row first, in this order, in training and by the model: normalize[=sum], "
-        "log1p, binarize, idf, df=power, scale=std|maxabs, clip=v, select=FILE|top:N, hash=bits, l2, "
+        "log1p, binarize, idf, df=power, scale=std|maxabs, clip=v, select=FILE, hash=bits, l2, "
         "bias[=value]; such as normalize=1e4,log1p,scale=std; or none. By default a table with columns of "
         "numbers has scale=std,bias.",
         "Or a list of such texts. A DataFrame is a table; another matrix has ``bias``. What they must know "
@@ -219,9 +219,8 @@ class Settings(CheckedSettings):
         "default; ``binarize`` gives 1 for values above 0; ``df`` multiplies each feature by a power of the "
         "share of rows that have it; ``scale`` divides it by its standard deviation or largest absolute "
         "value, and zeros stay zeros; ``clip`` limits values to [-v, v]; ``select`` takes the features that "
-        "a file lists, one a line, or the N that vary most for their means; ``l2`` scales rows to norm 1; "
-        "``bias``, the last one, is a constant feature, with the coefficients `Model.intercept_`. "
-        "``docs/transforms.md`` says more.",
+        "a file lists, one a line; ``l2`` scales rows to norm 1; ``bias``, the last one, is a constant "
+        "feature, with the coefficients `Model.intercept_`. ``docs/transforms.md`` says more.",
         listed=True, scope=MATRIX,
     )  # fmt: skip
     label: str | None = setting(

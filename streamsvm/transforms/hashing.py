@@ -78,7 +78,7 @@ class Hashing(Transform):
         if data.names is not None or data.index_base is None:
             raise SettingsError(
                 "transform: hash takes the numbers of features in LIBSVM text, and this data has none; leave "
-                "it out, or choose features with select=top:N",
+                "it out, or choose features with select=FILE",
                 setting="transform",
             )
         return self

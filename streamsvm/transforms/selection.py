@@ -1,13 +1,4 @@
-"""Selection of features: those that a file lists, or the N that vary most among those of similar means.
-
-The dispersion of a feature is its variance over all rows (with n - 1 in the denominator) divided by its mean,
-and rare features have the largest. So it is compared with features of similar means (Zheng et al. 2017, as in
-``scanpy.pp.highly_variable_genes`` with the flavor "cell_ranger"): the 10th, 15th, ..., 100th percentiles of
-the means are the upper ends of bins, and from each dispersion the median of its bin is subtracted, and the
-difference divided by the median absolute deviation in the bin. Where that is 0, as where most features of a
-bin are in no row, scanpy divides by it; here these features come last, by their dispersions. Of equals the
-first features are taken.
-"""
+"""Selection of the features that a file lists."""
 
 from __future__ import annotations
 
@@ -25,13 +16,9 @@ from streamsvm.base.text import check_local
 from streamsvm.data.names import examples
 from streamsvm.data.rows import Rows, with_matrix
 from streamsvm.data.statistics import Statistics
-from streamsvm.errors import Remedy, SettingsError, warn
+from streamsvm.errors import SettingsError, warn
 from streamsvm.kernels.csr import places_of, with_places
 from streamsvm.transforms.base import FittingData, Transform, checked_count
-
-_TOP_PREFIX, _FILE = "top:", "file"
-_MIN_KEPT_SHARE = 0.05  # share of the values of the rows below which there is a warning
-_SYNTAX = "select=FILE with a feature a line, or select=top:N with a number N from 1 on"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,9 +27,10 @@ class Select(Transform):
 
     Parameters
     ----------
-    by : str
-        ``"top:N"``, or the path of a file of names, or of numbers if features have no names: as in LIBSVM
-        text, or, for other data, of columns from 0 on; ``"file"`` once it is fitted to a file.
+    path : str
+        The file that is fitted to: names of features, one a line; or numbers if features have no names: as in
+        LIBSVM text, or, for other data, of columns from 0 on. No part of the record, because a model has the
+        columns.
     width, kept : int
         Features of the data and of the result; 0 before it is fitted.
     array : ndarray of int64, shape (kept,), optional
@@ -53,7 +41,7 @@ class Select(Transform):
     by_feature: ClassVar = True
     array_dtype: ClassVar = np.dtype(np.int64)
 
-    by: str
+    path: str = dataclasses.field(default="", compare=False)
     width: int = 0
     kept: int = 0
     array: np.ndarray | None = dataclasses.field(default=None, compare=False, repr=False)
@@ -61,23 +49,11 @@ class Select(Transform):
     def __post_init__(self) -> None:
         checked_count(self.width, "width")
         checked_count(self.kept, "kept")
-        if not isinstance(self.by, str) or not self.by or (self.by.startswith(_TOP_PREFIX) and not self._top):
-            raise ValueError(_SYNTAX)
-
-    @property
-    def needs(self) -> Any:  # type: ignore[override]
-        return "moments" if self._top else None
-
-    @property
-    def _top(self) -> int | None:
-        number = self.by.removeprefix(_TOP_PREFIX)
-        is_number = self.by != number and number.isascii() and number.isdecimal() and len(number) < 18
-        return int(number) if is_number else None
 
     @classmethod
     def from_text(cls, value: str | None) -> Self:
-        if not value or value.startswith(_TOP_PREFIX):
-            return cls(value or "")
+        if not value:
+            raise ValueError("select=FILE with a feature a line")
         check_local(value, SettingsError)
         path = os.path.abspath(value)
         _read_names(path)  # which finds a file that is not there before the data are read
@@ -101,33 +77,24 @@ class Select(Transform):
         return super().held_bytes + self._places.nbytes
 
     def fitted(self, data: FittingData) -> Self:
-        if self._top is None:
-            columns = self._listed(data)
-        else:
-            columns = _most_variable(data.statistics(), self._top)
-            count = data.statistics().count
-            kept = float(count[columns].sum() / count.sum()) if count.any() else 1.0
-            if kept < _MIN_KEPT_SHARE:
-                warn(
-                    f"select={self.by} keeps {kept:.2%} of the values of the rows that are not 0, in "
-                    f"{len(columns):,} of {data.n_features:,} features",
-                    remedy=Remedy("compare the accuracy with that of more features, or of all"),
-                )
+        columns = self._listed(data)
         columns.flags.writeable = False
-        by = _FILE if self._top is None else self.by  # not a path, which another machine may lack
-        return dataclasses.replace(self, by=by, width=data.n_features, kept=len(columns), array=columns)
+        return dataclasses.replace(self, width=data.n_features, kept=len(columns), array=columns)
+
+    def record(self) -> dict[str, Any]:
+        return {"width": self.width, "kept": self.kept}
 
     def _listed(self, data: FittingData) -> np.ndarray:
         """Read the columns that the file lists; warn of those that the data lacks."""
-        wanted = _read_names(self.by)
+        wanted = _read_names(self.path)
         if data.names is not None:
             column = {name: at for at, name in enumerate(data.names)}
         else:
             for name in wanted:
                 if not (name.isascii() and name.isdecimal() and len(name) < 18):
                     raise SettingsError(
-                        f"transform: select: {self.by} lists {name!r}, and the features of the data have no "
-                        "names; list numbers",
+                        f"transform: select: {self.path} lists {name!r}, and the features of the data have "
+                        "no names; list numbers",
                         setting="transform",
                     )
             base = data.index_base or 0
@@ -138,11 +105,11 @@ class Select(Transform):
         if not len(columns):
             first = f" (the first is {wanted[0]!r})" if wanted else ""
             raise SettingsError(
-                f"transform: select: {self.by} lists no feature of the data{first}", setting="transform"
+                f"transform: select: {self.path} lists no feature of the data{first}", setting="transform"
             )
         if unknown:
             warn(
-                f"{self.by} lists {len(unknown):,} features that the data lacks ({examples(unknown)}); "
+                f"{self.path} lists {len(unknown):,} features that the data lacks ({examples(unknown)}); "
                 f"the other {len(columns):,} are selected"
             )
         return columns
@@ -180,20 +147,3 @@ def _read_names(path: str) -> list[str]:
         why = f"cannot be read: {reason(error)}" if isinstance(error, OSError) else "is not text in UTF-8"
         raise SettingsError(f"transform: select: {path} {why}", setting="transform") from None
     return list(dict.fromkeys(line.strip() for line in text.splitlines() if line.strip()))
-
-
-def _most_variable(statistics: Statistics, n: int) -> np.ndarray:
-    """Return the `n` columns, increasing, of the largest dispersions among features of similar means."""
-    n_rows, mean = statistics.n_rows, np.abs(statistics.mean)
-    mean[mean == 0] = 1e-12
-    dispersion = statistics.variance * (n_rows / max(n_rows - 1, 1)) / mean
-    upper = np.percentile(mean, np.arange(10, 101, 5)) if len(mean) else mean
-    bins = np.searchsorted(upper, mean)
-    relative = np.full(len(mean), -np.inf)
-    for each in np.unique(bins):
-        of_bin = bins == each
-        difference = dispersion[of_bin] - np.median(dispersion[of_bin])
-        deviation = np.median(np.abs(difference))
-        if deviation > 0:
-            relative[of_bin] = difference / deviation
-    return np.sort(np.lexsort((-dispersion, -relative))[:n]).astype(np.int64)

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases import few
+from helpers import FEATURES
 from streamsvm_converters import staging
 from streamsvm_converters.external_shuffle import ExternalShuffle
 from trials import stage
@@ -67,7 +68,7 @@ VARIANTS = {
     "extended": Variant("s.h5", ("--margin", 0.5, "--C", 0.0005, "--keep-duals", "--gap", "pass"), first=1),
     "rare-commits": Variant("s.h5", ("--C", 0.0003), every=11),  # passes end without one
     "one-block": Variant("s.h5", ("--C", 0.0003, "--gap", "pass", "--block-rows", 1600), every=2),
-    "transforms": Variant("s.h5", ("--transform", "idf,l2,select=top:9,bias", "--valid", "valid.zarr")),
+    "transforms": Variant("s.h5", ("--transform", f"idf,l2,select={FEATURES},bias", "--valid", "valid.zarr")),
     "no-duals": Variant("s.zarr", ("--solver", "sorted", "--no-keep-duals"), first=1, passes=1),
 }
 # Where a kill can fall, for the tally: the first of these that the process was in.

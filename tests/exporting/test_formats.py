@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from cases import few
+from helpers import FEATURES
 from problems import D, clear_rows, trained, trained_on_label_sets
 from warm_process import run
 
@@ -16,8 +17,14 @@ import streamsvm
 from streamsvm import export_model, load_model
 from streamsvm.errors import ModelError, SettingsError
 
-LINEAR = [None, "bias=2", "idf,select=kept.txt,scale=maxabs,bias"]
-ROWWISE = ["l2", "scale=std,l2,bias=0.5", "normalize=100,log1p", "select=kept.txt,log1p,idf,l2", "binarize"]
+LINEAR = [None, "bias=2", f"idf,select={FEATURES},scale=maxabs,bias"]
+ROWWISE = [
+    "l2",
+    "scale=std,l2,bias=0.5",
+    "normalize=100,log1p",
+    f"select={FEATURES},log1p,idf,l2",
+    "binarize",
+]
 
 
 def session_of(model: streamsvm.Model, path: Path) -> Any:

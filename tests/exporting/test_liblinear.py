@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from cases import few
-from helpers import make_problem
+from helpers import FEATURES, make_problem
 from liblinear import liblinearutil
 from problems import clear_rows, trained, write_text
 
@@ -27,7 +27,7 @@ def their_labels(model: Path, text: Path) -> list[int]:
 SETTINGS = [
     {}, {"loss": "cs"}, {"loss": "ovr2"}, {"loss": "llw"}, {"dtype": "float64"},
     {"transform": "bias=2"}, {"transform": "scale=std,bias"},
-    {"transform": "idf,select=kept.txt,df=-0.5,bias=0.5"},
+    {"transform": f"idf,select={FEATURES},df=-0.5,bias=0.5"},
 ]  # fmt: skip
 
 

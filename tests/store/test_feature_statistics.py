@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import FEATURES
 from sklearn.datasets import dump_svmlight_file
 from store_problems import Problem, make_problem
 from streamsvm_converters import convert
@@ -69,8 +70,9 @@ def test_training_with_them_is_that_with_a_reading_to_the_bit(
     dump_svmlight_file(problem.matrix, problem.labels, str(text), zero_based=False)
     for name, memory in (("with", 2**30), ("without", 16 * 32 * D - 1)):
         convert(text, tmp_path / f"{name}.h5", n_features=D, memory=memory, chunk_nnz=16)
-    fit(tmp_path / "without.h5", out=tmp_path / "without", passes=2, transform="scale=std,select=top:20,idf")
+    transform = f"scale=std,select={FEATURES},idf"
+    fit(tmp_path / "without.h5", out=tmp_path / "without", passes=2, transform=transform)
     monkeypatch.setattr(fitting, "_gather", lambda *_: pytest.fail("the rows were read"))
-    fit(tmp_path / "with.h5", out=tmp_path / "with", passes=2, transform="scale=std,select=top:20,idf")
+    fit(tmp_path / "with.h5", out=tmp_path / "with", passes=2, transform=transform)
     models = [load_model(tmp_path / name) for name in ("with", "without")]
     np.testing.assert_array_equal(models[0].coef_, models[1].coef_)

@@ -32,7 +32,7 @@ N, D, K, BLOCK, PARTS = 420, 12, 3, 90, 3
 ALONE = K  # the class of held-out rows alone
 NAMES = np.array(["0", "1", "2", "3"])
 KINDS = ["matrix", "native.h5", "native.zarr", "sliced", "joined"]
-LONG = "log1p,select=top:8,scale=std,l2,scale=maxabs"
+LONG = "log1p,idf,scale=std,l2,scale=maxabs"
 
 
 def held_out(part: int = 1) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import make_problem, make_store
+from helpers import FEATURES, make_problem, make_store
 from run_files import stop_after
 
 import streamsvm
@@ -42,7 +42,7 @@ def interrupted(folder: Path, blocks: int, **more: Any) -> None:
         {},
         {"C": 0.1, "tol": 1e-3, "passes": 20},
         {"valid": "valid.zarr"},
-        {"transform": "scale=std,select=top:9,l2"},
+        {"transform": f"scale=std,select={FEATURES},l2"},
     ],
     ids=str,
 )

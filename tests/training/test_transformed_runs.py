@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import automatic_c, make_store
+from helpers import FEATURES, automatic_c, make_store
 from helpers import plain_fit as fit
 from sklearn import preprocessing
 
@@ -21,7 +21,8 @@ from streamsvm.transforms import fitting, parse_transforms
 from streamsvm.transforms.store import transformed
 
 N, D, K = 240, 15, 3
-FULL = "normalize=50,log1p,select=top:11,scale=std,clip=4,bias=0.5"
+KEPT = np.loadtxt(FEATURES, np.int64) - 1  # columns
+FULL = f"normalize=50,log1p,select={FEATURES},scale=std,clip=4,bias=0.5"
 
 
 def make_counts(n: int = N, seed: int = 0) -> tuple[sp.csr_array, np.ndarray]:
@@ -53,9 +54,8 @@ def by_hand(X: sp.csr_array, train: sp.csr_array) -> np.ndarray:
         return np.log1p(dense * 50 / np.where(sums > 0, sums, 1))
 
     seen = logs(train)
-    best = np.sort(np.argsort(-seen.var(axis=0) / seen.mean(axis=0))[:11])
-    scaler = preprocessing.StandardScaler(with_mean=False).fit(seen[:, best])
-    found = np.clip(scaler.transform(logs(X)[:, best]), -4, 4)
+    scaler = preprocessing.StandardScaler(with_mean=False).fit(seen[:, KEPT])
+    found = np.clip(scaler.transform(logs(X)[:, KEPT]), -4, 4)
     return np.hstack([found, np.full((len(found), 1), 0.5)])
 
 
@@ -82,10 +82,11 @@ def test_training_is_that_of_rows_transformed_beforehand(tmp_path: Path, store: 
     accuracy = (scores.argmax(axis=1) == truth).mean()
     assert evaluate(model, held_out).accuracy == found.valid_accuracy == pytest.approx(accuracy)
 
-    of_matrix = fit(X, labels, transform=FULL.split(","), **facts)
+    shifted = [sp.csr_array(sp.hstack([sp.csr_array((each.shape[0], 1)), each])) for each in (X, new)]
+    of_matrix = fit(shifted[0], labels, transform=FULL.split(","), **facts)  # features are from 0 on
     assert isinstance(of_matrix, Model)
     np.testing.assert_allclose(of_matrix.coef_.T, reference.coef_.T[:-1], atol=1e-9)
-    np.testing.assert_allclose(of_matrix.decision_function(new), scores, atol=1e-9)
+    np.testing.assert_allclose(of_matrix.decision_function(shifted[1]), scores, atol=1e-9)
 
 
 def test_calibration_sees_transformed_rows(tmp_path: Path, store: Path, held_out: Path) -> None:
@@ -246,7 +247,7 @@ def test_a_transformed_store_is_a_store(store: Path) -> None:
 def test_a_plan_counts_what_transforms_hold(store: Path) -> None:
     plain, scaled = (plan(store, transform=text, C=1.0) for text in (None, "scale=std"))
     assert scaled["planned_bytes"] >= plain["planned_bytes"] + 8 * D
-    assert plan(store, transform="select=top:3,bias")["features"] == 4
+    assert plan(store, transform=f"select={FEATURES},bias")["features"] == 12
     with pytest.raises(PlanError) as caught:
         fit(store, out=store.parent / "run", transform="scale=std", memory=100)
     assert caught.value.needed_memory is not None
@@ -257,7 +258,7 @@ def test_data_is_read_once_for_all_statistics(
 ) -> None:
     calls, gather = [], fitting._gather
     monkeypatch.setattr(fitting, "_gather", lambda *given: calls.append(1) or gather(*given))
-    fit(store, out=tmp_path / "one", transform="log1p,idf,scale=std,select=top:5,l2,bias")
+    fit(store, out=tmp_path / "one", transform=f"log1p,idf,scale=std,select={FEATURES},l2,bias")
     assert len(calls) == 1
     fit(store, out=tmp_path / "two", transform="idf,l2,scale=std")
     assert len(calls) == 3
@@ -336,16 +337,16 @@ def test_hashing_refuses_features_with_names() -> None:
         fit(frame, labels, transform="hash=4")
 
 
-def test_features_are_matched_by_name_before_they_are_transformed() -> None:
+def test_features_are_matched_by_name_before_they_are_transformed(tmp_path: Path) -> None:
     pandas = pytest.importorskip("pandas")
     X, labels = make_counts()
     names = [f"g{j}" for j in range(D)]
     frame = pandas.DataFrame(X.toarray(), columns=names)
-    model = fit(frame, labels, transform=FULL)
+    chosen = [names[j] for j in KEPT]
+    (tmp_path / "chosen").write_text("\n".join(chosen[::-1]))
+    model = fit(frame, labels, transform=FULL.replace(str(FEATURES), str(tmp_path / "chosen")))
     assert isinstance(model, Model)
-    logs = np.log1p(preprocessing.normalize(X.toarray(), norm="l1") * 50)
-    best = np.sort(np.argsort(-logs.var(axis=0) / logs.mean(axis=0))[:11])
-    assert model.feature_names_out_.tolist() == [names[j] for j in best]
+    assert model.feature_names_out_.tolist() == chosen
     assert model.feature_names_in_.tolist() == names
     order = np.random.default_rng(0).permutation(D)
     np.testing.assert_allclose(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import as_rows
+from helpers import FEATURES, as_rows
 
 from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.data.rows import Rows, joined_rows, sparse_rows, with_matrix
@@ -19,8 +19,8 @@ from streamsvm.transforms.store import transformed
 N, D = 203, 37
 CHAINS = [
     "l2", "normalize", "log1p", "binarize", "clip=0.75", "idf", "df=-0.25", "scale=std", "scale=maxabs",
-    "select=top:5", "bias", "bias=0.3", "hash=4", "counts,normalize,log1p,select=top:7,scale=std,l2,bias",
-    "hash=5,scale=std,bias",
+    f"select={FEATURES}", "bias", "bias=0.3", "hash=4", "hash=5,scale=std,bias",
+    f"counts,normalize,log1p,select={FEATURES},scale=std,l2,bias",
 ]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import as_rows, gather
+from helpers import FEATURES, as_rows, gather
 from sklearn import preprocessing
 from sklearn.feature_extraction.text import TfidfTransformer
 
@@ -119,7 +119,7 @@ def test_statistics_are_those_of_the_rows_after_the_transforms_before(counts: sp
 
 def test_the_pieces_of_the_data_do_not_change_a_bit(signed: sp.csr_array) -> None:
     rows = rows_of(signed)
-    text = "idf,scale=std,l2,select=top:9,scale=maxabs,bias"
+    text = f"idf,scale=std,l2,select={FEATURES},scale=maxabs,bias"
     found = []
     for step in (1, 17, N):
         reads = []
