@@ -36,13 +36,10 @@ class Option(Setting):
         Its short name, such as o.
     metavar : str
         What stands for the value in the help, instead of its type.
-    repeated : bool
-        Whether it may be given several times.
     """
 
     letter: str = ""
     metavar: str = ""
-    repeated: bool = False
 
 
 THREADS = Option(int, None, "Number of threads; by default one per processor.", least=1)
@@ -146,7 +143,8 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
     if own:
         names += [f"-{own.letter}"] * bool(own.letter)
         facts |= {"metavar": own.metavar} if own.metavar else {}
-        kind = list[kind] if own.repeated else kind
+    if setting.repeated:
+        kind, default = list[kind], None if default is None else [default]
     if default is None:
         kind = kind | None
     return inspect.Parameter(

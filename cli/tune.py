@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,46 +10,30 @@ import typer
 from streamsvm_cli.console import Console, EventTable, stop_on_signals
 from streamsvm_cli.conversion import print_report
 from streamsvm_cli.fit import finish
-from streamsvm_cli.options import FORCE, RUN, TRAINING, VERBOSE, Option, command
+from streamsvm_cli.options import FORCE, RUN, TRAINING, VERBOSE, command
 from streamsvm_cli.wording import count
 
 from streamsvm.settings.field import declared
 from streamsvm.settings.fit import TO_TUNE
 from streamsvm.settings.reading import ReadingSettings
-
-_SEARCHED = {
-    "C": Option(
-        str, "auto",
-        "Values of C: a range such as 2^-6:2^3, by factors of its base; numbers with commas; or auto, 10 "
-        "values by factors of 2 around the C of fit.",
-        metavar="RANGE|NUMBERS|auto",
-    ),
-    "loss": Option(str, None, "Loss (see fit), ww by default; several (ww,cs) are compared.", repeated=True),
-    "margin": Option(float, None, "Margin scale of Weston-Watkins; several are compared.", repeated=True),
-    "transform": Option(
-        str, None, "Transforms of the rows (see fit), or none; several are compared.", repeated=True,
-    ),
-    "hold_out": Option(str, None, "Part of the rows that is held out and measured on, 1/10 by default."),
-    "valid": Option(os.PathLike, None, "Store, text or table to measure on instead."),
-    "passes": Option(int, 3, "Passes of the training with the best, on all rows.", least=1),
-}  # fmt: skip
-_OPTIONS = {
-    "out": RUN,
-    "folds": Option(int, None, "Measure on each of so many parts instead, in so many trainings.", least=2),
-    "passes_each": Option(int, 2, "Passes for each value of C.", least=1),
-}  # fmt: skip
+from streamsvm.settings.search import SearchSettings
 
 
-@command(_SEARCHED, TO_TUNE, declared(ReadingSettings), _OPTIONS, TRAINING, {"force": FORCE}, VERBOSE)
+@command(
+    declared(SearchSettings),
+    TO_TUNE,
+    declared(ReadingSettings),
+    {"out": RUN},
+    TRAINING,
+    {"force": FORCE},
+    VERBOSE,
+)
 def tune(
     console: Console,
     data: Annotated[
         list[Path],
         typer.Argument(metavar="DATA", help="LIBSVM text, a table, a matrix, AnnData or a store."),
     ],
-    *,
-    loss: list[str] | None,
-    valid: Path | None,
     **given: Any,
 ) -> None:
     """Choose C, and other settings of several, and train with them.
@@ -64,15 +47,14 @@ def tune(
 
     with stop_on_signals() as stop:
         result: Any = streamsvm.tune(
-            data, loss=",".join(loss or ["ww"]).split(","), valid=valid, report=TuneReporter(console),
-            progress=console.progress, stop=stop, **given,
-        )  # fmt: skip
+            data, report=TuneReporter(console), progress=console.progress, stop=stop, **given
+        )
     chosen = ", ".join(filter(None, (f"C {result.C:.4g}", differing({"settings": result.settings}))))
     console.say(f"chosen, the best of {count(len(result.tried), 'setting')}: {chosen}")
     tried, made = (count(n, "pass") for n in (result.valid_passes, result.result.passes))
     console.say(
         f"{result.valid_accuracy:.4f} is of {tried}, those at smaller C included"
-        f"{'' if valid else ', without the held-out rows'}; the model is of {made} over all rows:"
+        f"{'' if given['valid'] else ', without the held-out rows'}; the model is of {made} over all rows:"
     )
     finish(console, result.result, is_end=False)
     console.result(dataclasses.asdict(dataclasses.replace(result, model=None)))

@@ -763,20 +763,13 @@ def tune(
     out: str | os.PathLike[str] | None = None,
     C: Any = 'auto',
     loss: str | Sequence[str] = 'ww',
-    margin: float | Sequence[float] | None = None,
+    margin: float | Sequence[float | None] | None = None,
     transform: str | Sequence[str | None] | None = None,
     folds: int | None = None,
     hold_out: str | None = None,
-    valid: str | os.PathLike[str] | None = None,
+    valid: str | Path | None = None,
     passes_each: int = 2,
     passes: int = 3,
-    workers: int | None = None,
-    cluster: str | os.PathLike[str] | None = None,
-    checkpoint_every: str | float = '60s',
-    report: Report | None = None,
-    progress: bool | Progress | None = None,
-    stop: Any = None,
-    force: bool = False,
     solver: str | None = None,
     smooth: float | None = None,
     top: int | None = None,
@@ -818,11 +811,18 @@ def tune(
     index_base: int | Literal["auto"] = 'auto',
     n_features: int | None = None,
     on_error: Literal["raise", "skip", "fix"] = 'raise',
+    workers: int | None = None,
+    cluster: str | os.PathLike[str] | None = None,
+    checkpoint_every: str | float = '60s',
+    report: Report | None = None,
+    progress: bool | Progress | None = None,
+    stop: Any = None,
+    force: bool = False,
 ) -> TuneResult:
     r"""Choose C, and a loss, margin and transforms if several are given, and train with the best.
 
-    Trainings on a store have run directories in the folder ``tune`` of `out`, which is deleted before the
-    best model is trained in `out`. After an interruption, the same call goes on.
+    Trainings on a store have run directories in the folder ``tune`` of `out`, which is deleted when the best
+    model is trained in `out`. After an interruption, the same call goes on.
 
     Parameters
     ----------
@@ -830,29 +830,27 @@ def tune(
         As for `streamsvm.fit`; texts in memory are to be in a file.
     out : path, optional
         Run directory to create; needed for files.
-    C : "auto", str or sequence of float
-        Values to try: numbers, or a range such as "2^-6:2^3", by factors of its base; "0.01:10" goes by
-        factors of 2. auto: 10 values by factors of 2 around the C of `fit` for the rows that are trained on;
-        the table and the best training have that of all rows.
-    loss, margin, transform
-        As in `streamsvm.fit`, or a list of them, all combinations of which are tried. A list of transforms
-        has texts such as ``"df=-0.25,l2"``, and ``"none"``; None stands for the default of the data.
+    C : str, "auto", float or sequence of float
+        Values of C: a range such as 2^-6:2^3, by factors of its base; numbers with commas; or auto, 10 values
+        by factors of 2 around the C of fit. 0.01:10 goes by factors of 2. With auto each training has the C
+        of its own rows; the table and the best training have that of all rows.
+    loss : str or sequence of str
+        Loss (see fit); several (ww,cs) are compared.
+    margin : float or sequence of float, optional
+        Margin scale of Weston-Watkins; several are compared.
+    transform : str or sequence of str, optional
+        Transforms of the rows (see fit), or none; several are compared. A list has texts such as
+        ``df=-0.25,l2``; None stands for the default of the data.
     folds : int, optional
-        Measure on each of so many parts, with as many trainings on the others; the mean counts.
+        Measure on each of so many parts instead, in so many trainings. The mean counts.
     hold_out : str, optional
-        Part of the rows to hold out, such as "1/10", the default.
+        Part of the rows that is held out and measured on, 1/10 by default.
     valid : path, optional
-        Store, text or table to measure on instead of rows that are held out.
+        Store, text or table to measure on instead.
     passes_each : int
         Passes for each value of C.
     passes : int
         Passes of the training with the best, on all rows.
-    workers, cluster, checkpoint_every, report, progress, stop
-        As in `streamsvm.fit`. `report` gets each setting that was tried, also before an interruption, as
-        ``{"event": "tried", ...}``, and of a store how many trainings there are, before them, as
-        ``{"event": "search", ...}``; events of these have the name of their training as ``trial``.
-    force : bool
-        Replace an existing run.
     solver : str, optional
         Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, or
         another.
@@ -961,6 +959,12 @@ def tune(
     on_error : {"raise", "skip", "fix"}
         Whether an invalid row (of a table: one with a missing or infinite number) is an error, or is dropped
         and counted; fix, for LIBSVM text, also sorts unsorted rows and sums duplicate indices.
+    workers, cluster, checkpoint_every, report, progress, stop
+        As in `streamsvm.fit`. `report` gets each setting that was tried as ``{"event": "tried", ...}``, and
+        of a store how many trainings there are, before them, as ``{"event": "search", ...}``; events of these
+        have the name of their training as ``trial``.
+    force : bool
+        Replace an existing run.
 
     Returns
     -------

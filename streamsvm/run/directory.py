@@ -456,6 +456,6 @@ def claimed(
     `streamsvm.tune` keeps its files, unless `force`.
     """
     with entered(run, force=force, by_tune=by_tune):
-        tuning = () if force else (run.tuning, run.tuned)
+        tuning = () if force else (run.tuning, run.tuned, run.trials)
         run.clear([run.replaced, run.cache, *tuning, *kept])
         yield

@@ -87,6 +87,9 @@ class Setting:
         Whether a path may be an address such as s3://bucket/name.
     listed : bool
         Whether a list of texts may stand for them with commas between.
+    repeated : bool
+        Whether there may be several values, which are checked where each is used: as a sequence, and of a
+        command by an option that is given several times.
     parse : callable, optional
         Takes a text, and raises `ValueError` with what is wanted if it is not valid.
     """
@@ -113,6 +116,7 @@ class Setting:
     given: str = ""
     address: bool = False
     listed: bool = False
+    repeated: bool = False
     parse: Callable[[str], Any] | None = None
 
     @property
@@ -131,6 +135,7 @@ class Setting:
         elif self.kind is not os.PathLike:
             types += [f"Literal[{_quoted(word)}]" for word in self.words]
         types += ["str"] * self.size + ["Sequence[str]"] * self.listed
+        types += [f"Sequence[{types[0]}{' | None' * (self.default is None)}]"] * self.repeated
         types += ["Mapping[str, float]"] * bool(self.mapping) + ["None"] * (self.default is None)
         return " | ".join(types)
 
@@ -142,6 +147,7 @@ class Setting:
         else:
             parts = [_TYPES.get(self.kind, (self.kind.__name__,) * 2)[1], *map(_quoted, self.words)]
         parts += ["str"] * self.size + ["sequence of str"] * self.listed
+        parts += [f"sequence of {parts[0]}"] * (self.repeated and not self.given)
         parts += [self.mapping] * bool(self.mapping) + self.given.split(" or ") * bool(self.given)
         text = " or ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
         return text + ", optional" * (self.default is None)
@@ -164,6 +170,9 @@ class Setting:
 
     def checked(self, value: Any) -> Any:
         """Return the value as Python's own int, float, bool or str; raise `ValueError` if it is not valid."""
+        if self.repeated:
+            value = value.tolist() if hasattr(value, "tolist") else value
+            return tuple(value) if isinstance(value, list | tuple) else (value,)
         if isinstance(value, str):
             value = str(value)  # of NumPy's texts too
             if value in self.words or (self.given and value == GIVEN):

@@ -77,11 +77,11 @@ class Settings(CheckedSettings):
         str, "ww", "Formulation of the multi-class SVM.",
         '`streamsvm.losses` lists them: "ww" is Weston-Watkins.',
         choices=lambda: tuple(LOSSES), titles=lambda: [loss.title for loss in LOSSES.values()],
-        scope=ESTIMATOR,
+        scope=ESTIMATOR, searched=True,
     )  # fmt: skip
     margin: float = _model(
         float, None, "Margin scale M of Weston-Watkins: 1 (default) or 0.5.",
-        scope=ESTIMATOR, of_loss=True,
+        scope=ESTIMATOR, searched=True, of_loss=True,
     )  # fmt: skip
     solver: str = _fine(
         str, None,
@@ -151,7 +151,7 @@ class Settings(CheckedSettings):
     )  # fmt: skip
     valid: str | None = _training(
         os.PathLike, None, "Store, text or table to measure the accuracy on after each pass.",
-        address=True, instead="give hold_out, or call streamsvm.evaluate on its model",
+        address=True, searched=True, instead="give hold_out, or call streamsvm.evaluate on its model",
         changeable="Where the validation store of a fit is now, or another one.",
     )  # fmt: skip
     hold_out: str | None = _training(
@@ -221,7 +221,7 @@ class Settings(CheckedSettings):
         "value, and zeros stay zeros; ``clip`` limits values to [-v, v]; ``select`` takes the features that "
         "a file lists, one a line; ``l2`` scales rows to norm 1; ``bias``, the last one, is a constant "
         "feature, with the coefficients `Model.intercept_`. ``docs/transforms.md`` says more.",
-        listed=True, scope=MATRIX,
+        listed=True, scope=MATRIX, searched=True,
     )  # fmt: skip
     label: str | None = setting(
         str, None,

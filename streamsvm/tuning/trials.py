@@ -1,4 +1,4 @@
-"""Trainings of a search for settings on a store, in run directories below that of the best one."""
+"""Trainings of a search: on a store in run directories below that of the best one, or in memory."""
 
 from __future__ import annotations
 
@@ -8,20 +8,19 @@ import functools
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamsvm.base import durable, format
-from streamsvm.base.text import absolute
-from streamsvm.errors import Call, Interrupted, Option, PlanError, Remedy, RunError
+from streamsvm.errors import Option, PlanError, Remedy, RunError
+from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult
-from streamsvm.run.directory import RunDir, check_place, claimed
+from streamsvm.run.directory import RunDir, claimed
 from streamsvm.settings.fit import Interval, Settings
-from streamsvm.training.costs import read_training_costs
+from streamsvm.training import fit_arrays
 from streamsvm.training.fit_store import fit_store
-from streamsvm.training.held_out import open_held_out
-from streamsvm.training.prepare import class_counts, fit_to_store, prepare
+from streamsvm.training.prepare import fit_to_store, prepare
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training import open_to_train
 from streamsvm.transforms import parse_transforms
@@ -48,13 +47,13 @@ class Trial(NamedTuple):
 
 @dataclasses.dataclass
 class StoreSearch:
-    """Trainings on a store, one after the other.
+    """Trainings on a store: each is started, or goes on, as `streamsvm.fit` with ``resume_or_start``.
 
     Parameters
     ----------
     paths : sequence of path
         The store.
-    out : Path
+    run : RunDir
         Run directory of the training with the best settings.
     every : Interval
     callbacks : Callbacks
@@ -76,59 +75,33 @@ class StoreSearch:
     cluster: str | os.PathLike[str] | None
     made: Mapping[str, Any]
 
-    def __post_init__(self) -> None:
-        self.paths = [absolute(path) for path in self.paths]
-        self._parts: list[str | None] = []  # held out by trainings that share a reading; None for none
+    def begin(self, trials: Sequence[Trial], *, force: bool) -> None:
+        """Make the folder of the search, or check that an earlier one has the same trainings and files."""
+        run = self.run
+        # Held out by trainings that share a reading; None for none.
+        self._parts = list(dict.fromkeys([None, *(trial.settings.hold_out for trial in trials)]))
         self._transforms: dict[tuple[str | None, str | None], FittedTransforms] = {}
-
-    def begin(self, trials: Sequence[Trial], *, passes: int, force: bool) -> None:
-        """Make the folder of the search, or check that an earlier one has the same settings and data.
-
-        `passes` is the number of passes of the training with the best settings.
-        """
-        run, settings = self.run, trials[0].settings
-        check_place(run)
-        with open_to_train(self.paths, settings) as store:
-            prints = [store.fingerprint]
-            weights = read_training_costs(settings, store.classes, class_counts(store, settings), self.given)
-        if settings.valid is not None:
-            with open_held_out("valid", settings) as store:
-                prints.append(store.fingerprint)
-        asked = {
-            "trainings": {trial.name: dataclasses.asdict(trial.settings) for trial in trials},
-            "passes": passes,
-            "fingerprints": prints,
-            "error_weights": weights.record(),
-            **self.made,
-        }
-        asked = json.loads(json.dumps(asked))
-        has_begun = run.tuned.exists() or run.settings.exists() or any(run.trials.glob("*"))
+        trainings = {trial.name: dataclasses.asdict(trial.settings) for trial in trials}
+        asked = json.loads(json.dumps({"trainings": trainings, **self.made}))
+        has_begun = run.settings.exists() or any(run.trials.glob("*"))
         if run.tuning.exists() and has_begun and not force:
-            self._check_asked(asked)
-            return
-        with claimed(run, force=force, by_tune=True, kept=run.stores() if self.made else ()):
-            for old in (run.tuned, run.trials):
-                durable.remove(old)
-            durable.make_dir(run.trials)
-            durable.write_atomic(run.tuning, json.dumps(format.sealed(asked), indent=1).encode())
-
-    def _check_asked(self, asked: Mapping[str, Any]) -> None:
-        """Raise `RunError` unless the record of an earlier search is equal to `asked`."""
-        run, found = self.run, self.run.read_tuning()
-        if {**found, **asked} == found:
-            return
-        others = Remedy("give another {}, or {}", Option("out"), Option("force", True))
-        passes = found.get("passes")
-        if {**found, **asked, "passes": passes} == found:
-            remedy = Remedy(f"give {{}}, or {others.words}", Option("passes", passes), *others.parts)
-            raise RunError(
-                f"{run.path} was begun by tune with passes {passes}, not {asked['passes']}", remedy=remedy
-            )
-        raise RunError(f"{run.path} was begun by tune with other settings or data", remedy=others)
+            found = run.read_tuning()
+            if {**found, **asked} != found:
+                raise RunError(
+                    f"{run.path} was begun by tune with other settings or files",
+                    remedy=Remedy("give another {}, or {}", Option("out"), Option("force", True)),
+                )
+        else:
+            with claimed(run, force=force, by_tune=True, kept=run.stores() if self.made else ()):
+                durable.remove(run.tuned)
+                durable.make_dir(run.trials)
+                durable.write_atomic(run.tuning, json.dumps(format.sealed(asked), indent=1).encode())
+        if not run.model.exists():
+            self.callbacks.report({"event": "search", "trainings": len(trials)})
 
     def known(self) -> list[dict[str, Any]]:
-        """Read the results of an earlier search that was interrupted."""
-        if not self.run.tuned.exists():
+        """Read the results of a search that has ended."""
+        if not self.run.model.exists():
             return []
         try:
             rows = [json.loads(line) for line in self.run.tuned.read_text().splitlines()]
@@ -137,39 +110,28 @@ class StoreSearch:
                     raise ValueError(row)
                 dict(row["settings"])
             return rows
-        except (ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError):
             remedy = Remedy("{} begins anew", Option("force", True))
             raise RunError(f"{self.run.tuned} is damaged", remedy=remedy) from None
 
-    def save(self, rows: Sequence[Mapping[str, Any]], trials: Sequence[Trial]) -> None:
-        """Save the results, and delete the run directories of the finished `trials`."""
+    def save(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Save the results so far, for reports."""
         durable.write_atomic(self.run.tuned, "".join(json.dumps(row) + "\n" for row in rows).encode())
-        for trial in trials:
-            durable.remove(self.run.trials / trial.name)
 
-    def results(self, trials: Sequence[Trial]) -> Iterator[FitResult]:
-        """Train each trial, and yield the results in their order."""
-        if not trials:
-            return
-        self._parts = list(dict.fromkeys([None, *(trial.settings.hold_out for trial in trials)]))
-        self.callbacks.report({"event": "search", "trainings": len(trials)})
-        durable.make_dir(self.run.trials)
-        for trial in trials:
-            report = functools.partial(self._report, trial.name)
-            callbacks = dataclasses.replace(self.callbacks, report=report)
-            try:
-                yield self._fit(self.run.trials / trial.name, trial.settings, callbacks)
-            except Interrupted:
-                goes_on = Remedy("{} goes on, with the same arguments", Call("tune"))
-                raise Interrupted("stopped while settings were tried", remedy=goes_on) from None
+    def fit(self, trial: Trial) -> FitResult:
+        """Make a training of the search."""
 
-    def _report(self, trial: str, event: dict[str, Any]) -> None:
-        self.callbacks.report({**event, "trial": trial})
+        def report(event: dict[str, Any]) -> None:
+            self.callbacks.report({**event, "trial": trial.name})
+
+        callbacks = dataclasses.replace(self.callbacks, report=report)
+        return self._fit(self.run.trials / trial.name, trial.settings, callbacks)
 
     def train(self, settings: Settings) -> tuple[FitResult, None]:
         """Train with the best settings, on all rows."""
+        result = self._fit(self.run, settings, self.callbacks, tuned=True)
         durable.remove(self.run.trials)
-        return self._fit(self.run, settings, self.callbacks, tuned=True), None
+        return result, None
 
     def _fit(
         self, folder: Path | RunDir, settings: Settings, callbacks: Callbacks, *, tuned: bool = False
@@ -210,3 +172,36 @@ class StoreSearch:
                 for part, each in zip(self._parts or [settings.hold_out], fitted, strict=True):
                     self._transforms[settings.transform, part] = each
         return self._transforms[wanted]
+
+
+@dataclasses.dataclass
+class ArraySearch:
+    """Trainings on a matrix, with the methods of `StoreSearch`."""
+
+    data: tuple[Any, Any, Any]  # X, y and groups
+    callbacks: Callbacks
+    tables: Mapping[str, Any]
+    workers: int
+
+    def known(self) -> list[dict[str, Any]]:
+        return []
+
+    def save(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        pass
+
+    def fit(self, trial: Trial) -> FitResult:
+        return self._fit(trial.settings)[0]
+
+    def train(self, settings: Settings) -> tuple[FitResult, Model]:
+        return self._fit(settings, tuned=True)
+
+    def _fit(self, settings: Settings, *, tuned: bool = False) -> tuple[FitResult, Model]:
+        model = fit_arrays.fit_matrix(
+            *self.data, settings, callbacks=self.callbacks, given=self.tables, workers=self.workers,
+            tuned=tuned,
+        )  # fmt: skip
+        assert model.result is not None
+        return model.result, model
+
+    def automatic_c(self, settings: Settings) -> float:
+        return fit_arrays.automatic_c(*self.data, settings, self.tables, self.callbacks)

@@ -19,6 +19,7 @@ from sklearn.datasets import dump_svmlight_file, load_digits
 from streamsvm import convert, load_model, resume, tune
 from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.errors import Interrupted, RunError, SettingsError
+from streamsvm.settings.search import SearchSettings
 from streamsvm.training.passes import Fit
 from streamsvm.tuning.tune import parse_grid
 
@@ -43,7 +44,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_grids(given: Any, expected: list[float]) -> None:
-    assert parse_grid(given).factors == pytest.approx(expected)
+    assert parse_grid(SearchSettings(C=given).C).factors == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_grids(given: Any, expected: list[float]) -> None:
 )
 def test_wrong_grids_are_refused(given: Any) -> None:
     with pytest.raises(SettingsError, match="C must be auto"):
-        parse_grid(given)
+        parse_grid(SearchSettings(C=given).C)
 
 
 def test_accuracies_are_those_of_averaged_models_on_the_part(store: Path, tmp_path: Path) -> None:
@@ -120,9 +121,7 @@ def test_it_goes_on_where_it_was_stopped(store: Path, tmp_path: Path) -> None:
     assert untimed(found.tried) == untimed(expected.tried)
     assert (tmp_path / "run/model/coef.npy").read_bytes() == model
     assert untimed(tune(store, out=tmp_path / "run", **facts).tried) == untimed(expected.tried)
-    with pytest.raises(
-        RunError, match="begun by tune with passes 3, not 4; give passes=3, or give another out"
-    ):
+    with pytest.raises(RunError, match=r"begun with passes 3, not 4; to change it, use `resume\("):
         tune(store, out=tmp_path / "run", passes=4, **facts)
     with pytest.raises(RunError, match="begun by tune with other settings"):
         tune(store, out=tmp_path / "run", **(facts | {"C": "0.1,2"}))
@@ -147,7 +146,7 @@ def test_other_weights_of_classes_are_noticed(store: Path, tmp_path: Path) -> No
     facts: dict[str, Any] = {"out": tmp_path / "run", "C": "0.1", "class_weight": weights}
     tune(store, **facts)
     weights.write_text("3 5\n")
-    with pytest.raises(RunError, match="begun by tune with other settings or data"):
+    with pytest.raises(RunError, match="begun with other contents of class_weight"):
         tune(store, **facts)
 
 
@@ -176,7 +175,7 @@ def test_other_data_in_the_place_of_the_store_is_noticed(tmp_path: Path) -> None
     tune(path, out=tmp_path / "run", C="0.1,1")
     path.unlink()
     make_store(path, sp.csr_array(X), ((Y + 1) % 10).astype(np.int32))
-    with pytest.raises(RunError, match="other settings or data"):
+    with pytest.raises(RunError, match="begun on other data"):
         tune(path, out=tmp_path / "run", C="0.1,1")
     fit(path, out=tmp_path / "run", force=True)
     assert not (tmp_path / "run/tune.jsonl").exists()
@@ -283,7 +282,7 @@ def test_text_is_converted_into_the_run_once(
     assert tune(**text, out=tmp_path / "run", **facts).C == found.C  # a finished one gives its result again
     assert resume(tmp_path / "run", passes=3).passes == 3
     text["data"].write_text(text["data"].read_text() + "1 1:1\n")
-    with pytest.raises(RunError, match="begun by tune with other settings or data"):
+    with pytest.raises(RunError, match="begun by tune with other settings or files"):
         tune(**text, out=tmp_path / "run", **facts)
     with pytest.raises(SettingsError, match="index_base does not apply to a matrix in memory"):
         tune(X, Y, index_base=1)

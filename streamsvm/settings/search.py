@@ -1,0 +1,84 @@
+"""Settings of a search for settings: all facts of each in one place."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from typing import Any
+
+from streamsvm.errors import SettingsError
+from streamsvm.settings.field import CheckedSettings, as_in, setting
+from streamsvm.settings.fit import AUTO, Settings
+
+_as_in_fit = functools.partial(as_in, Settings, group="", details="")
+_HOLD_OUT = "1/10"
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchSettings(CheckedSettings):
+    """Settings of `streamsvm.tune` that say what is tried and how it is measured, documented there.
+
+    Raises
+    ------
+    SettingsError
+        If a setting is not valid; says which, and what is.
+    """
+
+    C: tuple[Any, ...] = setting(
+        str, AUTO,
+        "Values of C: a range such as 2^-6:2^3, by factors of its base; numbers with commas; or auto, 10 "
+        "values by factors of 2 around the C of fit.",
+        "0.01:10 goes by factors of 2. With auto each training has the C of its own rows; the table and the "
+        "best training have that of all rows.",
+        words=(AUTO,), given="float or sequence of float", repeated=True,
+    )  # fmt: skip
+    loss: tuple[str, ...] = _as_in_fit(
+        "loss", help="Loss (see fit); several (ww,cs) are compared.", choices=None, titles=None,
+        repeated=True,
+    )  # fmt: skip
+    margin: tuple[float | None, ...] | None = _as_in_fit(
+        "margin", help="Margin scale of Weston-Watkins; several are compared.", repeated=True,
+    )  # fmt: skip
+    transform: tuple[str | None, ...] | None = _as_in_fit(
+        "transform", help="Transforms of the rows (see fit), or none; several are compared.",
+        details="A list has texts such as ``df=-0.25,l2``; None stands for the default of the data.",
+        listed=False, repeated=True,
+    )  # fmt: skip
+    folds: int | None = setting(
+        int, None, "Measure on each of so many parts instead, in so many trainings.", "The mean counts.",
+        least=2, most=100,
+    )  # fmt: skip
+    hold_out: str | None = _as_in_fit(
+        "hold_out", help="Part of the rows that is held out and measured on, 1/10 by default.",
+    )  # fmt: skip
+    valid: str | None = _as_in_fit("valid", help="Store, text or table to measure on instead.")
+    passes_each: int = setting(int, 2, "Passes for each value of C.", least=1)
+    passes: int = _as_in_fit("passes", help="Passes of the training with the best, on all rows.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = [name for name in ("folds", "hold_out", "valid") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise SettingsError(f"{' and '.join(given)} exclude one another", setting=given[0])
+
+    @property
+    def compared(self) -> dict[str, tuple[Any, ...]]:
+        """The values of the settings of which all combinations are tried."""
+        losses = tuple(",".join(map(str, self.loss)).split(","))
+        return {"loss": losses, "margin": self.margin or (None,), "transform": self.transform or (None,)}
+
+    @property
+    def candidates(self) -> list[dict[str, Any]]:
+        """All combinations of `compared`."""
+        return [
+            dict(zip(self.compared, values, strict=True))
+            for values in itertools.product(*self.compared.values())
+        ]
+
+    @property
+    def parts(self) -> list[str | None]:
+        """Parts of the rows to hold out, each in a training of its own."""
+        if self.folds is not None:
+            return [f"{part}/{self.folds}" for part in range(1, self.folds + 1)]
+        return [self.hold_out or _HOLD_OUT if self.valid is None else None]
