@@ -55,11 +55,6 @@ def clipped_at_root(v: Any, alpha: Any, upper: Any, a: Any, c: int, wanted: Any)
     return clipped(points[high] + (surplus(points[high]) / slope if slope else 0))
 
 
-def walrus(v: np.ndarray, C: float) -> np.ndarray:
-    """Minimiser of ½bᵀ(I + 11ᵀ)b - vᵀb over [0, C]: the block problem of Wang & Scott (2021)."""
-    return by_breakpoints(v, 1.0, 1.0, C, np.inf)
-
-
 def project_to_simplex(u: np.ndarray, z: float) -> np.ndarray:
     """Nearest point of {b >= 0, Σb = z}: Blondel et al. (2014), Algorithm 2, word for word."""
     mu = np.sort(u)[::-1]

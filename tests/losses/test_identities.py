@@ -102,15 +102,6 @@ def test_liblinear_comes_to_the_same_optimum(loss: str, kind: int, C: float) -> 
     assert optimum(X, labels, loss, C).result.primal == pytest.approx(theirs, rel=1e-6)
 
 
-@pytest.mark.engine
-def test_sparsemax_of_two_classes_is_the_smoothed_hinge() -> None:
-    """Bent up to a slack of 2, which is where the own class has the probability 0."""
-    X, labels = make_problem(N, D, 2, noise=2.0, empty=1)
-    ours, smoothed = optimum(X, labels, "sparsemax"), optimum(X, labels, "wws", smooth=2.0)
-    assert ours.result.primal == pytest.approx(smoothed.result.primal, rel=1e-6)
-    np.testing.assert_allclose(ours.coef_, smoothed.coef_, atol=2e-3 * np.abs(smoothed.coef_).max())
-
-
 @pytest.mark.parametrize("loss", [each.name for each in LOSSES.values() if each.probabilities])
 def test_at_the_optimum_the_weights_are_those_of_what_the_probabilities_lack(loss: str) -> None:
     """The gradient of the loss by the scores is p less the own class: W = C Σ x (e_y - p)ᵀ."""
@@ -129,48 +120,6 @@ def test_the_logistic_loss_is_multinomial_logistic_regression() -> None:
     theirs = reference.primal(W, X.toarray().astype(float), labels, C, "logistic")
     assert ours.result.primal == pytest.approx(theirs, rel=1e-6)
     np.testing.assert_allclose(ours.coef_.T, W, atol=1e-3 * np.abs(W).max())
-
-
-@pytest.mark.engine
-@pytest.mark.parametrize("k", [3, 6])
-def test_the_ends_of_the_top_losses_are_crammer_singer_and_weston_watkins(k: int) -> None:
-    """Their block problems are the same, and so are their iterates, pass by pass and at the optimum."""
-    X, labels = make_problem(N, D, k, noise=2.0, empty=1)
-    for top, loss, cost in ((1, "cs", C), (k - 1, "ww", C / (k - 1)), (k + 3, "ww", C / (k - 1))):
-        several = optimum(X, labels, "top-m", top=top, tol=1e-8).result
-        other = optimum(X, labels, loss, cost, tol=1e-8).result
-        assert several.primal == pytest.approx(other.primal, rel=1e-8)
-        assert several.dual == pytest.approx(other.dual, rel=1e-8)
-        two_passes = {"passes": 2, "dtype": "float64"}
-        coef = fit(X, labels, loss="top-m", C=C, top=top, **two_passes).coef_
-        np.testing.assert_allclose(coef, fit(X, labels, loss=loss, C=cost, **two_passes).coef_, atol=1e-10)
-
-
-@pytest.mark.engine
-@pytest.mark.parametrize("margin", [1.0, 0.5])
-def test_the_smoothed_loss_comes_to_weston_watkins(margin: float) -> None:
-    """It is at most ε/2 below for each wrong class, and never above."""
-    k = 4
-    X, labels = make_problem(N, D, k, noise=2.0)
-    hinge = optimum(X, labels, "ww", margin=margin, tol=1e-9).result
-    before = 0.0
-    for smooth in (1.0, 1e-2, 1e-4, 1e-6):
-        result = optimum(X, labels, "wws", margin=margin, smooth=smooth, tol=1e-9).result
-        assert before < result.dual
-        assert result.dual <= hinge.primal
-        assert result.primal >= hinge.dual - C * N * (k - 1) * smooth / 2
-        before = result.dual
-    assert before == pytest.approx(hinge.dual, rel=1e-5)
-
-
-@pytest.mark.engine
-def test_where_no_slack_reaches_the_bend_the_smoothed_loss_is_the_squared_one() -> None:
-    """z² / 2ε with the weight 2εC: all slacks are below an ε of 100."""
-    X, labels = make_problem(N, D, 4, noise=1.0)
-    smooth = 100.0
-    squared = optimum(X, labels, "ww2", tol=1e-8)
-    smoothed = optimum(X, labels, "wws", 2 * smooth * C, smooth=smooth, tol=1e-8)
-    assert smoothed.result.primal == pytest.approx(squared.result.primal, rel=1e-7)
 
 
 @pytest.mark.engine

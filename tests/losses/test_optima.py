@@ -146,30 +146,3 @@ def test_optima_of_real_rows(
         assert result.primal >= optimum * (1 - 1e-8)
         assert result.dual == pytest.approx(optimum, rel=1e-6)
         assert result.primal == pytest.approx(optimum, rel=1e-6)
-
-
-@pytest.mark.parametrize("C", [1e-20, 1e-10])
-@pytest.mark.parametrize(("loss", "margin"), FORMULATIONS)
-def test_with_nearly_no_weight_of_the_loss_all_rows_are_inside_the_margin(
-    real_rows: dict[str, tuple[Any, Any]], loss: str, margin: float, C: float
-) -> None:
-    """The optimum is then, but for a factor near 1, the loss of weights that are 0."""
-    X, labels = real_rows["dna.scale"]
-    result = fit(X, labels, loss=loss, margin=margin, C=C, tol=1e-9, **exactly(loss)).result
-    of_zeros = C * len(labels) * reference.LOSSES[loss](margin).value(np.zeros(3), 0)
-    assert result.status == "converged"
-    assert result.relative_gap >= -1e-12
-    assert 1 - 1e4 * 200**2 * C <= result.primal / of_zeros <= 1 + 1e-12
-
-
-@pytest.mark.parametrize("C", [5e9, 5e17])
-@pytest.mark.parametrize(("loss", "margin"), [("ww", 1.0), ("ww", 0.5), ("cs", 1.0), ("top-m", 1.0)])
-def test_with_all_weight_on_the_loss_the_optimum_is_that_of_the_hard_margin(
-    real_rows: dict[str, tuple[Any, Any]], loss: str, margin: float, C: float
-) -> None:
-    """These rows can be separated, and all these losses then ask for the same."""
-    X, labels = real_rows["dna.scale"]
-    result = fit(
-        X, labels, loss=loss, margin=margin, C=C, tol=1e-9, **{**exactly(loss), "passes": 100}
-    ).result
-    assert result.dual == pytest.approx(HARD / margin**2, rel=1e-7)
