@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -59,18 +58,6 @@ def test_labels_have_the_type_of_y_also_when_saved(tmp_path: Path, kind: str) ->
         assert accuracy == pytest.approx(each.score(X, y)) == evaluate(each, X, y).accuracy
         assert predict(each, X).labels.dtype == np.dtype(dtype)
         np.testing.assert_array_equal(predict(each, X, top_k=2).labels[:, 0], predicted)
-
-
-def test_other_objects_that_json_has_come_back(tmp_path: Path) -> None:
-    y = np.array([False, 2, 5.5, 10**20], dtype=object)[CODES]
-    fit(X, y, passes=1).save(tmp_path / "model")
-    model = load_model(tmp_path / "model")
-    assert [(type(value), value) for value in model.classes_] == [
-        (bool, False), (int, 2), (float, 5.5), (int, 10**20),
-    ]  # fmt: skip
-    assert model.score(X, y) == (model.predict(X) == y).mean()
-    record = json.loads((tmp_path / "model/model.json").read_text())
-    assert record["classes"] == ["False", "2", "5.5", str(10**20)]
 
 
 @pytest.mark.parametrize(
@@ -252,18 +239,6 @@ def test_files_of_whole_numbers_have_integers(tmp_path: Path, name: str, labels:
             opened.verify()
 
 
-def test_arrays_of_text_stay_text_and_lines_do_not(tmp_path: Path) -> None:
-    sp.save_npz(tmp_path / "X.npz", X)
-    np.save(tmp_path / "numbers.npy", CODES)
-    np.save(tmp_path / "texts.npy", CODES.astype(str))
-    (tmp_path / "lines.txt").write_text("".join(f"{code}\n" for code in CODES))
-    for name, dtype in (("numbers.npy", "int64"), ("texts.npy", "str"), ("lines.txt", "int64")):
-        store = tmp_path / f"{name}.zarr"
-        streamsvm.convert([tmp_path / "X.npz"], store, labels=tmp_path / name)
-        with open_store(store) as opened:
-            assert opened.label_dtype == dtype
-
-
 def test_data_with_other_kinds_of_labels_is_joined_and_converted_alike(tmp_path: Path) -> None:
     for name, labels in (("ints", NUMBERS), ("others", [7, 100]), ("mixed", MIXED)):
         streamsvm.convert([write(tmp_path / name, labels)], tmp_path / f"{name}.zarr")
@@ -303,6 +278,3 @@ def test_a_stream_of_integers_refuses_a_text(tmp_path: Path) -> None:
     assert model.classes_.tolist() == [3, 10]
     [(rows, _)] = read_rows([tmp_path / "c"], classes=model.classes_, n_features=2, index_base=0)
     assert rows.labels.tolist() == [1, 0, 1]
-
-
-# -- scikit-learn ----------------------------------------------------------------------------------

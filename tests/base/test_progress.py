@@ -65,39 +65,20 @@ def _copy(run: Path, to: Path) -> Path:
 NAMES = ["fit", "fit of a matrix", "tune", "resume", "online", "evaluate", "predict", "calibrate", "convert"]
 
 
+SAID = {  # in a log line
+    "evaluate": "Evaluation(n=60, ", "predict": "predicted 60 rows", "convert": "ConvertReport(path=",
+    "calibrate": "Calibration(temperature=", "online": "rows: ",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_nothing_is_printed_unless_asked_for(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, name: str
+def test_a_function_tells_its_progress_and_prints_nothing(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
-    call = calls(folder, tmp_path)[name]
-    call()
-    call(progress=False)
-    printed = capsys.readouterr()
-    assert (printed.out, printed.err) == ("", "")
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_bars_are_on_standard_error_when_asked_for_and_are_removed(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, name: str
-) -> None:
-    calls(folder, tmp_path)[name](progress=True)
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    stages = {
-        "fit": ["pass 1 of 2:", "pass 2 of 2:", "gap 2:"],
-        "fit of a matrix": ["pass 2 of 2:"],
-        "resume": ["pass 3 of 3:"],
-    }
-    stages |= {"tune": ["pass 2 of 2:"], "online": ["rows"], "calibrate": ["calibrate 1:", "calibrate 2:"]}
-    assert all(stage in printed.err for stage in stages.get(name, [name + ":"])), printed.err
-    *_, last = printed.err.rstrip("\r").split("\r")
-    assert last.strip() == ""  # blanks over the last bar
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_function_is_told_stage_amount_and_total(folder: Path, tmp_path: Path, name: str) -> None:
     told: list[tuple[str, int, int | None]] = []
-    calls(folder, tmp_path)[name](progress=lambda *step: told.append(step))
+    with caplog.at_level(logging.INFO, logger="streamsvm"):
+        calls(folder, tmp_path)[name](progress=lambda *step: told.append(step))
+    assert SAID.get(name, "") in caplog.text
     assert told
     by_stage: dict[str, list[int]] = {}
     for stage, done, total in told:
@@ -113,6 +94,24 @@ def test_a_function_is_told_stage_amount_and_total(folder: Path, tmp_path: Path,
         assert ("write", 60, 60) in told  # rows
         stage, done, total = told[-1]
         assert (stage, done) == ("write", total)
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "")
+
+
+@pytest.mark.parametrize("name", ["fit", "tune", "online", "convert"])
+def test_bars_are_on_standard_error_when_asked_for_and_are_removed(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, name: str
+) -> None:
+    calls(folder, tmp_path)[name](progress=True)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    stages = {
+        "fit": ["pass 1 of 2:", "pass 2 of 2:", "gap 2:"], "tune": ["pass 2 of 2:"], "online": ["rows"],
+        "convert": ["convert:"],
+    }[name]  # fmt: skip
+    assert all(stage in printed.err for stage in stages), printed.err
+    *_, last = printed.err.rstrip("\r").split("\r")
+    assert last.strip() == ""  # blanks over the last bar
 
 
 def test_by_default_only_a_terminal_or_a_notebook_shows_bars(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,10 +186,10 @@ def test_those_who_see_bars_are_told_once_of_compiling(
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("wrong", ["yes", 3, [], "True"])
-def test_progress_is_a_bool_or_a_function(folder: Path, wrong: Any) -> None:
-    with pytest.raises(SettingsError, match="progress must be True, False, None or a function, not"):
-        streamsvm.evaluate(folder / "run", folder / "a.zarr", progress=wrong)
+def test_progress_is_a_bool_or_a_function(folder: Path) -> None:
+    for wrong in ("yes", 3, []):
+        with pytest.raises(SettingsError, match="progress must be True, False, None or a function, not"):
+            streamsvm.evaluate(folder / "run", folder / "a.zarr", progress=wrong)
 
 
 # -- log lines -------------------------------------------------------------------------------------
@@ -212,16 +211,3 @@ def test_each_pass_is_a_line_with_what_was_measured(
         assert f"valid accuracy {report['valid_accuracy']:.4f}" in line
         assert "60 rows" in line
     assert not [line for line in lines if line.startswith("plan")]  # which is for debugging
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [("evaluate", "Evaluation(n=60, "), ("predict", "predicted 60 rows"), ("convert", "ConvertReport(path="),
-     ("calibrate", "Calibration(temperature="), ("online", "rows: ")],
-)  # fmt: skip
-def test_other_functions_log_what_they_did(
-    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, said: str
-) -> None:
-    with caplog.at_level(logging.INFO, logger="streamsvm"):
-        calls(folder, tmp_path)[name]()
-    assert [record for record in caplog.records if said in record.getMessage()], caplog.text

@@ -45,21 +45,6 @@ def test_the_first_error_is_raised_when_nobody_works_any_more(number: int) -> No
     assert done == found
 
 
-def test_one_thread_in_the_background_works_while_the_caller_goes_on() -> None:
-    both = threading.Barrier(2, timeout=60)
-    with Threads(1, background=True) as threads:
-        begun = threads.submit(both.wait)
-        assert both.wait() + begun.result() == 1
-
-
-@pytest.mark.parametrize("number", [1, 2])
-def test_an_error_of_what_was_submitted_is_that_of_its_result(number: int) -> None:
-    with Threads(number) as threads:
-        begun = threads.submit(int, "x")
-        with pytest.raises(ValueError, match="invalid literal"):
-            begun.result()
-
-
 def test_work_that_has_not_begun_is_dropped_when_the_pool_closes() -> None:
     began, may_end = threading.Event(), threading.Event()
 
@@ -127,13 +112,6 @@ def test_what_has_begun_ends_before_an_error_of_the_items_is_raised() -> None:
         with pytest.raises(InputError):
             threads.map(work, items())
         assert ended.is_set()
-
-
-def test_a_closed_pool_takes_no_work() -> None:
-    threads = Threads(2)
-    threads.close()
-    with pytest.raises(CancelledError, match="closed"):
-        threads.submit(int)
 
 
 def map_ahead(work, items, number: int) -> Generator:

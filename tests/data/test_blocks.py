@@ -256,18 +256,6 @@ def test_a_row_longer_than_the_preferred_block_gets_a_block_of_its_own(monkeypat
     assert cut_blocks(store, plan).tolist() == [0, 1, 2, 3, 5]
 
 
-def test_blocks_are_the_rows_of_the_store(tmp_path) -> None:
-    X, labels = make_problem(50, 12, 4)
-    with open_store(make_store(tmp_path / "a.zarr", X, labels)) as store:
-        blocks = Blocks(store, np.array([0, 7, 8, 50]), np.dtype("float32"))
-        for b, rows in enumerate(blocks.read(b) for b in range(len(blocks))):
-            part = X[int(blocks.starts[b]) : int(blocks.starts[b + 1])]
-            np.testing.assert_array_equal(rows.data, part.data)
-            np.testing.assert_array_equal(rows.indices, part.indices)
-            assert rows.data.dtype == np.float32
-        assert [a.dtype for a in blocks.empty()] == [a.dtype for a in blocks.read(0)]
-
-
 def test_labels_are_given_as_codes_of_the_model(tmp_path) -> None:
     X, labels = make_problem(30, 12, 4)
     with open_store(make_store(tmp_path / "a.zarr", X, labels)) as store:

@@ -142,17 +142,15 @@ def by_breadth_first_search(parents: dict[str, str], classes: list[str]) -> np.n
     return table
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_distances_are_those_of_a_search(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    n = int(rng.integers(2, 60))
-    parents, classes = random_tree(rng, n, int(rng.integers(1, n + 1)))
-    tree = ClassTree(parents, classes)
-    codes = np.arange(len(classes))
-    expected = by_breadth_first_search(parents, classes)
-    np.testing.assert_array_equal(tree.distance(codes[:, None], codes[None, :]), expected)
-    a, b = rng.integers(len(classes), size=(2, 30))
-    np.testing.assert_array_equal(tree.distance(a, b), expected[a, b])
+def test_distances_are_those_of_a_search() -> None:
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(2, 60))
+        parents, classes = random_tree(rng, n, int(rng.integers(1, n + 1)))
+        tree = ClassTree(parents, classes)
+        codes = np.arange(len(classes))
+        expected = by_breadth_first_search(parents, classes)
+        np.testing.assert_array_equal(tree.distance(codes[:, None], codes[None, :]), expected)
 
 
 def test_a_path_of_many_nodes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +40,17 @@ def partly_sorted(labels: np.ndarray, part: float, rng: np.random.Generator) -> 
     return labels[np.argsort(np.where(rng.random(len(labels)) < part, places, rng.random(len(labels))))]
 
 
-@pytest.mark.parametrize("part", [0.3, 0.6, 1.0])
 @pytest.mark.parametrize(
     ("n", "k", "size"), [(5000, 10, 32), (5000, 200, 32), (2000, 2, 32), (5000, 10, 999)]
 )
-def test_the_measure_is_cramers_v(n: int, k: int, size: int, part: float) -> None:
+def test_the_measure_is_cramers_v(n: int, k: int, size: int) -> None:
     rng = np.random.default_rng(n + k)
-    labels = partly_sorted(rng.choice(k, n, p=rng.dirichlet(np.ones(k))), part, rng)
-    groups = LabelGroups(size=size, fewest=2)
-    groups.add(labels)
-    assert groups.association == pytest.approx(cramers_v(labels, size), rel=1e-9)
-    assert groups.alike
+    for part in (0.3, 0.6, 1.0):
+        labels = partly_sorted(rng.choice(k, n, p=rng.dirichlet(np.ones(k))), part, rng)
+        groups = LabelGroups(size=size, fewest=2)
+        groups.add(labels)
+        assert groups.association == pytest.approx(cramers_v(labels, size), rel=1e-9)
+        assert groups.alike
 
 
 @given(
@@ -73,11 +74,10 @@ def test_the_groups_do_not_depend_on_how_the_labels_are_cut_into_pieces(
         assert whole.state[:, c].tolist() == [squares, total, last]
 
 
-@pytest.mark.parametrize("k", [2, 3, 20, 500])
-@pytest.mark.parametrize("balance", [0.1, 1.0, 100.0])
-def test_shuffled_labels_are_never_reported(k: int, balance: float) -> None:
+@pytest.mark.parametrize("k", [2, 20, 500])
+def test_shuffled_labels_are_never_reported(k: int) -> None:
     rng = np.random.default_rng(k)
-    for n in (5, 40, 300, 3000):
+    for n, balance in itertools.product((5, 40, 300, 3000), (0.1, 1.0, 100.0)):
         for n_groups in {2, 3, 10, n // 32} & set(range(1, n)):
             for _ in range(20):
                 groups = LabelGroups(size=n // n_groups, fewest=2)
@@ -153,7 +153,7 @@ def test_short_slices_from_anywhere_cure_the_order_of_labels(tmp_path: Path, ord
 
 @pytest.mark.parametrize(
     ("order", "shuffled", "block_rows"),
-    [("random", False, 600), ("sorted", False, None), ("random", True, 600), ("random", False, 7)],
+    [("sorted", False, None), ("random", True, 600), ("random", False, 7)],
 )
 def test_a_fit_of_rows_in_random_order_or_in_one_block_does_not_warn(
     tmp_path: Path, order: str, shuffled: bool, block_rows: int | None

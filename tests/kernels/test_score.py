@@ -11,16 +11,16 @@ from streamsvm.kernels.weights import Weights, padded_classes, sum_of_squares
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("n_classes", [2, 3, 5, 8, 9, 17, 130])
-def test_scores_equal_the_matrix_product(n_classes: int, dtype: str) -> None:
-    X, labels = make_problem(150, 40, n_classes)
-    K = padded_classes(n_classes, np.dtype(dtype))
-    assert n_classes <= K
-    assert K * np.dtype(dtype).itemsize % 64 == 0
-    W = np.random.default_rng(1).normal(size=(40, K)).astype(dtype)
-    scores = np.empty((100, K), dtype)
-    score_rows(as_rows(X, labels, dtype), 20, 120, W, scores)
-    np.testing.assert_allclose(scores, (X.astype(dtype) @ W)[20:120], rtol=2e-5, atol=2e-5)
+def test_scores_equal_the_matrix_product(dtype: str) -> None:
+    for n_classes in (2, 3, 5, 8, 9, 17, 130):
+        X, labels = make_problem(150, 40, n_classes)
+        K = padded_classes(n_classes, np.dtype(dtype))
+        assert n_classes <= K
+        assert K * np.dtype(dtype).itemsize % 64 == 0
+        W = np.random.default_rng(1).normal(size=(40, K)).astype(dtype)
+        scores = np.empty((100, K), dtype)
+        score_rows(as_rows(X, labels, dtype), 20, 120, W, scores)
+        np.testing.assert_allclose(scores, (X.astype(dtype) @ W)[20:120], rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -128,27 +128,27 @@ def forge(run: Path, part: str, entry: int | str, value: object) -> None:
     path.write_text(json.dumps(format.sealed(manifest)))
 
 
-@pytest.mark.parametrize("name", ["waited_seconds", "peak_memory_bytes"])
-@pytest.mark.parametrize("value", [None, "1", True])
-def test_a_report_without_its_numbers_is_refused(
-    store: Path, tmp_path: Path, name: str, value: object
-) -> None:
+def test_numbers_that_no_run_reaches_are_refused(store: Path, tmp_path: Path) -> None:
+    """Of a report, or counts of rows."""
     run = stopped(store, tmp_path / "run")
-    forge(run, "history", name, value)
-    with pytest.raises(RunError, match=r"invalid contents: history\[0\] must be the numbers of a pass"):
-        inspect(run, verify=True)
-
-
-@pytest.mark.parametrize("count", [CORRECT, VISITED, CLOCK])
-@pytest.mark.parametrize("value", [-1.0, 2.0**53])
-def test_a_count_of_rows_that_no_run_reaches_is_refused(
-    store: Path, tmp_path: Path, count: int, value: float
-) -> None:
-    run = stopped(store, tmp_path / "run")
-    forge(run, "tally", count, value)
-    with pytest.raises(RunError, match="invalid contents: tally must be sums and counts of a pass"):
-        inspect(run, verify=True)
-    forge(run, "tally", count, 2.0**53 - 1)
+    path = max(run.glob("checkpoint/0*/manifest.json"))
+    whole = path.read_bytes()
+    of_pass, of_rows = (
+        r"history\[0\] must be the numbers of a pass",
+        "tally must be sums and counts of a pass",
+    )
+    forged: list[tuple[str, int | str, object, str]] = [
+        *(("history", name, value, of_pass)
+          for name in ("waited_seconds", "peak_memory_bytes") for value in (None, "1", True)),
+        *(("tally", count, value, of_rows)
+          for count in (CORRECT, VISITED, CLOCK) for value in (-1.0, 2.0**53)),
+    ]  # fmt: skip
+    for part, entry, value, message in forged:
+        forge(run, part, entry, value)
+        with pytest.raises(RunError, match=f"invalid contents: {message}"):
+            inspect(run, verify=True)
+        path.write_bytes(whole)
+    forge(run, "tally", VISITED, 2.0**53 - 1)
     inspect(run, verify=True)
 
 
@@ -210,22 +210,29 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("place", [*READ, "lock", "duals-2.bin"])
-def test_a_link_in_a_run_is_not_followed(store: Path, tmp_path: Path, place: str) -> None:
+def test_a_link_or_a_pipe_in_a_run_is_refused_at_once(store: Path, tmp_path: Path, soon) -> None:
     run, outside = stopped(store, tmp_path / "run"), tmp_path / "outside"
-    path = run / place.format(**names(run))
-    path.rename(outside)
-    path.symlink_to(outside)
-    with outside.open("ab") as file:
-        file.write(b"more, which would be cut off")
-    before = contents(tmp_path)
-    with pytest.raises(RunError, match=f"{path.name}.*a symbolic link, which is not followed here"):
-        resume(run)
-    after = contents(tmp_path)
-    assert after == before
-    path.unlink()
-    outside.rename(path)
-    os.truncate(path, path.stat().st_size - len(b"more, which would be cut off"))
+    for place in (*READ, "lock", "duals-2.bin"):
+        path = run / place.format(**names(run))
+        path.rename(outside)
+        path.symlink_to(outside)
+        whole = outside.read_bytes()
+        with outside.open("ab") as file:
+            file.write(b"more, which would be cut off")
+        before = contents(tmp_path)
+        with pytest.raises(RunError, match=f"{path.name}.*a symbolic link, which is not followed here"):
+            resume(run)
+        assert contents(tmp_path) == before
+        path.unlink()
+        os.mkfifo(path)
+        with pytest.raises(RunError, match=f"{path.name}.*not a regular file"):
+            resume(run)
+        if place != "lock":
+            with pytest.raises(RunError, match=f"{path.name}.*not a regular file"):
+                inspect(run, verify=True)
+        path.unlink()
+        outside.rename(path)
+        path.write_bytes(whole)
     assert resume(run).warnings == []
 
 
@@ -266,26 +273,12 @@ def test_a_run_reached_by_a_link_is_resumed(store: Path, tmp_path: Path) -> None
     inspect(tmp_path / "link", verify=True)
 
 
-@pytest.mark.parametrize("place", [*READ, "lock"])
-def test_a_pipe_in_a_run_is_refused_at_once(store: Path, tmp_path: Path, place: str, soon) -> None:
+def test_a_record_of_a_size_that_none_has_is_not_read(store: Path, tmp_path: Path) -> None:
     run = stopped(store, tmp_path / "run")
-    path = run / place.format(**names(run))
-    path.unlink()
-    os.mkfifo(path)
-    with pytest.raises(RunError, match=f"{path.name}.*not a regular file"):
-        resume(run)
-    if place != "lock":
-        with pytest.raises(RunError, match=f"{path.name}.*not a regular file"):
-            inspect(run, verify=True)
-
-
-@pytest.mark.parametrize("place", READ[:2])
-def test_a_record_of_a_size_that_none_has_is_not_read(store: Path, tmp_path: Path, place: str) -> None:
-    run = stopped(store, tmp_path / "run")
-    path = run / place.format(**names(run))
-    os.truncate(path, durable.MAX_RECORD_BYTES + 1)
-    with pytest.raises(RunError, match="134,217,729 bytes, where 134,217,728 at most are a record"):
-        resume(run)
+    for path in (max(run.glob("checkpoint/0*/manifest.json")), run / "run.json"):
+        os.truncate(path, durable.MAX_RECORD_BYTES + 1)
+        with pytest.raises(RunError, match="134,217,729 bytes, where 134,217,728 at most are a record"):
+            resume(run)
 
 
 def test_a_manifest_too_large_to_be_read_again_is_not_committed(

@@ -37,17 +37,25 @@ def test_a_run_owns_every_name_that_appears_in_it(store: Path, tmp_path: Path) -
     assert {name for name in seen if not run.owns(name)} == set()
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["notes.txt", "duals-a.bin", "duals-1xbin", "duals-1.bin.bak", "changes-.bin", "Model", "lock.tmp"],
-)
-def test_other_files_are_never_deleted(store: Path, tmp_path: Path, name: str) -> None:
-    fit(store, out=tmp_path / "run", passes=1)
-    (tmp_path / "run" / name).write_text("a file of the user")
-    with pytest.raises(RunError, match=rf"holds other files \({name}\)"):
-        fit(store, out=tmp_path / "run", passes=1, force=True)
-    assert (tmp_path / "run" / name).read_text() == "a file of the user"
-    assert (tmp_path / "run/model").exists()
+def test_other_files_are_never_deleted(store: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    fit(store, out=run, passes=1)
+    others = (
+        "notes.txt",
+        "duals-a.bin",
+        "duals-1xbin",
+        "duals-1.bin.bak",
+        "changes-.bin",
+        "Model",
+        "lock.tmp",
+    )
+    for name in others:
+        (run / name).write_text("a file of the user")
+        with pytest.raises(RunError, match=rf"holds other files \({name}\)"):
+            fit(store, out=run, passes=1, force=True)
+        assert (run / name).read_text() == "a file of the user"
+        (run / name).unlink()
+    assert (run / "model").exists()
 
 
 def test_what_a_crash_leaves_is_replaced(store: Path, tmp_path: Path) -> None:
@@ -61,17 +69,16 @@ def test_what_a_crash_leaves_is_replaced(store: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "run/model.old").exists()
 
 
-@pytest.mark.parametrize("forged", [{"unknown": 1}, {"C": -1}, {"C": None}, {"loss": 3}, {"solver": "x"}])
-def test_forged_settings_are_refused(store: Path, tmp_path: Path, forged: dict) -> None:
+def test_forged_settings_are_refused(store: Path, tmp_path: Path) -> None:
     stream = RowStream(*late_problem())
     fit(store, out=tmp_path / "fit", passes=1)
     online(stream, out=tmp_path / "online")
-    for name in ("fit", "online"):
-        path = tmp_path / name / "run.json"
+    for path in (tmp_path / "fit/run.json", tmp_path / "online/run.json"):
         record = json.loads(path.read_text())
-        record["settings"] |= forged
-        path.write_text(json.dumps(format.sealed(record)))
-        with pytest.raises(RunError, match=r"run\.json has a valid checksum but invalid contents"):
-            resume(tmp_path / name, open_stream=lambda record: stream)
-        with pytest.raises(RunError, match=r"run\.json has a valid checksum but invalid contents"):
-            inspect(tmp_path / name)
+        for forged in ({"unknown": 1}, {"C": -1}, {"C": None}, {"loss": 3}, {"solver": "x"}):
+            settings = {"settings": record["settings"] | forged}
+            path.write_text(json.dumps(format.sealed(record | settings)))
+            with pytest.raises(RunError, match=r"run\.json has a valid checksum but invalid contents"):
+                resume(path.parent, open_stream=lambda record: stream)
+            with pytest.raises(RunError, match=r"run\.json has a valid checksum but invalid contents"):
+                inspect(path.parent)

@@ -20,8 +20,8 @@ K = 300
 VALUES, IDS = np.dtype(np.float32), dual_id_dtype(K)
 
 
-def open_log(path: Path, end: LogEnd, max_duals: int = K - 1) -> DualLog:
-    return DualLog(path, end.length, DualFormat(VALUES, IDS, 0, K, max_duals))
+def open_log(path: Path, end: LogEnd) -> DualLog:
+    return DualLog(path, end.length, DualFormat(VALUES, IDS, 0, K, K - 1))
 
 
 def fill(buffer, rows: np.ndarray, duals: np.ndarray) -> None:
@@ -132,45 +132,29 @@ def write_part(path: Path, rows: list[int], counts: list[int], ids: list[int], b
     return log.end
 
 
-@pytest.mark.parametrize(
-    ("rows", "counts", "ids"),
-    [
-        ([-1], [1], [0]),
-        ([20], [1], [0]),
-        ([0], [-1], [0]),
-        ([0, 1], [2, 1], [0, 1]),
-        ([0], [1], [K]),
-        ([0, 1], [2, 2], [0, 1, 1, 1]),  # a class twice in a row
-    ],
-)
-def test_impossible_numbers_are_refused(tmp_path: Path, rows, counts, ids) -> None:
+IMPOSSIBLE = [  # rows, counts and ids
+    ([-1], [1], [0]),
+    ([20], [1], [0]),
+    ([0], [-1], [0]),
+    ([0, 1], [2, 1], [0, 1]),
+    ([0], [1], [K]),
+    ([0, 1], [2, 2], [0, 1, 1, 1]),  # a class twice in a row
+    ([0], [K], list(range(K))),  # more duals than kernels have room for
+]
+
+
+def test_impossible_numbers_are_refused(tmp_path: Path) -> None:
     """All checksums match: kernels rely on the numbers."""
-    end = write_part(tmp_path / "log", rows, counts, ids)
-    with pytest.raises(RunError, match="block 0 does not belong to this run"):
-        open_log(tmp_path / "log", end).segment(0, 20)
-
-
-def test_a_class_may_have_duals_in_two_rows(tmp_path: Path) -> None:
-    end = write_part(tmp_path / "log", [0, 1], [2, 2], [0, 1, 1, 0])
-    assert open_log(tmp_path / "log", end).segment(0, 2).counts.tolist() == [2, 2]
-
-
-@pytest.mark.parametrize(("n_rows", "n_entries"), [(2**60, 1), (1, 2**60), (-1, 1), (1, -5), (2**62, 2**62)])
-def test_impossible_sizes_are_refused(tmp_path: Path, n_rows: int, n_entries: int) -> None:
-    with DualWriter(tmp_path / "log", LogEnd()) as log:
-        log.append(DUALS_MAGIC, (0, n_rows, n_entries), [np.zeros(8)])
-    with pytest.raises(RunError, match="block 0 does not belong to this run"):
-        open_log(tmp_path / "log", log.end).segment(0, 20)
-
-
-@pytest.mark.parametrize("max_duals", [K - 1, K])
-def test_a_row_has_at_most_the_duals_of_its_loss(tmp_path: Path, max_duals: int) -> None:
-    """Kernels have room for that many."""
-    for count in (max_duals, max_duals + 1):
-        end = write_part(tmp_path / "log", [0], [count], list(range(min(count, K))) + [0] * (count - K))
-        log = open_log(tmp_path / "log", end, max_duals)
-        if count == max_duals:
-            assert log.segment(0, 1).counts.tolist() == [count]
-        else:
-            with pytest.raises(RunError, match="does not belong to this run"):
-                log.segment(0, 1)
+    path = tmp_path / "log"
+    for part in IMPOSSIBLE:
+        end = write_part(path, *part)
+        with pytest.raises(RunError, match="block 0 does not belong to this run"):
+            open_log(path, end).segment(0, 20)
+    for part in (([0, 1], [2, 2], [0, 1, 1, 0]), ([0], [K - 1], list(range(K - 1)))):
+        end = write_part(path, *part)
+        assert open_log(path, end).segment(0, 2).counts[: len(part[1])].tolist() == part[1]
+    for n_rows, n_entries in (2**60, 1), (1, 2**60), (-1, 1), (1, -5), (2**62, 2**62):
+        with DualWriter(path, LogEnd()) as log:
+            log.append(DUALS_MAGIC, (0, n_rows, n_entries), [np.zeros(8)])
+        with pytest.raises(RunError, match="block 0 does not belong to this run"):
+            open_log(path, log.end).segment(0, 20)

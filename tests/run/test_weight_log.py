@@ -215,6 +215,3 @@ def test_after_a_commit_that_failed_the_next_begins_a_new_log(
         position, _ = commit(run, position, Held(weights))
         assert position.weights_number > before.weights_number
         np.testing.assert_array_equal(restored(position), weights.current)
-
-
-# -- logs that workers of a cluster write -----------------------------------------------------------

@@ -124,8 +124,3 @@ def test_a_file_that_was_cut_short_is_noticed_and_one_removed_lives_on(
         check_mapped([(path, weights)], 1)
     path.unlink()
     check_mapped([(path, weights)], 1)
-
-
-def test_free_bytes_are_those_of_the_file_system(tmp_path: Path) -> None:
-    found = os.statvfs(tmp_path)
-    assert 0 <= durable.free_bytes(tmp_path) <= found.f_blocks * found.f_frsize
