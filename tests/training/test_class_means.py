@@ -91,15 +91,6 @@ def test_the_average_takes_all_steps_of_a_tile_to_be_made_at_once(
     assert model.result.dual == pytest.approx(dual, rel=1e-9)
 
 
-def test_with_a_smaller_first_c_the_costs_of_the_first_pass_count(
-    problem: tuple[np.ndarray, np.ndarray],
-) -> None:
-    X, y = problem
-    one = fit(X, y, passes=1, **OPTIONS | {"C": C / 2})
-    grown = fit(X, y, passes=2, first_C=C / 2, **OPTIONS)
-    assert grown.result.history[0]["dual"] == pytest.approx(one.result.history[0]["dual"], rel=1e-12)
-
-
 @pytest.mark.parametrize("cost", [1e37, 1e300])
 def test_sums_that_overflow_leave_the_start_at_zero(
     problem: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch, cost: float
@@ -111,18 +102,6 @@ def test_sums_that_overflow_leave_the_start_at_zero(
     np.testing.assert_array_equal(found.coef_, fit(100 * X, y, passes=1, **options).coef_)
     assert np.isfinite(found.coef_).all()
     assert found.result.progressive_accuracy is not None
-
-
-def test_one_pass_leaves_less_of_the_gap_than_from_zero(
-    problem: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rng = np.random.default_rng(0)
-    y = np.arange(2000) % K
-    X = rng.normal(size=(K, 50))[y] + 2 * rng.normal(size=(2000, 50))
-    gaps = [fit(X, y, passes=1, **OPTIONS | {"C": 1e-4}).result.relative_gap]
-    monkeypatch.setattr("streamsvm.training.spec.Spec.starts_at_means", False)
-    gaps.append(fit(X, y, passes=1, **OPTIONS | {"C": 1e-4}).result.relative_gap)
-    assert 0 < gaps[0] < gaps[1] / 2
 
 
 def test_stopped_before_the_first_block_and_in_the_first_pass(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
 import warnings
 from pathlib import Path
@@ -17,7 +16,6 @@ from sklearn.datasets import load_digits
 
 from streamsvm import evaluate, fit, resume, tune
 from streamsvm.errors import ConvergenceWarning, StreamsvmWarning
-from streamsvm.training.convergence import average_saves_passes, passes_to
 
 X, LABELS = load_digits(return_X_y=True)
 X, LABELS = X[:700] / 16, LABELS[:700]
@@ -65,17 +63,6 @@ def test_a_c_far_too_large_for_the_passes_is_said_unless_it_was_chosen(store: Pa
         fit(X, LABELS, C=1000, passes=2, gap="none")
 
 
-@pytest.mark.parametrize(
-    ("factor", "expected"), [(0.8, 0.8), (0.1, 0.7), (0.95, 0.95), (1.3, 0.99), (None, 0.9)]
-)
-def test_passes_are_foreseen_by_the_decay_of_the_gap(factor: float | None, expected: float) -> None:
-    history = [{"relative_gap": 0.1 * factor**at if factor else None} for at in range(3)]
-    gap = 0.04
-    assert passes_to(0.001, gap, history) == 3 + math.ceil(math.log(0.001 / gap) / math.log(expected))
-    assert passes_to(1.0, gap, history) == 4
-    assert passes_to(0.0, gap, history) < 3000
-
-
 def test_the_accuracies_are_those_of_the_model(store: Path, tmp_path: Path) -> None:
     """Of the one that is saved, by the scores of NumPy: the average, the last iterate, and after `resume`."""
     other = make_store(tmp_path / "t.zarr", *make_problem(300, 64, 10, noise=2.0))
@@ -113,36 +100,6 @@ def test_a_best_c_at_an_end_is_said_with_values_to_go_on_with(store: Path, tmp_p
         inside = tune(X, LABELS, C=[1e-5, 3, 100], **options)
     assert [each for each in said if issubclass(each.category, StreamsvmWarning)] == []
     assert (inside.C, inside.valid_passes) == (3, 2)  # the duals of ovr2 begin anew with each C
-
-
-@pytest.mark.parametrize(
-    ("gaps", "tol", "saves"),
-    [
-        ([0.1, 0.08, 0.064], 0.04, True),  # 0.051 is expected, and 0.035 of the average
-        ([0.1, 0.08, 0.064], 0.055, False),  # the last iterate is enough
-        ([0.1, 0.08, 0.064], 0.03, False),  # neither
-        ([0.1, 0.11, 0.064], 0.04, True),  # as from 0.1 to 0.064 in two passes
-        ([0.08, 0.064], 0.04, True),
-        ([0.97, 0.16, 0.016], 0.01, False),
-        ([0.16, 0.016], 0.0015, False),  # where gaps fall fast, an average lags behind
-        ([0.064], 0.06, False),  # nothing is known
-        ([None, None, 0.064], 0.06, False),
-        ([0.1, -1e-9, 0.1], 0.08, False),
-    ],
-)
-def test_an_average_is_made_where_it_is_expected_to_save_a_pass(
-    gaps: list[float | None], tol: float, saves: bool
-) -> None:
-    assert average_saves_passes(tol, [{"relative_gap": gap} for gap in gaps]) is saves
-
-
-def test_an_average_that_meets_the_tolerance_saves_passes(store: Path, tmp_path: Path) -> None:
-    options = {"tol": 2e-2, "C": 1.0, "passes": 60}
-    one = fit(store, out=tmp_path / "one", **options)
-    none = fit(store, out=tmp_path / "none", average=False, **options)
-    made = sum("average_relative_gap" in record for record in one.history)
-    assert one.averaged
-    assert 0.5 * made < none.passes - one.passes  # each costs half a pass
 
 
 @pytest.mark.parametrize(("scale", "C"), [(1e25, None), (1.0, 1e-50)])

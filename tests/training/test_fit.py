@@ -238,31 +238,6 @@ def test_an_average_that_did_not_begin_in_its_pass_is_not_measured(tmp_path: Pat
     assert ["average_gap" in record for record in result.history] == [True, False, True]
 
 
-def test_resume_accepts_numbers_of_numpy(tmp_path: Path, store: Path) -> None:
-    fit(store, out=tmp_path / "run", passes=2)
-    assert resume(tmp_path / "run", passes=np.int64(3), tol=np.float32(1e-6)).passes == 3
-
-
-def test_a_tolerance_can_be_given_to_a_run_that_measured_the_gap_at_its_end(
-    tmp_path: Path, store: Path
-) -> None:
-    options = {"dtype": "float64", "C": 0.1, "first_C": 0.1, "keep_duals": True}
-    fit(store, out=tmp_path / "run", passes=2, **options)
-    later = resume(tmp_path / "run", passes=50, tol=1e-2)
-    expected = fit(store, out=tmp_path / "tol", passes=50, tol=1e-2, **options)
-    assert (later.status, later.passes) == ("converged", expected.passes)
-    assert model_bytes(tmp_path / "run")["coef.npy"] == model_bytes(tmp_path / "tol")["coef.npy"]
-
-
-def test_valid_accuracy_equals_numpy(tmp_path: Path, store: Path, problem) -> None:
-    X, labels = make_problem(50, D, K, seed=9, density=0.9)
-    held_out = make_store(tmp_path / "valid.h5", X, labels)
-    result = fit(store, out=tmp_path / "run", passes=2, dtype="float64", valid=held_out, average=False)
-    W = load_model(tmp_path / "run").coef_.T
-    assert result.valid_accuracy == pytest.approx(((X @ W).argmax(axis=1) == labels).mean())
-    assert all("valid_accuracy" in record for record in result.history)
-
-
 def test_an_objective_that_is_not_finite_is_an_error(tmp_path: Path) -> None:
     X, labels = make_problem(20, 5, 3)
     store = make_store(tmp_path / "s.h5", X * np.float32(1e-20), labels, dtype="float32")
@@ -289,11 +264,3 @@ def test_rows_without_any_value_give_a_model_of_zeros(tmp_path: Path) -> None:
     assert not load_model(tmp_path / "run").coef_.any()
     assert (result.primal, result.dual, result.gap, result.relative_gap) == (0, 0, 0, 0)
     assert result.empty_rows == 6
-
-
-def test_a_label_outside_the_classes_is_refused(tmp_path: Path) -> None:
-    X, labels = make_problem(30, 4, 3)
-    labels[17] = -1
-    store = make_store(tmp_path / "a.zarr", X, labels)
-    with pytest.raises(StoreError, match="row 17 has a label outside the store's classes"):
-        fit(store, out=tmp_path / "run")

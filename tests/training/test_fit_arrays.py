@@ -57,31 +57,9 @@ def test_dense_and_sparse_arrays_of_any_type_give_one_model(problem) -> None:
         np.testing.assert_array_equal(fit(same, labels, passes=2).coef_, of_csr.coef_)
 
 
-@pytest.mark.parametrize(
-    ("y", "message"),
-    [
-        (np.zeros(N, int), "y has one class; training needs two classes or more"),
-        (np.arange(N - 1), "119"),
-        (np.full(N, np.nan), r"y\[0\] is missing"),
-        ([None] * N, r"y\[0\] is missing"),
-        (["a", 1] * (N // 2), "same text|without an order|cannot"),
-    ],
-)
-def test_labels_that_cannot_be_learned_are_refused(problem, y: Any, message: str) -> None:
-    y = np.array(y, object) if isinstance(y, list) else y
-    with pytest.raises(InputError, match=message):
-        fit(problem[0], y)
-
-
 def test_a_matrix_without_labels_is_refused(problem) -> None:
     with pytest.raises(InputError, match=r"^y is missing: give one label for each row$"):
         fit(problem[0])
-
-
-def test_a_matrix_without_columns_trains_to_a_model_without_coefficients() -> None:
-    model = fit(np.zeros((4, 0)), [0, 1, 0, 1])
-    assert model.coef_.T.shape == (0, 2)
-    assert model.predict(np.zeros((3, 0))).tolist() == [0] * 3  # of equal scores the first class
 
 
 def test_a_training_that_was_stopped_says_that_nothing_is_kept(problem) -> None:

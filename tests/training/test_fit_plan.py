@@ -162,13 +162,13 @@ def test_a_plan_that_can_train_can_also_validate_and_calibrate(tmp_path: Path) -
     assert trained > 2
 
 
-@pytest.mark.parametrize("forged", ["x", None, -1, 1.5, True])
-def test_a_forged_plan_is_refused(tmp_path: Path, forged: Any) -> None:
+def test_a_forged_plan_is_refused(tmp_path: Path) -> None:
     store = make_store(tmp_path / "a.zarr", *make_problem(60, 20, 4))
     fit(store, out=tmp_path / "run", passes=2)
     path = tmp_path / "run/run.json"
     record = json.loads(path.read_bytes())
-    record["plan"]["memory"] = forged
-    path.write_text(json.dumps(format.sealed(record)))
-    with pytest.raises(RunError, match="invalid contents"):
-        resume(tmp_path / "run", passes=3)
+    for forged in ("x", None, -1, 1.5, True):
+        record["plan"]["memory"] = forged
+        path.write_text(json.dumps(format.sealed(record)))
+        with pytest.raises(RunError, match="invalid contents"):
+            resume(tmp_path / "run", passes=3)

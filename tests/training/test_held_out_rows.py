@@ -211,17 +211,6 @@ def test_slices_know_the_numbers_of_the_data(tmp_path: Path) -> None:
         assert not np.array_equal(view.numbers(0, N), np.arange(N))
 
 
-def test_groups_are_held_out_whole() -> None:
-    X, labels = problem(1, changed=False)
-    groups = np.arange(N) // 6
-    held = HeldOutPart(1, 4).has(np.arange(N), groups)
-    assert held.reshape(-1, 6).all(axis=1).sum() == held.sum() / 6
-    settings: dict[str, Any] = {"transform": "scale=std", "passes": 1, "dtype": "float64"}
-    model = fit(X, NAMES[labels], groups=groups, loss="chain", hold_out="1/4", **settings)
-    scale = StandardScaler(with_mean=False).fit(X.toarray()[~held].astype(float))
-    np.testing.assert_allclose(model.transforms[0].array, 1 / scale.scale_, rtol=1e-6)
-
-
 @pytest.mark.more
 def test_balanced_weights_count_each_label_of_the_rows_that_train() -> None:
     X, labels = problem(1, changed=False)

@@ -19,7 +19,7 @@ from small_problem import DEFAULTS, FORMULATIONS, ONLINE, PARAMETERS, of_loss
 
 from streamsvm import fit, load_model, online
 from streamsvm.base import format
-from streamsvm.errors import InputError, ModelError, PlanError, SettingsError
+from streamsvm.errors import InputError, ModelError, PlanError
 from streamsvm.kernels.random import permutation
 from streamsvm.run.weight_log import restore
 from streamsvm.run.weights import DenseWeights
@@ -144,16 +144,6 @@ def test_given_classes_are_known_at_once_and_other_labels_count_as_wrong(tmp_pat
     assert result.progressive_accuracy == expected.correct.sum() / N
 
 
-def test_many_classes_and_features_may_appear_one_after_another(tmp_path: Path) -> None:
-    X = sp.csr_array(sp.diags_array(np.ones(60)))
-    labels = [f"{i:02}" for i in range(60)]
-    X, labels = sp.csr_array(sp.vstack([X, X])), labels * 2
-    online(RowStream(X, labels, range(1, 120)), out=tmp_path / "run", dtype="float64")
-    model = load_model(tmp_path / "run")
-    assert list(model.classes_) == sorted(set(labels))
-    np.testing.assert_allclose(model.coef_.T, OnlineReplay(X, labels).average, atol=1e-12)
-
-
 def test_weights_too_large_for_a_file_are_refused_unless_features_are_hashed(tmp_path: Path) -> None:
     X = sp.csr_array((np.ones(4, np.float32), [0, 1, 2**40, 3], [0, 1, 2, 3, 4]), shape=(4, 2**41))
     with pytest.raises(PlanError, match=r"row 3 has the feature 1,099,511,627,776.*hash_bits="):
@@ -200,13 +190,6 @@ def test_streams_without_rows_or_with_one_class_leave_no_model(tmp_path: Path, p
         load_model(tmp_path / "one")
 
 
-def test_rows_without_features_give_a_model_without_features(tmp_path: Path) -> None:
-    result = online(RowStream(sp.csr_array((4, 3), dtype=np.float32), "abab"), out=tmp_path / "run")
-    assert (result.features, result.empty_rows) == (0, 4)
-    assert result.progressive_accuracy == 0.25  # the first row of a class is wrong, then the first class wins
-    assert load_model(tmp_path / "run").coef_.T.shape == (0, 2)
-
-
 @pytest.mark.parametrize("order", ["sorted", "random"])
 def test_rows_sorted_by_label_are_reported_during_the_pass(tmp_path: Path, order) -> None:
     X, codes = make_problem(1500, 8, 5, seed=4)
@@ -228,10 +211,3 @@ def test_rows_sorted_by_label_are_reported_during_the_pass(tmp_path: Path, order
     assert place < len(events) - 2  # not only at the end
     assert [lines[n] for n in (512, 1024, 1500)] == [None] * 3
     assert (result.progressive_accuracy, result.recent_accuracy) == (None, None)
-
-
-def test_impossible_settings_are_refused_before_a_run_is_created(tmp_path: Path, problem) -> None:
-    for name, value in {"C": 0.0, "loss": "l2", "hash_bits": 32, "seed": -1}.items():
-        with pytest.raises(SettingsError, match=f"{name} must be"):
-            online(RowStream(*problem), out=tmp_path / "run", **{name: value})
-    assert not (tmp_path / "run").exists()

@@ -86,13 +86,3 @@ def test_each_pass_reads_the_rows_once_and_visits_them_as_they_arrive(
         assert waits == []
     else:
         assert len({visited for visited, _ in waits}) > 2 * passes * blocks  # between the pieces
-
-
-def test_pieces_lead_to_the_same_optimum(tmp_path: Path, shuffled: Path) -> None:
-    options = {"passes": 300, "dtype": "float64", "tol": 1e-4, "C": 0.02}
-    primals = []
-    for policy, size in itertools.product((PIECES, MemoryPolicy()), SIZES.values()):
-        result = fit_with(policy, shuffled, out=tmp_path / "run", force=True, **size, **options)
-        assert result.status == "converged"
-        primals.append(result.primal)
-    assert max(primals) <= min(primals) * (1 + 1e-4)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from helpers import IN_FILES, MemoryPolicy, fit_with, plan_with
-from run_files import metrics_of, model_bytes
+from run_files import metrics_of
 from small_problem import BLOCK, D, K, N
 
 from streamsvm import fit, load_model, plan
@@ -93,26 +93,6 @@ def test_a_plan_warns_of_weights_in_files_that_do_not_fit_memory(
     assert is_slow(events[0]["warning"])
     sparse = MemoryPolicy(many_classes=K, prefer=lambda plan: plan.sparse)
     assert warning(1, sparse) is None
-
-
-def test_weights_in_files_give_the_last_iterate_of_weights_in_memory(tmp_path: Path, store: Path) -> None:
-    options: dict[str, Any] = {"passes": 2, "block_rows": BLOCK, "valid": store}
-    in_memory = fit(store, out=tmp_path / "memory", average=False, **options)
-    described = plan_with(IN_FILES, store, **options)
-    assert not described["weights_in_memory"]
-    names: set[str] = set()
-
-    def list_files(*_: object) -> None:
-        names.update(path.name for path in (tmp_path / "files").glob("weights*.bin"))
-
-    result = fit_with(IN_FILES, store, out=tmp_path / "files", progress=list_files, **options)
-    assert names == {"weights.bin", "weights-dirty.bin"}
-    assert result.settings["average"]  # which was asked for, and had no memory
-    assert not result.averaged
-    assert [*in_memory.warnings, described["average_warning"]] == sorted(result.warnings, key=len)
-    assert result.valid_accuracy == in_memory.valid_accuracy
-    assert not list((tmp_path / "memory").glob("weights*.bin"))
-    assert model_bytes(tmp_path / "files") == model_bytes(tmp_path / "memory")
 
 
 def test_a_budget_that_is_too_small_is_refused_with_one_that_is_enough(tmp_path: Path, store: Path) -> None:

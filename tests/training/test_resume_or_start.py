@@ -67,74 +67,73 @@ def test_the_store_may_have_moved(folder: Path) -> None:
     assert fit(folder / "moved", out=folder / "run").passes == 3
 
 
-@pytest.mark.parametrize(
-    ("other", "message", "remedy"),
-    [
-        ({"C": 0.5}, "was begun with C ", {}),
-        ({"passes": 5}, "was begun with passes 3, not 5", {}),
-        ({"tol": 0.1}, "was begun with tol None, not 0.1", {}),
-        ({"loss": "cs"}, "was begun with loss ww, not cs", {"loss": "ww"}),
-        ({"seed": 1}, "was begun with seed 0, not 1", {"seed": 0}),
-        ({"memory": "1G"}, "was begun with memory ", {"memory": 2**31}),
-        ({"block_rows": None}, "was begun with block_rows 40, not None", {"block_rows": 40}),
-        ({"valid": "valid.zarr"}, "was begun with valid None, not .*valid.zarr", {}),
-        ({"class_weight": {"0": 2.0}}, "was begun with class_weight None, not", {}),
-    ],
-    ids=lambda value: next(iter(value), "-") if isinstance(value, dict) else "",
-)
-def test_other_settings_are_named(folder: Path, other: dict, message: str, remedy: dict) -> None:
-    other = {name: folder / value if name == "valid" else value for name, value in other.items()}
+OTHER: list[tuple[dict[str, Any], str, dict[str, Any]]] = [  # settings, what is said of them, and the remedy
+    ({"C": 0.5}, "was begun with C ", {}),
+    ({"passes": 5}, "was begun with passes 3, not 5", {}),
+    ({"tol": 0.1}, "was begun with tol None, not 0.1", {}),
+    ({"loss": "cs"}, "was begun with loss ww, not cs", {"loss": "ww"}),
+    ({"seed": 1}, "was begun with seed 0, not 1", {"seed": 0}),
+    ({"memory": "1G"}, "was begun with memory ", {"memory": 2**31}),
+    ({"block_rows": None}, "was begun with block_rows 40, not None", {"block_rows": 40}),
+    ({"valid": "valid.zarr"}, "was begun with valid None, not .*valid.zarr", {}),
+    ({"class_weight": {"0": 2.0}}, "was begun with class_weight None, not", {}),
+]
+
+
+def test_other_settings_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
     interrupted(folder, 3)
     before = (folder / "run/run.json").read_bytes()
-    with pytest.raises(RunError, match=message) as caught:
-        fit(folder, **other)
-    assert remedy.items() <= caught.value.remedy.options.items()
-    assert (folder / "run/run.json").read_bytes() == before
-    assert fit(folder).passes == 3
-
-
-def test_c_that_was_chosen_is_not_c_that_was_given(folder: Path) -> None:
-    interrupted(folder, 3)
+    for other, message, remedy in OTHER:
+        with pytest.raises(RunError, match=message) as caught:
+            fit(folder, **other)
+        assert remedy.items() <= caught.value.remedy.options.items()
+        assert (folder / "run/run.json").read_bytes() == before
     chosen = fit(folder, out=folder / "other").C
     with pytest.raises(RunError, match="was begun with C chosen from the data"):
         fit(folder, C=chosen)
+    assert fit(folder).passes == 3
 
 
-def test_other_data_is_refused(folder: Path) -> None:
-    interrupted(folder, 3)
-    changed = X.copy()
-    changed.data[0] += 1
-    (folder / "s.h5").unlink()
-    make_store(folder / "s.h5", changed, LABELS)
-    with pytest.raises(RunError, match=r"was begun on other data than is now in .*s\.h5"):
-        fit(folder)
-    with pytest.raises(RunError, match="was begun on other data"):
-        fit(folder, C=0.5)
-
-
-def test_another_validation_set_in_the_same_place_is_refused(folder: Path) -> None:
-    valid = folder / "valid.zarr"
-    interrupted(folder, 3, valid=valid)
-    shutil.rmtree(valid)
-    make_store(valid, X[50:90], LABELS[50:90], n_classes=4)
-    with pytest.raises(RunError, match="was begun with another content of valid"):
-        fit(folder, valid=valid)
-
-
-def test_other_weights_of_the_same_name_are_refused(folder: Path) -> None:
-    weights = folder / "weights"
+def test_other_contents_of_the_same_name_are_refused(folder: Path) -> None:
+    weights, chosen = folder / "weights", folder / "features"
     weights.write_text("0 2\n")
-    interrupted(folder, 3, class_weight=weights)
-    weights.write_text("0 3\n")
-    with pytest.raises(RunError, match="was begun with other contents of class_weight"):
-        fit(folder, class_weight=weights)
+    chosen.write_text("1\n2\n3\n")
+    more = {
+        "valid": folder / "valid.zarr",
+        "class_weight": weights,
+        "transform": f"select={chosen}",
+        "C": 0.1,
+    }
+    interrupted(folder, 3, **more)
+
+    def changed_data() -> None:
+        shutil.rmtree(folder / "valid.zarr")
+        make_store(folder / "valid.zarr", X[50:90], LABELS[50:90], n_classes=4)
+
+    def other_rows() -> None:
+        (folder / "s.h5").unlink()
+        make_store(folder / "s.h5", X * np.float32(2), LABELS)
+
+    for change, message in (
+        (lambda: chosen.write_text("2\n3\n4\n"), "was begun with other transforms"),
+        (changed_data, "was begun with another content of valid"),
+        (lambda: weights.write_text("0 3\n"), "was begun with other contents of class_weight"),
+        (other_rows, r"was begun on other data than is now in .*s\.h5"),
+    ):
+        kept = shutil.copytree(folder, folder.with_name("kept"))
+        change()
+        with pytest.raises(RunError, match=message):
+            fit(folder, **more)
+        shutil.rmtree(folder)
+        kept.rename(folder)
+    assert fit(folder, **more).passes == 3
 
 
 def test_what_died_before_it_began_is_started(folder: Path) -> None:
     (folder / "run").mkdir()
     assert fit(folder).passes == 3
-    for name in ("run.json",):
-        (folder / "run" / name).unlink()
+    (folder / "run/run.json").unlink()
     assert fit(folder).passes == 3
 
 
@@ -147,14 +146,3 @@ def test_other_folders_and_contradictions_are_refused(folder: Path) -> None:
         fit(folder, out=folder / "notes")
     with pytest.raises(SettingsError, match="resume_or_start does not apply to a matrix"):
         streamsvm.fit(np.eye(4), LABELS[:4], resume_or_start=True)
-
-
-def test_other_contents_of_a_file_of_features_are_refused(folder: Path) -> None:
-    chosen = folder / "features.txt"
-    chosen.write_text("".join(f"{feature}\n" for feature in range(1, 8)))
-    more = {"transform": f"select={chosen}", "C": 0.1}
-    fit(folder, **more)
-    fit(folder, **more)
-    chosen.write_text("".join(f"{feature}\n" for feature in range(2, 9)))
-    with pytest.raises(RunError, match="was begun with other transforms"):
-        fit(folder, **more)

@@ -17,8 +17,8 @@ from command_line import succeeds
 from streamsvm_converters import convert
 
 import streamsvm
-from streamsvm import FitResult, evaluate, fit, load_model, open_store, plan, predict
-from streamsvm.errors import InputError, RunError, SettingsError, StoreError
+from streamsvm import FitResult, evaluate, fit, load_model, open_store, predict
+from streamsvm.errors import RunError, SettingsError, StoreError
 
 N = 3000
 OPTIONS: dict[str, Any] = {"passes": 2, "block_rows": 500, "loss": "ww", "C": 1.0, "dtype": "float32"}
@@ -99,54 +99,6 @@ def test_weights_of_rows_are_in_a_file_of_their_own(folder: Path) -> None:
         streamsvm.resume("run-npy", passes=4)
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (np.ones(N - 1), r"weights of shape \(2999,\) for the 3,000 rows"),
-        (np.r_[1.0, -1.0, np.ones(N - 2)], "row 1: the weight -1.0; weights are numbers from 0 on"),
-        (np.r_[np.nan, np.ones(N - 1)], "row 0: the weight nan"),
-        ("1\nx\n", "weights are numbers, one for each row: could not convert string to float: 'x'"),
-    ],
-)
-def test_weights_that_are_none_are_refused(folder: Path, content: Any, message: str) -> None:
-    if isinstance(content, str):
-        Path("w").write_text(content)
-    else:
-        with open("w", "wb") as file:
-            np.save(file, content)
-    with pytest.raises(InputError, match=message):
-        trained("X.npy", out="run", labels="y.npy", weights="w")
-    with pytest.raises(StoreError, match=r"weights are in it.*omit weights"):
-        trained("a.h5ad", out="run", label="label", weights="w")
-    with pytest.raises(
-        SettingsError, match=r"weights does not apply to a matrix in memory; give sample_weight"
-    ):
-        fit(np.load("X.npy"), np.load("y.npy"), weights="w")
-
-
-def test_rows_in_order_are_read_in_random_slices(folder: Path) -> None:
-    found = plan("X.npy", labels="y.npy", **OPTIONS)
-    assert (found["rows"], found["features"], found["classes"]) == (N, 10, 4)
-    result = trained("X.npy", out="run", labels="y.npy")
-    record = json.loads(Path("run/run.json").read_text())
-    assert 0 < record["store"]["slice_rows"] < 500
-    assert result.progressive_accuracy is not None
-    assert result.progressive_accuracy > 0.7
-
-
-def test_a_run_resumes_with_the_same_labels_only(folder: Path) -> None:
-    trained("X.npy", out="run", labels="y.npy")
-    more = streamsvm.resume("run", passes=3)
-    assert isinstance(more, FitResult)
-    assert more.passes == 3
-    trained("X.npy", out="three", labels="y.npy", passes=3)
-    np.testing.assert_array_equal(load_model("run").coef_, load_model("three").coef_)
-    y = np.load("y.npy")
-    np.save("y.npy", y[::-1])
-    with pytest.raises(RunError, match="has changed since"):
-        streamsvm.resume("run", passes=4)
-
-
 def test_a_run_on_a_dense_store_resumes(folder: Path) -> None:
     convert(["X.npy"], "s.h5", labels="y.npy", dtype="float16", chunk_nnz=600)
     for run, passes in ("run", 2), ("three", 3):
@@ -163,15 +115,6 @@ def test_a_run_on_a_dense_store_resumes(folder: Path) -> None:
     convert(["X.npy"], "s.h5", labels="y.npy", dtype="float32", force=True)
     with pytest.raises(RunError, match="has changed since"):
         streamsvm.resume("run", passes=4)
-
-
-def test_the_commands_take_them(folder: Path) -> None:
-    words = "fit X.npy --labels y.npy --valid F.npy --valid-labels y.txt --passes 1 --loss ww --dtype float32"
-    succeeds(*words.split(), "--out", "run", cwd=folder)
-    found = json.loads(succeeds("evaluate", "run", "X.npy", "--labels", "y.npy", "--json", cwd=folder))
-    assert found["accuracy"] == evaluate("run", "F.npy", labels="y.txt").accuracy
-    lines = succeeds("predict", "run", "X.npy", cwd=folder).split()
-    np.testing.assert_array_equal(np.array(lines, int), load_model("run").predict(np.load("X.npy")))
 
 
 def test_a_column_of_lists_is_the_same_matrix(folder: Path) -> None:
@@ -193,20 +136,6 @@ def test_a_column_of_lists_is_the_same_matrix(folder: Path) -> None:
         assert json.loads(succeeds("evaluate", "parquet", *given, "--json", cwd=folder))["accuracy"] == wanted
     lines = succeeds("predict", "parquet", "t.arrow", cwd=folder).split()
     np.testing.assert_array_equal(np.array(lines, int), load_model("npy").predict(X.astype(np.float32)))
-
-
-def test_a_matrix_of_its_own_calibrates_the_model(folder: Path) -> None:
-    X, y = np.load("X.npy"), np.load("y.npy")
-    np.save("X-train.npy", X[:-100]), np.save("X-rest.npy", X[-100:])
-    np.save("y-train.npy", y[:-100]), np.save("y-rest.npy", y[-100:])
-    data = {"data": "X-train.npy", "labels": "y-train.npy"}
-    trained(**data, out="run", calibrate="X-rest.npy", calibrate_labels="y-rest.npy")
-    trained(**data, out="later")
-    found = streamsvm.calibrate("later", "X-rest.npy", labels="y-rest.npy")
-    assert load_model("run").temperature == found.temperature
-    trained(**data, out="resumed")
-    streamsvm.resume("resumed", calibrate="X-rest.npy", calibrate_labels="y-rest.npy")
-    assert load_model("resumed").temperature == found.temperature
 
 
 def test_other_held_out_data_have_labels_of_their_own(folder: Path) -> None:
@@ -234,10 +163,3 @@ def test_what_makes_no_sense_is_refused(folder: Path) -> None:
     with pytest.raises(SettingsError, match="labels does not apply to a matrix in memory"):
         trained(np.load("X.npy"), np.load("y.npy"), labels="y.npy")
     assert not Path("run").exists()
-
-
-def test_a_search_takes_them_with_and_without_rows_of_their_own(folder: Path) -> None:
-    common: dict[str, Any] = {"labels": "y.npy", "loss": "ww", "dtype": "float32", "C": [0.1, 1.0]}
-    for name, held in ("valid", {"valid": "F.npy", "valid_labels": "y.txt"}), ("part", {"hold_out": "1/5"}):
-        streamsvm.tune("X.npy", out=name, passes=1, **held, **common)
-        assert evaluate(name, "X.npy", labels="y.npy").accuracy > 0.7

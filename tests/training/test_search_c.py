@@ -15,12 +15,10 @@ from helpers import plain_fit as fit
 from run_files import stop_after
 
 import streamsvm
-from streamsvm.data.class_costs import ClassTree
 from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.errors import Interrupted
 from streamsvm.settings.fit import Settings
 from streamsvm.store import open_store
-from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.search_c import find_sample
 
 N, D, K = 900, 20, 5
@@ -151,20 +149,6 @@ def test_a_search_shows_its_progress_and_can_be_stopped(tmp_path: Path) -> None:
         fit(X, y, stop=stop_after(1))
     streamsvm.fit(**given, out=tmp_path / "run", progress=progress)
     assert [each for each in shown if each[0] == "choose C"] == [("choose C", n * N, 4 * N) for n in range(5)]
-
-
-def test_costs_of_some_classes() -> None:
-    """A table, weights and a tree have the entries of the classes that are left."""
-    codes, names = np.array([1, 3]), ["a", "b", "c", "d"]
-    tree = ClassTree({"a": "x", "b": "x", "c": "y", "d": "y", "x": "root", "y": "root"}, names)
-    costs = np.arange(16.0).reshape(4, 4)
-    some = TrainingCosts(np.arange(4.0), costs, tree).of_classes(codes, ["b", "d"])
-    assert some.class_weights is not None
-    assert some.costs is not None
-    assert some.tree is not None
-    assert some.class_weights.tolist() == [1.0, 3.0]
-    assert some.costs.tolist() == [[5.0, 7.0], [13.0, 15.0]]
-    assert some.tree.distance(0, 1).item() == 4
 
 
 def test_held_out_rows_and_rows_of_weight_0_do_not_choose(tmp_path: Path) -> None:
