@@ -5,58 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from dask_clusters import BY_CLASSES, BY_ROWS, LIMITS, fit, measured, on_one_worker, start
 from helpers import make_problem, make_store
 from run_files import model_bytes
 
 import streamsvm
-from streamsvm.errors import ClusterError, Interrupted, SettingsError, StreamsvmError
+from streamsvm.errors import ClusterError, SettingsError, StreamsvmError
 
 distributed = pytest.importorskip("distributed")
-from streamsvm.cluster.client import Limits  # noqa: E402
-from streamsvm.training.parallel.split_learner import SplitLearner  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # Dask has warnings of its own
-
-LIMITS = Limits(connect=20.0, task=60.0)
-
-
-@pytest.fixture(autouse=True)
-def limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamsvm.cluster.client.LIMITS", LIMITS)
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_store(tmp_path_factory.mktemp("store") / "a.zarr", *make_problem(400, 30, 12, noise=1.5))
-
-
-def start(n_workers: int, threads: int = 1) -> Any:
-    return distributed.LocalCluster(
-        n_workers=n_workers, threads_per_worker=threads, processes=True, dashboard_address="127.0.0.1:0",
-        memory_limit=0, silence_logs=50,
-    )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def local() -> Iterator[Any]:
-    """A cluster of two processes, which tests leave as it is."""
-    with start(2) as cluster:
-        yield cluster
-
-
-# Settings of runs of several blocks and passes, whose average begins within a block.
-BY_CLASSES: dict[str, Any] = {"split": "classes", "splits": 3, "passes": 3, "gap": "pass", "block_rows": 120}
-BY_ROWS: dict[str, Any] = {"split": "rows", "splits": 3, "passes": 3, "gap": "pass", "block_rows": 120}
-
-
-def fit(store: Path | str, out: Path, settings: dict[str, Any], **more: Any) -> Any:
-    return streamsvm.fit(store, out=out, progress=False, **settings, **more)
 
 
 # -- the same bytes --------------------------------------------------------------------------------
@@ -85,9 +48,7 @@ def test_a_cluster_gives_the_model_and_the_gaps_of_threads(
     dask = fit(store, tmp_path / "dask", settings, cluster=local.scheduler_address)
     assert model_bytes(tmp_path / "two") == model_bytes(tmp_path / "one")
     assert model_bytes(tmp_path / "dask") == model_bytes(tmp_path / "one")
-    measured = ("dual", "primal", "gap", "train_accuracy", "average_gap", "valid_accuracy")
-    for ours, theirs in zip(dask.history, one.history, strict=True):
-        assert {name: ours.get(name) for name in measured} == {name: theirs.get(name) for name in measured}
+    assert measured(dask) == measured(one)
     assert dask.history[-1]["workers"] == 2
     assert two.relative_gap == one.relative_gap == dask.relative_gap
 
@@ -122,36 +83,6 @@ def test_workers_read_the_copy_of_a_store_at_an_address(store: Path, local: Any,
     assert all(each["bytes_read"] == 0 for each in result.history)
 
 
-def test_workers_with_all_weights_measure_the_gap(
-    store: Path, local: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So the process that waits for them scores no row."""
-    scored: list[int] = []
-    score = SplitLearner.score
-
-    def counting(self: SplitLearner, rows: Any, *more: Any) -> None:
-        scored.append(rows.n_rows)
-        score(self, rows, *more)
-
-    monkeypatch.setattr(SplitLearner, "score", counting)
-    by_rows = {**BY_ROWS, "gap": "pass"}
-    result = fit(store, tmp_path / "run", by_rows, cluster=local.scheduler_address)
-    assert sum(scored) == 0
-    fit(store, tmp_path / "threads", by_rows)
-    assert sum(scored) > 0
-    assert result.relative_gap is not None
-
-
-@pytest.mark.parametrize("settings", [BY_CLASSES, BY_ROWS], ids=["classes", "rows"])
-@pytest.mark.parametrize("workers", [1, 3])
-def test_any_number_of_workers_gives_the_same_model(
-    store: Path, tmp_path: Path, settings: dict[str, Any], workers: int
-) -> None:
-    fit(store, tmp_path / "threads", settings)
-    fit(store, tmp_path / "dask", settings, cluster="local", workers=workers)
-    assert model_bytes(tmp_path / "dask") == model_bytes(tmp_path / "threads")
-
-
 def test_the_command_starts_processes(store: Path, tmp_path: Path) -> None:
     words = ["fit", store, "--passes", "2", "--split", "classes", "--splits", "2", "--seed", "3"]
     found = {}
@@ -162,33 +93,6 @@ def test_the_command_starts_processes(store: Path, tmp_path: Path) -> None:
         found[name] = model_bytes(tmp_path / name)
         assert "distributed" not in done.stderr
     assert found["dask"] == found["threads"]
-
-
-def stop_after(blocks: int) -> Callable[[], bool]:
-    asked = 0
-
-    def stop() -> bool:
-        nonlocal asked
-        asked += 1
-        return asked >= blocks
-
-    return stop
-
-
-@pytest.mark.parametrize("settings", [BY_CLASSES, BY_ROWS], ids=["classes", "rows"])
-@pytest.mark.parametrize("blocks", [1, 3, 4, 6])  # after 4, a pass is trained and not yet reported
-def test_a_run_goes_on_with_other_workers(
-    store: Path, local: Any, tmp_path: Path, settings: dict[str, Any], blocks: int
-) -> None:
-    """Threads go on with what a cluster has begun, and a cluster with what threads have."""
-    address = local.scheduler_address
-    fit(store, tmp_path / "whole", settings)
-    for begin, end in (({"cluster": address}, {"workers": 1}), ({"workers": 2}, {"cluster": address})):
-        run = tmp_path / "-".join(begin)
-        with pytest.raises(Interrupted):
-            fit(store, run, settings, stop=stop_after(blocks), **begin)
-        streamsvm.resume(run, progress=False, **end)
-        assert model_bytes(run) == model_bytes(tmp_path / "whole")
 
 
 # -- what cannot work ------------------------------------------------------------------------------
@@ -245,11 +149,6 @@ def test_a_matrix_is_not_trained_on_a_cluster(local: Any) -> None:
         streamsvm.fit(np.eye(4), [0, 1, 0, 1], passes=1, splits=2, cluster=local.scheduler_address)
 
 
-def _on_one_worker(cluster: Any, function: Callable[[], None]) -> None:
-    with distributed.Client(cluster, set_as_default=False) as client:
-        client.run(function, workers=[min(client.scheduler_info()["workers"])])
-
-
 def test_versions_differ(store: Path, tmp_path: Path) -> None:
     def change() -> None:
         import numba
@@ -257,7 +156,7 @@ def test_versions_differ(store: Path, tmp_path: Path) -> None:
         numba.__version__ = "0.1"
 
     with start(2) as cluster:
-        _on_one_worker(cluster, change)
+        on_one_worker(cluster, change)
         message = refusal(store, tmp_path, cluster=cluster.scheduler_address)
     assert "has numba 0.1, and this process" in message
 
@@ -274,7 +173,7 @@ def test_workers_see_another_store_or_none(store: Path, tmp_path: Path) -> None:
             training.open_stores = lambda paths, **given: opened([seen], **given)
 
         with start(2) as cluster:
-            _on_one_worker(cluster, change)
+            on_one_worker(cluster, change)
             message = refusal(store, tmp_path, cluster=cluster.scheduler_address)
         assert "cannot read the data" in message
         assert problem in message
@@ -288,7 +187,7 @@ def test_processors_differ(store: Path, tmp_path: Path) -> None:
         numba.config.CPU_NAME = "generic"
 
     with start(2) as cluster:
-        _on_one_worker(cluster, change)
+        on_one_worker(cluster, change)
         result = fit(store, tmp_path / "run", BY_ROWS, cluster=cluster.scheduler_address)
     assert any("processors of the workers differ" in warning for warning in result.warnings)
 

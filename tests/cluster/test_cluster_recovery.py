@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import logging
 import multiprocessing.process
 import os
 import signal
@@ -12,13 +10,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from dask_clusters import BY_CLASSES, EACH, fit, start
 from helpers import make_problem, make_store
-from run_files import model_bytes
+from run_files import model_bytes, stop_after
 
 import streamsvm
 from streamsvm.base.threads import WorkersLost
@@ -30,45 +29,9 @@ from streamsvm.cluster.client import Cluster, Limits  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # Dask has warnings of its own
 
-BY_CLASSES: dict[str, Any] = {"split": "classes", "splits": 2, "passes": 3, "block_rows": 120}
-BY_ROWS: dict[str, Any] = {"split": "rows", "splits": 2, "passes": 3, "block_rows": 120}
-EACH = pytest.mark.parametrize("settings", [BY_CLASSES, BY_ROWS], ids=["classes", "rows"])
-
-
-@pytest.fixture(autouse=True)
-def limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamsvm.cluster.client.LIMITS", Limits(connect=20.0, task=60.0))
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_store(tmp_path_factory.mktemp("store") / "a.zarr", *make_problem(400, 30, 12, noise=1.5))
-
-
-def start(n_workers: int = 2) -> Any:
-    return distributed.LocalCluster(
-        n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0",
-        memory_limit=0, silence_logs=50,
-    )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def local() -> Iterator[Any]:
-    with start() as cluster:
-        yield cluster
-
-
-def fit(store: Path, out: Path, settings: dict[str, Any], **more: Any) -> Any:
-    return streamsvm.fit(store, out=out, **{"progress": False, **settings, **more})
-
 
 def warnings_in(events: list[dict[str, Any]]) -> list[str]:
     return [event["warning"] for event in events if event.get("event") == "warning"]
-
-
-def stop_after(blocks: int) -> Callable[[], bool]:
-    asked = iter(range(blocks - 1))
-    return lambda: next(asked, None) is None
 
 
 # -- duals -----------------------------------------------------------------------------------------
@@ -132,20 +95,6 @@ def test_all_workers_go_between_two_blocks(
     streamsvm.resume(tmp_path / "run", progress=False)
     fit(store, tmp_path / "whole", settings)
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
-
-
-def test_the_scheduler_goes_and_the_client_gives_it_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamsvm.cluster.client.LIMITS", Limits(connect=1.0))
-    with start(1) as cluster, Cluster(cluster.scheduler_address, 1, 2) as workers:
-        task = workers.task("task", sleep_for, 0.0)
-        cluster.close()
-        while workers._client.status != "closed":
-            time.sleep(0.1)
-        with pytest.raises(ClusterError, match=r"the scheduler of the cluster .* has gone") as error:
-            workers.start([task])
-        assert not isinstance(error.value, WorkersLost)  # nothing to go on with
-        with pytest.raises(ClusterError, match=r"1 did not come in 1 seconds"):
-            workers.on_each(os.getpid)
 
 
 # -- what is left ----------------------------------------------------------------------------------
@@ -253,24 +202,6 @@ def is_here() -> bool:
     return True
 
 
-def test_who_wants_to_stop_does_not_wait_for_a_worker_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamsvm.cluster.client._SILENT_SECONDS", 1.0)
-    monkeypatch.setattr("streamsvm.cluster.client.CLOSE_SECONDS", 0.5)
-    with start(1) as cluster:
-        (worker,) = cluster.workers.values()
-        with Cluster(cluster.scheduler_address, 1, 2) as workers:
-            os.kill(worker.process.pid, signal.SIGSTOP)
-
-            def stop() -> None:
-                raise Interrupted("stopped")
-
-            workers.when_silent = stop
-            task = workers.start([workers.task("task", sleep_for, 0.0)])
-            with pytest.raises(Interrupted):
-                workers.results(task)
-        os.kill(worker.process.pid, signal.SIGKILL)  # which the connection did not wait for
-
-
 def test_a_run_stops_while_a_worker_hangs_and_goes_on_from_its_last_commit(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -325,27 +256,3 @@ def test_a_clock_that_is_set_back_ends_with_one_line(local: Any, monkeypatch: py
 def sleep_for(seconds: float) -> float:
     time.sleep(seconds)
     return seconds
-
-
-def test_a_local_cluster_that_closes_slowly_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    started = []
-
-    class SlowCluster(distributed.LocalCluster):
-        def __init__(self, **options: Any) -> None:
-            super().__init__(**options)
-            started.append(self)
-
-        def close(self, timeout: float | None = None) -> Any:
-            if timeout is not None:
-                raise TimeoutError
-            return super().close()
-
-    monkeypatch.setattr(distributed, "LocalCluster", SlowCluster)
-    handler = logging.StreamHandler(io.StringIO())  # as Dask has one, but in tests
-    # Schedulers of other tests may say that clients, collected meanwhile, are gone.
-    handler.addFilter(lambda record: " client" not in record.getMessage())
-    monkeypatch.setattr(logging.getLogger("distributed"), "handlers", [handler])
-    with Cluster("local", 1, 1):
-        pass
-    started[0].close()
-    assert handler.stream.getvalue() == ""

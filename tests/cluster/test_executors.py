@@ -12,18 +12,13 @@ from typing import Any
 
 import pytest
 from cases import few
-from helpers import make_problem, make_store
+from dask_clusters import BY_CLASSES, BY_ROWS, EACH, fit, measured
 from run_files import model_bytes
 
-import streamsvm
 from streamsvm.base.threads import Threads, WorkersLost
 from streamsvm.cluster import worker
 
 pytestmark = pytest.mark.engine  # in this process, which needs no Dask
-
-BY_CLASSES: dict[str, Any] = {"split": "classes", "splits": 3, "passes": 3, "gap": "pass", "block_rows": 120}
-BY_ROWS: dict[str, Any] = {"split": "rows", "splits": 3, "passes": 3, "gap": "pass", "block_rows": 120}
-EACH = pytest.mark.parametrize("settings", [BY_CLASSES, BY_ROWS], ids=["classes", "rows"])
 
 
 class Task:
@@ -86,15 +81,6 @@ class InThisProcess:
         worker.close(self.token)
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_store(tmp_path_factory.mktemp("store") / "a.zarr", *make_problem(400, 30, 12, noise=1.5))
-
-
-def fit(store: Path, out: Path, settings: dict[str, Any], **more: Any) -> Any:
-    return streamsvm.fit(store, out=out, progress=False, **settings, **more)
-
-
 def use(executor: InThisProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamsvm.cluster.client.Cluster", lambda *given: executor)
 
@@ -118,10 +104,8 @@ def test_any_executor_gives_the_model_of_threads(
     use(InThisProcess(n_workers), monkeypatch)
     found = fit(store, tmp_path / "run", settings, cluster="this process")
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "threads")
-    measured = ("dual", "primal", "gap", "train_accuracy", "average_gap", "valid_accuracy")
-    for ours, theirs in zip(found.history, threads.history, strict=True):
-        assert {name: ours.get(name) for name in measured} == {name: theirs.get(name) for name in measured}
-        assert ours["worker_tasks"] > 0
+    assert measured(found) == measured(threads)
+    assert all(each["worker_tasks"] > 0 for each in found.history)
 
 
 @EACH

@@ -18,39 +18,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import make_problem, make_store
+from dask_clusters import BY_CLASSES, BY_ROWS, EACH, LIMITS, fit, start
 from run_files import model_bytes
 
 import streamsvm
-from streamsvm.errors import ClusterError, StreamsvmError
+from streamsvm.errors import ClusterError
 
 distributed = pytest.importorskip("distributed")
-from streamsvm.cluster.client import Limits  # noqa: E402
 
-pytestmark = pytest.mark.filterwarnings("default")  # Dask has warnings of its own
+# Dask has warnings of its own.
+pytestmark = [pytest.mark.crash, pytest.mark.filterwarnings("default")]
 
-LIMITS = Limits(connect=20.0, task=60.0)
-BY_CLASSES: dict[str, Any] = {"split": "classes", "splits": 3, "passes": 3, "gap": "pass", "block_rows": 120}
-BY_ROWS: dict[str, Any] = {"split": "rows", "splits": 3, "passes": 3, "gap": "pass", "block_rows": 120}
-EACH = pytest.mark.parametrize("settings", [BY_CLASSES, BY_ROWS], ids=["classes", "rows"])
 TASKS = range(8, 150)  # instants at which tasks end; there are more in each of the runs here
-
-
-@pytest.fixture(autouse=True)
-def limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamsvm.cluster.client.LIMITS", LIMITS)
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_store(tmp_path_factory.mktemp("store") / "a.zarr", *make_problem(400, 30, 12, noise=1.5))
-
-
-def start(n_workers: int) -> Any:
-    return distributed.LocalCluster(
-        n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0",
-        memory_limit=0, silence_logs=50,
-    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +46,6 @@ def workers() -> Iterator[Callable[[], Any]]:
             return found[-1]
 
         yield cluster
-
-
-def fit(store: Path, out: Path, settings: dict[str, Any], **more: Any) -> Any:
-    return streamsvm.fit(store, out=out, progress=False, **settings, **more)
 
 
 def of_either(seed: int) -> dict[str, Any]:
@@ -145,11 +120,6 @@ def test_workers_are_killed_at_random(
     assert kill_while_training(store, tmp_path, workers, of_either(seed), instants, every)
 
 
-@pytest.mark.more
-def test_two_workers_are_killed_at_once(store: Path, tmp_path: Path, workers: Callable[[], Any]) -> None:
-    assert kill_while_training(store, tmp_path, workers, BY_CLASSES, [40, 40], "1h") == 2
-
-
 def test_a_worker_that_hangs_ends_the_run_with_one_line_and_it_resumes(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,29 +134,6 @@ def test_a_worker_that_hangs_ends_the_run_with_one_line_and_it_resumes(
                 fit(store, run, BY_CLASSES, cluster=cluster.scheduler_address, checkpoint_every="1 blocks")
         finally:
             os.kill(stopped, signal.SIGKILL)
-    assert "\n" not in str(raised.value)
-    streamsvm.resume(run, progress=False)
-    assert model_bytes(run) == model_bytes(tmp_path / "whole")
-
-
-@pytest.mark.more
-def test_a_cluster_that_ends_leaves_a_run_that_resumes(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fit(store, tmp_path / "whole", BY_ROWS)
-    run = tmp_path / "run"
-    cluster = start(1)
-
-    def progress(stage: str, done: int, total: int | None) -> None:
-        if stage.startswith("pass 2 "):
-            cluster.close()
-
-    monkeypatch.setattr("streamsvm.cluster.client.LIMITS", LIMITS._replace(connect=3.0))
-    with pytest.raises(StreamsvmError, match="resume") as raised:
-        streamsvm.fit(
-            store, out=run, **BY_ROWS, cluster=cluster.scheduler_address, progress=progress,
-            checkpoint_every="1 blocks",
-        )  # fmt: skip
     assert "\n" not in str(raised.value)
     streamsvm.resume(run, progress=False)
     assert model_bytes(run) == model_bytes(tmp_path / "whole")
