@@ -72,22 +72,20 @@ class Launcher:
         *argv: object,
         cwd: Path,
         at: int | None = None,
-        delay: float | None = None,
         sent: int = signal.SIGKILL,
         lose: bool = False,
         count: bool = True,
         trace: Plan | None = None,
         user: int | None = None,
-        clock: int | None = None,
     ) -> Ended:
-        """Run a command; strike with the signal `sent` at instant `at`, or kill it after `delay` seconds.
+        """Run a command; strike with the signal `sent` at instant `at`.
 
         With `trace`, its system calls are watched instead, as the plan says; with `user`, it runs as the
-        user of that number; with `clock`, a seed, its clocks jump.
+        user of that number.
         """
         request: dict[str, Any] = {
-            "argv": list(map(str, argv)), "cwd": str(cwd), "at": at, "delay": delay,
-            "signal": int(sent), "lose": lose, "count": count, "user": user, "clock": clock,
+            "argv": list(map(str, argv)), "cwd": str(cwd), "at": at,
+            "signal": int(sent), "lose": lose, "count": count, "user": user,
             "trace": None if trace is None else dataclasses.asdict(trace),
         }  # fmt: skip
         assert self._server.stdin is not None

@@ -23,7 +23,7 @@ CALLS = {
     326: "copy_file_range", 74: "fsync", 75: "fdatasync", 2: "open", 85: "creat", 257: "openat",
     437: "openat2", 82: "rename", 264: "renameat", 316: "renameat2", 83: "mkdir", 258: "mkdirat",
     87: "unlink", 263: "unlinkat", 84: "rmdir", 86: "link", 265: "linkat", 88: "symlink",
-    266: "symlinkat", 73: "flock", 9: "mmap", 425: "io_uring_setup",
+    266: "symlinkat", 9: "mmap", 425: "io_uring_setup",
 }  # fmt: skip
 NUMBERS = {name: number for number, name in CALLS.items()}
 

@@ -11,8 +11,6 @@ import lzma
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +18,7 @@ import numpy as np
 import pytest
 import zstandard
 from cases import few
-from trials import stage
+from trials import content, stage
 
 from streamsvm.base import durable
 from streamsvm.training.trainer import Trainer
@@ -57,10 +55,6 @@ def turns_of(turns: int, number: int | None) -> int:
     return turns if number is not None else max(4, turns // 4)
 
 
-def test_the_promised_number_of_cases() -> None:
-    assert sum(sum(kind.values()) for kind in (STORES, INTERRUPTED, FINISHED, MODELS, INPUTS)) >= 200
-
-
 @dataclasses.dataclass(frozen=True)
 class Originals:
     """A folder of undamaged files, and what the commands make of them."""
@@ -69,10 +63,6 @@ class Originals:
     fingerprint: str
     models: dict[int, dict[str, bytes]]  # by the number of passes
     outputs: dict[tuple, str]
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.fixture(scope="module")
@@ -310,27 +300,3 @@ def test_compressed_inputs(new_case, name: str, number: int | None) -> None:
             assert not (case.folder / ".new.zarr.partial").exists()
     print(name, dict(tally))
     assert tally["refused"] >= turns / 2
-
-
-COLD = {
-    "finished/model/coef.npy": ("predict", "finished", "test.zarr"),
-    "s.zarr/X/data/c/3": ("fit", "s.zarr", "--out", "new"),
-    "finished/run.json": ("resume", "finished", "--passes", "3"),
-    "train.gz": ("convert", "train.gz", "--out", "new.h5"),
-}
-
-
-@pytest.mark.parametrize("name", few(COLD, "s.zarr/X/data/c/3"))
-def test_in_a_process_of_its_own(originals, quick_path, name: str) -> None:
-    """The same from a cold start: exit code 1, and one line on stderr."""
-    folder = shutil.copytree(originals.folder, quick_path / "copy")
-    path = folder / name
-    os.truncate(path, path.stat().st_size // 2)
-    done = subprocess.run(
-        [sys.executable, "-m", "streamsvm_cli.main", *COLD[name]],
-        cwd=folder, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert done.stderr.startswith("streamsvm: ")
-    assert done.stderr.count("\n") == 1
-    assert name.removesuffix("/c/3").removeprefix("s.zarr/") in done.stderr

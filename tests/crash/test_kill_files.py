@@ -8,13 +8,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from trials import stage
+from trials import content, stage
 
 from streamsvm.converted import converted
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def names(run: Path) -> set[str]:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from cases import few
 from streamsvm_converters.libsvm.blocks import BlockReader
-from trials import stage
+from trials import content, stage
 
 from streamsvm.model.serialization import save_model
 from streamsvm.run.checkpoint import commit, recover
@@ -46,10 +46,6 @@ VARIANTS = {
 STAGES = [stage(function) for function in (commit, recover, save_model, Trainer._learn, BlockReader._skip)]
 TRIALS = [1, 2, 3]  # kills of a trial
 ROUNDS = few([None, *range(12)], None)
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ A command's calls are recorded, and after each of them the disk is rebuilt as it
 from __future__ import annotations
 
 import dataclasses
-import json
 import pickle
 import re
 import shutil
@@ -19,6 +18,7 @@ import pytest
 from cases import few
 from disk import DATA, NAMES, Disk, replayed, spoil, tree
 from tracer import Event, Plan
+from trials import result
 
 FIT = ("--block-rows", 500, "--C", 0.0003, "--checkpoint-every", 1, "--json")  # 3 blocks a pass
 STATES = [(data, names) for data in DATA for names in NAMES]
@@ -60,11 +60,6 @@ TRAININGS = {
     "replaced": Case("s.h5", (fit("s.h5", "--passes", 2, "--C", 0.0002),), fit("s.h5", "--force")),
 }
 LENGTHS = few([False, True], False)
-
-
-def result(ended) -> dict:
-    assert (ended.code, ended.err) == (0, ""), ended
-    return json.loads(ended.out)
 
 
 @pytest.fixture

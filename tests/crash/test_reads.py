@@ -147,22 +147,3 @@ def test_lost_while_training(traced, inputs, quick_path, name: str, at: int) -> 
         again = traced(*command, cwd=folder, count=False)
     assert again.code == 0, again.err
     assert parts(folder, MODEL) == model
-
-
-def test_duals_cut_short_while_they_are_read(traced, inputs, quick_path) -> None:
-    """A run goes on neither without them nor with others."""
-    shutil.copyfile(inputs / "s.h5", quick_path / "s.h5")
-    plan = Plan(["write"], path="run/duals-2.bin", at=0, act=["truncate", "run/duals-1.bin", 0])
-    ended = traced(*fit("s.h5"), cwd=quick_path, trace=plan)
-    one_line(ended)
-    assert "duals-1.bin is cut short" in ended.err
-    one_line(again := traced("resume", "run", cwd=quick_path, count=False))
-    assert "duals-1.bin is cut short" in again.err
-
-
-def test_model_cut_short_while_it_is_read(traced, inputs, quick_path) -> None:
-    assert traced(*fit(inputs / "s.h5"), cwd=quick_path, count=False).code == 0
-    plan = Plan(["write", "create"], path=".p.*", at=0, act=["truncate", "run/model/coef.npy", 0])
-    ended = traced("predict", "run", inputs / "text", "--out", "p", "--force", cwd=quick_path, trace=plan)
-    assert ended.code == -signal.SIGBUS
-    assert not (quick_path / "p").exists()

@@ -31,8 +31,8 @@ _KEEP_SIZE = 1
 class Event(NamedTuple):
     """One thing done to a file; paths are relative to the folder.
 
-    `kind` is create, truncate, grow, write, fsync, rename, link, mkdir, unlink, rmdir, map, lock, open
-    or read. `to` is the new name after rename and link, `size` the length after truncate and grow; `at`
+    `kind` is create, truncate, grow, write, fsync, rename, link, mkdir, unlink, rmdir, map, open or
+    read. `to` is the new name after rename and link, `size` the length after truncate and grow; `at`
     and `data` say what is written where.
     """
 
@@ -51,7 +51,7 @@ class Plan:
     Attributes
     ----------
     kinds : list of str
-        Events that count; for "read", "open" and "lock", calls that change nothing are watched too.
+        Events that count; for "read" and "open", calls that change nothing are watched too.
     path : str
         Pattern of the paths that count.
     at : int or None
@@ -94,8 +94,7 @@ class Tracer:
     @property
     def names(self) -> set[str]:
         """The calls to watch."""
-        kinds = set(self.plan.kinds)
-        return CHANGING | (READING if "read" in kinds else set()) | ({"flock"} if "lock" in kinds else set())
+        return CHANGING | (READING if "read" in self.plan.kinds else set())
 
     def serve(self, listener: int, process: int, patience: float) -> bool:
         """Answer until the process has ended; False if it had not after `patience` seconds."""
@@ -122,7 +121,7 @@ class Tracer:
         if event is None:
             syscalls.let_pass(listener, notice)
             return
-        if self.plan.record and event.kind not in ("read", "open", "lock"):
+        if self.plan.record and event.kind not in ("read", "open"):
             self.events.append(event)
         if event.kind in self.plan.kinds and fnmatch.fnmatch(event.path, self.plan.path):
             self.seen.append(f"{event.kind} {event.to or event.path}")
@@ -294,9 +293,8 @@ class Tracer:
         return Event(kind, path)
 
     def _on_handle(self, name: str, thread: int, args: tuple) -> Event | None:
-        kinds = {"fsync": "fsync", "fdatasync": "fsync", "flock": "lock"}
         path = self._handle(thread, args[0])
-        return None if path is None else Event(kinds.get(name, "read"), path)
+        return None if path is None else Event("fsync" if "sync" in name else "read", path)
 
     def _map(self, name: str, thread: int, args: tuple) -> Event | None:
         if not args[2] & 2 or args[3] & 0x20:  # PROT_WRITE, MAP_ANONYMOUS
@@ -315,7 +313,7 @@ _MEANINGS: dict[str, Callable[[Tracer, str, int, tuple], Event | None]] = {
     **dict.fromkeys(("open", "creat", "openat", "openat2"), Tracer._open),
     **dict.fromkeys(("rename", "renameat", "renameat2", "link", "linkat"), Tracer._two),
     **dict.fromkeys(("mkdir", "mkdirat", "unlink", "unlinkat", "rmdir"), Tracer._name),
-    **dict.fromkeys(("fsync", "fdatasync", "flock", *READING), Tracer._on_handle),
+    **dict.fromkeys(("fsync", "fdatasync", *READING), Tracer._on_handle),
     **dict.fromkeys(("symlink", "symlinkat", "io_uring_setup"), Tracer._unknown),
     "mmap": Tracer._map,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -46,6 +47,17 @@ def one_line(ended) -> None:
     assert ended.code == 1, ended
     assert ended.err.startswith("streamsvm: "), ended.err
     assert ended.err.count("\n") == 1, ended.err
+
+
+def result(ended) -> dict:
+    """What a command that must succeed has to say."""
+    assert (ended.code, ended.err) == (0, ""), ended
+    return json.loads(ended.out)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """The files of a folder."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def parts(folder: Path, names: tuple[str, ...]) -> dict:
