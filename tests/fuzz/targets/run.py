@@ -70,11 +70,6 @@ def _seal(files: dict[str, bytes], flags: int) -> None:
         for name in files:
             if name.endswith(".bin"):
                 files[name] = logs.with_checksums(files[name])
-    seal_commits(files)
-
-
-def seal_commits(files: dict[str, bytes]) -> None:
-    """Let manifests name the run and the logs that are there."""
     for name, content in files.items():
         if name == format.RUN_JSON or not name.endswith(".json"):
             continue
