@@ -1,11 +1,10 @@
 """Weights of rows and classes, margins and costs of pairs of classes, and several labels a row.
 
-Their optima are those of a general convex solver, and they change nothing where they say nothing.
+Their optima are those of a general convex solver.
 """
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from sklearn.svm import LinearSVC
 from small_problem import PARAMETERS
 
 from streamsvm.data.arrays import labelled_rows
-from streamsvm.data.class_costs import ClassTree
 from streamsvm.losses import LOSSES, ROW_LOSSES
 from streamsvm.model.model import Model
 from streamsvm.settings.fit import Settings
@@ -255,42 +253,9 @@ def test_class_weights_are_those_of_liblinear(loss: str) -> None:
     np.testing.assert_allclose(model.coef_, other.coef_, atol=1e-3)
 
 
-# -- what changes nothing ----------------------------------------------------------------------------
-
-
 def problem() -> tuple[np.ndarray, np.ndarray]:
     X, labels = make_problem(60, 9, 5, noise=1.0)
     return X.toarray().astype(float), labels
-
-
-def shortly(loss: str, margin: float) -> dict[str, Any]:
-    """Settings of a short training, in the type for which the kernels are compiled already."""
-    settings = {"loss": loss, "margin": margin, "C": 0.5, "passes": 2, "dtype": "float64", "average": False}
-    return settings | PARAMETERS.get(loss, {})
-
-
-def bits_of(model: Model) -> bytes:
-    return model.coef_.tobytes()
-
-
-@pytest.mark.parametrize(("loss", "margin"), formulations())
-def test_equal_weights_change_nothing(loss: str, margin: float) -> None:
-    X, labels = problem()[0][:50], np.arange(50) % 5
-    settings = shortly(loss, margin)
-    plain = fit(X, labels, **settings)
-    for weights in (
-        {"class_weight": {str(c): 1 for c in range(5)}},
-        {"class_weight": "balanced"},
-        {"sample_weight": np.ones(len(X))},
-    ):
-        model = fit(X, labels, **settings, **weights)
-        if LOSSES[loss].own_dual:  # weights of the machines are computed with otherwise
-            np.testing.assert_allclose(model.coef_, plain.coef_, rtol=1e-12, atol=1e-14)
-        else:
-            assert bits_of(model) == bits_of(plain)
-    if not LOSSES[loss].own_dual:
-        halves = {"class_weight": dict.fromkeys(range(5), 2.0), "sample_weight": np.full(len(X), 0.5)}
-        assert bits_of(fit(X, labels, **settings, **halves)) == bits_of(plain)
 
 
 @pytest.mark.parametrize(("loss", "margin"), formulations())
@@ -302,42 +267,3 @@ def test_a_weight_of_2_is_the_row_twice_and_of_0_none(loss: str, margin: float) 
     repeated = fit(np.repeat(X, weights, axis=0), np.repeat(labels, weights), **settings).result
     assert weighted.primal == pytest.approx(repeated.primal, rel=1e-6)
     assert weighted.dual == pytest.approx(repeated.dual, rel=1e-6)
-
-
-@pytest.mark.parametrize(("loss", "margin"), formulations("pair_margins"))
-def test_margins_of_1_change_nothing(loss: str, margin: float) -> None:
-    """Up to how products and sums are contracted, which differs between two compilations of a visit."""
-    X, labels = problem()
-    settings = shortly(loss, margin)
-    near = functools.partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-14)
-    ones = 1 - np.eye(5)
-    near(fit(X, labels, costs=ones, **settings).coef_, fit(X, labels, **settings).coef_)
-    star = {str(c): "centre" for c in range(4)}  # all but one path would be 2 long
-    one_edge = dict.fromkeys(star, "4")
-    tree = fit(X[labels != 4], labels[labels != 4], tree=star, **settings)
-    twos = fit(X[labels != 4], labels[labels != 4], costs=2 * (1 - np.eye(4)), **settings)
-    near(tree.coef_, twos.coef_)
-    pair = (labels == 4) | (labels == 0)
-    assert ClassTree(one_edge, ["0", "4"]).distance(np.array([0]), np.array([1])).tolist() == [1]
-    plain = fit(X[pair], labels[pair], **settings)
-    near(fit(X[pair], labels[pair], tree=one_edge, **settings).coef_, plain.coef_)
-
-
-@pytest.mark.parametrize(("loss", "margin"), formulations("pair_costs"))
-def test_costs_of_1_change_nothing(loss: str, margin: float) -> None:
-    """But for rounding: costs have a solver of their own."""
-    X, labels = problem()
-    settings = shortly(loss, margin)
-    plain = fit(X, labels, **settings)
-    same = fit(X, labels, costs=1 - np.eye(5), costs_as="both", **settings)
-    np.testing.assert_allclose(same.coef_, plain.coef_, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize(("loss", "margin"), formulations("label_sets"))
-def test_sets_of_one_label_change_nothing(loss: str, margin: float) -> None:
-    """But for rounding: these are other kernels."""
-    X, labels = problem()
-    sets = fit_sets(X, np.eye(5, dtype=bool)[labels], 0.5, loss, margin=margin, passes=3, tol=None)
-    settings = {**exactly(loss), "passes": 3, "tol": None}
-    plain = fit(X, labels, loss=loss, margin=margin, C=0.5, **settings)
-    np.testing.assert_allclose(sets.coef_, plain.coef_, rtol=1e-9, atol=1e-12)
