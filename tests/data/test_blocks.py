@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers import as_rows, make_problem, make_store
+from helpers import make_problem, make_store
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,10 +17,7 @@ from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.data.memory_plan import cut_blocks, cut_pieces, make_plan
 from streamsvm.data.rows import joined_rows
 from streamsvm.errors import PlanError, StoreError, part_of_memory
-from streamsvm.inputs.blocks import blocks_to_score
-from streamsvm.inputs.schema import schema_of_store
 from streamsvm.store import open_store
-from streamsvm.store.arrays import ArrayStore
 from streamsvm.store.store import RowSizes
 
 
@@ -210,18 +206,6 @@ def test_no_piece_cuts_a_group() -> None:
     assert (np.diff(pieces) > 0).all()
 
 
-@pytest.mark.parametrize(("as_they_arrive", "share"), [(True, 2 / 3), (False, 1 / 3)])
-def test_a_block_is_what_pieces_leave_of_the_budget(as_they_arrive, share) -> None:
-    store = store_of([100] * 10_000)
-    whole = plan_of(store, 10**8, as_they_arrive=as_they_arrive)
-    assert whole.held_blocks == 1
-    assert whole.total < 2 * whole.largest_block + whole.fixed + whole.dual_bytes + 1
-    plan = plan_of(store, 10**6, as_they_arrive=as_they_arrive)
-    room = plan.memory - plan.fixed - plan.dual_bytes
-    assert plan.block_bytes == pytest.approx(share * room, rel=0.01)
-    assert plan.reading_bytes == pytest.approx(room / 3, rel=0.01)
-
-
 @pytest.mark.parametrize("held_out", [None, HeldOutPart(1, 3)])
 def test_rows_put_together_from_pieces_are_those_that_are_read_at_once(tmp_path, held_out) -> None:
     X, labels = make_problem(50, 12, 4)
@@ -254,38 +238,6 @@ def test_a_row_longer_than_the_preferred_block_gets_a_block_of_its_own(monkeypat
     store = store_of([60, 60, 300, 10, 10])
     plan = plan_of(store, 10**6)
     assert cut_blocks(store, plan).tolist() == [0, 1, 2, 3, 5]
-
-
-def test_labels_are_given_as_codes_of_the_model(tmp_path) -> None:
-    X, labels = make_problem(30, 12, 4)
-    with open_store(make_store(tmp_path / "a.zarr", X, labels)) as store:
-        own = schema_of_store(store, "the model")
-
-        def blocks_like(**facts) -> Blocks:
-            return blocks_to_score(store, dataclasses.replace(own, **facts), np.dtype("f4"), 10**6)
-
-        blocks = blocks_like(classes=["3", "x", "0"])
-        code = {0: 2, 1: -1, 2: -1, 3: 0}
-        assert blocks.read(0).labels.tolist() == [code[c] for c in labels[: blocks.starts[1]].tolist()]
-        with pytest.raises(StoreError, match="none of the model's classes"):
-            blocks_like(classes=["a", "b"])
-        with pytest.raises(StoreError, match="12 features"):
-            blocks_like(n_features=11)
-        with pytest.raises(StoreError, match="counts features from 1"):
-            blocks_like(index_base=0)
-
-
-def test_columns_of_matched_features_are_counted_once() -> None:
-    X, labels = make_problem(30, 12, 4)
-    names = [f"g{j}" for j in range(12)]
-    store = ArrayStore(as_rows(X, labels), {"classes": ["0", "1", "2", "3"]}, 12, names)
-    needed = []
-    for feature_names in names, names[::-1]:
-        like = dataclasses.replace(schema_of_store(store, "the model"), names=feature_names)
-        with pytest.raises(PlanError) as caught:
-            blocks_to_score(store, like, np.dtype("f4"), 0)
-        needed.append(caught.value.needed_memory)
-    assert needed[1] - needed[0] == 12 * 4
 
 
 def test_rows_with_unknown_labels_cannot_be_trained_on(tmp_path) -> None:

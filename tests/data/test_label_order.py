@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2_contingency
 
-from streamsvm import load_model, plan, resume
+from streamsvm import load_model, plan
 from streamsvm.data.order import LabelGroups
-from streamsvm.errors import Interrupted
 from streamsvm.store import open_store
 
 
@@ -162,17 +161,6 @@ def test_a_fit_of_rows_in_random_order_or_in_one_block_does_not_warn(
     result = fit(store, out=tmp_path / "run", passes=1, block_rows=block_rows)
     assert result.warnings == []
     assert result.progressive_accuracy is not None
-
-
-def test_a_resumed_fit_warns_too(tmp_path: Path) -> None:
-    store = stored(tmp_path / "a.h5", "sorted")
-    asked = {"passes": 2, "block_rows": 600, "slice_rows": 0}
-    with pytest.raises(Interrupted):
-        fit(store, out=tmp_path / "run", **asked, stop=lambda: True)
-    resumed = resume(tmp_path / "run")
-    assert resumed.warnings == fit(store, out=tmp_path / "whole", **asked).warnings
-    assert len(resumed.warnings) == 1
-    assert resumed.progressive_accuracy is None
 
 
 def test_the_warning_needs_no_more_than_the_labels(tmp_path: Path) -> None:

@@ -143,18 +143,6 @@ def test_commits_of_lists_cost_what_changed(tmp_path: Path, average: bool) -> No
     assert position.weights.length == whole + 100 * one
 
 
-def test_a_new_log_begins_when_most_changed(tmp_path: Path) -> None:
-    """So that two commits of a small model do not depend on each other."""
-    rng = np.random.default_rng(0)
-    weights, run = new_weights(20, 16, "float32", False), RunDir(tmp_path)
-    position = RunPosition()
-    for number in (1, 2, 3):
-        change(weights, rng, 1000)
-        position, _ = commit(run, position, Held(weights))
-        assert position.weights_number == number
-    assert sorted(path.name for path in tmp_path.glob("changes-*.bin")) == ["changes-2.bin", "changes-3.bin"]
-
-
 @pytest.mark.parametrize("average", [False, True])
 def test_unmarked_weights_are_written_whole(tmp_path: Path, average: bool) -> None:
     rng = np.random.default_rng(0)
