@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import make_store, reseal, save_weights
+from helpers import reseal, save_weights
 
-from streamsvm import evaluate, fit, load_model, open_store
+from streamsvm import load_model
 from streamsvm.base import format
 from streamsvm.errors import ModelError
 from streamsvm.model import coefficients
@@ -44,35 +44,19 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_sparse_model_predicts_what_numpy_does(tmp_path: Path, dtype: str) -> None:
-    """Whole numbers: every score is exact in any order of summation, and ties are real."""
-    weights = sparse_weights(dtype)
-    save_weights(tmp_path / "model", weights, record(dtype=dtype))
-    model, W = load_model(tmp_path / "model"), weights[:, :K]
-    assert names_in(tmp_path / "model") == [*SPARSE_FILES, "model.json"]
-    size = sum((tmp_path / "model" / name).stat().st_size for name in SPARSE_FILES)
-    assert size < W.nbytes / 4 + 3 * 128
-    X = np.random.default_rng(1).integers(-2, 3, size=(100, D)) * (np.random.default_rng(2).random(D) < 0.2)
-    scores = X @ W
-    np.testing.assert_array_equal(model.decision_function(X), scores)
-    assert model.decision_function(X).dtype == dtype
-    np.testing.assert_array_equal(model.predict(X), model.classes_[scores.argmax(axis=1)])
-    assert model.decision_function(sp.csr_array((0, D))).shape == (0, K)
-    assert model.coef_.shape == (K, D) == (len(model.classes_), model.n_features)
-    assert model.coef_.dtype == dtype
-    np.testing.assert_array_equal(model.coef_.T.toarray(), W)
-    np.testing.assert_array_equal(X @ model.coef_.T, scores)
-
-
 def test_scipy_alone_reads_sparse_coefficients(folder: Path) -> None:
+    W = sparse_weights()[:, :K]
+    size = sum((folder / name).stat().st_size for name in SPARSE_FILES)
+    assert size < W.nbytes / 4 + 3 * 128
     arrays = [np.load(folder / name, mmap_mode="r", allow_pickle=False) for name in SPARSE_FILES]
-    assert all(isinstance(array, np.memmap) for array in arrays)
     assert [array.dtype for array in arrays] == ["float32", "int32", "int64"]
     matrix = sp.csr_array(tuple(arrays), shape=(D, K))
     matrix.check_format(full_check=True)
     assert matrix.has_sorted_indices
-    np.testing.assert_array_equal(matrix.toarray(), sparse_weights()[:, :K])
+    np.testing.assert_array_equal(matrix.toarray(), W)
+    model = load_model(folder)
+    np.testing.assert_array_equal(model.coef_.T.toarray(), W)
+    assert model.decision_function(sp.csr_array((0, D))).shape == (0, K)
 
 
 @pytest.mark.parametrize(("density", "n_classes"), [(0.3, K), (0.03, 60)])
@@ -85,7 +69,7 @@ def test_coefficients_are_dense_if_that_is_not_much_larger_or_classes_are_few(
     np.testing.assert_array_equal(load_model(tmp_path / "model").coef_.T, weights[:, :n_classes])
 
 
-@pytest.mark.parametrize("piece", [1, 1000, 2**20])
+@pytest.mark.parametrize("piece", [1, 1000])
 @pytest.mark.parametrize("density", [0.03, 0.3])
 def test_average_dirty_bits_and_columns_are_honoured_whatever_the_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int, density: float
@@ -111,15 +95,16 @@ def test_average_dirty_bits_and_columns_are_honoured_whatever_the_pieces(
     np.testing.assert_array_equal(coef.toarray() if sp.issparse(coef) else coef, expected)
 
 
-@pytest.mark.parametrize("shape", [(0, K), (3, K), (1, 64)])
-def test_models_of_next_to_nothing(tmp_path: Path, shape: tuple[int, int]) -> None:
-    classes = [str(c) for c in range(shape[1])]
-    save_weights(
-        tmp_path / "model", np.zeros(shape, np.float32), record(n_features=shape[0], classes=classes)
-    )
-    model = load_model(tmp_path / "model")
-    assert model.coef_.T.shape == shape
-    assert not model.decision_function(np.ones((2, shape[0]))).any()
+def test_models_of_next_to_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n_features, k in (0, K), (3, K), (1, 64), (20_000, 3):
+        classes = [str(c) for c in range(k)]
+        weights = np.zeros((n_features, k), np.float32)
+        save_weights(tmp_path / "model", weights, record(n_features=n_features, classes=classes))
+        model = load_model(tmp_path / "model")
+        assert model.coef_.T.shape == weights.shape
+        assert not model.decision_function(np.ones((2, n_features))).any()
+    monkeypatch.setattr("streamsvm.model.scoring._MAX_PLACES", 0)
+    assert not load_model(tmp_path / "model").decision_function(np.ones((2, 20_000))).any()
 
 
 # -- rows of features in use ----------------------------------------------------------------------
@@ -184,32 +169,6 @@ def test_coefficients_are_dense_if_most_rows_are_in_use(tmp_path: Path) -> None:
     np.testing.assert_array_equal(load_model(tmp_path / "small").coef_.T.toarray(), weights)
 
 
-@pytest.mark.parametrize("listed", [0, 2**26])
-def test_models_without_any_row_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: int) -> None:
-    monkeypatch.setattr("streamsvm.model.scoring._MAX_PLACES", listed)
-    model = load_model(save_few_rows(tmp_path / "model", np.zeros((20_000, 3), np.float32)))
-    assert model.stored_coef.weights.shape == (0, 3)
-    assert not model.decision_function(np.ones((2, 20_000))).any()
-
-
-def test_a_fit_of_many_classes_leaves_a_sparse_model(tmp_path: Path) -> None:
-    """Five words of its own for each class, one that all rows share, and many that none has."""
-    n, d = 300, 3000
-    rng = np.random.default_rng(5)
-    labels = np.concatenate([np.arange(K), rng.integers(K, size=n - K)]).astype(np.int32)
-    X = sp.lil_array((n, d), dtype=np.float32)
-    X[:, 0] = 0.5
-    for i in range(n):
-        X[i, 1 + 5 * labels[i] + rng.integers(5)] = 1
-    store = make_store(tmp_path / "a.zarr", X.tocsr(), labels)
-    result = fit(store, out=tmp_path / "run", passes=2, dtype="float64", inner_passes=0)
-    model = load_model(result.model)
-    assert sp.issparse(model.coef_)
-    with open_store(store) as opened:
-        assert result.averaged
-        assert evaluate(model, opened).accuracy == result.train_accuracy
-
-
 # -- damage ----------------------------------------------------------------------------------------
 
 
@@ -237,26 +196,22 @@ NO_ROWS = r"coef-rows\.npy is damaged: it does not list"
 ENTRY = "an entry is missing, or has the wrong type"
 
 
-@pytest.mark.parametrize(
-    ("name", "forgeries"),
-    [
-        ("coef_indices", [(5, K), (5, -1), (5, 2**31 - 1), (-1, -(2**31)), (70, 0)]),
-        ("coef_indptr", [(0, 1), (0, -1), (-1, 0), (-1, 2**62), (8, 2**62), (8, -(2**62)), (9, 0)]),
-        ("coef_rows", [(0, -1), (5, 0), (6, 20_000), (-1, 20_000), (-1, -1)]),
-    ],
-)
-def test_forged_numbers_are_refused(
-    folder: Path, rows_folder: Path, name: str, forgeries: list[tuple[int, int]]
-) -> None:
+def test_forged_numbers_are_refused(folder: Path, rows_folder: Path) -> None:
     """With checksums that fit, before compiled code would look beyond its arrays."""
-    model = rows_folder if name == "coef_rows" else folder
-    whole = (model / f"{name.replace('_', '-')}.npy").read_bytes()
-    for at, value in forgeries:
-        content = bytearray(whole)
-        np.frombuffer(content, np.int64 if name == "coef_indptr" else np.int32, offset=128)[at] = value
-        reseal(model, **{name: content})
-        with pytest.raises(ModelError, match=NO_ROWS if name == "coef_rows" else NO_MATRIX):
-            load_model(model)
+    for name, words, forgeries in (
+        ("indices", NO_MATRIX, [(5, K), (5, -1), (5, 2**31 - 1), (-1, -(2**31)), (70, 0)]),
+        ("indptr", NO_MATRIX, [(0, 1), (0, -1), (-1, 0), (-1, 2**62), (8, 2**62), (8, -(2**62)), (9, 0)]),
+        ("rows", NO_ROWS, [(0, -1), (5, 0), (6, 20_000), (-1, 20_000), (-1, -1)]),
+    ):
+        model = rows_folder if name == "rows" else folder
+        whole = (model / f"coef-{name}.npy").read_bytes()
+        for at, value in forgeries:
+            content = bytearray(whole)
+            np.frombuffer(content, np.int64 if name == "indptr" else np.int32, offset=128)[at] = value
+            reseal(model, **{f"coef_{name}": content})
+            with pytest.raises(ModelError, match=words):
+                load_model(model)
+        reseal(model, **{f"coef_{name}": whole})
 
 
 def test_a_record_that_does_not_fit_is_refused(folder: Path, rows_folder: Path) -> None:
