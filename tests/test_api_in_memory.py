@@ -51,15 +51,16 @@ def test_sizes_and_checkpoints_change_nothing(atlas: anndata.AnnData) -> None:
 OF_STORES = [name for name, each in declared(Settings).items() if each.scope == STORE]
 
 
-@pytest.mark.parametrize("option", ["out", "resume_or_start", "force", "cluster", *OF_STORES])
-def test_what_only_a_store_has_says_what_to_do(option: str, atlas: anndata.AnnData) -> None:
-    given: dict[str, Any] = {
-        option: {"join": "outer", "force": True, "resume_or_start": True}.get(option, "x")
-    }
-    with pytest.raises(SettingsError, match=f"^{option} does not apply to a matrix in memory; ") as caught:
-        fit(atlas.X, atlas.obs["cell_type"], **given)
-    assert caught.value.setting == option
-    assert ("Model.save" in str(caught.value)) == (option in ("out", "resume_or_start", "force"))
+def test_what_only_a_store_has_says_what_to_do(atlas: anndata.AnnData) -> None:
+    values = {"join": "outer", "force": True, "resume_or_start": True}
+    for option in ("out", "resume_or_start", "force", "cluster", *OF_STORES):
+        given: dict[str, Any] = {option: values.get(option, "x")}
+        with pytest.raises(
+            SettingsError, match=f"^{option} does not apply to a matrix in memory; "
+        ) as caught:
+            fit(atlas.X, atlas.obs["cell_type"], **given)
+        assert caught.value.setting == option
+        assert ("Model.save" in str(caught.value)) == (option in ("out", "resume_or_start", "force"))
 
 
 def test_a_setting_is_for_stores_unless_it_says_otherwise() -> None:
@@ -80,6 +81,16 @@ def test_labels_may_be_the_name_of_a_column(atlas: anndata.AnnData, tmp_path: Pa
     atlas.write_h5ad(tmp_path / "atlas.h5ad")
     fit(tmp_path / "atlas.h5ad", "cell_type", out=tmp_path / "run")
     assert evaluate(load_model(tmp_path / "run"), tmp_path / "atlas.h5ad", "cell_type").n == N
+    for function, first in ((fit, []), (evaluate, [fit(atlas.X, y, passes=1)])):
+        for given, error, words in (
+            ((atlas,), InputError, r"y is missing: .* or label, the name of a column of obs"),
+            ((atlas, "type"), InputError, "obs has no column 'type'; it has 'cell_type'"),
+            ((atlas.X, "cell_type"), SettingsError, "names no column: only AnnData has obs"),
+        ):
+            with pytest.raises(error, match=words):
+                function(*first, *given)
+        with pytest.raises(SettingsError, match="y and label both give the labels"):
+            function(*first, atlas, y, label="cell_type")
 
 
 def test_layers_are_those_of_a_file(atlas: anndata.AnnData, tmp_path: Path) -> None:

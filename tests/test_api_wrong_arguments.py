@@ -57,23 +57,21 @@ MATRICES: dict[str, Callable[[np.ndarray], Any]] = {
 }
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("kind", MATRICES)
-def test_a_value_that_is_not_finite_is_named_by_row_and_column(kind: str, value: float) -> None:
+def test_a_value_that_is_not_finite_is_named_by_row_and_column(kind: str) -> None:
     y = make_problem(30, 6, 3)[1]
-    good, bad = MATRICES[kind](_dense(1.0)), MATRICES[kind](_dense(value))
+    model = streamsvm.fit(MATRICES[kind](_dense(1.0)), y, passes=1)
     where = f"X, row {BAD_ROW}, column {BAD_COLUMN}"
     if kind in ("frame", "anndata"):
         where += rf" \('gene {BAD_COLUMN}'\)"
-    with pytest.raises(StreamsvmError, match=f"{where}: {value} is not finite"):
-        streamsvm.fit(bad, y, passes=1)
-    model = streamsvm.fit(good, y, passes=1)
-    for use in (
-        model.predict, model.decision_function, lambda X: streamsvm.predict(model, X),
-        lambda X: streamsvm.evaluate(model, X, y),
-    ):  # fmt: skip
-        with pytest.raises(StreamsvmError, match=f"{where}: {value} is not finite"):
-            use(bad)
+    for value in (np.nan, np.inf, -np.inf) if kind in ("array", "csr") else (np.nan,):
+        bad = MATRICES[kind](_dense(value))
+        for use in (
+            lambda X: streamsvm.fit(X, y, passes=1), model.predict, model.decision_function,
+            lambda X: streamsvm.predict(model, X), lambda X: streamsvm.evaluate(model, X, y),
+        ):  # fmt: skip
+            with pytest.raises(StreamsvmError, match=f"{where}: {value} is not finite"):
+                use(bad)
 
 
 def test_a_wrong_argument_is_named_with_what_to_give(folder: Path) -> None:

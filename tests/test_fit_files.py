@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.sparse
 from sklearn.datasets import dump_svmlight_file
 from warm_process import Process
 
@@ -58,17 +57,6 @@ def test_of_a_table(table) -> None:
     assert model_of("run") == model_of("by-hand")
 
 
-def test_of_a_sparse_matrix(tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    scipy.sparse.save_npz("X.npz", scipy.sparse.random_array((90, 7), density=0.3, rng=rng, format="csr"))
-    np.save("y.npy", rng.integers(2, size=90))
-    streamsvm.fit("X.npz", out="run", labels="y.npy", dtype="float64")
-    streamsvm.convert(["X.npz"], "X.zarr", labels="y.npy", dtype="float64")
-    streamsvm.fit("X.zarr", out="by-hand", dtype="float64")
-    assert model_of("run") == model_of("by-hand")
-
-
 def test_of_texts_in_memory(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
@@ -103,32 +91,27 @@ def test_a_moved_run_finds_its_data(text) -> None:
     assert model_of("moved") == model_of("longer")
 
 
-def test_starts_or_goes_on_with_the_same_files_only(table) -> None:
-    options = {"out": "run", "label": "kind", "resume_or_start": True}
-    first = streamsvm.fit("t.csv", drop=["id"], **options)
-    again = streamsvm.fit("t.csv", drop=["id"], **options)
-    assert (first.status, again.checkpoints) == ("done", 0)
-    with pytest.raises(RunError, match="with other files, or another way to read them"):
-        streamsvm.fit("t.csv", **options)
-    Path("t.csv").write_text(Path("t.csv").read_text().replace("red", "green"))
-    with pytest.raises(RunError, match="with other files"):
-        streamsvm.fit("t.csv", drop=["id"], **options)
-
-
-def test_other_options_labels_or_weights_are_other_data(table) -> None:
-    options = {"out": "run", "drop": ["id"], "resume_or_start": True, "passes": 1}
+def test_starts_or_goes_on_with_the_same_files_labels_and_weights_only(table) -> None:
     Path("w").write_text("1\n" * 60)
-    for _ in range(2):
-        streamsvm.fit("t.csv", label="kind", weights="w", **options)
-    with pytest.raises(RunError, match="with other files"):
-        streamsvm.fit("t.csv", label="colour", weights="w", **options)
+    options = {"out": "run", "drop": ["id"], "resume_or_start": True, "label": "kind", "weights": "w"}
+    first, again = (streamsvm.fit("t.csv", **options, passes=1) for _ in range(2))
+    assert (first.status, again.checkpoints) == ("done", 0)
+
+    def other_files(**changes) -> None:
+        with pytest.raises(RunError, match="with other files, or another way to read them"):
+            streamsvm.fit("t.csv", **options | changes, passes=1)
+
+    other_files(drop=["id", "size"])
+    other_files(label="colour")
     Path("w").write_text("2\n" * 60)
-    with pytest.raises(RunError, match="with other files"):
-        streamsvm.fit("t.csv", label="kind", weights="w", **options)
+    other_files()
+    Path("w").write_text("1\n" * 60)
+    Path("t.csv").write_text(Path("t.csv").read_text().replace("red", "green"))
+    other_files()
     with pytest.raises(InputError, match=r"none\.csv cannot be read"):
-        streamsvm.fit("none.csv", label="kind", weights="w", **options)
+        streamsvm.fit("none.csv", **options)
     with pytest.raises(SettingsError, match="keep_data must be on"):
-        streamsvm.fit("t.csv", label="kind", keep_data=False, **options)
+        streamsvm.fit("t.csv", keep_data=False, **options)
 
 
 def test_held_out_text_is_like_the_one_store_that_is_trained_on(text) -> None:
@@ -262,28 +245,28 @@ def test_settings_of_reading_are_for_files_that_are_converted(text) -> None:
     assert not Path("run").exists()
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"valid": "none"}, "none cannot be read"),
-        ({"calibrate": "none.zarr"}, "nothing is there"),
-        ({"costs": "none"}, "none cannot be read"),
-        ({"tree": "none"}, "none: No such file"),
-        ({"tree": "train"}, "train, line 1: 9 names"),
-        ({"class_weight": "none"}, "class_weight must be balanced or the path of a file"),
-        ({"class_weight": "train"}, "train, line 1: .* is not a number"),
-        ({"transform": "l3"}, "no transform 'l3'"),
-        ({"transform": "bias,l2"}, "bias must be the last one"),
-        ({"transform": "select=none"}, "none cannot be read"),
-        ({"cluster": "local"}, "one split"),
-        ({"valid": "test", "valid_labels": "train"}, "valid_labels is for a matrix, and .*test has its own"),
-    ],
-)
-def test_what_is_wrong_without_the_data_is_found_before_they_are_read(settings, words, text) -> None:
+WRONG = [
+    ({"valid": "none"}, "none cannot be read"),
+    ({"calibrate": "none.zarr"}, "nothing is there"),
+    ({"costs": "none"}, "none cannot be read"),
+    ({"tree": "none"}, "none: No such file"),
+    ({"tree": "train"}, "train, line 1: 9 names"),
+    ({"class_weight": "none"}, "class_weight must be balanced or the path of a file"),
+    ({"class_weight": "train"}, "train, line 1: .* is not a number"),
+    ({"transform": "l3"}, "no transform 'l3'"),
+    ({"transform": "bias,l2"}, "bias must be the last one"),
+    ({"transform": "select=none"}, "none cannot be read"),
+    ({"cluster": "local"}, "one split"),
+    ({"valid": "test", "valid_labels": "train"}, "valid_labels is for a matrix, and .*test has its own"),
+]
+
+
+def test_what_is_wrong_without_the_data_is_found_before_they_are_read(text) -> None:
     read = []
     progress = lambda stage, done, total: read.append(stage)  # noqa: E731
-    with pytest.raises((InputError, SettingsError, StoreError), match=words):
-        streamsvm.fit("train", out="run", progress=progress, **settings)
+    for settings, words in WRONG:
+        with pytest.raises((InputError, SettingsError, StoreError), match=words):
+            streamsvm.fit("train", out="run", progress=progress, **settings)
     with pytest.raises(SettingsError, match="no transform 'l3'"):
         streamsvm.tune("train", out="run", progress=progress, transform=["l2", "l3"])
     assert read == []
