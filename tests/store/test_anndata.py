@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-import zarr
 from cases import few
 from store_problems import assert_rows_equal
 
@@ -55,11 +55,7 @@ def write(adata: anndata.AnnData, path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored", "given"),
-    [
-        *(("f4", "f4"), ("f8", "f8"), ("i4", "f4"), ("i8", "f4")),
-        *(("u2", "f4"), ("i1", "f4"), ("bool", "f4")),
-    ],
+    ("stored", "given"), [("f4", "f4"), ("f8", "f8"), ("i8", "f4"), ("u2", "f4"), ("bool", "f4")]
 )
 def test_reads_what_anndata_wrote(target, stored, given):
     adata = cells(stored)
@@ -107,8 +103,9 @@ def test_the_fingerprint_depends_on_the_content_and_not_on_the_container(tmp_pat
     assert len({base, *changed}) == 9
 
 
-def test_unsorted_rows_are_sorted(target):
+def test_unsorted_rows_are_sorted_and_explicit_zeros_are_kept(target):
     adata = cells()
+    adata.X.data[::3] = 0
     expected = adata.X.copy()
     for start, stop in zip(expected.indptr[:-1], expected.indptr[1:], strict=True):
         adata.X.indices[start:stop] = expected.indices[start:stop][::-1]
@@ -118,28 +115,6 @@ def test_unsorted_rows_are_sorted(target):
     codes = adata.obs["celltype"].cat.codes.to_numpy()
     with open_store(target, label="celltype") as store:
         assert_rows_equal(store.rows(5, 100), expected[5:100], codes[5:100])
-
-
-def test_explicit_zeros_are_kept(target):
-    adata = cells()
-    adata.X.data[::3] = 0
-    write(adata, target)
-    with open_store(target, label="celltype") as store:
-        np.testing.assert_array_equal(store.rows(0, 120).data, adata.X.data)
-
-
-def test_big_endian_arrays_are_read(tmp_path):
-    adata = cells("f8")
-    adata.X.data += 0.1
-    path = tmp_path / "a.h5ad"
-    write(adata, path)
-    with h5py.File(path, "r+") as file:
-        for name, dtype in (("data", ">f8"), ("indices", ">i8"), ("indptr", ">i4")):
-            values = file["X"][name][()]
-            del file["X"][name]
-            file["X"].create_dataset(name, data=values.astype(dtype))
-    with open_store(path, label="celltype") as store:
-        assert_rows_equal(store.rows(0, 120), adata.X, adata.obs["celltype"].cat.codes.to_numpy())
 
 
 def test_unlabelled_data_is_read_if_no_labels_are_needed(target):
@@ -159,8 +134,9 @@ def test_unlabelled_data_is_read_if_no_labels_are_needed(target):
 # -- other matrices --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("stored", ["f2", "f4", "f8", "i4", "bool"])
-@pytest.mark.parametrize("share", [0.3, 1.0])
+@pytest.mark.parametrize(
+    ("stored", "share"), [("f2", 1.0), ("f4", 0.3), ("f8", 1.0), ("i4", 0.3), ("bool", 0.3)]
+)
 def test_a_dense_matrix_is_read_as_dense_rows_or_without_its_zeros(target, stored, share, monkeypatch):
     monkeypatch.setattr("streamsvm.store.matrices._PIECE", 100)  # several pieces a range
     adata = cells()
@@ -309,94 +285,82 @@ def with_infinity(added: int) -> anndata.AnnData:
     return anndata.AnnData(values, obs=cells().obs)
 
 
+def hdf5(change: Callable[[h5py.File], object]) -> Callable[[Path], None]:
+    """A change of a file by h5py."""
+
+    def spoil(path: Path) -> None:
+        with h5py.File(path, "r+") as file:
+            change(file)
+
+    return spoil
+
+
+def element(name: str, at: int, value: int) -> Callable[[Path], None]:
+    """Another value of an element of an array."""
+    return hdf5(lambda file: file[name].__setitem__(at, value))
+
+
+def replaced(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Path], None]:
+    def change_it(file: h5py.File) -> None:
+        values = file[name][()]
+        del file[name]
+        file[name] = change(values)
+
+    return hdf5(change_it)
+
+
+def large_chunks(file: h5py.File) -> None:
+    del file["X/data"]
+    file["X"].create_dataset("data", (2**60,), "f4", chunks=(2**28 + 1,))
+
+
 ROW = {row: int(cells().X.indptr[row]) for row in (33, 40)}
 LABEL = {"label": "celltype"}
+CSC = anndata.AnnData(cells().X.tocsc(), obs=cells().obs)
 # AnnData, how it is opened, and the message of opening it or of reading all.
-REFUSED = [
+REFUSED: list[tuple[anndata.AnnData, dict[str, str], str]] = [
     (cells(), {}, "obs columns celltype, batch, depth; name its label column"),
     (cells(), {"label": "cell"}, "obs has no column 'cell'; it has celltype, batch, depth"),
     (anndata.AnnData(obs=cells().obs), LABEL, "without X"),
     (anndata.AnnData(cells().X.astype("c8"), obs=cells().obs), LABEL, "of a supported type"),
+    (CSC, LABEL, r"X is CSC.*`convert"),
     (cells(fractions=True), {"label": "depth"}, r"'depth' holds numbers with fractions.*astype\(str\)"),
     (changed(data=(ROW[40], np.nan)), LABEL, "data, row 40"),
     (changed("i8", data=(50, 2**24 + 1)), LABEL, "element 50: 16777217 cannot be represented as float32; st"),
     (changed(indices=(ROW[33] + 1, cells().X.indices[ROW[33]])), LABEL, "indices, row 33: .*sum_duplicates"),
     *((with_infinity(added), LABEL, "X, row 40: a value is") for added in (0, 1)),
 ]
-
-
-def test_what_cannot_be_read_is_refused(target):
-    for number, (adata, options, reason) in enumerate(REFUSED):
-        path = target.with_name(f"{number}-{target.name}")
-        write(adata, path)
-        with pytest.raises(StoreError, match=reason), open_store(path, **options) as store:
-            store.verify()
-
-
-def test_the_rows_of_a_csc_matrix_need_a_conversion(target):
-    adata = cells()
-    write(anndata.AnnData(adata.X.tocsc(), obs=adata.obs), target)
-    with pytest.raises(StoreError, match=r"X is CSC.*`convert"):
-        open_store(target, label="celltype")
-
-
-def test_an_unreadable_index_of_var_is_an_error(tmp_path):
-    for number, reason in enumerate(("var is not a dataframe", "has 29 elements, expected 30")):
-        path = tmp_path / f"{number}.h5ad"
-        write(cells(), path)
-        with h5py.File(path, "r+") as file:
-            if number == 0:
-                del file["var"]
-            else:
-                names = file["var/_index"][:29]
-                del file["var/_index"]
-                file["var/_index"] = names
-        with open_store(path, label="celltype") as store, pytest.raises(StoreError, match=reason):
-            store.feature_names()
-
-
-DAMAGED = [
-    ("X/indices", 100, 30, r"array X/indices, row \d+: index 30 is out of range"),
-    ("X/indices", 100, -1, r"array X/indices, row \d+: index -1 is out of range"),
-    ("X/indptr", 60, 10**6, "X/indptr, chunk 0"),
-    ("X/indptr", 120, 5, "row pointer 120 is not"),
+# Changes of the file, and the message.
+DAMAGED: list[tuple[Callable[[Path], None], str]] = [
+    (element("X/indices", 100, 30), r"array X/indices, row \d+: index 30 is out of range"),
+    (element("X/indices", 100, -1), r"array X/indices, row \d+: index -1 is out of range"),
+    (element("X/indptr", 60, 10**6), "X/indptr, chunk 0"),
+    (element("X/indptr", 120, 5), "row pointer 120 is not"),
+    (replaced("X/indices", lambda values: values[:100]), "X/indices has 100 elements, expected"),
+    (hdf5(large_chunks), "X/data has chunks of 1,073,741,828 bytes, and at most"),
+    (hdf5(lambda file: file.pop("var")), "var is not a dataframe"),
+    (replaced("var/_index", lambda values: values[:29]), "has 29 elements, expected 30"),
 ]
 
 
-def test_indices_and_row_pointers_out_of_range_are_refused(target):
-    for number, (name, element, value, reason) in enumerate(DAMAGED):
+def read_all(path: Path, options: dict[str, str]) -> None:
+    with open_store(path, **options) as store:
+        store.feature_names()
+        store.verify()
+
+
+def test_what_cannot_be_read_is_refused(target, tmp_path):
+    for number, (adata, options, reason) in enumerate(REFUSED):
         path = target.with_name(f"{number}-{target.name}")
+        write(adata, path)
+        with pytest.raises(StoreError, match=reason):
+            read_all(path, options)
+    for number, (spoil, reason) in enumerate(DAMAGED):
+        path = tmp_path / f"{number}.h5ad"
         write(cells(), path)
-        spoil(path, name, element, value)
-        with pytest.raises(StoreError, match=reason), open_store(path, label="celltype") as store:
-            store.verify()
-
-
-def spoil(path: Path, name: str, element: int, value: int) -> None:
-    """Change an element of an array."""
-    if path.suffix == ".zarr":
-        zarr.open_group(path, mode="r+", use_consolidated=False)[name][element] = value
-    else:
-        with h5py.File(path, "r+") as file:
-            file[name][element] = value
-
-
-def test_arrays_of_different_lengths_are_refused(tmp_path):
-    path = tmp_path / "a.v3.zarr"
-    write(cells(), path)
-    zarr.open_group(path, mode="r+", use_consolidated=False)["X/indices"].resize((100,))
-    with pytest.raises(StoreError, match="X/indices has 100 elements, expected"):
-        open_store(path, label="celltype")
-
-
-def test_chunks_of_more_than_a_gigabyte_are_refused(tmp_path):
-    path = tmp_path / "a.h5ad"
-    write(cells(), path)
-    with h5py.File(path, "r+") as file:
-        del file["X/data"]
-        file["X"].create_dataset("data", (2**60,), "f4", chunks=(2**28 + 1,))
-    with pytest.raises(StoreError, match="X/data has chunks of 1,073,741,828 bytes, and at most"):
-        open_store(path, label="celltype")
+        spoil(path)
+        with pytest.raises(StoreError, match=reason):
+            read_all(path, LABEL)
 
 
 @pytest.mark.parametrize("name", ["obs/celltype/categories", "X/data"])
@@ -419,7 +383,7 @@ def test_a_pickle_is_never_loaded(name, tmp_path):
     assert not mark.exists()
 
 
-@pytest.mark.parametrize("name", ["v2.zarr", "v3.zarr"])
+@pytest.mark.parametrize("name", few(["v2.zarr", "v3.zarr"], "v2.zarr"))
 def test_damage_raises_only_store_errors(name, tmp_path):
     """Without checksums a changed value may go unnoticed, but nothing other than StoreError is raised."""
     path = tmp_path / name
@@ -452,9 +416,8 @@ def test_arrays_stored_in_other_files_are_not_read(how, tmp_path):
     path, other = tmp_path / "a.h5ad", tmp_path / "other.h5"
     write(cells(), path)
     with h5py.File(path, "a") as file, h5py.File(other, "w") as source:
-        values = file["X/data"][:]
+        values = source["data"] = file["X/data"][:]
         del file["X/data"]
-        source["data"] = values
         if how == "raw":
             (tmp_path / "raw").write_bytes(values.tobytes())
             external = [(str(tmp_path / "raw"), 0, values.nbytes)]

@@ -122,54 +122,47 @@ def test_the_fingerprint_depends_on_weights_and_labels(tmp_path):
     assert len({base, *changed}) == 8
 
 
-NO_WEIGHTS = [
-    (np.where(np.arange(120) == 17, np.nan, 1.0), r"row 17 has the weight nan in obs column 'w'"),
-    (np.where(np.arange(120) == 17, -2, 1), r"row 17 has the weight -2\.0 in obs column 'w'"),
-    (np.where(np.arange(120) == 17, np.inf, 1), r"row 17 has the weight inf"),
-    (pd.Categorical(["1"] * 120), r"column 'w' does not hold numbers; in Python: .*astype\(float\)"),
-    (["1.5"] * 120, r"column 'w' does not hold numbers"),
-    (pd.array([1, None] * 60, dtype="Int64"), r"column 'w' does not hold numbers"),
+def with_weights(values: Any) -> anndata.AnnData:
+    adata, _ = labelled("dense")
+    adata.obs["w"] = values
+    return adata
+
+
+def with_tags(change: Callable[[np.ndarray], Any]) -> anndata.AnnData:
+    adata, dense = labelled("dense")
+    adata.obsm["tags"] = change(dense)
+    return adata
+
+
+WEIGHTS, TAGS = {"label": "celltype", "sample_weight": "w"}, {"label": "tags"}
+NOWHERE = r"obs has no column '.*'; it has .* Nor has obsm such a matrix"
+# AnnData, how it is opened, and the message.
+REFUSED: list[tuple[anndata.AnnData, dict[str, str], str]] = [
+    (
+        with_weights(np.where(np.arange(120) == 17, np.nan, 1.0)),
+        WEIGHTS,
+        "row 17 has the weight nan in obs co",
+    ),
+    (
+        with_weights(np.where(np.arange(120) == 17, -2, 1)),
+        WEIGHTS,
+        r"row 17 has the weight -2\.0 in obs colum",
+    ),
+    (with_weights(np.where(np.arange(120) == 17, np.inf, 1)), WEIGHTS, "row 17 has the weight inf"),
+    (with_weights(pd.Categorical(["1"] * 120)), WEIGHTS, r"'w' does not hold numbers; in .*astype\(float\)"),
+    (with_weights(["1.5"] * 120), WEIGHTS, r"column 'w' does not hold numbers"),
+    (with_weights(pd.array([1, None] * 60, dtype="Int64")), WEIGHTS, r"column 'w' does not hold numbers"),
+    (labelled("csr")[0], WEIGHTS, r"no column 'w' of weights; it has celltype, batch, depth"),
+    (with_tags(lambda d: d * 2), TAGS, r"obsm/tags, row .*: 2 is neither 0 nor 1"),
+    (with_tags(lambda d: sp.csr_matrix(d * 0.5)), TAGS, r"obsm/tags, row .*: 0\.5 is neither 0 nor 1"),
+    (with_tags(lambda d: np.where(d == 1, np.nan, 0)), TAGS, r"obsm/tags, row .*: nan is neither 0 nor 1"),
+    (with_tags(lambda d: d.astype("i8") * (2**31 + 1)), TAGS, r"row .*: 2147483649 cannot be represented"),
+    (with_tags(lambda d: d * (1 + 1e-12)), TAGS, r"row .*: 1\.000000000001 is neither 0 nor 1"),
+    (with_tags(sp.csc_matrix), TAGS, r"obsm/tags is CSC.*in Python .*tocsr"),
+    (with_tags(lambda d: np.zeros((120, 2, 2))), TAGS, r"has shape \(120, 2, 2\), expected two axes"),
+    (with_tags(lambda d: np.zeros((120, 0))), TAGS, r"the shape \[120, 0\]; expected 120 rows, and a column"),
+    *((labelled("csr")[0], {"label": name}, NOWHERE) for name in ("nothing", "../obs", ".", "tags/data")),
 ]
-# Entries of obsm that are made of an indicator.
-NO_INDICATORS: list[tuple[Callable[[np.ndarray], Any], str]] = [
-    (lambda d: d * 2, r"obsm/tags, row .*: 2 is neither 0 nor 1"),
-    (lambda d: sp.csr_matrix(d * 0.5), r"obsm/tags, row .*: 0\.5 is neither 0 nor 1"),
-    (lambda d: np.where(d == 1, np.nan, 0), r"obsm/tags, row .*: nan is neither 0 nor 1"),
-    (lambda d: d.astype(np.int64) * (2**31 + 1), r"obsm/tags, row .*: 2147483649 cannot be represented"),
-    (lambda d: d * (1 + 1e-12), r"obsm/tags, row .*: 1\.000000000001 is neither 0 nor 1"),
-    (lambda d: sp.csc_matrix(d), r"obsm/tags is CSC.*in Python .*tocsr"),
-    (lambda d: np.zeros((120, 2, 2)), r"obsm/tags has shape \(120, 2, 2\), expected two axes"),
-    (lambda d: np.zeros((120, 0)), r"obsm/tags has the shape \[120, 0\]; expected 120 rows, and a column"),
-]
-
-
-def test_columns_that_are_no_weights_or_indicators_are_refused(tmp_path):
-    cases: list[tuple[dict[str, str], Any, str]] = [
-        ({"label": "celltype", "sample_weight": "w"}, values, reason) for values, reason in NO_WEIGHTS
-    ]
-    cases += [({"label": "tags"}, entry, reason) for entry, reason in NO_INDICATORS]
-    for number, (options, given, reason) in enumerate(cases):
-        adata, dense = labelled("dense")
-        if "sample_weight" in options:
-            adata.obs["w"] = given
-        else:
-            adata.obsm["tags"] = given(dense)
-        path = tmp_path / f"{number}.v3.zarr"
-        write(adata, path)
-        with pytest.raises(StoreError, match=reason), open_store(path, **options) as store:
-            store.rows(5, 120)
-
-
-def test_a_column_that_is_missing_is_named(target):
-    adata, _ = labelled("csr")
-    write(adata, target)
-    with pytest.raises(StoreError, match=r"no column 'w' of weights; it has celltype, batch, depth"):
-        open_store(target, label="tags", sample_weight="w")
-    for label in ("nothing", "../obs", ".", "tags/data"):
-        with pytest.raises(StoreError, match=r"obs has no column '.*'; it has .* Nor has obsm such a matrix"):
-            open_store(target, label=label)
-
-
 DAMAGED = [
     ("indices", 3, 5, r"obsm/tags/indices, chunk 0: label code 5 is out of range"),
     ("indices", 3, -1, r"label code -1 is out of range"),
@@ -181,7 +174,14 @@ DAMAGED = [
 ]
 
 
-def test_a_damaged_indicator_is_refused(tmp_path):
+def test_columns_that_are_no_weights_or_indicators_are_refused(tmp_path):
+    def refused(path: Path, options: dict[str, str], reason: str) -> None:
+        with pytest.raises(StoreError, match=reason), open_store(path, **options) as store:
+            store.rows(0, 120)
+
+    for number, (adata, options, reason) in enumerate(REFUSED):
+        write(adata, tmp_path / f"{number}.v3.zarr")
+        refused(tmp_path / f"{number}.v3.zarr", options, reason)
     adata, dense = labelled("csr")
     first = int(adata.obsm["tags"].indptr[np.argmax(dense.sum(axis=1) > 1)])  # of the first row with several
     for number, (name, element, value, reason) in enumerate(DAMAGED):
@@ -195,5 +195,4 @@ def test_a_damaged_indicator_is_refused(tmp_path):
                 array[first + 1] = array[first]
             else:
                 array[element] = value
-        with pytest.raises(StoreError, match=reason), open_store(path, label="tags") as store:
-            store.rows(0, 120)
+        refused(path, TAGS, reason)

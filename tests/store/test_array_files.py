@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,9 @@ def ranges(*pairs: tuple[int, int]) -> np.ndarray:
     return np.array(pairs, np.int64)
 
 
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("dtype", ["<f2", "<f4", "<f8", ">f4", "i2", "u1", "?"])
+@pytest.mark.parametrize(
+    ("dtype", "order"), [("<f2", "C"), ("<f4", "F"), ("<f8", "C"), (">f4", "C"), ("i2", "F"), ("?", "C")]
+)
 def test_any_order_and_type_of_numbers_is_read(tmp_path: Path, dtype: str, order: Any) -> None:
     values = (X * 3 if np.dtype(dtype).kind == "f" else np.abs(X) * 10 + 1).astype(dtype, order)
     np.save(tmp_path / "X.npy", values)
@@ -66,28 +68,23 @@ def test_a_matrix_of_mostly_zeros_has_sparse_rows(tmp_path: Path) -> None:
         assert_rows_equal(store.rows(3, 60), scipy.sparse.csr_matrix(some[3:60]), codes[3:60])
 
 
-@pytest.mark.parametrize(
-    ("labels", "known", "classes", "dtype"),
-    [
-        (np.array(["b", "a", "ü", ""]), ["b", "a", "ü"], ["a", "b", "ü"], "str"),
-        (np.array([2.0, np.nan, 10, -1]), ["2", "10", "-1"], ["-1", "2", "10"], "int64"),
-        (np.array([True, False, True]), ["True", "False", "True"], ["False", "True"], "str"),
-        ("+1\n 1.0\nNA\n-1\n", ["1", "1", "-1"], ["-1", "1"], "int64"),
-        ("b\na\n\nb", ["b", "a", "b"], ["a", "b"], "str"),
-    ],
-)
-def test_labels_have_names_in_order_and_a_type(
-    tmp_path: Path, labels: Any, known: list[str], classes: list[str], dtype: str
-) -> None:
-    np.save(tmp_path / "X.npy", X[: 4 if isinstance(labels, str) else len(labels)])
-    file = tmp_path / ("y.txt" if isinstance(labels, str) else "y.npy")
-    if isinstance(labels, str):
-        file.write_text(labels)
-    else:
-        np.save(file, labels)
-    with open_store(tmp_path / "X.npy", labels=file) as store:
-        assert (list(store.classes), store.label_dtype) == (classes, dtype)
-        assert [store.classes[code] for code in store.labels(0, store.n_rows)] == known
+LABELS: list[tuple[Any, list[str], list[str], str]] = [
+    (np.array(["b", "a", "ü", ""]), ["b", "a", "ü"], ["a", "b", "ü"], "str"),
+    (np.array([2.0, np.nan, 10, -1]), ["2", "10", "-1"], ["-1", "2", "10"], "int64"),
+    (np.array([True, False, True]), ["True", "False", "True"], ["False", "True"], "str"),
+    ("+1\n 1.0\nNA\n-1\n", ["1", "1", "-1"], ["-1", "1"], "int64"),
+    ("b\na\n\nb", ["b", "a", "b"], ["a", "b"], "str"),
+]
+
+
+def test_labels_have_names_in_order_and_a_type(tmp_path: Path) -> None:
+    for labels, known, classes, dtype in LABELS:
+        np.save(tmp_path / "X.npy", X[: 4 if isinstance(labels, str) else len(labels)])
+        file = tmp_path / ("y.txt" if isinstance(labels, str) else "y.npy")
+        file.write_text(labels) if isinstance(labels, str) else np.save(file, labels)
+        with open_store(tmp_path / "X.npy", labels=file) as store:
+            assert (list(store.classes), store.label_dtype) == (classes, dtype)
+            assert [store.classes[code] for code in store.labels(0, store.n_rows)] == known
 
 
 def test_the_fingerprint_is_of_values_at_both_ends_and_of_labels(tmp_path: Path) -> None:
@@ -146,22 +143,23 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 def test_archives_that_cannot_be_read_where_they_lie_name_convert(tmp_path: Path) -> None:
-    path = tmp_path / "X.npz"
-    np.savez_compressed(path, X=X, y=y)
-    with pytest.raises(StoreError, match=r"compressed or sparse.*make a store with.*convert"):
-        open_store(path, label="y")
-    scipy.sparse.save_npz(path, scipy.sparse.csr_matrix(X), compressed=False)
-    with pytest.raises(StoreError, match=r"compressed or sparse.*convert"):
-        open_store(path, label="y")
-    np.savez(path, X=X, Z=X, y=y)
-    with pytest.raises(StoreError, match=r"2 arrays of two axes, not one: X\.npy"):
-        open_store(path, label="y")
-    np.savez(path, X=X, y=y)
-    with pytest.raises(InputError, match="no array 'z'; it has X, y"):
-        open_store(path, label="z")
-    path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(StoreError, match="damaged or truncated"):
-        open_store(path, label="y")
+    path, sparse = tmp_path / "X.npz", scipy.sparse.csr_matrix(X)
+    archives: list[tuple[Callable[[], object], str, type, str]] = [
+        (
+            lambda: np.savez_compressed(path, X=X, y=y),
+            "y",
+            StoreError,
+            "compressed or sparse.*make a.*convert",
+        ),
+        (lambda: scipy.sparse.save_npz(path, sparse), "y", StoreError, r"compressed or sparse.*convert"),
+        (lambda: np.savez(path, X=X, Z=X, y=y), "y", StoreError, r"2 arrays of two axes, not one: X\.npy"),
+        (lambda: np.savez(path, X=X, y=y), "z", InputError, "no array 'z'; it has X, y"),
+        (lambda: path.write_bytes(path.read_bytes()[:-30]), "y", StoreError, "damaged or truncated"),
+    ]
+    for write, label, error, words in archives:
+        write()
+        with pytest.raises(error, match=words):
+            open_store(path, label=label)
 
 
 def test_a_file_that_is_cut_while_it_is_read_is_an_error(tmp_path: Path) -> None:

@@ -33,9 +33,10 @@ def write(path: Path, table: pa.Table) -> Path:
     return path
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".feather"])
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i2"])
-@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize(
+    ("suffix", "dtype", "fixed"),
+    [(".parquet", "f4", False), (".parquet", "f2", True), (".arrow", "f8", True), (".feather", "i2", False)],
+)
 def test_lists_of_one_length_are_dense_rows(tmp_path: Path, suffix: str, dtype: str, fixed: bool) -> None:
     vectors = (X * 30 + 300 if dtype == "i2" else X).astype(dtype)
     values = pa.array(vectors.ravel())
@@ -68,43 +69,46 @@ def test_groups_of_rows_and_loaded_matrices_may_be_larger_than_a_chunk(
             np.testing.assert_array_equal(sp.csr_array(store.rows(0, N).matrix).toarray(), X)
 
 
-@pytest.mark.parametrize(
-    ("labels", "classes", "codes"),
-    [
-        (pa.array([2, None, 10, -1]), ("-1", "2", "10"), [1, -1, 2, 0]),
-        (pa.array(["b", None, "NA", "a"]).dictionary_encode(), ("a", "b"), [1, -1, -1, 0]),
+def test_labels_that_are_missing_are_left_out(tmp_path: Path) -> None:
+    columns: list[tuple[pa.Array, tuple[str, ...], list[int]]] = [
+        (pa.array([2, None, 10, -1]), ("-1", "2", "10"), [1, 2, 0]),
+        (pa.array(["b", None, "NA", "a"]).dictionary_encode(), ("a", "b"), [1, 0]),
         (pa.array([True, False, True, False]), ("False", "True"), [1, 0, 1, 0]),
-    ],
-)
-def test_labels_that_are_missing_are_left_out(
-    tmp_path: Path, labels: pa.Array, classes: tuple, codes: list[int]
-) -> None:
-    path = write(tmp_path / "t.parquet", pa.table({"vector": X[:4].tolist(), "y": labels}))
-    with open_store(path, label="y") as store:
-        assert store.classes == classes
-        assert store.labels(0, store.n_rows).tolist() == [code for code in codes if code >= 0]
+    ]
+    for labels, classes, codes in columns:
+        path = write(tmp_path / "t.parquet", pa.table({"vector": X[:4].tolist(), "y": labels}))
+        with open_store(path, label="y") as store:
+            assert store.classes == classes
+            assert store.labels(0, store.n_rows).tolist() == codes
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
-def test_what_cannot_be_read_is_named(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"t{suffix}"
-
-    def refused(match: str, error: type = StoreError, label: str = "y", **columns: Any) -> None:
-        write(path, pa.table({"y": y, **columns}))
-        with pytest.raises(error, match=match), open_store(path, label=label) as store:
-            store.rows(0, N)
-
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     lists: list[Any] = X.tolist()
-    refused("row 70: a list of 5, and the first row has 6", v=[*lists[:70], lists[70][:5], *lists[71:]])
-    refused("row 70: no list", v=[*lists[:70], None, *lists[71:]])
-    refused("row 70: a number is missing", v=[*lists[:70], [None] * D, *lists[71:]])
-    refused("X, row 70: a value is not finite", v=[*lists[:70], [np.inf] * D, *lists[71:]])
-    refused("row 0: it has no numbers", v=[[], *lists[1:]])
-    refused("has 2 columns of lists of numbers, not one, among y, v, w", v=lists, w=lists)
-    refused("has 0 columns of lists.*convert", v=X[:, 0])
-    refused("no column 'z' of labels; it has y", InputError, label="z", v=lists)
-    refused("column 't' is of timestamp", InputError, label="t", v=lists, t=np.zeros(N, "M8[s]"))
-    write(path, pa.table({"y": y, "v": lists}))
-    path.write_bytes(path.read_bytes()[:400])
-    with pytest.raises(StoreError, match="damaged"):
-        open_store(path, label="y")
+
+    def row_70(value: Any) -> list[Any]:
+        return [*lists[:70], value, *lists[71:]]
+
+    refused: list[tuple[dict[str, Any], str, type, str]] = [
+        ({"v": row_70(lists[70][:5])}, "y", StoreError, "row 70: a list of 5, and the first row has 6"),
+        ({"v": row_70(None)}, "y", StoreError, "row 70: no list"),
+        ({"v": row_70([None] * D)}, "y", StoreError, "row 70: a number is missing"),
+        ({"v": row_70([np.inf] * D)}, "y", StoreError, "X, row 70: a value is not finite"),
+        ({"v": [[], *lists[1:]]}, "y", StoreError, "row 0: it has no numbers"),
+        (
+            {"v": lists, "w": lists},
+            "y",
+            StoreError,
+            "has 2 columns of lists of numbers, not one, among y, v, w",
+        ),
+        ({"v": X[:, 0]}, "y", StoreError, "has 0 columns of lists.*convert"),
+        ({"v": lists}, "z", InputError, "no column 'z' of labels; it has y"),
+        ({"v": lists, "t": np.zeros(N, "M8[s]")}, "t", InputError, "column 't' is of timestamp"),
+    ]
+    for path in tmp_path / "t.parquet", tmp_path / "t.arrow":
+        for columns, label, error, words in refused:
+            write(path, pa.table({"y": y, **columns}))
+            with pytest.raises(error, match=words), open_store(path, label=label) as store:
+                store.rows(0, N)
+        path.write_bytes(path.read_bytes()[:400])
+        with pytest.raises(StoreError, match="damaged"):
+            open_store(path, label="y")

@@ -44,11 +44,22 @@ def read_with_anndata(path: Path, **options) -> anndata.AnnData:
     return adata
 
 
-@pytest.mark.parametrize("codec", ["fast", "small", "none"])
-@pytest.mark.parametrize("dtype", ["f4", "f8", "dense f2", "dense f4", "dense f8"])
+@pytest.mark.parametrize(
+    ("suffix", "codec", "dtype"),
+    [
+        *(
+            ("zarr", "fast", "f4"),
+            ("zarr", "small", "f8"),
+            ("zarr", "fast", "full f4"),
+            ("h5ad", "fast", "f8"),
+        ),
+        *(("zarr", "none", "dense f2"), ("h5ad", "small", "dense f4"), ("h5ad", "none", "dense f8")),
+    ],
+)
 def test_any_range_of_rows_is_read_as_it_was_written(suffix, codec, dtype, tmp_path):
-    dense, dtype = dtype.startswith("dense"), dtype.split()[-1]
-    problem = make_dense_problem(dtype=dtype) if dense else make_problem(dtype=dtype)
+    kind, dtype = dtype.split() if " " in dtype else ("", dtype)
+    dense, full = kind == "dense", kind == "full"
+    problem = make_full_problem() if full else (make_dense_problem if dense else make_problem)(dtype=dtype)
     path = tmp_path / f"a.{suffix}"
     written = problem.write(path, codec=codec, dtype=dtype, meta={"shuffle_seed": 7, "sources": [3]})
     with open_store(path) as store:
@@ -58,10 +69,13 @@ def test_any_range_of_rows_is_read_as_it_was_written(suffix, codec, dtype, tmp_p
         assert {key: store.meta[key] for key in ("codec", "sources", "normalisation")} == {
             "codec": codec, "sources": [3], "normalisation": None
         }  # fmt: skip
+        assert (store.weighted, store.grouped, store.multilabel) == (full,) * 3
+        assert store.meta["n_labels"] == (problem.indicator.nnz if full else 0)
         assert np.dtype(store.meta["dtype"]) == dtype
         assert (store.classes, store.dtype) == (problem.classes, problem.matrix.dtype)
         assert (store.index_base, store.fingerprint) == (1, written)
-        assert store.class_counts.tolist() == np.bincount(problem.labels, minlength=4).tolist()
+        codes = problem.indicator.indices if full else problem.labels
+        assert store.class_counts.tolist() == np.bincount(codes, minlength=4).tolist()
         for start, stop in [(0, 90), (0, 0), (90, 90), (0, 1), (17, 61), (44, 47), (89, 90)]:
             rows = store.rows(start, stop)
             assert_rows_equal(rows, problem.matrix[start:stop], problem.labels[start:stop])
@@ -70,6 +84,11 @@ def test_any_range_of_rows_is_read_as_it_was_written(suffix, codec, dtype, tmp_p
             np.testing.assert_array_equal(store.names(start, stop), problem.names[start:stop])
             np.testing.assert_array_equal(store.indptr(start, stop), rows.indptr)
             np.testing.assert_array_equal(store.norms(start, stop), rows.norm2)
+            if full:
+                np.testing.assert_array_equal(rows.cost, problem.weights[start:stop])
+                np.testing.assert_array_equal(rows.qid, problem.groups[start:stop])
+                np.testing.assert_array_equal(rows.label_codes, problem.indicator[start:stop].indices)
+                np.testing.assert_array_equal(rows.label_indptr, problem.indicator[start:stop].indptr)
         store.verify()
         for start, stop in [(-1, 3), (3, 2), (0, 91)]:
             with pytest.raises(IndexError):
@@ -177,29 +196,20 @@ def test_the_fingerprint_depends_on_the_content_alone(problem, dtype, names, tmp
     assert found == {fingerprint(problem, dtype, names)}
 
 
-@pytest.mark.parametrize("shape", [(0, 0), (0, 5), (5, 0), (5, 3)])
-def test_stores_without_rows_features_or_values(shape, suffix, tmp_path):
-    n, d = shape
-    labels = np.arange(n, dtype=np.int32) % 2
-    problem = Problem(sp.csr_matrix((n, d), dtype=np.float32), labels, ("a", "b"), np.arange(n))
-    path = tmp_path / f"a.{suffix}"
-    problem.write(path)
-    with open_store(path) as store:
-        assert_rows_equal(store.rows(0, n), problem.matrix, labels)
-        store.verify()
-    adata = read_with_anndata(path)
-    assert adata.shape == shape
-    assert adata.obs["label"].tolist() == [("a", "b")[code] for code in labels]
-
-
-def test_unknown_labels_are_kept(problem: Problem, tmp_path):
-    problem.labels[[2, 5]] = -1
-    path = tmp_path / "a.zarr"
-    problem.write(path)
-    with open_store(path) as store:
-        np.testing.assert_array_equal(store.labels(0, 90), problem.labels)
-        assert store.class_counts.sum() == 88
-    assert read_with_anndata(path).obs["label"].isna().sum() == 2
+def test_stores_without_rows_features_or_values(suffix, tmp_path):
+    for n, d in (0, 0), (0, 5), (5, 0), (5, 3):
+        labels = np.arange(n, dtype=np.int32) % 2
+        labels[:1] = -1  # unknown
+        problem = Problem(sp.csr_matrix((n, d), dtype=np.float32), labels, ("a", "b"), np.arange(n))
+        path = tmp_path / f"{n}-{d}.{suffix}"
+        problem.write(path)
+        with open_store(path) as store:
+            assert_rows_equal(store.rows(0, n), problem.matrix, labels)
+            assert store.class_counts.sum() == max(n - 1, 0)
+            store.verify()
+        adata = read_with_anndata(path)
+        assert adata.shape == (n, d)
+        assert adata.obs["label"].cat.codes.tolist() == labels.tolist()
 
 
 def test_very_wide_matrices_have_int64_indices_and_no_var(tmp_path):
@@ -219,14 +229,15 @@ def test_very_wide_matrices_have_int64_indices_and_no_var(tmp_path):
         assert sum(p.stat().st_size for p in path.rglob("*") if p.is_file()) < 10**5
 
 
-@pytest.mark.parametrize("classes", [tuple(f"Klasse {i} é" * 9 for i in range(3000)), ("", "\u3000", "a b")])
-def test_class_names_are_read_back(classes, suffix, tmp_path):
-    problem = Problem(sp.csr_matrix((3, 2), dtype=np.float32), np.zeros(3, np.int32), classes, np.arange(3))
-    path = tmp_path / f"a.{suffix}"
-    problem.write(path)
-    with open_store(path) as store:
-        assert store.classes == classes
-    assert read_with_anndata(path).obs["label"].cat.categories.tolist() == list(classes)
+def test_class_names_are_read_back(suffix, tmp_path):
+    for number, classes in enumerate(
+        [tuple(f"Klasse {i} é" * 9 for i in range(3000)), ("", "\u3000", "a b")]
+    ):
+        matrix, path = sp.csr_matrix((3, 2), dtype=np.float32), tmp_path / f"{number}.{suffix}"
+        Problem(matrix, np.zeros(3, np.int32), classes, np.arange(3)).write(path)
+        with open_store(path) as store:
+            assert store.classes == classes
+        assert read_with_anndata(path).obs["label"].cat.categories.tolist() == list(classes)
 
 
 def test_every_chunk_is_fetched_once(tmp_path, monkeypatch):
@@ -294,14 +305,21 @@ def test_the_suffix_decides_the_container():
 # -- refused by the writer ----------------------------------------------------------------------------
 
 
-def test_the_announced_numbers_of_rows_and_values_are_required(problem: Problem, tmp_path):
-    path = tmp_path / "a.zarr"
-    with pytest.raises(StoreError, match=r"\d+ of \d+ non-zeros.* were given"):
-        problem.write(path, nnz=problem.matrix.nnz - 1)
-    with pytest.raises(StoreError, match="conversion did not finish"):
-        open_store(path)
-    with pytest.raises(StoreError, match="of 91 rows"):
-        problem.write(tmp_path / "b.zarr", n=91)
+def test_the_announced_numbers_of_rows_and_values_are_required(tmp_path):
+    full = make_full_problem()
+    for number, (sizes, words) in enumerate(
+        [
+            ({"nnz": full.matrix.nnz - 1}, r"\d+ of \d+ non-zeros.* were given"),
+            ({"n": 91}, "of 91 rows"),
+            ({"n_labels": full.indicator.nnz - 1}, r"\d+ of \d+ labels were given"),
+            ({"n_labels": full.indicator.nnz + 1}, r"of \d+ labels were given"),
+        ]
+    ):
+        path = tmp_path / f"{number}.zarr"
+        with pytest.raises(StoreError, match=words):
+            full.write(path, **sizes)
+        with pytest.raises(StoreError, match="conversion did not finish"):
+            open_store(path)
 
 
 REFUSED_VALUES = [  # in row 1 of a CSR and of a dense store
@@ -346,3 +364,14 @@ def test_the_writer_refuses_invalid_arguments(tmp_path):
     with pytest.raises(StoreError, match=r"a\\x00b.*control character"):
         StoreWriter(tmp_path / "a.zarr", Contents(**good), ["a\0b"])
     assert not list(tmp_path.iterdir())
+
+
+def test_weights_are_named(tmp_path):
+    full = make_full_problem()
+    full.write(tmp_path / "a.zarr")
+    with open_store(tmp_path / "a.zarr", sample_weight="weight") as store:
+        np.testing.assert_array_equal(store.rows(0, 90).cost, full.weights)
+    make_problem().write(tmp_path / "b.zarr")
+    for name, column in ("a", "qid"), ("b", "weight"):
+        with pytest.raises(StoreError, match=rf"no column of weights '{column}'; convert"):
+            open_store(tmp_path / f"{name}.zarr", sample_weight=column)

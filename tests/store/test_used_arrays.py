@@ -30,15 +30,6 @@ def test_memory_is_used_again_only_when_nobody_has_a_part_of_it() -> None:
     assert place(arrays.empty(N + N // 16, np.dtype("i4"))) == where
 
 
-def test_memory_of_another_size_is_given_back() -> None:
-    arrays = UsedArrays()
-    kept = arrays.empty(N, FLOATS)
-    for n in (4 * N, N // 4, 16 * N, N):
-        assert len(arrays.empty(n, FLOATS)) == n
-        assert len(arrays._held) <= 2
-    assert len(kept) == N
-
-
 class CountedChunks:
     """Chunks of 0, 1, 2, ..., which count how often each is fetched."""
 
