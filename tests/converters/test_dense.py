@@ -63,8 +63,7 @@ INPUTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", INPUTS)
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(("name", "dtype"), [*zip(INPUTS, ["float16", "float32", "float64"], strict=True)])
 def test_every_kind_of_dense_file_becomes_a_dense_store(folder, X, y, name: str, dtype: str) -> None:
     report = convert([name.split()[-1]], "s.zarr", dtype=dtype, shuffle=False, chunk_nnz=300, **INPUTS[name])
     matrix, labels, names = stored("s.zarr")
@@ -81,13 +80,10 @@ def test_every_kind_of_dense_file_becomes_a_dense_store(folder, X, y, name: str,
 
 
 @pytest.mark.parametrize("memory", [2**30, 2**17])
-@pytest.mark.parametrize("columns", ["", "weights"])
-def test_the_order_is_that_of_csr_whatever_the_memory(folder, X, memory: int, columns: str) -> None:
+def test_the_order_is_that_of_csr_whatever_the_memory(folder, X, memory: int) -> None:
     """Buckets of 16 KB are split; a store of the same rows in CSR has the same names and columns."""
-    options: dict[str, Any] = {"chunk_nnz": 300, "seed": 3}
-    if columns:
-        Path("w.txt").write_text("".join(f"{i % 7 / 4}\n" for i in range(N)))
-        options["weights"] = "w.txt"
+    Path("w.txt").write_text("".join(f"{i % 7 / 4}\n" for i in range(N)))
+    options: dict[str, Any] = {"chunk_nnz": 300, "seed": 3, "weights": "w.txt"}
     convert(["x.npy"], "dense.h5", labels="y.npy", memory=memory, **options)
     convert(["sparse.npz"], "csr.h5", labels="y.npy", **options)
     with open_store("dense.h5") as dense, open_store("csr.h5") as csr:
@@ -95,9 +91,7 @@ def test_the_order_is_that_of_csr_whatever_the_memory(folder, X, memory: int, co
         assert names.tolist() == csr.names(0, N).tolist() != list(range(N))
         np.testing.assert_array_equal(dense.rows(0, N).matrix, X[names].astype(np.float32))
         np.testing.assert_array_equal(dense.labels(0, N), csr.labels(0, N))
-        assert dense.weighted == bool(columns)
-        if dense.weighted:
-            np.testing.assert_array_equal(dense.weights(0, N), names % 7 / 4)
+        np.testing.assert_array_equal(dense.weights(0, N), names % 7 / 4)
         for found, expected in zip(dense.statistics().moments, csr.statistics().moments, strict=True):
             np.testing.assert_array_equal(found, expected)
 
@@ -166,32 +160,7 @@ def test_rows_of_very_many_features_become_csr(tmp_path: Path, monkeypatch: pyte
         assert not store.dense_rows
 
 
-def test_float16_is_refused_for_text(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("a 1:1\nb 2:1\n")
-    with pytest.raises(SettingsError, match="dtype float16 is for dense input"):
-        convert([tmp_path / "text"], tmp_path / "a.h5", dtype="float16")
-
-
 # -- like, and rows that are not finite ------------------------------------------------------------
-
-
-def test_test_data_has_the_classes_of_a_dense_store(folder, X, y) -> None:
-    convert(["x.npy"], "train.zarr", labels="y.npy", shuffle=False, dtype="float16")
-    np.savez("test.npz", X=X[:50], y=np.where(np.arange(50) == 3, "z", y[:50]))
-    options: dict[str, Any] = {"label": "y", "like": "train.zarr", "shuffle": False, "force": True}
-    with pytest.raises(InputError, match=r"row 3: label 'z' is not among the 3 known classes"):
-        convert(["test.npz"], "test.zarr", **options)
-    convert(["test.npz"], "test.zarr", unseen_label="keep", **options)
-    matrix, labels, _ = stored("test.zarr")
-    np.testing.assert_array_equal(matrix, X[:50].astype(np.float32))
-    assert labels == ["?" if i == 3 else y[i] for i in range(50)]
-    np.savez("wide.npz", X=np.ones((4, D + 1)), y=y[:4])
-    with pytest.raises(InputError, match=rf"wide.npz has {D + 1} features, and train.zarr has {D}"):
-        convert(["wide.npz"], "wide.zarr", **options)
-    np.savez("narrow.npz", X=np.ones((4, D - 1)), y=y[:4])  # has not all features: as before, CSR
-    convert(["narrow.npz"], "narrow.zarr", **options)
-    with open_store("narrow.zarr") as store:
-        assert (store.n_features, store.dense_rows) == (D, False)
 
 
 @pytest.mark.filterwarnings("error")

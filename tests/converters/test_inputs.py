@@ -43,25 +43,22 @@ def fingerprint(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize("suffix", COMPRESS)
 def test_compressed(tmp_path: Path, suffix: str, fingerprint: str) -> None:
-    """The format is recognised by content, not by name. The hash is that of the file on disk."""
-    path = tmp_path / "data"
-    path.write_bytes(COMPRESS[suffix](TEXT))
-    calls: list[tuple[str, int, int | None]] = []
-    report = convert([path], tmp_path / "a.h5", progress=lambda *call: calls.append(call))
-    assert report.fingerprint == fingerprint
-    assert ("convert", path.stat().st_size, path.stat().st_size) in calls
-    with open_store(tmp_path / "a.h5") as store:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        assert store.meta["sources"] == [{"name": "data", "size": path.stat().st_size, "sha256": digest}]
+    """The format is recognised by content, not by name. The hash is that of the file on disk.
 
-
-@pytest.mark.parametrize("suffix", COMPRESS)
-def test_streams_one_after_another(tmp_path: Path, suffix: str, fingerprint: str) -> None:
-    """As `cat a.gz b.gz` or a parallel compressor writes them; gzip may pad the last one."""
-    path, half = tmp_path / "data", len(TEXT) // 2
+    Streams may follow each other, as `cat a.gz b.gz` or a parallel compressor writes them; gzip may pad the
+    last one.
+    """
+    path, pack, half = tmp_path / "data", COMPRESS[suffix], len(TEXT) // 2
     padding = bytes(10_000) if suffix == "gz" else b""
-    path.write_bytes(COMPRESS[suffix](TEXT[:half]) + COMPRESS[suffix](TEXT[half:]) + padding)
-    assert convert([path], tmp_path / "a.h5").fingerprint == fingerprint
+    for content in pack(TEXT), pack(TEXT[:half]) + pack(TEXT[half:]) + padding:
+        path.write_bytes(content)
+        calls: list[tuple[str, int, int | None]] = []
+        report = convert([path], tmp_path / "a.h5", progress=lambda *call: calls.append(call), force=True)  # noqa: B023
+        assert report.fingerprint == fingerprint
+        assert ("convert", len(content), len(content)) in calls
+        with open_store(tmp_path / "a.h5") as store:
+            digest = hashlib.sha256(content).hexdigest()
+            assert store.meta["sources"] == [{"name": "data", "size": len(content), "sha256": digest}]
 
 
 @pytest.mark.parametrize("suffix", COMPRESS)

