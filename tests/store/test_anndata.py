@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import pickle
 import warnings
@@ -55,7 +56,8 @@ def write(adata: anndata.AnnData, path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stored", "given"), [("f4", "f4"), ("f8", "f8"), ("i8", "f4"), ("u2", "f4"), ("bool", "f4")]
+    ("stored", "given"),
+    [("f4", "f4"), ("f8", "f8"), ("i8", "f4"), ("u2", "f4"), ("bool", "f4")],
 )
 def test_reads_what_anndata_wrote(target, stored, given):
     adata = cells(stored)
@@ -361,6 +363,15 @@ def test_what_cannot_be_read_is_refused(target, tmp_path):
         spoil(path)
         with pytest.raises(StoreError, match=reason):
             read_all(path, LABEL)
+
+
+def test_big_endian_arrays_are_read(tmp_path):
+    path, adata = tmp_path / "a.h5ad", cells("f8")
+    write(adata, path)
+    for name, dtype in ("data", ">f8"), ("indices", ">i8"), ("indptr", ">i4"):
+        replaced(f"X/{name}", functools.partial(np.ndarray.astype, dtype=dtype))(path)
+    with open_store(path, **LABEL) as store:
+        assert_rows_equal(store.rows(0, 120), adata.X, adata.obs["celltype"].cat.codes.to_numpy())
 
 
 @pytest.mark.parametrize("name", ["obs/celltype/categories", "X/data"])

@@ -10,7 +10,6 @@ import h5py
 import numpy as np
 import pytest
 from chunked_anndata import CHUNK, N, chunk, make, write
-from store_problems import make_problem
 
 from streamsvm.errors import StoreError, StreamsvmWarning
 from streamsvm.info import inspect
@@ -106,23 +105,3 @@ def test_a_chunk_of_hdf5_that_was_never_written_is_an_error(tmp_path: Path, filt
             made[:CHUNK], made[2 * CHUNK :] = values[:CHUNK], values[2 * CHUNK :]
         with pytest.raises(StoreError, match=f"array {array}, chunk 1: the chunk is missing"):
             read(path)
-
-
-def test_a_lost_chunk_of_an_hdf5_store_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "a.h5"
-    make_problem(N).write(path, chunk_nnz=64)
-    with h5py.File(path, "r+") as file:
-        old = file["X/data"]
-        values, attributes, plist = old[:], dict(old.attrs), old.id.get_create_plist().copy()
-        del file["X/data"]
-        made = h5py.Dataset(
-            h5py.h5d.create(file["X"].id, b"data", h5py.h5t.py_create(values.dtype),
-                            h5py.h5s.create_simple(values.shape), plist)
-        )  # fmt: skip
-        made.attrs.update(attributes)
-        made[: made.chunks[0]] = values[: made.chunks[0]]
-    with (
-        open_store(path) as store,
-        pytest.raises(StoreError, match="array X/data, chunk 1: the chunk is missing"),
-    ):
-        store.rows(0, N)

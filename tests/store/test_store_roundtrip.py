@@ -263,25 +263,6 @@ def test_every_chunk_is_fetched_once(tmp_path, monkeypatch):
     assert len(fetched) == len(set(fetched))
 
 
-@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the system does not count bytes read")
-def test_hdf5_reads_each_chunk_once(tmp_path):
-    problem = make_problem(n=20_000, d=100, density=0.1)
-    path = tmp_path / "a.h5"
-    problem.write(path, chunk_nnz=10_000, codec="none")
-
-    def bytes_read() -> int:
-        return int(Path("/proc/self/io").read_text().split()[1])
-
-    with open_store(path) as store:
-        store.rows(0, 10)
-        before, handed = bytes_read(), store.bytes_read
-        store.rows(5_000, 15_000)
-        handed = store.bytes_read - handed
-        # The ends of the range lie within at most two chunks, of 40 kB, of each large array, and within at
-        # most two chunks, of 2**13 elements, of each of the four per-row arrays.
-        assert bytes_read() - before < handed + 4 * 40_000 + 2 * 28 * 2**13 + 30_000
-
-
 def test_the_chunk_length_of_per_row_arrays_follows_that_of_the_values():
     sizes = {"n": 10**9, "nnz": 10**11, "chunk_nnz": 2**18}
     assert layout.chunk_length(layout.DATA, 10**11, **sizes) == 2**18

@@ -59,9 +59,7 @@ def opened(kind: str, folder: Path, X: sp.csr_array) -> Iterator[Store]:
 
 
 HALVES = (slice(0, 150), slice(150, N))
-KINDS = [
-    *("native.zarr", "native.h5", "a.h5ad", "a.gzip.h5ad", "dense.h5ad", "dense.gzip.h5ad", "a.zarr", "two"),
-]
+KINDS = ("native.zarr", "a.gzip.h5ad", "dense.gzip.h5ad", "a.zarr", "two")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -116,7 +114,7 @@ def test_one_thread_at_a_time_reads_a_store_and_no_more_than_the_budget_is_in_me
     assert any("prefetch" in name for name in threads)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", [1, 3])
 def test_the_first_row_that_cannot_be_transformed_is_named(
     tmp_path: Path, counts: sp.csr_array, workers: int
 ) -> None:
@@ -130,7 +128,7 @@ def test_the_first_row_that_cannot_be_transformed_is_named(
     assert set(threading.enumerate()) <= set(before)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", [1, 3])
 def test_a_row_before_one_that_cannot_be_read_is_named(counts: sp.csr_array, workers: int) -> None:
     """Whatever is found first, the error is that of the first row."""
     good = Rows(
@@ -153,7 +151,7 @@ def test_a_row_before_one_that_cannot_be_read_is_named(counts: sp.csr_array, wor
         fit_to(5)()
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", [1, 3])
 def test_progress_and_interruptions_are_those_of_the_caller_s_thread(
     tmp_path: Path, counts: sp.csr_array, workers: int
 ) -> None:
