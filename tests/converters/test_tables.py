@@ -19,7 +19,6 @@ from sklearn.preprocessing import OneHotEncoder
 from stored_rows import stored
 from streamsvm_converters import convert
 
-from streamsvm import fit, predict
 from streamsvm.errors import InputError, PlanError, SettingsError, StreamsvmWarning
 from streamsvm.store import open_store
 
@@ -125,24 +124,21 @@ def test_like_encodes_new_tables_as_the_first_one(frame: pd.DataFrame, tmp_path:
         convert([tmp_path / "c.csv"], tmp_path / "c.zarr", label="y", like=tmp_path / "a.zarr")
 
 
+LABELS: dict[str, tuple[pa.Array, list[str]]] = {
+    "whole": (pa.array([1, 2, None, 1]), ["1", "2", "1"]),
+    "float": (pa.array([1.0, 2.5, None, float("nan")]), ["1", "2.5"]),
+    "truth": (pa.array([True, False, None, True]), ["True", "False", "True"]),
+    "text": (pa.array(["b", "", None, "ä"]), ["b", "ä"]),
+    "dictionary": (pa.array(["b", "a", None, "b"]).dictionary_encode(), ["b", "a", "b"]),
+}
+
+
 def test_labels_of_any_type_and_missing_ones(tmp_path: Path) -> None:
-    columns: dict[str, Any] = {
-        "whole": pa.array([1, 2, None, 1]),
-        "float": pa.array([1.0, 2.5, None, float("nan")]),
-        "truth": pa.array([True, False, None, True]),
-        "text": pa.array(["b", "", None, "ä"]),
-        "dictionary": pa.array(["b", "a", None, "b"]).dictionary_encode(),
-    }
-    labels = {
-        "whole": ["1", "2", "1"], "float": ["1", "2.5"], "truth": ["True", "False", "True"],
-        "text": ["b", "ä"], "dictionary": ["b", "a", "b"],
-    }  # fmt: skip
+    columns = {name: column for name, (column, _) in LABELS.items()}
     pq.write_table(pa.table({**columns, "x": pa.array([1.0, 2, 3, 4])}), tmp_path / "t.parquet")
-    for name, found in labels.items():
-        drop = [other for other in columns if other != name]
-        report = convert(
-            [tmp_path / "t.parquet"], tmp_path / "a.zarr", label=name, drop=drop, force=True, shuffle=False
-        )
+    for name, (_, found) in LABELS.items():
+        options: dict[str, Any] = {"label": name, "drop": [other for other in columns if other != name]}
+        report = convert([tmp_path / "t.parquet"], tmp_path / "a.zarr", force=True, shuffle=False, **options)
         assert stored(tmp_path / "a.zarr")[1] == found, name
         assert report.unlabelled == 4 - len(found)
         with open_store(tmp_path / "a.zarr") as store:
@@ -216,17 +212,17 @@ def test_what_is_wrong_is_told_in_one_line(tmp_path: Path) -> None:
 
 
 def test_columns_of_other_types_are_refused(tmp_path: Path) -> None:
-    ok = pa.table({"x": [1.0], "v": [1.0], "y": ["a"]})
+    first, second = tmp_path / "first.parquet", tmp_path / "second.parquet"
     for x, words in [
         (pa.array([pd.Timestamp("2020-01-01")]), "'x' holds timestamp.*drop='x'"),
         (pa.array([[1.0]]), "'x' holds list"),
         (pa.array(["1"]), "second.parquet: column 'x' holds string, where numbers are needed"),
     ]:
         bad = pa.table({"x": x, "v": x, "y": ["a"]})
-        pq.write_table(ok if "second" in words else bad, tmp_path / "first.parquet")
-        pq.write_table(bad, tmp_path / "second.parquet")
+        pq.write_table(pa.table({"x": [1.0], "v": [1.0], "y": ["a"]}) if "second" in words else bad, first)
+        pq.write_table(bad, second)
         with pytest.raises(InputError, match=words):
-            convert([tmp_path / f"{each}.parquet" for each in ("first", "second")], tmp_path / "a.h5", **Y)
+            convert([first, second], tmp_path / "a.h5", **Y)
 
 
 def test_csv_of_many_forms_is_read(tmp_path: Path) -> None:
@@ -251,12 +247,6 @@ def test_columns_have_the_types_of_the_first_block(tmp_path: Path) -> None:
     assert matrix[[1, 3, 250_000]].tolist() == [
         [1, 1, 0, 1, 0, 1, 0, 0], [0, 1, 1, 0, 0, 0, 0, 1], [3.5, 1, 0, 0, 0, 1, 0, 0],
     ]  # fmt: skip
-
-
-def test_one_class_is_warned_of(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("x,y\n1,a\n2,a\n")
-    report = convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="y")
-    assert report.warnings == ("all rows have the label 'a': nothing can be learned from them",)
 
 
 def test_a_row_that_does_not_fit_into_memory_says_what_would(tmp_path: Path) -> None:
@@ -296,17 +286,10 @@ def test_a_field_that_appears_late_in_json_lines_is_an_error(tmp_path: Path) -> 
         assert store.feature_names() == ["late", "a"]
 
 
-def test_a_table_without_rows_among_others_is_named(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("x,y\n1,a\n2,b\n")
+def test_one_class_and_a_table_without_rows_are_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x,y\n1,a\n2,a\n")
     (tmp_path / "b.csv").write_text("x,y\n")
     with pytest.warns(StreamsvmWarning, match=r"b\.csv has no rows"):
-        assert convert([tmp_path / "a.csv", tmp_path / "b.csv"], tmp_path / "a.zarr", label="y").n == 2
-
-
-def test_texts_alone_are_predicted_from_a_table_of_one_column(tmp_path: Path) -> None:
-    rows = ["bake the bread", '"kick the ball, hard"'] * 20
-    (tmp_path / "t.csv").write_text("body,topic\n" + "".join(f"{text},{text[-4:-1]}\n" for text in rows))
-    (tmp_path / "p.csv").write_text("body\n" + "\n".join(rows))
-    fit(tmp_path / "t.csv", out=tmp_path / "run", text="body", label="topic")
-    found = predict(tmp_path / "run", tmp_path / "p.csv").labels
-    assert found.ravel().tolist() == [text[-4:-1] for text in rows]
+        report = convert([tmp_path / "a.csv", tmp_path / "b.csv"], tmp_path / "a.zarr", label="y")
+    one_class = "all rows have the label 'a': nothing can be learned from them"
+    assert (report.n, report.n_classes, report.warnings) == (2, 1, (one_class,))

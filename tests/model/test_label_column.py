@@ -41,6 +41,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     streamsvm.fit(folder / "atlas.h5ad", out=folder / "cells", label="type", **settings)
     streamsvm.fit(folder / "atlas.zarr", out=folder / "converted", **settings)
     streamsvm.fit(folder / "topics.zarr", out=folder / "topics", **settings, transform="none")
+    atlas = anndata.read_h5ad(folder / "atlas.h5ad")
+    atlas = atlas[atlas.obs["type"].notna()].copy()
+    streamsvm.fit(atlas, label="type", passes=1, C=0.1, transform="none").save(folder / "matrix")
     return folder
 
 
@@ -52,40 +55,29 @@ def share_right(run: Path, adata: anndata.AnnData) -> float:
     return float(np.mean(np.asarray(model.classes_)[best] == adata.obs["type"]))
 
 
-@pytest.mark.parametrize("run", ["cells", "converted"])
+@pytest.mark.parametrize("run", ["cells", "converted", "matrix"])
 def test_anndata_is_evaluated_without_a_label(folder: Path, run: str) -> None:
     query = anndata.read_h5ad(folder / "query.h5ad")
-    right = share_right(folder / run, query)
+    right = pytest.approx(share_right(folder / run, query))
     labelled = query[query.obs["type"].notna()].copy()
     for data in (folder / "query.h5ad", labelled):
-        assert streamsvm.evaluate(folder / run, data).accuracy == pytest.approx(right)
+        assert streamsvm.evaluate(folder / run, data).accuracy == right
+    assert streamsvm.evaluate(folder / run, folder / "query.h5ad").unlabelled == 7
     assert streamsvm.calibrate(streamsvm.load_model(folder / run), folder / "query.h5ad").rows == N - 7
     # A store that was converted has its own column, and a name that is given counts.
     report = convert([folder / "query.h5ad"], folder / "query.zarr", like=folder / run, force=True)
     assert (report.n, report.unlabelled) == (N - 7, 7)
-    assert streamsvm.evaluate(folder / run, folder / "query.zarr").accuracy == pytest.approx(right)
-    with pytest.raises(StoreError, match="none of the model's classes"):
-        streamsvm.evaluate(folder / run, folder / "query.h5ad", label="donor")
+    assert streamsvm.evaluate(folder / run, folder / "query.zarr").accuracy == right
     query.obs = query.obs.rename(columns={"type": "kind"})
     query.write_h5ad(folder / "other.h5ad")
-    with pytest.raises(StoreError, match=r"obs has no column 'type'; it has .*kind.*label"):
-        streamsvm.evaluate(folder / run, folder / "other.h5ad")
-    with pytest.raises(InputError, match="obs has no column 'type'"):
-        streamsvm.evaluate(folder / run, query)
-    assert streamsvm.evaluate(folder / run, folder / "other.h5ad", label="kind").accuracy == pytest.approx(
-        right
-    )
-
-
-def test_a_matrix_in_memory_has_a_column_too(folder: Path, tmp_path: Path) -> None:
-    atlas = anndata.read_h5ad(folder / "atlas.h5ad")
-    atlas = atlas[atlas.obs["type"].notna()].copy()
-    streamsvm.fit(atlas, label="type", passes=1, C=0.1, transform="none").save(tmp_path / "model")
-    found = streamsvm.evaluate(tmp_path / "model", folder / "query.h5ad")
-    assert found.unlabelled == 7
-    assert found.accuracy == pytest.approx(
-        share_right(tmp_path / "model", anndata.read_h5ad(folder / "query.h5ad"))
-    )
+    assert streamsvm.evaluate(folder / run, folder / "other.h5ad", label="kind").accuracy == right
+    for data, options, error, words in (
+        (folder / "query.h5ad", {"label": "donor"}, StoreError, "none of the model's classes"),
+        (folder / "other.h5ad", {}, StoreError, r"obs has no column 'type'; it has .*kind.*label"),
+        (query, {}, InputError, "obs has no column 'type'"),
+    ):
+        with pytest.raises(error, match=words):
+            streamsvm.evaluate(folder / run, data, **options)
 
 
 def test_tables_are_evaluated_without_a_label(folder: Path) -> None:

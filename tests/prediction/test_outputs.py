@@ -135,10 +135,7 @@ def test_names_of_rows_come_with_every_kind_of_data(folder: Path, tmp_path: Path
     for data, wanted in [
         (frame, frame.index.tolist()),
         (frame.reset_index(drop=True), list(range(N))),
-        (
-            anndata.read_h5ad(folder / "cells.h5ad"),
-            anndata.read_h5ad(folder / "cells.h5ad").obs_names.tolist(),
-        ),
+        (cells := anndata.read_h5ad(folder / "cells.h5ad"), cells.obs_names.tolist()),
         (iter([(as_rows(X, LABELS), names)]), names.tolist()),
         (X.toarray(), list(range(N))),
     ]:
@@ -161,7 +158,7 @@ def test_labels_below_a_threshold_are_missing(folder: Path, tmp_path: Path, suff
     assert table["margin"].notna().all()
 
 
-def test_probabilities_stand_beside_the_scores(tmp_path: Path) -> None:
+def test_probabilities_stand_beside_the_scores_and_one_class_has_no_margin(tmp_path: Path) -> None:
     record = {"classes": list("abc"), "dtype": "float64", "n_features": 2, "index_base": 1}
     record |= {"loss": "logistic", "transforms": []}
     weights = np.array([[1.0, 0.5, -1.0], [0.0, 2.0, 1.0]])
@@ -174,14 +171,10 @@ def test_probabilities_stand_beside_the_scores(tmp_path: Path) -> None:
     np.testing.assert_allclose(table["score"], scores.max(axis=1))
     np.testing.assert_allclose(table["probability"], softmax.max(axis=1))
     np.testing.assert_allclose(table["probability_2"], np.sort(softmax, axis=1)[:, -2])
-
-
-def test_a_model_of_one_class_has_no_margin(tmp_path: Path) -> None:
-    record = {"classes": ["only"], "dtype": "float32", "n_features": 1, "index_base": 1, "loss": "ww"}
-    save_weights(tmp_path / "model", np.ones((1, 1), np.float32), {**record, "transforms": []})
+    save_weights(tmp_path / "one", weights[:, :1], {**record, "classes": ["only"]})
     for suffix in ("csv", "parquet"):
-        predict(tmp_path / "model", np.ones((2, 1)), tmp_path / f"p.{suffix}")
-        assert read(tmp_path / f"p.{suffix}")["margin"].isna().all()
+        predict(tmp_path / "one", data, tmp_path / f"one.{suffix}")
+        assert read(tmp_path / f"one.{suffix}")["margin"].isna().all()
 
 
 def test_memory_does_not_grow_with_the_rows(
