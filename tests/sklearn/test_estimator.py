@@ -142,24 +142,25 @@ def test_probabilities_are_calibrated_on_rows_held_out() -> None:
             StreamSVMClassifier(calibrate=wrong).fit(X, y)
 
 
-@pytest.mark.parametrize("kind", ["DataFrame", "AnnData", "sparse"])
-def test_names_of_columns_are_kept(blobs: tuple[np.ndarray, np.ndarray], kind: str) -> None:
+def test_names_of_columns_are_kept(blobs: tuple[np.ndarray, np.ndarray]) -> None:
     X, y = blobs
-    transforms = "scale=std,bias" if kind == "DataFrame" else None  # the default of tables
-    expected = StreamSVMClassifier(transforms=transforms).fit(X, y).predict(X)
-    names = [f"gene {j}" for j in range(X.shape[1])]
-    given: Any = sp.csr_array(X)
-    if kind == "DataFrame":
-        given = pd.DataFrame(X, columns=names)
-    if kind == "AnnData":
-        given = anndata.AnnData(X, var=pd.DataFrame(index=names))
-    estimator = StreamSVMClassifier().fit(given, y)
-    np.testing.assert_array_equal(estimator.predict(given), expected)
-    assert estimator.n_features_in_ == X.shape[1]
-    if kind != "sparse":
-        assert estimator.feature_names_in_.tolist() == names
-    if kind == "AnnData":  # which is matched by name, in any order
-        np.testing.assert_array_equal(estimator.predict(given[:, ::-1].copy()), expected)
+    names, weights = [f"gene {j}" for j in range(X.shape[1])], np.linspace(0.5, 2, len(y))
+    frame = pd.DataFrame(X, columns=names)
+    cells = anndata.AnnData(X, var=pd.DataFrame(index=names))
+    # The default of tables is to scale them.
+    for given, transforms in (frame, "scale=std,bias"), (cells, None), (sp.csr_array(X), None):
+        expected = StreamSVMClassifier(transforms=transforms).fit(X, y).predict(X)
+        estimator = StreamSVMClassifier().fit(given, y)
+        np.testing.assert_array_equal(estimator.predict(given), expected)
+        assert estimator.n_features_in_ == X.shape[1]
+        assert getattr(estimator, "feature_names_in_", np.array(names)).tolist() == names
+    estimator = StreamSVMClassifier().fit(cells, y)  # AnnData is matched by name, in any order
+    np.testing.assert_array_equal(estimator.predict(cells[:, ::-1].copy()), estimator.predict(cells))
+    for fit_rows in (
+        lambda data: StreamSVMClassifier(transforms="bias").fit(data, y, sample_weight=weights),
+        lambda data: StreamSVMClassifier(transforms="bias").partial_fit(data, y, np.unique(y), weights),
+    ):
+        np.testing.assert_array_equal(fit_rows(frame).coef_, fit_rows(X).coef_)
 
 
 # -- partial_fit -----------------------------------------------------------------------------------
@@ -221,7 +222,7 @@ def test_weights_of_a_batch_are_factors_of_c(blobs: tuple[np.ndarray, np.ndarray
     np.testing.assert_array_equal(weighted.coef_, doubled.coef_)
 
 
-def test_what_batches_cannot_have_is_refused(blobs: tuple[np.ndarray, np.ndarray]) -> None:
+def test_what_cannot_be_trained_is_refused(blobs: tuple[np.ndarray, np.ndarray]) -> None:
     X, y = blobs
     for options, words in [
         ({"transforms": "scale=std"}, "statistics of all rows"),
@@ -238,28 +239,11 @@ def test_what_batches_cannot_have_is_refused(blobs: tuple[np.ndarray, np.ndarray
         estimator.partial_fit(X, y, classes=[0, 1, 2])
     with pytest.raises(ValueError, match="label 7, which"):
         estimator.partial_fit(X, np.full(len(y), 7))
-
-
-def test_settings_are_checked_in_fit(blobs: tuple[np.ndarray, np.ndarray]) -> None:
-    X, y = blobs
     for options, words in [({"loss": "none"}, "loss"), ({"C": -1}, "C"), ({"dtype": "float16"}, "dtype")]:
         with pytest.raises((SettingsError, ValueError), match=words):
             StreamSVMClassifier(**options).fit(X, y)
     with pytest.raises(TypeError, match="layer"):
         StreamSVMClassifier().fit(X, y, layer="counts")
-
-
-def test_weights_of_rows_go_with_named_columns(blobs: tuple[np.ndarray, np.ndarray]) -> None:
-    X, y = blobs
-    weights = np.linspace(0.5, 2, len(y))
-    table = pd.DataFrame(X).add_prefix("p")
-    estimator = StreamSVMClassifier(transforms="bias")
-    named, plain = (clone(estimator).fit(given, y, sample_weight=weights) for given in (table, X))
-    np.testing.assert_array_equal(named.coef_, plain.coef_)
-    named, plain = (
-        clone(estimator).partial_fit(given, y, np.unique(y), sample_weight=weights) for given in (table, X)
-    )
-    np.testing.assert_array_equal(named.coef_, plain.coef_)
 
 
 def test_batches_after_a_store_whose_classes_are_numbers(tmp_path: Path) -> None:
@@ -286,9 +270,8 @@ def test_wrong_values_are_value_errors_in_every_method(blobs: tuple[np.ndarray, 
 def test_a_split_training_is_that_of_fit_whatever_n_jobs() -> None:
     X, y = make_classification(300, 20, n_informative=12, n_classes=9, random_state=0)
     settings = {"splits": 2, "split": "classes", "passes": 2, "C": 0.02, "dtype": "float64"}
-    found = [StreamSVMClassifier(**settings, n_jobs=jobs).fit(X, y).coef_ for jobs in (None, 2, -1)]
+    found = [StreamSVMClassifier(**settings, n_jobs=jobs).fit(X, y).coef_ for jobs in (None, 2)]
     assert np.array_equal(found[0], found[1])
-    assert np.array_equal(found[0], found[2])
     plain = fit(np.c_[X, np.ones(len(X))], y, transform="none", **settings)
     np.testing.assert_allclose(found[0], plain.coef_[:, :-1], rtol=1e-4, atol=1e-6)
 
