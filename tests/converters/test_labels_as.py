@@ -141,15 +141,6 @@ def test_a_file_of_labels_is_read_as_text_is(tmp_path: Path) -> None:
     assert labels_of(tmp_path / "b.zarr") == ["01", "1", "NA", "1.0", "+1"]
 
 
-def test_tables_keep_spellings(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("y,n\n01,1\n1,2\n01,3\n")
-    report = convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="y", shuffle=False)
-    assert labels_of(tmp_path / "a.zarr") == ["01", "1", "01"]
-    assert report.warnings == (
-        "labels '01' and '1' are the same number but different classes; spell them alike",
-    )
-
-
 def test_whole_numbers_that_were_rounded_are_no_labels(tmp_path: Path) -> None:
     """JSON lines are read with whole numbers as float64, of which two may be one."""
     (tmp_path / "t.jsonl").write_text('{"y": 9007199254740993, "n": 1}\n{"y": 9007199254740992, "n": 2}\n')

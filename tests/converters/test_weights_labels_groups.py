@@ -141,14 +141,8 @@ def test_shuffling_keeps_groups_together_and_in_order(sequences, tmp_path, seed,
     with open_store(tmp_path / "a.h5") as store:
         names = store.names(0, store.n_rows).tolist()
     assert names == sorted(range(len(groups)), key=lambda row: (reference_key(seed, groups[row]), row))
-
-
-def test_groups_are_ignored_and_counted_by_default(sequences, tmp_path) -> None:
-    path, groups = sequences
-    report = convert(path, tmp_path / "a.h5")
+    report = convert(path, tmp_path / "b.h5")  # without `groups`, they are counted
     assert (report.qids, report.n_groups, report.n_labels) == (len(groups), None, None)
-    with open_store(tmp_path / "a.h5") as store:
-        assert not store.grouped
 
 
 def test_a_group_that_begins_twice_is_an_error(write: Write, tmp_path: Path) -> None:
@@ -171,13 +165,10 @@ def test_numbers_of_groups_at_the_edges(write: Write, tmp_path: Path) -> None:
         assert store.groups(0, 5).tolist() == [2**63 - 1, 0, 0, 0, 7]
 
 
-def test_too_many_groups_for_the_memory_are_an_error(write: Write, tmp_path: Path) -> None:
+def test_groups_that_the_memory_cannot_hold_are_an_error(write: Write, tmp_path: Path) -> None:
     path = write("".join(f"1 qid:{row} 1:1\n" for row in range(2000)))
     with pytest.raises(PlanError, match="groups of rows so far, too many for the memory limit"):
         convert(path, tmp_path / "a.h5", groups=True, memory=2**17, chunk_nnz=64)
-
-
-def test_a_group_too_large_to_hold_is_an_error(write: Write) -> None:
     path = write("1 qid:5 1:1 2:2 3:3\n" * 5000)
     reader = read_rows(path, classes=["1"], n_features=9, index_base=1, memory=2**16, groups=True)
     with pytest.raises(PlanError, match=r"the group qid:5 has .* rows so far, too many for the memory limit"):

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-import h5py
 import numpy as np
 import scipy.sparse as sp
 
@@ -118,15 +117,3 @@ def assert_rows_equal(rows: Rows, matrix: sp.csr_matrix, labels: np.ndarray) -> 
 def chunk_file(path: Path, name: str, chunk: int) -> Path:
     """The file of a chunk of an array in a Zarr store."""
     return path / name / (f"c.{chunk}.0" if name == "X" else f"c/{chunk}")
-
-
-def flip_bit(path: Path, name: str, chunk: int, at: int) -> None:
-    """Damage the byte `at` of a chunk of an array, whose store has the codec ``none``."""
-    if path.suffix == ".zarr":
-        target = chunk_file(path, name, chunk)
-    else:
-        with h5py.File(path, "r") as file:
-            target, at = path, file[name].id.get_chunk_info(chunk).byte_offset + at
-    content = bytearray(target.read_bytes())
-    content[at] ^= 1
-    target.write_bytes(content)
