@@ -19,7 +19,7 @@ from streamsvm.exporting.onnx_graph import write_onnx
 from streamsvm.model.model import Model, load_model
 
 Format = Literal["liblinear", "sklearn", "onnx", "streamsvm"]
-FORMATS: tuple[str, ...] = get_args(Format)
+_FORMATS: tuple[str, ...] = get_args(Format)
 _SUFFIXES = {".joblib": "sklearn", ".onnx": "onnx", ".txt": "liblinear", ".model": "liblinear"}
 _ONE_LABEL = {"liblinear": "LIBLINEAR", "sklearn": "LinearSVC"}  # which predict one label a row
 
@@ -155,8 +155,8 @@ def _format_of(path: str | os.PathLike[str], format: str | None) -> str:
             raise wrong_setting(
                 "format",
                 f"is missing: {path} has none of the suffixes {', '.join(_SUFFIXES)}; it is one of "
-                f"{', '.join(FORMATS)}",
+                f"{', '.join(_FORMATS)}",
             )
-    if format not in FORMATS:
-        raise wrong_setting("format", f"must be one of {', '.join(FORMATS)}, not {format!r}")
+    if format not in _FORMATS:
+        raise wrong_setting("format", f"must be one of {', '.join(_FORMATS)}, not {format!r}")
     return format

@@ -129,7 +129,8 @@ def _evaluate(run: RunDir, history: History, data: Any, options: dict[str, Any])
 
 def _page(name: str, history: History, state: dict[str, Any], evaluation: _Evaluation | None) -> str:
     status = "finished, with a model" if state["model"] else "in progress or interrupted, without a model"
-    about = {"status": status, "data": state.get("store", state.get("input"))}
+    data = state["files"].get("data") or state.get("store") or state["input"].get("inputs")
+    about = {"status": status, "data": data}
     about |= {"loss": history.settings["loss"], "C": state["C"], **state["result"]}
     return string.Template(Path(__file__).with_name("page.html").read_text()).substitute(
         name=_text(name),

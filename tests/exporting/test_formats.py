@@ -78,24 +78,16 @@ def test_sklearn_loads_without_streamsvm_and_knows_the_names(tmp_path: Path, tra
 @pytest.mark.parametrize("transform", [*LINEAR, *ROWWISE, "clip=0.5,bias"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_onnx(tmp_path: Path, k: int, transform: str | None, dtype: str) -> None:
-    model, X = trained(k, transform=transform, dtype=dtype, labels=["ä", "b", "c", "d", "e"][:k])
+    names = ["ä", "b", "c", "d", "e"] if dtype == "float32" else [-2, 7, 100, 5, 1]
+    model, X = trained(k, transform=transform, dtype=dtype, labels=names[:k])
     session = session_of(model, tmp_path / "m.onnx")
     labels, scores = session.run(["label", "scores"], {"X": X.toarray().astype(dtype)})
     np.testing.assert_allclose(scores, model.decision_function(X), rtol=1e-5, atol=1e-5)
     clear = clear_rows(model, X)
     assert labels[clear].tolist() == model.predict(X)[clear].tolist()
+    assert labels.dtype == (object if dtype == "float32" else np.int64)
     empty = session.run(["scores"], {"X": np.zeros((1, D), dtype)})[0]
     np.testing.assert_allclose(empty, model.decision_function(np.zeros((1, D))), atol=1e-6)
-
-
-def test_onnx_has_integers_where_the_classes_are(tmp_path: Path) -> None:
-    model, X = trained(3, labels=[-2, 7, 100])
-    assert model.classes_.dtype == np.int64
-    session = session_of(model, tmp_path / "m.onnx")
-    [labels] = session.run(["label"], {"X": X.toarray().astype(model.dtype)})
-    assert labels.dtype == np.int64
-    clear = clear_rows(model, X)
-    np.testing.assert_array_equal(labels[clear], model.predict(X)[clear])
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -192,7 +184,6 @@ def test_what_a_format_cannot_hold_is_refused(tmp_path: Path) -> None:
         (plain, "m", {}, SettingsError, "format is missing"),
         (plain, "m.txt", {"format": "pmml"}, SettingsError, "format must be one of"),
         (plain, "m.txt", {"dtype": "float16"}, SettingsError, "dtype is for the format streamsvm"),
-        (plain, "m.txt", {"prune": -1.0}, SettingsError, "prune must be a number from 0 on"),
         (plain, "m.txt", {"prune": float("nan")}, SettingsError, "prune must be a number from 0 on"),
     ]
     before = sorted(tmp_path.iterdir())

@@ -90,6 +90,7 @@ def test_figures_are_those_of_the_metrics(run: Path) -> None:
         [f"{line[name]:.4g}" for name in names] for line in lines
     ]
     assert page.fact("status") == "finished, with a model"
+    assert page.fact("data").endswith("train.h5")
     assert page.fact("valid accuracy") == f"{lines[-1]['valid_accuracy']:.4g}"
     assert page.fact("block rows") == "50"
     pictures = {"Relative gap", "Objective", "Accuracy", "Progressive accuracy", "Confusion matrix"}
@@ -168,9 +169,8 @@ def test_rows_with_several_labels(tmp_path: Path, loss: str, has_table: bool) ->
 # -- faults ----------------------------------------------------------------------------------------
 
 
-def _append(run: Path, line: bytes) -> None:
-    with (run / "metrics.jsonl").open("ab") as file:
-        file.write(line)
+def _append(line: bytes) -> Callable[[Path], object]:
+    return lambda run: (run / "metrics.jsonl").write_bytes((run / "metrics.jsonl").read_bytes() + line)
 
 
 def _link(run: Path) -> None:
@@ -179,22 +179,20 @@ def _link(run: Path) -> None:
     (run / "metrics.jsonl").symlink_to(run / "secret")
 
 
+def _replace_store(run: Path) -> None:
+    make_store(run / "x.h5", X, CODES, n_classes=K).replace(run.parent / "valid.h5")
+
+
 FAULTS: list[tuple[Callable[[Path], object], str, int]] = [
-    (lambda run: _append(run, b"{not json\n"), "1 of", 4),
-    (lambda run: _append(run, b"[" * 10**5 + b"\n"), "1 of", 4),
-    (lambda run: _append(run, b"[1, 2]\n\xff\xfe\n7\n"), "3 of", 4),
-    (lambda run: _append(run, b'{"event": "lost"}\n'), "was cut short", 4),
-    (lambda run: _append(run, b'{"event": "pass", "pass": 5'), "", 4),  # which is being written
-    (lambda run: _append(run, b'{"event": "pass", "pass": 5, "primal": "<b>", "dual": []}\n'), "", 5),
+    (_append(b"{not json\n[1, 2]\n\xff\xfe\n" + b"[" * 10**5 + b"\n"), "4 of", 4),
+    (_append(b'{"event": "lost"}\n'), "was cut short", 4),
+    (_append(b'{"event": "pass", "pass": 5'), "", 4),  # which is being written
+    (_append(b'{"event": "pass", "pass": 5, "primal": "<b>", "dual": []}\n'), "", 5),
     (lambda run: (run / "metrics.jsonl").unlink(), "metrics.jsonl is cut short", 0),
     (_link, "symbolic link", 0),
     (lambda run: flip(run / "model" / "coef.npy"), "coef.npy", 4),
     (lambda run: (run.parent / "valid.h5").unlink(), "validation store cannot be scored", 4),
-    (
-        lambda run: make_store(run / "x.h5", X, CODES, n_classes=K).replace(run.parent / "valid.h5"),
-        "has changed since",
-        4,
-    ),
+    (_replace_store, "has changed since", 4),
 ]
 
 
@@ -208,9 +206,8 @@ def test_faults_are_one_sentence_each(stores, tmp_path: Path) -> None:
         page = Page(folder / "run")
         assert len(page.notes) == bool(words), (page.notes, words)
         assert all(words in note for note in page.notes), (page.notes, words)
-        assert (
-            sum(row.get("primal") != "4711" for row in page.table("pass")) == n_passes if n_passes else True
-        )
+        if n_passes:
+            assert len(page.table("pass", "rows")) == n_passes
         assert not page.says("4711")
 
 
