@@ -1,10 +1,10 @@
-"""Files to stores: `convert` writes one; `open_reader`, `read_rows`, `TextSource` stream rows without."""
+"""Files to stores: `convert` writes one; `open_reader` and `TextSource` stream rows without."""
 
 from streamsvm_converters.convert import ConvertReport, convert
 from streamsvm_converters.description import describe as describe
 from streamsvm_converters.kinds.registry import open_reader
 from streamsvm_converters.libsvm.position import InputFile as InputFile
 from streamsvm_converters.tables.text import hashed_matrix as hashed_matrix
-from streamsvm_converters.text_source import TextSource, read_rows
+from streamsvm_converters.text_source import TextSource
 
-__all__ = ["ConvertReport", "TextSource", "convert", "open_reader", "read_rows"]
+__all__ = ["ConvertReport", "TextSource", "convert", "open_reader"]

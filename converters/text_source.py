@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
+from streamsvm_converters.kinds.options import ReadOptions
 from streamsvm_converters.libsvm.inputs import total_size
 from streamsvm_converters.libsvm.position import ReadingState
 
@@ -20,11 +21,10 @@ from streamsvm.base.label_values import INTEGER, TEXT, class_name, dtype_of_name
 from streamsvm.base.text import check_classes, check_local, parse_size, printable
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Option, Remedy, StreamsvmError, part_of_memory
+from streamsvm.settings.converting import ConvertSettings
 from streamsvm.store.kinds import STDIN, kind_of
 
 if TYPE_CHECKING:
-    from streamsvm_converters.libsvm.reader import LibsvmReader
-
     _Paths = Sequence[str | Path]
 else:
     _Paths = list[str]  # as JSON has them
@@ -68,7 +68,7 @@ class TextSource:
     ------
     InputError
         If an input cannot be read or is of another kind, or a class contains a control character.
-    ValueError
+    SettingsError
         If an option is not among its choices.
     """
 
@@ -87,21 +87,15 @@ class TextSource:
     dense_rows: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        from streamsvm_converters.libsvm.reader import check_choices
-
         from streamsvm.base.label_texts import canonical_name
 
-        check_choices(
-            dtype=self.dtype, on_error=self.on_error, unseen_label=self.unseen_label, labels_as=self.labels_as
-        )
+        ConvertSettings(**self._options())  # checks them
         if self.classes is not None:
             names = [class_name(label) for label in self.classes]
             self.classes = names if self.labels_as == "text" else list(map(canonical_name, names))
             if len(set(self.classes)) < len(self.classes):
                 raise InputError("the classes given have a label, or a number, twice")
         check_classes(self.classes or (), "the classes given", InputError)
-        if self.index_base not in (0, 1):
-            raise ValueError(f"index_base must be 0 or 1, not {self.index_base!r}")
         for path in self.inputs:
             check_local(path, InputError)
         self.inputs = [str(path) if str(path) == STDIN else os.path.abspath(path) for path in self.inputs]
@@ -112,6 +106,11 @@ class TextSource:
         if self.resumable and STDIN in self.inputs:
             raise InputError("standard input cannot be read again, so it is not resumable")
         self.memory = parse_size(self.memory)
+
+    def _options(self) -> dict[str, Any]:
+        """Return the options that `convert` has, too."""
+        names = ("dtype", "unseen_label", "labels_as", "on_error", "index_base")
+        return {name: getattr(self, name) for name in names}
 
     def record(self) -> dict[str, Any]:
         """Return the parameters as JSON, for `from_record`."""
@@ -155,22 +154,21 @@ class TextSource:
         PlanError
             If a line, or the set of labels, does not fit in memory.
         """
-        from streamsvm_converters.libsvm.reader import LibsvmReader
+        from streamsvm_converters.kinds.libsvm import LibsvmReader
 
         start = self._state(place)
         start.sources = start.sources[: start.place.source]  # an input that had ended may be longer now
         self._check_sources(start)
+        options = ReadOptions(**self._options(), memory=parse_size(self.memory) // 2)
         reader = LibsvmReader(
-            self.inputs, index_base=self.index_base, n_features=self.n_features, classes=self.classes,
-            start=start, dtype=self.dtype, unseen_label=self.unseen_label, labels_as=self.labels_as,
-            on_error=self.on_error, memory=parse_size(self.memory) // 2,
-        )  # fmt: skip
+            self.inputs, options, classes=self.classes, known_features=self.n_features, start=start
+        )
         if self.classes is None:
-            reader.labels.encode(classes, np.arange(len(classes)), str)  # which gives them their codes
+            reader.label_codes.encode(classes, np.arange(len(classes)), str)  # which gives them their codes
         known, first = len(classes), next(iter(classes), None) if self.classes is None else None
         with part_of_memory(2):
             for rows, numbers in reader:
-                new = reader.labels.texts()[known:] if len(reader.labels) > known else []
+                new = reader.labels()[known:] if len(reader.label_codes) > known else []
                 if new and self.label_dtype([first or new[0]]) == INTEGER != self.label_dtype(new):
                     raise _other_label(first or new[0], new, rows.labels - known, numbers)
                 known, first = known + len(new), first or next(iter(new), None)
@@ -232,72 +230,3 @@ def _other_label(first: str, new: Sequence[str], codes: np.ndarray, numbers: np.
         f"({first}), so that all labels must be such",
         remedy=Remedy("correct the label, or name all classes beforehand with {}", Option("classes")),
     )
-
-
-def read_rows(
-    inputs: Sequence[str | Path],
-    *,
-    classes: Sequence[Any],
-    n_features: int | None,
-    index_base: int,
-    dtype: str = "float32",
-    unseen_label: str = "keep",
-    labels_as: str = "numbers",
-    memory: int | str = 2**28,
-    on_error: str = "raise",
-    multilabel: bool = False,
-    groups: bool = False,
-) -> LibsvmReader:
-    """Stream LIBSVM text as batches of rows that fit a model.
-
-    Parameters
-    ----------
-    inputs : sequence of path or "-"
-        Plain text or compressed by gzip, bzip2, xz or zstd; read one after another.
-    classes : sequence of str or int
-        Labels by class code, such as `Model.classes_`.
-    n_features : int or None
-        Values of further features are dropped and counted; None keeps them all.
-    index_base : {0, 1}
-        Index of the first feature in the text.
-    dtype : {"float32", "float64"}
-        Type of the values.
-    unseen_label : {"keep", "error"}
-        Whether labels that are not among `classes` get code -1, or are errors.
-    labels_as : {"numbers", "text"}
-        As for `convert`.
-    memory : int or str
-        Bytes of memory ("500M", "2G").
-    on_error : {"raise", "skip", "fix"}
-        As for `convert`.
-    multilabel, groups : bool
-        As for `convert`. No batch divides a group: its rows wait for the next group to begin.
-
-    Returns
-    -------
-    LibsvmReader
-        Iterate over it once for pairs of `Rows` and row numbers (int64), which count skipped rows too. Its
-        `counts` are the statistics of the text read so far.
-
-    Raises
-    ------
-    InputError
-        Also while iterating: for malformed text, with input, line, column and token.
-    PlanError
-        While iterating, if a line does not fit in memory; `needed_memory` says what would be enough.
-    """
-    from streamsvm_converters.libsvm.reader import LibsvmReader
-
-    if index_base not in (0, 1):
-        raise ValueError(f"index_base must be 0 or 1, not {index_base!r}")
-    inputs = [inputs] if isinstance(inputs, str | Path) else inputs
-    for path in inputs:
-        check_local(path, InputError)
-        kind_of(path, "libsvm")
-    return LibsvmReader(
-        inputs,
-        dtype=dtype, index_base=index_base, n_features=n_features,
-        classes=[class_name(label) for label in classes], unseen_label=unseen_label, labels_as=labels_as,
-        on_error=on_error, memory=parse_size(memory), multilabel=multilabel,
-        groups="whole" if groups else "ignore",
-    )  # fmt: skip

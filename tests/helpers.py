@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 import streamsvm
 from streamsvm.base import format
+from streamsvm.base.label_values import class_name
 from streamsvm.data import memory_plan
 from streamsvm.data.memory_plan import Plan
 from streamsvm.data.rows import Rows, with_matrix
@@ -34,6 +35,8 @@ from streamsvm.training.resume import resume_run
 from streamsvm.training.trainer import Callbacks
 
 FEATURES = Path(__file__).with_name("features.txt")  # numbers of eleven features, for select=FILE
+if TYPE_CHECKING:
+    from streamsvm_converters.kinds.libsvm import LibsvmReader
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,6 +219,19 @@ def write_rows(
         writer.append(rows, np.arange(rows.n_rows))
         writer.finish()
     return path
+
+
+def read_rows(
+    inputs: Path | Sequence[Path], *, classes: Sequence[Any], n_features: int | None, **options: Any
+) -> LibsvmReader:
+    """Read LIBSVM text with these classes, -1 for other labels, and without features beyond `n_features`."""
+    from streamsvm_converters.kinds.libsvm import LibsvmReader
+    from streamsvm_converters.kinds.options import ReadOptions
+
+    known = [class_name(label) for label in classes]
+    reading = ReadOptions(**{"unseen_label": "keep", **options})
+    paths = [inputs] if isinstance(inputs, Path) else inputs
+    return LibsvmReader(paths, reading, classes=known, known_features=n_features)
 
 
 def as_rows(X: sp.csr_array, labels: np.ndarray, dtype: str = "float64") -> Rows:

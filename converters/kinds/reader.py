@@ -83,6 +83,7 @@ class Reader(ABC):
         features.
     notes : list of str
         Messages to the user about the reading; complete when all rows are read.
+    label_codes : LabelCodes
     has_texts : bool
         Whether labels were stored as text, in a file that tells texts from numbers; known as `labels` are.
     """
@@ -91,10 +92,10 @@ class Reader(ABC):
     has_texts = False
     may_be_dense = False
     dense: bool
-    _labels: LabelCodes
+    label_codes: LabelCodes
 
-    def __init__(self, inputs: list[str | Path], options: ReadOptions) -> None:
-        self.inputs, self.options = inputs, options
+    def __init__(self, inputs: Sequence[str | Path], options: ReadOptions) -> None:
+        self.inputs, self.options = list(inputs), options
         if not self.may_be_dense:
             self._set_dense(False)
         self.counts = TableCounts()
@@ -118,7 +119,7 @@ class Reader(ABC):
 
     def labels(self) -> list[str]:
         """Return the labels in the order of their codes, once all rows are read."""
-        return self._labels.texts()
+        return self.label_codes.texts()
 
     @property
     def label_dtype(self) -> str:

@@ -39,7 +39,7 @@ _TABLE = Kind("table.TableReader", _COLUMNS | {"label", "labels_as", "on_error"}
 _MATRIX = Kind("stored.StoredReader", frozenset({"label", "labels", "labels_as"}))
 KINDS = {
     "libsvm": Kind(
-        "libsvm.LibsvmFileReader",
+        "libsvm.LibsvmReader",
         frozenset({"index_base", "n_features", "multilabel", "groups", "labels_as", "on_error"}),
     ),
     "anndata": Kind("stored.StoredReader", frozenset({"label", "join", "layer", "raw", "obsm"})),
@@ -103,4 +103,4 @@ def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None
     options = replace(options, labels_as=labels_as, format=name)
     module, reader = kind.reader.split(".")
     made = getattr(importlib.import_module(f"streamsvm_converters.kinds.{module}"), reader)
-    return made(list(inputs), options)  # type: ignore[no-any-return]
+    return made(inputs, options)  # type: ignore[no-any-return]

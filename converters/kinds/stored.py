@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from streamsvm_converters.kinds.options import ReadOptions
 from streamsvm_converters.kinds.reader import NO_NORMS, Features, Reader, TableCounts, without_zeros
-from streamsvm_converters.label_codes import MISSING, LabelCodes
+from streamsvm_converters.label_codes import MISSING
 from streamsvm_converters.libsvm.position import InputFile
 
 from streamsvm.base.format import CHUNK_NNZ, UNSEEN_LABEL, index_dtype
@@ -34,14 +34,13 @@ class StoredReader(Reader):
 
     may_be_dense = True
     counts: TableCounts
-    _labels: LabelCodes
 
-    def __init__(self, inputs: list[str | Path], options: ReadOptions) -> None:
+    def __init__(self, inputs: Sequence[str | Path], options: ReadOptions) -> None:
         super().__init__(inputs, options)
         like = options.like
         if like is not None and not like.has_plain_features:
             raise InputError(f"the features of {like.path} are columns of a table; give such a table")
-        self._labels = self._label_codes(options.memory // 4)
+        self.label_codes = self._label_codes(options.memory // 4)
         with contextlib.ExitStack() as stack:
             store = stack.enter_context(
                 open_stores(
@@ -93,7 +92,7 @@ class StoredReader(Reader):
                 sha256 = member.fingerprint if is_large else InputFile.of(member.path).sha256
                 self.sources.append(InputFile(member.path.name, size, sha256))
         del self._store  # which may hold a matrix in memory
-        self.counts.unseen_labels = self._labels.unseen
+        self.counts.unseen_labels = self.label_codes.unseen
 
     def features(self) -> Features:
         return self._features
@@ -107,7 +106,7 @@ class StoredReader(Reader):
         codes = np.full(rows.n_rows, UNSEEN_LABEL, np.int32)
         if self.options.labelled:
             place = lambda row: self._place(start + row)  # noqa: E731
-            codes = self._labels.encode(self._store.classes, rows.labels, place)
+            codes = self.label_codes.encode(self._store.classes, rows.labels, place)
         kept = codes != MISSING
         self.counts.unlabelled += int(np.count_nonzero(~kept))
         with np.errstate(over="ignore"):

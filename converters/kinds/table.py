@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from streamsvm_converters.kinds.options import ReadOptions
 from streamsvm_converters.kinds.reader import NO_NORMS, Features, Reader, TableCounts
-from streamsvm_converters.label_codes import MISSING, LabelCodes
+from streamsvm_converters.label_codes import MISSING
 from streamsvm_converters.tables.batches import TableFile, listed
 from streamsvm_converters.tables.columns import ColumnEncoder, choose_columns, describe
 from streamsvm_converters.tables.encoding import ColumnsEncoding, Encoding, TextEncoding, read_encoding
@@ -32,16 +32,15 @@ class TableReader(Reader):
     """Reader of tables. Columns become features as in the earlier data, if there is any."""
 
     counts: TableCounts
-    _labels: LabelCodes
 
-    def __init__(self, inputs: list[str | Path], options: ReadOptions) -> None:
+    def __init__(self, inputs: Sequence[str | Path], options: ReadOptions) -> None:
         super().__init__(inputs, options)
         memory = options.memory // 2
         self._tables = [TableFile(path, str(options.format), memory) for path in inputs]
         like = options.like
         has_types = any(table.has_types for table in self._tables)
         missing = frozenset() if has_types or options.labels_as == "text" else MISSING_TEXTS
-        self._labels = self._label_codes(memory, missing)
+        self.label_codes = self._label_codes(memory, missing)
         self._has_labels = options.labelled
         if options.labelled:
             self._check_label(options.label)
@@ -55,7 +54,7 @@ class TableReader(Reader):
         else:
             yield from self._encoded(self._encoding)
         self.counts.bytes_read = sum(source.size for source in self.sources)
-        self.has_texts = self._labels.has_texts and any(table.has_types for table in self._tables)
+        self.has_texts = self.label_codes.has_texts and any(table.has_types for table in self._tables)
 
     def features(self) -> Features:
         record = encode(self._encoding)
@@ -194,13 +193,13 @@ class TableReader(Reader):
             done += table.path.stat().st_size
             if table.source is not None:
                 self.sources.append(table.source)
-        self.counts.unseen_labels = self._labels.unseen
+        self.counts.unseen_labels = self.label_codes.unseen
 
     def _codes(self, column: Any, where: Callable[[int], str]) -> np.ndarray:
         if not hasattr(column, "dictionary"):
             column = column.dictionary_encode()
         at = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-        return self._labels.encode(column.dictionary.to_pylist(), at, where)
+        return self.label_codes.encode(column.dictionary.to_pylist(), at, where)
 
     def _hashed(self, encoding: TextEncoding) -> Iterator[tuple[Rows, np.ndarray]]:
         size = sum(table.path.stat().st_size for table in self._tables)

@@ -226,7 +226,8 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
     for name, spec in specs.items():
         array = container.array(name, axes=2 if name == layout.MATRIX else 1)
         expected = spec.dtype, spec.shape(spec.length), spec.columns
-        if (array.dtype, array.shape, array.column_chunk) != expected:
+        found = array.dtype, array.shape, array.column_chunk
+        if found != expected or array.chunk > max(array.length, 1):
             raise array.error(f" has another type, shape or chunks than the store recorded ({DAMAGED})")
         array.check_claimed_size()
         arrays[name] = array

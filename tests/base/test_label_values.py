@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from helpers import make_problem, make_store
+from helpers import make_problem, make_store, read_rows
 from sklearn.metrics import accuracy_score
 
 import streamsvm
@@ -251,7 +251,7 @@ def test_data_with_other_kinds_of_labels_is_joined_and_converted_alike(tmp_path:
 
 
 def test_a_stream_of_integers_refuses_a_text(tmp_path: Path) -> None:
-    from streamsvm_converters import TextSource, read_rows
+    from streamsvm_converters import TextSource
 
     path = write(tmp_path / "a", [3, 10, 3, "cat", 10])
     with pytest.raises(

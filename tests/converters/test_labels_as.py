@@ -9,11 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import read_rows
 from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 from stored_rows import labels_of
-from streamsvm_converters import TextSource, convert, read_rows
+from streamsvm_converters import TextSource, convert
 
 import streamsvm
 from streamsvm.base.label_texts import canonical_name, class_order
@@ -126,7 +127,7 @@ def test_many_unknown_labels_take_little_memory(tmp_path: Path) -> None:
     reader = read_rows(text, classes=["7.0"], n_features=5, index_base=1, memory=2**20)
     codes = np.concatenate([rows.labels for rows, _ in reader])
     np.testing.assert_array_equal(codes, np.where(np.arange(60_000) % 3, -1, 0))
-    assert len(pickle.dumps(reader.labels)) < 2**10
+    assert len(pickle.dumps(reader.label_codes)) < 2**10
     assert reader.counts.unseen_labels == 40_000
 
 

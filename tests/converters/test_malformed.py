@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 from fuzz.targets import text as target
+from helpers import read_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from streamsvm_converters import convert, read_rows
+from streamsvm_converters import convert
 
 from streamsvm.errors import InputError
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import read_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from streamsvm_converters import read_rows
 from streamsvm_converters.libsvm import numbers
 
 SPELLINGS = """

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from fuzz.plain_parser import is_control
+from helpers import read_rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 from stored_rows import lines_of
-from streamsvm_converters import convert, read_rows
+from streamsvm_converters import convert
 
 from streamsvm.errors import InputError, PlanError, SettingsError
 from streamsvm.store import open_store

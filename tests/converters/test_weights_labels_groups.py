@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers import read_rows
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from streamsvm_converters import convert, read_rows
+from streamsvm_converters import convert
 from test_shuffle import reference_key
 
 from streamsvm.errors import InputError, PlanError
@@ -97,7 +98,7 @@ def test_no_batch_divides_a_group(tmp_path: Path, drawn, sizes, pushed) -> None:
     lines = [text_line(row[0], q, row[1], row[3]) for row, q in zip(drawn, groups)]  # noqa: B905
     text.write_text("#" * pushed + "\n" + "".join(lines))
     reader = read_rows(
-        text, classes=["5", "1"], n_features=30, index_base=1, memory=2**15, multilabel=True, groups=True,
+        text, classes=["5", "1"], n_features=30, index_base=1, memory=2**15, multilabel=True, groups="whole",
         dtype="float64",
     )  # fmt: skip
     found, sets, values, numbers, ends = [], [], [], [], []
@@ -170,7 +171,7 @@ def test_groups_that_the_memory_cannot_hold_are_an_error(write: Write, tmp_path:
     with pytest.raises(PlanError, match="groups of rows so far, too many for the memory limit"):
         convert(path, tmp_path / "a.h5", groups=True, memory=2**17, chunk_nnz=64)
     path = write("1 qid:5 1:1 2:2 3:3\n" * 5000)
-    reader = read_rows(path, classes=["1"], n_features=9, index_base=1, memory=2**16, groups=True)
+    reader = read_rows(path, classes=["1"], n_features=9, index_base=1, memory=2**16, groups="whole")
     with pytest.raises(PlanError, match=r"the group qid:5 has .* rows so far, too many for the memory limit"):
         list(reader)
 

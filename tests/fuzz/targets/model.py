@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 from fuzz import bundle
 from fuzz.workplace import allowed, folder
-from helpers import save_weights
-from streamsvm_converters import read_rows
+from helpers import read_rows, save_weights
 
 from streamsvm import load_model
 from streamsvm.base import format

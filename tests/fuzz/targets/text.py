@@ -15,7 +15,8 @@ from fractions import Fraction
 
 from fuzz.plain_parser import MAX_INDEX, Kept, Row, parse, settle, split_lines
 from fuzz.workplace import folder
-from streamsvm_converters.libsvm.reader import LibsvmReader
+from streamsvm_converters.kinds.libsvm import LibsvmReader
+from streamsvm_converters.kinds.options import ReadOptions
 
 from streamsvm.errors import InputError, PlanError
 
@@ -51,17 +52,11 @@ def run(data: bytes) -> None:
     for number, text in enumerate(texts):
         paths.append(place / f"{number}.svm")
         paths[-1].write_bytes(text)
-    reader = LibsvmReader(
-        paths,
-        dtype=dtype,
-        index_base=lowest,
-        n_features=None if last_index is None else last_index - lowest + 1,
-        classes=classes,
-        unseen_label="keep",
-        on_error=on_error,
-        memory=memory,
-        threads=threads,
+    options = ReadOptions(
+        dtype=dtype, index_base=lowest, unseen_label="keep", on_error=on_error, memory=memory, threads=threads
     )
+    known = None if last_index is None else last_index - lowest + 1
+    reader = LibsvmReader(paths, options, classes=classes, known_features=known)
     expected = [
         (number, row)
         for number, text in enumerate(texts)
@@ -116,7 +111,7 @@ def run(data: bytes) -> None:
     assert reader.largest == max(indices, default=-1)
     assert reader.smallest == min(indices, default=MAX_INDEX) or not indices
     if classes is None:
-        assert reader.labels.texts() == labels
+        assert reader.labels() == labels
 
 
 def _wanted(
