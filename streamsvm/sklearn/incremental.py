@@ -69,7 +69,7 @@ class IncrementalLearner:
             raise SettingsError(
                 f"the loss {settings.loss} does not learn from rows one by one", setting="loss"
             )
-        data = FittingData(n_features, names, None, _no_statistics)
+        data = FittingData(n_features, names, None, None)
         self._transforms = [] if fitted is None else list(fitted.transforms)
         for transform in parse_transforms(settings.transform) if fitted is None else ():
             self._transforms.append(transform.fitted(data))
@@ -150,9 +150,3 @@ class IncrementalLearner:
             (weights.current, weights.average_delta, self._learner.tally), arrays, strict=True
         ):
             array[:] = saved
-
-
-def _no_statistics() -> Any:
-    raise SettingsError(
-        "a transform needs statistics of all rows, and they come in batches", setting="transform"
-    )

@@ -106,7 +106,7 @@ def transforms_from(
     for number, record in enumerate(records):
         parameters = dict(record)
         kind = _kind(parameters.pop("name"))
-        transform = kind.from_record(parameters)
+        transform = kind(**parameters)
         if read is not None and kind.array_dtype is not None:
             transform = transform.with_array(read(number, transform.array_length, kind.array_dtype))
         transforms.append(transform)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
@@ -46,14 +46,14 @@ class FittingData:
         Of the features.
     index_base : int or None
         Number of the first feature in LIBSVM text, if the data is from text.
-    statistics : callable
-        Returns the statistics of the features. The first call may read all data.
+    statistics : Statistics or None
+        Of the features; None if no transform needs them, or if rows come in batches.
     """
 
     n_features: int
     names: Sequence[str] | None
     index_base: int | None
-    statistics: Callable[[], Statistics]
+    statistics: Statistics | None
 
 
 class Transform:
@@ -160,11 +160,6 @@ class Transform:
             for field in dataclasses.fields(self)  # type: ignore[arg-type]
             if field.name != "array"
         }
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> Self:
-        """Make the transform of a record, without its array; raise `ValueError` or `TypeError` if invalid."""
-        return cls(**record)
 
     def with_array(self, array: np.ndarray) -> Self:
         """Return the transform with its array; raise `ValueError` if training cannot have found it."""

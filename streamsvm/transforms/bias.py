@@ -14,7 +14,6 @@ import numpy as np
 
 from streamsvm.base.format import index_dtype
 from streamsvm.data.rows import Rows, with_matrix
-from streamsvm.kernels.jit import kernel
 from streamsvm.transforms.base import FittingData, Transform, checked_count, checked_number
 
 _NAME = "(intercept)"
@@ -55,11 +54,12 @@ class Bias(Transform):
             matrix[:, :-1] = rows.data.reshape(rows.n_rows, self.column)
             matrix[:, -1] = self.value
             return with_matrix(rows, matrix)
-        data = np.empty(len(rows.data) + rows.n_rows, rows.data.dtype)
-        indices = np.empty(len(data), index_dtype(self.column + 1))
-        indptr = rows.indptr + np.arange(rows.n_rows + 1)
-        _append(rows.data, rows.features, rows.indptr, self.column, self.value, data, indices)
-        return rows._replace(data=data, indices=indices, indptr=indptr)
+        ends, indices = rows.indptr[1:], rows.features.astype(index_dtype(self.column + 1), copy=False)
+        return rows._replace(
+            data=np.insert(rows.data, ends, self.value),
+            indices=np.insert(indices, ends, self.column),
+            indptr=rows.indptr + np.arange(rows.n_rows + 1),
+        )
 
     def fitted(self, data: FittingData) -> Self:
         return dataclasses.replace(self, column=data.n_features)
@@ -76,14 +76,3 @@ class Bias(Transform):
         while name in names:
             name = f"({name})"
         return [*names, name]
-
-
-@kernel
-def _append(data, indices, indptr, column, value, new_data, new_indices):
-    """Write rows with one more value into `new_data` and `new_indices`."""
-    for i in range(len(indptr) - 1):
-        for p in range(indptr[i], indptr[i + 1]):
-            new_data[p + i] = data[p]
-            new_indices[p + i] = indices[p]
-        new_data[indptr[i + 1] + i] = value
-        new_indices[indptr[i + 1] + i] = column

@@ -14,9 +14,6 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import Remedy
 from streamsvm.transforms.base import Transform, refuse_row
 
-_ROWS_LOOKED_AT = 100  # to guess what was done with them
-_SUM_TOLERANCE = 1e-3  # relative difference of sums that are meant to be equal
-
 
 @dataclasses.dataclass(frozen=True)
 class Counts(Transform):
@@ -41,7 +38,7 @@ class Counts(Transform):
             at = int(np.argmax(is_fraction))
             refuse_row(
                 rows, at, f"has the value {rows.data[at]:.6g}, which is no whole number, and the training "
-                f"data are counts{_what_was_done(rows)}",
+                "data are counts",
                 Remedy(
                     "give the counts, which AnnData mostly has in raw or in a layer; to train on other "
                     "values, put counts=no before the transforms"
@@ -57,20 +54,3 @@ class Counts(Transform):
 
     def record(self) -> dict[str, bool]:
         return {}
-
-
-def _what_was_done(rows: Rows) -> str:
-    """Describe the likely preprocessing of the first rows, which are no counts; "" if unknown."""
-    first = min(rows.n_rows, _ROWS_LOOKED_AT)
-    n = int(rows.indptr[first])
-    spans = [slice(*rows.indptr[i : i + 2]) for i in range(first) if rows.indptr[i] < rows.indptr[i + 1]]
-    with np.errstate(over="ignore"):
-        data = rows.data[:n].astype(np.float64)
-        for values, words in (
-            (np.expm1(data), "log1p of rows that were normalised to a sum"),
-            (data, "normalised to a sum"),
-        ):
-            sums = np.array([values[span].sum() for span in spans])
-            if len(sums) > 1 and 0 < sums.max() <= sums.min() * (1 + _SUM_TOLERANCE) < np.inf:
-                return f" (they look like {words} of {np.median(sums):,.6g})"
-    return ""

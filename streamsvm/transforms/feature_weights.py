@@ -19,6 +19,7 @@ import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.data.statistics import Statistics
+from streamsvm.errors import SettingsError
 from streamsvm.kernels.jit import kernel
 from streamsvm.transforms.base import FittingData, Transform, checked_count, checked_number
 
@@ -58,8 +59,13 @@ class FeatureWeights(Transform):
         return rows._replace(data=data)
 
     def fitted(self, data: FittingData) -> Self:
+        if data.statistics is None:
+            raise SettingsError(
+                f"transform: {self.name} needs statistics of all rows, and they come in batches",
+                setting="transform",
+            )
         with np.errstate(divide="ignore", over="ignore"):
-            weights = self.weights(data.statistics())
+            weights = self.weights(data.statistics)
         weights = np.where(np.isfinite(weights) & (weights > 0), weights, 1.0)
         weights.flags.writeable = False
         return dataclasses.replace(self, width=data.n_features, array=weights)

@@ -112,11 +112,7 @@ class _Fitting:
         )
 
     def fit(self, transform: Transform, index_base: int | None) -> None:
-        def statistics() -> Statistics:
-            assert self.known is not None
-            return self.known
-
-        transform = transform.fitted(FittingData(self.n_features, self.names, index_base, statistics))
+        transform = transform.fitted(FittingData(self.n_features, self.names, index_base, self.known))
         self.known = None if self.known is None else transform.after(self.known)
         self.n_features = transform.n_features(self.n_features) or 0
         self.names = transform.feature_names(self.names)

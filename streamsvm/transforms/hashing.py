@@ -54,14 +54,14 @@ class Hashing(Transform):
             raise ValueError(f"seed must be in [0, 2**63), not {self.seed!r}")
 
     def __call__(self, rows: Rows) -> Rows:
-        """Return rows with hashed features and their norms; indices are numbers of LIBSVM text.
+        """Return rows with hashed features; indices are numbers of LIBSVM text.
 
-        All arrays are new but labels and costs. A value may be zero where features cancelled.
+        A value may be zero where features cancelled.
         """
         rows = sparse_rows(rows, np.dtype(np.int64))
-        data, indices, indptr, norm2 = _hash(rows.data, rows.features, rows.indptr, self.bits, self.seed)
+        data, indices, indptr = _hash(rows.data, rows.features, rows.indptr, self.bits, self.seed)
         indices = indices.astype(index_dtype(2**self.bits))
-        return rows._replace(data=data, indices=indices, indptr=indptr, norm2=norm2)
+        return rows._replace(data=data, indices=indices, indptr=indptr)
 
     def n_features(self, n_features: int | None) -> int | None:
         return 2**self.bits
@@ -91,10 +91,8 @@ class Hashing(Transform):
 def _hash(data, indices, indptr, bits, seed):
     n_rows = len(indptr) - 1
     new_data, new_indices = np.empty_like(data), np.empty(len(data), np.int64)
-    new_indptr, norm2 = np.zeros(n_rows + 1, np.int64), np.zeros(n_rows)
-    longest = 0
-    for i in range(n_rows):
-        longest = max(longest, indptr[i + 1] - indptr[i])
+    new_indptr = np.zeros(n_rows + 1, np.int64)
+    longest = np.diff(indptr).max() if n_rows else 0
     keys, signs = np.empty(longest, np.int64), np.empty(longest)
     key = mix(np.uint64(seed) + GAMMA)
     shift = np.uint64(64 - bits)
@@ -115,7 +113,6 @@ def _hash(data, indices, indptr, bits, seed):
                 p += 1
             new_indices[filled] = column
             new_data[filled] = value
-            norm2[i] += np.float64(new_data[filled]) ** 2
             filled += 1
         new_indptr[i + 1] = filled
-    return new_data[:filled].copy(), new_indices[:filled].copy(), new_indptr, norm2
+    return new_data[:filled].copy(), new_indices[:filled].copy(), new_indptr

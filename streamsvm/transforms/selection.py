@@ -76,15 +76,10 @@ class Select(Transform):
     def held_bytes(self) -> int:
         return super().held_bytes + self._places.nbytes
 
-    def fitted(self, data: FittingData) -> Self:
-        columns = self._listed(data)
-        columns.flags.writeable = False
-        return dataclasses.replace(self, width=data.n_features, kept=len(columns), array=columns)
-
     def record(self) -> dict[str, Any]:
         return {"width": self.width, "kept": self.kept}
 
-    def _listed(self, data: FittingData) -> np.ndarray:
+    def fitted(self, data: FittingData) -> Self:
         """Read the columns that the file lists; warn of those that the data lacks."""
         wanted = _read_names(self.path)
         if data.names is not None:
@@ -112,7 +107,8 @@ class Select(Transform):
                 f"{self.path} lists {len(unknown):,} features that the data lacks ({examples(unknown)}); "
                 f"the other {len(columns):,} are selected"
             )
-        return columns
+        columns.flags.writeable = False
+        return dataclasses.replace(self, width=data.n_features, kept=len(columns), array=columns)
 
     def after(self, statistics: Statistics) -> Statistics | None:
         assert self.array is not None
