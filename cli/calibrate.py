@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from streamsvm_cli.console import Console, terminate_as_interrupt
+from streamsvm_cli.console import Console
+from streamsvm_cli.fit import print_calibration
 from streamsvm_cli.options import MEMORY, Model, command
-from streamsvm_cli.wording import count
 
 from streamsvm.settings.scoring import TO_CALIBRATE
 
@@ -35,10 +35,6 @@ def calibrate(
     """
     import streamsvm
 
-    with terminate_as_interrupt():
-        found = streamsvm.calibrate(model, data, progress=console.bar, **given)
-    console.say(
-        f"temperature {found.temperature:.4g}: a log loss of {found.log_loss:.4f}, before "
-        f"{found.log_loss_before:.4f}, on {count(found.rows, 'row')}"
-    )
+    found = streamsvm.calibrate(model, data, progress=console.progress, **given)
+    print_calibration(console, found)
     console.result(dataclasses.asdict(found))

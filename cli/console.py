@@ -6,211 +6,136 @@ import json
 import os
 import signal
 import sys
+import textwrap
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Any, Self, TextIO
+from typing import Any, NoReturn, Self, TextIO
 
-from streamsvm_cli.wording import count, shell_text, shell_value, wrapped
+from streamsvm_cli.wording import shell_text, shell_value
 
 from streamsvm.base.progress import unit_of
-from streamsvm.base.text import format_size
+from streamsvm.errors import Interrupted, SettingsError
 
-_PROGRESS_INTERVAL = 30.0  # seconds between two lines of one stage
-_STAGE_INTERVAL = 1.0  # seconds between the lines of two stages
-_BAR_DELAY = 0.2  # seconds that a stage may take before it has a bar
-_SILENCE = 1.0  # seconds without a sign of life, on a terminal
-_CLEAR = "\r\x1b[K"  # the line of the terminal that has a bar
+_LOG_INTERVAL = 30.0  # seconds between two lines of progress in a file
+_DRAW_INTERVAL = 0.5  # seconds between two states of the last line of a terminal
+_CLEAR = "\r\x1b[K"  # that line
 WARNED: set[str] = set()  # by the running command
 
 
 def complain(line: object, options: Collection[str] | None = None) -> None:
-    """Print an error or a warning as one line on stderr, and its notes, with control characters escaped.
-
-    On a terminal that is narrower it is several lines; paths stay whole.
-    """
-    width = columns(sys.stderr)
+    """Print an error or a warning on stderr, and its notes, each as one line for files and machines."""
     for each in (line, *getattr(line, "__notes__", ())):
-        text = wrapped(f"streamsvm: {shell_text(each, options)}", width, whole=True)
-        _write(f"{_CLEAR * bool(width)}{text}\n", sys.stderr)
+        _print(f"streamsvm: {shell_text(each, options)}", sys.stderr)
 
 
-def _write(text: str, stream: TextIO) -> None:
-    """Write text at once; if its reader has gone, as `head` does, end the command as if it was killed."""
-    try:
-        print(text, end="", file=stream, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # or the interpreter would complain
-        raise SystemExit(1) from None
+def fail(error: Exception, options: Collection[str] | None = None) -> NoReturn:
+    """Print an error of the library, and end the command."""
+    complain(error, options)
+    sys.exit(130 if isinstance(error, Interrupted) else 2 if isinstance(error, SettingsError) else 1)
 
 
-def columns(stream: TextIO) -> int | None:
-    """Return the width of the terminal that a stream writes to; None if it does not write to one."""
-    return (os.get_terminal_size(stream.fileno()).columns or 80) if stream.isatty() else None
-
-
-def warn_once(line: object) -> None:
+def warn(line: object) -> None:
     """Print a warning, unless the command has printed it: some are in results, too."""
     if str(line) not in WARNED:
         WARNED.add(str(line))
         complain(line)
 
 
+def _print(line: str, stream: TextIO, indent: int | None = 2) -> None:
+    """Print a line at once; on a terminal in lines of its width, unless `indent` is None.
+
+    If the reader has gone, as `head` does, the command ends as if it was killed.
+    """
+    if stream.isatty() and indent is not None:
+        width = os.get_terminal_size(stream.fileno()).columns or 80
+        if len(line) > width:
+            line = textwrap.fill(
+                line, width, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False,
+            )  # fmt: skip
+        line = f"{_CLEAR}{line}"
+    try:
+        print(f"{line}\n", end="", file=stream, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # or the interpreter would complain
+        raise SystemExit(1) from None
+
+
 class Console:
-    """Output for people, for machines, or none; used as a context, it shows on a terminal that it is alive.
+    """Output for people, for machines, or none; used as a context, it shows progress meanwhile.
 
     Attributes
     ----------
-    people, json, verbose : bool
-        Whether lines are printed for people; whether one object is for machines; whether people want all
-        there is to say.
+    people, json : bool
+        Whether lines are printed for people; whether one object is for machines.
     """
 
-    def __init__(self, *, quiet: bool, json: bool, verbose: bool = False) -> None:
+    def __init__(self, *, quiet: bool, json: bool) -> None:
         self.people = not quiet and not json
         self.json = json
-        self.verbose = verbose
-        self._bar: Any = None
-        self._stage = ""
-        self._said = self._heard = time.monotonic()  # a line of progress; anything at all
-        self._lock = threading.RLock()
+        self._stage: tuple[str, float] = "", time.monotonic()  # its name and beginning
+        self._done: tuple[int, int | None] = 0, None  # units, and of all
         self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._show_progress, daemon=True)
 
     def __enter__(self) -> Self:
-        if self.people and sys.stderr.isatty():
-            threading.Thread(target=self._show_life, daemon=True).start()
+        if self.people:
+            self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self.leave()
 
     def leave(self) -> None:
-        """Draw no more by itself: the command has ended, or others write to the terminal."""
-        self._ended.set()
-        self._close()
+        """Show no more progress: the command has ended, or others write to the terminal."""
+        if self.people and not self._ended.is_set():
+            self._ended.set()
+            self._thread.join()
+            if sys.stderr.isatty():
+                print(_CLEAR, end="", file=sys.stderr, flush=True)
 
     def say(self, line: str = "", indent: int = 2) -> None:
-        """Print one line for people, with control characters in names escaped.
-
-        On a terminal that is narrower, it goes on in further lines with an indent.
-        """
+        """Print one line for people, with control characters in names escaped."""
         if self.people:
-            self._close()
-            text = wrapped(shell_text(line), columns(sys.stdout), indent)
-            _write(f"{text}\n", sys.stdout)  # at once: another process may clear its bar meanwhile
-
-    def remark(self, line: str) -> None:
-        """Print a short line for people on stderr, where it is no part of results; may raise `OSError`."""
-        if self.people:
-            self._close()
-            print(f"streamsvm: {line}", file=sys.stderr, flush=True)
-
-    def detail(self, line: str) -> None:
-        """Print a line for people who want to know more."""
-        if self.verbose:
-            self.say(line)
-
-    def warn(self, line: str) -> None:
-        """Print one line on stderr, in every mode; the same line only once."""
-        warn_once(line)
+            _print(shell_text(line), sys.stdout, indent)
 
     def progress(self, stage: str, done: int, total: int | None) -> None:
-        """Show the progress of `stage`: a bar on a terminal, else a line now and then.
+        """Take the progress of a stage, which is shown until another stage begins or this one has ended."""
+        if stage != self._stage[0]:
+            self._stage = stage, time.monotonic()
+        self._done = done, total
+        if done == total:
+            self._stage = "", time.monotonic()
 
-        There is a line a second after the last stage had one, and every 30 seconds.
-        """
-        if not self.people:
-            return
-        if not sys.stderr.isatty():
-            self._stamped(stage, done, total)
-            return
-        with self._lock:
-            if stage != self._stage:
-                from tqdm import tqdm
-
-                self._close()
-                self._bar = tqdm(
-                    total=total, desc=stage, unit=unit_of(stage), unit_scale=True, leave=False,
-                    dynamic_ncols=True, delay=_BAR_DELAY,
-                )  # fmt: skip
-                self._stage = stage
-            self._bar.update(done - self._bar.n)
-            self._heard = time.monotonic()
-            if done == total:
-                self._close()
-
-    def bar(self, stage: str, done: int, total: int | None) -> None:
-        """Show progress as `progress` does, but only on a terminal: for work that is mostly short."""
-        if sys.stderr.isatty():
-            self.progress(stage, done, total)
-
-    def _show_life(self) -> None:
-        """Draw the bar again, or the time, whenever nothing has been shown for a second."""
-        while not self._ended.wait(_SILENCE / 2):
-            with self._lock:
-                silent = time.monotonic() - self._heard
-                if silent < _SILENCE or self._ended.is_set():
-                    continue
-                if self._bar is not None:
-                    self._bar.refresh()
+    def _show_progress(self) -> None:
+        """Show what is being done again and again: on the last line of a terminal, or as lines of a log."""
+        on_terminal = sys.stderr.isatty()
+        with suppress(BrokenPipeError):  # which ends the command when it prints itself
+            while not self._ended.wait(_DRAW_INTERVAL if on_terminal else _LOG_INTERVAL):
+                if on_terminal:
+                    width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
+                    print(f"{_CLEAR}{self._state(width)}", end="", file=sys.stderr, flush=True)
                 else:
-                    print(f"{_CLEAR}working: {silent:.0f} s", end="", file=sys.stderr, flush=True)
+                    print(f"{datetime.now():%Y-%m-%d %H:%M:%S}  {self._state(None)}\n", end="", flush=True)
 
-    def _stamped(self, stage: str, done: int, total: int | None) -> None:
-        """Print a line with the time if one is due; what is over in a second has none."""
-        now = time.monotonic()
-        if 0 <= now - self._said < (_PROGRESS_INTERVAL if stage == self._stage else _STAGE_INTERVAL):
-            return
-        unit = unit_of(stage)
-        amount: Callable[[int], str] = format_size if unit == "B" else "{:,}".format
-        line = f"{datetime.now():%Y-%m-%d %H:%M:%S}  {stage}: {amount(done)}"
-        if total:
-            line += f" of {amount(total)}"
-        line += "" if unit == "B" else f" {unit}"
-        if total:
-            line += f" ({done / total:.0%})"
-        self.say(line)
-        self._said, self._stage = now, stage
+    def _state(self, width: int | None) -> str:
+        """Return the progress of the current stage as text."""
+        from tqdm import tqdm
+
+        (stage, begin), (done, total) = self._stage, self._done
+        seconds = time.monotonic() - begin
+        if not stage:
+            return f"working: {seconds:.0f} s"
+        return str(tqdm.format_meter(
+            done, total, seconds, width, stage, unit=unit_of(stage), unit_scale=True, ascii=width is None
+        ))  # fmt: skip
 
     def result(self, record: dict[str, Any]) -> None:
         """Print the one JSON object for machines."""
-        self._close()
         if self.json:
-            _write(f"{json.dumps(shell_value(record))}\n", sys.stdout)
-
-    def _close(self) -> None:
-        """Remove what is drawn on the last line of the terminal, also by a process that was killed."""
-        with self._lock:
-            if self._bar is not None:
-                self._bar.close()
-                self._bar, self._stage = None, ""
-            if sys.stderr.isatty():
-                print(_CLEAR, end="", file=sys.stderr, flush=True)
-            self._heard = time.monotonic()
-
-
-_COUNTS = {  # of text: what is counted, and what was done with it
-    "skipped": ("row", "skipped"),
-    "repaired": ("row", "repaired"),
-    "explicit_zeros": ("explicit zero", "dropped"),
-    "qids": ("qid field", "ignored"),
-    "unseen_features": ("value", "of unseen features dropped"),
-    "unlabelled": ("row", "without a label left out"),
-    "missing_values": ("missing number", "replaced"),
-    "unseen_values": ("value", "of unseen categories: no feature"),
-    "unseen_labels": ("row", "with unseen labels: kept, and counted as wrong"),
-}
-
-
-def print_text_counts(console: Console, counts: dict[str, Any]) -> None:
-    """Print the numbers of rows and values that a reader left out or changed."""
-    for line in counts["first_errors"]:
-        console.warn(f"skipped: {line}")
-    for name, (noun, what) in _COUNTS.items():
-        if counts.get(name):
-            console.say(f"  {count(counts[name], noun)} {what}")
+            _print(json.dumps(shell_value(record)), sys.stdout, None)
 
 
 class EventTable:
@@ -226,13 +151,10 @@ class EventTable:
 
     def __call__(self, event: dict[str, Any]) -> None:
         if event["event"] == "warning":
-            self.console.warn(event["warning"])
+            warn(event["warning"])
 
     def line(self, event: dict[str, Any], end: str = "") -> None:
-        """Print one line of the table and `end` behind it, the first time below its heading.
-
-        For people who want to know more, a line follows with what the table has no column for.
-        """
+        """Print one line of the table and `end` behind it, the first time below its heading."""
         shown = [column for column in self.COLUMNS if column[2] not in self.left_out]
         if not self._headed:
             heads = [f"{name:>{width}}" for name, width, *_ in shown]
@@ -241,29 +163,6 @@ class EventTable:
         cells = ["" if event.get(key) is None else format(event[key], form) for _, _, key, form in shown]
         cells = [f"{cell:>{width}}" for cell, (_, width, *_) in zip(cells, shown, strict=True)]
         self.console.say("  ".join([*cells, end]).rstrip())
-        known = {"event", *(key for _, _, key, _ in shown)}
-        others = [_figure(*item) for item in event.items() if item[0] not in known and item[1] is not None]
-        self.console.detail(f"    {', '.join(others)}")
-
-
-def _figure(name: str, value: Any) -> str:
-    """Return a number and its name, which may end in its unit."""
-    words, _, unit = name.replace("_", " ").rpartition(" ")
-    if unit == "bytes":
-        return f"{words} {format_size(value)}"
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
-    return f"{words} {unit} {text}".lstrip()
-
-
-@contextmanager
-def _handling(signals: Collection[signal.Signals], handler: Any) -> Iterator[None]:
-    """Let a function handle signals meanwhile."""
-    before = {each: signal.signal(each, handler) for each in signals}
-    try:
-        yield
-    finally:
-        for each, former in before.items():
-            signal.signal(each, former)
 
 
 @contextmanager
@@ -282,10 +181,9 @@ def stop_on_signals() -> Iterator[Any]:
             text = f"{_CLEAR}stopping after this block; press Ctrl-C again to stop at once\n"
             os.write(sys.stderr.fileno(), text.encode())
 
-    with _handling(signals, stop):
+    before = {each: signal.signal(each, stop) for each in signals}
+    try:
         yield lambda: stopping
-
-
-def terminate_as_interrupt() -> AbstractContextManager[None]:
-    """Make SIGTERM raise KeyboardInterrupt, so that files are cleaned up."""
-    return _handling([signal.SIGTERM], signal.default_int_handler)
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

@@ -1,30 +1,47 @@
-"""What a conversion did, as lines for people: of `convert`, and of `fit` of files that are no store."""
+"""What reading and converting files did, as lines for people."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import Any
 
-from streamsvm_cli.console import Console, print_text_counts
+from streamsvm_cli.console import Console, warn
 from streamsvm_cli.wording import count, size_of_data
+
+_COUNTS = {  # what is counted, and what was done with it
+    "empty_rows": ("row", "without a non-zero"),
+    "n_groups": ("group", "of rows"),
+    "skipped": ("row", "skipped"),
+    "repaired": ("row", "repaired"),
+    "explicit_zeros": ("explicit zero", "dropped"),
+    "qids": ("qid field", "ignored"),
+    "unseen_features": ("value", "of unseen features dropped"),
+    "unlabelled": ("row", "without a label left out"),
+    "missing_values": ("missing number", "replaced"),
+    "unseen_values": ("value", "of unseen categories: no feature"),
+    "unseen_labels": ("row", "with unseen labels: kept, and counted as wrong"),
+}
 
 
 def print_report(console: Console, report: Any, *, in_run: bool = False) -> None:
     """Print what a conversion did; `in_run` if the store is not what the command is about."""
     for warning in report.warnings:
-        console.warn(warning)
+        warn(warning)
     for note in report.notes:
         console.say(note)
     size = f"{size_of_data(report.n, report.d, report.n_classes, report.nnz)} in {report.seconds:.1f} s"
-    console.say(f"{size}: {report.path}" if in_run else size)
+    console.say(f"{size}: {report.path}")
     if report.index_base is not None and not in_run:
         console.say(f"feature numbers start at {report.index_base}")
-    if report.empty_rows:
-        console.say(f"  {count(report.empty_rows, 'row')} without a non-zero")
     if report.n_labels is not None:
         console.say(f"  {count(report.n_labels, 'label')}, {report.n_labels / report.n:.2f} a row")
-    if report.n_groups is not None:
-        console.say(f"  {count(report.n_groups, 'group')} of rows")
-    print_text_counts(console, dataclasses.asdict(report))
-    if not in_run:
-        console.say(f"store: {report.path}")
+    print_counts(console, dataclasses.asdict(report))
+
+
+def print_counts(console: Console, counts: dict[str, Any]) -> None:
+    """Print the numbers of rows and values that a reader left out or changed."""
+    for line in counts["first_errors"]:
+        warn(f"skipped: {line}")
+    for name, (noun, done) in _COUNTS.items():
+        if counts.get(name):
+            console.say(f"  {count(counts[name], noun)} {done}")

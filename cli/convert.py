@@ -7,18 +7,17 @@ import os
 from typing import Annotated, Any
 
 import typer
-from streamsvm_cli.console import Console, terminate_as_interrupt
+from streamsvm_cli.console import Console
 from streamsvm_cli.conversion import print_report
 from streamsvm_cli.memory import give_memory_back
-from streamsvm_cli.options import FORCE, LABEL, Option, command
-from streamsvm_cli.wording import wrong_usage
+from streamsvm_cli.options import FORCE, Option, command
 
+from streamsvm.errors import wrong_setting
 from streamsvm.settings.converting import ConvertSettings
 from streamsvm.settings.field import declared
 
 _OPTIONS = {
     "out": Option(os.PathLike, ..., "Store to write: .zarr, or .h5 / .h5ad.", letter="o"),
-    "label": LABEL,
     "force": FORCE,
 }
 
@@ -44,12 +43,11 @@ def convert(
     features as they are, and columns of text are one feature for each value; with --text, n-grams.
     """
     if given["like"] is None and given["unseen_label"] == "keep":
-        raise wrong_usage("--unseen-label keep needs known classes; give --like too")
+        raise wrong_setting("unseen_label", "keep needs known classes; give --like too")
     from streamsvm_converters import convert as to_store
 
     give_memory_back(least=2**21, kept=2**22)  # chunks are smaller, and come one after another
 
-    with terminate_as_interrupt():
-        report = to_store(inputs, progress=console.progress, **given)
+    report = to_store(inputs, progress=console.progress, **given)
     print_report(console, report)
     console.result({**dataclasses.asdict(report), "path": str(report.path)})

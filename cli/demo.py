@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import filecmp
-import json as json_module
 import lzma
 import os
 import shlex
@@ -18,7 +17,6 @@ from pathlib import Path
 import typer
 from streamsvm_cli.console import Console
 from streamsvm_cli.options import Option, command
-from streamsvm_cli.wording import count
 
 _MARKER_FILE = ".streamsvm-demo"  # only a folder that holds it is ever replaced
 _ATTEMPTS = 10
@@ -36,27 +34,26 @@ def demo(console: Console, *, dir: Path) -> None:
     console.say("Handwritten digits, 1,797 images of 8 x 8 pixels in 10 classes (UCI, CC BY 4.0).")
     console.say(f"All files go to {dir}; the commands can be repeated there.")
     console.say()
-    steps = _Steps(dir, console)
-    steps.run("convert digits.train --out train.zarr")
-    steps.run("convert digits.test --out test.zarr --like train.zarr --no-shuffle")
+    _run(console, dir, "convert digits.train --out train.zarr")
+    _run(console, dir, "convert digits.test --out test.zarr --like train.zarr --no-shuffle")
     fit = "--passes 5 --block-rows 64 --valid test.zarr --checkpoint-every 1"
-    steps.run(f"fit train.zarr --out uninterrupted {fit}")
-    killed_in = steps.kill(f"fit train.zarr --out killed {fit}")
-    steps.run("resume killed")
+    _run(console, dir, f"fit train.zarr --out uninterrupted {fit}")
+    _kill(console, dir, f"fit train.zarr --out killed {fit}")
+    _run(console, dir, "resume killed")
     same = all(
         filecmp.cmp(path, dir / "killed/model" / path.name, shallow=False)
         for path in (dir / "uninterrupted/model").iterdir()
     )
     console.say(f"The two models are {'byte-identical' if same else 'DIFFERENT'}.")
     console.say()
-    steps.run("predict killed digits.test --out predictions.txt --top-k 3 --scores")
-    measured = steps.run("evaluate killed test.zarr --top-k 3")
-    steps.run("info train.zarr --verify")
+    _run(console, dir, "predict killed digits.test --out predictions.txt --top-k 3 --scores")
+    measured = _run(console, dir, "evaluate killed test.zarr --top-k 3")
+    _run(console, dir, "info train.zarr --verify")
     seconds = time.perf_counter() - begin
     console.say(f"Done in {seconds:.1f} s. With your own data:")
     console.say("$ streamsvm fit TRAIN --valid TEST --out RUN")
     accuracy = float(measured.partition("accuracy")[2].split()[0])
-    console.result({"identical": same, "killed_in": killed_in, "accuracy": accuracy, "seconds": seconds})
+    console.result({"identical": same, "accuracy": accuracy, "seconds": seconds})
     if not same:
         raise typer.Exit(1)
 
@@ -74,59 +71,40 @@ def _prepare(folder: Path) -> None:
         (folder / name).write_bytes(lzma.decompress(packed))
 
 
-class _Steps:
-    """Commands that are run in the demo's folder, and shown as a user would type them."""
+def _start(console: Console, folder: Path, command: str) -> subprocess.Popen[str]:
+    console.say(f"$ streamsvm {command}")
+    words = [sys.executable, "-m", "streamsvm_cli.main", *shlex.split(command)]
+    return subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, text=True)
 
-    def __init__(self, folder: Path, console: Console) -> None:
-        self._folder = folder
-        self._console = console
 
-    def _start(self, command: str) -> subprocess.Popen[str]:
-        self._console.say(f"$ streamsvm {command}")
-        return subprocess.Popen(
-            [sys.executable, "-m", "streamsvm_cli.main", *shlex.split(command)],
-            cwd=self._folder, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+def _run(console: Console, folder: Path, command: str) -> str:
+    """Run a command to its end, show its output and return it; a failure ends the demo."""
+    lines = []
+    with _start(console, folder, command) as process:
+        for line in process.stdout or ():
+            console.say(f"  {line}".rstrip(), indent=4)
+            lines.append(line)
+    console.say()
+    if process.returncode:
+        raise typer.Exit(process.returncode)
+    return "".join(lines)
 
-    def run(self, command: str) -> str:
-        """Run a command to its end, show its output and return it; a failure ends the demo."""
-        lines = []
-        with self._start(command) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                self._console.say(f"  {line}".rstrip(), indent=4)
-                lines.append(line)
-        self._console.say()
-        if process.returncode:
-            raise typer.Exit(process.returncode)
-        return "".join(lines)
 
-    def kill(self, command: str) -> int:
-        """Start a command, kill it by SIGKILL in the middle of a pass, and return the number of the pass."""
-        for _ in range(_ATTEMPTS):
-            with self._start(command) as process:
-                while process.poll() is None and self._position("killed") < (2, 5):
-                    time.sleep(0.001)
-                process.send_signal(signal.SIGKILL)
-                process.communicate()
-            if process.returncode == -signal.SIGKILL:
-                passes, blocks = self._position("killed")
-                done = count(blocks, "block")
-                self._console.say(f"  ... killed (SIGKILL) in pass {passes + 1}, after {done}")
-                self._console.say()
-                return passes + 1
-            self._console.say("  ... it ended before it could be killed; trying again")
-            shutil.rmtree(self._folder / "killed")
-        raise typer.Exit(1)
+def _kill(console: Console, folder: Path, command: str) -> None:
+    """Start a training, and kill it by SIGKILL in the middle of its third pass."""
+    from streamsvm.info import inspect
 
-    def _position(self, run: str) -> tuple[int, int]:
-        """Return the passes and blocks done, according to the newest commit of a run."""
-        for manifest in sorted(
-            (self._folder / run / "checkpoint").glob("[0-9]*/manifest.json"), reverse=True
-        ):
-            try:
-                commit = json_module.loads(manifest.read_bytes())
-            except FileNotFoundError:  # the run has deleted it meanwhile
-                continue
-            return commit["passes_done"], commit["blocks_done"]
-        return 0, 0
+    for _ in range(_ATTEMPTS):
+        with _start(console, folder, command) as process:
+            for line in process.stdout or ():
+                if line.split()[:1] == ["2"]:  # of the table: the second pass was made
+                    time.sleep(0.05)
+                    process.kill()
+                    break
+        if process.returncode == -signal.SIGKILL:
+            console.say(f"  ... killed (SIGKILL): {inspect(folder / 'killed')['commits'][0]}")
+            console.say()
+            return
+        console.say("  ... it ended before it could be killed; trying again")
+        shutil.rmtree(folder / "killed")
+    raise typer.Exit(1)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from streamsvm_cli.console import Console
+from streamsvm_cli.console import Console, warn
 from streamsvm_cli.options import FORCE, MEMORY, THREADS, Model, Option, command
 from streamsvm_cli.table import table_lines
-from streamsvm_cli.wording import count, fraction, wrong_usage
+from streamsvm_cli.wording import count, fraction
 
 from streamsvm.base import durable
-from streamsvm.errors import InputError
+from streamsvm.errors import InputError, SettingsError
 from streamsvm.settings.scoring import TO_EVALUATE
 
 _SHOWN_CLASSES, _SHOWN_CONFUSIONS = 10, 5
@@ -29,7 +29,9 @@ _OPTIONS = {
         float, None,
         "If rows have several labels: predict those with scores above this (default: 0 for ovr and ovr2).",
     ),
-    "n_labels": Option(int, None, "If rows have several labels: predict this many of the best.", least=1),
+    "n_labels": Option(
+        int, None, "If rows have several labels: predict this many of the best.", least=1,
+    ),
     "costs": Option(
         os.PathLike, None,
         "Also measure the mean cost, from this table: CSV or .npy, a row for each true class.",
@@ -76,46 +78,32 @@ def evaluate(
 
     if confusion is not None:
         durable.check_replaceable(confusion, InputError, force=force)
-    result = streamsvm.evaluate(
-        model, data, top_k=None if top_k is None else (1, top_k), progress=console.bar,
+    result: Any = streamsvm.evaluate(
+        model, data, top_k=None if top_k is None else (1, top_k), progress=console.progress,
         observe=None if confusion is None else _check_one_label, **given,
     )  # fmt: skip
-    numbers: dict[str, float | None]
-    f1 = {"macro F1": result.macro_f1, "micro F1": result.micro_f1}
-    unlabelled = 0
-    if isinstance(result, streamsvm.LabelSetEvaluation):
-        numbers = {f"precision@{k}": value for k, value in result.precision.items()}
-        numbers |= {"ranking loss": result.ranking_loss, **f1, "subset acc.": result.subset_accuracy}
-        if result.warning is not None:
-            console.warn(result.warning)
-    else:
-        numbers = {"accuracy": result.accuracy}
-        numbers |= {f"top-{k}": value for k, value in result.top_k.items() if k > 1} | f1
-        numbers |= {"log loss": result.log_loss, "calib. error": result.calibration_error}
-        numbers |= {"sequences": result.sequence_accuracy}
-        numbers |= {"mean cost": result.mean_cost, "mean dist.": result.mean_distance}
-        unlabelled = result.unlabelled
-    console.say(f"{'rows':>12}  {result.n:,}")
-    if unlabelled:
-        console.say(f"{'':>12}  {count(unlabelled, 'row')} without a label left out")
-    for name, value in numbers.items():
-        if value is not None:
-            console.say(f"{name:>12}  {value:.4f}")
+    console.say(f"{'rows':>18}  {result.n:,}")
+    if getattr(result, "unlabelled", 0):
+        console.say(f"{'':>18}  {count(result.unlabelled, 'row')} without a label left out")
+    for name, value in vars(result).items():
+        for k, number in value.items() if isinstance(value, dict) else [("", value)]:
+            if isinstance(number, float):
+                console.say(f"{f'{name} {k}'.replace('_', ' ').strip():>18}  {number:.4f}")
+    if getattr(result, "warning", None):
+        warn(result.warning)
     record = dict(vars(result))
-    counts = record.pop("counts")
-    if counts is not None:
+    if (counts := record.pop("counts")) is not None:
         record |= _print_classes(console, counts)
     if confusion is not None:
         _write_confusion(confusion, counts.confusion())
-        console.say()
-        console.say(f"all pairs of true and predicted class: {confusion}")
+        console.say(f"\nall pairs of true and predicted class: {confusion}")
     console.result(record)
 
 
 def _check_one_label(rows: Any, begin: int, scores: Any) -> None:
     """Raise an error, before any more is scored, if rows may have several labels."""
     if len(rows.label_indptr):
-        raise wrong_usage("--confusion is for rows with one label each, and these have several")
+        raise SettingsError("--confusion is for rows with one label each, and these have several")
 
 
 def _print_classes(console: Console, counts: Any) -> dict[str, Any]:

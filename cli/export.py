@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from streamsvm_cli.console import Console, terminate_as_interrupt
+from streamsvm_cli.console import Console
 from streamsvm_cli.options import FORCE, Model, Option, command
 
 from streamsvm.base.text import format_size
@@ -45,7 +45,6 @@ def export(
     """
     import streamsvm
 
-    with terminate_as_interrupt():
-        done = streamsvm.export_model(model, out, **given)
+    done = streamsvm.export_model(model, out, **given)
     console.say(f"{done.format}, {format_size(done.bytes)}: {done.path}")
     console.result(dataclasses.asdict(done))

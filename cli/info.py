@@ -7,16 +7,16 @@ from typing import Annotated, Any
 
 import typer
 from streamsvm_cli.console import Console
-from streamsvm_cli.options import LABEL, VERBOSE, Option, command
+from streamsvm_cli.options import Option, command
 from streamsvm_cli.runs import comparison, summary
-from streamsvm_cli.table import WIDTH, wrap
-from streamsvm_cli.wording import wrong_usage
 
 from streamsvm.base.text import format_size
+from streamsvm.errors import SettingsError
+from streamsvm.settings.scoring import TO_EVALUATE
 
 _MAX_ITEMS = 8  # items of a list on a line
 _MAX_SOURCES = 12  # files, each on a line
-_DETAILS = {  # facts for people who want all of them
+_DETAILS = {  # facts that are only in JSON
     "C_auto", "checksum", "chunk_nnz", "crc32", "encoding", "fingerprint",
     "inner_passes", "label_dtype", "layout", "memory", "n_features_in", "solver", "store_fingerprint",
     "values_in", "version",
@@ -32,7 +32,7 @@ _NAMES = {
 }
 
 
-@command({"verify": Option(bool, False, "Read everything and check it."), "label": LABEL}, VERBOSE)
+@command({"verify": Option(bool, False, "Read everything and check it."), "label": TO_EVALUATE["label"]})
 def info(
     console: Console,
     paths: Annotated[
@@ -55,19 +55,13 @@ def info(
     from streamsvm.info import inspect
     from streamsvm.store.addresses import copy_address
 
-    records = [
-        inspect(
-            copy_address(path, progress=console.progress),
-            verify=verify,
-            label=label,
-            progress=console.progress,
-        )
-        for path in paths
-    ]
+    progress = console.progress
+    copies = [copy_address(path, progress=progress) for path in paths]
+    records = [inspect(path, verify=verify, label=label, progress=progress) for path in copies]
     if len(records) > 1:
         for path, each in zip(paths, records, strict=True):
             if each["kind"] != "run":
-                raise wrong_usage(f"several paths are compared if all are runs, and {path} is none")
+                raise SettingsError(f"several paths are compared if all are runs, and {path} is none")
         for line in comparison([str(path) for path in paths], records):
             console.say(line)
         console.result(
@@ -80,13 +74,12 @@ def info(
     lines = {
         names.get(key, key).replace("_", " "): _lines_of(key, value, record)
         for key, value in shown.items()
-        if value not in (None, "", [], {}) and (key not in _DETAILS or console.verbose)
+        if value not in (None, "", [], {}) and key not in _DETAILS
     }
     width = max(map(len, lines)) + 1
     for name, texts in lines.items():
-        wrapped = [part for text in texts for part in wrap(text, WIDTH - width - 2)]
-        for number, line in enumerate(wrapped):
-            console.say(f"{'' if number else name:>{width}}  {line}", width + 2)
+        for number, text in enumerate(texts):
+            console.say(f"{'' if number else name:>{width}}  {text}", width + 2)
     console.result(record)
 
 

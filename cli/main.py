@@ -21,15 +21,17 @@ def run() -> None:
 def _run() -> None:
     import faulthandler
     import gc
+    import signal
 
     gc.set_threshold(200_000)  # importing makes nearly as many objects, and no garbage
 
     from streamsvm_cli import commands
-    from streamsvm_cli.console import complain
+    from streamsvm_cli.console import complain, fail
     from streamsvm_cli.memory import give_memory_back
 
-    from streamsvm.errors import Interrupted, SettingsError, StreamsvmError
+    from streamsvm.errors import StreamsvmError
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that files are cleaned up
     give_memory_back()
     commands.warn_on_one_line()
     if sys.__stderr__ is not None:  # a traceback if a memory-mapped file is cut short, or its disk is full
@@ -37,12 +39,7 @@ def _run() -> None:
     try:
         commands.app()
     except StreamsvmError as error:
-        complain(error, commands.options_of(sys.argv[1:]))
-        sys.exit(130 if isinstance(error, Interrupted) else 2 if isinstance(error, SettingsError) else 1)
-    except SystemExit as ended:
-        if ended.code == 130:  # Typer has turned KeyboardInterrupt into this, without a word
-            complain("interrupted")
-        raise
+        fail(error)
     except BrokenPipeError:  # the reader of our output has gone, as `head` does
         sys.stderr.close()
         sys.exit(1)

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from streamsvm_cli.console import Console, EventTable, print_text_counts, stop_on_signals
-from streamsvm_cli.options import EVERY, FORCE, RUN, VERBOSE, Option, command
-from streamsvm_cli.wording import count, fraction, wrong_usage
+from streamsvm_cli.console import Console, EventTable, stop_on_signals, warn
+from streamsvm_cli.conversion import print_counts
+from streamsvm_cli.options import EVERY, FORCE, RUN, Option, command
+from streamsvm_cli.wording import count, fraction
 
 from streamsvm.base.text import format_size
+from streamsvm.errors import InputError, wrong_setting
 from streamsvm.settings.field import declared
 from streamsvm.settings.online import OnlineSettings, StoreSettings
 from streamsvm.settings.reading import ReadingSettings
 
 _SETTINGS = declared(OnlineSettings)
 _READING = {name: declared(ReadingSettings)[name] for name in ("labels_as", "on_error")}
-_OF_STORE = declared(StoreSettings)
 _LEAST_ROWS = 100  # that say something
 
 
@@ -34,10 +34,10 @@ _OPTIONS = {
         str, None, "All classes: a file with one a line, or a list with commas.", metavar="FILE|LIST",
     ),
     "index_base": Option(
-        str, None,
+        int, None,
         "Index of the first feature in the input. 0, the default, works for any file, at the cost of one "
         "unused row of weights.",
-        choices=("0", "1"),
+        group="Features", most=1,
     ),
     "checkpoint_every": EVERY,
     "force": FORCE,
@@ -46,9 +46,13 @@ _OPTIONS = {
 
 @command(
     {"out": RUN},
-    {**_SETTINGS, **_OF_STORE, **_READING, "seed": dataclasses.replace(_SETTINGS["seed"], default=None)},
+    {
+        **_SETTINGS,
+        **declared(StoreSettings),
+        **_READING,
+        "seed": dataclasses.replace(_SETTINGS["seed"], default=None),
+    },
     _OPTIONS,
-    VERBOSE,
 )
 def online(
     console: Console,
@@ -63,7 +67,7 @@ def online(
     *,
     like: Path | None,
     classes: str | None,
-    index_base: str | None,
+    index_base: int | None,
     **settings: Any,
 ) -> None:
     """Train on rows as they are read, each once.
@@ -77,34 +81,31 @@ def online(
     from streamsvm.store.addresses import copy_address
     from streamsvm.store.kinds import is_read_in_place
 
-    cache = settings.get("cache")
-    of_stores = all(is_read_in_place(copy_address(path, cache, console.progress)) for path in inputs)
-    of_any = {name: settings.pop(name) for name in ("unseen_label", "memory")}
-    of_store = {name: settings.pop(name) for name in _OF_STORE if name in settings}
     of_text = {name: settings.pop(name) for name in _READING}
-    given = {"like": like, "index_base": index_base, **of_text} if of_stores else of_store
-    defaults = {name: each.default for name, each in (_OF_STORE | _READING).items()}
-    for name, value in given.items():
-        if value != defaults.get(name):
-            kind = "stores, which are read as they are" if of_stores else "LIBSVM text"
-            raise wrong_usage(f"--{name.replace('_', '-')} does not apply to {kind}")
+    of_stores = all(
+        is_read_in_place(copy_address(path, settings["cache"], console.progress)) for path in inputs
+    )
+    for name, value in {"like": like, "index_base": index_base, **of_text}.items() if of_stores else ():
+        if value != (_OPTIONS | _READING)[name].default:
+            raise wrong_setting(name, "does not apply to stores, which are read as they are")
     reading, hashing = text_layout(
         like,
         classes=None if classes is None else parse_classes(classes),
-        index_base=None if index_base is None else int(index_base),
+        index_base=index_base,
         hash_bits=settings["hash_bits"],
         seed=settings["seed"],
         labels_as=of_text["labels_as"],
     )
+    data: Any = inputs
     if of_stores:
-        data: Any = inputs
-        settings |= {**of_store, **of_any, "classes": reading["classes"]}
+        settings["classes"] = reading["classes"]
     else:
         from streamsvm_converters import TextSource
 
-        if reading["classes"] is None and of_any["unseen_label"] == "keep":
-            raise wrong_usage("--unseen-label keep needs known classes; give --classes or --like too")
-        data = TextSource(inputs, **reading, **of_any, dtype=settings["dtype"], on_error=of_text["on_error"])
+        if reading["classes"] is None and settings["unseen_label"] == "keep":
+            raise wrong_setting("unseen_label", "keep needs known classes; give --classes or --like too")
+        options = {name: settings.pop(name) for name in ("unseen_label", "memory")}
+        data = TextSource(inputs, **reading, **options, dtype=settings["dtype"], on_error=of_text["on_error"])
     with stop_on_signals() as stop:
         result = streamsvm.online(
             data, **settings | hashing, report=OnlineReporter(console), progress=console.progress, stop=stop
@@ -162,20 +163,15 @@ def text_layout(
 def parse_classes(text: str) -> list[str]:
     """Return the labels in a file, separated by white space, or in a list with commas, in class order."""
     from streamsvm.base.label_texts import class_order
-    from streamsvm.errors import InputError
 
+    labels = text.split(",")
     if os.path.exists(text):  # a pipe too
         try:
-            with open(text, encoding="utf-8-sig") as file:
-                labels = re.split("[ \t\r\n]+", file.read().strip(" \t\r\n"))
+            labels = Path(text).read_text(encoding="utf-8-sig").split()
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{text} is not a list of classes: {error}") from None
-    else:
-        labels = [label.strip() for label in text.split(",")]
-    if len(labels) < 2:
-        raise wrong_usage(f"--classes {text} is neither a file nor a list of two classes or more")
-    if len(set(labels)) < len(labels) or "" in labels:
-        raise wrong_usage(f"--classes {text} has an empty label, or the same label twice")
+    if len(labels) < 2 or "" in labels:
+        raise wrong_setting("classes", f"{text} is neither a file nor a list of two classes or more")
     return [labels[c] for c in class_order(labels)]
 
 
@@ -195,7 +191,7 @@ class OnlineReporter(EventTable):
         super().__call__(event)
         if event["event"] == "plan" and not event["resumable"]:
             self.console.say("standard input or a pipe cannot be read again: this run cannot be resumed")
-        elif event["event"] == "rows" and (event["rows"] >= _LEAST_ROWS or self.console.verbose):
+        elif event["event"] == "rows" and event["rows"] >= _LEAST_ROWS:
             self.line(event)
         elif event["event"] == "saved":
             self.console.say(f"model: {event['model']}, the average of the iterates")
@@ -204,8 +200,8 @@ class OnlineReporter(EventTable):
 def finish(console: Console, result: Any) -> None:
     """Print the result of an online run."""
     for warning in result.warnings:
-        console.warn(warning)
-    print_text_counts(console, result.input)
+        warn(warning)
+    print_counts(console, result.input)
     if result.empty_rows:
         console.say(
             f"  {count(result.empty_rows, 'row')} of norm 0 or with an unseen label took no part in training"
@@ -215,5 +211,4 @@ def finish(console: Console, result: Any) -> None:
         f"progressive accuracy {fraction(result.progressive_accuracy)}, "
         f"peak memory {format_size(result.peak_memory_bytes)}"
     )
-    console.detail(f"{count(result.checkpoints, 'checkpoint')} in {result.checkpoint_seconds:.2f} s")
     console.result(dataclasses.asdict(result))

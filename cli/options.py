@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from streamsvm_cli.console import Console
-from streamsvm_cli.wording import wrong_usage
+from streamsvm_cli.console import Console, complain, fail
 
 from streamsvm.base.compiling import told_of_compiling
 from streamsvm.base.text import parse_size
-from streamsvm.errors import SettingsError
+from streamsvm.errors import Interrupted, StreamsvmError
 from streamsvm.settings.field import Setting
 
-_KIND_NAMES = {int: "NUMBER", float: "NUMBER", str: "TEXT", os.PathLike: "PATH"}  # in the help
+_KIND_NAMES = {  # in the help
+    int: "NUMBER", float: "NUMBER", str: "TEXT", os.PathLike: "PATH", tuple: "A,B", range: "N-M",
+}  # fmt: skip
 _MAX_CHOICES_WIDTH = 45  # characters of a list of choices beside an option
 
 
@@ -38,40 +39,52 @@ class Option(Setting):
         What stands for the value in the help, instead of its type.
     """
 
+    group: str = "Run"
     letter: str = ""
     metavar: str = ""
 
 
-THREADS = Option(int, None, "Number of threads; by default one per processor.", least=1)
+THREADS = Option(int, None, "Number of threads; by default one per processor.", group="Computing", least=1)
 EVERY = Option(str, "60s", "Commit every 0.5s, 60s, 5m, or 8 blocks (8).", metavar="TIME|BLOCKS")
 TRAINING = {
     "workers": Option(
         int, None,
         "Number of threads, or of workers of a cluster; by default one per processor, in training at most "
         "one per split.",
-        least=1,
+        group="Several cores", least=1,
     ),
     "cluster": Option(
         str, None, "Work on a Dask cluster: address of the scheduler, its file, or local for processes here.",
-        metavar="ADDRESS",
+        group="Several cores", metavar="ADDRESS",
     ),
     "checkpoint_every": EVERY,
 }  # fmt: skip
 FORCE = Option(bool, False, "Replace what is there.")
-MEMORY = Option(int, 2**28, "Memory budget, such as 500M or 2G.", size=True)
+MEMORY = Option(int, 2**28, "Memory budget, such as 500M or 2G.", group="Computing", size=True)
 RUN = Option(os.PathLike, ..., "Run directory to create.", letter="o")
-LABEL = Option(
-    str, None,
-    "Column with the labels: of a table, or of obs of AnnData that was not written by convert. By default "
-    "the one that the model, or the data of --like, was made with.",
-)  # fmt: skip
-VERBOSE = {"verbose": Option(bool, False, "Print all there is to say.", letter="v")}
 _OF_ALL = {
-    "quiet": Option(bool, False, "Print nothing but errors.", letter="q"),
-    "json": Option(bool, False, "Print one JSON object at the end, and nothing else."),
+    "quiet": Option(bool, False, "Print nothing but errors.", group="Options", letter="q"),
+    "json": Option(bool, False, "Print one JSON object at the end, and nothing else.", group="Options"),
 }
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Run directory or model folder.")]
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for name in text.split(",") if name)
+
+
+def _lengths(text: str) -> Any:
+    least, _, most = text.partition("-")
+    return (int(least), int(most or least)) if (least + (most or least)).isdecimal() else text
+
+
+def _number(kind: type, text: str) -> Any:
+    """Return a number, or a word as it is, which the settings check."""
+    try:
+        return kind(text)
+    except ValueError:
+        return text
 
 
 def command(*options: Mapping[str, Setting]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -89,12 +102,15 @@ def command(*options: Mapping[str, Setting]) -> Callable[[Callable[..., None]], 
         arguments = [each for each in own if each.kind is each.POSITIONAL_OR_KEYWORD]
 
         @functools.wraps(function)
-        def call(*, quiet: bool, json: bool, verbose: bool = False, **given: Any) -> None:
-            with (
-                Console(quiet=quiet, json=json, verbose=verbose) as console,
-                told_of_compiling(console.remark),
-            ):
-                function(console, **given)
+        def call(*, quiet: bool, json: bool, **given: Any) -> None:
+            console = Console(quiet=quiet, json=json)
+            try:
+                with console, told_of_compiling(complain if console.people else lambda line: None):
+                    function(console, **given)
+            except StreamsvmError as error:
+                fail(error, declared)
+            except KeyboardInterrupt:
+                fail(Interrupted("interrupted"))
 
         call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in arguments]
@@ -112,7 +128,9 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
     has_no = setting.kind is bool and not (own and default is False)
     names = [f"--{option}/--no-{option}" if has_no else f"--{option}"]
     kind: Any = setting.kind
-    facts: dict[str, Any] = {"help": setting.help, "metavar": _KIND_NAMES.get(kind)}
+    facts: dict[str, Any] = {
+        "help": setting.help, "metavar": _KIND_NAMES.get(kind), "rich_help_panel": setting.group or None,
+    }  # fmt: skip
     if values is not None:
         kind, facts["metavar"] = Literal[tuple(values)], None  # type: ignore[misc]
         if setting.titles is not None:
@@ -122,20 +140,19 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
         elif len("|".join(values)) > _MAX_CHOICES_WIDTH:
             facts |= {"metavar": "NAME", "help": f"{setting.help} One of: {', '.join(values)}."}
     elif setting.size:
-        facts |= {"parser": _size, "metavar": "SIZE"}
+        facts |= {"parser": parse_size, "metavar": "SIZE"}
         default = f"{default >> 30}G" if default >= 2**30 else f"{default >> 20}M"
     elif kind is tuple:
-        facts |= {"parser": _names, "metavar": "A,B"}
-        default = ",".join(default)
+        facts["parser"], default = _names, ",".join(default)
     elif kind is range:
-        facts |= {"parser": _lengths, "metavar": "N-M"}
+        facts["parser"] = _lengths
     elif setting.words and kind is bool:  # which a flag cannot say, but its absence
         [word], default = setting.words, None
         facts["callback"] = lambda given: word if given is None else given
     elif setting.words and kind is os.PathLike:
         kind, facts["metavar"] = str, "|".join([*setting.words, "FILE"])
     elif setting.words:
-        facts |= {"parser": _number_or_word(setting), "metavar": "|".join(["NUMBER", *setting.words])}
+        facts |= {"parser": functools.partial(_number, kind), "metavar": "|".join(["NUMBER", *setting.words])}
     elif kind is int:
         facts |= {"min": setting.least, "max": setting.most if setting.most < 2**63 - 1 else None}
     elif kind is os.PathLike:
@@ -151,37 +168,3 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
         name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, typer.Option(*names, **facts)],
         default=inspect.Parameter.empty if default is ... else default,
     )  # fmt: skip
-
-
-def _size(text: str) -> int:
-    try:
-        return parse_size(text)
-    except SettingsError as error:
-        raise wrong_usage(str(error)) from None
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name for name in text.split(",") if name)
-
-
-def _lengths(text: str) -> tuple[int, int]:
-    least, _, most = text.partition("-")
-    try:
-        return int(least), int(most or least)
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is not two lengths, such as 1-2") from None
-
-
-def _number_or_word(setting: Setting) -> Callable[[str], Any]:
-    def parse(text: str) -> Any:
-        if text in setting.words:
-            return text
-        try:
-            return setting.kind(text)
-        except ValueError:
-            raise typer.BadParameter(
-                f"{text!r} is neither a number nor {' nor '.join(setting.words)}"
-            ) from None
-
-    parse.__name__ = "number"
-    return parse

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from streamsvm_cli.console import Console, terminate_as_interrupt
+from streamsvm_cli.console import Console
 from streamsvm_cli.options import MEMORY, THREADS, Model, Option, command
-from streamsvm_cli.wording import count, wrong_usage
+from streamsvm_cli.wording import count
 
+from streamsvm.errors import SettingsError
 from streamsvm.settings.scoring import TO_PREDICT
 
 _OPTIONS = {
@@ -59,18 +60,17 @@ def predict(
     """
     out = None if str(out) == "-" else out
     if console.json and out is None:
-        raise wrong_usage("--json needs --out: standard output cannot hold both")
+        raise SettingsError("--json needs --out: standard output cannot hold both")
     if len({str(path) for path in data}) < len(data):
-        raise wrong_usage("DATA names the same file twice")
+        raise SettingsError("DATA names the same file twice")
     if out is None:
         console.leave()  # or a sign of life would stand between predictions
     import streamsvm
 
-    with terminate_as_interrupt():
-        done = streamsvm.predict(
-            model, data, sys.stdout if out is None else out,
-            progress=False if out is None else console.bar, **given,
-        )  # fmt: skip
+    done = streamsvm.predict(
+        model, data, sys.stdout if out is None else out,
+        progress=False if out is None else console.progress, **given,
+    )  # fmt: skip
     if out:
         console.say(f"{count(done.n, 'prediction')}: {out}")
     console.result({"n": done.n, "out": str(out)})

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from streamsvm_cli import fit, online
 from streamsvm_cli.console import Console, stop_on_signals
-from streamsvm_cli.options import TRAINING, VERBOSE, Option, command
+from streamsvm_cli.options import TRAINING, Option, command
 
 from streamsvm.settings.field import changes_of
 from streamsvm.settings.fit import Settings
@@ -22,7 +22,7 @@ _OPTIONS = {
 }  # fmt: skip
 
 
-@command(changes_of(Settings), _OPTIONS, TRAINING, VERBOSE)
+@command(changes_of(Settings), _OPTIONS, TRAINING)
 def resume(
     console: Console,
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory.")],

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from streamsvm_cli.table import WIDTH, table_lines, wrap
+from streamsvm_cli.table import table_lines
 from streamsvm_cli.wording import count, fraction
 
 from streamsvm.base.text import format_size
@@ -73,7 +73,7 @@ def comparison(names: Sequence[str], runs: Sequence[dict[str, Any]]) -> Iterator
         yield "Settings that differ:"
         for at, each in zip(order, settings, strict=True):
             text = ", ".join(_in_words(name, each[name]) for name in differing if name in each)
-            yield from (f"  {line}" for line in wrap(f"{names[at]}: {text}", WIDTH - 2))
+            yield f"  {names[at]}: {text}"
 
 
 def _measured_on(run: dict[str, Any]) -> Any:

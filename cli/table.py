@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 
-from streamsvm.base.text import printable, shortened
+from streamsvm.base.text import shortened
 
-WIDTH = 80  # of a line
+_WIDTH = 80  # of a line
 
 
 def table_lines(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1) -> Iterator[str]:
     """Yield the lines of a table; the first columns, as many as `texts`, are cut where there is no room."""
     widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
-    room = WIDTH - sum(widths[texts:]) - 2 * (len(widths) - 1)
+    room = _WIDTH - sum(widths[texts:]) - 2 * (len(widths) - 1)
     by_width = sorted(range(texts), key=widths.__getitem__)
     for others, at in zip(
         range(texts, 0, -1), by_width, strict=True
@@ -26,8 +25,3 @@ def table_lines(headings: Sequence[str], rows: Sequence[Sequence[str]], texts: i
             for at, (cell, width) in enumerate(zip(row, widths, strict=True))
         )
         yield "  ".join(cells).rstrip()
-
-
-def wrap(text: str, width: int) -> list[str]:
-    """Cut a text into lines between words, the longest of which stay whole."""
-    return textwrap.wrap(printable(text), width, break_long_words=False, break_on_hyphens=False) or [""]

@@ -10,7 +10,7 @@ import typer
 from streamsvm_cli.console import Console, EventTable, stop_on_signals
 from streamsvm_cli.conversion import print_report
 from streamsvm_cli.fit import finish
-from streamsvm_cli.options import FORCE, RUN, TRAINING, VERBOSE, command
+from streamsvm_cli.options import FORCE, RUN, TRAINING, command
 from streamsvm_cli.wording import count
 
 from streamsvm.settings.field import declared
@@ -20,13 +20,7 @@ from streamsvm.settings.search import SearchSettings
 
 
 @command(
-    declared(SearchSettings),
-    TO_TUNE,
-    declared(ReadingSettings),
-    {"out": RUN},
-    TRAINING,
-    {"force": FORCE},
-    VERBOSE,
+    declared(SearchSettings), TO_TUNE, declared(ReadingSettings), {"out": RUN}, TRAINING, {"force": FORCE}
 )
 def tune(
     console: Console,

@@ -13,8 +13,7 @@ from typing import Any, Literal, get_type_hints
 
 import make_stubs
 import pytest
-from streamsvm_cli.commands import app
-from typer.main import get_command
+from streamsvm_cli.commands import app, built
 
 import streamsvm
 from streamsvm.errors import SettingsError
@@ -73,8 +72,7 @@ def test_stubs_have_the_signatures_and_annotations_are_types() -> None:
 
 
 def test_options_of_commands_agree_with_the_settings() -> None:
-    commands = get_command(app).commands
-    options = {(name, each.name): each for name, command in commands.items() for each in command.params}
+    options = {(name, each.name): each for name in SETTINGS for each in built(name).params}
     wrong = [
         f"{command} {name}: {what}"
         for command, settings in SETTINGS.items()

@@ -47,7 +47,7 @@ def test_sequences_from_text_to_metrics(tmp_path: Path) -> None:
     assert found["accuracy"] == pytest.approx((predicted == labels).mean())
     whole = np.logical_and.reduceat(predicted == labels, np.flatnonzero(np.diff(qid, prepend=-1)))
     assert found["sequence_accuracy"] == pytest.approx(whole.mean())
-    assert f"sequences  {whole.mean():.4f}" in succeeds("evaluate", model, test)
+    assert f"sequence accuracy  {whole.mean():.4f}" in succeeds("evaluate", model, test)
 
 
 def test_text_without_groups_says_what_to_do(tmp_path: Path) -> None:

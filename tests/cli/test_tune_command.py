@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from command_line import fails, succeeds
+from command_line import succeeds
 from helpers import make_store
 from sklearn.datasets import load_digits
 
@@ -59,37 +59,3 @@ def table_of(shown: str) -> list[str]:
     lines = shown.splitlines()
     at = next(at for at, line in enumerate(lines) if "accuracy" in line)
     return [line for line in lines[at:] if line == lines[at] or re.match(r" +[0-9.e-]+ +0\.[0-9]{4}\b", line)]
-
-
-def test_options_of_fit(folder: Path, tmp_path: Path) -> None:
-    """Each arrives in the run that is trained with the best setting."""
-    weights = tmp_path / "weights.txt"
-    weights.write_text("3 4\n")
-    options = ("--class-weight", weights, "--slice-rows", 0, "--margin", 0.5, "--block-rows", 90)
-    out = tmp_path / "run"
-    command = ("tune", "s.h5", "--out", out, "--C", "0.5,1", *options)
-    run = ("--seed", 5, "--memory", "300M", "--json")
-    found = json.loads(succeeds(*command, *run, cwd=folder, notes=True))  # the best C may be at an end
-    settings = found["result"]["settings"]
-    expected = {"slice_rows": 0, "margin": 0.5, "block_rows": 90, "seed": 5, "memory": 300 * 2**20}
-    assert {name: settings[name] for name in expected} == expected
-    assert settings["class_weight"] == str(weights)
-    shown = succeeds("tune", "--help", cwd=folder)
-    for option in ("--sample-weight", "--join", "--raw", "--costs", "--tree", "--inner-passes"):
-        assert option in shown
-    for option in ("--C-path", "--first-C", "--gap", "--tol", "--calibrate"):
-        assert option not in shown
-        assert "there is no option" in fails(2, *command, option, 1, cwd=folder)
-
-
-def test_mistakes_are_one_line(folder: Path, tmp_path: Path) -> None:
-    out = ("--out", tmp_path / "run")
-    for code, words, message in [
-        (2, ("--C", "x"), "--C must be auto, numbers above 0"),
-        (2, ("--C", "1", "--loss", "none"), "unknown loss"),
-        (2, ("--folds", 3, "--hold-out", "1/3"), "exclude one another"),
-        (1, ("--valid", "no.zarr"), "no.zarr"),
-    ]:
-        assert message in fails(code, "tune", "s.h5", *out, *words, cwd=folder)
-    succeeds("tune", "s.h5", *out, "--C", 1, cwd=folder)  # none of them began
-    assert "nothing is there" in fails(1, "tune", "no.h5", "--out", tmp_path / "other", cwd=folder)

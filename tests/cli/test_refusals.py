@@ -1,0 +1,91 @@
+"""Whatever is wrong is one line that says what to do: exit code 2 for wrong options, 1 for all else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command_line import fails, streamsvm
+from helpers import make_problem, make_store
+
+from streamsvm import fit
+
+OPTIONS = [  # words, and what the last line of the message has
+    ("fitt a", "No such command 'fitt'. Did you mean 'fit'?"),
+    ("fit a --pases 3", "No such option: --pases (Possible options:"),
+    ("fit a --passes many", "Invalid value for '--passes'"),
+    ("fit a --passes 0", "'--passes': Input should be greater than or equal to 1"),
+    ("fit a --gap x", "'--gap': Value error, 'x' is not one of 'pass', 'end', 'none'"),
+    ("fit a --out r --C x", "--C must be auto or positive and finite, not 'x'"),
+    ("fit a --out r --memory 3x", "'3x' is not a size: a number of bytes, or text such as 500M or 2G"),
+    ("convert a -o b.zarr --ngrams 1-x", "--ngrams must be the least and the largest length"),
+    ("fit", "Missing argument 'DATA'"),
+    ("fit a", "--out is missing; name the run directory to create with --out"),
+    ("tune a", "Missing option '--out'"),
+    ("fit a --out r --checkpoint-every 0", "give a time (0.5s, 60s, 5m) or a number of blocks"),
+    ("fit a --out r --loss cs --margin 0.5", "--margin must be 1.0 for the loss cs, not 0.5"),
+    ("fit text --dry-run --format csv", "--format is for a conversion, and --dry-run plans without one"),
+    ("convert a --out a.zarr --unseen-label keep", "--unseen-label keep needs known classes; give --like"),
+    ("online text --out r --unseen-label keep", "give --classes or --like too"),
+    ("online text --out r --classes text", "--classes text is neither a file nor a list of two classes"),
+    ("online text --out r --classes a", "--classes a is neither a file nor a list of two classes"),
+    ("online text --out r --classes a,b --like run", "give one of them"),
+    ("online text --out r --labels y.npy", "--labels is for a store"),
+    ("online x.npy --out r --labels y.npy --on-error skip", "--on-error does not apply to stores"),
+    ("online x.npy --out r --labels y.npy --like run", "--like does not apply to stores"),
+    ("predict run data --json", "--json needs --out"),
+    ("predict run text text", "DATA names the same file twice"),
+    ("info run s.h5", "several paths are compared if all are runs, and s.h5 is none"),
+]
+FAILURES = [
+    ("fit absent.zarr --out r", "absent.zarr: nothing is there; check the path"),
+    ("fit s.h5 --out run", "resume"),
+    ("fit s.h5 --out r --memory 1K", "--memory"),
+    ("fit text --dry-run", "make a store with `streamsvm convert`"),
+    ("fit s.h5 --out text", "is not a folder; choose another folder"),
+    ("resume absent", "nothing is there"),
+    ("resume .", "not a run"),
+    ("resume run --passes 1", "cannot be shortened to 1"),
+    ("predict absent text", "nothing is there"),
+    ("predict text text", "give a run directory or a model folder"),
+    ("predict run absent.svm", "absent.svm"),
+    ("predict run text --out no/p.csv", "no/p.csv: the folder no does not exist; create it first"),
+    ("predict run text --proba", "`streamsvm calibrate`"),
+    ("evaluate run absent.svm", "No such file or directory; check the path"),
+    ("export run --out no/m.txt", "the folder no does not exist; create it first"),
+    ("online absent.svm --out r", "No such file or directory; check the path"),
+    ("online text --out r --classes a,a", "have a label, or a number, twice"),
+    ("info absent", "absent cannot be read: No such file or directory; check the path"),
+    ("convert absent.svm --out a.zarr", "No such file or directory; check the path"),
+    ("convert text --out a.txt", ".zarr"),
+    ("convert text --out s.h5", "--force"),
+    ("fit s.h5 --out s3://bucket/a", "streamsvm: s3://bucket/a is not a path on this machine"),
+    ("predict run nosuch://bucket/a.zarr", "streamsvm[remote]"),
+    ("tune absent.h5 --out r", "nothing is there"),
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("refusals")
+    fit(make_store(path / "s.h5", *make_problem(60, 5, 3)), out=path / "run", passes=2)
+    (path / "text").write_text("a")
+    np.save(path / "x.npy", np.eye(2))
+    np.save(path / "y.npy", np.arange(2))
+    return path
+
+
+def test_mistakes_and_failures_are_one_line_and_change_nothing(folder: Path) -> None:
+    before = sorted(folder.rglob("*"))
+    for code, cases in ((2, OPTIONS), (1, FAILURES)):
+        for words, message in cases:
+            assert message in fails(code, *words.split(), cwd=folder).splitlines()[-1], words
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_a_memory_too_small_to_score_names_one_that_works(folder: Path) -> None:
+    (folder / "long").write_text("0 " + " ".join(f"{i}:1" for i in range(1, 1000)) + "\n")
+    message = fails(1, "predict", "run", "long", "--memory", "64K", cwd=folder)
+    enough = message.partition("--memory ")[2].split()[0]  # of the whole budget, not of the part for rows
+    assert streamsvm("predict", "run", "long", "--memory", enough, cwd=folder).code == 0
