@@ -22,7 +22,7 @@ _SUMMARIES = {  # of the commands, each in the file of its name: the first line 
     "tune": "Choose C, and other settings of several, and train with them.",
     "online": "Train on rows as they are read, each once.",
     "resume": "Continue an interrupted run, or extend a finished one.",
-    "predict": "Predict labels: as lines, a table, or columns of AnnData.",
+    "predict": "Predict labels: as lines or a table.",
     "evaluate": "Measure a model on labelled data.",
     "calibrate": "Fit the probabilities of a model to hold-out data.",
     "report": "Write a report of a run: one HTML file to look at or send.",
