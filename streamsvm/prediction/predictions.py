@@ -19,10 +19,11 @@ from streamsvm.base.progress import Progress, logger, shown
 from streamsvm.base.repr import Readable
 from streamsvm.base.text import parse_size, printable
 from streamsvm.base.threads import Threads, count_workers
-from streamsvm.errors import ModelError, Remedy, SettingsError, wrong_setting
+from streamsvm.data.rows import Rows
+from streamsvm.errors import ModelError, Option, Remedy, SettingsError, wrong_setting
 from streamsvm.inputs.rows import RowsToScore
 from streamsvm.model.model import Model, load_model
-from streamsvm.prediction.outputs import Batch, Lines, Sink, check_table, open_output
+from streamsvm.prediction.files import Batch, Lines, Sink, is_table, open_output
 from streamsvm.settings.scoring import TO_PREDICT, ScoringSettings
 from streamsvm.settings.signature import takes
 from streamsvm.store.addresses import copy_address
@@ -154,103 +155,119 @@ def predict(
     if scores and proba:
         raise SettingsError("proba gives probabilities in the place of scores; leave one of them out")
     model, memory, threshold = as_model(model), parse_size(memory), checked_threshold(threshold)
-    check_table(out, top_k, threshold)
+    if is_table(out) and threshold is not None and top_k is None:
+        raise SettingsError(
+            f"threshold needs top_k with {out}: the columns of a table are the same for every row",
+            remedy=Remedy("say with {} how many labels a row has at most", Option("top_k")),
+            setting="threshold",
+        )
     sources = _by_name(data, texts=model.takes_texts)
-    if isinstance(out, str | os.PathLike):
-        durable.check_replaceable(Path(out), ModelError, force=force)
-        if os.path.exists(out) and any(
-            os.path.samefile(out, file) for file in filter(os.path.exists, sources)
-        ):
+    path = Path(out) if isinstance(out, str | os.PathLike) else None
+    if path is not None:
+        durable.check_replaceable(path, ModelError, force=force)
+        if path.exists() and any(os.path.samefile(path, file) for file in filter(os.path.exists, sources)):
             raise wrong_setting("out", "names the data that is read", Remedy("give another file"))
     if top_k is None:
         top_k = 1 if threshold is None else len(model.classes_)
-    top_k = checked_top_k(top_k)
+    top_k = min(checked_top_k(top_k), len(model.classes_))
     if proba:
         model.check_probabilities()
-    if top_k > 1 or threshold is not None:
+    if model.transitions_ is not None and (top_k > 1 or threshold is not None):
         name = "top_k" if threshold is None else "threshold"
-        if model.transitions_ is not None:
-            raise SettingsError(
-                f"{name} does not apply to a model of sequences, which predicts one label for each row",
-                setting=name,
-            )
+        raise SettingsError(
+            f"{name} does not apply to a model of sequences, which predicts one label for each row",
+            setting=name,
+        )
     n_workers, asked = count_workers(workers), ScoringSettings(**settings)
-    top_k = min(top_k, len(model.classes_))
+    best = _Best(model, top_k, threshold, proba=proba, margins=is_table(out))
+    several, scored = len(sources) > 1, scores or proba
     with ExitStack() as stack:
         threads = stack.enter_context(Threads(n_workers))
-        kept = _InMemory(model, top_k, proba=proba)
-        sink: Sink = kept
+        sink: Sink = _InMemory(model, best.empty())
         if isinstance(out, str | os.PathLike):
-            sink = stack.enter_context(
-                open_output(out, model, top_k, several=len(sources) > 1, scored=scores, proba=proba)
-            )
+            opened = open_output(out, model.class_names, best.empty(), several=several, scored=scored)
+            sink = stack.enter_context(opened)
         elif out is not None:
-            sink = Lines(out, model.class_names, scored=scores or proba)
-        detailed = not isinstance(sink, Lines | _InMemory)
+            sink = Lines(out, model.class_names, scored=scored)
         report = stack.enter_context(shown(progress))
         count = 0
         for file, each in sources.items():
             first = 0
             where = "the data" if file == _UNNAMED else file
-            reader = RowsToScore(model, asked, memory, labelled=False, named=detailed, workers=n_workers)
-            stage = "predict" if len(sources) == 1 else f"predict {printable(file)}"
+            reader = RowsToScore(model, asked, memory, labelled=False, named=best.margins, workers=n_workers)
+            stage = f"predict {printable(file)}" if several else "predict"
             each = copy_address(each, asked.cache, report)
             for rows, names in reader.read(each, groups=groups, where=where):
                 pieces = model.scores(rows, memory // 32, first=first, where=where, workers=threads)
                 for begin, of_rows in pieces:
-                    if top_k == 1:
-                        codes = np.asarray(model.best_classes(rows, begin, of_rows)[:, None])
-                    else:
-                        codes = np.argsort(-of_rows, axis=1, kind="stable")[:, :top_k]  # stable: as argmax
                     end = begin + len(of_rows)
-                    batch = _batch(model, file, names[begin:end], codes, of_rows, threshold, proba=proba)
-                    if detailed:
-                        batch = batch._replace(margins=_margins(of_rows, codes, batch.scores))
-                    sink.write(batch)
+                    sink.write(best.batch(file, names[begin:end], rows, begin, of_rows))
                     report(stage, first + end, reader.n_rows)
                 first += rows.n_rows
             count += first
     logger.info("predicted %s rows", f"{count:,}")
-    if sink is not kept:
-        return Predictions(count, out=Path(out) if isinstance(out, str | os.PathLike) else None)
-    return kept.predictions(count, threshold)
+    return sink.predictions(count) if isinstance(sink, _InMemory) else Predictions(count, out=path)
 
 
-def _batch(
-    model: Model,
-    file: str,
-    names: np.ndarray,
-    codes: np.ndarray,
-    scores: np.ndarray,
-    threshold: float | None,
-    *,
-    proba: bool,
-) -> Batch:
-    """Return what is predicted for rows with these scores and best classes, without margins."""
-    of_codes = np.take_along_axis(scores, codes, axis=1)
-    probabilities = above = None
-    if proba:
-        probabilities = np.exp(np.take_along_axis(model.log_probabilities(scores), codes, axis=1))
-    if threshold is not None:
-        compared = of_codes if probabilities is None else probabilities
-        above = (compared > threshold).sum(axis=1).tolist()
-    return Batch(file, names, codes, of_codes, probabilities, above, None)
+@dataclasses.dataclass(frozen=True)
+class _Best:
+    """Choice of the best classes of each row.
+
+    Attributes
+    ----------
+    model : Model
+    top_k : int
+    threshold : float or None
+    proba, margins : bool
+        Whether batches have probabilities, and margins.
+    """
+
+    model: Model
+    top_k: int
+    threshold: float | None
+    proba: bool
+    margins: bool
+
+    def batch(self, file: str, names: np.ndarray, rows: Rows, begin: int, scores: np.ndarray) -> Batch:
+        """Return the best classes of the rows from `begin` on, which have these scores."""
+        if self.top_k == 1:
+            codes = np.asarray(self.model.best_classes(rows, begin, scores)[:, None])
+        else:
+            codes = np.argsort(-scores, axis=1, kind="stable")[:, : self.top_k]  # stable: as argmax
+        of_codes = np.take_along_axis(scores, codes, axis=1)
+        probabilities = above = None
+        if self.proba:
+            logarithms = self.model.log_probabilities(scores)
+            probabilities = np.exp(np.take_along_axis(logarithms, codes, axis=1))
+        if self.threshold is not None:
+            compared = of_codes if probabilities is None else probabilities
+            above = (compared > self.threshold).sum(axis=1).tolist()
+        margins = _margins(scores, codes, of_codes) if self.margins else None
+        return Batch(file, names, codes, of_codes, probabilities, above, margins)
+
+    def empty(self) -> Batch:
+        """Return a batch without rows."""
+        none = np.zeros((0, self.top_k))
+        return Batch(
+            _UNNAMED, np.zeros(0, np.int64), none.astype(np.int64), none.astype(self.model.dtype),
+            none if self.proba else None, None if self.threshold is None else [],
+            none[:, 0].astype(self.model.dtype) if self.margins else None,
+        )  # fmt: skip
 
 
 class _InMemory:
     """Output that keeps predictions in memory."""
 
-    def __init__(self, model: Model, top_k: int, *, proba: bool) -> None:
-        none = np.zeros((0, top_k))
+    def __init__(self, model: Model, empty: Batch) -> None:
         self._classes = model.classes_
-        self._none = [none.astype(model.classes_.dtype), none if proba else none.astype(model.dtype)]
         self._labels: list[np.ndarray] = []
         self._values: list[np.ndarray] = []
+        self._ragged = empty.above is not None
+        self.write(empty)
 
     def write(self, batch: Batch) -> None:
         batch = batch.without_unused()
-        names = self._classes[batch.codes]
-        values = batch.scores if batch.probabilities is None else batch.probabilities
+        names, values = self._classes[batch.codes], batch.values
         if batch.above is None:
             self._labels.append(names)
             self._values.append(values)
@@ -258,13 +275,10 @@ class _InMemory:
             self._labels.extend(row[:n].copy() for row, n in zip(names, batch.above, strict=True))
             self._values.extend(row[:n].copy() for row, n in zip(values, batch.above, strict=True))
 
-    def predictions(self, n: int, threshold: float | None) -> Predictions:
-        if threshold is not None:
+    def predictions(self, n: int) -> Predictions:
+        if self._ragged:
             return Predictions(n, self._labels, self._values)
-        labels, values = self._none
-        return Predictions(
-            n, np.concatenate([labels, *self._labels]), np.concatenate([values, *self._values])
-        )
+        return Predictions(n, np.concatenate(self._labels), np.concatenate(self._values))
 
 
 def _margins(scores: np.ndarray, codes: np.ndarray, of_codes: np.ndarray) -> np.ndarray:

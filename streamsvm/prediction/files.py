@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TextIO
 import numpy as np
 
 from streamsvm.base import durable
-from streamsvm.errors import ModelError, Option, Remedy, SettingsError, extra
+from streamsvm.errors import ModelError, extra
 
 TABLES = {".csv": ",", ".tsv": "\t", ".parquet": ""}  # suffixes, and separators of the columns
 _GROUP_ROWS = 2**17  # of a row group of Parquet, at most
@@ -36,10 +36,10 @@ class Batch(NamedTuple):
         In the model's dtype.
     probabilities : ndarray of float64, shape (n, k), or None
     above : list of int, or None
-        Number of the classes of each row that count; None: all.
+        Number of classes above the threshold in each row; None without a threshold.
     margins : ndarray, shape (n,), or None
-        Score of the predicted class minus the largest of the others; NaN if there are no others. None if the
-        output has no margins.
+        Score of the predicted class minus the largest of the others; NaN if there are no others. None for
+        outputs without margins.
     """
 
     file: str
@@ -50,6 +50,11 @@ class Batch(NamedTuple):
     above: list[int] | None
     margins: np.ndarray | None
 
+    @property
+    def values(self) -> np.ndarray:
+        """Probabilities if there are any, else scores."""
+        return self.scores if self.probabilities is None else self.probabilities
+
     def without_unused(self) -> Batch:
         """Drop the columns that no row uses: names take more memory than scores."""
         if self.above is None:
@@ -57,6 +62,26 @@ class Batch(NamedTuple):
         k = max(self.above, default=0)
         probabilities = None if self.probabilities is None else self.probabilities[:, :k]
         return self._replace(codes=self.codes[:, :k], scores=self.scores[:, :k], probabilities=probabilities)
+
+    def columns(self, *, several: bool) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+        """Return the columns of a table in order, each with a mask of the cells to leave empty, or None.
+
+        Labels are class codes. With `several` data the first column has their names.
+        """
+        found: dict[str, tuple[np.ndarray, np.ndarray | None]] = {}
+        if several:
+            found["file"] = np.full(len(self.names), self.file, object), None
+        found["row"] = self.names, None
+        for place in range(self.codes.shape[1]):
+            ending = f"_{place + 1}" if place else ""
+            hidden = None if self.above is None else place >= np.array(self.above, np.int64)
+            found[f"label{ending}"] = self.codes[:, place], hidden
+            found[f"score{ending}"] = self.scores[:, place], hidden
+            if self.probabilities is not None:
+                found[f"probability{ending}"] = self.probabilities[:, place], hidden
+            if place == 0 and self.margins is not None:
+                found["margin"] = self.margins, np.isnan(self.margins)
+        return found
 
 
 class Sink(Protocol):
@@ -73,7 +98,6 @@ class Lines:
 
     def write(self, batch: Batch) -> None:
         batch = batch.without_unused()
-        values = batch.scores if batch.probabilities is None else batch.probabilities
         labels = self._classes[batch.codes].tolist()
         if batch.above is not None:
             labels = [row[:n] for row, n in zip(labels, batch.above, strict=True)]
@@ -82,24 +106,8 @@ class Lines:
             return
         self._file.writelines(
             "\t".join(f"{name}\t{value:.9g}" for name, value in zip(row, numbers, strict=False)) + "\n"
-            for row, numbers in zip(labels, values.tolist(), strict=True)
+            for row, numbers in zip(labels, batch.values.tolist(), strict=True)
         )
-
-
-def table_columns(top_k: int, *, several: bool, proba: bool) -> list[str]:
-    """List the columns of a table of predictions, in order.
-
-    >>> table_columns(2, several=False, proba=False)
-    ['row', 'label', 'score', 'margin', 'label_2', 'score_2']
-    """
-    columns = ["file"] if several else []
-    columns.append("row")
-    for place in range(1, top_k + 1):
-        ending = "" if place == 1 else f"_{place}"
-        columns += [f"label{ending}", f"score{ending}"]
-        columns += [f"probability{ending}"] if proba else []
-        columns += ["margin"] if place == 1 else []
-    return columns
 
 
 def as_cell(value: Any) -> Any:
@@ -118,23 +126,26 @@ def as_cell(value: Any) -> Any:
 class CsvTable:
     """CSV table with a heading; numbers have the digits from which they can be read back exactly.
 
-    Names that a spreadsheet would run as formulas are quoted: see `as_cell`.
+    Names that a spreadsheet would run as formulas are quoted: see `as_cell`. The columns are those of a batch
+    without rows.
     """
 
     def __init__(
-        self, file: TextIO, classes: np.ndarray, separator: str, top_k: int, *, several: bool, proba: bool
+        self, file: TextIO, classes: np.ndarray, empty: Batch, separator: str, *, several: bool
     ) -> None:
         self._rows = csv.writer(file, delimiter=separator, lineterminator="\n")
         self._quoted = csv.writer(file, delimiter=separator, lineterminator="\n", quoting=csv.QUOTE_ALL)
-        self._rows.writerow(table_columns(top_k, several=several, proba=proba))
+        self._rows.writerow(empty.columns(several=several))
         self._classes = np.array([as_cell(name) for name in classes.tolist()], object)
         self._several = several
 
     def write(self, batch: Batch) -> None:
-        columns: list[Any] = [[as_cell(batch.file)] * len(batch.names)] if self._several else []
-        columns.append([as_cell(name) for name in batch.names.tolist()])
-        for values, hidden in _columns(batch):
-            is_label = values.dtype.kind in "iu"
+        columns: list[Any] = []
+        for name, (values, hidden) in batch.columns(several=self._several).items():
+            if name in ("file", "row"):
+                columns.append([as_cell(value) for value in values.tolist()])
+                continue
+            is_label = name.startswith("label")
             shown = self._classes[values] if is_label else values.astype(str).astype(object)
             if hidden is not None:
                 shown[hidden] = ""
@@ -146,31 +157,29 @@ class CsvTable:
 class ParquetTable:
     """Parquet file; call `close` at the end.
 
-    With several files the column ``row`` is text, since names may be of both kinds.
+    With several files the column ``row`` is text, since names may be of both kinds. The columns are those of
+    `empty`, a batch without rows.
     """
 
-    def __init__(self, file: Any, model: Any, top_k: int, *, several: bool, proba: bool) -> None:
-        self._file, self._several = file, several
+    def __init__(self, file: Any, classes: np.ndarray, empty: Batch, *, several: bool) -> None:
+        self._file, self._empty, self._several = file, empty, several
         self._arrow, self._parquet = _pyarrow()
-        self._columns = table_columns(top_k, several=several, proba=proba)
-        self._scores = self._arrow.from_numpy_dtype(model.dtype)
-        self._classes = self._arrow.array(model.class_names.tolist(), self._arrow.string())
+        self._classes = self._arrow.array(classes.tolist(), self._arrow.string())
         self._writer: Any = None
         self._waiting: list[Any] = []
         self._rows = self._bytes = 0
 
     def write(self, batch: Batch) -> None:
-        arrow = self._arrow
         if self._several:
             batch = batch._replace(names=np.array([str(name) for name in batch.names.tolist()], object))
-        columns = [arrow.array([batch.file] * len(batch.names), arrow.string())] if self._several else []
-        columns.append(self._names(batch.names))
-        for values, hidden in _columns(batch):
-            column = arrow.array(values, mask=hidden)
-            columns.append(self._classes.take(column) if values.dtype.kind in "iu" else column)
-        table = arrow.table(columns, names=self._columns)
+        columns = {}
+        for name, (values, hidden) in batch.columns(several=self._several).items():
+            text = self._arrow.string() if values.dtype == object else None
+            column = self._arrow.array(values, text, mask=hidden)
+            columns[name] = self._classes.take(column) if name.startswith("label") else column
+        table = self._arrow.table(columns)
         if self._writer is None:
-            self._open(table.schema)
+            self._writer = self._parquet.ParquetWriter(self._file, table.schema, compression="zstd")
         self._waiting.append(table)
         self._rows += table.num_rows
         self._bytes += table.nbytes
@@ -179,12 +188,8 @@ class ParquetTable:
 
     def close(self) -> None:
         """Write the last row group, and the end of the file."""
-        if self._writer is None:  # no rows at all
-            text, number = self._arrow.string(), self._arrow.float64()
-            row = text if self._several else self._arrow.int64()
-            types = {"file": text, "row": row, "label": text, "probability": number}
-            kinds = [types.get(name.split("_")[0], self._scores) for name in self._columns]
-            self._open(self._arrow.schema(list(zip(self._columns, kinds, strict=True))))
+        if self._writer is None:
+            self.write(self._empty)
         self._write_group()
         self._writer.close()
 
@@ -194,31 +199,27 @@ class ParquetTable:
             with suppress(Exception):
                 self._writer.close()
 
-    def _names(self, names: np.ndarray) -> Any:
-        if names.dtype.kind in "iu":
-            return self._arrow.array(names.astype(np.int64))
-        return self._arrow.array(names.tolist(), self._arrow.string())
-
-    def _open(self, schema: Any) -> None:
-        self._writer = self._parquet.ParquetWriter(self._file, schema, compression="zstd")
-
     def _write_group(self) -> None:
-        if self._waiting:
+        if self._rows:
             self._writer.write_table(self._arrow.concat_tables(self._waiting), row_group_size=self._rows)
         self._waiting, self._rows, self._bytes = [], 0, 0
 
 
+def is_table(out: Any) -> bool:
+    """Return True if the suffix of a path is that of a table."""
+    return isinstance(out, str | os.PathLike) and Path(out).suffix.lower() in TABLES
+
+
 @contextmanager
 def open_output(
-    out: str | os.PathLike[str], model: Any, top_k: int, *, several: bool, scored: bool, proba: bool
+    out: str | os.PathLike[str], classes: np.ndarray, empty: Batch, *, several: bool, scored: bool
 ) -> Iterator[Sink]:
     """Open a path, by its suffix as a table or as lines; the path is replaced when all is written."""
-    suffix, classes = Path(out).suffix.lower(), model.class_names
-    options = {"several": several, "proba": proba}
+    suffix = Path(out).suffix.lower()
     if suffix == ".parquet":
         _pyarrow()  # before anything is read
         with durable.replacing(Path(out)) as path, path.open("wb") as binary:
-            table = ParquetTable(binary, model, top_k, **options)
+            table = ParquetTable(binary, classes, empty, several=several)
             try:
                 yield table
                 table.close()
@@ -228,33 +229,9 @@ def open_output(
         return
     with durable.replacing(Path(out)) as path, path.open("w", encoding="utf-8", newline="") as file:
         if suffix in TABLES:
-            yield CsvTable(file, classes, TABLES[suffix], top_k, **options)
+            yield CsvTable(file, classes, empty, TABLES[suffix], several=several)
         else:
-            yield Lines(file, classes, scored=scored or proba)
-
-
-def check_table(out: Any, top_k: int | None, threshold: float | None) -> None:
-    """Raise `SettingsError` if a table would need an unknown number of columns."""
-    is_table = isinstance(out, str | os.PathLike) and Path(out).suffix.lower() in TABLES
-    if is_table and threshold is not None and top_k is None:
-        raise SettingsError(
-            f"threshold needs top_k with {out}: the columns of a table are the same for every row",
-            remedy=Remedy("say with {} how many labels a row has at most", Option("top_k")),
-            setting="threshold",
-        )
-
-
-def _columns(batch: Batch) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-    """Yield the columns behind ``row``, codes or numbers, and a mask of the cells to leave empty, or None."""
-    assert batch.margins is not None
-    for place in range(batch.codes.shape[1]):
-        hidden = None if batch.above is None else place >= np.array(batch.above, np.int64)
-        yield batch.codes[:, place], hidden
-        yield batch.scores[:, place], hidden
-        if batch.probabilities is not None:
-            yield batch.probabilities[:, place], hidden
-        if place == 0:
-            yield batch.margins, np.isnan(batch.margins)
+            yield Lines(file, classes, scored=scored)
 
 
 def _pyarrow() -> Sequence[Any]:

@@ -16,7 +16,7 @@ from helpers import as_rows, make_problem, make_store, save_weights
 
 from streamsvm import fit, load_model, predict
 from streamsvm.errors import ModelError, SettingsError, StoreError
-from streamsvm.prediction import outputs as prediction_files
+from streamsvm.prediction import files as prediction_files
 
 N, D, K = 150, 9, 4
 X, LABELS = make_problem(N, D, K)
