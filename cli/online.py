@@ -116,7 +116,7 @@ def online(
 def text_layout(
     like: str | Path | None = None,
     *,
-    classes: Sequence[str] | None = None,
+    classes: list[str] | None = None,
     index_base: int | None = None,
     hash_bits: int | None = None,
     seed: int | None = None,
@@ -134,7 +134,7 @@ def text_layout(
     n_features, base = None, index_base or 0
     if like is not None:
         schema = read_schema(like)
-        classes, labels_as = schema.classes, labels_as or schema.labels_as
+        classes, labels_as = list(schema.classes), labels_as or schema.labels_as
         hashing = next((each.record() for each in schema.transforms if each.name == "hash"), None)
         if hashing is not None:
             theirs = {"hash_bits": hashing["bits"], "seed": hashing["seed"]}
@@ -155,7 +155,7 @@ def text_layout(
             setting="index_base",
         )
     base = 0 if hash_bits is not None else base
-    reading = {"classes": classes, "n_features": n_features, "index_base": base}
+    reading: dict[str, Any] = {"classes": classes, "n_features": n_features, "index_base": base}
     reading["labels_as"] = labels_as or "numbers"
     return reading, {"hash_bits": hash_bits, "seed": seed or 0}
 

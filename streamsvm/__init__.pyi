@@ -9,10 +9,10 @@ from streamsvm import errors as errors, plot as plot
 from streamsvm.base.progress import Progress, Report
 from streamsvm.training.sources import Stream
 from streamsvm.model.results import Calibration as Calibration
-from streamsvm.prediction.label_metrics import Evaluation as Evaluation
+from streamsvm.prediction.evaluation import Evaluation as Evaluation
 from streamsvm.exporting.export import Exported as Exported
 from streamsvm.model.results import FitResult as FitResult
-from streamsvm.prediction.label_set_metrics import LabelSetEvaluation as LabelSetEvaluation
+from streamsvm.prediction.label_set_evaluation import LabelSetEvaluation as LabelSetEvaluation
 from streamsvm.model.model import Model as Model
 from streamsvm.model.results import OnlineResult as OnlineResult
 from streamsvm.settings.online import OnlineSettings as OnlineSettings
@@ -23,7 +23,7 @@ from streamsvm.store.store import Store as Store
 from streamsvm.model.results import TuneResult as TuneResult
 from streamsvm.prediction.calibration import calibrate as calibrate
 from streamsvm_converters.convert import convert as convert
-from streamsvm.prediction.metrics import evaluate as evaluate
+from streamsvm.prediction.evaluation import evaluate as evaluate
 from streamsvm.exporting.export import export_model as export_model
 from streamsvm.model.model import load_model as load_model
 from streamsvm.store.open import open_store as open_store

@@ -16,7 +16,7 @@ import numpy as np
 
 from streamsvm.base.text import shortened
 from streamsvm.errors import ModelError, RunError, StreamsvmError, extra, wrong_setting
-from streamsvm.prediction.label_metrics import Evaluation
+from streamsvm.prediction.evaluation import Evaluation
 from streamsvm.reporting.history import history_of, number, points, with_seconds
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def confusion(evaluation: Evaluation, ax: Axes | None = None) -> Axes:
             ax.text(column + 0.5, row + 0.5, str(count), color=colour, fontsize=7, ha="center", va="center")
     names = [f"{shortened(counts.names[code], 30)} ({at})" for at, code in enumerate(codes, 1)]
     middles = np.arange(len(codes)) + 0.5
-    ax.set_xticks(middles, range(1, len(codes) + 1))
+    ax.set_xticks(middles, [str(at) for at in range(1, len(codes) + 1)])
     ax.set_yticks(middles, names, parse_math=False)
     ax.invert_yaxis()
     ax.set(xlabel="predicted class", ylabel="true class")

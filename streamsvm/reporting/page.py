@@ -22,9 +22,8 @@ from streamsvm.base.text import shortened
 from streamsvm.errors import RunError, StreamsvmError
 from streamsvm.info import inspect
 from streamsvm.prediction.class_counts import MEASURES, records_of
-from streamsvm.prediction.label_metrics import Evaluation
-from streamsvm.prediction.label_set_metrics import LabelSetEvaluation
-from streamsvm.prediction.metrics import evaluate
+from streamsvm.prediction.evaluation import Evaluation, evaluate
+from streamsvm.prediction.label_set_evaluation import LabelSetEvaluation
 from streamsvm.reporting.history import History, read_history
 from streamsvm.run.directory import RunDir
 from streamsvm.settings.fit import Settings
