@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 import zarr
-from command_line import succeeds
 from helpers import save_weights
 from sklearn.datasets import dump_svmlight_file
 from sklearn.feature_extraction.text import HashingVectorizer
@@ -173,13 +172,6 @@ def test_a_model_that_hashes_features_takes_their_numbers_from_text_as_from_a_st
     assert found.accuracy == evaluate("run", "a.zarr").accuracy > 0.8
     columns = np.hstack([np.zeros((N, base)), X])  # column j is the feature with the number j
     np.testing.assert_array_equal(predict("run", "a.txt").labels[:, 0], load_model("run").predict(columns))
-
-
-def test_an_array_of_zarr_is_described(folder: Path) -> None:
-    as_zarr(folder / "a.zarr")
-    said = succeeds("info", "a.zarr", "--verify")
-    for line in "kind  Zarr array", "shape  60, 8", "dtype  float32", "verified  yes":
-        assert line in said
 
 
 def test_a_model_of_hashed_text_scores_texts(folder: Path) -> None:
