@@ -57,15 +57,6 @@ def test_rows_are_those_of_the_hashing_vectorizer(
     assert (found.data != 0).all()
 
 
-def test_several_columns_are_joined_and_missing_texts_are_empty(frame: pd.DataFrame, tmp_path: Path) -> None:
-    frame.to_parquet(tmp_path / "t.parquet")
-    options: dict[str, Any] = {"label": "topic", "text": ["title", "body"], "bits": 12}
-    convert([tmp_path / "t.parquet"], tmp_path / "a.zarr", shuffle=False, **options)
-    joined = frame["title"].fillna("") + "\n" + frame["body"]
-    wanted = HashingVectorizer(ngram_range=(1, 2), n_features=2**12).transform(joined)
-    np.testing.assert_allclose(stored(tmp_path / "a.zarr")[0], wanted.toarray(), atol=1e-7)
-
-
 @pytest.mark.more
 def test_processes_give_the_same_store(
     frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -84,16 +75,22 @@ def test_processes_give_the_same_store(
     assert reports[0].unlabelled == len(range(0, N, 7))
 
 
-def test_the_encoding_is_on_record_and_serves_new_texts(frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_columns_are_joined_and_their_encoding_is_on_record_for_new_texts(
+    frame: pd.DataFrame, tmp_path: Path
+) -> None:
+    """Texts that are missing are empty."""
     frame.to_csv(tmp_path / "t.csv", index=False)
-    convert([tmp_path / "t.csv"], tmp_path / "a.zarr", label="topic", text="body", bits=10, ngrams=(1, 3))
+    options: dict[str, Any] = {"label": "topic", "text": ["title", "body"], "bits": 10, "ngrams": (1, 3)}
+    convert([tmp_path / "t.csv"], tmp_path / "a.zarr", **options, shuffle=False)
     with open_store(tmp_path / "a.zarr") as store:
         assert store.meta["encoding"] == {
-            "kind": "text", "columns": ["body"], "analyzer": "word", "ngrams": [1, 3], "bits": 10,
+            "kind": "text", "columns": ["title", "body"], "analyzer": "word", "ngrams": [1, 3], "bits": 10,
         }  # fmt: skip
     convert([tmp_path / "t.csv"], tmp_path / "b.zarr", label="topic", like=tmp_path / "a.zarr", shuffle=False)
-    wanted = HashingVectorizer(n_features=1024, ngram_range=(1, 3)).transform(frame["body"])
-    np.testing.assert_allclose(stored(tmp_path / "b.zarr")[0], wanted.toarray(), atol=1e-7)
+    joined = frame["title"].fillna("") + "\n" + frame["body"]
+    wanted = HashingVectorizer(n_features=1024, ngram_range=(1, 3)).transform(joined).toarray()
+    for name in "a.zarr", "b.zarr":
+        np.testing.assert_allclose(stored(tmp_path / name)[0], wanted, atol=1e-7)
 
 
 def test_long_texts_are_read_and_hashed_few_at_a_time(

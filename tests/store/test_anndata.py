@@ -83,28 +83,6 @@ def test_reads_what_anndata_wrote(target, stored, given):
         assert store.meta == {"label": "celltype"}
 
 
-def test_the_fingerprint_depends_on_the_content_and_not_on_the_container(tmp_path):
-    def fingerprint(adata, label="celltype", name="x.v3.zarr"):
-        path = tmp_path / f"{len(list(tmp_path.iterdir()))}-{name}"
-        write(adata, path)
-        with open_store(path, label=label) as store:
-            return store.fingerprint
-
-    base = fingerprint(cells())
-    assert fingerprint(cells(), name="x.h5ad") == fingerprint(cells(), name="x.v2.zarr") == base
-    changed = [fingerprint(cells(), label="batch"), fingerprint(cells("f8")), fingerprint(cells(n=119))]
-    other = cells()
-    other.X.data[-1] += 1
-    changed.append(fingerprint(other))
-    for names in (other.var_names[::-1], ["other", *other.var_names[1:]], None):
-        var = None if names is None else pd.DataFrame(index=names)
-        changed.append(fingerprint(anndata.AnnData(cells().X, obs=other.obs, var=var)))
-    other = cells()
-    other.obs["celltype"] = other.obs["celltype"].cat.rename_categories({"NK": "nk"})
-    changed.append(fingerprint(other))
-    assert len({base, *changed}) == 9
-
-
 def test_unsorted_rows_are_sorted_and_explicit_zeros_are_kept(target):
     adata = cells()
     adata.X.data[::3] = 0

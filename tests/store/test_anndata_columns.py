@@ -1,7 +1,8 @@
-"""Weights in `obs` and several labels a row in `obsm`, of AnnData that anndata itself wrote."""
+"""Weights and names of rows in `obs`, and several labels a row in `obsm`, of AnnData that anndata wrote."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,29 +98,47 @@ def test_weights_are_a_column_of_numbers(target):
         assert len(store.rows(0, 120).cost) == 0
 
 
-def test_the_fingerprint_depends_on_weights_and_labels(tmp_path):
-    def fingerprint(kind="csr", label="tags", weight=None, change=lambda a: None, suffix="h5ad"):
-        adata, _ = labelled(kind)
-        adata.obs["w"] = np.arange(120)
-        change(adata)
+def test_the_fingerprint_depends_on_the_content_and_not_on_the_container(tmp_path):
+    def fingerprint(kind="csr", change=lambda a: None, suffix="h5ad", label="tags", weight=None):
+        adata = change(made := labelled(kind)[0]) or made
+        adata.obs["w"] = adata.obs["depth"] + 1
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.{suffix}"
         write(adata, path)
         with open_store(path, label=label, sample_weight=weight) as store:
             return store.fingerprint
 
-    def other_label(adata):
+    def in_float64(adata):
+        adata.X = adata.X.astype("f8")
+
+    def renamed(names):
+        return lambda adata: setattr(adata, "var_names", names(adata.var_names.tolist()))
+
+    def in_x(adata):
+        adata.X.data[-1] += 1
+
+    def of_type(adata):
+        adata.obs["celltype"] = adata.obs["celltype"].cat.rename_categories({"NK": "nk"})
+
+    def of_row(adata):
         adata.obsm["tags"].data[7] = 0
 
-    def other_weight(adata):
-        adata.obs["w"] = np.arange(120) + (np.arange(120) == 80)
+    def of_depth(adata):
+        adata.obs.loc["cell-80", "depth"] += 1
 
     base = fingerprint()
     assert fingerprint("dense") == fingerprint("csr-float", suffix="v2.zarr") == base
-    assert fingerprint(change=other_weight) == base  # they are not read
-    changed = [fingerprint(change=other_label), fingerprint(label="celltype"), fingerprint("dataframe")]
-    changed += [fingerprint(weight="w"), fingerprint(weight="w", change=other_weight)]
-    changed += [fingerprint(label="celltype", weight="w"), fingerprint(weight="depth")]
-    assert len({base, *changed}) == 8
+    assert fingerprint(suffix="v3.zarr") == fingerprint(change=of_depth) == base  # which is not read
+    changed = [fingerprint(change=change) for change in (in_x, in_float64, of_row)]
+    changed += [fingerprint(change=renamed(names)) for names in (lambda n: n[::-1], lambda n: ["x", *n[1:]])]
+    changed += [fingerprint(change=lambda adata: adata[:119].copy()), fingerprint("dataframe")]
+    changed += [fingerprint(label=label) for label in ("celltype", "batch")]
+    changed += [fingerprint(label="celltype", change=of_type), fingerprint(label="celltype", weight="w")]
+    changed += [
+        fingerprint(weight="w"),
+        fingerprint(weight="w", change=of_depth),
+        fingerprint(weight="depth"),
+    ]
+    assert len({base, *changed}) == 15
 
 
 def with_weights(values: Any) -> anndata.AnnData:
@@ -196,3 +215,47 @@ def test_columns_that_are_no_weights_or_indicators_are_refused(tmp_path):
             else:
                 array[element] = value
         refused(path, TAGS, reason)
+
+
+TEXT = ["b", "a", "é\n", "c d"]
+INDEXES = {
+    "text": pd.Index(TEXT),
+    "numbers": pd.Index([7, -3, 2**40, 0]),
+    "categorical": pd.CategoricalIndex(["x", "y", "x", "z"], name="cell"),
+    "nullable": pd.Index(TEXT, dtype="string"),
+}
+
+
+def write_index(path: Path, index: pd.Index) -> None:
+    cells = anndata.AnnData(sp.csr_matrix(np.eye(4, dtype=np.float32)))
+    cells.obs.index = index
+    with warnings.catch_warnings(), anndata.settings.override(allow_write_nullable_strings=True):
+        warnings.simplefilter("ignore")
+        cells.write_h5ad(path) if path.suffix == ".h5ad" else cells.write_zarr(path)
+
+
+@pytest.mark.parametrize("suffix", ["h5ad", "zarr"])
+@pytest.mark.parametrize("kind", INDEXES)
+def test_every_kind_of_index_is_read(tmp_path: Path, kind: str, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    write_index(path, INDEXES[kind])
+    with open_store(path, labelled=False) as store:
+        names = store.names(0, 4)
+        expected = [str(name) for name in INDEXES[kind]]
+        assert names.tolist() == expected
+        assert store.names(1, 3).tolist() == expected[1:3]
+        assert len(store.names(2, 2)) == 0
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5ad"
+    write_index(path, INDEXES["categorical"])
+    with h5py.File(path, "r+") as file:
+        file["obs/cell/codes"][2] = 3
+    with open_store(path, labelled=False) as store, pytest.raises(StoreError, match="code 3 is out of range"):
+        store.names(0, 4)
+    with h5py.File(path, "r+") as file:
+        del file["obs/cell/codes"]
+        file["obs/cell/codes"] = np.zeros(5, np.int8)
+    with open_store(path, labelled=False) as store, pytest.raises(StoreError, match="5 elements, expected 4"):
+        store.names(0, 4)
