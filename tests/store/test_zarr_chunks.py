@@ -1,4 +1,4 @@
-"""Chunk files are read ahead, by threads that outlive an error but not the store, into memory that is reused."""
+"""Chunk files are read ahead by threads that outlive an error but not the store, and memory is reused."""
 
 from __future__ import annotations
 
