@@ -106,11 +106,6 @@ def test_the_contract_names_what_resume_may_change() -> None:
     assert set(re.findall(r"`(\w+)`", named)) == {*changes_of(Settings), "gap"}
 
 
-def test_a_misspelt_setting_is_an_error_of_python() -> None:
-    with pytest.raises(TypeError, match="unexpected keyword argument 'n_passes'"):
-        streamsvm.fit("s.zarr", out="run", n_passes=3)
-
-
 def test_a_setting_of_another_function_is_refused() -> None:
     with pytest.raises(SettingsError, match="loss does not apply to resume") as caught:
         streamsvm.resume("run", loss="cs")

@@ -82,17 +82,6 @@ def test_features_of_dense_rows_are_matched_by_name(layout: str, tmp_path: Path)
         np.testing.assert_array_equal(model.decision_function(adata), scores)
 
 
-def test_transforms_of_a_model_on_dense_rows(tmp_path: Path) -> None:
-    weights, X = weights_of("dense", "float64"), values("float64")
-    transforms = [{"name": "l2"}, {"name": "bias", "value": 2.0, "column": D - 1}]
-    save(tmp_path / "model", weights, transforms=transforms, n_features_in=D - 1)
-    model = load_model(tmp_path / "model")
-    Z = X[:, : D - 1] / np.linalg.norm(X[:, : D - 1], axis=1, keepdims=True)
-    expected = Z @ weights[:-1] + 2 * weights[-1]
-    found = model.decision_function(pd.DataFrame(X[:, : D - 1], columns=model.feature_names_in_))
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
-
-
 def rows_of(X: np.ndarray) -> Rows:
     return dense_rows(X, np.zeros(len(X), np.int32), np.zeros(len(X)))
 
