@@ -55,21 +55,28 @@ def test_every_setting_takes_the_types_of_numpy(settings: type) -> None:
         assert json.dumps(vars(given)) == json.dumps(vars(Settings(passes=2, C=2.0)))
 
 
-def test_conversions_and_predictions_take_the_types_of_numpy(tmp_path: Path) -> None:
+def test_all_calls_take_the_types_of_numpy_and_sizes_as_text(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("a 1:1 3:2\nb 2:1\na 1:2\nb 2:3\n")
     plain = {"index_base": 1, "n_features": 5, "dtype": "float64", "shuffle": False, "seed": 3, "threads": 1,
              "memory": 2**28, "chunk_nnz": 4, "codec": "fast", "on_error": "fix"}  # fmt: skip
     numpy = {name: _as_numpy(value) for name, value in plain.items()}
     first, second = (
         convert(tmp_path / "text", tmp_path / name, **how).fingerprint
-        for name, how in (("a.zarr", plain), ("b.zarr", numpy))
+        for name, how in (("a.zarr", {**plain, "memory": "256M"}), ("b.zarr", numpy))
     )
     assert first == second
-    run = tmp_path / "run"
-    fit(tmp_path / "b.zarr", out=run, passes=1, checkpoint_every=np.float32(30))
+    run, stream = tmp_path / "run", TextSource([tmp_path / "text"], memory="10M")
+    numpy = {"passes": np.int64(1), "checkpoint_every": np.float32(30)}
+    assert fit(tmp_path / "b.zarr", out=run, memory="100M", **numpy).passes == 1
     how = {"memory": np.int64(2**27), "top_k": np.int32(1)}
     assert evaluate(run, tmp_path / "b.zarr", **how).n == 4
     assert predict(run, tmp_path / "b.zarr", threshold=np.float32(-1e9), **how).n == 4
+    rows = read_rows([tmp_path / "text"], classes="ab", n_features=3, index_base=1, memory="10M")
+    assert sum(batch.n_rows for batch, _ in rows) == 4
+    assert stream.record()["memory"] == 10 * 1024**2
+    assert online(stream, out=tmp_path / "stream").rows == 4
+    with pytest.raises(SettingsError, match="'much' is not a size"):
+        convert([tmp_path / "text"], tmp_path / "c.h5", memory="much")
 
 
 def test_memory_is_a_size_in_numbers_or_text() -> None:
