@@ -5,24 +5,73 @@ from __future__ import annotations
 import shutil
 import warnings
 from pathlib import Path
+from typing import Any
 
+import anndata
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
-from chunked_anndata import CHUNK, N, chunk, make, write
+import scipy.sparse as sp
+import zarr
+from anndata.experimental import write_dispatched
 
 from streamsvm.errors import StoreError, StreamsvmWarning
 from streamsvm.info import inspect
 from streamsvm.store import open_store
 
-KINDS = ("v2", "v3", "shards")
+N, D, CHUNK = 400, 20, 50
+LABELS = np.sort(np.random.default_rng(1).permutation(np.repeat([0, 1, 2], [130, 145, 125])))
+KINDS = ("v2", "v3", "shards")  # of two chunks
+
+
+def make() -> anndata.AnnData:
+    """Rows of three types, sorted by type; each has several values, none of them 0."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0.5, 1, (N, D)) * (rng.uniform(size=(N, D)) < 0.4)
+    X[np.arange(N), LABELS] = 2
+    X[:, -1] = 1
+    types = pd.Categorical(np.array(["a", "b", "c"])[LABELS])
+    obs = pd.DataFrame({"type": types}, index=[f"c{i}" for i in range(N)])
+    var = pd.DataFrame(index=[f"g{j}" for j in range(D)])
+    return anndata.AnnData(sp.csr_matrix(X.astype("f4")), obs=obs, var=var, layers={"dense": X.astype("f4")})
+
+
+def write(path: Path, kind: str) -> None:
+    """Write it in chunks, also those of zeros."""
+    version = 2 if kind == "v2" else 3
+
+    def in_chunks(write_func: Any, group: Any, key: str, elem: Any, dataset_kwargs: Any, iospec: Any) -> None:
+        options = dict(dataset_kwargs)
+        chunked = iospec.encoding_type in ("csr_matrix", "array", "categorical", "string-array")
+        if chunked and key != "obs/type/categories":
+            dense = getattr(elem, "ndim", 1) == 2 and iospec.encoding_type == "array"
+            options["chunks"] = (CHUNK, 8) if dense else (CHUNK,)
+            if kind == "shards":
+                options["shards"] = tuple(2 * size for size in options["chunks"])
+        write_func(group, key, elem, dataset_kwargs=options)
+
+    with (
+        warnings.catch_warnings(action="ignore"),
+        anndata.settings.override(zarr_write_format=version),
+        zarr.config.set({"array.write_empty_chunks": True}),
+    ):
+        group = zarr.open_group(path, mode="w", zarr_format=version)
+        write_dispatched(group, "/", make(), callback=in_chunks)
+        zarr.consolidate_metadata(group.store)
+
+
+def chunk(kind: str, array: str, *place: int) -> str:
+    """The name of the file of a chunk, or of a shard."""
+    names = list(map(str, place))
+    return f"{array}/{'.'.join(names)}" if kind == "v2" else f"{array}/c/{'/'.join(names)}"
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("written")
     for kind in KINDS:
-        write(folder / f"{kind}.zarr", kind, empty_chunks=True)
+        write(folder / f"{kind}.zarr", kind)
     return folder
 
 
