@@ -75,31 +75,21 @@ def test_a_value_that_is_not_finite_is_named_by_row_and_column(kind: str) -> Non
 
 
 def test_a_wrong_argument_is_named_with_what_to_give(folder: Path) -> None:
-    path, model = folder / "a.zarr", streamsvm.load_model(folder / "run")
+    path, model, ones = folder / "a.zarr", streamsvm.load_model(folder / "run"), np.ones((2, 6))
     with streamsvm.open_store(path) as store:
-        for call, message in (
-            (
-                lambda: model.predict(str(path)),
-                r"X is the path '.*a\.zarr', and not a matrix; give streamsvm",
-            ),
-            (lambda: model.decision_function(path), r"X is the path '.*a\.zarr', and not a matrix"),
-            (
-                lambda: model.predict(store),
-                r"X is the store .*a\.zarr, and not a matrix; .*streamsvm\.predict",
-            ),
-            (
-                lambda: streamsvm.fit(store, out=folder / "x"),
-                r"X is the store .*; give streamsvm\.fit its path",
-            ),
-            (lambda: streamsvm.fit(None, out="run"), "X is None; give a matrix"),
-            (lambda: streamsvm.evaluate(model, None), "X is None"),
-            (lambda: streamsvm.evaluate(model, [path, path]), "X is 2 paths, .*; .*the path of one store"),
-            (
-                lambda: streamsvm.evaluate(store, model),
-                "must be a Model or the path of one, not ContainerStore",
-            ),
-            (lambda: streamsvm.evaluate(model, np.ones((2, 6))), "y is missing"),
-        ):
+        calls: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
+            (model.predict, (str(path),), r"X is the path '.*a\.zarr', and not a matrix; give streamsvm"),
+            (model.decision_function, (path,), r"X is the path '.*a\.zarr', and not a matrix"),
+            (model.predict, (store,), r"X is the store .*a\.zarr, and not a matrix; .*streamsvm\.predict"),
+            (streamsvm.fit, (store,), r"X is the store .*; give streamsvm\.fit its path"),
+            (streamsvm.fit, (None,), "X is None; give a matrix"),
+            (streamsvm.evaluate, (model, None), "X is None"),
+            (streamsvm.evaluate, (model, [path, path]), "X is 2 paths, .*; .*the path of one store"),
+            (streamsvm.evaluate, (store, model), "must be a Model or the path of one, not ContainerStore"),
+            (streamsvm.evaluate, (model, ones), "y is missing"),
+        ]
+        for call, given, message in calls:
+            options = {"out": folder / "x"} if call is streamsvm.fit else {}
             with pytest.raises(StreamsvmError, match=message) as caught:
-                call()
+                call(*given, **options)
             assert "\n" not in str(caught.value)
