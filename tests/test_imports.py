@@ -89,8 +89,8 @@ def test_our_own_stores_are_written_and_read_without_their_libraries(tmp_path: P
 
 # -- layers ----------------------------------------------------------------------------------------
 
-# The packages of streamsvm, the lowest first: each imports from its own line and from those above it. What is
-# not named here is the top, which no package below imports.
+# The packages of streamsvm, the lowest first: each imports from its own line and those above it. Packages
+# and modules without a line are the top: nothing below imports them.
 #
 # Imports inside functions count, since they only postpone loading. Imports under TYPE_CHECKING do not count:
 # they name the type of an object that the module is given, and that it needs no other module to use (`data`

@@ -100,7 +100,7 @@ def test_a_model_exchanged_while_it_is_read_is_the_new_one(tmp_path: Path, monke
         patch.setattr(format, "is_sealed", exchanging)
         assert (load_model(path).coef_ == 2).all()
 
-    # Renamed away, and waited for.
+    # A model whose folder was just renamed is waited for.
     if inside:
         (folder.parent / "run.json").touch()
     os.rename(folder, folder.with_name("model.old"))

@@ -48,7 +48,7 @@ def test_they_come_back(folder: Path, model: Model, tmp_path: Path) -> None:
 
 
 def test_damage_and_what_does_not_fit_is_refused(folder: Path, tmp_path: Path, model: Model) -> None:
-    """With checksums that fit, too."""
+    """Including files whose checksums fit."""
     for path in folder / "costs.npy", folder / "tree.json":
         whole = path.read_bytes()
         path.write_bytes(whole[:-1] + b"x")

@@ -47,7 +47,7 @@ def in_batches(rows: Rows, sizes: list[int]) -> list[Rows]:
 @pytest.mark.parametrize("unknown", [0, 50])
 @pytest.mark.parametrize("occurring", [K, 3], ids=["all classes", "some classes"])
 def test_measures_and_tables_equal_those_of_scikit_learn(occurring: int, unknown: int) -> None:
-    """Labels that the model does not know count as wrong, and are none of the classes averaged."""
+    """Labels unknown to the model count as wrong; averages over classes leave them out."""
     model = make_model(occurring)
     X, labels = make_problem(150, D, occurring, seed=occurring, density=0.9)  # no row of equal scores
     labels[: 3 * unknown : 3] = -1

@@ -202,7 +202,7 @@ def test_memory_does_not_grow_with_the_rows(
 
 
 def test_a_value_that_is_not_finite_is_named_by_its_row(folder: Path, tmp_path: Path) -> None:
-    """In files and blocks of rows; `test_api_wrong_arguments` has matrices."""
+    """In files and in blocks of rows; `test_api_wrong_arguments` tests matrices."""
     bad = X.copy()
     bad.data[bad.indptr[70]] = np.nan
     anndata.AnnData(sp.csr_matrix(bad)).write_h5ad(tmp_path / "bad.h5ad")

@@ -266,7 +266,7 @@ def with_infinity(added: int) -> anndata.AnnData:
 
 
 def hdf5(change: Callable[[h5py.File], object]) -> Callable[[Path], None]:
-    """A change of a file by h5py."""
+    """Return a function that changes a file by h5py."""
 
     def spoil(path: Path) -> None:
         with h5py.File(path, "r+") as file:
@@ -276,7 +276,7 @@ def hdf5(change: Callable[[h5py.File], object]) -> Callable[[Path], None]:
 
 
 def element(name: str, at: int, value: int) -> Callable[[Path], None]:
-    """Another value of an element of an array."""
+    """Return a function that sets an element of an array."""
     return hdf5(lambda file: file[name].__setitem__(at, value))
 
 

@@ -22,7 +22,7 @@ from streamsvm.store import open_store
 
 N, D, CHUNK = 400, 20, 50
 LABELS = np.sort(np.random.default_rng(1).permutation(np.repeat([0, 1, 2], [130, 145, 125])))
-KINDS = ("v2", "v3", "shards")  # of two chunks
+KINDS = ("v2", "v3", "shards")  # a shard has two chunks
 
 
 def make() -> anndata.AnnData:
@@ -38,7 +38,7 @@ def make() -> anndata.AnnData:
 
 
 def write(path: Path, kind: str) -> None:
-    """Write it in chunks, also those of zeros."""
+    """Write the rows in chunks, including chunks of zeros."""
     version = 2 if kind == "v2" else 3
 
     def in_chunks(write_func: Any, group: Any, key: str, elem: Any, dataset_kwargs: Any, iospec: Any) -> None:
