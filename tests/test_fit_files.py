@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -134,17 +135,6 @@ def test_sequences_have_groups_in_held_out_text_too(tmp_path, monkeypatch) -> No
     assert streamsvm.open_store("run/valid.zarr").grouped
 
 
-def test_a_table_cannot_be_held_out_of_what_is_none(text) -> None:
-    Path("t.csv").write_text("a,b,y\n1,2,0\n3,4,1\n")
-    with pytest.raises(
-        SettingsError, match=r"valid cannot be matched .*train is LIBSVM text and .*csv is CSV"
-    ):
-        streamsvm.fit("train", out="run", valid="t.csv", label="y")
-    with pytest.raises(SettingsError, match=r"valid cannot be matched .*t\.csv is CSV and .*test is LIBSVM"):
-        streamsvm.fit("t.csv", out="run", valid="test", label="y")
-    assert not Path("run").exists()
-
-
 def test_labels_that_are_quantities_are_said(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("t").write_text("".join(f"{n * 0.37:.3f} 1:{n}\n" for n in range(120)))
@@ -230,44 +220,41 @@ def test_stopped_while_it_converts(text) -> None:
     assert not Path("run").exists()
 
 
-def test_settings_of_reading_are_for_files_that_are_converted(text) -> None:
-    streamsvm.convert(["train"], "train.zarr")
-    with pytest.raises(SettingsError, match=r"drop says how files are converted, and train\.zarr is read"):
-        streamsvm.fit("train.zarr", out="run", drop=["a"])
-    with pytest.raises(SettingsError, match="missing must be one of"):
-        streamsvm.fit("train", out="run", missing="often")
-    for given in ({"drop": ["a"]}, {"index_base": 0}):
-        with pytest.raises(SettingsError, match=f"{next(iter(given))} does not apply to a matrix"):
-            streamsvm.fit(np.eye(3), [0, 1, 2], **given)
-    for name, value in {"layer": "a", "join": "outer", "sample_weight": "w"}.items():
-        with pytest.raises(SettingsError, match=f"{name} does not apply to train"):
-            streamsvm.fit("train", out="run", **{name: value})
-    assert not Path("run").exists()
-
-
-WRONG = [
-    ({"valid": "none"}, "none cannot be read"),
-    ({"calibrate": "none.zarr"}, "nothing is there"),
-    ({"costs": "none"}, "none cannot be read"),
-    ({"tree": "none"}, "none: No such file"),
-    ({"tree": "train"}, "train, line 1: 9 names"),
-    ({"class_weight": "none"}, "class_weight must be balanced or the path of a file"),
-    ({"class_weight": "train"}, "train, line 1: .* is not a number"),
-    ({"transform": "l3"}, "no transform 'l3'"),
-    ({"transform": "bias,l2"}, "bias must be the last one"),
-    ({"transform": "select=none"}, "none cannot be read"),
-    ({"cluster": "local"}, "one split"),
-    ({"valid": "test", "valid_labels": "train"}, "valid_labels is for a matrix, and .*test has its own"),
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("train", {"valid": "none"}, "none cannot be read"),
+    ("train", {"calibrate": "none.zarr"}, "nothing is there"),
+    ("train", {"costs": "none"}, "none cannot be read"),
+    ("train", {"tree": "none"}, "none: No such file"),
+    ("train", {"tree": "train"}, "train, line 1: 9 names"),
+    ("train", {"class_weight": "none"}, "class_weight must be balanced or the path of a file"),
+    ("train", {"class_weight": "train"}, "train, line 1: .* is not a number"),
+    ("train", {"transform": "l3"}, "no transform 'l3'"),
+    ("train", {"transform": "bias,l2"}, "bias must be the last one"),
+    ("train", {"transform": "select=none"}, "none cannot be read"),
+    ("train", {"cluster": "local"}, "one split"),
+    ("train", {"valid": "test", "valid_labels": "train"}, "valid_labels is for a matrix, and .*test has its"),
+    ("train", {"valid": "t.csv", "label": "y"}, "cannot be matched .*train is LIBSVM text and .*csv is CSV"),
+    ("t.csv", {"valid": "test", "label": "y"}, r"cannot be matched .*t\.csv is CSV and .*test is LIBSVM"),
+    ("train.zarr", {"drop": ["a"]}, r"drop says how files are converted, and train\.zarr is read"),
+    ("train", {"missing": "often"}, "missing must be one of"),
+    ("train", {"layer": "a"}, "layer does not apply to train"),
+    ("train", {"join": "outer"}, "join does not apply to train"),
+    ("train", {"sample_weight": "w"}, "sample_weight does not apply to train"),
 ]
 
 
 def test_what_is_wrong_without_the_data_is_found_before_they_are_read(text) -> None:
+    streamsvm.convert(["train"], "train.zarr")
+    Path("t.csv").write_text("a,b,y\n1,2,0\n3,4,1\n")
     read = []
     progress = lambda stage, done, total: read.append(stage)  # noqa: E731
-    for settings, words in WRONG:
+    for data, settings, words in WRONG:
         with pytest.raises((InputError, SettingsError, StoreError), match=words):
-            streamsvm.fit("train", out="run", progress=progress, **settings)
+            streamsvm.fit(data, out="run", progress=progress, **settings)
     with pytest.raises(SettingsError, match="no transform 'l3'"):
         streamsvm.tune("train", out="run", progress=progress, transform=["l2", "l3"])
+    for given in ({"drop": ["a"]}, {"index_base": 0}):
+        with pytest.raises(SettingsError, match=f"{next(iter(given))} does not apply to a matrix"):
+            streamsvm.fit(np.eye(3), [0, 1, 2], **given)
     assert read == []
     assert not Path("run").exists()
