@@ -10,6 +10,7 @@ import pytest
 from helpers import make_problem, make_store
 from hypothesis import given
 from hypothesis import strategies as st
+from streamsvm.store.blocks_to_score import blocks_to_score
 
 from streamsvm.data import memory_plan
 from streamsvm.data.blocks import Blocks
@@ -263,3 +264,18 @@ def test_a_value_too_large_for_the_dtype_is_one_error_that_names_its_row(tmp_pat
         with pytest.raises(StoreError, match=rf"s\.h5: row {row}: .* too large for float32; .*float64"):
             blocks.read(1)
         assert Blocks(store, starts, np.dtype(np.float64)).read(1).data.max() == X.data.max()
+
+
+def test_labels_are_given_as_codes_of_the_model(tmp_path) -> None:
+    X, labels = make_problem(30, 12, 4)
+    with open_store(make_store(tmp_path / "a.zarr", X, labels)) as store:
+        common = {"n_features": 12, "index_base": 1, "dtype": np.dtype("f4"), "memory": 10**6}
+        blocks = blocks_to_score(store, classes=["3", "x", "0"], **common)
+        code = {0: 2, 1: -1, 2: -1, 3: 0}
+        assert blocks.read(0).labels.tolist() == [code[c] for c in labels[: blocks.starts[1]].tolist()]
+        with pytest.raises(StoreError, match="none of the model's classes"):
+            blocks_to_score(store, classes=["a", "b"], **common)
+        with pytest.raises(StoreError, match="12 features"):
+            blocks_to_score(store, classes=["0"], **{**common, "n_features": 11})
+        with pytest.raises(StoreError, match="counts features from 1"):
+            blocks_to_score(store, classes=["0"], **{**common, "index_base": 0})

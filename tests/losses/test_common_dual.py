@@ -84,17 +84,6 @@ def test_scores_that_count_as_one_do_so_in_the_first_pass_alone(
     assert found.status == "converged"
 
 
-def test_scores_that_count_as_one_cost_little(tmp_path: Path, store: Path) -> None:
-    """The first pass is not exact, but its dual is nearly as good a bound; later passes close the gap."""
-    options: dict[str, Any] = {"dtype": "float64", "inner_passes": 0, "C": 1.0, "average": False}
-    for passes, within in (1, 1e-2), (300, 1e-6):
-        exact = fit(store, out=tmp_path / f"plain{passes}", passes=passes, **options)
-        found = fit_with(COMMON, store, out=tmp_path / f"common{passes}", passes=passes, **options)
-        assert found.dual == pytest.approx(exact.dual, rel=within)
-        assert found.gap > 0
-    assert found.relative_gap < 1e-4
-
-
 def test_the_gap_is_that_of_the_model(tmp_path: Path, store: Path) -> None:
     """Primal and dual from the definition, by the model's coefficients less their mean."""
     X, y = make_problem(N, D, K, density=0.05)

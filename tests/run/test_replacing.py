@@ -123,27 +123,6 @@ def test_online_and_tune_leave_it_as_well(text: Path, tmp_path: Path) -> None:
     assert not (run / "replaced").exists()
 
 
-def test_a_search_that_is_stopped_goes_on(text: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    fit(text, run, seed=1)
-    asked = {"C": "0.1,1", "transform": ["none", "l2", "bias"], "folds": 2}
-    tried: list[Any] = []
-
-    def stop() -> bool:
-        return len(tried) >= 4
-
-    def report(event: dict[str, Any]) -> None:
-        if event["event"] == "tried":
-            tried.append(event)
-
-    with pytest.raises(Interrupted):
-        streamsvm.tune(text, out=run, force=True, stop=stop, report=report, **asked)
-    assert streamsvm.evaluate(run / "replaced", text).accuracy > 0.9
-    found = streamsvm.tune(text, out=run, **asked)
-    assert found.tried[:4] == [{name: each for name, each in row.items() if name != "event"} for row in tried]
-    assert not (run / "replaced").exists()
-
-
 def test_a_store_of_the_older_run_is_not_overwritten(text: Path, tmp_path: Path) -> None:
     """It stays in its place while the new run reads it; another run that replaces both leaves it whole."""
     run, other = tmp_path / "run", tmp_path / "b.txt"

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers import make_problem, make_store
-from streamsvm_converters import convert
+from streamsvm_converters import TextSource, convert
 
-from streamsvm import evaluate, fit, predict
+from streamsvm import evaluate, fit, online, predict
 from streamsvm.base.text import check_classes, format_size, parse_size, printable
 from streamsvm.errors import SettingsError
 from streamsvm.settings.field import declared
@@ -71,8 +71,6 @@ def test_all_calls_take_the_types_of_numpy_and_sizes_as_text(tmp_path: Path) -> 
     how = {"memory": np.int64(2**27), "top_k": np.int32(1)}
     assert evaluate(run, tmp_path / "b.zarr", **how).n == 4
     assert predict(run, tmp_path / "b.zarr", threshold=np.float32(-1e9), **how).n == 4
-    rows = read_rows([tmp_path / "text"], classes="ab", n_features=3, index_base=1, memory="10M")
-    assert sum(batch.n_rows for batch, _ in rows) == 4
     assert stream.record()["memory"] == 10 * 1024**2
     assert online(stream, out=tmp_path / "stream").rows == 4
     with pytest.raises(SettingsError, match="'much' is not a size"):

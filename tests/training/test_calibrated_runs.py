@@ -105,3 +105,17 @@ def test_a_hold_out_store_that_cannot_be_used_is_refused_before_training(
             resume(tmp_path / "done", calibrate=path)
     assert load_model(tmp_path / "done").temperature is None
     assert resume(tmp_path / "done").settings["calibrate"] is None
+
+
+def test_a_temperature_lasts_as_long_as_the_coefficients(folder: Path, tmp_path: Path) -> None:
+    """Of a run that was calibrated afterwards, and does not know of it."""
+    run = tmp_path / "run"
+    fit(folder / "train.h5", out=run, passes=2)
+    found = calibrate(run, folder / "hold-out.zarr")
+    before = model_bytes(run)
+    assert resume(run).warnings == []
+    assert model_bytes(run) == before
+    (warning,) = resume(run, passes=3).warnings
+    assert "calibrate it again" in warning
+    assert load_model(run).temperature is None
+    assert found.temperature > 0

@@ -16,7 +16,7 @@ from run_files import model_bytes, stop_after
 
 from streamsvm import load_model, online, resume
 from streamsvm.base import format
-from streamsvm.errors import InputError, Interrupted, PlanError, RunError
+from streamsvm.errors import InputError, Interrupted, PlanError, RunError, SettingsError
 
 
 @pytest.fixture(scope="module")
@@ -159,3 +159,14 @@ def test_a_resumed_pass_knows_the_order_of_the_rows_before(tmp_path: Path) -> No
     whole = online(RowStream(X[rows], labels), out=tmp_path / "whole")
     assert resumed.warnings == whole.warnings != []
     assert resumed.progressive_accuracy is None
+
+
+def test_what_does_not_apply_to_a_stream_is_refused(tmp_path: Path, problem) -> None:
+    stream = RowStream(*problem)
+    online(stream, out=tmp_path / "run")
+    with pytest.raises(SettingsError, match="open_stream is missing"):
+        resume(tmp_path / "run")
+    for name, value in {"passes": 2, "tol": 0.1, "store": "a.h5", "valid": "a.h5"}.items():
+        why = "learns from a stream" if name == "store" else "is a run of online"
+        with pytest.raises(SettingsError, match=f"{name} does not apply: .* {why}"):
+            resume(tmp_path / "run", open_stream=lambda record: stream, **{name: value})

@@ -81,16 +81,6 @@ def test_weights_of_rows_and_classes_costs_and_several_labels() -> None:
         same(fit(X, labels, **options), fit(sp.csr_array(X), labels, **options))
 
 
-@pytest.mark.usefixtures("from_zero")
-def test_transforms_and_held_out_rows() -> None:
-    X, y = problem()
-    options = {**OPTIONS, "inner_passes": 0, "transform": ["scale=std", "l2", "bias"], "hold_out": "1/4"}
-    dense, sparse = (fit(data, y, **options) for data in (X, sp.csr_array(X)))
-    same(dense, sparse)
-    assert dense.result.valid_accuracy == pytest.approx(sparse.result.valid_accuracy)
-    np.testing.assert_array_equal(dense.predict(X), sparse.predict(X))
-
-
 @pytest.mark.parametrize("average", [False, True])
 def test_any_number_of_threads_gives_the_same_bytes(average: bool) -> None:
     X, y = problem(n_classes=1100, n_rows=1500, n_features=400)
@@ -99,13 +89,6 @@ def test_any_number_of_threads_gives_the_same_bytes(average: bool) -> None:
     np.testing.assert_array_equal(one.coef_, two.coef_)
     np.testing.assert_array_equal(one.coef_, three.coef_)
     assert one.result.primal == two.result.primal == three.result.primal
-
-
-@pytest.mark.usefixtures("from_zero")
-def test_inner_passes_that_are_asked_for_are_made() -> None:
-    X, y = problem()
-    options = {**OPTIONS, "inner_passes": 2}
-    same(fit(X, y, **options), fit(sp.csr_array(X), y, **options))
 
 
 def test_steps_that_move_few_columns() -> None:

@@ -18,7 +18,7 @@ from streamsvm_converters import convert
 
 import streamsvm
 from streamsvm import FitResult, evaluate, fit, load_model, open_store, predict
-from streamsvm.errors import RunError, SettingsError, StoreError
+from streamsvm.errors import InputError, RunError, SettingsError, StoreError
 
 N = 3000
 OPTIONS: dict[str, Any] = {"passes": 2, "block_rows": 500, "loss": "ww", "C": 1.0, "dtype": "float32"}
@@ -163,3 +163,22 @@ def test_what_makes_no_sense_is_refused(folder: Path) -> None:
     with pytest.raises(SettingsError, match="labels does not apply to a matrix in memory"):
         trained(np.load("X.npy"), np.load("y.npy"), labels="y.npy")
     assert not Path("run").exists()
+
+
+WEIGHTS_REFUSED: list[tuple[Any, str]] = [
+    (np.ones(N - 1), r"weights of shape \(2999,\) for the 3,000 rows"),
+    (np.r_[1.0, -1.0, np.ones(N - 2)], "row 1: the weight -1.0; weights are numbers from 0 on"),
+    (np.r_[np.nan, np.ones(N - 1)], "row 0: the weight nan"),
+]
+
+
+def test_weights_that_are_none_are_refused(folder: Path) -> None:
+    for content, message in WEIGHTS_REFUSED:
+        np.save("w.npy", content)
+        with pytest.raises(InputError, match=message):
+            trained("X.npy", out="run", labels="y.npy", weights="w.npy")
+    Path("w").write_text("1\nx\n")
+    with pytest.raises(InputError, match="weights are numbers, one for each row: could not convert string"):
+        trained("X.npy", out="run", labels="y.npy", weights="w")
+    with pytest.raises(StoreError, match=r"weights are in it.*omit weights"):
+        trained("a.h5ad", out="run", label="label", weights="w")

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import make_problem, make_store
-from run_files import model_bytes
 from small_problem import BLOCK
 
 from streamsvm import fit, open_store, plan
@@ -87,17 +86,6 @@ def test_the_log_of_duals_has_each_row_with_values_once(tmp_path: Path, store: P
         rows = np.frombuffer(log, np.int32, n_rows, part.at)
         seen.update((block * BLOCK + rows).tolist())
     assert seen == Counter(np.flatnonzero(problem[0].toarray().any(axis=1)).tolist())
-
-
-def test_the_same_seed_gives_the_same_model_from_zarr_and_hdf5(tmp_path: Path, problem) -> None:
-    models = []
-    for name, chunk in (("a.zarr", 64), ("b.h5", 64), ("c.zarr", 1000)):
-        run = tmp_path / name.replace(".", "-")
-        fit(make_store(tmp_path / name, *problem, chunk_nnz=chunk), out=run, seed=3, block_rows=BLOCK)
-        models.append(model_bytes(run))
-    assert models[0] == models[1] == models[2]
-    fit(tmp_path / "a.zarr", out=tmp_path / "other", seed=4, block_rows=BLOCK)
-    assert model_bytes(tmp_path / "other")["coef.npy"] != models[0]["coef.npy"]
 
 
 def test_memory_determines_the_blocks_but_not_the_optimum(tmp_path: Path, store: Path) -> None:

@@ -269,7 +269,7 @@ def test_what_cannot_be_split_is_refused(
 def test_the_plan_counts_the_weights_of_each_split(tmp_path: Path) -> None:
     store = make_store(tmp_path / "a.zarr", *make_problem(20, 2000, K))
     one, four = plan(store), plan(store, split="rows", splits=4)
-    assert four["planned_bytes"] - one["planned_bytes"] >= 4 * one["weights_bytes"]
+    assert 4 <= (four["planned_bytes"] - one["planned_bytes"]) / one["weights_bytes"] < 4.5
     little = 4 * one["weights_bytes"]
     assert plan(store, memory=little)["planned_bytes"] <= little
     with pytest.raises(PlanError, match="weights of its own") as caught:
