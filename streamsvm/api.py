@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from streamsvm.base.converters import converters
 from streamsvm.base.progress import Progress, Report, shown
 from streamsvm.base.text import as_paths
-from streamsvm.converted import converted, open_text, text_stream
+from streamsvm.converted import converted, open_text
 from streamsvm.data.arrays import check_is_matrix, label_column
 from streamsvm.errors import InputError, Interrupted, Option, Remedy, SettingsError, wrong_setting
 from streamsvm.inputs.matrix import begins_with_text, hashed
@@ -442,7 +443,7 @@ def _as_stream(
     given, of_text = of_store.given(), {}
     if paths is not None:
         of_text = {name: getattr(of_store, name) for name in ("unseen_label", "memory")}
-        data = text_stream(paths, classes=classes, dtype=dtype, **of_text)
+        data = converters().TextSource(paths, classes=classes, dtype=dtype, **of_text)
     elif not hasattr(data, "batches"):
         raise SettingsError(
             "a matrix in memory is neither a stream nor a file", remedy=Remedy("write it to an .npy file")

@@ -138,11 +138,6 @@ def open_text(record: dict[str, Any]) -> Any:
     return converters().TextSource.from_record(record)
 
 
-def text_stream(paths: Paths, **options: Any) -> Any:
-    """Return LIBSVM text as a stream."""
-    return converters().TextSource([os.fspath(path) for path in paths], **options)
-
-
 def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[str, _Inputs]:
     """Return what is converted, by the name of its store."""
     given, found = reading.given(), {}

@@ -15,16 +15,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
-# Packages whose lines no warning points at: this one, and those between a caller and a function of this one.
+# Packages skipped when choosing the line that a warning points at.
 _INNER = {
-    "streamsvm",
-    "streamsvm_converters",
-    "streamsvm_cli",
-    "contextlib",
-    "functools",
-    "sklearn",
-    "joblib",
-}
+    "streamsvm", "streamsvm_converters", "streamsvm_cli", "contextlib", "functools", "sklearn", "joblib",
+}  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,20 +224,7 @@ class ModelError(StreamsvmError):
 
 
 class FeatureError(StreamsvmError):
-    """Data whose features cannot be matched with those of the model by their names.
-
-    Attributes
-    ----------
-    missing, unknown : int
-        How many features of the model the data lacks, and how many of the data the model lacks.
-    """
-
-    def __init__(
-        self, message: str = "", *, remedy: Remedy | None = None, missing: int = 0, unknown: int = 0
-    ) -> None:
-        super().__init__(message, remedy=remedy)
-        self.missing = missing
-        self.unknown = unknown
+    """Data none of whose features has the name of a feature of the model."""
 
 
 class Interrupted(StreamsvmError):

@@ -12,16 +12,7 @@ import pytest
 from streamsvm_cli.wording import shell_text, shell_value
 
 from streamsvm import errors
-from streamsvm.errors import (
-    Call,
-    Message,
-    Option,
-    PlanError,
-    Remedy,
-    RunError,
-    StreamsvmWarning,
-    part_of_memory,
-)
+from streamsvm.errors import Call, Message, Option, PlanError, Remedy, RunError, part_of_memory
 
 
 def test_a_remedy_is_worded_for_python_and_for_a_shell() -> None:
@@ -34,9 +25,8 @@ def test_a_remedy_is_worded_for_python_and_for_a_shell() -> None:
     assert error.remedy.options == {"force": True}
 
 
-@pytest.mark.parametrize(
-    ("option", "python", "shell"),
-    [
+def test_options_in_python_and_in_a_shell() -> None:
+    for option, python, shell in (
         (Option("memory", 5 * 2**20), "memory=5_242_880", "--memory 5M"),
         (Option("memory", 5 * 2**20 + 1), "memory=5_242_881", "--memory 6M"),
         (Option("dtype", "float64"), "dtype='float64'", "--dtype float64"),
@@ -44,12 +34,10 @@ def test_a_remedy_is_worded_for_python_and_for_a_shell() -> None:
         (Option("keep_duals", True), "keep_duals=True", "--keep-duals"),
         (Option("store"), "store=...", "--store"),
         (Option("valid", Path("a b.h5")), "valid='a b.h5'", "--valid 'a b.h5'"),
-    ],
-)
-def test_options_in_python_and_in_a_shell(option: Option, python: str, shell: str) -> None:
-    message = Message("a problem", Remedy("{}", option))
-    assert message == f"a problem; {python}"
-    assert shell_text(message) == f"a problem; {shell}"
+    ):
+        message = Message("a problem", Remedy("{}", option))
+        assert message == f"a problem; {python}"
+        assert shell_text(message) == f"a problem; {shell}"
 
 
 def test_the_budget_of_a_remedy_is_enough_in_a_shell_too() -> None:
@@ -66,7 +54,6 @@ def test_who_divides_the_budget_names_the_whole_of_it() -> None:
         part_of_memory(3),
     ):
         raise PlanError("a row is long", needed_memory=1000)
-    assert str(caught.value) == "a row is long; give at least memory=3_000"
     assert caught.value.needed_memory == 3000
     assert caught.value.remedy.options == {"memory": 3000}
     with pytest.raises(PlanError, match="no classes"), part_of_memory(3):
@@ -81,12 +68,12 @@ def test_a_remedy_that_the_command_lacks_is_left_out() -> None:
     assert shell_text(call, []) == "no store; `streamsvm convert --like run` makes one"
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))])
-def test_messages_and_errors_survive_copies(copied) -> None:
-    error = copied(PlanError("too small", needed_memory=2**20))
-    assert error.needed_memory == 2**20
-    assert shell_text(error) == "too small; give at least --memory 1M"
-    assert shell_text(copied(error.message)) == shell_text(error)
+def test_messages_and_errors_survive_copies() -> None:
+    for copied in (copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))):
+        error = copied(PlanError("too small", needed_memory=2**20))
+        assert error.needed_memory == 2**20
+        assert shell_text(error) == "too small; give at least --memory 1M"
+        assert shell_text(copied(error.message)) == shell_text(error)
 
 
 def test_records_for_machines_are_worded_for_a_shell_at_any_depth() -> None:
@@ -100,7 +87,6 @@ def test_records_for_machines_are_worded_for_a_shell_at_any_depth() -> None:
 def test_every_exception_takes_a_remedy() -> None:
     remedy = Remedy("{}", Option("force", True))
     kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, Exception)]
-    kinds.append(StreamsvmWarning)
     assert len(kinds) >= 10
     for kind in kinds:
         assert str(kind("a problem", remedy=remedy)) == "a problem; force=True"

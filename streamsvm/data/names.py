@@ -127,9 +127,7 @@ def match_features(
         raise FeatureError(
             f"{where} has none of the {len(column):,} features of {model} (those have names such as "
             f"{examples(model_names)}; the data's are {examples(names)}); give data with names of the same "
-            "kind, such as IDs of genes where the model has IDs",
-            missing=len(missing),
-            unknown=len(unknown),
+            "kind, such as IDs of genes where the model has IDs"
         )
     message = None
     if parts:

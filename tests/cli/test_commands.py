@@ -102,6 +102,12 @@ def test_evaluate_measures_what_scikit_learn_does(folder: Path, tmp_path: Path) 
     assert f"    accuracy  {record['accuracy']:.4f}\n" in shown
 
 
+def test_export_for_machines(folder: Path, tmp_path: Path) -> None:
+    record = json.loads(succeeds("export", folder / "run", "--out", "m.txt", "--json", cwd=tmp_path))
+    assert (record["format"], record["bytes"]) == ("liblinear", (tmp_path / "m.txt").stat().st_size)
+    assert "strongest features  0: " in succeeds("info", folder / "run/model")
+
+
 def test_resume_adds_passes_and_says_that_nothing_is_left(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "train.zarr", tmp_path / "s.zarr")
     succeeds("fit", "s.zarr", "--out", "r", "--passes", 2, "--C", 0.01, cwd=tmp_path)
@@ -159,6 +165,13 @@ def test_cells_are_matched_by_the_names_of_genes(tmp_path: Path) -> None:
     assert np.mean(expected == obs["type"][200:]) > 0.8
     assert succeeds("predict", "run", "query.h5ad", cwd=tmp_path).split() == expected.tolist()
     assert "name its label column" in fails(1, "evaluate", "run", "query.h5ad", cwd=tmp_path)
+    (tmp_path / "text").write_text("T0 1:1 60:1\n")
+    like = ("--like", "run", "--index-base", 1, "--out", "like.h5")
+    assert "the features of run have names" in fails(1, "convert", "text", *like, cwd=tmp_path)
+    cells.var_names = cells.var_names[::-1]
+    cells[:200].copy().write_h5ad(tmp_path / "renamed.h5ad")
+    renamed = ("resume", "run", "--passes", 4, "--store", "renamed.h5ad")
+    assert "has changed" in fails(1, *renamed, cwd=tmp_path)
 
 
 @pytest.mark.engine

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import lzma
 import os
 import re
 import signal
 import tempfile
-import threading
 from importlib import resources
 from pathlib import Path
 
@@ -42,8 +40,6 @@ def test_for_machines(folder: Path, tmp_path: Path) -> None:
     record = json.loads(out)
     expected = {"status": "done", "rows": 1437, "classes": 10, "features": 65, "checkpoints": 1}
     assert {key: record[key] for key in expected} == expected
-    names = "progressive_accuracy rows_per_second waited_fraction seconds peak_memory_bytes empty_rows model"
-    assert record.keys() >= set(names.split())
     lines = list(map(json.loads, (tmp_path / "run/metrics.jsonl").read_text().splitlines()))
     assert lines[-1]["progressive_accuracy"] == record["progressive_accuracy"] > 0.8
     assert coef(tmp_path / "run") == coef(folder / "run")
@@ -112,25 +108,6 @@ def test_a_bad_row_in_a_pipe_leaves_the_model_of_those_before(folder: Path, tmp_
     (tmp_path / "before").write_bytes(b"".join(lines[:rows]))
     succeeds("online", "before", "--out", "part", "--C", 0.01, cwd=tmp_path)
     assert coef(tmp_path / "run") == coef(tmp_path / "part")
-
-
-def test_a_pipe_that_ended_keeps_its_model_and_what_it_says_of_its_input(
-    folder: Path, tmp_path: Path
-) -> None:
-    text = (folder / "train").read_bytes()
-    os.mkfifo(tmp_path / "fifo")
-    writer = threading.Thread(target=(tmp_path / "fifo").write_bytes, args=(text,))
-    writer.start()
-    first = json.loads(succeeds("online", "fifo", "--out", "run", "--json", cwd=tmp_path))
-    writer.join()
-    (tmp_path / "fifo").unlink()
-    model = (tmp_path / "run/model/model.json").read_bytes()
-    (source,) = json.loads(model)["sources"]
-    assert (source["size"], source["sha256"]) == (len(text), hashlib.sha256(text).hexdigest())
-    again = json.loads(succeeds("resume", "run", "--json", cwd=tmp_path))
-    assert (tmp_path / "run/model/model.json").read_bytes() == model
-    assert (again["status"], again["input"]) == ("done", first["input"])
-    assert first["input"]["bytes_read"] == len(text)
 
 
 def test_a_pipe_that_is_stopped_leaves_a_model_and_is_not_resumed(folder: Path, tmp_path: Path) -> None:

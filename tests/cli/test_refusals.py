@@ -36,6 +36,8 @@ OPTIONS = [  # words, and what the last line of the message has
     ("online x.npy --out r --labels y.npy --like run", "--like does not apply to stores"),
     ("predict run data --json", "--json needs --out"),
     ("predict run text text", "DATA names the same file twice"),
+    ("export run --out m", "--format is missing: m has none of the suffixes"),
+    ("export run --out m.txt --dtype float16", "--dtype is for the format streamsvm"),
     ("info run s.h5", "several paths are compared if all are runs, and s.h5 is none"),
 ]
 FAILURES = [
@@ -54,6 +56,7 @@ FAILURES = [
     ("predict run text --proba", "`streamsvm calibrate`"),
     ("evaluate run absent.svm", "No such file or directory; check the path"),
     ("export run --out no/m.txt", "the folder no does not exist; create it first"),
+    ("export run --out run --format streamsvm", "already; --force replaces it"),
     ("online absent.svm --out r", "No such file or directory; check the path"),
     ("online text --out r --classes a,a", "have a label, or a number, twice"),
     ("info absent", "absent cannot be read: No such file or directory; check the path"),

@@ -47,9 +47,8 @@ def test_few_names_in_common_are_a_warning_and_none_is_an_error() -> None:
         match = match_features(model[:known], model, "data")
         assert f"{known} of the 100 features" in str(match.message)
         assert ("may be worth little" in str(match.message)) == rare
-    with pytest.raises(FeatureError, match="data has none of the 100 features of the model") as raised:
+    with pytest.raises(FeatureError, match="data has none of the 100 features of the model"):
         match_features(["h0", "h1"], model, "data")
-    assert (raised.value.missing, raised.value.unknown) == (100, 2)
 
 
 def test_columns_are_matched_by_position_where_a_side_has_no_names() -> None:
