@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from streamsvm_cli.console import Console
 from streamsvm_cli.fit import print_calibration
-from streamsvm_cli.options import MEMORY, Model, command
+from streamsvm_cli.options import MEMORY, Data, Model, command
 
 from streamsvm.settings.scoring import TO_CALIBRATE
 
@@ -18,20 +16,14 @@ from streamsvm.settings.scoring import TO_CALIBRATE
 def calibrate(
     console: Console,
     model: Model,
-    data: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DATA",
-            help="Labelled rows that took no part in training: a store, or a file of any kind that convert "
-            "takes.",
-        ),
-    ],
+    data: Data,
     **given: Any,
 ) -> None:
     """Fit the probabilities of a model to hold-out data.
 
-    One temperature for all classes, which changes no prediction, is written to the model: predict --proba
-    has probabilities then. To do it at the end of a training, see fit --calibrate.
+    The rows must have taken no part in training. One temperature for all classes, which changes no
+    prediction, is written to the model: predict --proba has probabilities then. To do it at the end of a
+    training, see fit --calibrate.
     """
     import streamsvm
 

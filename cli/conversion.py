@@ -23,15 +23,15 @@ _COUNTS = {  # what is counted, and what was done with it
 }
 
 
-def print_report(console: Console, report: Any, *, in_run: bool = False) -> None:
-    """Print what a conversion did; `in_run` if the store is not what the command is about."""
+def print_report(console: Console, report: Any) -> None:
+    """Print what a conversion did."""
     for warning in report.warnings:
         warn(warning)
     for note in report.notes:
         console.say(note)
     size = f"{size_of_data(report.n, report.d, report.n_classes, report.nnz)} in {report.seconds:.1f} s"
     console.say(f"{size}: {report.path}")
-    if report.index_base is not None and not in_run:
+    if report.index_base is not None:
         console.say(f"feature numbers start at {report.index_base}")
     if report.n_labels is not None:
         console.say(f"  {count(report.n_labels, 'label')}, {report.n_labels / report.n:.2f} a row")

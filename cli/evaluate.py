@@ -5,11 +5,10 @@ from __future__ import annotations
 import csv
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from streamsvm_cli.console import Console, warn
-from streamsvm_cli.options import FORCE, MEMORY, THREADS, Model, Option, command
+from streamsvm_cli.options import FORCE, MEMORY, THREADS, Data, Model, Option, command
 from streamsvm_cli.table import table_lines
 from streamsvm_cli.wording import count, fraction
 
@@ -53,9 +52,7 @@ _OPTIONS = {
 def evaluate(
     console: Console,
     model: Model,
-    data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="Store, or a file of any kind that convert takes.")
-    ],
+    data: Data,
     *,
     top_k: int | None,
     confusion: Path | None,

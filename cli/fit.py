@@ -147,7 +147,7 @@ class FitReporter(EventTable):
     def __call__(self, event: dict[str, Any]) -> None:
         super().__call__(event)
         if event["event"] == "convert":
-            print_report(self.console, event["report"], in_run=True)
+            print_report(self.console, event["report"])
         elif event["event"] == "C":
             found = [f"{each['valid_accuracy']:.4f} with C {each['C']:.3g}" for each in event["tried"]]
             self.console.say(f"accuracy on held-out rows of a sample: {', '.join(found)}")

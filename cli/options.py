@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import itertools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -68,6 +67,9 @@ _OF_ALL = {
 }
 
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Run directory or model folder.")]
+Data = Annotated[
+    Path, typer.Argument(metavar="DATA", help="Labelled rows: a store, or a file that convert takes.")
+]
 
 
 def _names(text: str) -> tuple[str, ...]:
@@ -94,8 +96,8 @@ def command(*options: Mapping[str, Setting]) -> Callable[[Callable[..., None]], 
     arguments.
     """
     declared: dict[str, Setting] = {}
-    for name, each in itertools.chain.from_iterable(some.items() for some in (*options, _OF_ALL)):
-        declared.setdefault(name, each)
+    for some in (*options, _OF_ALL):
+        declared = {**declared, **some, **declared}
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         _, *own = inspect.signature(function, eval_str=True).parameters.values()

@@ -113,8 +113,8 @@ def _gap(result: dict[str, Any], estimated: str = "") -> str | None:
     return f"~{estimate:.1e}{estimated}" if exact is None else f"{exact:.1e}"
 
 
-def _number(value: Any, form: str = ".4g") -> str:
-    return "-" if value is None else value if isinstance(value, str) else format(value, form)
+def _number(value: Any) -> str:
+    return "-" if value is None else value if isinstance(value, str) else f"{value:.4g}"
 
 
 def _in_words(name: str, value: Any) -> str:

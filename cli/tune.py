@@ -71,7 +71,7 @@ class TuneReporter(EventTable):
     def __call__(self, event: dict[str, Any]) -> None:
         super().__call__(event)
         if event["event"] == "convert":
-            print_report(self.console, event["report"], in_run=True)
+            print_report(self.console, event["report"])
         elif event["event"] == "search":
             self.console.say(count(event["trainings"], "training"))
             self._of_passes = event["trainings"] == 1 and not self._headed  # nothing was tried before
