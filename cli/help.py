@@ -10,7 +10,7 @@ from typer.core import TyperCommand
 
 _HEADINGS = (
     "Arguments", "Most used", "Run", "Model", "Training", "Weights and costs", "Labels", "Features",
-    "Text columns", "Rows", "Store", "Computing", "Several cores", "Fine tuning", "Options",
+    "Text columns", "Rows", "Computing", "Several cores", "Fine tuning", "Options",
 )  # fmt: skip
 # Options that most people need, of commands with many, in the order of the help: -h only names all others.
 _FIRST = {

@@ -28,31 +28,23 @@ class ConvertSettings(ReadingSettings):
         Settings, "dtype", choices=("float16", "float32", "float64"),
         help="Precision of the values; float16 is for dense ones, which are computed with in float32.",
     )  # fmt: skip
-    shuffle: bool = setting(bool, True, "Shuffle the rows, or keep the order of the input.", group="Rows")
+    shuffle: bool = setting(bool, True, "Shuffle the rows, or keep the order of the input.")
     seed: int = as_in(Settings, "seed", help="Seed of the shuffle.", least=-(2**63))
     memory: int = _as_in_store(
         "memory", help="Memory budget in bytes, or as text such as 500M or 2G.",
         details="The decoder of compressed text takes up to 128 MB more.",
     )  # fmt: skip
-    threads: int | None = setting(
-        int, None, "Number of threads; by default one per processor.", group="Computing", least=1
-    )
+    threads: int | None = setting(int, None, "Number of threads; by default one per processor.", least=1)
     codec: str = setting(
-        str,
-        "fast",
-        "Compression: fast (LZ), small (zstd or gzip), none.",
-        group="Store",
-        choices=("fast", "small", "none"),
+        str, "fast", "Compression: fast (LZ), small (zstd or gzip), none.", choices=("fast", "small", "none")
     )
-    chunk_nnz: int | None = setting(int, None, "Values in a chunk.", group="Store", least=1)
+    chunk_nnz: int | None = setting(int, None, "Values in a chunk.", least=1)
     unseen_label: str = _as_in_store("unseen_label")
     weights: str | None = setting(
         os.PathLike, None, "Weight of each row, one number a line, in the order of the input.",
-        "Rows that are skipped have one, too.", group="Weights and costs", words=("-",),
+        "Rows that are skipped have one, too.", words=("-",),
     )  # fmt: skip
-    groups: bool = setting(
-        bool, False, "Keep qid: fields; rows of a group stay together, in order.", group="Labels"
-    )
+    groups: bool = setting(bool, False, "Keep qid: fields; rows of a group stay together, in order.")
     label: str | None = _as_in_store(
         "label", details="Or the array with them in an .npz file. Rows without a label are left out."
     )

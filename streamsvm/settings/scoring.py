@@ -27,23 +27,19 @@ class ScoringSettings(CheckedSettings):
         "Column with the labels: of a table, or of obs of AnnData that was not written by convert; by "
         "default the one that the model was trained on.",
         "Or, of AnnData in memory, also the name of an indicator matrix in ``obsm``. Rows without a label "
-        "are left out.", group="Labels",
+        "are left out.",
     )  # fmt: skip
     labels: str | None = setting(
         os.PathLike, None, "Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.",
-        group="Labels",
     )  # fmt: skip
-    layer: str | None = setting(
-        str, None, "Layer of AnnData to score instead of X.", "Also in memory.", group="Features"
-    )
-    raw: bool = setting(bool, False, "Score raw.X of AnnData.", group="Features")
+    layer: str | None = setting(str, None, "Layer of AnnData to score instead of X.", "Also in memory.")
+    raw: bool = setting(bool, False, "Score raw.X of AnnData.")
     obsm: str | None = setting(
-        str, None, "Entry of obsm of AnnData to score instead of X, such as an embedding.", group="Features",
+        str, None, "Entry of obsm of AnnData to score instead of X, such as an embedding.",
     )  # fmt: skip
     multilabel: bool = setting(
         bool, False,
         "LIBSVM text: commas separate several labels of a row; by default as the model was trained.",
-        group="Labels",
     )  # fmt: skip
     format: str | None = as_in(ReadingSettings, "format")
     on_error: str = as_in(ReadingSettings, "on_error")
