@@ -75,8 +75,6 @@ class Transform:
     by_feature : bool
         True if it knows the features by their columns: such a transform does not come before one that takes
         any feature.
-    adds : int
-        Maximum number of values that it adds to a row.
     constant : float
         Value of the feature that it adds to all rows; 0 if there is none.
     needs : {"counts", "moments"} or None
@@ -94,7 +92,6 @@ class Transform:
     takes_any_feature: ClassVar[bool] = False
     keeps_dense: ClassVar[bool] = True
     by_feature: ClassVar[bool] = False
-    adds: ClassVar[int] = 0
     constant: float = 0.0
     needs: ClassVar[Literal["counts", "moments"] | None] = None
     setting: ClassVar[str | None] = None

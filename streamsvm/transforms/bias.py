@@ -35,7 +35,6 @@ class Bias(Transform):
     name: ClassVar = "bias"
     setting: ClassVar = "value"
     by_feature: ClassVar = True
-    adds: ClassVar = 1
 
     value: float = 1.0
     column: int = 0

@@ -41,7 +41,8 @@ class Transformed(View):
 
     @property
     def _adds(self) -> int:
-        return sum(transform.adds for transform in self.transforms)
+        """Number of values that are added to each row."""
+        return sum(transform.constant != 0 for transform in self.transforms)
 
     def facts(self, inner: Facts) -> Facts:
         # A transform makes a copy while what it is given is in memory, as reading does: that is counted. The
