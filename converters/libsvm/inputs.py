@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import contextlib
 import hashlib
+import io
 import lzma
 import os
 import select
@@ -51,8 +52,8 @@ _DECODERS = {
 }
 
 
-class Input(contextlib.AbstractContextManager):
-    """Text of one input, read once from beginning to end; a context manager.
+class Input(io.RawIOBase):
+    """Text of one input as a file, read once from beginning to end.
 
     Parameters
     ----------
@@ -77,6 +78,7 @@ class Input(contextlib.AbstractContextManager):
     def __init__(self, path: str | Path, *, hashes_text: bool = True) -> None:
         self.name = "standard input" if str(path) == STDIN else str(path)
         self.size = 0
+        self._file: Any = None
         self._base = STDIN if str(path) == STDIN else Path(path).name
         self._sha256: Any = hashlib.sha256()
         self._held = memoryview(b"")  # text not yet handed out
@@ -87,7 +89,7 @@ class Input(contextlib.AbstractContextManager):
                 # Not ours to close if it is standard input. Unbuffered, so that the data of a pipe is
                 # available at once.
                 given = sys.stdin.fileno() if str(path) == STDIN else path
-                self._file: Any = open(given, "rb", buffering=0, closefd=given is path)  # noqa: SIM115
+                self._file = open(given, "rb", buffering=0, closefd=given is path)  # noqa: SIM115
         except ValueError as error:  # standard input is closed
             raise InputError(f"{self.name} cannot be read: {error}") from None
         begin = b""
@@ -110,13 +112,15 @@ class Input(contextlib.AbstractContextManager):
         else:
             self._decoded = self._decode(_DECODERS[compression], begin)
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
-        self._file.close()
+        super().close()
+        if self._file is not None:
+            self._file.close()
 
-    def readinto(self, space: memoryview) -> int:
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, space: Any) -> int:
         """Fill the front of `space` with text; return the number of bytes written, 0 at the end."""
         if self._decoded is None and not self._held:
             return self._stored_into(space)
@@ -126,14 +130,6 @@ class Input(contextlib.AbstractContextManager):
         space[:count] = self._held[:count]
         self._held = self._held[count:]
         return count
-
-    def read(self, size: int) -> bytes:
-        """Return `size` bytes of text, or fewer at the end."""
-        space = memoryview(bytearray(size))
-        filled = 0
-        while filled < size and (count := self.readinto(space[filled:])):
-            filled += count
-        return bytes(space[:filled])
 
     def would_wait(self) -> bool:
         """Return True if the writer of a pipe has written nothing that was not read; files never wait."""

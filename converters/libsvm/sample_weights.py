@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
-from collections.abc import Iterator
+import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from streamsvm_converters.libsvm.position import InputFile
 from streamsvm.data.checks import first_no_amount
 from streamsvm.errors import InputError, Remedy
 
-_READ_SIZE = 2**16  # bytes of text read at a time
+_LONGEST = 1000  # bytes of a line that are read as one
 
 
 class WeightFile(contextlib.AbstractContextManager):
@@ -39,7 +41,7 @@ class WeightFile(contextlib.AbstractContextManager):
                 remedy=Remedy("write them with numpy.savetxt(path, weights)"),
             )
         self._input = Input(path)
-        self._lines = _lines_of(self._input)
+        self._lines = iter(partial(io.BufferedReader(self._input).readline, _LONGEST), b"")
         self._read = 0  # lines
 
     def __exit__(self, *_: object) -> None:
@@ -63,7 +65,7 @@ class WeightFile(contextlib.AbstractContextManager):
         first, wanted = self._read, int(numbers[-1]) + 1
         lines = list(itertools.islice(self._lines, wanted - first))
         self._read += len(lines)
-        weights = _numbers_of(lines)
+        weights = np.array(list(map(_weight, lines)))
         if (at := first_no_amount(weights)) is not None:
             raise InputError(
                 f"{self._input.name}, line {first + at + 1}: {show(lines[at].strip())} is not a weight; "
@@ -94,26 +96,8 @@ class WeightFile(contextlib.AbstractContextManager):
         return self._input.record()
 
 
-def _lines_of(text: Input) -> Iterator[bytes]:
-    """Yield the lines of a text, and the pieces of lines that are far too long for a number."""
-    rest = b""
-    while piece := text.read(_READ_SIZE):
-        *lines, rest = (rest + piece).split(b"\n")
-        yield from lines
-        if len(rest) > _READ_SIZE:
-            yield rest
-            rest = b""
-    if rest:
-        yield rest
-
-
-def _numbers_of(lines: list[bytes]) -> np.ndarray:
-    """Return the number in each line, NaN for a line without one."""
-    if b"_" not in b"".join(lines):  # float allows it between digits
-        with contextlib.suppress(ValueError):
-            return np.array(list(map(float, lines)))
-    numbers = np.full(len(lines), np.nan)
-    for at, line in enumerate(lines):
-        with contextlib.suppress(ValueError):
-            numbers[at] = float(line.replace(b"_", b"x"))
-    return numbers
+def _weight(line: bytes) -> float:
+    """Return the number in a line, NaN if there is none."""
+    with contextlib.suppress(ValueError):
+        return math.nan if b"_" in line else float(line)  # float allows it between digits
+    return math.nan

@@ -236,16 +236,11 @@ class TableFile:
                         "correct it, or take the column for categories with {}", Option("categorical", name)
                     ),
                 ) from None
-            if self.kind == "jsonl" and "unexpected field" in text.lower():
+            if self.kind == "jsonl" and ("unexpected field" in text.lower() or " changed from " in text):
                 raise InputError(
-                    f"{self.path}: a later line has a field that none of the first "
-                    f"{format_size(self._block)} has, which would be left out ({printable(text[:200])}); "
-                    "give every line all fields"
-                ) from None
-            if self.kind == "jsonl" and " changed from " in text:
-                raise InputError(
-                    f"{self.path}: a later line has a value of another type than the first "
-                    f"{format_size(self._block)} ({printable(text[:200])}); give it one type"
+                    f"{self.path}: a later line has a field, or a type of a value, that the first "
+                    f"{format_size(self._block)} do not have ({printable(text[:200])}); give all lines the "
+                    "same fields, each of one type"
                 ) from None
             if "utf8" in text.lower() or "utf-8" in text.lower():
                 raise InputError(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from streamsvm.base.decode import Check, SchemaError, between, decode
-from streamsvm.base.text import printable
 from streamsvm.errors import InputError
 
 _NOT_EMPTY = Check(lambda value: len(value) > 0, "not empty")
@@ -94,14 +93,8 @@ Encoding = ColumnsEncoding | TextEncoding
 
 def read_encoding(record: Mapping[str, Any], where: object) -> Encoding:
     """Return the encoding in a record of `where`; raise `InputError` if it is not valid."""
-    kinds = {"columns": ColumnsEncoding, "text": TextEncoding}
-    kind = kinds.get(str(record.get("kind")))
-    if kind is None:
-        raise InputError(
-            f"{where} encodes columns in a way that this program does not know "
-            f"({printable(str(record.get('kind')))}); update streamsvm"
-        )
     try:
-        return decode(kind, record, "encoding")
+        found: Encoding = decode(Encoding, dict(record), "encoding")
+        return found
     except SchemaError as error:
         raise InputError(f"{where}: how columns became features is not valid: {error}") from None

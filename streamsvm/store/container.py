@@ -195,7 +195,7 @@ class StoredArray:
         if isinstance(cause, MissingChunk):
             remedy = COPY_AGAIN + (WRITE_ALL if self.container.kind == "zarr" else "")
             return self.error(f", chunk {chunk}: {cause}; {remedy}")
-        if not is_refused(cause):
+        if system_error(cause) is None:
             return self.damage(chunk * self.chunk, one_line(cause))
         # A chunk that the system cannot read need not be damaged.
         return self.error(f", chunk {chunk}: {one_line(cause)}")
@@ -269,7 +269,7 @@ class Container(ABC):
         except StoreError:
             raise
         except Exception as error:
-            refused = is_refused(error) or isinstance(error, durable.UnfitFile)
+            refused = system_error(error) is not None or isinstance(error, durable.UnfitFile)
             fault = UNWRITTEN if self.writes else DAMAGED
             remedy = "" if refused else f" ({fault})"
             raise StoreError(f"{self.path}: {node or 'root'}: {one_line(error)}{remedy}") from error
@@ -358,11 +358,6 @@ def one_line(error: BaseException) -> str:
             return meaning
     lines = text.strip().splitlines()
     return lines[0] if lines else type(error).__name__
-
-
-def is_refused(error: BaseException) -> bool:
-    """Return True if the system refused to read: nothing need be damaged."""
-    return system_error(error) is not None
 
 
 def system_error(error: BaseException) -> OSError | None:

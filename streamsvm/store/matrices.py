@@ -169,29 +169,16 @@ class DenseMatrix(StoredMatrix):
         wanted = numbers_in(ranges)
         order = np.argsort(wanted, kind="stable")
         bands = np.split(order, np.flatnonzero(np.diff(wanted[order] // self._height)) + 1)
-        if not self.dense_rows:
-            return self._read_sparse(wanted, bands)
         found = np.empty((len(wanted), self.shape[1]), self.dtype)
         for places in bands if len(wanted) else ():
             for begin, values in self._read_band(wanted[places]):
                 found[places, begin : begin + values.shape[1]] = values
-        return found.reshape(-1), None, np.arange(len(found) + 1) * self.shape[1]
-
-    def _read_sparse(
-        self, wanted: np.ndarray, bands: list[np.ndarray]
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        import scipy.sparse
-
-        if not len(wanted):
-            return np.empty(0, self.dtype), np.empty(0, self.index_dtype), np.zeros(1, np.int64)
-        parts = []
-        for places in bands:
-            band = [scipy.sparse.csr_array(values) for _, values in self._read_band(wanted[places])]
-            parts.append(scipy.sparse.hstack(band, format="csr"))
-        found, order = scipy.sparse.vstack(parts, format="csr"), np.concatenate(bands)
-        if (order[1:] < order[:-1]).any():
-            found = found[np.argsort(order)]
-        return found.data, found.indices, found.indptr.astype(np.int64)
+        if self.dense_rows:
+            return found.reshape(-1), None, np.arange(len(found) + 1) * self.shape[1]
+        present = found != 0
+        indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(present, axis=1))])
+        columns = np.broadcast_to(np.arange(self.shape[1], dtype=self.index_dtype), found.shape)
+        return found[present], columns[present], indptr
 
     def _read_band(self, rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
         """Read some rows of one row of chunks, each of which is decoded once.

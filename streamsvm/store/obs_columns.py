@@ -69,7 +69,9 @@ class DataFrameColumn:
         for array in filter(None, (self.values, self._mask)):
             array.check_length(n_rows)
         dtype = self.values.dtype
-        self.categories = None if categories is None else _texts(categories)
+        self.categories = None
+        if categories is not None:
+            self.categories = [_text(value) for value in categories.read(0, categories.length).tolist()]
         of_labels = dtype if categories is None else categories.dtype
         self.has_integers = of_labels is not None and of_labels.kind in "iu"
         if self.categories is not None:
@@ -199,10 +201,6 @@ def _encoding(container: Container, node: str) -> str:
 def _categories(container: Container, node: str) -> StoredArray:
     """Return the array of categories; newer pandas text is a group of values and a mask."""
     return container.array(f"{node}/values" if container.node(node) == "group" else node)
-
-
-def _texts(array: StoredArray) -> list[str]:
-    return [_text(value) for value in array.read(0, array.length).tolist()]
 
 
 def _text(value: Any) -> str:

@@ -135,9 +135,9 @@ def open_existing(path: str | os.PathLike[str], memory: int | None = None) -> Co
     if not path.exists():
         remedy = Remedy("check the path, or make a store with {}", Call("convert"))
         raise StoreError(f"{path}: nothing is there", remedy=remedy)
-    kind = kind_of(path)
     if path.is_dir():
         return open_folder(path)
+    kind = kind_of(path)
     if kind == "anndata":
         from streamsvm.store.hdf5_backend import Hdf5Container
 

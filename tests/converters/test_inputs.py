@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import hashlib
+import io
 import lzma
 import os
 import threading
@@ -147,7 +148,7 @@ def test_flushed_rows_of_a_compressed_pipe_are_available_at_once(tmp_path: Path,
     late = threading.Timer(60, os.close, [writer])  # then the text that is awaited is truncated
     late.start()
     with Input(fifo) as source:
-        assert source.read(len(TEXT)) == TEXT
+        assert io.BufferedReader(source).read(len(TEXT)) == TEXT
     late.cancel()
     os.close(writer)
 

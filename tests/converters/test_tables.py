@@ -284,7 +284,7 @@ def test_a_field_that_appears_late_in_json_lines_is_an_error(tmp_path: Path) -> 
     ]
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(lines) + "\n")
-    with pytest.raises(InputError, match=r"a\.jsonl: a later line has a field that none of the first .* has"):
+    with pytest.raises(InputError, match="a later line has a field, or a type of a value, that the first"):
         convert(path, tmp_path / "a.zarr", label="y", memory="64M")
     path.write_text("\n".join(json.dumps({"late": 0, **json.loads(line)}) for line in lines) + "\n")
     convert(path, tmp_path / "a.zarr", label="y", memory="64M")
