@@ -14,7 +14,7 @@ from streamsvm_converters.kinds.reader import Features, Reader
 from streamsvm_converters.label_codes import LabelCodes
 from streamsvm_converters.libsvm.blocks import BlockReader, LineTooLong, TextBlock
 from streamsvm_converters.libsvm.groups import GroupStarts, whole_groups
-from streamsvm_converters.libsvm.inputs import plain_size, total_size
+from streamsvm_converters.libsvm.inputs import total_size
 from streamsvm_converters.libsvm.labels import BlockLabels, read_labels
 from streamsvm_converters.libsvm.lines import MAX_INDEX, Rules, parse
 from streamsvm_converters.libsvm.plain_parser import find_fault, show, values_of
@@ -28,6 +28,7 @@ from streamsvm.data.checks import first_labels, row_of
 from streamsvm.data.label_sets import distinct_sets
 from streamsvm.data.rows import NO_NUMBERS, Rows
 from streamsvm.errors import InputError, Message, Option, PlanError, Remedy
+from streamsvm.store.kinds import COMPRESSION_SUFFIXES
 
 # Bytes of text parsed at once, where memory allows: large enough to amortise the work in Python, and small
 # enough for the values parsed from them to stay in the processor's cache.
@@ -177,7 +178,9 @@ class LibsvmReader(Reader):
 
     @property
     def expected_bytes(self) -> int | None:
-        return plain_size(self.inputs)  # about right: most pairs are longer than the 8 bytes of a value
+        # About right for plain text: most pairs are longer than the 8 bytes of a value.
+        are_plain = not any(Path(path).suffix[1:].lower() in COMPRESSION_SUFFIXES for path in self.inputs)
+        return self._total if are_plain else None
 
     @property
     def n_groups(self) -> int | None:

@@ -41,9 +41,13 @@ class TableReader(Reader):
         has_types = any(table.has_types for table in self._tables)
         missing = frozenset() if has_types or options.labels_as == "text" else MISSING_TEXTS
         self.label_codes = self._label_codes(memory, missing)
-        self._has_labels = options.labelled
-        if options.labelled:
-            self._check_label(options.label)
+        for table in self._tables if options.labelled else ():
+            if options.label is None:
+                raise InputError(
+                    f"{table.path} is a table with the columns {listed(table.columns)}",
+                    remedy=Remedy("name its label column with {}", Option("label")),
+                )
+            table.check_has([options.label], "label ")
         self._encoding: Encoding = self._known_encoding() if like is not None else self._new_encoding()
         for table in self._tables:
             table.check_has(self._encoding.used)
@@ -76,15 +80,6 @@ class TableReader(Reader):
         return 8 * len(self._encoding.used) * sum(filter(None, rows))
 
     # -- which columns, and how --------------------------------------------------------------------
-
-    def _check_label(self, label: str | None) -> None:
-        for table in self._tables:
-            if label is None:
-                raise InputError(
-                    f"{table.path} is a table with the columns {listed(table.columns)}",
-                    remedy=Remedy("name its label column with {}", Option("label")),
-                )
-            table.check_has([label], "label ")
 
     def _known_encoding(self) -> Encoding:
         """Return the encoding of the columns of earlier data."""
@@ -154,7 +149,7 @@ class TableReader(Reader):
 
         With them come the codes of their labels, their numbers in the table, and how many rows have none.
         """
-        label = self.options.label if self._has_labels else None
+        label = self.options.label if self.options.labelled else None
         extra = [label] if label is not None and label not in names else []
         row = unlabelled = 0
         for batch in table.batches([*names, *extra], numbers):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bz2
-import contextlib
 import hashlib
 import io
 import lzma
@@ -209,15 +208,4 @@ def total_size(paths: list[str | Path]) -> int | None:
         empty += [path] * (not status.st_size)
     for path in empty if total else ():
         warn(f"{path} is empty")
-    return total
-
-
-def plain_size(paths: list[str | Path]) -> int | None:
-    """Return the bytes of text of all inputs together, or None if unknown (a pipe, compressed text)."""
-    total = total_size(paths)
-    if total is not None:
-        for path in paths:
-            with contextlib.suppress(OSError), open(path, "rb") as file:
-                if compression_of(file.read(MAGIC_SIZE)) is not None:
-                    return None
     return total

@@ -18,7 +18,7 @@ from streamsvm.errors import InputError, Option, PlanError, Remedy, extra
 from streamsvm.store.kinds import MAGIC_SIZE, compression_of
 
 _DELIMITERS = ",\t;|"
-DELIMITER_NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
+_DELIMITER_NAMES = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "bars"}
 _MIN_BLOCK, _MAX_BLOCK = 2**16, 2**22  # bytes of text that are parsed at a time
 # Bytes of memory for each byte of text that is parsed: blocks read ahead, strings, and what is made of them.
 _BLOCK_FACTOR = 32
@@ -248,7 +248,7 @@ class TableFile:
                     "iconv -f LATIN1 -t UTF-8 converts it, if it is Latin-1"
                 ) from None
             what = {"parquet": "Parquet table", "jsonl": "table of JSON lines"}.get(self.kind, "table")
-            by = "" if self.has_types else f" with {DELIMITER_NAMES[self.delimiter]}"
+            by = "" if self.has_types else f" with {_DELIMITER_NAMES[self.delimiter]}"
             raise InputError(f"{self.path} cannot be read as a {what}{by}: {printable(text[:300])}") from None
 
 

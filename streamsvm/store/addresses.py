@@ -72,32 +72,44 @@ def _temporary() -> str:
     return folder
 
 
-def _copy(url: str, cache: str | Path, progress: Progress) -> str:
+def _file_system(url: str) -> tuple[Any, str]:
+    """Return the file system of an address, and the path in it."""
     import fsspec
 
     options = {}
     if url.startswith(("http://", "https://")):
+        if url.partition("?")[0].rstrip("/").lower().endswith(".zarr"):
+            raise StoreError(f"{url}: web servers do not list folders; copy this one to a disk or a bucket")
         from aiohttp import ClientTimeout  # whose default would end each transfer after five minutes
 
         options["timeout"] = ClientTimeout(total=None, sock_connect=30, sock_read=30)  # without a byte
     source, root = fsspec.core.url_to_fs(url, **options)
     source.invalidate_cache()
     source.max_concurrency = 1  # else s3fs holds ten parts of 50 MB of a file in memory
-    name = url.partition("?")[0].rstrip("/").rpartition("/")[2]
-    if options and name.lower().endswith(".zarr"):
-        raise StoreError(f"{url}: web servers do not list folders; copy this one to a disk or a bucket")
+    return source, root
+
+
+def _version(url: str, found: dict[str, dict[str, Any]]) -> str:
+    """Return a digest of an address and of the versions of the files found there."""
+    versions = [(each["size"], *(each.get(fact) for fact in _VERSIONS)) for each in found.values()]
+    facts: list[Any] = [url, list(found), versions]
+    if any(size is None or not any(version) for size, *version in versions):
+        facts.append(_PROCESS)  # a copy that another process made may be of other content
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
+
+
+def _copy(url: str, cache: str | Path, progress: Progress) -> str:
+    from fsspec import Callback
+
+    source, root = _file_system(url)
     found = {root: source.info(root)}
     if found[root]["type"] == "directory":
         listed = sorted(source.find(root, detail=True).items())
         found = {each: info for each, info in listed if not each.endswith("/")}  # without markers of folders
     if not found:
         raise FileNotFoundError(url)
-    versions = [(each["size"], *(each.get(fact) for fact in _VERSIONS)) for each in found.values()]
-    facts: list[Any] = [url, list(found), versions]
-    if any(size is None or not any(version) for size, *version in versions):
-        facts.append(_PROCESS)  # a copy that another process made may be of other content
-    digest = hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
-    folder = f"{os.path.realpath(cache)}/{digest}"
+    name = url.partition("?")[0].rstrip("/").rpartition("/")[2]
+    folder = f"{os.path.realpath(cache)}/{_version(url, found)}"
     files = [
         (each, info["size"], f"{folder}/{name}{each.removeprefix(root)}") for each, info in found.items()
     ]
@@ -111,7 +123,7 @@ def _copy(url: str, cache: str | Path, progress: Progress) -> str:
     if needed > free:
         room = f"a copy needs {format_size(needed)}, and the disk of {cache} has {format_size(free)} free"
         raise StoreError(f"{url}: {room}", remedy=Remedy("name another folder with {}", Option("cache")))
-    count = fsspec.Callback(hooks={"": lambda size, done, **_: progress("copy", min(done, needed), needed)})
+    count = Callback(hooks={"": lambda size, done, **_: progress("copy", min(done, needed), needed)})
     count.branched = lambda *paths, **facts: count  # for the bytes of all files
     with durable.temporary(Path(folder), folder=True) as aside:
         for first in range(0, len(missing), _BATCH):

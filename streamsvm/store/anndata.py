@@ -105,7 +105,7 @@ def _weights(container: Container, column: str, n_rows: int) -> StoredArray:
     if column not in columns:
         raise StoreError(f"{path}: obs has no column {column!r} of weights; it has {listed(columns)}")
     found = DataFrameColumn(container, "obs", column, n_rows)
-    if found.kind not in ("integer", "number", "boolean") or container.node(f"obs/{column}") != "array":
+    if found.kind == "text" or container.node(f"obs/{column}") != "array":
         values = f"adata.obs[{column!r}]"
         raise found.error(f" does not hold numbers; in Python: {values} = {values}.astype(float)")
     return found.values

@@ -40,7 +40,7 @@ _MAGIC = {
 }  # fmt: skip
 COMPRESSIONS = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\xfd7zXZ\x00": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
 MAGIC_SIZE = max(map(len, COMPRESSIONS))  # bytes that tell how text is compressed
-_COMPRESSION_SUFFIXES = {"gz", "bz2", "xz", "zst"}
+COMPRESSION_SUFFIXES = {"gz", "bz2", "xz", "zst"}
 _HEAD_SIZE = 4096  # bytes that are read
 
 
@@ -102,7 +102,7 @@ def _recognised(path: str | os.PathLike[str]) -> str:
         return "libsvm"
     path = Path(local(path))
     suffixes = [suffix[1:].lower() for suffix in path.suffixes]
-    if suffixes and suffixes[-1] in _COMPRESSION_SUFFIXES:
+    if suffixes and suffixes[-1] in COMPRESSION_SUFFIXES:
         suffixes.pop()
     by_name = _SUFFIXES.get(suffixes[-1], "libsvm") if suffixes else "libsvm"
     if path.is_dir():

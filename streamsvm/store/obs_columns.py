@@ -40,11 +40,9 @@ class DataFrameColumn:
     Attributes
     ----------
     kind : str
-        "categorical", "text", "integer", "boolean" or "number".
+        Of the values, or of the categories: "text", or NumPy's kind of their dtype.
     categories : list of str or None
         Of a categorical column.
-    has_integers : bool
-        True if the values, or the categories, are integers.
 
     Raises
     ------
@@ -65,23 +63,17 @@ class DataFrameColumn:
         if encoding in _NULLABLE:
             self._mask = container.array(f"{node}/mask")
             self._mask.absent_chunks = "allow"  # no value is missing
-        categories = _categories(container, f"{node}/categories") if encoding == "categorical" else None
         for array in filter(None, (self.values, self._mask)):
             array.check_length(n_rows)
-        dtype = self.values.dtype
-        self.categories = None
-        if categories is not None:
-            self.categories = [_text(value) for value in categories.read(0, categories.length).tolist()]
-        of_labels = dtype if categories is None else categories.dtype
-        self.has_integers = of_labels is not None and of_labels.kind in "iu"
-        if self.categories is not None:
-            self.kind = "categorical"
+        self.categories: list[str] | None = None
+        labels = self.values
+        if encoding == "categorical":
             self.values.check_integers()
-        else:
-            kinds = {"i": "integer", "u": "integer", "b": "boolean", "f": "number"}
-            self.kind = "text" if dtype is None else kinds.get(dtype.kind, "")
-            if not self.kind:
-                raise self.error(f" holds {dtype}, which is not read")
+            labels = _categories(container, f"{node}/categories")
+            self.categories = [_text(value) for value in labels.read(0, labels.length).tolist()]
+        self.kind = "text" if labels.dtype is None else labels.dtype.kind
+        if self.kind not in ("text", *"iubf"):
+            raise self.error(f" holds {labels.dtype}, which is not read")
 
     def error(self, what: str) -> StoreError:
         """Return an error about this column: its place, followed by `what`."""
@@ -96,7 +88,7 @@ class DataFrameColumn:
             if (at := first_outside(values, len(self.categories), -1)) is not None:
                 raise self.values.damage(number_at(ranges, at), f"code {values[at]} is out of range")
             return values, values < 0
-        if self.kind == "number":
+        if self.kind == "f":
             return values, np.isnan(values)
         return values, np.zeros(len(values), bool)
 
@@ -127,7 +119,7 @@ class LabelColumn:
     def __init__(self, column: DataFrameColumn, n_rows: int) -> None:
         self.column = column
         self._values: np.ndarray | None = None
-        if column.kind == "number":
+        if column.kind == "f" and column.categories is None:
             values = f"adata.obs[{column.name!r}]"
             raise column.error(
                 " holds numbers with fractions, and labels are categories, texts, integers or booleans; in "
@@ -138,7 +130,7 @@ class LabelColumn:
         else:
             self._values = self._distinct(n_rows)
             self.classes = [_text(value) for value in self._values.tolist()]
-        self.label_dtype = dtype_of_names(self.classes) if column.has_integers else TEXT
+        self.label_dtype = dtype_of_names(self.classes) if column.kind in "iu" else TEXT
         if len(set(self.classes)) != len(self.classes):
             raise column.error(" has two categories with the same text")
 
