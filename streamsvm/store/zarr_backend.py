@@ -42,7 +42,6 @@ class ZarrFolder(Container):
         self.reader = ChunkReader()
         self._root_file = root
         self._opened = durable.file_identity(path / root)  # None if it is not watched
-        self._content = self._root_content()
 
     def _json(self, path: str, name: str) -> dict[str, Any]:
         with self.wrapped(path):
@@ -51,22 +50,17 @@ class ZarrFolder(Container):
                 raise StoreError(f"{self.path}: {path or 'root'}: {name} is not a JSON object ({DAMAGED})")
             return content
 
-    def _root_content(self) -> dict[str, Any]:
-        """Return the root's metadata without the consolidated part, which columns added to obs change."""
-        return {**self._json("", self._root_file), "consolidated_metadata": None}
-
     def check_unchanged(self) -> None:
         before = self._opened
         if before is None:
             return
         with self.wrapped(""):
             found = durable.file_identity(self.path / self._root_file)
-            if found is None:
-                raise changed_error(self.path, "the store was removed or replaced")
-            if found != before and self._root_content() != self._content:
-                what = "written to" if found[:2] == before[:2] else "replaced by another"
-                raise changed_error(self.path, f"the store was {what}")
-            self._opened = found
+        if found is None:
+            raise changed_error(self.path, "the store was removed or replaced")
+        if found != before:
+            what = "written to" if found[:2] == before[:2] else "replaced by another"
+            raise changed_error(self.path, f"the store was {what}")
 
     def close(self) -> None:
         self.is_closed = True

@@ -43,7 +43,7 @@ class ForeignZarr(ZarrFolder):
         if not roots:
             raise StoreError(f"{path}: not a Zarr store (no zarr.json in the folder); check the path")
         super().__init__(path, roots[0])
-        self.is_matrix = roots[0] == ".zarray" or self._content.get("node_type") == "array"
+        self.is_matrix = roots[0] == ".zarray" or self._json("", roots[0]).get("node_type") == "array"
         with self.wrapped(""):
             self._root: Any = None
             if not self.is_matrix:
