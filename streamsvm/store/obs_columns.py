@@ -55,7 +55,8 @@ class DataFrameColumn:
         self.name = name
         self._where = f"{table} column {name!r}"
         node = f"{table}/{name}"
-        encoding = _encoding(container, node)
+        kind = container.node(node)
+        encoding = str(container.attr(node, "encoding-type") if kind == "group" else kind)
         if encoding not in _VALUES:
             raise self.error(f" is {encoding!r}, which is not read; read and write it with anndata >= 0.8")
         self.values = container.array(node + _VALUES[encoding])
@@ -69,7 +70,8 @@ class DataFrameColumn:
         labels = self.values
         if encoding == "categorical":
             self.values.check_integers()
-            labels = _categories(container, f"{node}/categories")
+            names = f"{node}/categories"  # newer pandas text is a group of values and a mask
+            labels = container.array(f"{names}/values" if container.node(names) == "group" else names)
             self.categories = [_text(value) for value in labels.read(0, labels.length).tolist()]
         self.kind = "text" if labels.dtype is None else labels.dtype.kind
         if self.kind not in ("text", *"iubf"):
@@ -159,10 +161,8 @@ def table_attrs(container: Container, table: str) -> dict[str, Any]:
     Raises `StoreError` if it is not a dataframe.
     """
     attrs = container.attrs(table) if container.node(table) == "group" else {}
-    order = attrs.get("column-order")
-    if isinstance(order, tuple):
-        order = attrs["column-order"] = list(order)
-    if attrs.get("encoding-type") != "dataframe" or not isinstance(order, list):
+    has_columns = isinstance(attrs.get("column-order"), list | tuple)
+    if attrs.get("encoding-type") != "dataframe" or not has_columns:
         raise StoreError(
             f"{container.path}: {table} is not a dataframe of a known format; read and write it "
             "with anndata >= 0.8"
@@ -183,16 +183,6 @@ def index_column(container: Container, table: str, n_rows: int) -> DataFrameColu
 def listed(columns: Sequence[str]) -> str:
     """Return the names for a message."""
     return ", ".join(columns) if columns else "none"
-
-
-def _encoding(container: Container, node: str) -> str:
-    kind = container.node(node)
-    return str(container.attr(node, "encoding-type") if kind == "group" else kind)
-
-
-def _categories(container: Container, node: str) -> StoredArray:
-    """Return the array of categories; newer pandas text is a group of values and a mask."""
-    return container.array(f"{node}/values" if container.node(node) == "group" else node)
 
 
 def _text(value: Any) -> str:
