@@ -94,44 +94,39 @@ def test_labels_may_be_the_name_of_a_column(atlas: anndata.AnnData, tmp_path: Pa
 
 
 def test_layers_are_those_of_a_file(atlas: anndata.AnnData, tmp_path: Path) -> None:
-    atlas.write_h5ad(tmp_path / "atlas.h5ad")
-    y = atlas.obs["cell_type"].to_numpy()
-    for given, matrix in ({"layer": "logs"}, atlas.layers["logs"]), ({"raw": True}, atlas.raw.X):
-        options: dict[str, Any] = given
+    path, y, latent = (
+        tmp_path / "atlas.h5ad",
+        atlas.obs["cell_type"].to_numpy(),
+        atlas.X.toarray()[:, :5] + 0.5,
+    )
+    atlas.obsm.update({"X_scVI": latent, "frame": pd.DataFrame(latent, atlas.obs_names, list("abcde"))})
+    atlas.write_h5ad(path)
+    cases: list[tuple[dict[str, Any], Any, list[str] | None]] = [
+        ({"layer": "logs"}, atlas.layers["logs"], NAMES[:5]),
+        ({"raw": True}, atlas.raw.X, NAMES),
+        ({"obsm": "X_scVI"}, latent, None),
+        ({"obsm": "frame"}, latent, list("abcde")),
+    ]
+    for options, matrix, names in cases:
         model = fit(atlas, "cell_type", **options)
-        assert isinstance(model, Model)
-        np.testing.assert_array_equal(model.coef_, coef(fit(matrix, y)))
-        assert model.feature_names_in_.tolist() == NAMES[: matrix.shape[1]]
-        in_file = {"label": "cell_type", **options}
-        assert evaluate(model, atlas, "cell_type", **options) == evaluate(
-            model, tmp_path / "atlas.h5ad", **in_file
-        )
-    latent = atlas.X.toarray()[:, :5] + 0.5
-    frame = pd.DataFrame(latent, atlas.obs_names, list("abcde"))
-    atlas.obsm.update({"X_scVI": latent, "frame": frame})
-    atlas.write_h5ad(tmp_path / "latent.h5ad")
-    for name in "X_scVI", "frame":
-        model = fit(atlas, "cell_type", obsm=name)
-        assert isinstance(model, Model)
-        np.testing.assert_array_equal(model.coef_, coef(fit(latent, y)))
-        names = getattr(model, "feature_names_in_", None)
-        assert (None if names is None else names.tolist()) == (list("abcde") if name == "frame" else None)
-        assert evaluate(model, atlas, "cell_type", obsm=name) == evaluate(
-            model, tmp_path / "latent.h5ad", label="cell_type", obsm=name
-        )
-        stored: Any = {"data": tmp_path / "latent.h5ad", "label": "cell_type", "obsm": name}
-        assert streamsvm.plan(**stored)["features"] == latent.shape[1]
-        run = fit(**stored, valid=tmp_path / "latent.h5ad", out=tmp_path / name)
-        assert isinstance(run, streamsvm.FitResult)
-        assert run.valid_accuracy == evaluate(tmp_path / name, **stored).accuracy
-    with pytest.raises(InputError, match="X has no obsm 'X_umap'; its obsm are 'X_scVI', 'frame'"):
-        fit(atlas, "cell_type", obsm="X_umap")
-    with pytest.raises(InputError, match="X has no layer 'counts'; its layers are 'logs'"):
-        fit(atlas, "cell_type", layer="counts")
-    with pytest.raises(SettingsError, match="layer and raw both name a matrix"):
-        fit(atlas, "cell_type", layer="logs", raw=True)
-    with pytest.raises(SettingsError, match="layer is for AnnData, and X is none"):
-        fit(atlas.X, y, layer="logs")
+        np.testing.assert_array_equal(coef(model), coef(fit(matrix, y)))
+        found = getattr(model, "feature_names_in_", None)
+        assert (None if found is None else found.tolist()) == names
+        stored: dict[str, Any] = {"label": "cell_type", **options}
+        assert evaluate(model, atlas, **stored) == evaluate(model, path, **stored)
+    assert streamsvm.plan(path, **stored)["features"] == latent.shape[1]
+    run = fit(path, **stored, valid=path, out=tmp_path / "run")
+    assert isinstance(run, streamsvm.FitResult)
+    assert run.valid_accuracy == evaluate(tmp_path / "run", path, **stored).accuracy
+    refused: list[tuple[Any, dict[str, Any], type, str]] = [
+        (atlas, {"obsm": "X_umap"}, InputError, "X has no obsm 'X_umap'; its obsm are 'X_scVI', 'frame'"),
+        (atlas, {"layer": "counts"}, InputError, "X has no layer 'counts'; its layers are 'logs'"),
+        (atlas, {"layer": "logs", "raw": True}, SettingsError, "layer and raw both name a matrix"),
+        (atlas.X, {"layer": "logs"}, SettingsError, "layer is for AnnData, and X is none"),
+    ]
+    for data, options, error, words in refused:
+        with pytest.raises(error, match=words):
+            fit(data, y, **options)
 
 
 def test_backed_anndata_says_how_to_train_on_its_path(atlas: anndata.AnnData, tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_what_cannot_be_copied_is_one_line(url: str, needs: str, said: str, tmp_
 # -- runs, and others that read --------------------------------------------------------------------
 
 
-def test_a_run_records_addresses_and_resumes_with_an_empty_cache(
+def test_a_run_resumes_with_an_empty_cache_but_not_with_changed_content(
     store: Path, url: str, tmp_path: Path
 ) -> None:
     valid = make_store(tmp_path / "v.zarr", *make_problem(60, 14, 4, seed=1))
@@ -205,16 +205,11 @@ def test_a_run_records_addresses_and_resumes_with_an_empty_cache(
     local = streamsvm.resume(tmp_path / "local", passes=3)
     assert model_bytes(run) == model_bytes(tmp_path / "local")
     assert found.valid_accuracy == local.valid_accuracy
-
-
-def test_a_run_does_not_go_on_with_changed_content(url: str, tmp_path: Path) -> None:
-    options = {"out": tmp_path / "run", "passes": 1, "keep_duals": True}
-    streamsvm.fit(url, **options)
     in_memory(make_store(tmp_path / "a.zarr", *make_problem(120, 14, 4, seed=1)))
     with pytest.raises(RunError, match=rf"the store {url} has changed since"):
-        streamsvm.resume(tmp_path / "run", passes=2)
+        streamsvm.resume(run, passes=4)
     with pytest.raises(RunError, match=rf"other data than is now in {url}"):
-        streamsvm.fit(url, resume_or_start=True, **options)
+        streamsvm.fit(url, out=run, valid=valid_url, resume_or_start=True, **options)
 
 
 def test_refusals_come_before_the_address_is_read(tmp_path: Path) -> None:

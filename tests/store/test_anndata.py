@@ -23,6 +23,7 @@ from streamsvm.errors import SettingsError, StoreError
 from streamsvm.store import open_store
 
 LABELS = ["T cell", "B-Zelle ü", "NK"]
+LABEL = {"label": "celltype"}
 
 
 @pytest.fixture(params=few(["v2.zarr", "v3.zarr", "h5ad"], "h5ad"))
@@ -153,57 +154,41 @@ def test_a_sample_says_whether_most_values_of_a_dense_matrix_are_0(filled, tmp_p
         assert store.rows(40, 90).dense == store.dense_rows
 
 
-def test_layers_and_raw_are_read_with_features_of_their_own(target):
+def test_layers_raw_and_obsm_are_read_with_features_of_their_own(target):
+    """Entries of obsm have features with numbers, unless a dataframe names them."""
     adata = cells()
     adata.raw = anndata.AnnData(adata.X * 2, var=pd.DataFrame(index=[f"r{j}" for j in range(30)]))
     adata = adata[:, 5:].copy()
-    adata.layers["counts"] = adata.X * 3
-    adata.layers["dense"] = adata.X.toarray() * 4
-    write(adata, target)
-    codes, X = adata.obs["celltype"].cat.codes.to_numpy(), adata.X
-    for options, factor in ({}, 1), ({"layer": "counts"}, 3), ({"layer": "dense"}, 4), ({"raw": True}, 2):
-        with open_store(target, label="celltype", **options) as store:
-            first = 0 if "raw" in options else 5
-            assert store.feature_names() == [f"{'gr'['raw' in options]}{j}" for j in range(first, 30)]
-            found = store.rows(10, 20)
-            assert_rows_equal(found, cells().X[10:20, first:] * factor, codes[10:20])
-    assert X.shape == (120, 25)
-    with pytest.raises(StoreError, match="no layer 'count'; it has counts, dense"):
-        open_store(target, label="celltype", layer="count")
-    with pytest.raises(SettingsError, match="layer and raw"):
-        open_store(target, label="celltype", layer="counts", raw=True)
-    write(cells(), target.with_name(f"other.{target.name}"))
-    with pytest.raises(StoreError, match="without raw"):
-        open_store(target.with_name(f"other.{target.name}"), label="celltype", raw=True)
-
-
-def test_entries_of_obsm_are_read_with_numbered_features_unless_a_dataframe_names_them(target):
-    adata = cells()
     latent = np.random.default_rng(0).normal(size=(120, 6))
     frame = pd.DataFrame(latent[:, :3], adata.obs_names, ["a", "b", "c"]).astype({"b": "float32"})
+    adata.layers.update({"counts": adata.X * 3, "dense": adata.X.toarray() * 4})
     adata.obsm.update({"half": latent.astype(np.float16), "frame": frame, "counts": adata.X[:, :4]})
     write(adata, target)
-    codes = adata.obs["celltype"].cat.codes.to_numpy()
-    for name, dtype, dense in ("half", "f4", True), ("frame", "f8", True), ("counts", "f4", False):
-        with open_store(target, label="celltype", obsm=name) as store:
-            rows, matrix = store.rows(10, 20), adata.obsm[name][10:20]
-            assert store.feature_names() == (["a", "b", "c"] if name == "frame" else None)
-            assert (store.facts.dense_rows, store.dtype) == (dense, dtype)
-            if dense:
-                np.testing.assert_array_equal(rows.matrix, np.asarray(matrix).astype(dtype))
-                np.testing.assert_array_equal(rows.labels, codes[10:20])
-            else:
-                assert_rows_equal(rows, matrix, codes[10:20])
-    with pytest.raises(StoreError, match="no obsm 'X_umap'; it has counts, frame, half"):
-        open_store(target, label="celltype", obsm="X_umap")
-    with pytest.raises(SettingsError, match="raw and obsm both name a matrix"):
-        open_store(target, label="celltype", obsm="half", raw=True)
-    adata.obsm["frame"]["kind"] = "x"
-    adata.obsm["complex"] = latent * 1j
+    genes, codes = adata.var_names.tolist(), adata.obs["celltype"].cat.codes.to_numpy()[10:20]
+    for options, matrix, names, dtype in [
+        ({}, adata.X, genes, "f4"),
+        ({"layer": "counts"}, adata.layers["counts"], genes, "f4"),
+        ({"layer": "dense"}, adata.layers["dense"], genes, "f4"),
+        ({"raw": True}, adata.raw.X, adata.raw.var_names.tolist(), "f4"),
+        ({"obsm": "counts"}, adata.obsm["counts"], None, "f4"),
+        ({"obsm": "half"}, adata.obsm["half"].astype("f4"), None, "f4"),
+        ({"obsm": "frame"}, frame.to_numpy(), frame.columns.tolist(), "f8"),
+    ]:
+        with open_store(target, **LABEL, **options) as store:
+            assert (store.feature_names(), store.dtype) == (names, dtype)
+            assert store.dense_rows == (options.get("obsm") in ("half", "frame"))
+            assert_rows_equal(store.rows(10, 20), sp.csr_matrix(matrix[10:20]), codes)
+    adata.obsm["frame"]["kind"], adata.obsm["complex"] = "x", latent * 1j
     write(adata, target)
-    for name in "frame", "complex":
-        with pytest.raises(StoreError, match="does not hold numbers"):
-            open_store(target, label="celltype", obsm=name)
+    for options, error, words in [
+        ({"layer": "count"}, StoreError, "no layer 'count'; it has counts, dense"),
+        ({"layer": "counts", "raw": True}, SettingsError, "layer and raw"),
+        ({"obsm": "X_umap"}, StoreError, "no obsm 'X_umap'; it has complex, counts, frame, half"),
+        ({"obsm": "half", "raw": True}, SettingsError, "raw and obsm both name a matrix"),
+        *(({"obsm": name}, StoreError, "does not hold numbers") for name in ("frame", "complex")),
+    ]:
+        with pytest.raises(error, match=words):
+            open_store(target, **LABEL, **options)
 
 
 # -- labels and names ------------------------------------------------------------------------------
@@ -295,13 +280,13 @@ def large_chunks(file: h5py.File) -> None:
 
 
 ROW = {row: int(cells().X.indptr[row]) for row in (33, 40)}
-LABEL = {"label": "celltype"}
 CSC = anndata.AnnData(cells().X.tocsc(), obs=cells().obs)
 # AnnData, how it is opened, and the message of opening it or of reading all.
-REFUSED: list[tuple[anndata.AnnData, dict[str, str], str]] = [
+REFUSED: list[tuple[anndata.AnnData, dict[str, Any], str]] = [
     (cells(), {}, "obs columns celltype, batch, depth; name its label column"),
     (cells(), {"label": "cell"}, "obs has no column 'cell'; it has celltype, batch, depth"),
     (anndata.AnnData(obs=cells().obs), LABEL, "without X"),
+    (cells(), {**LABEL, "raw": True}, "without raw"),
     (anndata.AnnData(cells().X.astype("c8"), obs=cells().obs), LABEL, "of a supported type"),
     (CSC, LABEL, r"X is CSC.*`convert"),
     (cells(fractions=True), {"label": "depth"}, r"'depth' holds numbers with fractions.*astype\(str\)"),
@@ -323,7 +308,7 @@ DAMAGED: list[tuple[Callable[[Path], None], str]] = [
 ]
 
 
-def read_all(path: Path, options: dict[str, str]) -> None:
+def read_all(path: Path, options: dict[str, Any]) -> None:
     with open_store(path, **options) as store:
         store.feature_names()
         store.verify()

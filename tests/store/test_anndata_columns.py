@@ -199,8 +199,8 @@ def test_columns_that_are_no_weights_or_indicators_are_refused(tmp_path):
             store.rows(0, 120)
 
     for number, (adata, options, reason) in enumerate(REFUSED):
-        write(adata, tmp_path / f"{number}.v3.zarr")
-        refused(tmp_path / f"{number}.v3.zarr", options, reason)
+        write(adata, tmp_path / f"{number}-refused.h5ad")
+        refused(tmp_path / f"{number}-refused.h5ad", options, reason)
     adata, dense = labelled("csr")
     first = int(adata.obsm["tags"].indptr[np.argmax(dense.sum(axis=1) > 1)])  # of the first row with several
     for number, (name, element, value, reason) in enumerate(DAMAGED):
