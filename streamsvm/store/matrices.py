@@ -170,26 +170,20 @@ class DenseMatrix(StoredMatrix):
         order = np.argsort(wanted, kind="stable")
         bands = np.split(order, np.flatnonzero(np.diff(wanted[order] // self._height)) + 1)
         found = np.empty((len(wanted), self.shape[1]), self.dtype)
-        for places in bands if len(wanted) else ():
-            for begin, values in self._read_band(wanted[places]):
-                found[places, begin : begin + values.shape[1]] = values
+        for places in bands if len(wanted) else ():  # of one row of chunks, each of which is decoded once
+            rows = wanted[places]
+            first, numbers = int(rows[0]), np.column_stack([rows, rows + 1])
+            begin = 0
+            for values in self.parts(first, int(rows[-1]) + 1):
+                end = begin + values.shape[1]
+                found[places, begin:end] = self._convert(values[rows - first], numbers, "row")
+                begin = end
         if self.dense_rows:
             return found.reshape(-1), None, np.arange(len(found) + 1) * self.shape[1]
         present = found != 0
         indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(present, axis=1))])
         columns = np.broadcast_to(np.arange(self.shape[1], dtype=self.index_dtype), found.shape)
         return found[present], columns[present], indptr
-
-    def _read_band(self, rows: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-        """Read some rows of one row of chunks, each of which is decoded once.
-
-        Yields the first of some columns, and their values.
-        """
-        first, stop = int(rows[0]), int(rows[-1]) + 1
-        numbers = np.column_stack([rows, rows + 1])
-        begins = range(0, self.shape[1], self._width)
-        for begin, values in zip(begins, self.parts(first, stop), strict=True):
-            yield begin, self._convert(values[rows - first], numbers, "row")
 
     def parts(self, first: int, stop: int) -> Iterator[np.ndarray]:
         """Yield the values of some rows as stored, by the columns that are read as one."""

@@ -181,17 +181,16 @@ def open_validation_store(
     """
     with contextlib.closing(open_existing(path)) as container:
         is_array = container.is_matrix
-        is_other = container.record(format.STORE_ATTR) is None and not is_array
+        is_ours = container.record(format.STORE_ATTR) is not None
     if is_array and label is None and labels is None:
         remedy = "give them with {} or, if it is calibrate, {}; or make a store with {}"
         others = (Option("valid_labels"), Option("calibrate_labels"), Call("convert", path))
         raise StoreError(f"{path} is a matrix, and its labels are missing", remedy=Remedy(remedy, *others))
-    options: dict[str, Any] = {}
-    if is_other:
-        options = {"label": label, "layer": layer, "raw": raw, "obsm": obsm}
-    if is_array and labels is None:
-        options["label"] = label
-    return open_store(path, labels=labels, **options)
+    if is_ours:
+        return open_store(path, labels=labels)
+    if is_array:
+        return open_store(path, labels=labels, label=label if labels is None else None)
+    return open_store(path, labels=labels, label=label, layer=layer, raw=raw, obsm=obsm)
 
 
 def open_folder(path: Path) -> Container:
