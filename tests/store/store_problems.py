@@ -112,8 +112,3 @@ def assert_rows_equal(rows: Rows, matrix: sp.csr_matrix, labels: np.ndarray) -> 
     np.testing.assert_array_equal(rows.labels, labels)
     squares = matrix.astype(np.float64).power(2).sum(axis=1)
     np.testing.assert_allclose(rows.norm2, np.asarray(squares).ravel(), rtol=1e-13)
-
-
-def chunk_file(path: Path, name: str, chunk: int) -> Path:
-    """The file of a chunk of an array in a Zarr store."""
-    return path / name / (f"c.{chunk}.0" if name == "X" else f"c/{chunk}")

@@ -16,13 +16,7 @@ import pytest
 import scipy.sparse as sp
 import zarr
 from anndata.io import sparse_dataset
-from store_problems import (
-    Problem,
-    assert_rows_equal,
-    make_dense_problem,
-    make_full_problem,
-    make_problem,
-)
+from store_problems import Problem, assert_rows_equal, make_dense_problem, make_full_problem, make_problem
 
 from streamsvm.errors import StoreError
 from streamsvm.store import Contents, StoreWriter, layout, open_store, store_kind
