@@ -20,6 +20,7 @@ from streamsvm.run.directory import RunDir, claimed
 from streamsvm.settings.fit import Interval, Settings
 from streamsvm.training import fit_arrays
 from streamsvm.training.fit_store import fit_store
+from streamsvm.training.held_out import open_held_out
 from streamsvm.training.prepare import fit_to_store, prepare
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training import open_to_train
@@ -92,6 +93,10 @@ class StoreSearch:
                     remedy=Remedy("give another {}, or {}", Option("out"), Option("force", True)),
                 )
         else:
+            first = trials[0].settings
+            self._fitted(first)  # data that cannot be read is refused before the folder is made
+            if first.valid is not None:
+                open_held_out("valid", first).close()
             with claimed(run, force=force, by_tune=True, kept=run.stores() if self.made else ()):
                 durable.remove(run.tuned)
                 durable.make_dir(run.trials)

@@ -26,8 +26,8 @@ VALUES: dict[str, tuple[str, Any]] = {  # of options: a word, and what it stands
     "codec": ("small", "small"), "costs": PATH, "costs_as": ("both", "both"), "data": PATH,
     "drop": ("a,b", ("a", "b")), "dtype": ("float32", "float32"), "first_C": ("0.5", 0.5), "folds": ("7", 7),
     "force": FLAG, "format": ("csv", "csv"), "gap": ("pass", "pass"), "groups": FLAG, "hash_bits": ("9", 9),
-    "hold_out": ("1/7", "1/7"), "index_base": ("1", 1), "inner_passes": ("7", 7), "into": PATH,
-    "join": ("outer", "outer"), "keep_data": ("--no", False), "keep_duals": FLAG, "key": ("k", "k"),
+    "hold_out": ("1/7", "1/7"), "index_base": ("1", 1), "inner_passes": ("7", 7),
+    "join": ("outer", "outer"), "keep_data": ("--no", False), "keep_duals": FLAG,
     "label": ("y", "y"), "labels": PATH, "labels_as": ("text", "text"), "layer": ("x", "x"), "like": PATH,
     "loss": ("cs", "cs"), "margin": ("0.5", 0.5), "memory": ("3M", 3 * 2**20), "missing": ("mean", "mean"),
     "multilabel": FLAG, "n_features": ("7", 7), "n_labels": ("7", 7), "ngrams": ("1-3", (1, 3)),
@@ -44,7 +44,7 @@ VALUES: dict[str, tuple[str, Any]] = {  # of options: a word, and what it stands
     "weights": ("some/path", "some/path"), "workers": ("7", 7),
 }  # fmt: skip
 OF_COMMANDS: dict[str, dict[str, tuple[str, Any]]] = {  # where it is something else
-    "tune": {"C": ("2^-1:2", "2^-1:2"), "loss": ("ww,cs", ["ww", "cs"]), "margin": ("0.5", [0.5]),
+    "tune": {"C": ("2^-1:2", ["2^-1:2"]), "loss": ("ww,cs", ["ww,cs"]), "margin": ("0.5", [0.5]),
              "transform": ("l2", ["l2"]), "weights": PATH},
     "evaluate": {"top_k": ("7", (1, 7))},
     "convert": {"out": ("a.zarr", Path("a.zarr"))},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from types import SimpleNamespace
 
@@ -10,7 +11,6 @@ import pytest
 from helpers import make_problem, make_store
 from hypothesis import given
 from hypothesis import strategies as st
-from streamsvm.store.blocks_to_score import blocks_to_score
 
 from streamsvm.data import memory_plan
 from streamsvm.data.blocks import Blocks
@@ -18,6 +18,8 @@ from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.data.memory_plan import cut_blocks, cut_pieces, make_plan
 from streamsvm.data.rows import joined_rows
 from streamsvm.errors import PlanError, StoreError, part_of_memory
+from streamsvm.inputs.blocks import blocks_to_score
+from streamsvm.inputs.schema import schema_of_store
 from streamsvm.store import open_store
 from streamsvm.store.store import RowSizes
 
@@ -269,13 +271,17 @@ def test_a_value_too_large_for_the_dtype_is_one_error_that_names_its_row(tmp_pat
 def test_labels_are_given_as_codes_of_the_model(tmp_path) -> None:
     X, labels = make_problem(30, 12, 4)
     with open_store(make_store(tmp_path / "a.zarr", X, labels)) as store:
-        common = {"n_features": 12, "index_base": 1, "dtype": np.dtype("f4"), "memory": 10**6}
-        blocks = blocks_to_score(store, classes=["3", "x", "0"], **common)
+        own = schema_of_store(store, "the model")
+
+        def blocks_like(**facts) -> Blocks:
+            return blocks_to_score(store, dataclasses.replace(own, **facts), np.dtype("f4"), 10**6)
+
+        blocks = blocks_like(classes=["3", "x", "0"])
         code = {0: 2, 1: -1, 2: -1, 3: 0}
         assert blocks.read(0).labels.tolist() == [code[c] for c in labels[: blocks.starts[1]].tolist()]
         with pytest.raises(StoreError, match="none of the model's classes"):
-            blocks_to_score(store, classes=["a", "b"], **common)
+            blocks_like(classes=["a", "b"])
         with pytest.raises(StoreError, match="12 features"):
-            blocks_to_score(store, classes=["0"], **{**common, "n_features": 11})
+            blocks_like(n_features=11)
         with pytest.raises(StoreError, match="counts features from 1"):
-            blocks_to_score(store, classes=["0"], **{**common, "index_base": 0})
+            blocks_like(index_base=0)

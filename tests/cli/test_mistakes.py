@@ -66,6 +66,7 @@ FAILURES = [
     ("fit s.h5 --out s3://bucket/a", "streamsvm: s3://bucket/a is not a path on this machine"),
     ("predict run nosuch://bucket/a.zarr", "streamsvm[remote]"),
     ("tune absent.h5 --out r", "nothing is there"),
+    ("tune s.h5 --valid absent.h5 --out r", "nothing is there"),
 ]
 
 
