@@ -40,7 +40,7 @@ _CHECK_ATTEMPTS = 3  # to reach all workers, if some go meanwhile
 _POLL_SECONDS = 1.0  # between two looks at the cluster while a result is awaited
 _SILENT_SECONDS = 5.0  # without a sign of life of a worker; they give one each second or less
 _GRAPH_WARNING_SIZE = "1000PB"  # Dask warns of tasks with larger arguments: never
-_NO_SCHEDULER = OSError, AttributeError  # the second when the client has given the scheduler up
+_NO_SCHEDULER = OSError, AttributeError, RuntimeError  # the last two after the client has given it up
 
 
 class Limits(NamedTuple):

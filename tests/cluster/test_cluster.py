@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import streamsvm
 from streamsvm.errors import ClusterError, SettingsError, StreamsvmError
 
 distributed = pytest.importorskip("distributed")
+from streamsvm.cluster.client import Cluster  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # Dask has warnings of its own
 
@@ -125,6 +127,13 @@ def test_too_few_workers_come(
     monkeypatch.setattr("streamsvm.cluster.client.LIMITS", LIMITS._replace(connect=1.0))
     message = refusal(store, tmp_path, cluster=local.scheduler_address, workers=3)
     assert "has 2 workers, and 3 did not come" in message
+
+
+def test_a_client_without_connections_can_still_be_left(local: Any) -> None:
+    """A further error would replace the one that says that the scheduler has gone."""
+    with Cluster(local.scheduler_address, 1, 1) as cluster:
+        client = cluster._client
+        asyncio.run_coroutine_threadsafe(client.rpc.close(), client.loop.asyncio_loop).result()
 
 
 def test_a_scheduler_file_serves_as_address(store: Path, local: Any, tmp_path: Path) -> None:
