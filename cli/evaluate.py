@@ -76,9 +76,10 @@ def evaluate(
     if confusion is not None:
         durable.check_replaceable(confusion, InputError, force=force)
     result: Any = streamsvm.evaluate(
-        model, data, top_k=None if top_k is None else (1, top_k), progress=console.progress,
-        observe=None if confusion is None else _check_one_label, **given,
-    )  # fmt: skip
+        model, data, top_k=None if top_k is None else (1, top_k), progress=console.progress, **given
+    )
+    if confusion is not None and isinstance(result, streamsvm.LabelSetEvaluation):
+        raise SettingsError("--confusion is for rows with one label each, and these have several")
     console.say(f"{'rows':>18}  {result.n:,}")
     if getattr(result, "unlabelled", 0):
         console.say(f"{'':>18}  {count(result.unlabelled, 'row')} without a label left out")
@@ -95,12 +96,6 @@ def evaluate(
         _write_confusion(confusion, counts.confusion())
         console.say(f"\nall pairs of true and predicted class: {confusion}")
     console.result(record)
-
-
-def _check_one_label(rows: Any, begin: int, scores: Any) -> None:
-    """Raise an error, before any more is scored, if rows may have several labels."""
-    if len(rows.label_indptr):
-        raise SettingsError("--confusion is for rows with one label each, and these have several")
 
 
 def _print_classes(console: Console, counts: Any) -> dict[str, Any]:

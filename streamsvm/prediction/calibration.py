@@ -22,6 +22,7 @@ where p is uniform. Two kinds of data have no minimum at a finite β > 0:
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -42,13 +43,11 @@ from streamsvm.model.results import Calibration
 from streamsvm.model.serialization import MAX_TEMPERATURE, MIN_TEMPERATURE, model_folder, write_record
 from streamsvm.settings.scoring import TO_CALIBRATE, ScoringSettings
 from streamsvm.settings.signature import takes
-from streamsvm.store import Store, open_store
+from streamsvm.store import Store
 from streamsvm.store.addresses import copy_address
-from streamsvm.store.kinds import is_read_in_place
 
 _MIN_SLOPE = 1e-3  # as a share of the spread of the scores
 _PRECISION = 1e-7  # relative, of β: the log loss is then minimal up to the square of it
-_MAX_EVALUATIONS = 100  # never needed: the bracket shrinks to this precision in fewer
 PIECE_BYTES = 2**20  # of scores that are worked on together: pieces of this size stay in the cache
 
 
@@ -112,7 +111,7 @@ def calibrate(
     """
     memory = parse_size(memory)
     is_path = isinstance(data, str | os.PathLike)
-    if isinstance(data, Iterator) or (is_path and _is_pipe(data)):
+    if isinstance(data, Iterator) or (is_path and (os.fspath(data) == "-" or Path(data).is_fifo())):
         raise InputError(
             f"{'a pipe' if is_path else 'an iterator'} can be read only once, and calibrating reads several "
             "times; give a file, a store, or a list of Rows"
@@ -132,10 +131,6 @@ def calibrate(
     return found
 
 
-def _is_pipe(path: str | os.PathLike[str]) -> bool:
-    return os.fspath(path) == "-" or Path(path).is_fifo()
-
-
 def _calibrate(
     model: Model, data: Any, y: Any, memory: int, settings: ScoringSettings, report: Progress
 ) -> Calibration:
@@ -144,26 +139,21 @@ def _calibrate(
             "a model of sequences has no probabilities of the labels of single rows to calibrate"
         )
     data = copy_address(data, settings.cache, report)
-    with ExitStack() as stack:
-        if isinstance(data, str | os.PathLike) and y is None and is_read_in_place(data):
-            settings.refuse_of_files()
-            data = stack.enter_context(open_store(data, **settings.of_store, like=model.record))
-            settings = ScoringSettings()
-        readings = 0
+    readings = 0
 
-        def read() -> Iterator[Rows]:
-            nonlocal readings
-            readings += 1
-            reader, done = RowsToScore(model, settings, memory), 0
-            for rows, _ in reader.read(data, y):  # in half of the memory
-                yield rows
-                done += rows.n_rows
-                report(f"calibrate {readings}", done, reader.n_rows)
+    def read() -> Iterator[Rows]:
+        nonlocal readings
+        readings += 1
+        reader, done = RowsToScore(model, settings, memory), 0
+        for rows, _ in reader.read(data, y):  # in half of the memory
+            yield rows
+            done += rows.n_rows
+            report(f"calibrate {readings}", done, reader.n_rows)
 
-        if isinstance(data, Store | str | os.PathLike) or getattr(data, "isbacked", False):
-            return set_temperature(model, read, memory // 32)
-        rows = list(read())  # in memory already; a matrix is taken apart only once
-        return set_temperature(model, lambda: rows, memory // 32)
+    if isinstance(data, Store | str | os.PathLike) or getattr(data, "isbacked", False):
+        return set_temperature(model, read, memory // 32)
+    rows = list(read())  # in memory already; a matrix is taken apart only once
+    return set_temperature(model, lambda: rows, memory // 32)
 
 
 def calibrate_folder(folder: Path, read: Callable[[], Iterable[Rows]]) -> Calibration:
@@ -226,18 +216,18 @@ class _LogLoss(NamedTuple):
     curvature: float
 
 
+@dataclasses.dataclass
 class _Search:
     """Search for the temperature of a model."""
 
-    def __init__(self, model: Model, read: Callable[[], Iterable[Rows]], memory: int) -> None:
-        self._model = model
-        self._read = read
-        self._memory = memory
-        self._rows = 0  # with a known label, as the first reading counts them
-        self._wrong = 0  # of which another class has a higher score
+    model: Model
+    read: Callable[[], Iterable[Rows]]
+    memory: int
+    rows: int = 0  # with a known label, as the last reading counted them
+    wrong: int = 0  # of which another class has a higher score
 
     def run(self) -> Calibration:
-        old = self._model.temperature or 1.0
+        old = self.model.temperature or 1.0
         before, uniform = self._evaluate(1 / old, 0.0)
         spread = math.sqrt(uniform.curvature)
         warning = None
@@ -255,52 +245,49 @@ class _Search:
             )
         else:
             smoothing = 0.0
-            if not self._wrong:
-                k = len(self._model.classes_)
-                smoothing = k / (self._rows + k)
+            if not self.wrong:
+                k = len(self.model.classes_)
+                smoothing = k / (self.rows + k)
                 warning = (
-                    f"no row of the hold-out data is predicted wrongly (of {self._rows:,}), so the lowest "
+                    f"no row of the hold-out data is predicted wrongly (of {self.rows:,}), so the lowest "
                     "temperature would fit best; smoothed labels were fitted instead, and more rows give a "
                     "better temperature"
                 )
-            beta, after, converged = self._minimise(uniform, smoothing)
-            if not converged:
-                warning = f"the temperature is not exact, after {_MAX_EVALUATIONS} readings of the data"
+            beta, after = self._minimise(uniform, smoothing)
         if not MIN_TEMPERATURE <= 1 / beta <= MAX_TEMPERATURE:
             raise _unfit_scores()
-        return Calibration(1 / beta, before.loss, after.loss, self._rows, warning)
+        return Calibration(1 / beta, before.loss, after.loss, self.rows, warning)
 
-    def _minimise(self, uniform: _LogLoss, smoothing: float) -> tuple[float, _LogLoss, bool]:
-        """Find the β with −`smoothing` times the slope at 0; return it, f there, and whether it is exact."""
+    def _minimise(self, uniform: _LogLoss, smoothing: float) -> tuple[float, _LogLoss]:
+        """Find the β where the slope is `smoothing` times the slope at 0; return it and f there."""
         shift = -smoothing * uniform.slope
         # Newton's step from 0 would go far beyond the minimum where one class of many stands out; the tangent
         # at 0 falls to a log loss of 0 before.
         beta = min(-uniform.slope / uniform.curvature, uniform.loss / -uniform.slope)
         low, high = 0.0, math.inf
-        for _ in range(_MAX_EVALUATIONS):
+        while True:
             (at,) = self._evaluate(beta)
             slope = at.slope + shift
             low, high = (beta, high) if slope < 0 else (low, beta)
             step = -slope / at.curvature if at.curvature > 0 else math.copysign(math.inf, -slope)
             if slope == 0 or min(abs(step), high - low) <= _PRECISION * beta:
-                return beta, at, True
+                return beta, at
             if low < beta + step < min(high, 8 * beta):
                 beta += step
             else:
                 beta = 8 * beta if high == math.inf else max(math.sqrt(low * high), high / 16)
-        return beta, at, False
 
     def _evaluate(self, *betas: float) -> list[_LogLoss]:
         """Compute the log loss and its derivatives at some β, from one reading."""
         sums = np.zeros((len(betas), 3))
         n_rows = rows = wrong = 0
-        for batch in self._read():
+        for batch in self.read():
             if len(batch.label_indptr):
                 raise ModelError(
                     "the hold-out data cannot calibrate the model: probabilities are of one label a row, and "
                     "it has several"
                 )
-            for begin, scores in self._model.scores(batch, self._memory, first=n_rows):
+            for begin, scores in self.model.scores(batch, self.memory, first=n_rows):
                 labels = batch.labels[begin : begin + len(scores)]
                 known = np.flatnonzero(labels >= 0)
                 shifted = scores[known].astype(np.float64)
@@ -317,7 +304,7 @@ class _Search:
             raise ModelError(f"the hold-out data cannot calibrate the model: {found}")
         if not np.isfinite(sums).all():
             raise _unfit_scores()
-        self._rows, self._wrong = rows, wrong
+        self.rows, self.wrong = rows, wrong
         return [_LogLoss(*total) for total in (sums / rows).tolist()]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ MAX_PAIRS = 2**20  # of classes that are counted at a time: 16 MB
 _BUFFERED_ERRORS = 2**16  # between two merges of their counts
 
 
-@dataclasses.dataclass(frozen=True)
 class ClassCounts:
     """Counts of labels and predictions by class.
 
@@ -26,22 +24,45 @@ class ClassCounts:
     rows : ndarray of int64, shape (n_classes,)
         Rows that have each class as a label.
     predicted : ndarray of int64, shape (n_classes,)
-        Rows for which each class is predicted, those of an unknown label included.
+        Rows for which each class is predicted, including rows of an unknown label.
     correct : ndarray of int64, shape (n_classes,)
         Rows of each class for which that class is predicted.
-    pairs : ndarray of int64, shape (n, 3)
-        Class, class predicted in its place, and count: the most frequent pairs first. None are counted where
-        sets of labels are predicted.
-    too_low : int
-        Upper bound of the error of the counts of pairs, which may be too low if there were too many pairs.
     """
 
-    names: list[str]
-    rows: np.ndarray
-    predicted: np.ndarray
-    correct: np.ndarray
-    pairs: np.ndarray
-    too_low: int
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+        self.rows, self.predicted, self.correct = (np.zeros(len(names), np.int64) for _ in range(3))
+        self._pairs = PairCounts()
+
+    def add(self, labels: np.ndarray, predicted: np.ndarray) -> None:
+        """Count rows with one label each, -1 if the model does not know it."""
+        k = len(self.names)
+        known, is_correct = labels >= 0, labels == predicted
+        self.rows += np.bincount(labels[known], minlength=k)
+        self.predicted += np.bincount(predicted, minlength=k)
+        self.correct += np.bincount(predicted[is_correct], minlength=k)
+        wrong = known & ~is_correct
+        self._pairs.add(labels[wrong].astype(np.int64) * k + predicted[wrong])
+
+    def add_sets(self, own: np.ndarray, predicted: np.ndarray) -> None:
+        """Count rows with sets of labels, given as two masks of rows and classes."""
+        self.rows += own.sum(axis=0)
+        self.predicted += predicted.sum(axis=0)
+        self.correct += (own & predicted).sum(axis=0)
+
+    @property
+    def pairs(self) -> np.ndarray:
+        """Class, class predicted in its place, and count: the most frequent pairs first; int64, shape (n, 3).
+
+        Sets of labels have no pairs.
+        """
+        codes, counts = self._pairs.most_frequent()
+        return np.stack([*np.divmod(codes, len(self.names)), counts], axis=1)
+
+    @property
+    def too_low(self) -> int:
+        """Upper bound of the error of the counts of pairs, which may be too low with very many pairs."""
+        return self._pairs.too_low
 
     @property
     def precision(self) -> np.ndarray:
@@ -110,7 +131,7 @@ def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 class ReadableByClass(Readable):
     """Mixin of measures of predictions: tables of the classes."""
 
-    counts: Any  # ClassCounts, or None without predictions
+    counts: ClassCounts | None  # None without predictions
 
     @property
     def classes(self) -> Any:
@@ -123,60 +144,15 @@ class ReadableByClass(Readable):
         return {name: value for name, value in vars(self).items() if name != "counts"}
 
 
-class Counts:
-    """Counter of what a `ClassCounts` has."""
-
-    def __init__(self, names: list[str]) -> None:
-        self._names = names
-        self._rows, self._predicted, self._correct = (np.zeros(len(names), np.int64) for _ in range(3))
-        self._pairs = PairCounts()
-
-    @property
-    def n_labels(self) -> int:
-        """Number of labels that the model knows."""
-        return int(self._rows.sum())
-
-    def add(self, labels: np.ndarray, predicted: np.ndarray) -> None:
-        """Count rows with one label each, -1 if the model does not know it."""
-        k = len(self._names)
-        known, is_correct = labels >= 0, labels == predicted
-        self._rows += np.bincount(labels[known], minlength=k)
-        self._predicted += np.bincount(predicted, minlength=k)
-        self._correct += np.bincount(predicted[is_correct], minlength=k)
-        wrong = known & ~is_correct
-        self.add_pairs(labels[wrong], predicted[wrong])
-
-    def add_sets(self, own: np.ndarray, predicted: np.ndarray) -> None:
-        """Count rows with sets of labels, given as two masks of rows and classes."""
-        self._rows += own.sum(axis=0)
-        self._predicted += predicted.sum(axis=0)
-        self._correct += (own & predicted).sum(axis=0)
-
-    def add_pairs(self, true: np.ndarray, predicted: np.ndarray) -> None:
-        """Count confused classes."""
-        self._pairs.add(true.astype(np.int64) * len(self._names) + predicted)
-
-    def result(self) -> ClassCounts:
-        """Return what was counted."""
-        codes, counts = self._pairs.most_frequent()
-        k = len(self._names)
-        pairs = np.stack([codes // k, codes % k, counts], axis=1)
-        too_low = self._pairs.too_low
-        return ClassCounts(self._names, self._rows, self._predicted, self._correct, pairs, too_low)
-
-
 class PairCounts:
     """Counts of pairs in bounded memory: counts of frequent pairs stay right (Misra & Gries 1982).
 
-    Attributes
-    ----------
-    too_low : int
-        Upper bound of the error of any count, which may be too low. It is at most the number of pairs added,
-        over half of `MAX_PAIRS`.
+    A count is too low by at most `too_low`, which is at most the number of pairs added, over half of
+    `MAX_PAIRS`.
     """
 
     def __init__(self) -> None:
-        self.too_low = 0
+        self._too_low = 0
         self._codes = self._counts = np.zeros(0, np.int64)
         self._added: list[np.ndarray] = []
         self._n_added = 0
@@ -188,6 +164,12 @@ class PairCounts:
             self._n_added += len(codes)
         if self._n_added >= _BUFFERED_ERRORS:
             self._merge()
+
+    @property
+    def too_low(self) -> int:
+        """Upper bound of the error of any count."""
+        self._merge()
+        return self._too_low
 
     def most_frequent(self) -> tuple[np.ndarray, np.ndarray]:
         """Return pairs and counts, the largest count first; of equal counts the smallest number."""
@@ -205,7 +187,7 @@ class PairCounts:
         if len(codes) > MAX_PAIRS:  # half of them stay, less the largest count of the others
             half = len(codes) - MAX_PAIRS // 2
             lost = int(np.partition(counts, half - 1)[half - 1])
-            self.too_low += lost
+            self._too_low += lost
             stay = counts > lost
             codes, counts = codes[stay], counts[stay] - lost
         self._codes, self._counts = codes, counts

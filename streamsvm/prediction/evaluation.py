@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError, SettingsError
 from streamsvm.inputs.rows import RowsToScore
 from streamsvm.model.model import Model
-from streamsvm.prediction.class_counts import ClassCounts, Counts, ReadableByClass, data_frame
+from streamsvm.prediction.class_counts import ClassCounts, ReadableByClass, data_frame
 from streamsvm.prediction.label_set_evaluation import LabelSetEvaluation, LabelSetMetrics
 from streamsvm.prediction.predictions import as_model, checked_threshold, checked_top_k
 from streamsvm.settings.scoring import TO_EVALUATE, ScoringSettings
@@ -111,7 +111,6 @@ def evaluate(
     memory: int | str = 2**28,
     groups: Any = None,
     where: str | None = None,
-    observe: Callable[[Rows, int, np.ndarray], object] | None = None,
     workers: int | None = None,
     progress: bool | Progress | None = None,
     **settings: Any,
@@ -153,9 +152,6 @@ def evaluate(
         has its own.
     where : str, optional
         What errors call the data; by default its path.
-    observe : callable, optional
-        Called with `Rows`, the number of the first one that was scored, and the scores, of shape (n,
-        n_classes), of it and the next ones, for measures of one's own. The arrays are used again.
     workers : int, optional
         Threads that score, as for `streamsvm.predict`.
     progress : bool or callable, optional
@@ -215,7 +211,16 @@ def evaluate(
         for rows, _ in reader.read(data, y, groups, where):  # in half of the memory
             several = bool(len(rows.label_indptr))
             if rows.n_rows and metrics is None:
-                _check_apply(model, for_one if several else for_several, several=several)
+                if several and model.transitions_ is not None:
+                    raise ModelError(
+                        "the model predicts one label for each row of a sequence, and the data has several"
+                    )
+                for name, value in (for_one if several else for_several).items():
+                    if value is not None:
+                        have = "have" if several else "do not have"
+                        raise SettingsError(
+                            f"{name} does not apply: the rows {have} several labels each", setting=name
+                        )
                 if several:
                     metrics = LabelSetMetrics(model, top_k or [1, 3, 5], **for_several)
                 else:
@@ -227,36 +232,18 @@ def evaluate(
             for begin, scores in model.scores(rows, memory // 32, first=n, where=where, workers=threads):
                 assert metrics is not None
                 metrics.add(rows, begin, scores)
-                if observe is not None:
-                    observe(rows, begin, scores)
                 report("evaluate", n + begin + len(scores), reader.n_rows)
             n += rows.n_rows
     if metrics is None:
         raise ModelError("the data has no rows with labels to evaluate the model on")
-    if not metrics.has_labels:
+    if not metrics.n_known:
         raise ModelError(f"none of the {n:,} rows has a label that the model knows")
     result = metrics.evaluation(n)
-    if isinstance(metrics, LabelMetrics):
-        warn_of_unknown(n - metrics.n_known, where)
     if isinstance(result, Evaluation):
+        warn_of_unknown(n - metrics.n_known, where)
         result = dataclasses.replace(result, unlabelled=reader.unlabelled)
     logger.info("%r", result)
     return result
-
-
-def _check_apply(model: Model, others: dict[str, Any], *, several: bool) -> None:
-    """Raise an error if rows with several labels each, or one, do not fit the model, or `others` are given.
-
-    Those are the settings for rows of the other kind.
-    """
-    if several and model.transitions_ is not None:
-        raise ModelError("the model predicts one label for each row of a sequence, and the data has several")
-    they_have = "have" if several else "do not have"
-    for name, value in others.items():
-        if value is not None:
-            raise SettingsError(
-                f"{name} does not apply: the rows {they_have} several labels each", setting=name
-            )
 
 
 class LabelMetrics:
@@ -270,11 +257,12 @@ class LabelMetrics:
         self._costs = costs
         self._tree = tree
         self._hits = np.zeros(len(top_k), np.int64)
-        self._counts = Counts(model.record["classes"])
+        self._counts = ClassCounts(model.record["classes"])
         self._cost = 0.0
         self._distance = 0
         self._sequences = np.zeros(2, np.int64)  # all, and those whose labels are all predicted
-        self._probabilities = None if model.temperature is None else _Probabilities()
+        self._log_loss = 0.0
+        self._surplus = np.zeros(_BINS)  # of the largest probabilities over the correct predictions, by bin
 
     def add(self, rows: Rows, begin: int, scores: np.ndarray) -> None:
         """Add the rows from `begin` on that have these scores."""
@@ -290,8 +278,8 @@ class LabelMetrics:
             self._cost += float(self._costs[labels[known], best[known]].sum())
         if self._tree is not None:
             self._distance += int(self._tree.distance(labels[known], best[known]).sum())
-        if self._probabilities is not None:
-            self._probabilities.add(self._model.log_probabilities(scores[known]), labels[known], best[known])
+        if self._model.temperature is not None:
+            self._add_probabilities(scores[known], labels[known], best[known])
 
     def _add_sequences(self, is_correct: np.ndarray, qid: np.ndarray) -> None:
         starts = group_starts(qid)[:-1]
@@ -311,50 +299,30 @@ class LabelMetrics:
     @property
     def n_known(self) -> int:
         """Number of rows whose label the model knows."""
-        return self._counts.n_labels
+        return int(self._counts.rows.sum())
 
-    @property
-    def has_labels(self) -> bool:
-        """True if any row has a label that the model knows."""
-        return self.n_known > 0
+    def _add_probabilities(self, scores: np.ndarray, labels: np.ndarray, predicted: np.ndarray) -> None:
+        logarithms = self._model.log_probabilities(scores)
+        self._log_loss -= float(logarithms[np.arange(len(labels)), labels].sum())
+        largest = np.exp(logarithms.max(axis=1))
+        bins = np.ceil(largest * _BINS).astype(np.int64).clip(1, _BINS) - 1  # a bin contains its upper end
+        self._surplus += np.bincount(bins, weights=largest - (predicted == labels), minlength=_BINS)
 
     def evaluation(self, n: int) -> Evaluation:
         """Return the metrics of all `n` rows that were added."""
-        counts, probabilities = self._counts.result(), self._probabilities
+        counts, known = self._counts, self.n_known
         accuracy = float(counts.correct.sum() / n)
+        has_probabilities = self._model.temperature is not None
         return Evaluation(
             n=n,
             accuracy=accuracy,
             top_k={k: float(h / n) for k, h in zip(self._top_k, self._hits, strict=True)},
             macro_f1=float(np.nanmean(counts.f1)),
             micro_f1=accuracy,
-            log_loss=None if probabilities is None else probabilities.log_loss(),
-            calibration_error=None if probabilities is None else probabilities.calibration_error(),
-            mean_cost=None if self._costs is None else self._cost / self.n_known,
-            mean_distance=None if self._tree is None else self._distance / self.n_known,
+            log_loss=self._log_loss / known if has_probabilities else None,
+            calibration_error=float(np.abs(self._surplus).sum() / known) if has_probabilities else None,
+            mean_cost=None if self._costs is None else self._cost / known,
+            mean_distance=None if self._tree is None else self._distance / known,
             sequence_accuracy=float(self._sequences[1] / self._sequences[0]) if self._sequences[0] else None,
             counts=counts,
         )
-
-
-class _Probabilities:
-    """Sums over rows for the metrics of probabilities."""
-
-    def __init__(self) -> None:
-        self._loss = 0.0
-        self._rows = 0
-        self._surplus = np.zeros(_BINS)  # of the largest probabilities over the correct predictions, by bin
-
-    def add(self, log_probabilities: np.ndarray, labels: np.ndarray, predicted: np.ndarray) -> None:
-        """Add rows, whose labels are known."""
-        self._rows += len(labels)
-        self._loss -= float(log_probabilities[np.arange(len(labels)), labels].sum())
-        largest = np.exp(log_probabilities.max(axis=1))
-        bins = np.ceil(largest * _BINS).astype(np.int64).clip(1, _BINS) - 1  # a bin contains its upper end
-        self._surplus += np.bincount(bins, weights=largest - (predicted == labels), minlength=_BINS)
-
-    def log_loss(self) -> float:
-        return self._loss / self._rows
-
-    def calibration_error(self) -> float:
-        return float(np.abs(self._surplus).sum() / self._rows)

@@ -6,7 +6,7 @@ import csv
 import os
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TextIO
 
@@ -193,12 +193,6 @@ class ParquetTable:
         self._write_group()
         self._writer.close()
 
-    def abandon(self) -> None:
-        """Close the writer without a complete file; else pyarrow tries when the file is closed already."""
-        if self._writer is not None:
-            with suppress(Exception):
-                self._writer.close()
-
     def _write_group(self) -> None:
         if self._rows:
             self._writer.write_table(self._arrow.concat_tables(self._waiting), row_group_size=self._rows)
@@ -218,14 +212,12 @@ def open_output(
     suffix = Path(out).suffix.lower()
     if suffix == ".parquet":
         _pyarrow()  # before anything is read
-        with durable.replacing(Path(out)) as path, path.open("wb") as binary:
-            table = ParquetTable(binary, classes, empty, several=several)
-            try:
-                yield table
-                table.close()
-            except BaseException:
-                table.abandon()
-                raise
+        with (
+            durable.replacing(Path(out)) as path,
+            path.open("wb") as binary,
+            closing(ParquetTable(binary, classes, empty, several=several)) as table,
+        ):
+            yield table
         return
     with durable.replacing(Path(out)) as path, path.open("w", encoding="utf-8", newline="") as file:
         if suffix in TABLES:

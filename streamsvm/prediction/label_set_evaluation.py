@@ -9,7 +9,7 @@ import numpy as np
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Message, Option, Remedy
 from streamsvm.model.model import Model
-from streamsvm.prediction.class_counts import ClassCounts, Counts, ReadableByClass
+from streamsvm.prediction.class_counts import ClassCounts, ReadableByClass
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -77,8 +77,8 @@ class LabelSetMetrics:
         loss = model.record.get("loss")
         self._name = "the model" if loss is None else f"a model of the loss {loss}"
         self._hits = np.zeros(len(top_k), np.int64)
-        self.has_labels = False  # whether any row has a label that the model knows
-        self._counts = Counts(model.record["classes"])
+        self.n_known = 0  # labels that the model knows
+        self._counts = ClassCounts(model.record["classes"])
         self._ranking_loss = 0.0
         self._exact = 0
 
@@ -89,7 +89,7 @@ class LabelSetMetrics:
         sorted_own = np.take_along_axis(own, order, axis=1)
         self._hits += [int(sorted_own[:, :k].sum()) for k in self._top_k]
         self._ranking_loss += _ranking_loss(np.take_along_axis(scores, order, axis=1), sorted_own)
-        self.has_labels |= bool(own.any())
+        self.n_known += int(own.sum())
         if self._threshold is not None:
             predicted = scores > self._threshold
         elif self._n_labels is not None:
@@ -110,7 +110,7 @@ class LabelSetMetrics:
                 Remedy("to have them, give {} or {}", Option("threshold"), Option("n_labels")),
             )
         else:
-            counts = self._counts.result()
+            counts = self._counts
             micro = float(2 * counts.correct.sum() / (counts.rows + counts.predicted).sum())
             macro = float(np.nanmean(counts.f1))
             exact = self._exact / n

@@ -19,6 +19,7 @@ from sklearn.metrics import log_loss
 from streamsvm import Calibration, Model, calibrate, evaluate, fit, load_model, predict
 from streamsvm.base import format
 from streamsvm.errors import InputError, ModelError, SettingsError, StreamsvmWarning
+from streamsvm.inputs.matrix import rows_of_matrix
 from streamsvm.prediction.calibration import set_temperature
 from streamsvm.run.directory import RunDir, locked
 
@@ -169,7 +170,7 @@ def test_few_readings_are_enough() -> None:
     def read() -> Iterator[Any]:
         nonlocal readings
         readings += 1
-        yield model.rows(scores, labels)
+        yield rows_of_matrix(model, scores, labels)
 
     assert_best(set_temperature(model, read).temperature, scores, labels)
     assert readings <= 10
@@ -238,12 +239,6 @@ def test_scores_that_say_nothing_give_nearly_equal_probabilities() -> None:
     with pytest.warns(StreamsvmWarning, match="the same score for all classes; the temperature stays 1"):
         found = calibrate(model, 0 * X, LABELS)
     assert (found.temperature, found.log_loss) == (1, pytest.approx(np.log(K)))
-
-
-def test_a_search_that_does_not_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamsvm.prediction.calibration._MAX_EVALUATIONS", 1)
-    with pytest.warns(StreamsvmWarning, match="not exact, after 1 reading"):
-        calibrate(make_model(), X, LABELS)
 
 
 # -- saved models ----------------------------------------------------------------------------------
