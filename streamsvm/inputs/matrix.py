@@ -23,9 +23,11 @@ _VALUE_BYTES = 16  # memory of one value of AnnData while a part of it is read
 
 
 def rows_of_matrix(model: Any, X: Any, y: Any = None, groups: Any = None, *, first: int = 0) -> Rows:
-    """Convert a matrix to rows, ready to score, as `Model.rows` describes it.
+    """Convert a matrix to rows with the features of a model, ready to score.
 
-    `first` is the number of the first row, for errors; warnings about the data come with row 0 alone.
+    `X` and `groups` are as for `Model.predict`. `y` has labels, or several a row as for `streamsvm.evaluate`:
+    unknown ones get the code -1 and missing ones -2, or, of several, are left out. `first` is the number of
+    the first row, for errors; warnings about the data come with row 0 alone.
     """
     if groups is not None and model.transitions_ is None:
         raise ModelError("groups is for models of sequences, and this one predicts each row by itself")

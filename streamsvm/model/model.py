@@ -19,11 +19,11 @@ from streamsvm.data.arrays import label_column, labels_of
 from streamsvm.data.class_costs import ClassTree
 from streamsvm.data.label_sets import label_lists
 from streamsvm.data.rows import Rows
-from streamsvm.errors import ModelError
+from streamsvm.errors import Call, ModelError, Remedy
 from streamsvm.inputs.matrix import label_codes, matrix_parts, rows_of_matrix
 from streamsvm.losses import LOSSES
 from streamsvm.model.coefficients import DenseCoef, StoredCoef
-from streamsvm.model.scoring import Scorer, checked, log_probabilities, no_probabilities
+from streamsvm.model.scoring import Scorer, log_probabilities
 from streamsvm.model.serialization import features_of_data, read_model, save_copy
 from streamsvm.transforms import Transform, apply, names_after
 
@@ -42,7 +42,7 @@ def load_model(path: str | Path) -> Model:
     ModelError
         If there is no model, it is damaged, or a class has a control character in its name.
     """
-    return Model(*read_model(Path(path)))
+    return Model(**read_model(Path(path)))
 
 
 class Model(Readable):
@@ -260,7 +260,14 @@ class Model(Readable):
             In the model's dtype; the array is reused for the next piece.
         """
         pieces = self._scorer.pieces(rows, memory, by_group=self.transitions_ is not None, workers=workers)
-        return checked(pieces, first=first, where=where)
+        for begin, scores in pieces:
+            finite = np.isfinite(scores).all(axis=1)
+            if not finite.all():
+                row = first + begin + int(np.argmin(finite))
+                raise ModelError(
+                    f"row {row} of {where}: a score overflows {scores.dtype}; scale the values down"
+                )
+            yield begin, scores
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Return the scores of all rows of `X`.
@@ -331,7 +338,12 @@ class Model(Readable):
     def check_probabilities(self) -> float:
         """Return the temperature; raises `ModelError` if the model has no probabilities."""
         if self.temperature is None:
-            raise no_probabilities(self.record.get("loss"))
+            loss = self.record.get("loss")
+            trained = "" if loss is None else f"was trained with the loss {loss} and "
+            raise ModelError(
+                f"the model has no probabilities: it {trained}was not calibrated",
+                remedy=Remedy("fit a temperature to hold-out data with {}", Call("calibrate")),
+            )
         return self.temperature
 
     def predict(self, X: Any, groups: Any = None) -> np.ndarray:
@@ -418,17 +430,3 @@ class Model(Readable):
         if self.transitions_ is None:
             return np.asarray(scores.argmax(axis=1))
         return best_sequences(scores, self.transitions_, rows, begin)
-
-    def rows(self, X: Any, y: Any = None, groups: Any = None) -> Rows:
-        """Convert a matrix to rows with this model's features, ready to score.
-
-        Parameters
-        ----------
-        X : as for `decision_function`
-        y : array_like, shape (n,), or of several labels a row, as for `streamsvm.evaluate`, optional
-            Labels, compared with `classes_` as values; those unknown get the code -1 and missing ones -2, or,
-            of several, are left out.
-        groups : array_like, shape (n,), or str, optional
-            The group that each row belongs to, for a model of sequences: see `streamsvm.fit`.
-        """
-        return rows_of_matrix(self, X, y, groups)

@@ -12,7 +12,7 @@ from streamsvm.base import format
 from streamsvm.base.threads import Threads
 from streamsvm.chains.viterbi import piece_bounds
 from streamsvm.data.rows import Rows
-from streamsvm.errors import Call, ModelError, Remedy
+from streamsvm.errors import ModelError
 from streamsvm.losses import LOSSES
 from streamsvm.model.coefficients import SparseCoef, StoredCoef
 
@@ -71,7 +71,7 @@ class Scorer:
         n_features, n_classes = self._coef.shape
         step = max(1, n_features if self._is_whole else _PIECE_SIZE // max(1, n_classes))
         first, *others = range(0, max(n_features, 1), step)
-        with np.errstate(over="ignore", invalid="ignore"):  # `checked` finds such scores
+        with np.errstate(over="ignore", invalid="ignore"):  # `Model.scores` finds such scores
             np.matmul(matrix[:, :step], self._coef.dense(first, min(step, n_features)), out=scores)
             for begin in others:
                 end = min(begin + step, n_features)
@@ -123,27 +123,6 @@ class Scorer:
         else:
             columns, places = np.arange(len(rows.features)), self._places_of(rows.features)
         return with_places(rows, columns, places, places.dtype)
-
-
-def checked(
-    pieces: Iterator[tuple[int, np.ndarray]], *, first: int, where: str
-) -> Iterator[tuple[int, np.ndarray]]:
-    """Yield pieces of scores; raises `ModelError` for one that is not finite, with its row in `where`."""
-    for begin, scores in pieces:
-        finite = np.isfinite(scores).all(axis=1)
-        if not finite.all():
-            row = first + begin + int(np.argmin(finite))
-            raise ModelError(f"row {row} of {where}: a score overflows {scores.dtype}; scale the values down")
-        yield begin, scores
-
-
-def no_probabilities(loss: str | None) -> ModelError:
-    """Return the error for a model of this loss that has no probabilities."""
-    trained = "" if loss is None else f"was trained with the loss {loss} and "
-    return ModelError(
-        f"the model has no probabilities: it {trained}was not calibrated",
-        remedy=Remedy("fit a temperature to hold-out data with {}", Call("calibrate")),
-    )
 
 
 def log_probabilities(scores: np.ndarray, record: dict[str, Any], temperature: float) -> np.ndarray:

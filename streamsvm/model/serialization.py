@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from streamsvm.base.text import check_classes, check_local, format_size, printab
 from streamsvm.data.class_costs import ClassTree, check_costs
 from streamsvm.data.value_kinds import ValuesIn
 from streamsvm.errors import Call, InputError, ModelError, Option, PlanError, Remedy, SettingsError
-from streamsvm.model.coefficients import Coefficients, StoredCoef, open_coef, write_coef
+from streamsvm.model.coefficients import Coefficients, open_coef, write_coef
 from streamsvm.model.saved_files import SavedFiles, sum_of, write_array
 from streamsvm.model.transform_files import load_transforms, save_transforms
 from streamsvm.transforms import TRANSFORMS, Transform, records_of
@@ -31,18 +31,6 @@ MIN_TEMPERATURE, MAX_TEMPERATURE = 1e-100, 1e100  # limits for the softmax of sc
 _ATTEMPTS, _PAUSE = 20, 0.01  # attempts to read a model while another process replaces it; seconds between
 # Entries of a record that describe files, which are written anew when a model is saved.
 _STORAGE_ENTRIES = ("version", "checksum", "layout", format.STORED_DTYPE, format.SUMS, "transforms")
-
-
-class ModelParts(NamedTuple):
-    """Parts of a model: the arguments of `streamsvm.model.model.Model`."""
-
-    coef: StoredCoef
-    record: dict[str, Any]
-    feature_names: list[str] | None
-    transforms: Sequence[Transform]
-    costs: np.ndarray | None
-    tree: ClassTree | None
-    transitions: np.ndarray | None
 
 
 def save_model(
@@ -206,8 +194,8 @@ def save_copy(
             )  # fmt: skip
 
 
-def read_model(path: Path) -> ModelParts:
-    """Read the parts of a model; raises the errors of `streamsvm.load_model`."""
+def read_model(path: Path) -> dict[str, Any]:
+    """Read a model, as the arguments of `streamsvm.Model`; raises the errors of `streamsvm.load_model`."""
     check_local(path, ModelError)
     for _ in range(_ATTEMPTS):
         before = _marks(path)
@@ -251,7 +239,7 @@ def saved_record(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def _read(path: Path) -> ModelParts:
+def _read(path: Path) -> dict[str, Any]:
     folder = model_folder(path)
     header = folder / format.MODEL_JSON
     try:
@@ -298,7 +286,10 @@ def _read(path: Path) -> ModelParts:
         raise ModelError(f"{header} is damaged: an entry is missing, or has the wrong type") from None
     except OSError as error:
         raise ModelError(f"{error.filename or folder} cannot be read: {durable.reason(error)}") from None
-    return ModelParts(coef, record, names, transforms, costs, tree, transitions)
+    return {
+        "coef": coef, "record": record, "feature_names": names, "transforms": transforms, "costs": costs,
+        "tree": tree, "transitions": transitions,
+    }  # fmt: skip
 
 
 def _are_classes(names: list[str]) -> bool:

@@ -15,6 +15,7 @@ from helpers import save_weights
 from streamsvm import load_model
 from streamsvm.data.rows import Rows, dense_rows
 from streamsvm.errors import ModelError, StreamsvmWarning
+from streamsvm.inputs.matrix import rows_of_matrix
 from streamsvm.inputs.rows import RowsToScore
 
 D, N = 300, 90
@@ -54,14 +55,16 @@ def test_scores_of_dense_rows(layout: str, dtype: str, tmp_path: Path) -> None:
     model = load_model(tmp_path / "model")
     assert model.record["layout"] == layout
     frame = pd.DataFrame(X, columns=model.feature_names_in_)
-    assert model.rows(frame).dense
+    assert rows_of_matrix(model, frame).dense
     assert np.array_equal(model.decision_function(frame), X @ weights)
     assert model.decision_function(frame).dtype == dtype
     np.testing.assert_array_equal(model.predict(frame), model.classes_[(X @ weights).argmax(axis=1)])
     sparse = anndata.AnnData(sp.csr_matrix(X), var=pd.DataFrame(index=model.feature_names_in_))
     np.testing.assert_array_equal(model.decision_function(sparse), X @ weights)
     for given, memory in itertools.product((frame, sparse), (1, 7 * weights.shape[1] * 8, 2**30)):
-        pieces = [(begin, scores.copy()) for begin, scores in model.scores(model.rows(given), memory)]
+        pieces = [
+            (begin, scores.copy()) for begin, scores in model.scores(rows_of_matrix(model, given), memory)
+        ]
         assert max(scores.nbytes for _, scores in pieces) <= max(memory, weights[0].nbytes)
         np.testing.assert_array_equal(np.concatenate([scores for _, scores in pieces]), X @ weights)
 
