@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import os
 import sys
 import threading
@@ -13,10 +12,10 @@ from typing import Any, TypeVar
 from streamsvm.errors import StreamsvmError
 
 _IDLE_SECONDS = 10.0  # between two looks whether a command still has tasks here
-_MAX_OPEN = 8  # runs whose files a worker keeps open: most commands close theirs
 
 _T = TypeVar("_T")
-_open: collections.OrderedDict[str, Any] = collections.OrderedDict()
+_open: dict[str, Any] = {}
+_closed: set[str] = set()  # names of what commands closed, though they may have tasks here still
 _lock = threading.Lock()  # a worker may have several threads
 
 
@@ -37,18 +36,15 @@ def open_once(token: str, open_: Callable[[], _T]) -> _T:
     """Return what this process has open under a name; call `open_` if it has nothing.
 
     The name begins with the token of the `Cluster` whose tasks ask for it: once none of these tasks are here,
-    the object is closed. It is closed earlier if many others are opened after it.
+    the object is closed. Raises `RuntimeError` if `close` was called with the name.
     """
     with _lock:
+        if token in _closed:
+            raise RuntimeError("the command of this task has ended")
         if token not in _open:
-            for other in _open.values():
-                getattr(other, "forget", lambda: None)()  # what it holds in memory, and can read again
             _open[token] = open_()
             if (found := _dask_worker()) is not None:
                 threading.Thread(target=_close_when_idle, args=(token, found), daemon=True).start()
-        _open.move_to_end(token)
-        while len(_open) > _MAX_OPEN:
-            _open.popitem(last=False)[1].close()
         opened: _T = _open[token]
         return opened
 
@@ -64,8 +60,9 @@ def _close_when_idle(token: str, worker: Any) -> None:
 
 
 def close(token: str) -> None:
-    """Close what was opened under a name."""
+    """Close what was opened under a name, for good."""
     with _lock:
+        _closed.add(token)
         found = _open.pop(token, None)
     if found is not None:
         found.close()

@@ -6,6 +6,7 @@ It does what a cluster does, without processes: any number of workers, and losse
 from __future__ import annotations
 
 import pickle
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,10 +47,8 @@ def _value(argument: Any) -> Any:
 class InThisProcess:
     """Executor with some workers, whose results are lost each time that `lost` returns True."""
 
-    token = "in this process"
-
     def __init__(self, n_workers: int, lost: Callable[[], bool] = lambda: False) -> None:
-        self.slots = [worker.own_address()] * n_workers
+        self.token, self.slots = uuid.uuid4().hex, [worker.own_address()] * n_workers
         self.threads, self._lost = Threads(), lost
         self.when_silent: Callable[[], None] = lambda: None
 
