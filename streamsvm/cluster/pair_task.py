@@ -10,8 +10,7 @@ import numpy as np
 from streamsvm.cluster.tasks import Job, Round, TaskResult, WeightShard, new_visitor
 from streamsvm.kernels.centre import mean_of_groups, subtract_from_columns, sums_of_group
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
-from streamsvm.kernels.weights import Weights, sums_of_squares
-from streamsvm.run.weights import map_array
+from streamsvm.kernels.weights import sums_of_squares
 from streamsvm.training.learner import features_of
 from streamsvm.training.parallel import class_learner
 from streamsvm.training.parallel.class_learner import DualLists, in_columns, rows_by_group
@@ -56,8 +55,11 @@ def visit_pair(
     tally = np.zeros(N_TALLIES)
     tally[CLOCK] = max([result.tally[CLOCK] for result in before], default=round_.clock)
     if any(map(len, members)):
-        weights = _side_by_side(shards, round_, job)
         bounds = np.cumsum([0, *(each.current.shape[1] for each in shards)])
+        weights = job.new_weights(len(left.current), int(bounds[-1]), averaging=round_.averaging)
+        np.concatenate([each.current for each in shards], axis=1, out=weights.current)
+        if round_.averaging and all(len(each.average_delta) for each in shards):
+            np.concatenate([each.average_delta for each in shards], axis=1, out=weights.average_delta)
         shifts = (bounds[:2] - groups.ranges[list(pair), 0]).tolist()
         here = np.full(groups.n_columns + 1, -1, rows.labels.dtype)  # columns of all weights, as labels are
         for g, shift in zip(pair, shifts, strict=True):
@@ -72,19 +74,6 @@ def visit_pair(
     left, right = (each._replace(duals=own) for own, each in zip(own_duals, (left, right), strict=True))
     done = {(g, h): new for (g, h), new in lists.items() if is_last or g != h}
     return left, right, done, job.result(shards, begin, tally)
-
-
-def _side_by_side(shards: Sequence[WeightShard], round_: Round, job: Job) -> Weights:
-    """Copy the weights of two groups, the columns of the one beside those of the other."""
-    n_features = len(shards[0].current)
-    shape, dtype = (n_features, sum(each.current.shape[1] for each in shards)), job.spec.dtype
-    current = map_array(None, shape, dtype)
-    np.concatenate([each.current for each in shards], axis=1, out=current)
-    average = map_array(None, shape if round_.averaging else (0, shape[1]), dtype)
-    if round_.averaging and all(len(each.average_delta) for each in shards):
-        np.concatenate([each.average_delta for each in shards], axis=1, out=average)
-    time_unit = job.spec.time_unit if round_.averaging else np.inf
-    return Weights.create(current, average, time_unit, np.zeros((0, 2), np.uint64))
 
 
 def norm2_of_group(job: Job, g: int, shard: WeightShard, average_scale: float) -> float:

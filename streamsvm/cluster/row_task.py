@@ -8,15 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.cluster.tasks import Job, Round, TaskResult, WeightShard, in_slices, new_visitor
-from streamsvm.data.rows import Rows, row_span
+from streamsvm.data.rows import row_span
 from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.dual_lists import joined
 from streamsvm.kernels.duals import RowDuals
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.sum_rows import add_rows
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
-from streamsvm.kernels.weights import Weights
-from streamsvm.run.weights import map_array
 from streamsvm.training.learner import features_of, problem_of
 from streamsvm.training.parallel import row_learner
 from streamsvm.training.parallel.split_learner import scored_part
@@ -43,8 +41,14 @@ def visit_part(
     block = job.reader().rows(round_.turn)
     first, end = (block.n_rows * s // splits for s in (split, split + 1))
     duals, scale = old
-    features, rows = _renumbered(row_span(block, first, end), job.spec.n_features)
-    weights = _local_weights(features, shard, round_, job)
+    rows = row_span(block, first, end)
+    features = features_of(rows, job.spec.n_features)
+    numbers = np.zeros(job.spec.n_features, rows.features.dtype)
+    numbers[features] = np.arange(len(features))
+    rows = rows._replace(indices=numbers[rows.features])
+    # The average begins with zero, so that it becomes a change.
+    weights = job.new_weights(len(features), job.spec.columns, averaging=round_.averaging)
+    np.take(shard.current, features, axis=0, out=weights.current, mode="clip")  # needs no buffer
     tally = np.zeros(N_TALLIES)
     tally[CLOCK] = round_.clock
     new = row_learner.visit_part(
@@ -56,24 +60,6 @@ def visit_part(
     new = [part._replace(rows=part.rows + np.int32(first)) for part in new]
     result = job.result([shard], begin, tally, new)
     return WeightDelta(features, weights.current, weights.average_delta), result
-
-
-def _renumbered(rows: Rows, n_features: int) -> tuple[np.ndarray, Rows]:
-    """Return the features of rows, ascending, and the rows with these numbered from 0 on."""
-    features = features_of(rows, n_features)
-    numbers = np.zeros(n_features, rows.features.dtype)
-    numbers[features] = np.arange(len(features))
-    return features, rows._replace(indices=numbers[rows.features])
-
-
-def _local_weights(features: np.ndarray, shard: WeightShard, round_: Round, job: Job) -> Weights:
-    """Copy the weights of some features; their average begins with zero, so that it becomes a change."""
-    shape = len(features), shard.current.shape[1]
-    current = map_array(None, shape, shard.current.dtype)
-    np.take(shard.current, features, axis=0, out=current, mode="clip")  # with a mode it needs no buffer
-    average = map_array(None, shape if round_.averaging else (0, shape[1]), current.dtype)
-    time_unit = job.spec.time_unit if round_.averaging else np.inf
-    return Weights.create(current, average, time_unit, np.zeros((0, 2), np.uint64))
 
 
 def sum_deltas(left: WeightDelta, right: WeightDelta) -> WeightDelta:

@@ -8,7 +8,6 @@ copies no others, and computes the very sums that threads do.
 
 from __future__ import annotations
 
-import collections
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -24,6 +23,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import RowDuals
 from streamsvm.kernels.weights import Weights
+from streamsvm.run.weights import map_array
 from streamsvm.training.parallel.class_learner import DualList
 from streamsvm.training.parallel.split_learner import Turn
 from streamsvm.training.sources import ShuffledSource
@@ -47,7 +47,7 @@ class _BlockReader:
         self._blocks = training.blocks(self._store)
         self._source = ShuffledSource(self._blocks, training.spec.settings)
         self._threads = Threads(1, "streamsvm-read", background=True)
-        self._rows: collections.OrderedDict[tuple[int, int], Future[Rows]] = collections.OrderedDict()
+        self._rows: dict[tuple[int, int], Future[Rows]] = {}
         self._order: tuple[int, list[int]] = (0, [])
         self._scored: tuple[int, Rows] | None = None
         self._bytes_told = 0
@@ -55,20 +55,15 @@ class _BlockReader:
 
     def rows(self, turn: Turn) -> Rows:
         """Read the rows of a block."""
-        pass_number = turn.pass_number
         with self._lock:
-            if self._order[0] != pass_number:
-                self._order = pass_number, self._source.order(pass_number).tolist()
+            if self._order[0] != turn.pass_number:
+                self._order = turn.pass_number, self._source.order(turn.pass_number).tolist()
             at = self._order[1].index(turn.block)
-            wanted = [(pass_number, block) for block in self._order[1][at : at + _BLOCKS_IN_MEMORY]]
+            wanted = [(turn.pass_number, block) for block in self._order[1][at : at + _BLOCKS_IN_MEMORY]]
             for key in wanted:
                 if key not in self._rows:
-                    try:
-                        self._rows[key] = self._threads.submit(self._source.read, *key)
-                    except RuntimeError as error:  # no thread can be started
-                        raise MemoryError(str(error)) from None
-            for key in [key for key in self._rows if key not in wanted]:
-                del self._rows[key]
+                    self._rows[key] = self._threads.submit(self._source.read, *key)
+            self._rows = {key: self._rows[key] for key in wanted}
             found = self._rows[wanted[0]]
         return found.result()
 
@@ -85,12 +80,6 @@ class _BlockReader:
             read = self._store.bytes_read - self._bytes_told
             self._bytes_told += read
             return read
-
-    def forget(self) -> None:
-        """Drop the rows in memory: another run has begun."""
-        with self._lock:
-            self._rows.clear()
-            self._scored = None
 
     def close(self) -> None:
         self._threads.close()
@@ -123,6 +112,13 @@ class Job(NamedTuple):
         if averaged and not len(average):
             average = np.zeros_like(shard.current)
         return Weights.create(shard.current, average, self.spec.time_unit, np.zeros((0, 2), np.uint64))
+
+    def new_weights(self, n_features: int, columns: int, *, averaging: bool) -> Weights:
+        """Make weights of zeros for a task, and their average if one is being formed."""
+        shape, dtype = (n_features, columns), self.spec.dtype
+        average = map_array(None, shape if averaging else (0, columns), dtype)
+        time_unit = self.spec.time_unit if averaging else np.inf
+        return Weights.create(map_array(None, shape, dtype), average, time_unit, np.zeros((0, 2), np.uint64))
 
     def result(
         self, shards: Sequence[WeightShard], begin: float, tally: np.ndarray, duals: Sequence[RowDuals] = ()
