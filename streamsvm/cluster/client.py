@@ -18,7 +18,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -26,16 +26,11 @@ import numpy as np
 
 from streamsvm.base.threads import Threads, WorkersLost, count_workers
 from streamsvm.cluster import worker
-from streamsvm.cluster.local_workers import (
-    CLOSE_SECONDS,
-    LOCAL,
-    load_distributed,
-    no_scheduler_errors,
-    running_cluster,
-)
 from streamsvm.errors import ClusterError, Message, Option, Remedy, StreamsvmError
 from streamsvm.kernels.jit import compiler
 
+LOCAL = "local"
+CLOSE_SECONDS = 3.0  # that workers are given to close files, and local ones to end
 _CHECK_ATTEMPTS = 3  # to reach all workers, if some go meanwhile
 _POLL_SECONDS = 1.0  # between two looks at the cluster while a result is awaited
 _SILENT_SECONDS = 5.0  # without a sign of life of a worker; they give one each second or less
@@ -53,6 +48,38 @@ class Limits(NamedTuple):
 
 LIMITS = Limits()
 _SAME_VERSIONS = Remedy("install the same versions on all machines of the cluster")
+
+
+def _load_distributed() -> Any:
+    try:
+        import distributed
+    except ImportError:
+        raise ClusterError("a cluster needs dask.distributed: pip install 'streamsvm[cluster]'") from None
+    return distributed
+
+
+@contextlib.contextmanager
+def running_cluster(
+    address: str | os.PathLike[str], number: int | None, splits: int
+) -> Iterator[tuple[str, int | None]]:
+    """Start processes of this machine if the address is "local", and end them on leaving.
+
+    Gives the address of the scheduler and the number of workers to wait for.
+    """
+    if os.fspath(address) != LOCAL:
+        yield os.fspath(address), number
+        return
+    number = min(count_workers(number), splits)
+    cluster = _load_distributed().LocalCluster(
+        n_workers=0, threads_per_worker=1, processes=True,
+        dashboard_address="127.0.0.1:0", memory_limit=0, silence_logs=50,
+    )  # fmt: skip
+    try:
+        cluster.scale(number)  # without waiting, which may be for ever if one dies
+        yield cluster.scheduler_address, number
+    finally:
+        with contextlib.suppress(TimeoutError):  # which ends the processes, too
+            cluster.close(timeout=CLOSE_SECONDS)
 
 
 class Cluster:
@@ -88,28 +115,24 @@ class Cluster:
         splits: int,
     ) -> None:
         self._limits = LIMITS
+        self._distributed = _load_distributed()
         self.address = os.fspath(address)
         self.token = uuid.uuid4().hex  # in the names of tasks: a cluster may serve several runs
-        self._distributed = load_distributed()
         self._stack = contextlib.ExitStack()
         self.threads = self._stack.enter_context(Threads(min(count_workers(None), splits)))
         self._n_tasks = 0
         self.when_silent: Callable[[], None] = lambda: None
         # Last signs of life of the workers, by the scheduler's clock and by ours.
         self._heard: dict[str, tuple[float, float]] = {}
-        self._clock_offset = _clock_offset()
         try:
-            self._client = self._connect(number, splits)
-            wanted = number or 1
-            self._await_workers(min(wanted, splits) if self.address == LOCAL else wanted)
+            self._connect(number, splits)
         except BaseException:
             self._stack.close()
             raise
 
-    def _connect(self, number: int | None, splits: int) -> Any:
-        distributed = self._distributed
+    def _connect(self, number: int | None, splits: int) -> None:
         options: dict[str, Any] = {"set_as_default": False, "direct_to_workers": True}
-        with no_scheduler_errors(self.address):
+        try:
             if Path(self.address).is_file():
                 with open(self.address) as file:
                     if "address" not in json.load(file):
@@ -117,13 +140,24 @@ class Cluster:
                 options["scheduler_file"] = self.address
             else:
                 running = running_cluster(self.address, number, splits)
-                options["address"], _ = self._stack.enter_context(running)
+                options["address"], number = self._stack.enter_context(running)
             # A local cluster silences its log until it has closed, which may be after `CLOSE_SECONDS`.
-            self._stack.enter_context(distributed.utils.silence_logging_cmgr(logging.CRITICAL))
+            self._stack.enter_context(self._distributed.utils.silence_logging_cmgr(logging.CRITICAL))
             # A client that could not connect is closed when it is collected; while another one starts, that
             # would wait for a lock for ever.
             gc.collect()
-            return self._stack.enter_context(distributed.Client(timeout=self._limits.connect, **options))
+            client = self._distributed.Client(timeout=self._limits.connect, **options)
+            self._client: Any = self._stack.enter_context(client)
+        except (OSError, ValueError, TypeError) as error:
+            reason = str(error).split("\n")[0] or type(error).__name__
+            raise ClusterError(
+                f"there is no Dask scheduler at {self.address}: {reason}",
+                remedy=Remedy(
+                    "give the address that `dask scheduler` prints, its scheduler file, or {}",
+                    Option("cluster", LOCAL),
+                ),
+            ) from None
+        self._await_workers(number or 1)
 
     def _await_workers(self, number: int = 1) -> None:
         try:
@@ -138,18 +172,13 @@ class Cluster:
     @property
     def workers(self) -> list[str]:
         """Addresses of the workers that are there."""
-        return sorted(self._worker_threads())
+        return sorted(self._worker_records())
 
     @property
     def slots(self) -> list[str]:
         """Worker addresses, each repeated once per thread."""
-        threads = self._worker_threads()
-        return [address for address in sorted(threads) for _ in range(threads[address])]
-
-    def _worker_threads(self) -> dict[str, int]:
-        return {
-            address: max(1, record.get("nthreads", 1)) for address, record in self._worker_records().items()
-        }
+        records = sorted(self._worker_records().items())
+        return [address for address, record in records for _ in range(max(1, record["nthreads"]))]
 
     def _worker_records(self) -> dict[str, dict[str, Any]]:
         """Return the scheduler's record of each worker, by address."""
@@ -247,15 +276,13 @@ class Cluster:
                 f"a worker is out of memory ({_one_line(error)}): give workers more of it, or split the work "
                 "more"
             ) from error
-        except (CancelledError, self._distributed.scheduler.KilledWorker, OSError) as error:
-            self._await_scheduler()
-            raise WorkersLost(_one_line(error)) from error
         except Exception as error:  # Dask has many kinds for what was lost
+            self._await_scheduler()
             raise WorkersLost(f"{type(error).__name__}: {_one_line(error)}") from error
 
     def _await(self, coming: Future[Any], futures: Sequence[Any], at: str | None) -> Any:
         """Wait for results while a worker can end them: any, or the one `at` an address."""
-        begin = ended = time.monotonic()
+        ended = time.monotonic()
         n_ended, limits = 0, self._limits
         while True:
             try:
@@ -263,15 +290,11 @@ class Cluster:
             except TimeoutError:
                 if coming.done():  # an error of the task
                     raise
-            now, set_back = time.monotonic(), self._clock_offset - _clock_offset()
+            now = time.monotonic()
             if self._has_silent_worker():
                 self.when_silent()
             if at is not None and at not in self._heard:
                 raise WorkersLost(f"the worker {at} has gone")
-            if now - begin > limits.connect and set_back > limits.task:
-                raise ClusterError(
-                    f"no task ends since the clock was set back by {set_back:.0f} seconds: Dask plans by it"
-                )
             if (count := sum(future.done() for future in futures)) > n_ended:
                 n_ended, ended = count, now
             limit = limits.task if at is not None or self._is_silent(limits.task) else limits.busy
@@ -280,16 +303,13 @@ class Cluster:
 
     def _has_silent_worker(self) -> bool:
         """Check whether a worker has not been heard of for a while; wait for one if there are none."""
-        seen = {
-            at: record["last_seen"] for at, record in self._worker_records().items()
-        }  # by the scheduler's clock
-        if not seen:
+        if not (records := self._worker_records()):
             self._await_workers()
         now, before = time.monotonic(), self._heard
-        self._heard = {
-            at: before[at] if at in before and before[at][0] == last else (last, now)
-            for at, last in seen.items()
-        }
+        self._heard = {}
+        for at, record in records.items():
+            last = record["last_seen"]  # by the scheduler's clock
+            self._heard[at] = before[at] if at in before and before[at][0] == last else (last, now)
         return self._is_silent(_SILENT_SECONDS)
 
     def _is_silent(self, seconds: float) -> bool:
@@ -340,29 +360,20 @@ class Cluster:
             while not (addresses := self.workers):  # the last may go just after it was waited for
                 self._await_workers()
             tasks = [self.task("check", function, *arguments, at=at, movable=False) for at in addresses]
-            with self._check_errors():
-                try:
-                    return {
-                        address: self.results([future], address)[0]
-                        for address, future in zip(addresses, self.start(tasks), strict=True)
-                    }
-                except WorkersLost:
-                    if attempt + 1 == _CHECK_ATTEMPTS or set(addresses) <= set(self.workers):
-                        raise
+            try:
+                return {
+                    address: self.results([future], address)[0]
+                    for address, future in zip(addresses, self.start(tasks), strict=True)
+                }
+            except WorkersLost as error:  # no work has begun that could go on
+                if isinstance(error.__cause__, ImportError | RuntimeError | AttributeError):
+                    raise ClusterError(
+                        f"the scheduler or a worker of {self.address} cannot run streamsvm: {error}",
+                        remedy=_SAME_VERSIONS,
+                    ) from None
+                if attempt + 1 == _CHECK_ATTEMPTS or set(addresses) <= set(self.workers):
+                    raise ClusterError(f"a worker does not answer: {error}") from None
         raise AssertionError
-
-    @contextlib.contextmanager
-    def _check_errors(self) -> Iterator[None]:
-        """Raise `ClusterError` instead of `WorkersLost`, while no work has begun that could go on."""
-        try:
-            yield
-        except WorkersLost as error:
-            if isinstance(error.__cause__, ImportError | RuntimeError | AttributeError):
-                raise ClusterError(
-                    f"the scheduler or a worker of {self.address} cannot run streamsvm: {error}",
-                    remedy=_SAME_VERSIONS,
-                ) from None
-            raise ClusterError(f"a worker does not answer: {error}") from None
 
     def __enter__(self) -> Self:
         return self
@@ -384,11 +395,5 @@ def versions() -> dict[str, str]:
     }
 
 
-def _clock_offset() -> float:
-    """Return by how many seconds this machine's clock is ahead of one that is never set."""
-    return time.time() - time.monotonic()
-
-
 def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return text[:300] if text else type(error).__name__
+    return " ".join(str(error).split())[:300]

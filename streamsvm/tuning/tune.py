@@ -124,7 +124,7 @@ def tune(
             assert out is not None
             run = stack.enter_context(replacing(RunDir(out), [*paths, asked.valid], force=force))
             if cluster is not None:  # one for all trainings
-                from streamsvm.cluster.local_workers import running_cluster
+                from streamsvm.cluster.client import running_cluster
 
                 splits = trials[0][0].settings.splits
                 check_splits(splits)
