@@ -26,6 +26,7 @@ from streamsvm.prediction.label_set_evaluation import LabelSetEvaluation, LabelS
 from streamsvm.prediction.predictions import as_model, checked_threshold, checked_top_k
 from streamsvm.settings.scoring import TO_EVALUATE, ScoringSettings
 from streamsvm.settings.signature import takes
+from streamsvm.store import Store
 from streamsvm.store.addresses import copy_address
 
 _BINS = 15  # for the expected calibration error
@@ -110,7 +111,6 @@ def evaluate(
     tree: Any = None,
     memory: int | str = 2**28,
     groups: Any = None,
-    where: str | None = None,
     workers: int | None = None,
     progress: bool | Progress | None = None,
     **settings: Any,
@@ -150,8 +150,6 @@ def evaluate(
     groups : array_like, shape (n,), or str, optional
         The group that each row of a matrix belongs to, for a model of sequences: see `streamsvm.fit`. A store
         has its own.
-    where : str, optional
-        What errors call the data; by default its path.
     workers : int, optional
         Threads that score, as for `streamsvm.predict`.
     progress : bool or callable, optional
@@ -194,8 +192,7 @@ def evaluate(
     class_tree = model.tree if tree is None else read_tree(tree, classes)
     for_one = {"costs": costs, "tree": tree}
     for_several: dict[str, Any] = {"threshold": threshold, "n_labels": n_labels}
-    if where is None:
-        where = str(data) if isinstance(data, str | os.PathLike) else "the data"
+    where = str(getattr(data, "path", data)) if isinstance(data, str | os.PathLike | Store) else "the data"
     if model.transitions_ is not None and top_k not in (None, [1]):
         raise SettingsError(
             "top_k does not apply to a model of sequences, which predicts one label for each row",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TextIO
@@ -16,8 +16,7 @@ from streamsvm.base import durable
 from streamsvm.errors import ModelError, extra
 
 TABLES = {".csv": ",", ".tsv": "\t", ".parquet": ""}  # suffixes, and separators of the columns
-_GROUP_ROWS = 2**17  # of a row group of Parquet, at most
-_GROUP_BYTES = 2**24
+_GROUP_BYTES = 2**24  # of a row group of Parquet, in memory
 _FORMULA = re.compile("'*[=+@\t\r\n\uff1d\uff0b\uff0d\uff20-]")  # also in full width
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
@@ -27,8 +26,8 @@ class Batch(NamedTuple):
 
     Attributes
     ----------
-    file : str
-        Name of the data that the rows belong to.
+    file : str or None
+        Name of the data that the rows belong to; None if there are no other data.
     names : ndarray of int64 or of str objects, shape (n,)
     codes : ndarray of int64, shape (n, k)
         The predicted classes, best first.
@@ -42,7 +41,7 @@ class Batch(NamedTuple):
         outputs without margins.
     """
 
-    file: str
+    file: str | None
     names: np.ndarray
     codes: np.ndarray
     scores: np.ndarray
@@ -63,13 +62,13 @@ class Batch(NamedTuple):
         probabilities = None if self.probabilities is None else self.probabilities[:, :k]
         return self._replace(codes=self.codes[:, :k], scores=self.scores[:, :k], probabilities=probabilities)
 
-    def columns(self, *, several: bool) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
+    def columns(self) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
         """Return the columns of a table in order, each with a mask of the cells to leave empty, or None.
 
-        Labels are class codes. With `several` data the first column has their names.
+        Labels are class codes.
         """
         found: dict[str, tuple[np.ndarray, np.ndarray | None]] = {}
-        if several:
+        if self.file is not None:
             found["file"] = np.full(len(self.names), self.file, object), None
         found["row"] = self.names, None
         for place in range(self.codes.shape[1]):
@@ -130,18 +129,15 @@ class CsvTable:
     without rows.
     """
 
-    def __init__(
-        self, file: TextIO, classes: np.ndarray, empty: Batch, separator: str, *, several: bool
-    ) -> None:
+    def __init__(self, file: TextIO, classes: np.ndarray, empty: Batch, separator: str) -> None:
         self._rows = csv.writer(file, delimiter=separator, lineterminator="\n")
         self._quoted = csv.writer(file, delimiter=separator, lineterminator="\n", quoting=csv.QUOTE_ALL)
-        self._rows.writerow(empty.columns(several=several))
+        self._rows.writerow(empty.columns())
         self._classes = np.array([as_cell(name) for name in classes.tolist()], object)
-        self._several = several
 
     def write(self, batch: Batch) -> None:
         columns: list[Any] = []
-        for name, (values, hidden) in batch.columns(several=self._several).items():
+        for name, (values, hidden) in batch.columns().items():
             if name in ("file", "row"):
                 columns.append([as_cell(value) for value in values.tolist()])
                 continue
@@ -157,33 +153,35 @@ class CsvTable:
 class ParquetTable:
     """Parquet file; call `close` at the end.
 
-    With several files the column ``row`` is text, since names may be of both kinds. The columns are those of
+    With several data the column ``row`` is text, since names may be of both kinds. The columns are those of
     `empty`, a batch without rows.
     """
 
-    def __init__(self, file: Any, classes: np.ndarray, empty: Batch, *, several: bool) -> None:
-        self._file, self._empty, self._several = file, empty, several
-        self._arrow, self._parquet = _pyarrow()
+    def __init__(self, file: Any, classes: np.ndarray, empty: Batch) -> None:
+        self._file, self._empty = file, empty
+        with extra(ModelError, "Parquet needs pyarrow, which is not installed", "tables"):
+            import pyarrow
+            import pyarrow.parquet
+        self._arrow: Any = pyarrow
         self._classes = self._arrow.array(classes.tolist(), self._arrow.string())
         self._writer: Any = None
         self._waiting: list[Any] = []
-        self._rows = self._bytes = 0
+        self._bytes = 0
 
     def write(self, batch: Batch) -> None:
-        if self._several:
+        if batch.file is not None:
             batch = batch._replace(names=np.array([str(name) for name in batch.names.tolist()], object))
         columns = {}
-        for name, (values, hidden) in batch.columns(several=self._several).items():
+        for name, (values, hidden) in batch.columns().items():
             text = self._arrow.string() if values.dtype == object else None
             column = self._arrow.array(values, text, mask=hidden)
             columns[name] = self._classes.take(column) if name.startswith("label") else column
         table = self._arrow.table(columns)
         if self._writer is None:
-            self._writer = self._parquet.ParquetWriter(self._file, table.schema, compression="zstd")
+            self._writer = self._arrow.parquet.ParquetWriter(self._file, table.schema, compression="zstd")
         self._waiting.append(table)
-        self._rows += table.num_rows
         self._bytes += table.nbytes
-        if self._rows >= _GROUP_ROWS or self._bytes >= _GROUP_BYTES:
+        if self._bytes >= _GROUP_BYTES:
             self._write_group()
 
     def close(self) -> None:
@@ -194,9 +192,9 @@ class ParquetTable:
         self._writer.close()
 
     def _write_group(self) -> None:
-        if self._rows:
-            self._writer.write_table(self._arrow.concat_tables(self._waiting), row_group_size=self._rows)
-        self._waiting, self._rows, self._bytes = [], 0, 0
+        if self._waiting:
+            self._writer.write_table(self._arrow.concat_tables(self._waiting))
+        self._waiting, self._bytes = [], 0
 
 
 def is_table(out: Any) -> bool:
@@ -206,28 +204,20 @@ def is_table(out: Any) -> bool:
 
 @contextmanager
 def open_output(
-    out: str | os.PathLike[str], classes: np.ndarray, empty: Batch, *, several: bool, scored: bool
+    out: str | os.PathLike[str], classes: np.ndarray, empty: Batch, *, scored: bool
 ) -> Iterator[Sink]:
     """Open a path, by its suffix as a table or as lines; the path is replaced when all is written."""
     suffix = Path(out).suffix.lower()
     if suffix == ".parquet":
-        _pyarrow()  # before anything is read
         with (
             durable.replacing(Path(out)) as path,
             path.open("wb") as binary,
-            closing(ParquetTable(binary, classes, empty, several=several)) as table,
+            closing(ParquetTable(binary, classes, empty)) as table,
         ):
             yield table
         return
     with durable.replacing(Path(out)) as path, path.open("w", encoding="utf-8", newline="") as file:
         if suffix in TABLES:
-            yield CsvTable(file, classes, empty, TABLES[suffix], several=several)
+            yield CsvTable(file, classes, empty, TABLES[suffix])
         else:
             yield Lines(file, classes, scored=scored)
-
-
-def _pyarrow() -> Sequence[Any]:
-    with extra(ModelError, "Parquet needs pyarrow, which is not installed", "tables"):
-        import pyarrow
-        import pyarrow.parquet
-    return pyarrow, pyarrow.parquet

@@ -19,7 +19,7 @@ from streamsvm.base.progress import Progress, logger, shown
 from streamsvm.base.repr import Readable
 from streamsvm.base.text import parse_size, printable
 from streamsvm.base.threads import Threads, count_workers
-from streamsvm.data.rows import Rows
+from streamsvm.data.rows import NO_NUMBERS, Rows
 from streamsvm.errors import ModelError, Option, Remedy, SettingsError, wrong_setting
 from streamsvm.inputs.rows import RowsToScore
 from streamsvm.model.model import Model, load_model
@@ -183,10 +183,12 @@ def predict(
     several, scored = len(sources) > 1, scores or proba
     with ExitStack() as stack:
         threads = stack.enter_context(Threads(n_workers))
-        sink: Sink = _InMemory(model, best.empty())
+        no_scores = np.zeros((0, len(model.classes_)), model.dtype)
+        no_rows = Rows(*np.zeros((5, 0)))
+        empty = best.batch(_UNNAMED if several else None, NO_NUMBERS, no_rows, 0, no_scores)
+        sink: Sink = _InMemory(model, empty)
         if isinstance(out, str | os.PathLike):
-            opened = open_output(out, model.class_names, best.empty(), several=several, scored=scored)
-            sink = stack.enter_context(opened)
+            sink = stack.enter_context(open_output(out, model.class_names, empty, scored=scored))
         elif out is not None:
             sink = Lines(out, model.class_names, scored=scored)
         report = stack.enter_context(shown(progress))
@@ -201,7 +203,7 @@ def predict(
                 pieces = model.scores(rows, memory // 32, first=first, where=where, workers=threads)
                 for begin, of_rows in pieces:
                     end = begin + len(of_rows)
-                    sink.write(best.batch(file, names[begin:end], rows, begin, of_rows))
+                    sink.write(best.batch(file if several else None, names[begin:end], rows, begin, of_rows))
                     report(stage, first + end, reader.n_rows)
                 first += rows.n_rows
             count += first
@@ -228,7 +230,7 @@ class _Best:
     proba: bool
     margins: bool
 
-    def batch(self, file: str, names: np.ndarray, rows: Rows, begin: int, scores: np.ndarray) -> Batch:
+    def batch(self, file: str | None, names: np.ndarray, rows: Rows, begin: int, scores: np.ndarray) -> Batch:
         """Return the best classes of the rows from `begin` on, which have these scores."""
         if self.top_k == 1:
             codes = np.asarray(self.model.best_classes(rows, begin, scores)[:, None])
@@ -244,15 +246,6 @@ class _Best:
             above = (compared > self.threshold).sum(axis=1).tolist()
         margins = _margins(scores, codes, of_codes) if self.margins else None
         return Batch(file, names, codes, of_codes, probabilities, above, margins)
-
-    def empty(self) -> Batch:
-        """Return a batch without rows."""
-        none = np.zeros((0, self.top_k))
-        return Batch(
-            _UNNAMED, np.zeros(0, np.int64), none.astype(np.int64), none.astype(self.model.dtype),
-            none if self.proba else None, None if self.threshold is None else [],
-            none[:, 0].astype(self.model.dtype) if self.margins else None,
-        )  # fmt: skip
 
 
 class _InMemory:
@@ -285,14 +278,9 @@ def _margins(scores: np.ndarray, codes: np.ndarray, of_codes: np.ndarray) -> np.
     """Compute the score of the first of `codes` minus the largest of the other classes, shape (n,)."""
     if scores.shape[1] == 1:
         return np.full(len(scores), np.nan)
-    if codes.shape[1] > 1:
-        second = of_codes[:, 1]
-    else:
-        others = scores.copy()
-        np.put_along_axis(others, codes, -np.inf, axis=1)
-        second = others.max(axis=1)
-    margins: np.ndarray = of_codes[:, 0] - second
-    return margins
+    others = scores.copy()
+    np.put_along_axis(others, codes[:, :1], -np.inf, axis=1)
+    return np.asarray(of_codes[:, 0] - others.max(axis=1))
 
 
 def _by_name(data: Any, *, texts: bool) -> dict[str, Any]:

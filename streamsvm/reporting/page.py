@@ -120,7 +120,7 @@ def _evaluate(run: RunDir, history: History, data: Any, options: dict[str, Any])
         with open_held_out("valid", Settings.from_record(history.settings)) as store:
             if store.fingerprint != run.read_settings().get("valid_fingerprint"):
                 history.notes.append(f"the validation store {path} has changed since the run was begun")
-            return evaluate(run.path, store, memory=options["memory"], where=path)
+            return evaluate(run.path, store, memory=options["memory"])
     except StreamsvmError as error:
         history.notes.append(f"the validation store cannot be scored: {error.message.problem}")
     return None

@@ -181,7 +181,7 @@ def test_memory_does_not_grow_with_the_rows(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of Python's objects: pyarrow's own memory is bounded by the row groups, which are counted."""
-    monkeypatch.setattr(prediction_files, "_GROUP_ROWS", 1000)
+    monkeypatch.setattr(prediction_files, "_GROUP_BYTES", 20_000)  # 21 bytes a row
     model, rows = load_model(folder / "run"), as_rows(X, LABELS, "float32")
 
     def peak(times: int, suffix: str) -> int:
