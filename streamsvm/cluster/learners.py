@@ -77,7 +77,7 @@ class ClusterClassLearner(OnCluster, ClassSplitLearner):
             tallies = []
             for lists, result in itertools.islice(done, n_pairs):
                 duals.lists |= lists
-                self._count(result)
+                self._count([result])
                 if not self.averaging:  # then no pair waits for the clocks of the round before
                     result.tally[CLOCK] += self.tally[CLOCK] - clock
                 tallies.append(result.tally)
@@ -148,8 +148,7 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
         started = cluster.start([*next_, *results])
         self._replace_shards(started[: len(next_)])
         done = self._results(started[len(next_) :])
-        for result in done:
-            self._count(result)
+        self._count(done)
         self._count_parts(block, [(result.tally, result.duals) for result in done], keep)
 
     def score_elsewhere(self, n_blocks: int, average_scale: float | None) -> Iterator[list[np.ndarray]]:
@@ -158,20 +157,15 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
         cluster, places = self._cluster, self._places(SCORED_PARTS)
         copies = self._copies(places)
         awaited: collections.deque[list[Any]] = collections.deque()
-
-        def next_block() -> list[np.ndarray]:
-            found = cluster.results(awaited.popleft())
-            for result in found:
-                self._count(result)
-            return [result.tally for result in found]
-
-        for number in range(n_blocks):
-            tasks = [
-                cluster.task("score", score_part, self._job, number, part, copies[at], average_scale, at=at)
-                for part, at in enumerate(places)
-            ]
-            awaited.append(cluster.start(tasks))
-            if len(awaited) > _BLOCKS_AHEAD:
-                yield next_block()
-        while awaited:
-            yield next_block()
+        for number in range(n_blocks + _BLOCKS_AHEAD):
+            if number < n_blocks:
+                given = self._job, number
+                tasks = [
+                    cluster.task("score", score_part, *given, part, copies[at], average_scale, at=at)
+                    for part, at in enumerate(places)
+                ]
+                awaited.append(cluster.start(tasks))
+            if number >= _BLOCKS_AHEAD:
+                found = cluster.results(awaited.popleft())
+                self._count(found)
+                yield [result.tally for result in found]

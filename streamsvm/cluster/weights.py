@@ -158,14 +158,15 @@ class OnCluster(Learner):
         self._counted["waited_for_workers_seconds"] += time.perf_counter() - begin
         return found
 
-    def _count(self, result: TaskResult) -> None:
-        """Add up the costs of a task."""
+    def _count(self, results: Sequence[TaskResult]) -> None:
+        """Add up the costs of tasks."""
         counted = self._counted
-        counted["worker_tasks"] += 1
-        counted["worker_seconds"] += result.seconds
-        counted["moved_bytes"] += result.moved
-        counted["worker_bytes_read"] += result.read
-        counted["worker_peak_memory_bytes"] = max(counted["worker_peak_memory_bytes"], result.peak)
+        for result in results:
+            counted["worker_tasks"] += 1
+            counted["worker_seconds"] += result.seconds
+            counted["moved_bytes"] += result.moved
+            counted["worker_bytes_read"] += result.read
+            counted["worker_peak_memory_bytes"] = max(counted["worker_peak_memory_bytes"], result.peak)
 
     def work_of_pass(self) -> dict[str, float]:
         counted, self._counted = self._counted, dict(_ZERO_COUNTS)
