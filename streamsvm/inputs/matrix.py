@@ -17,6 +17,7 @@ from streamsvm.data.names import match_features, with_columns
 from streamsvm.data.rows import Rows
 from streamsvm.data.value_kinds import SAMPLE_VALUES, trained_values, warn_of_difference
 from streamsvm.errors import ModelError, StreamsvmError
+from streamsvm.transforms import apply
 
 MAX_FEATURES = 2**62  # limit of feature numbers for a model that hashes them
 _VALUE_BYTES = 16  # memory of one value of AnnData while a part of it is read
@@ -52,7 +53,8 @@ def rows_of_matrix(model: Any, X: Any, y: Any = None, groups: Any = None, *, fir
         rows = with_columns(rows, match.columns, len(names))
     if groups is not None:
         rows = rows._replace(qid=row_groups(X, groups, n, ModelError))
-    return model.transformed(rows if sets is None else with_label_sets(rows, *sets), where="X", first=first)
+    rows = rows if sets is None else with_label_sets(rows, *sets)
+    return apply(model.transforms, rows, where="X", first=first)
 
 
 def matrix_parts(

@@ -31,6 +31,7 @@ from streamsvm.model.model import Model
 from streamsvm.settings.scoring import ScoringSettings
 from streamsvm.store import Store, open_store
 from streamsvm.store.kinds import is_read_in_place, kind_of
+from streamsvm.transforms import apply
 from streamsvm.transforms.fitting import first_rows
 from streamsvm.transforms.store import transformed
 
@@ -186,7 +187,7 @@ class RowsToScore:
             if names is None:
                 names = np.arange(first, first + rows.n_rows)
             rows = _fitting(self.model, rows, first, where)
-            yield self.model.transformed(rows, where=where, first=first), names
+            yield apply(self.model.transforms, rows, where=where, first=first), names
             first += rows.n_rows
 
     def _of_matrix(self, X: Any, y: Any, groups: Any, label: str | None) -> Read:

@@ -25,7 +25,7 @@ from streamsvm.losses import LOSSES
 from streamsvm.model.coefficients import DenseCoef, StoredCoef
 from streamsvm.model.scoring import Scorer, log_probabilities
 from streamsvm.model.serialization import features_of_data, read_model, save_copy
-from streamsvm.transforms import Transform, apply, names_after
+from streamsvm.transforms import Transform, names_after
 
 if TYPE_CHECKING:
     from streamsvm.model.results import FitResult
@@ -229,14 +229,6 @@ class Model(Readable):
     def takes_any_feature(self) -> bool:
         """True if data may have features that training did not see, because they are hashed."""
         return any(transform.takes_any_feature for transform in self.transforms)
-
-    def transformed(self, rows: Rows, *, where: str = "the data", first: int = 0) -> Rows:
-        """Apply the transforms of the training to rows, whose features are numbered as in text.
-
-        Raises `InputError`, which calls the rows' source `where` and the first row `first`, if the transforms
-        cannot take their values, such as those below 0 or those that are no counts.
-        """
-        return apply(self.transforms, rows, where=where, first=first)
 
     def scores(
         self,

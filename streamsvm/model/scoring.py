@@ -14,7 +14,7 @@ from streamsvm.chains.viterbi import piece_bounds
 from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError
 from streamsvm.losses import LOSSES
-from streamsvm.model.coefficients import SparseCoef, StoredCoef
+from streamsvm.model.coefficients import DenseCoef, SparseCoef, StoredCoef
 
 # Largest number of features for which a table of the places of their coefficients is kept in memory; with
 # more, places are searched for.
@@ -36,6 +36,7 @@ class Scorer:
     def __init__(self, coef: StoredCoef, dtype: np.dtype) -> None:
         self._coef = coef
         self._features: Any = None if isinstance(coef, SparseCoef) else coef.features  # that it has a row for
+        self._is_whole = isinstance(coef, DenseCoef) and coef.features is None  # an array of all features
         self._dtype = dtype
 
     def pieces(
@@ -60,11 +61,6 @@ class Scorer:
                 parts = [(n * p // n_parts, n * (p + 1) // n_parts) for p in range(n_parts)]
                 workers.map(functools.partial(self._score, rows, begin, scores), parts)
             yield begin, scores[:n]
-
-    @property
-    def _is_whole(self) -> bool:
-        """True if the coefficients are one array with a row for each feature."""
-        return not isinstance(self._coef, SparseCoef) and self._coef.features is None
 
     def _score_dense(self, matrix: np.ndarray, scores: np.ndarray) -> None:
         """Write the scores of dense rows; coefficients that are no whole array become one in pieces."""

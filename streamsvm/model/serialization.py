@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import glob
 import json
 import numbers
 import os
@@ -202,7 +201,7 @@ def read_model(path: Path) -> dict[str, Any]:
         try:
             return _read(path)
         except ModelError:
-            if _marks(path) == before and not _is_being_replaced(path):
+            if any(before) and _marks(path) == before:  # without a record it may be between two renames
                 raise
             time.sleep(_PAUSE)
     return _read(path)
@@ -211,13 +210,6 @@ def read_model(path: Path) -> dict[str, Any]:
 def _marks(path: Path) -> list[Any]:
     """Return marks of the record, which change when another process replaces the model."""
     return [durable.file_identity(folder / format.MODEL_JSON) for folder in (path, path / format.MODEL)]
-
-
-def _is_being_replaced(path: Path) -> bool:
-    """Return True if `save_model` is between its two renames."""
-    folder = path / format.MODEL if (path / format.RUN_JSON).exists() else path
-    old = (folder.with_name(folder.name + ".old"), *folder.parent.glob(f".{glob.escape(folder.name)}.*.old"))
-    return not folder.exists() and any(each.exists() for each in old)
 
 
 def features_of_data(record: dict[str, Any]) -> int:

@@ -192,10 +192,8 @@ def _locked(path: Path) -> Iterator[Path]:
         if (run / format.RUN_JSON).exists():
             if folder.is_symlink():  # a run may be a stranger's
                 raise ModelError(f"{folder} is a symbolic link, which is not followed to write")
-            try:
+            with durable.os_errors_as(ModelError, run / format.LOCK, "locked"):
                 stack.enter_context(durable.locked(run / format.LOCK, ModelError, f"the run {run}"))
-            except OSError as error:
-                raise ModelError(f"{run / format.LOCK}: {durable.reason(error)}") from None
         yield folder
 
 
