@@ -6,7 +6,7 @@ import csv
 import os
 import re
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TextIO
 
@@ -209,12 +209,15 @@ def open_output(
     """Open a path, by its suffix as a table or as lines; the path is replaced when all is written."""
     suffix = Path(out).suffix.lower()
     if suffix == ".parquet":
-        with (
-            durable.replacing(Path(out)) as path,
-            path.open("wb") as binary,
-            closing(ParquetTable(binary, classes, empty)) as table,
-        ):
-            yield table
+        with durable.replacing(Path(out)) as path, path.open("wb") as binary:
+            table = ParquetTable(binary, classes, empty)
+            try:
+                yield table
+                table.close()
+            except BaseException:
+                with suppress(Exception):  # what was raised first says why
+                    table.close()
+                raise
         return
     with durable.replacing(Path(out)) as path, path.open("w", encoding="utf-8", newline="") as file:
         if suffix in TABLES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import tracemalloc
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 import scipy.sparse as sp
 from helpers import as_rows, make_problem, make_store, save_weights
 
-from streamsvm import fit, load_model, predict
+from streamsvm import Model, fit, load_model, predict
 from streamsvm.errors import ModelError, SettingsError, StoreError
 from streamsvm.prediction import files as prediction_files
 
@@ -199,6 +200,20 @@ def test_memory_does_not_grow_with_the_rows(
     assert groups.num_rows == 200 * N
     sizes = [groups.row_group(g).num_rows for g in range(groups.num_row_groups)]
     assert max(sizes) < 1000 + N
+
+
+def test_a_full_disk_is_an_error_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not one of pyarrow, which cannot close the file."""
+    record = {"classes": [str(c) for c in range(50)], "n_features": 50, "index_base": 1}
+    rows = np.random.default_rng(0).normal(size=(4000, 50))
+    monkeypatch.setattr(prediction_files, "_GROUP_BYTES", 10**6)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            predict(Model(np.eye(50), record), rows, tmp_path / "p.parquet", top_k=20)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_value_that_is_not_finite_is_named_by_its_row(folder: Path, tmp_path: Path) -> None:
