@@ -108,12 +108,7 @@ class Cluster:
         If the extra is not installed, there is no scheduler, or no worker.
     """
 
-    def __init__(
-        self,
-        address: str | os.PathLike[str],
-        number: int | None,
-        splits: int,
-    ) -> None:
+    def __init__(self, address: str | os.PathLike[str], number: int | None, splits: int) -> None:
         self._limits = LIMITS
         self._distributed = _load_distributed()
         self.address = os.fspath(address)
@@ -254,13 +249,9 @@ class Cluster:
         The scheduler cannot make them again: if the worker goes, what needs them is lost, too.
         """
         sent = self._client.scatter(
-            list(values),
-            workers=[at],
-            direct=True,
-            hash=False,
-            timeout=self._limits.connect,
+            list(values), workers=[at], direct=True, hash=False, timeout=self._limits.connect,
             asynchronous=True,
-        )
+        )  # fmt: skip
         found: list[Any] = self._finish(sent, [], at)
         return found
 

@@ -67,12 +67,7 @@ def blocks_to_score(
     if tuple(like.classes) != store.classes:
         store = recoded(store, like.classes, store.label_dtype)
     plan = make_plan(
-        store,
-        dtype=dtype,
-        columns=len(like.classes),
-        memory=memory,
-        keeps_duals=False,
-        as_they_arrive=True,
+        store, dtype=dtype, columns=len(like.classes), memory=memory, keeps_duals=False, as_they_arrive=True
     )
     if plan.largest_block > plan.block_bytes:  # two pieces are in memory, instead of a block
         plan = dataclasses.replace(plan, block_bytes=plan.piece_bytes)

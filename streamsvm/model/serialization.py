@@ -152,11 +152,7 @@ def check_room(folder: Path, n_features: int, n_classes: int, itemsize: int) -> 
 
 
 def save_copy(
-    path: str | os.PathLike[str],
-    model: Any,
-    *,
-    prune: float,
-    dtype: Literal["float16", "float32"] | None,
+    path: str | os.PathLike[str], model: Any, *, prune: float, dtype: Literal["float16", "float32"] | None
 ) -> None:
     """Save a `Model` into `path`, a new folder or one that holds a model: see `Model.save`."""
     if not (isinstance(prune, numbers.Real) and 0 <= prune < np.inf):
