@@ -13,7 +13,7 @@ from streamsvm.base.progress import Progress, Report, shown
 from streamsvm.base.text import as_paths
 from streamsvm.converted import converted, open_text
 from streamsvm.data.arrays import check_is_matrix, label_column
-from streamsvm.errors import InputError, Interrupted, Option, Remedy, SettingsError, wrong_setting
+from streamsvm.errors import InputError, Option, Remedy, SettingsError, wrong_setting
 from streamsvm.inputs.matrix import begins_with_text, hashed
 from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult, OnlineResult
@@ -159,27 +159,17 @@ def fit(
         if encoding is not None:
             data = hashed(data, encoding, asked.dtype, InputError)
         check_is_matrix(data)
-        no_run = "leave it out: `Model.save` keeps the model, and a run that resumes needs a store"
-        given = {"out": out, "resume_or_start": resume_or_start, "force": force, "keep_data": not keep_data}
-        for name in reading.given():
-            if not (are_texts and name in reading.of_texts):
-                raise not_of_matrix(name, "leave it out, or give a file")
-        for name, value in given.items():
-            if value:
-                raise not_of_matrix(name, no_run)
-        if cluster is not None:
-            raise not_of_matrix("cluster", "write it to a file and convert that: a cluster reads stores")
-        check_of_matrix(settings)
-        try:
-            with shown(progress) as progress:
-                return fit_arrays.fit_matrix(
-                    data, y, groups, asked, callbacks=Callbacks.of(report, progress, stop), given=tables,
-                    workers=workers, encoding=encoding,
-                )  # fmt: skip
-        except Interrupted as error:
-            problem = f"{error.message.problem}; nothing is kept of a training on a matrix"
-            raise Interrupted(problem) from None
-    check_of_store(out, y, groups, tables)
+        of_files = {name: value for name, value in reading.given().items() if name not in (encoding or ())}
+        check_of_matrix(
+            settings, **of_files, out=out, cluster=cluster, force=force, resume_or_start=resume_or_start,
+            keep_data=not keep_data,
+        )  # fmt: skip
+        with shown(progress) as progress:
+            return fit_arrays.fit_matrix(
+                data, y, groups, asked, callbacks=Callbacks.of(report, progress, stop), given=tables,
+                workers=workers, encoding=encoding,
+            )  # fmt: skip
+    check_of_store(out, y=y, groups=groups, sample_weight=tables.get("sample_weight"))
     if cluster is not None:
         check_splits(asked.splits)
     assert out is not None
@@ -200,11 +190,7 @@ def fit(
                 callbacks=callbacks, given=tables, workers=workers, cluster=cluster, made=found.record,
             )  # fmt: skip
         except Exception as error:
-            if (
-                "data" in found.record.get("files", {})
-                and not run.settings.exists()
-                and not run.replaced.exists()
-            ):
+            if run.data in found.paths and not (run.settings.exists() or run.replaced.exists()):
                 error.add_note(f"{run.data} is kept: given instead of its files, it saves reading them again")
             raise
 
@@ -214,36 +200,26 @@ def taken_out(settings: dict[str, Any], kind: type[Kind]) -> Kind:
     return kind(**{name: settings.pop(name) for name in declared(kind) if name in settings})
 
 
-def check_of_store(out: Any, y: Any, groups: Any, tables: Mapping[str, Any]) -> None:
-    """Raise `SettingsError` if `out` is missing, or if something is given that a store has."""
-    name_it = Remedy("name the run directory to create with {}", Option("out"))
-    if y is not None:
-        raise wrong_setting(
-            "y",
-            "is for the labels of a matrix, and a store has its own",
-            name_it if out is None else Remedy("leave y out"),
-        )
-    if groups is not None:
-        raise wrong_setting(
-            "groups", "is for the rows of a matrix, and a store has its own", Remedy("leave groups out")
-        )
+def check_of_store(out: Any, **of_matrix: Any) -> None:
+    """Raise `SettingsError` if `out` is missing, or an argument is given that only a matrix needs."""
     if out is None:
-        raise wrong_setting("out", "is missing", name_it)
-    if "sample_weight" in tables:
         raise wrong_setting(
-            "sample_weight", "must be the name of a column: a store has the weights of its rows"
+            "out", "is missing", Remedy("name the run directory to create with {}", Option("out"))
         )
+    for name, value in of_matrix.items():
+        if value is not None:
+            raise wrong_setting(name, "is for a matrix in memory: a file or store has its own; leave it out")
 
 
-def check_of_matrix(settings: Mapping[str, Any]) -> None:
-    """Raise `SettingsError` if one of the settings that are given is for stores alone."""
+def check_of_matrix(settings: Mapping[str, Any], **of_files: Any) -> None:
+    """Raise `SettingsError` if a setting for stores alone is given, or one of the arguments for files."""
+    given = [name for name, value in of_files.items() if value is not None and value is not False]
+    found = dict.fromkeys(given, "leave it out, or give a file")
     for name, each in declared(Settings).items():
         if each.scope < MATRIX and settings.get(name, each.default) != each.default:
-            raise not_of_matrix(name, each.instead)
-
-
-def not_of_matrix(name: str, instead: str) -> SettingsError:
-    return wrong_setting(name, "does not apply to a matrix in memory", Remedy(instead))
+            found[name] = each.instead
+    for name, instead in found.items():
+        raise wrong_setting(name, "does not apply to a matrix in memory", Remedy(instead))
 
 
 def without_tables(settings: dict[str, Any]) -> dict[str, Any]:

@@ -100,7 +100,7 @@ class Setting:
     details: str = ""
     group: str = ""
     scope: int = STORE
-    instead: str = "leave it out, or give a store"
+    instead: str = "leave it out, or give a file"
     of_loss: bool = False
     loss_default: Any = None
     searched: bool = False

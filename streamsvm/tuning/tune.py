@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.api import check_of_matrix, check_of_store, not_of_matrix, taken_out, without_tables
+from streamsvm.api import check_of_matrix, check_of_store, taken_out, without_tables
 from streamsvm.base.progress import Progress, Report, shown
 from streamsvm.base.text import as_paths
 from streamsvm.base.threads import count_workers
@@ -98,15 +98,11 @@ def tune(
         )
     tables = without_tables(settings)
     if paths is None:
-        instead = "a matrix is trained on in memory", "of a matrix a part of the rows is held out"
-        for name, value in (("out", out), ("cluster", cluster), ("valid", asked.valid)):
-            if value is not None:
-                raise wrong_setting(name, f"is for a store; {instead[name == 'valid']}")
-        check_of_matrix(settings)
-        for name in reading.given():
-            raise not_of_matrix(name, "give a file")
+        check_of_matrix(
+            {**settings, "valid": asked.valid}, **reading.given(), out=out, cluster=cluster, force=force
+        )
     else:
-        check_of_store(out, y, groups, tables)
+        check_of_store(out, y=y, groups=groups, sample_weight=tables.get("sample_weight"))
     grid, parts, candidates = parse_grid(asked.C), asked.parts, asked.candidates
     common = {**settings, "valid": asked.valid}
     trials = _trials(asked, grid, common)  # which checks all of them before the first
@@ -117,8 +113,6 @@ def tune(
         n_threads = count_workers(workers)  # checks it
         callbacks = Callbacks.of(report, progress, stop)
         if paths is None:
-            if y is None and settings.get("label") is None:
-                raise wrong_setting("y", "is missing: give one label for each row")
             search: ArraySearch | StoreSearch = ArraySearch((data, y, groups), callbacks, tables, n_threads)
         else:
             assert out is not None

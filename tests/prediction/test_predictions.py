@@ -96,7 +96,7 @@ def test_labels_of_a_matrix_must_be_as_many_as_its_rows(folder: Path) -> None:
 
 
 def test_a_store_has_its_own_labels(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"y is for .*; leave y out"):
+    with pytest.raises(SettingsError, match=r"y is for .*; leave it out"):
         fit(folder / "s.h5", LABELS, out=tmp_path / "run")
     with pytest.raises(SettingsError, match=r"name the run directory to create with out=\.\.\."):
         fit(folder / "s.h5", tmp_path / "run")  # type: ignore[arg-type]

@@ -144,9 +144,6 @@ def test_a_search_shows_its_progress_and_can_be_stopped(tmp_path: Path) -> None:
         with pytest.raises(Interrupted, match="while C was chosen, before the training began"):
             streamsvm.fit(**given, out=tmp_path / "run", stop=stop_after(n))
         assert not (tmp_path / "run").exists()
-    X, y = problem()
-    with pytest.raises(Interrupted, match="nothing is kept of a training on a matrix"):
-        fit(X, y, stop=stop_after(1))
     streamsvm.fit(**given, out=tmp_path / "run", progress=progress)
     assert [each for each in shown if each[0] == "choose C"] == [("choose C", n * N, 4 * N) for n in range(5)]
 

@@ -18,7 +18,7 @@ from sklearn.datasets import dump_svmlight_file, load_digits
 
 from streamsvm import convert, load_model, resume, tune
 from streamsvm.data.hold_out import HeldOutPart
-from streamsvm.errors import Interrupted, RunError, SettingsError
+from streamsvm.errors import InputError, Interrupted, RunError, SettingsError
 from streamsvm.settings.search import SearchSettings
 from streamsvm.training.passes import Fit
 from streamsvm.tuning.tune import parse_grid
@@ -141,16 +141,16 @@ def test_what_does_not_apply_is_refused(store: Path, tmp_path: Path) -> None:
         ({"folds": 3, "hold_out": "1/3"}, "folds and hold_out exclude"),
         ({"folds": 1}, "folds must be"),
         ({"tol": 0.1}, "tol does not apply to tune"),
-        ({"y": np.zeros(3)}, "y is for the labels of a matrix"),
-        ({"groups": np.zeros(3)}, "groups is for the rows of a matrix"),
-        ({"sample_weight": np.zeros(3)}, "sample_weight must be the name of a column"),
+        ({"y": np.zeros(3)}, "y is for a matrix in memory"),
+        ({"groups": np.zeros(3)}, "groups is for a matrix in memory"),
+        ({"sample_weight": np.zeros(3)}, "sample_weight is for a matrix in memory"),
         ({"loss": ["ww", "none"]}, "unknown loss"),
         ({"passes": 0}, "passes must be"),
         ({"passes_each": 0}, "passes_each must be"),
     ]:
         with pytest.raises(SettingsError, match=words):
             tune(store, **{"out": tmp_path / "run", **options})
-    with pytest.raises(SettingsError, match="y is missing"):
+    with pytest.raises(InputError, match="y is missing"):
         tune(X)
     assert not (tmp_path / "run").exists()
 
@@ -176,7 +176,7 @@ def test_weights_of_rows_and_numpy_integers() -> None:
     found = tune(X, Y, C=[0.1], folds=np.int64(2), sample_weight=weights)
     expected = fit(X, Y, C=0.1, sample_weight=weights, transform="bias")
     np.testing.assert_array_equal(found.model.coef_, expected.coef_)
-    with pytest.raises(SettingsError, match="valid is for a store"):
+    with pytest.raises(SettingsError, match="valid does not apply to a matrix in memory; give hold_out"):
         tune(X, Y, valid="a.zarr")
     with pytest.raises(SettingsError, match="join does not apply to a matrix in memory; concatenate before"):
         tune(X, Y, join="outer")
