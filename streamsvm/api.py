@@ -180,17 +180,17 @@ def fit(
     read = [*paths, asked.valid, asked.calibrate]
     with shown(progress) as progress, replacing(RunDir(out), read, force=force, keeps=True) as run:
         callbacks = Callbacks.of(report, progress, stop)
-        found = converted(
-            paths, asked, reading, run, force=force, resume=resume_or_start, keep=keep_data,
-            workers=workers, callbacks=callbacks, on_cluster=cluster is not None,
-        )  # fmt: skip
         try:
+            found = converted(
+                paths, asked, reading, run, force=force, resume=resume_or_start, keep=keep_data,
+                workers=workers, callbacks=callbacks, on_cluster=cluster is not None,
+            )  # fmt: skip
             return fit_store.fit_store(
                 found.paths, run, found.settings, every=every, force=force, resume=resume_or_start,
                 callbacks=callbacks, given=tables, workers=workers, cluster=cluster, made=found.record,
             )  # fmt: skip
         except Exception as error:
-            if run.data in found.paths and not (run.settings.exists() or run.replaced.exists()):
+            if run.data.exists() and not (run.settings.exists() or run.replaced.exists()):
                 error.add_note(f"{run.data} is kept: given instead of its files, it saves reading them again")
             raise
 

@@ -9,23 +9,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from streamsvm.base import durable, format
+from streamsvm.base import durable
 from streamsvm.base.converters import converters
 from streamsvm.base.decode import encode
 from streamsvm.base.text import as_url
-from streamsvm.data.class_costs import read_tree
 from streamsvm.errors import Call, InputError, Interrupted, Option, Remedy, SettingsError, wrong_setting
 from streamsvm.losses import get_loss
 from streamsvm.run.directory import RunDir, entered
 from streamsvm.settings.field import GIVEN, declared
-from streamsvm.settings.fit import BALANCED, NONE, Settings
+from streamsvm.settings.fit import NONE, Settings
 from streamsvm.settings.reading import ReadingSettings
 from streamsvm.store import open_store
 from streamsvm.store.addresses import local
-from streamsvm.store.kinds import MATRICES, TABLES, TITLES, is_read_in_place, kind_of
-from streamsvm.store.open import open_existing
-from streamsvm.training.costs import class_weight_entries
-from streamsvm.training.held_out import HELD_OUT, open_held_out
+from streamsvm.store.kinds import is_read_in_place
+from streamsvm.training.held_out import HELD_OUT
 from streamsvm.training.store_training import copy_inputs
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import parse_transforms
@@ -33,7 +30,7 @@ from streamsvm.transforms import parse_transforms
 Paths = Sequence[str | os.PathLike[str]]
 
 _OF_HELD_OUT = ("format", "labels_as", "multilabel", "on_error")  # the others are as in the training data
-_OF_STORES = ("layer", "raw", "obsm", "join", "sample_weight")  # settings that say what of a store is read
+_OF_CONVERSION = ("label", "labels", "weights", "layer", "raw", "obsm", "join")  # and of a store
 
 
 class Converted(NamedTuple):
@@ -107,14 +104,20 @@ def converted(
             "keep_data",
             "must be on with resume_or_start: a finished run gives its result again from its data",
         )
-    _check_before(settings, inputs)
+    _check_before(settings)
     old = None
     if resume and (run.tuning if by_tune else run.settings).exists():
         old = (run.read_tuning() if by_tune else run.read_settings()).get("files")
     if old is not None:
         files = {name: _facts(each, old.get(name, {}).get("files", [])) for name, each in inputs.items()}
     else:
-        like = run.data if "data" in inputs else _store_to_be_like(paths)
+        if "data" not in inputs and (len(paths) > 1 or settings.label or settings.labels):
+            trained = ", ".join(map(str, paths))
+            raise SettingsError(
+                f"held-out text and tables go with one store of convert, and not with {trained}",
+                remedy=Remedy("give a store of it, made with {}", Call("convert", options=(Option("like"),))),
+            )
+        like = run.data if "data" in inputs else paths[0]
         files = {}
         with _new_folder(run, force=force, by_tune=by_tune):
             for name, each in inputs.items():
@@ -122,7 +125,8 @@ def converted(
                 files[name] = _convert(each, getattr(run, name), settings, workers, callbacks, **own)
     changes: dict[str, Any] = {name: str(getattr(run, name)) for name in inputs if name != "data"}
     if "data" in inputs:
-        paths, changes = [run.data], changes | {"label": None, "labels": None, "weights": None}
+        paths = [run.data]
+        changes |= {name: declared(Settings)[name].default for name in _OF_CONVERSION}
     changes |= {f"{name}_labels": None for name in inputs if name != "data"}
     record = {
         "files": {name: {"options": each.options, "files": files[name]} for name, each in inputs.items()},
@@ -143,21 +147,16 @@ def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[
     given, found = reading.given(), {}
     groups = {"groups": True} if get_loss(settings.loss).sequences else {}
     if not all(is_read_in_place(path) for path in paths):
-        for name in _OF_STORES:
-            value = getattr(settings, name)
-            if value not in (declared(Settings)[name].default, NONE):
-                raise wrong_setting(
-                    name,
-                    f"does not apply to {', '.join(map(str, paths))}: of these files a store is made",
-                    Remedy("leave {} out", Option(name)),
-                )
-        own = _given(label=settings.label, labels=settings.labels, weights=settings.weights)
+        if settings.sample_weight not in (None, NONE):
+            raise wrong_setting("sample_weight", "is a column of stored data; give weights, a file")
+        own = {name: value for name, value in settings.given().items() if name in _OF_CONVERSION}
         found["data"] = _Inputs([os.fspath(local(path)) for path in paths], {**own, **groups, **given})
     of_held_out = {name: value for name, value in given.items() if name in _OF_HELD_OUT}
     for name in HELD_OUT:
         path = getattr(settings, name)
         if path is not None and not is_read_in_place(path):
-            own = _given(label=settings.label, labels=getattr(settings, f"{name}_labels"))
+            own = {"label": settings.label, "labels": getattr(settings, f"{name}_labels")}
+            own = {name: value for name, value in own.items() if value is not None}
             found[name] = _Inputs([os.fspath(local(path))], {**own, **groups, **of_held_out})
     for name in given if "data" not in found else ():
         if not found or name not in of_held_out:
@@ -169,52 +168,15 @@ def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[
     return found
 
 
-def _check_before(settings: Settings, inputs: dict[str, _Inputs]) -> None:
+def _check_before(settings: Settings) -> None:
     """Check what can be checked without the data, before hours may be spent on their conversion."""
     parse_transforms(settings.transform)
-    if settings.class_weight not in (None, BALANCED):
-        class_weight_entries(settings.class_weight)
-    if settings.tree not in (None, GIVEN):
-        read_tree(settings.tree, ())
     for name, each in declared(settings).items():
         path = getattr(settings, name)
-        if each.kind is not os.PathLike or not isinstance(path, str) or path in (*each.words, GIVEN):
-            continue
-        if name in HELD_OUT and is_read_in_place(path):
-            open_held_out(name, settings).close()
-        elif name != "cache" and as_url(path) is None:
+        is_file = each.kind is os.PathLike and isinstance(path, str) and path not in (*each.words, GIVEN)
+        if is_file and name != "cache" and as_url(path) is None:
             with durable.os_errors_as(InputError, path, "read"):
                 os.stat(path)
-    kinds = {name: kind_of(each.paths[0], each.options.get("format")) for name, each in inputs.items()}
-    for name in kinds if "data" in kinds else ():
-        if (kinds[name] in TABLES) != (kinds["data"] in TABLES):
-            what = " and ".join(
-                f"{inputs[each].paths[0]} is {TITLES[kinds[each]]}" for each in ("data", name)
-            )
-            raise wrong_setting(name, f"cannot be matched with the data: {what}")
-    for name in kinds:
-        path, labels = inputs[name].paths[0], f"{name}_labels"
-        if "labels" in inputs[name].options and name != "data" and kinds[name] not in MATRICES:
-            raise wrong_setting(
-                labels, f"is for a matrix, and {path} has its own", Remedy("leave {} out", Option(labels))
-            )
-
-
-def _given(**options: Any) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _store_to_be_like(paths: Paths) -> str | os.PathLike[str]:
-    """Return the store with the classes and features of held-out files, or raise `SettingsError`."""
-    if len(paths) == 1:
-        with contextlib.closing(open_existing(paths[0])) as container:
-            if container.record(format.STORE_ATTR) is not None:
-                return paths[0]
-    remedy = Remedy("give a store of it, made with {}", Call("convert", options=(Option("like"),)))
-    raise SettingsError(
-        f"held-out text and tables go with one store of convert, and not with {', '.join(map(str, paths))}",
-        remedy=remedy,
-    )
 
 
 @contextlib.contextmanager
@@ -254,12 +216,10 @@ def _convert(
     **options: Any,
 ) -> list[Any]:
     """Convert files, and return the facts about them."""
-    again = "the same command begins it anew"
-    again += ", and needs the input again" * any(map(_is_pipe, inputs.files))
 
     def progress(stage: str, done: int, total: int | None) -> None:
         if callbacks.stop():
-            raise Interrupted(f"stopped while {out.name} was made, and nothing is kept of it; {again}")
+            raise Interrupted(f"stopped while {out.name} was made; the same command begins it anew")
         callbacks.progress(stage if out.stem == "data" else f"{stage} {out.stem}", done, total)
 
     report = converters().convert(
