@@ -12,7 +12,6 @@ from streamsvm_cli.conversion import print_report
 from streamsvm_cli.memory import give_memory_back
 from streamsvm_cli.options import FORCE, Option, command
 
-from streamsvm.errors import wrong_setting
 from streamsvm.settings.converting import ConvertSettings
 from streamsvm.settings.field import declared
 
@@ -42,8 +41,6 @@ def convert(
     The store is chunked, checksummed and shuffled; anndata opens it too. Of a table, columns of numbers are
     features as they are, and columns of text are one feature for each value; with --text, n-grams.
     """
-    if given["like"] is None and given["unseen_label"] == "keep":
-        raise wrong_setting("unseen_label", "keep needs known classes; give --like too")
     from streamsvm_converters import convert as to_store
 
     give_memory_back(least=2**21, kept=2**22)  # chunks are smaller, and come one after another

@@ -15,7 +15,6 @@ from streamsvm_cli.wording import count, fraction, size_of_data, small
 
 from streamsvm.base.progress import of_model
 from streamsvm.base.text import format_size
-from streamsvm.errors import wrong_setting
 from streamsvm.settings.field import declared
 from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.settings.reading import ReadingSettings
@@ -73,9 +72,6 @@ def fit(
     import streamsvm
 
     if dry_run:
-        for name, each in declared(ReadingSettings).items():
-            if given[name] != each.default:
-                raise wrong_setting(name, "is for a conversion, and --dry-run plans without one")
         of_plan = {name: given[name] for name in (*declared(Settings), "workers", "cluster")}
         plan = streamsvm.plan(data, **of_plan)
         print_plan(console, plan)

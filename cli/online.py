@@ -13,13 +13,13 @@ from streamsvm_cli.conversion import print_counts
 from streamsvm_cli.options import EVERY, FORCE, RUN, Option, command
 from streamsvm_cli.wording import count, fraction
 
+from streamsvm import errors
 from streamsvm.base.text import format_size
-from streamsvm.errors import InputError, wrong_setting
+from streamsvm.errors import InputError, Remedy, wrong_setting
 from streamsvm.settings.field import declared
 from streamsvm.settings.online import OnlineSettings, StoreSettings
 from streamsvm.settings.reading import ReadingSettings
 
-_SETTINGS = declared(OnlineSettings)
 _READING = {name: declared(ReadingSettings)[name] for name in ("labels_as", "on_error")}
 _LEAST_ROWS = 100  # that say something
 
@@ -35,7 +35,7 @@ _OPTIONS = {
     "index_base": Option(
         int, None,
         "Index of the first feature in the input. 0, the default, works for any file, at the cost of one "
-        "unused row of weights.",
+        "unused row of weights. Hashed features keep the numbers in the text.",
         group="Features", most=1,
     ),
     "checkpoint_every": EVERY,
@@ -43,16 +43,7 @@ _OPTIONS = {
 }  # fmt: skip
 
 
-@command(
-    {"out": RUN},
-    {
-        **_SETTINGS,
-        **declared(StoreSettings),
-        **_READING,
-        "seed": dataclasses.replace(_SETTINGS["seed"], default=None),
-    },
-    _OPTIONS,
-)
+@command({"out": RUN}, declared(OnlineSettings), declared(StoreSettings), _READING, _OPTIONS)
 def online(
     console: Console,
     inputs: Annotated[
@@ -87,76 +78,48 @@ def online(
     for name, value in {"like": like, "index_base": index_base, **of_text}.items() if of_stores else ():
         if value != (_OPTIONS | _READING)[name].default:
             raise wrong_setting(name, "does not apply to stores, which are read as they are")
-    reading, hashing = text_layout(
-        like,
-        classes=None if classes is None else parse_classes(classes),
-        index_base=index_base,
-        hash_bits=settings["hash_bits"],
-        seed=settings["seed"],
-        labels_as=of_text["labels_as"],
-    )
+    if like is not None and classes is not None:
+        raise wrong_setting("like", "and classes both define the classes; give one of them")
     data: Any = inputs
+    known = None if classes is None else parse_classes(classes)
     if of_stores:
-        settings["classes"] = reading["classes"]
+        settings["classes"] = known
     else:
         from streamsvm_converters import TextSource
 
-        if reading["classes"] is None and settings["unseen_label"] == "keep":
-            raise wrong_setting("unseen_label", "keep needs known classes; give --classes or --like too")
-        options = {name: settings.pop(name) for name in ("unseen_label", "memory")}
-        data = TextSource(inputs, **reading, **options, dtype=settings["dtype"], on_error=of_text["on_error"])
+        reading = {"classes": known, "index_base": index_base or 0, "labels_as": "numbers"}
+        if like is not None:
+            reading |= text_like(like, index_base, settings)
+        if settings["hash_bits"] is not None:
+            reading["index_base"] = 0
+        reading |= {name: value for name, value in of_text.items() if value is not None}
+        reading |= {name: settings.pop(name) for name in ("unseen_label", "memory")}
+        data = TextSource(inputs, **reading, dtype=settings["dtype"])
     with stop_on_signals() as stop:
         result = streamsvm.online(
-            data, **settings | hashing, report=OnlineReporter(console), progress=console.progress, stop=stop
+            data, **settings, report=OnlineReporter(console), progress=console.progress, stop=stop
         )
     finish(console, result)
 
 
-def text_layout(
-    like: str | Path | None = None,
-    *,
-    classes: list[str] | None = None,
-    index_base: int | None = None,
-    hash_bits: int | None = None,
-    seed: int | None = None,
-    labels_as: str | None = None,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Combine the options with the schema of `like`: a store, run or model.
+def text_like(like: str | Path, index_base: int | None, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of `TextSource` for text like that of a store, run or model.
 
-    Returns the parameters of `TextSource`, and the settings of the hash: ``hash_bits`` and ``seed``.
+    A feature hash of `like` is added to `settings`.
     """
-    from streamsvm.errors import InputError, Option, Remedy, SettingsError
     from streamsvm.inputs.schema import read_schema
 
-    if like is not None and classes is not None:
-        raise SettingsError("like and classes both define the classes; give one of them", setting="like")
-    n_features, base = None, index_base or 0
-    if like is not None:
-        schema = read_schema(like)
-        classes, labels_as = list(schema.classes), labels_as or schema.labels_as
-        hashing = next((each.record() for each in schema.transforms if each.name == "hash"), None)
-        if hashing is not None:
-            theirs = {"hash_bits": hashing["bits"], "seed": hashing["seed"]}
-            for name, given in (("hash_bits", hash_bits), ("seed", seed)):
-                if given not in (None, theirs[name]):
-                    remedy = Remedy("give {}, or leave it out", Option(name, theirs[name]))
-                    raise InputError(f"{like} has another feature hash", remedy=remedy)
-            hash_bits, seed = theirs.values()
-        elif hash_bits is None:
-            n_features, base = schema.n_features, schema.resolve_index_base(index_base)
-    if hash_bits is None and seed is not None:
-        raise SettingsError(
-            "seed is for the feature hash", setting="seed", remedy=Remedy("give {} too", Option("hash_bits"))
-        )
-    if hash_bits is not None and index_base == 1:
-        raise SettingsError(
-            "index_base 1 has no effect on hashed features, which keep the numbers in the text; leave it out",
-            setting="index_base",
-        )
-    base = 0 if hash_bits is not None else base
-    reading: dict[str, Any] = {"classes": classes, "n_features": n_features, "index_base": base}
-    reading["labels_as"] = labels_as or "numbers"
-    return reading, {"hash_bits": hash_bits, "seed": seed or 0}
+    schema = read_schema(like)
+    found: dict[str, Any] = {"classes": list(schema.classes), "labels_as": schema.labels_as or "numbers"}
+    for hashing in (each.record() for each in schema.transforms if each.name == "hash"):
+        for name, value in (("hash_bits", hashing["bits"]), ("seed", hashing["seed"])):
+            if settings[name] not in (declared(OnlineSettings)[name].default, value):
+                remedy = Remedy("give {}, or leave it out", errors.Option(name, value))
+                raise InputError(f"{like} has another feature hash", remedy=remedy)
+            settings[name] = value
+    if settings["hash_bits"] is None:
+        found["n_features"], found["index_base"] = schema.n_features, schema.resolve_index_base(index_base)
+    return found
 
 
 def parse_classes(text: str) -> list[str]:

@@ -10,13 +10,14 @@ import signal
 import tempfile
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import piped, streamsvm, succeeds
-from streamsvm_cli.online import text_layout
+from streamsvm_cli.online import text_like
 from warm_process import Process
 
-from streamsvm.errors import InputError, SettingsError
+from streamsvm.errors import InputError
 
 
 @pytest.fixture(scope="module")
@@ -72,27 +73,32 @@ def likes(folder: Path) -> Path:
 
 def test_what_options_and_like_say_together(likes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(likes)
-    hashed, seeded = {"hash_bits": 8}, {"hash_bits": 8, "seed": 5}
     for like, options, expected in [  # features, index base, bits and seed of the hash; or a message
-        (None, {"index_base": 1}, (None, 1, None, 0)),
-        (None, seeded | {"index_base": 0}, (None, 0, 8, 5)),
-        (None, hashed | {"index_base": 1}, "leave it out"),
-        (None, {"seed": 5}, "give hash_bits=... too"),
         ("train.h5", {}, (64, 1, None, 0)),
         ("train.h5", {"index_base": 0}, "contradicts train.h5, whose indices start at 1; leave index_base="),
-        ("train.h5", {"classes": ["1"]}, "give one of them"),
-        ("train.h5", seeded, (None, 0, 8, 5)),
+        ("train.h5", {"hash_bits": 8, "seed": 5}, (None, None, 8, 5)),
         ("from-0", {}, (65, 0, None, 0)),
-        ("hashed", {}, (None, 0, 8, 3)),
+        ("hashed", {}, (None, None, 8, 3)),
+        ("hashed", {"hash_bits": 8, "seed": 3}, (None, None, 8, 3)),
         ("hashed", {"hash_bits": 9}, "hashed has another feature hash; give hash_bits=8, or leave it out"),
+        ("hashed", {"seed": 5}, "hashed has another feature hash; give seed=3, or leave it out"),
     ]:
+        settings: dict[str, Any] = {"hash_bits": None, "seed": 0} | options
+        index_base = settings.pop("index_base", None)
         if isinstance(expected, str):
-            with pytest.raises((InputError, SettingsError), match=re.escape(expected)):
-                text_layout(like, **options)
+            with pytest.raises(InputError, match=re.escape(expected)):
+                text_like(like, index_base, settings)
             continue
-        reading, hashing = text_layout(like, **options)
-        assert (reading["n_features"], reading["index_base"], *hashing.values()) == expected
-        assert list(reading["classes"] or ()) == [*map(str, range(10 if like else 0))]
+        reading = text_like(like, index_base, settings)
+        assert (reading.get("n_features"), reading.get("index_base"), *settings.values()) == expected
+        assert reading["classes"] == [*map(str, range(10))]
+
+
+def test_hashed_features_keep_the_numbers_in_the_text(likes: Path) -> None:
+    """With an index base, too."""
+    options = ("--hash-bits", 8, "--seed", 3, "--index-base", 1)
+    succeeds("online", "few", "--out", "based", *options, cwd=likes)
+    assert coef(likes / "based") == coef(likes / "hashed")
 
 
 def test_a_bad_row_in_a_pipe_leaves_the_model_of_those_before(folder: Path, tmp_path: Path) -> None:
