@@ -13,7 +13,7 @@ from streamsvm_cli.table import table_lines
 from streamsvm_cli.wording import count, fraction
 
 from streamsvm.base import durable
-from streamsvm.errors import InputError, SettingsError
+from streamsvm.errors import InputError, wrong_setting
 from streamsvm.settings.scoring import TO_EVALUATE
 
 _SHOWN_CLASSES, _SHOWN_CONFUSIONS = 10, 5
@@ -78,8 +78,8 @@ def evaluate(
     result: Any = streamsvm.evaluate(
         model, data, top_k=None if top_k is None else (1, top_k), progress=console.progress, **given
     )
-    if confusion is not None and isinstance(result, streamsvm.LabelSetEvaluation):
-        raise SettingsError("--confusion is for rows with one label each, and these have several")
+    if confusion is not None and not isinstance(result, streamsvm.Evaluation):
+        raise wrong_setting("confusion", "is for rows with one label each, and these have several")
     console.say(f"{'rows':>18}  {result.n:,}")
     if getattr(result, "unlabelled", 0):
         console.say(f"{'':>18}  {count(result.unlabelled, 'row')} without a label left out")
@@ -94,7 +94,7 @@ def evaluate(
         record |= _print_classes(console, counts)
     if confusion is not None:
         _write_confusion(confusion, counts.confusion())
-        console.say(f"\nall pairs of true and predicted class: {confusion}")
+        console.say(f"all pairs of true and predicted class: {confusion}")
     console.result(record)
 
 

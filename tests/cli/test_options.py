@@ -53,7 +53,6 @@ OF_COMMANDS: dict[str, dict[str, tuple[str, Any]]] = {  # where it is something 
     "export": {"format": ("liblinear", "liblinear"), "dtype": ("float16", "float16")},
 }  # fmt: skip
 ELSEWHERE = {"quiet", "json", "dry_run", "confusion", "dir"}  # what they do is tested in other files
-NEEDED = {("convert", "unseen_label"): ["--like", "run"], ("online", "seed"): ["--hash-bits", "9"]}
 ARGUMENTS = {"predict": ["run", "data"], "evaluate": ["run", "data"], "calibrate": ["run", "data"]}
 
 
@@ -88,7 +87,6 @@ def test_options_reach_the_library(command: str, calls: dict[str, Any]) -> None:
         word, value = (VALUES | OF_COMMANDS.get(command, {}))[name]
         option = f"--{name.replace('_', '-')}"
         words = [option.replace("--", "--no-")] if word == "--no" else [option, *word.split()]
-        words += NEEDED.get((command, name), [])
         if name != "out" and any(other.name == "out" and other.required for other in parameters):
             words += ["--out", "a.zarr"]
         calls.clear()
