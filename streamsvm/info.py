@@ -110,19 +110,22 @@ def _run(path: Path, verify: bool, progress: Callable[[str, int, int | None], No
     """Describe a run, again if another process replaced what was being read."""
     from streamsvm.run.directory import RunDir
 
+    run = RunDir(path)
     for _ in range(_READ_ATTEMPTS):
-        found, damage, replaced = _describe_run(path, verify)
-        if not replaced:
+        begun = run.commits(), durable.file_identity(run.settings)
+        found = _describe_run(run, verify)
+        if not found["damage"] or begun == (run.commits(), durable.file_identity(run.settings)):
             break
     else:
         raise RunError(
             f"{path}: another process trains this run, and its commits change before they can be checked; "
             "try again when it has stopped, or train with less frequent commits"
         )
-    for store in RunDir(path).stores() if verify else ():  # that the run made of files
+    damage = found["damage"]
+    for store in run.stores() if verify else ():  # that the run made of files
         try:
             if store.exists():
-                inspect(store, verify=verify, progress=progress)
+                inspect(store, verify=True, progress=progress)
         except StreamsvmError as error:
             damage.append(error.message)
     if damage and verify:
@@ -130,25 +133,19 @@ def _run(path: Path, verify: bool, progress: Callable[[str, int, int | None], No
     return found
 
 
-def _describe_run(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], bool]:
-    """Describe a run; return this, what is damaged, and whether another process replaced what was read."""
+def _describe_run(run: Any, verify: bool) -> dict[str, Any]:
     from streamsvm.kernels.tally import VISITED
     from streamsvm.model.model import load_model
     from streamsvm.model.serialization import saved_record
     from streamsvm.reporting.history import achieved, read_history
     from streamsvm.run.checkpoint import read_commit
-    from streamsvm.run.directory import RunDir, names_of_files
+    from streamsvm.run.directory import names_of_files
 
-    run = RunDir(path)
-    begun = durable.file_identity(run.settings)
     record = run.read_settings()
     online = record.get("kind") == format.ONLINE
     commits: list[str] = []
     damage: list[str] = []
-    gone = False
     for number in run.commits():
-        manifest = run.commit_path(number) / format.MANIFEST
-        before = durable.file_identity(manifest)
         try:
             position = read_commit(run, run.commit_path(number), verify=verify)
             if not commits and durable.size_or_zero(run.metrics) < position.metrics_length:
@@ -157,25 +154,23 @@ def _describe_run(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], 
                 commits.append(f"{int(position.tally[VISITED])} rows done")
             else:
                 commits.append(f"{position.passes_done} passes and {position.blocks_done} blocks done")
-        except (RunError, OSError) as error:
-            if durable.file_identity(manifest) != before:  # a newer commit took its place: no damage
-                gone = True
-            elif isinstance(error, RunError):
-                damage.append(error.message)
-            else:
-                damage.append(f"{error.filename} cannot be read: {durable.reason(error)}")
+        except RunError as error:
+            damage.append(error.message)
+        except OSError as error:
+            damage.append(f"{error.filename} cannot be read: {durable.reason(error)}")
     finished = run.model.exists()
     if finished and verify:
         try:
-            load_model(path)
+            load_model(run.path)
         except StreamsvmError as error:
             damage.append(error.message)
     model = saved_record(run.model)
     sizes = {name: record.get("store", {}).get(f"n_{name}") for name in ("classes", "features")}
-    history = read_history(path)
-    result = {**achieved(history, model), **{name: n for name, n in sizes.items() if n is not None}}
-    replaced = (gone and not commits) or durable.file_identity(run.settings) != begun
-    found = {
+    result = {
+        **achieved(read_history(run.path), model),
+        **{name: n for name, n in sizes.items() if n is not None},
+    }
+    return {
         "kind": "run",
         **({"input": record["input"]} if online else {"store": record["store"]["path"]}),
         "result": result,
@@ -193,7 +188,6 @@ def _describe_run(path: Path, verify: bool) -> tuple[dict[str, Any], list[str], 
         format.TEMPERATURE: model.get(format.TEMPERATURE),
         "verified": verify,
     }
-    return found, damage, replaced
 
 
 def _model(path: Path) -> dict[str, Any]:

@@ -95,7 +95,7 @@ def differences(command: str, name: str, setting: Setting, option: Any) -> Itera
     default: Any = option.default
     if default is not None and setting.size:
         default = streamsvm.base.text.parse_size(default)
-    is_absent = (command, name) == ("online", "seed") or (setting.kind is bool and setting.words)
+    is_absent = setting.kind is bool and setting.words
     if default != (None if is_absent else setting.default):
         yield f"another default: {default!r}"
 
