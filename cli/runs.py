@@ -50,12 +50,14 @@ def summary(run: dict[str, Any]) -> dict[str, Any]:
 
 def comparison(names: Sequence[str], runs: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Yield the lines of a table of runs, the most accurate first, and of what their settings differ in."""
-    order = sorted(range(len(runs)), key=lambda at: -(runs[at]["result"]["valid_accuracy"] or -1.0))
+    pairs = sorted(
+        zip(names, runs, strict=True), key=lambda pair: -(pair[1]["result"]["valid_accuracy"] or -1.0)
+    )
     rows = []
-    for run, result in ((runs[at], runs[at]["result"]) for at in order):
-        cells = _held_out(run), fraction(result["valid_accuracy"]), _gap(result) or "-"
+    for name, run in pairs:
+        result = run["result"]
+        cells = name, _held_out(run), fraction(result["valid_accuracy"]), _gap(result) or "-"
         rows.append((*cells, *map(_number, (run["C"], result["passes"], result["seconds"]))))
-    rows = [(names[at], *row) for at, row in zip(order, rows, strict=True)]
     yield from table_lines(("run", "measured on", "accuracy", "rel. gap", "C", "passes", "seconds"), rows, 2)
     if any(row[3].startswith("~") for row in rows):
         yield "~ is an estimate: that gap was not measured."
@@ -63,17 +65,17 @@ def comparison(names: Sequence[str], runs: Sequence[dict[str, Any]]) -> Iterator
         yield "The accuracies are of different rows, or unknown: they do not compare."
     if len({run["data_fingerprint"] for run in runs}) > 1:
         yield "The runs are of different data."
-    settings = [runs[at]["settings"] for at in order]
-    found: dict[str, set[str]] = {}
-    for name, value in (pair for each in settings for pair in each.items()):
-        found.setdefault(name, set()).add(repr(value))
-    differing = [name for name, values in found.items() if len(values) > 1 and name not in _TOLD - {"loss"}]
+    values: dict[str, set[str]] = {}
+    for run in runs:
+        for name, value in run["settings"].items():
+            values.setdefault(name, set()).add(repr(value))
+    differing = [name for name, some in values.items() if len(some) > 1 and name not in _TOLD - {"loss"}]
     if differing:
         yield ""
         yield "Settings that differ:"
-        for at, each in zip(order, settings, strict=True):
-            text = ", ".join(_in_words(name, each[name]) for name in differing if name in each)
-            yield f"  {names[at]}: {text}"
+        for name, run in pairs:
+            own = run["settings"]
+            yield f"  {name}: {', '.join(_in_words(each, own[each]) for each in differing if each in own)}"
 
 
 def _measured_on(run: dict[str, Any]) -> Any:

@@ -25,8 +25,7 @@ except ImportError as error:
     ) from error
 
 from streamsvm import api
-from streamsvm.base.format import LABEL_DTYPE
-from streamsvm.base.label_values import class_name, class_record
+from streamsvm.base.label_values import class_name, class_record, codes_among
 from streamsvm.data.arrays import as_matrix
 from streamsvm.data.checks import row_norms
 from streamsvm.errors import Remedy, ScaleWarning, warn
@@ -207,12 +206,9 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
             raise ValueError(f"classes are not those of the first call, {self.classes_.tolist()}")
         if len(self.classes_) < 2:
             raise ValueError("there is one class; a classifier needs two or more")
-        order = np.argsort(self.classes_)  # the classes of a store may be ordered as numbers
-        at = np.searchsorted(self.classes_, y, sorter=order).clip(max=len(self.classes_) - 1)
-        codes = order[at]
-        if (self.classes_[codes] != y).any():
-            unknown = y[self.classes_[codes] != y].tolist()[0]
-            raise ValueError(f"y has the label {unknown!r}, which is not in classes")
+        codes = codes_among(y, self.classes_)
+        if (codes < 0).any():
+            raise ValueError(f"y has the label {y[codes < 0].tolist()[0]!r}, which is not in classes")
         if sample_weight is not None:
             sample_weight = _check_sample_weight(sample_weight, y, ensure_non_negative=True)
         for name, each in declared(Settings).items():
@@ -235,7 +231,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
                     settings, labels, matrix.n_features, matrix.names, fitted, dense=matrix.indices is None
                 )
         norm2 = row_norms(matrix.data, matrix.indptr)
-        rows = matrix.rows(codes.astype(LABEL_DTYPE), norm2)
+        rows = matrix.rows(codes, norm2)
         with value_errors():
             self._learner.learn(rows if sample_weight is None else rows._replace(cost=sample_weight))
         self._model: Model | None = None
@@ -330,14 +326,14 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         self, classes: Any = (), *, of_store: bool = False, of_table: bool = False
     ) -> dict[str, Any]:
         """Translate the parameters to arguments of `streamsvm.fit`, for labels `classes`."""
-        steps = [] if self.transforms in (None, NONE) else self.transforms
-        steps = steps.split(",") if isinstance(steps, str) else list(steps)
-        with_intercept = self.fit_intercept
+        steps, with_intercept = self.transforms, self.fit_intercept
         transform: str | None = NONE
-        if self.transforms is None:
-            steps = TABLE_DEFAULT.split(",")[:1] if of_table else []
-        if with_intercept is None and self.transforms is None:
-            with_intercept, transform = not of_store, None
+        if steps is None:
+            steps = TABLE_DEFAULT.partition(",")[0] if of_table else NONE
+            if with_intercept is None:
+                with_intercept, transform = not of_store, None
+        steps = steps.split(",") if isinstance(steps, str) else list(steps)
+        steps = [] if steps == [NONE] else steps
         if with_intercept and not any(step.strip().startswith("bias") for step in steps[-1:]):
             steps.append(f"bias={self.intercept_scaling}")
         seed = self.random_state
@@ -360,7 +356,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
             result: Any = api.fit(
                 path, y, groups=groups, sample_weight=sample_weight, out=Path(folder, "run"), progress=False,
-                workers=effective_n_jobs(self.n_jobs), **{**self._options(of_store=True), **of_store},
+                workers=effective_n_jobs(self.n_jobs), **self._options(of_store=True) | of_store,
             )  # fmt: skip
             found = copy.deepcopy(load_model(Path(folder, "run")))  # in memory
         found.result = result

@@ -181,29 +181,20 @@ class StoreSearch:
 
 @dataclasses.dataclass
 class ArraySearch:
-    """Trainings on a matrix, with the methods of `StoreSearch`."""
+    """Trainings on a matrix, of which nothing is kept."""
 
     data: tuple[Any, Any, Any]  # X, y and groups
     callbacks: Callbacks
     tables: Mapping[str, Any]
     workers: int
 
-    def known(self) -> list[dict[str, Any]]:
-        return []
-
-    def save(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        pass
-
     def fit(self, trial: Trial) -> FitResult:
-        return self._fit(trial.settings)[0]
+        return self.train(trial.settings)[0]
 
     def train(self, settings: Settings) -> tuple[FitResult, Model]:
-        return self._fit(settings, tuned=True)
-
-    def _fit(self, settings: Settings, *, tuned: bool = False) -> tuple[FitResult, Model]:
         model = fit_arrays.fit_matrix(
             *self.data, settings, callbacks=self.callbacks, given=self.tables, workers=self.workers,
-            tuned=tuned,
+            tuned=True,
         )  # fmt: skip
         assert model.result is not None
         return model.result, model

@@ -135,7 +135,7 @@ def tune(
             trials = _trials(asked, grid, common)
             search = StoreSearch(paths, run, every, callbacks, tables, workers, cluster, made.record)
             search.begin(list(itertools.chain.from_iterable(trials)), force=force)
-        rows = search.known()
+        rows = search.known() if isinstance(search, StoreSearch) else []
         for row in rows:
             callbacks.report({"event": "tried", **row})
         for candidate, own in zip(candidates, trials, strict=True) if not rows else ():
@@ -149,7 +149,8 @@ def tune(
             for *each, factor in zip(*found, grid.factors, strict=True):
                 rows.append(_mean(each, differing, base * factor))
                 callbacks.report({"event": "tried", **rows[-1]})
-            search.save(rows)
+            if isinstance(search, StoreSearch):
+                search.save(rows)
         # Of equal ones the first: the smallest C.
         best = max(range(len(rows)), key=lambda at: rows[at]["valid_accuracy"])
         number, step = divmod(best, len(grid.factors))
