@@ -61,8 +61,6 @@ def predict(
     out = None if str(out) == "-" else out
     if console.json and out is None:
         raise SettingsError("--json needs --out: standard output cannot hold both")
-    if len({str(path) for path in data}) < len(data):
-        raise SettingsError("DATA names the same file twice")
     if out is None:
         console.leave()  # or a sign of life would stand between predictions
     import streamsvm

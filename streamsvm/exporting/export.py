@@ -6,7 +6,7 @@ import dataclasses
 import numbers
 import os
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from streamsvm.model.model import Model, load_model
 
 Format = Literal["liblinear", "sklearn", "onnx", "streamsvm"]
 _FORMATS: tuple[str, ...] = get_args(Format)
+_WRITERS: dict[str, Any] = {"liblinear": write_liblinear, "sklearn": write_estimator, "onnx": write_onnx}
 _SUFFIXES = {".joblib": "sklearn", ".onnx": "onnx", ".txt": "liblinear", ".model": "liblinear"}
 _ONE_LABEL = {"liblinear": "LIBLINEAR", "sklearn": "LinearSVC"}  # which predict one label a row
 
@@ -110,7 +111,12 @@ def export_model(
     Scores of other programs are sums in another order or in another precision: labels are the same unless
     two scores are equal but for rounding.
     """
-    kind = _format_of(path, format)
+    kind = format or _SUFFIXES.get(Path(path).suffix.lower())
+    if kind not in _FORMATS:
+        formats, suffixes = ", ".join(_FORMATS), ", ".join(_SUFFIXES)
+        raise wrong_setting(
+            "format", f"must be one of {formats}, or {path} have one of the suffixes {suffixes}"
+        )
     if dtype is not None and kind != "streamsvm":
         raise wrong_setting("dtype", f"is for the format streamsvm, and this is {kind}")
     if not (isinstance(prune, numbers.Real) and 0 <= float(prune) < np.inf):
@@ -131,14 +137,8 @@ def export_model(
             f"the model was trained on rows with several labels, and {_ONE_LABEL[kind]} predicts one",
             remedy=Remedy("export to onnx, which gives scores, or to streamsvm"),
         )
-    numbered: dict[str, int] | None = None
     with durable.os_errors_as(ModelError, target, "written"), durable.replacing(target) as aside:
-        if kind == "liblinear":
-            numbered = write_liblinear(loaded, aside, name=target, prune=float(prune))
-        elif kind == "sklearn":
-            write_estimator(loaded, aside, prune=float(prune))
-        else:
-            write_onnx(loaded, aside, prune=float(prune))
+        numbered = _WRITERS[kind](loaded, aside, prune=float(prune))
     size = target.stat().st_size
     if kind == "liblinear" and numbered is None:
         durable.remove(beside)  # of a model that was here before
@@ -146,17 +146,3 @@ def export_model(
         with durable.os_errors_as(ModelError, beside, "written"), durable.replacing(beside) as aside:
             size += aside.write_bytes("".join(f"{n}\t{label}\n" for label, n in numbered.items()).encode())
     return Exported(str(target), kind, size, numbered)
-
-
-def _format_of(path: str | os.PathLike[str], format: str | None) -> str:
-    if format is None:
-        format = _SUFFIXES.get(Path(path).suffix.lower())
-        if format is None:
-            raise wrong_setting(
-                "format",
-                f"is missing: {path} has none of the suffixes {', '.join(_SUFFIXES)}; it is one of "
-                f"{', '.join(_FORMATS)}",
-            )
-    if format not in _FORMATS:
-        raise wrong_setting("format", f"must be one of {', '.join(_FORMATS)}, not {format!r}")
-    return format

@@ -17,8 +17,8 @@ _PIECE_SIZE = 2**20  # numbers that are written at a time
 _NUMBER = re.compile(r"[+-]?[0-9]{1,10}(\.0*)?")
 
 
-def write_liblinear(model: Model, path: Path, *, name: Path, prune: float) -> dict[str, int] | None:
-    """Write `model` as LIBLINEAR's text into `path`, which warnings call `name`.
+def write_liblinear(model: Model, path: Path, *, prune: float) -> dict[str, int] | None:
+    """Write `model` as LIBLINEAR's text into `path`.
 
     Feature numbers are those of LIBSVM text, where column j is j + `index_base`; they begin with 1, since
     LIBLINEAR has no feature 0. Weights have all digits of float64.
@@ -46,13 +46,13 @@ def write_liblinear(model: Model, path: Path, *, name: Path, prune: float) -> di
     if changed:
         label, number = changed[0]
         warn(
-            f"LIBLINEAR's labels are whole numbers: {label!r} is {number} in {name}, and "
-            f"{name}{LABELS_SUFFIX} has a line with the number and the label of each class"
+            f"LIBLINEAR's labels are whole numbers: {label!r} is {number}, and the file with the suffix "
+            f"{LABELS_SUFFIX} has a line with the number and the label of each class"
         )
     if model.record.get("index_base") == 0:
         warn(
-            f"LIBLINEAR counts features from 1, and the text of this model from 0: {name} calls feature "
-            "j of the text j + 1; count so in the text, too"
+            "LIBLINEAR counts features from 1, and the text of this model from 0: feature j of the text is "
+            "j + 1 now; count so in the text, too"
         )
     coef, intercept, solver = folded.coef, folded.intercept, "MCSVM_CS"
     labels = numbers
@@ -60,25 +60,16 @@ def write_liblinear(model: Model, path: Path, *, name: Path, prune: float) -> di
         coef, intercept = two_class_difference(folded)
         labels, solver = numbers[::-1], "L2R_L1LOSS_SVC_DUAL"
     bias = -1.0 if folded.bias is None else folded.bias
-    nothing = "0 " * coef.shape[1] + "\n"
     step = max(1, _PIECE_SIZE // coef.shape[1])
     with path.open("w", encoding="utf-8", newline="\n") as file:
         file.write(f"solver_type {solver}\nnr_class {len(classes)}\n")
         file.write(f"label {' '.join(map(str, labels))}\n")
         file.write(f"nr_feature {coef.shape[0]}\nbias {bias:.17g}\nw\n")
         for begin in range(0, coef.shape[0], step):
-            piece = coef[begin : begin + step]
-            lines = [nothing] * piece.shape[0]
-            for row in np.flatnonzero(np.diff(piece.indptr)).tolist():
-                lines[row] = _line(piece[[row]].toarray()[0])
-            file.writelines(lines)
+            np.savetxt(file, coef[begin : begin + step].toarray(), "%.17g", newline=" \n")
         if folded.bias is not None:
-            file.write(_line(intercept / folded.bias))
+            np.savetxt(file, intercept[None] / folded.bias + 0.0, "%.17g", newline=" \n")  # without -0
     return dict(zip(classes, numbers, strict=True)) if changed else None
-
-
-def _line(weights: np.ndarray) -> str:
-    return " ".join(f"{weight:.17g}" if weight else "0" for weight in weights.tolist()) + " \n"
 
 
 def _numbers(classes: list[str]) -> list[int]:

@@ -32,8 +32,7 @@ OPTIONS = [  # words, and what the last line of the message has
     ("online x.npy --out r --labels y.npy --on-error skip", "--on-error does not apply to stores"),
     ("online x.npy --out r --labels y.npy --like run", "--like does not apply to stores"),
     ("predict run data --json", "--json needs --out"),
-    ("predict run text text", "DATA names the same file twice"),
-    ("export run --out m", "--format is missing: m has none of the suffixes"),
+    ("export run --out m", "or m have one of the suffixes .joblib, .onnx, .txt, .model"),
     ("export run --out m.txt --dtype float16", "--dtype is for the format streamsvm"),
     ("info run s.h5", "several paths are compared if all are runs, and s.h5 is none"),
 ]

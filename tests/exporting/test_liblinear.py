@@ -48,7 +48,7 @@ def test_liblinear_predicts_our_labels(tmp_path: Path, k: int, settings: dict) -
 def test_labels_that_are_no_numbers_are_numbered_and_come_back(tmp_path: Path) -> None:
     classes = ["cat", "dog", "ä b"]
     model, X = trained(3, labels=classes)
-    with pytest.warns(StreamsvmWarning, match="'cat' is 0 in .*m.txt.labels has a line"):
+    with pytest.warns(StreamsvmWarning, match="'cat' is 0, and the file with the suffix .labels has"):
         done = export_model(model, tmp_path / "m.txt")
     assert done.numbers == {"cat": 0, "dog": 1, "ä b": 2}
     assert (tmp_path / "m.txt.labels").read_text() == "0\tcat\n1\tdog\n2\tä b\n"
@@ -61,7 +61,7 @@ def test_labels_that_are_no_numbers_are_numbered_and_come_back(tmp_path: Path) -
 def test_a_model_whose_text_counts_from_0_counts_from_1_with_a_warning(tmp_path: Path) -> None:
     model, X = trained(3)
     model.record["index_base"] = 0
-    with pytest.warns(StreamsvmWarning, match="j of the text j \\+ 1"):
+    with pytest.warns(StreamsvmWarning, match="feature j of the text is j \\+ 1"):
         export_model(model, tmp_path / "m.model")
     theirs = their_labels(tmp_path / "m.model", write_text(tmp_path / "rows", X, base=1))
     clear = clear_rows(model, X)
@@ -72,7 +72,7 @@ def test_labels_that_are_spelled_otherwise_come_back(tmp_path: Path) -> None:
     """LIBLINEAR writes 1 for 1.0; a file of labels is replaced like the model, or goes."""
     X, y = make_problem(90, 8, 3)
     model = streamsvm.fit(X, y.astype(float).astype(str), passes=1)
-    with pytest.warns(StreamsvmWarning, match="'0.0' is 0 in"):
+    with pytest.warns(StreamsvmWarning, match="'0.0' is 0, and the file"):
         export_model(model, tmp_path / "m.txt")
     assert (tmp_path / "m.txt.labels").read_text() == "0\t0.0\n1\t1.0\n2\t2.0\n"
     (tmp_path / "m.txt").unlink()
