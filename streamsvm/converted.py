@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -105,11 +106,9 @@ def converted(
             "must be on with resume_or_start: a finished run gives its result again from its data",
         )
     _check_before(settings)
-    old = None
-    if resume and (run.tuning if by_tune else run.settings).exists():
-        old = (run.read_tuning() if by_tune else run.read_settings()).get("files")
-    if old is not None:
-        files = {name: _facts(each, old.get(name, {}).get("files", [])) for name, each in inputs.items()}
+    begun = (run.tuning if by_tune else run.settings).exists()
+    if resume and begun and all(getattr(run, name).exists() for name in inputs):
+        files = {name: _facts(each.files) for name, each in inputs.items()}
     else:
         if "data" not in inputs and (len(paths) > 1 or settings.label or settings.labels):
             trained = ", ".join(map(str, paths))
@@ -195,16 +194,13 @@ def _is_pipe(path: str) -> bool:
     return path == "-" or (os.path.exists(path) and not os.path.isfile(path))
 
 
-def _fact(path: str) -> Any:
-    """Return name, size and hash of a file."""
-    with durable.os_errors_as(InputError, path, "read"):
-        return encode(converters().InputFile.of(Path(path)))
-
-
-def _facts(inputs: _Inputs, old: Sequence[Any]) -> list[Any]:
-    """Return the facts about files; those of pipes, which are not read again, are in the `old` ones."""
-    known = dict(enumerate(old))
-    return [known.get(at) if _is_pipe(path) else _fact(path) for at, path in enumerate(inputs.files)]
+def _facts(files: Sequence[str], known: Sequence[Any] = ()) -> list[Any]:
+    """Return name, size and hash of files unless these are known; None for pipes, which are read once."""
+    found = []
+    for path, fact in itertools.zip_longest(files, known):
+        with durable.os_errors_as(InputError, path, "read"):
+            found.append(None if _is_pipe(path) else fact or encode(converters().InputFile.of(Path(path))))
+    return found
 
 
 def _convert(
@@ -228,5 +224,4 @@ def _convert(
     )  # fmt: skip
     callbacks.report({"event": "convert", "report": report})
     with open_store(out) as store:
-        sources = list(store.meta["sources"])[: len(inputs.paths)]
-    return sources + [None if _is_pipe(path) else _fact(path) for path in inputs.files[len(sources) :]]
+        return _facts(inputs.files, store.meta["sources"][: len(inputs.paths)])
