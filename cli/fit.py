@@ -11,7 +11,7 @@ import typer
 from streamsvm_cli.console import Console, EventTable, stop_on_signals, warn
 from streamsvm_cli.conversion import print_report
 from streamsvm_cli.options import FORCE, TRAINING, Option, command
-from streamsvm_cli.wording import count, fraction, size_of_data, small
+from streamsvm_cli.wording import count, fraction, gap, size_of_data, small
 
 from streamsvm.base.progress import of_model
 from streamsvm.base.text import format_size
@@ -133,7 +133,7 @@ class FitReporter(EventTable):
 
     COLUMNS = (  # heading, width, key, format
         ("pass", 4, "pass", "d"),
-        ("gap", 8, "relative_gap_text", ""),
+        ("gap", 8, "gap", ""),
         ("training", 8, "train_accuracy", ".4f"),
         ("test", 8, "valid_accuracy", ".4f"),
         ("rows/s", 11, "rows_per_second", ",.0f"),
@@ -154,15 +154,7 @@ class FitReporter(EventTable):
             if event["valid"] is None and event["hold_out"] is None:
                 self.left_out.add("valid_accuracy")
         elif event["event"] == "pass":
-            self.line({**event, "relative_gap_text": _gap_of_model(event)})
-
-
-def _gap_of_model(event: dict[str, Any]) -> str | None:
-    """Return the relative gap of the model after a pass; ~ marks an estimate."""
-    gap, sign = of_model(event).get("relative_gap"), ""
-    if gap is None:
-        gap, sign = event["relative_gap_estimate"], "~"
-    return None if gap is None else sign + small(gap)
+            self.line({**event, "gap": gap({**event, "relative_gap": of_model(event).get("relative_gap")})})
 
 
 def print_calibration(console: Console, found: Any) -> None:

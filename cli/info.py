@@ -21,7 +21,7 @@ _DETAILS = {  # facts that are only in JSON
     "inner_passes", "label_dtype", "layout", "memory", "n_features_in", "solver", "store_fingerprint",
     "values_in", "version",
 }  # fmt: skip
-_FITTED = {"name", "width", "column", "kept", "seed"}  # of a transform, not typed by anyone
+_FITTED = {"width", "column", "kept", "seed"}  # of a transform, not typed by anyone
 _NAMES = {
     "n": "rows",
     "d": "features",
@@ -89,7 +89,9 @@ def _lines_of(key: str, value: Any, record: dict[str, Any]) -> list[str]:
     if key == "sources":
         return [f"{each['name']}, {format_size(each['size'])}" for each in value[:_MAX_SOURCES]]
     if key == "transforms":
-        return [",".join(map(_transform, value))]
+        values = ([each[name] for name in each if name not in _FITTED] for each in value)
+        typed = ("=".join(f"{each:g}" if isinstance(each, float) else each for each in own) for own in values)
+        return [",".join(typed)]
     if key == "strongest_features":
         return _strongest(value, record["n_classes"])
     return [_text(value)]
@@ -102,16 +104,6 @@ def _strongest(features: dict[str, Any], n_classes: int) -> list[str]:
         for label, pairs in features.items()
     ]
     return [*lines, f"... ({n_classes:,} classes in all)"] if n_classes > len(lines) else lines
-
-
-def _transform(record: dict[str, Any]) -> str:
-    """Return a transform as it is typed."""
-    values = [
-        f"{each:g}" if isinstance(each, float) else each
-        for name, each in record.items()
-        if name not in _FITTED
-    ]
-    return "=".join([record["name"], *values])
 
 
 def _text(value: Any) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from streamsvm_cli.table import table_lines
-from streamsvm_cli.wording import count, fraction
+from streamsvm_cli.wording import count, fraction, gap
 
 from streamsvm.base.text import format_size
 from streamsvm.settings.fit import Settings
@@ -37,7 +37,7 @@ def summary(run: dict[str, Any]) -> dict[str, Any]:
         "accuracy": _measured(result["valid_accuracy"], f"on {_held_out(run)}"),
         "training accuracy": _measured(result["train_accuracy"]),
         "progressive accuracy": _measured(result["progressive_accuracy"], "before each row was learned from"),
-        "relative gap": _gap(result, ", an estimate: it was not measured"),
+        "relative gap": gap(result),
         "effort": ", ".join(effort),
         "data": ", ".join(sizes),
         "from": ", ".join(run["files"].get("data") or run.get("store") or run["input"]["inputs"]),
@@ -56,10 +56,10 @@ def comparison(names: Sequence[str], runs: Sequence[dict[str, Any]]) -> Iterator
     rows = []
     for name, run in pairs:
         result = run["result"]
-        cells = name, _held_out(run), fraction(result["valid_accuracy"]), _gap(result) or "-"
+        cells = name, fraction(result["valid_accuracy"]), gap(result) or "-"
         rows.append((*cells, *map(_number, (run["C"], result["passes"], result["seconds"]))))
-    yield from table_lines(("run", "measured on", "accuracy", "rel. gap", "C", "passes", "seconds"), rows, 2)
-    if any(row[3].startswith("~") for row in rows):
+    yield from table_lines(("run", "accuracy", "rel. gap", "C", "passes", "seconds"), rows)
+    if any(row[2].startswith("~") for row in rows):
         yield "~ is an estimate: that gap was not measured."
     if len({_measured_on(run) for run in runs}) > 1:
         yield "The accuracies are of different rows, or unknown: they do not compare."
@@ -69,7 +69,9 @@ def comparison(names: Sequence[str], runs: Sequence[dict[str, Any]]) -> Iterator
     for run in runs:
         for name, value in run["settings"].items():
             values.setdefault(name, set()).add(repr(value))
-    differing = [name for name, some in values.items() if len(some) > 1 and name not in _TOLD - {"loss"}]
+    differing = [
+        name for name, some in values.items() if len(some) > 1 and name not in {"C", "first_C", "passes"}
+    ]
     if differing:
         yield ""
         yield "Settings that differ:"
@@ -88,9 +90,9 @@ def _measured_on(run: dict[str, Any]) -> Any:
 def _is_finished(run: dict[str, Any]) -> bool:
     """Return True if a run has made all its passes, or has reached its tolerance."""
     result, settings = run["result"], run["settings"]
-    gap, tol = result["relative_gap"], settings.get("tol")
+    reached, tol = result["relative_gap"], settings.get("tol")
     done = "passes" not in settings or not result["passes"] or result["passes"] >= settings["passes"]
-    return bool(run["model"]) and (done or (None not in (gap, tol) and gap <= tol))
+    return bool(run["model"]) and (done or (None not in (reached, tol) and reached <= tol))
 
 
 def _held_out(run: dict[str, Any]) -> str:
@@ -105,14 +107,6 @@ def _held_out(run: dict[str, Any]) -> str:
 
 def _measured(value: float | None, on: str = "") -> str | None:
     return None if value is None else f"{fraction(value)} {on}".strip()
-
-
-def _gap(result: dict[str, Any], estimated: str = "") -> str | None:
-    """Return the relative gap as text; of an estimate with a ~, and what `estimated` adds."""
-    exact, estimate = result["relative_gap"], result["relative_gap_estimate"]
-    if exact is None and estimate is None:
-        return None
-    return f"~{estimate:.1e}{estimated}" if exact is None else f"{exact:.1e}"
 
 
 def _number(value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from streamsvm.base.text import printable
@@ -80,6 +80,14 @@ def fraction(value: float | None) -> str:
 def small(value: float) -> str:
     """Return a number with four decimals, or with an exponent if these say little."""
     return f"{value:.4f}" if abs(value) >= 0.001 or value == 0 else f"{value:.1e}"
+
+
+def gap(measures: Mapping[str, Any]) -> str | None:
+    """Return the relative gap among the measures of a pass or a run; ~ marks an estimate."""
+    exact, estimate = measures["relative_gap"], measures["relative_gap_estimate"]
+    if exact is not None:
+        return small(exact)
+    return None if estimate is None else f"~{small(estimate)}"
 
 
 def size_of_data(rows: int, features: int, classes: int, nnz: int) -> str:

@@ -16,9 +16,7 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 # Packages skipped when choosing the line that a warning points at.
-_INNER = {
-    "streamsvm", "streamsvm_converters", "streamsvm_cli", "contextlib", "functools", "sklearn", "joblib",
-}  # fmt: skip
+_INNER = {"streamsvm", "streamsvm_converters", "contextlib", "functools", "sklearn", "joblib"}
 
 
 @dataclasses.dataclass(frozen=True)

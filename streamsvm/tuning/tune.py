@@ -38,7 +38,7 @@ from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import parse_transforms
 from streamsvm.tuning.trials import ArraySearch, StoreSearch, Trial
 
-_AUTO_FACTORS = tuple(2.0**power for power in range(-4, 6))
+_AUTO_POWERS = range(-4, 6)  # of 2
 _SUGGESTED_VALUES = 4  # of C, to go on with
 _OF_FILES = ("label", "labels", "weights", "valid", "valid_labels")  # settings that conversions change
 
@@ -103,9 +103,9 @@ def tune(
         )
     else:
         check_of_store(out, y=y, groups=groups, sample_weight=tables.get("sample_weight"))
-    grid, parts, candidates = parse_grid(asked.C), asked.parts, asked.candidates
+    C, factors = parse_grid(asked.C)
     common = {**settings, "valid": asked.valid}
-    trials = _trials(asked, grid, common)  # which checks all of them before the first
+    trials = _trials(asked, C, factors, common)  # which checks all of them before the first
     for each in asked.compared["transform"]:
         parse_transforms(each)
     with contextlib.ExitStack() as stack:
@@ -132,30 +132,30 @@ def tune(
             )  # fmt: skip
             paths = made.paths
             common |= {name: getattr(made.settings, name) for name in _OF_FILES}
-            trials = _trials(asked, grid, common)
+            trials = _trials(asked, C, factors, common)
             search = StoreSearch(paths, run, every, callbacks, tables, workers, cluster, made.record)
             search.begin(list(itertools.chain.from_iterable(trials)), force=force)
         rows = search.known() if isinstance(search, StoreSearch) else []
         for row in rows:
             callbacks.report({"event": "tried", **row})
-        for candidate, own in zip(candidates, trials, strict=True) if not rows else ():
-            found: list[list[dict[str, Any]]] = [[] for _ in parts]
+        for candidate, own in zip(asked.candidates, trials, strict=True) if not rows else ():
+            found: list[list[dict[str, Any]]] = [[] for _ in asked.parts]
             for trial in own:
                 found[trial.part] += _measured(search.fit(trial))
             differing = {name: candidate[name] for name, each in asked.compared.items() if len(each) > 1}
-            base = grid.C
+            base = C
             if base == AUTO:  # of all rows, as that of the model will be
                 base = search.automatic_c(dataclasses.replace(own[0].settings, hold_out=None))
-            for *each, factor in zip(*found, grid.factors, strict=True):
+            for *each, factor in zip(*found, factors, strict=True):
                 rows.append(_mean(each, differing, base * factor))
                 callbacks.report({"event": "tried", **rows[-1]})
             if isinstance(search, StoreSearch):
                 search.save(rows)
         # Of equal ones the first: the smallest C.
         best = max(range(len(rows)), key=lambda at: rows[at]["valid_accuracy"])
-        number, step = divmod(best, len(grid.factors))
-        _warn_of_end(rows[number * len(grid.factors) :][: len(grid.factors)], step, paths, out)
-        chosen = Settings(**common, **candidates[number], C=rows[best]["C"], passes=asked.passes)
+        number, step = divmod(best, len(factors))
+        _warn_of_end(rows[number * len(factors) :][: len(factors)], step, paths, out)
+        chosen = Settings(**common, **asked.candidates[number], C=rows[best]["C"], passes=asked.passes)
         result, model = search.train(chosen)
         return TuneResult(
             C=rows[best]["C"], settings=rows[best]["settings"],
@@ -180,19 +180,14 @@ def _warn_of_end(
     warn(StreamsvmWarning(problem, remedy=Remedy("{} goes on", Call("tune", data, options))))
 
 
-@dataclasses.dataclass(frozen=True)
-class Grid:
-    """Values of C to try, ascending: `factors` times `C`, which may be "auto"."""
+def parse_grid(values: Any) -> tuple[Any, list[float]]:
+    """Parse the values of C as `tune` describes them; return C or "auto", and what it is multiplied by.
 
-    C: Any
-    factors: tuple[float, ...]
-
-
-def parse_grid(values: Any) -> Grid:
-    """Parse the values of C as `tune` describes them; raise `SettingsError` if that is impossible."""
+    Factors ascend. Raises `SettingsError` if the values are not valid.
+    """
     text = ",".join(map(str, values))
     if text == AUTO:
-        return Grid(AUTO, _AUTO_FACTORS)
+        return AUTO, [2.0**power for power in _AUTO_POWERS]
     found: list[float] = []
     try:
         if ":" in text:
@@ -207,7 +202,7 @@ def parse_grid(values: Any) -> Grid:
     if not found or not all(0 < value < math.inf for value in found):
         wanted = "auto, numbers above 0 with commas between, or a range such as 2^-6:2^3"
         raise wrong_setting("C", f"must be {wanted}, not {text!r}")
-    return Grid(1.0, tuple(found))
+    return 1.0, found
 
 
 def _power(text: str) -> tuple[float, float]:
@@ -218,18 +213,20 @@ def _power(text: str) -> tuple[float, float]:
     return float(base) ** float(exponent), float(base)
 
 
-def _trials(asked: SearchSettings, grid: Grid, common: Mapping[str, Any]) -> list[list[Trial]]:
+def _trials(
+    asked: SearchSettings, C: Any, factors: Sequence[float], common: Mapping[str, Any]
+) -> list[list[Trial]]:
     """List the trainings of each candidate: one path of C a part, or one for each C if the loss has none."""
     found = []
     for candidate, chosen in enumerate(asked.candidates, 1):
-        paths = list(map(repr, grid.factors))
+        paths = list(map(repr, factors))
         if get_loss(str(chosen["loss"])).linear_duals:
             paths = [",".join(paths)]
-        facts = {**common, **chosen, "passes": asked.passes_each * len(grid.factors) // len(paths)}
+        facts = {**common, **chosen, "passes": asked.passes_each * len(factors) // len(paths)}
         own = []
         for at, part in enumerate(asked.parts):
             for number, path in enumerate(paths, 1):
-                settings = Settings(**facts, C=grid.C, C_path=path, hold_out=part, gap="none")
+                settings = Settings(**facts, C=C, C_path=path, hold_out=part, gap="none")
                 name = f"{candidate}-{at + 1}" + (f"-{number}" if len(paths) > 1 else "")
                 own.append(Trial(name, at, settings))
         found.append(own)

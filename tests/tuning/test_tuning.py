@@ -44,7 +44,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_grids(given: Any, expected: list[float]) -> None:
-    assert parse_grid(SearchSettings(C=given).C).factors == pytest.approx(expected)
+    assert parse_grid(SearchSettings(C=given).C) == (1.0, pytest.approx(expected))
 
 
 @pytest.mark.parametrize(
