@@ -27,7 +27,6 @@ _NAMES = {
     "d": "features",
     "n_features": "features",
     "nnz": "non-zeros",
-    "chunk_nnz": "non-zeros per chunk",
     "n_classes": "number of classes",
 }
 
@@ -84,8 +83,6 @@ def info(
 
 
 def _lines_of(key: str, value: Any, record: dict[str, Any]) -> list[str]:
-    if key == "memory":
-        return [format_size(value)]
     if key == "sources":
         return [f"{each['name']}, {format_size(each['size'])}" for each in value[:_MAX_SOURCES]]
     if key == "transforms":

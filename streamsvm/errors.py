@@ -131,12 +131,8 @@ class _WithRemedy(Exception):
 
     def __init__(self, message: str = "", *, remedy: Remedy | None = None) -> None:
         self.message = message if isinstance(message, Message) else Message(message, remedy)
+        self.remedy = self.message.remedy
         super().__init__(self.message)
-
-    @property
-    def remedy(self) -> Remedy | None:
-        """Remedy; None if the message has it, or nothing can be done."""
-        return self.message.remedy
 
 
 class StreamsvmError(_WithRemedy):

@@ -46,8 +46,7 @@ def _linear_svc(model: Model, folded: FoldedModel) -> Any:
     coef, intercept = folded.coef, folded.intercept
     if len(model.classes_) == 2:
         coef, intercept = two_class_difference(folded)
-    C = model.record.get("C")
-    svm = LinearSVC(C=float(C)) if isinstance(C, int | float) else LinearSVC()
+    svm = LinearSVC(C=float(model.record.get("C") or 1))
     svm.classes_ = model.classes_
     n = coef.shape[0] * coef.shape[1]
     sparse = n > _MAX_DENSE and sum(each.nbytes for each in (coef.data, coef.indices, coef.indptr)) < 8 * n

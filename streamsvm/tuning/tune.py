@@ -23,8 +23,7 @@ from streamsvm.base.text import as_paths
 from streamsvm.base.threads import count_workers
 from streamsvm.converted import converted
 from streamsvm.data.arrays import label_column
-from streamsvm.errors import Call, InputError, Option, Remedy, StreamsvmWarning, warn, wrong_setting
-from streamsvm.inputs.matrix import begins_with_text
+from streamsvm.errors import Call, Option, Remedy, StreamsvmWarning, warn, wrong_setting
 from streamsvm.losses import get_loss
 from streamsvm.model.results import FitResult, TuneResult
 from streamsvm.run.directory import RunDir, replacing
@@ -92,10 +91,6 @@ def tune(
     y, settings["label"] = label_column(y, settings.get("label"))
     reading, asked = taken_out(settings, ReadingSettings), taken_out(settings, SearchSettings)
     paths: Sequence[str | os.PathLike[str]] | None = as_paths(data)
-    if y is not None and begins_with_text(data):
-        raise InputError(
-            "texts in memory are not tuned on", remedy=Remedy("write them to a table, and give its path")
-        )
     tables = without_tables(settings)
     if paths is None:
         check_of_matrix(

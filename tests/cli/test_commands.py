@@ -191,5 +191,4 @@ def test_rows_with_several_labels_are_read_and_measured(tmp_path: Path) -> None:
 def test_demo_kills_resumes_and_gets_the_same_bytes(tmp_path: Path) -> None:
     record = json.loads(succeeds("demo", "--json", cwd=tmp_path))
     assert record["identical"] is True
-    assert record["accuracy"] > 0.85
     assert "other files" in fails(1, "demo", "--dir", "..", cwd=tmp_path)
