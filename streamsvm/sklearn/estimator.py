@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import numbers
 import os
 import tempfile
@@ -34,7 +35,7 @@ from streamsvm.model.model import Model, load_model
 from streamsvm.prediction import calibration, predictions
 from streamsvm.settings.field import ESTIMATOR, declared
 from streamsvm.settings.fit import NONE, Settings
-from streamsvm.settings.online import ONE_PASS, OnlineSettings
+from streamsvm.settings.online import OnlineSettings
 from streamsvm.settings.signature import documented, takes
 from streamsvm.sklearn.estimator_data import NamedMatrix, part_of_rows, rows_to_train_on, value_errors
 from streamsvm.sklearn.incremental import IncrementalLearner
@@ -224,9 +225,10 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
             fitted = None if begins else self.model_
             with value_errors():
                 labels = class_record(self.classes_)
-                of_pass = declared(OnlineSettings).keys() | {"transform"}
-                options = self._options(self.classes_).items()
-                settings = Settings(**{n: value for n, value in options if n in of_pass}, **ONE_PASS)
+                options = self._options(self.classes_)
+                own = {name: options[name] for name in declared(OnlineSettings) if name in options}
+                one_pass = OnlineSettings(**own).one_pass()  # or the loss is refused
+                settings = dataclasses.replace(one_pass, transform=options["transform"])
                 self._learner = IncrementalLearner(
                     settings, labels, matrix.n_features, matrix.names, fitted, dense=matrix.indices is None
                 )

@@ -13,8 +13,6 @@ from streamsvm.base.format import index_dtype
 from streamsvm.base.threads import one_thread_each
 from streamsvm.data.memory_plan import Placement
 from streamsvm.data.rows import Rows, with_index_dtype
-from streamsvm.errors import SettingsError
-from streamsvm.losses import get_loss
 from streamsvm.model.model import Model
 from streamsvm.run.checkpoint import finite_json
 from streamsvm.run.files import MemoryDuals
@@ -51,7 +49,7 @@ class IncrementalLearner:
     Raises
     ------
     SettingsError
-        If the loss does not take rows one by one, or a transform needs all rows.
+        If a transform needs all rows.
     """
 
     def __init__(
@@ -64,11 +62,6 @@ class IncrementalLearner:
         *,
         dense: bool = False,
     ) -> None:
-        loss = get_loss(settings.loss)
-        if loss.sequences or loss.extra_columns:
-            raise SettingsError(
-                f"the loss {settings.loss} does not learn from rows one by one", setting="loss"
-            )
         data = FittingData(n_features, names, None, None)
         self._transforms = [] if fitted is None else list(fitted.transforms)
         for transform in parse_transforms(settings.transform) if fitted is None else ():
