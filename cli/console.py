@@ -26,7 +26,7 @@ WARNED: set[str] = set()  # by the running command
 
 
 def complain(line: object, options: Collection[str] | None = None) -> None:
-    """Print an error or a warning on stderr, and its notes, each as one line for files and machines."""
+    """Print an error or warning and its notes on stderr, one line each; a terminal wraps them."""
     for each in (line, *getattr(line, "__notes__", ())):
         _print(f"streamsvm: {shell_text(each, options)}", sys.stderr)
 
@@ -110,15 +110,16 @@ class Console:
             self._stage = "", time.monotonic()
 
     def _show_progress(self) -> None:
-        """Show what is being done again and again: on the last line of a terminal, or as lines of a log."""
+        """Refresh the progress until the command ends: on the last line of a terminal, or as log lines."""
         on_terminal = sys.stderr.isatty()
         with suppress(BrokenPipeError):  # which ends the command when it prints itself
             while not self._ended.wait(_DRAW_INTERVAL if on_terminal else _LOG_INTERVAL):
                 if on_terminal:
                     width = os.get_terminal_size(sys.stderr.fileno()).columns or 80
                     print(f"{_CLEAR}{self._state(width)}", end="", file=sys.stderr, flush=True)
-                else:
-                    print(f"{datetime.now():%Y-%m-%d %H:%M:%S}  {self._state(None)}\n", end="", flush=True)
+                elif self._stage[0]:
+                    line = f"{datetime.now():%Y-%m-%d %H:%M:%S}  {self._state(None)}\n"
+                    print(line, end="", file=sys.stderr, flush=True)
 
     def _state(self, width: int | None) -> str:
         """Return the progress of the current stage as text."""

@@ -85,7 +85,7 @@ def evaluate(
         console.say(f"{'':>18}  {count(result.unlabelled, 'row')} without a label left out")
     for name, value in vars(result).items():
         for k, number in value.items() if isinstance(value, dict) else [("", value)]:
-            if isinstance(number, float):
+            if isinstance(number, float) and (name, k) not in (("top_k", 1), ("threshold", "")):
                 console.say(f"{f'{name} {k}'.replace('_', ' ').strip():>18}  {number:.4f}")
     if getattr(result, "warning", None):
         warn(result.warning)

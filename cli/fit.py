@@ -84,8 +84,9 @@ def fit(
     finish(console, result)
 
 
-def print_plan(console: Console, plan: dict[str, Any]) -> None:
-    console.say(size_of_data(plan["rows"], plan["features"], plan["classes"], plan["nnz"]))
+def print_plan(console: Console, plan: dict[str, Any], *, with_size: bool = True) -> None:
+    if with_size:
+        console.say(size_of_data(plan["rows"], plan["features"], plan["classes"], plan["nnz"]))
     place = (
         ", stored sparsely in far less" if plan["sparse"] else ", memory-mapped" * bool(plan["mapped_bytes"])
     )
@@ -139,16 +140,18 @@ class FitReporter(EventTable):
         ("rows/s", 11, "rows_per_second", ",.0f"),
         ("seconds", 8, "seconds", ".2f"),
     )
+    converted = False  # then the size of the data has been printed
 
     def __call__(self, event: dict[str, Any]) -> None:
         super().__call__(event)
         if event["event"] == "convert":
             print_report(self.console, event["report"])
+            self.converted = True
         elif event["event"] == "C":
             found = [f"{each['valid_accuracy']:.4f} with C {each['C']:.3g}" for each in event["tried"]]
             self.console.say(f"accuracy on held-out rows of a sample: {', '.join(found)}")
         elif event["event"] == "plan":
-            print_plan(self.console, event)
+            print_plan(self.console, event, with_size=not self.converted)
             if event["gap"] == "none":
                 self.left_out.add("train_accuracy")
             if event["valid"] is None and event["hold_out"] is None:
@@ -166,8 +169,11 @@ def print_calibration(console: Console, found: Any) -> None:
 
 def finish(console: Console, result: Any, *, is_end: bool = True) -> None:
     """Print the result of a fit or a resume, which is the object for machines if the command ends with it."""
+    from streamsvm.run.directory import RunDir, names_of_files
+
     if is_end and result.checkpoints == 0:  # not even the last one of a run
-        console.say("nothing left to train: more --passes, or a smaller --tol, continue the run")
+        more = ": more --passes, or a smaller --tol, continue the run" * result.settings["keep_duals"]
+        console.say(f"nothing left to train{more}")
     for warning in result.warnings:
         warn(warning)
     for rows, why in (
@@ -191,7 +197,8 @@ def finish(console: Console, result: Any, *, is_end: bool = True) -> None:
     console.say(f"model: {result.model}{averaged}")
     if result.valid_accuracy is not None and result.checkpoints:  # else of an earlier validation store, maybe
         valid, part = result.settings["valid"], result.settings["hold_out"]
-        what = f"hold-out {part}" if valid is None else os.path.basename(valid)
+        made = names_of_files(RunDir(Path(result.model).parent).read_settings()).get("valid", [valid])
+        what = f"hold-out {part}" if valid is None else os.path.basename(made[0])
         console.say(f"{what}: accuracy {fraction(result.valid_accuracy)}")
     if is_end:
         console.result(dataclasses.asdict(result))

@@ -12,7 +12,7 @@ _HEADINGS = (
     "Arguments", "Most used", "Run", "Model", "Training", "Weights and costs", "Labels", "Features",
     "Text columns", "Rows", "Computing", "Several cores", "Fine tuning", "Options",
 )  # fmt: skip
-# Options that most people need, of commands with many, in the order of the help: -h only names all others.
+# Most used options of commands with many options, in the order of the help. -h lists the others by name only.
 _FIRST = {
     "convert": "out label labels weights like shuffle text n_features on_error memory force",
     "fit": "out valid passes tol C hold_out label text drop memory force loss transform",

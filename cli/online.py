@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -126,10 +127,10 @@ def parse_classes(text: str) -> list[str]:
     """Return the labels in a file, separated by white space, or in a list with commas, in class order."""
     from streamsvm.base.label_texts import class_order
 
-    labels = text.split(",")
+    labels = [label.strip() for label in text.split(",")]
     if os.path.exists(text):  # a pipe too
         try:
-            labels = Path(text).read_text(encoding="utf-8-sig").split()
+            labels = re.findall(r"[^ \t\r\n]+", Path(text).read_text(encoding="utf-8-sig"))
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{text} is not a list of classes: {error}") from None
     if len(labels) < 2 or "" in labels:

@@ -111,7 +111,7 @@ def report(
 
 
 def _evaluate(run: RunDir, history: History, data: Any, options: dict[str, Any]) -> _Evaluation | None:
-    """Evaluate the model on `data`, or on the validation store: a fault of that is a note of the history."""
+    """Evaluate the model on `data`, or else on the validation store; if it cannot be scored, add a note."""
     if data is not None:
         return evaluate(run.path, data, **options)
     if not run.model.exists() or (path := history.settings.get("valid")) is None:

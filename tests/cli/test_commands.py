@@ -98,8 +98,10 @@ def test_evaluate_measures_what_scikit_learn_does(folder: Path, tmp_path: Path) 
             true, taken_for, n = map(int, row.values())
             table[true, taken_for] = n
     np.testing.assert_array_equal(table, confusion_matrix(labels, predicted))
-    shown = succeeds("evaluate", "run", "test.h5", cwd=folder)
-    assert f"    accuracy  {record['accuracy']:.4f}\n" in shown
+    shown = succeeds("evaluate", "run", "test.h5", *options, "--force", cwd=folder).splitlines()
+    assert shown[1].split() == ["accuracy", f"{record['accuracy']:.4f}"]
+    assert not any("top k 1" in line for line in shown)  # which is the accuracy
+    assert shown[-1] == f"all pairs of true and predicted class: {options[1]}"
 
 
 def test_export_for_machines(folder: Path, tmp_path: Path) -> None:
@@ -111,12 +113,14 @@ def test_export_for_machines(folder: Path, tmp_path: Path) -> None:
 def test_resume_adds_passes_and_says_that_nothing_is_left(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(folder / "train.zarr", tmp_path / "s.zarr")
     succeeds("fit", "s.zarr", "--out", "r", "--passes", 2, "--C", 0.01, cwd=tmp_path)
-    assert "nothing left to train" in succeeds("resume", "r", cwd=tmp_path)
+    assert "nothing left to train: more --passes" in succeeds("resume", "r", cwd=tmp_path)
     (tmp_path / "s.zarr").rename(tmp_path / "t.zarr")
     message = fails(1, "resume", "r", "--passes", 3, cwd=tmp_path)
     assert "s.zarr: nothing is there; bring it back, or say where it is now with --store" in message
     moved = ("--store", "t.zarr", "--json")
     assert json.loads(succeeds("resume", "r", "--passes", 3, *moved, cwd=tmp_path))["passes"] == 3
+    succeeds("fit", "t.zarr", "--out", "r", "--passes", 1, "--no-keep-duals", "--force", cwd=tmp_path)
+    assert "nothing left to train\n" in succeeds("resume", "r", cwd=tmp_path)  # no pass can follow
 
 
 def test_probabilities_arrive_from_training_to_predictions(folder: Path, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_a_pipe_gives_the_weights_of_a_file(folder: Path, tmp_path: Path) -> Non
 def test_classes_from_a_list_or_a_file(folder: Path, tmp_path: Path) -> None:
     classes = [*map(str, range(11, -1, -1))]
     (tmp_path / "classes").write_text("\n".join(classes) + "\n")
-    for given in ("classes", ",".join(classes)):
+    for given in ("classes", ", ".join(classes)):
         succeeds("online", folder / "few", "--classes", given, "--out", "run", "--force", cwd=tmp_path)
         assert json.loads((tmp_path / "run/model/model.json").read_text())["classes"] == classes[::-1]
 
