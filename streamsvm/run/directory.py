@@ -198,7 +198,7 @@ class RunDir:
             return Remedy("{} goes on, with the same arguments", Call("tune"))
         if not self.settings.exists():
             return Remedy("fit again")
-        return Remedy("{} continues from the last commit", Call("resume", self.path))
+        return Remedy("{} continues", Call("resume", self.path))
 
     def remove_weights(self) -> None:
         """Delete the files of the weights, which no later process reads once there is a model."""

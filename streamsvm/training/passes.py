@@ -16,7 +16,7 @@ from streamsvm.base.progress import AVERAGE_PREFIX, LAST_ITERATE_PREFIX
 from streamsvm.data.blocks import HeldOutBlocks
 from streamsvm.data.hold_out import held_out_part
 from streamsvm.data.rows import Rows
-from streamsvm.errors import Call, InputError, Interrupted, Remedy, RunError
+from streamsvm.errors import InputError, Interrupted, Remedy, RunError
 from streamsvm.kernels.tally import DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, UNWEIGHTED
 from streamsvm.model.results import Calibration, FitResult
 from streamsvm.prediction.calibration import calibrate_folder
@@ -298,8 +298,8 @@ class Fit(Trainer):
         )
 
     def _continue(self) -> Remedy | None:
-        path = self.files.path
-        return None if path is None else Remedy("{} continues", Call("resume", path))
+        run = self.files.run
+        return None if run is None else run.continues()
 
     # -- measuring ---------------------------------------------------------------------------------
 

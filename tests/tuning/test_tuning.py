@@ -110,7 +110,9 @@ def test_it_goes_on_where_it_was_stopped(store: Path, tmp_path: Path) -> None:
         try:
             found = tune(store, out=tmp_path / "run", stop=stop, **facts)
             break
-        except Interrupted:
+        except Interrupted as error:
+            begun = (tmp_path / "run/run.json").exists()
+            assert ("`resume(" if begun else "`tune(...)` goes on, with the same arguments") in str(error)
             blocks += 1
             assert blocks < 100
     assert blocks > 3
