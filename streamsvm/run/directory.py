@@ -200,9 +200,10 @@ class RunDir:
             return Remedy("fit again")
         return Remedy("{} continues", Call("resume", self.path))
 
-    def remove_weights(self) -> None:
-        """Delete the files of the weights, which no later process reads once there is a model."""
-        for path in (self.weights, self.average_delta, self.dirty, self.sparse_weights):
+    def clean_up(self) -> None:
+        """Delete what nobody needs once there is a model: files of weights, trials, and an older run."""
+        weights = (self.weights, self.average_delta, self.dirty, self.sparse_weights)
+        for path in (*weights, self.trials, self.replaced):
             durable.remove(path)
 
     def read_settings(self) -> dict[str, Any]:

@@ -214,16 +214,15 @@ class RunFiles(MemoryRun):
         saved: Callable[[str], None] = lambda model: None,
         **parts: Any,
     ) -> str:
-        """Write the model, and delete the files of weights and all commits but the last.
+        """Write the model, and delete what nobody needs then: all commits but the last, and other files.
 
         `saved` is called with the model's folder before files are deleted, which can take minutes.
         """
         complete = complete or self._keep_temperature
         save_model(self.run.model, coefficients, record, names=names, complete=complete, **parts)
         saved(str(self.run.model))
-        self.run.remove_weights()
+        self.run.clean_up()
         prune(self.run, (), kept=1)
-        durable.remove(self.run.replaced)
         return str(self.run.model)
 
     def _keep_temperature(self, folder: Path) -> None:

@@ -118,6 +118,8 @@ class Fit(Trainer):
             self._valid_blocks = lambda: contextlib.nullcontext(held_out)
         self._calibration: Calibration | None = None
         self._norm2 = math.inf  # of the last iterate when it was measured
+        # Last pass of a path, which cannot be extended: nothing needs its duals once it has ended.
+        self._path_end = None if settings.C_path is None else settings.passes
         self._bytes_before = about.bytes_read()
         if position is not None:
             self._check(position)
@@ -138,12 +140,11 @@ class Fit(Trainer):
     def _check(self, position: RunPosition) -> None:
         """Raise `RunError` unless a position belongs to this training and has the duals that it needs."""
         done, blocks = position.passes_done, position.blocks_done
-        needed = {done} if done else set()
-        needed |= {done + 1} if blocks else set()
+        needed = {done, done + (blocks > 0)} - {0}
         if (
             done > self.settings.passes
             or blocks > len(self.source.cut)
-            or (self.settings.keep_duals and set(position.duals) != needed)
+            or (self.settings.keep_duals and (set(position.duals) ^ needed) - {self._path_end})
         ):
             raise RunError(
                 f"the newest commit of {self.files.path} is not one of this run", remedy=Remedy("fit again")
@@ -282,7 +283,7 @@ class Fit(Trainer):
             tally=tuple(self.learner.tally.tolist()),
             seconds=position.seconds + seconds,
             pass_seconds=0.0,
-            duals={p: end for p, end in position.duals.items() if p != this_pass - 1},
+            duals={p: end for p, end in position.duals.items() if p not in (this_pass - 1, self._path_end)},
         )
         if is_last or self._has_converged() or self.files.every.due(0):
             self.commit()

@@ -130,13 +130,14 @@ class StoreSearch:
             self.callbacks.report({**event, "trial": trial.name})
 
         callbacks = dataclasses.replace(self.callbacks, report=report)
-        return self._fit(self.run.trials / trial.name, trial.settings, callbacks)
+        folder = self.run.trials / trial.name
+        result = self._fit(folder, trial.settings, callbacks)
+        durable.remove(folder / format.MODEL)  # which needs space, and is made again from the last commit
+        return result
 
     def train(self, settings: Settings) -> tuple[FitResult, None]:
         """Train with the best settings, on all rows."""
-        result = self._fit(self.run, settings, self.callbacks, tuned=True)
-        durable.remove(self.run.trials)
-        return result, None
+        return self._fit(self.run, settings, self.callbacks, tuned=True), None
 
     def _fit(
         self, folder: Path | RunDir, settings: Settings, callbacks: Callbacks, *, tuned: bool = False

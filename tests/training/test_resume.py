@@ -162,7 +162,7 @@ def test_a_finished_run_keeps_no_weights_and_is_extended_to_the_same_bytes(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(RunDir, "remove_weights", die)
+        patch.setattr(RunDir, "clean_up", die)
         with pytest.raises(Killed):
             fit_with(IN_FILES, store, out=killed, passes=2, **options)
     assert list(killed.glob("weights*"))
