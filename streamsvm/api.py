@@ -14,7 +14,7 @@ from streamsvm.base.text import as_paths
 from streamsvm.converted import converted, open_text
 from streamsvm.data.arrays import check_is_matrix, label_column
 from streamsvm.errors import InputError, Option, Remedy, SettingsError, wrong_setting
-from streamsvm.inputs.matrix import begins_with_text, hashed
+from streamsvm.model.matrix import begins_with_text, hashed
 from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult, OnlineResult
 from streamsvm.run.directory import RunDir, replacing

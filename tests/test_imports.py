@@ -104,7 +104,8 @@ settings
 data
 store chains
 transforms
-model inputs
+model
+inputs
 run
 prediction training cluster
 converted

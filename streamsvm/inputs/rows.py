@@ -19,14 +19,8 @@ from streamsvm.data.rows import Rows, kept_rows
 from streamsvm.data.value_kinds import SAMPLE_VALUES, trained_values, warn_of_difference
 from streamsvm.errors import ModelError, SettingsError, part_of_memory, warn
 from streamsvm.inputs.blocks import blocks_to_score
-from streamsvm.inputs.matrix import (
-    MAX_FEATURES,
-    begins_with_text,
-    matrix_parts,
-    names_of_rows,
-    rows_of_matrix,
-)
 from streamsvm.inputs.schema import schema_of_model
+from streamsvm.model.matrix import MAX_FEATURES, begins_with_text, matrix_parts, names_of_rows, rows_of_matrix
 from streamsvm.model.model import Model
 from streamsvm.settings.scoring import ScoringSettings
 from streamsvm.store import Store, open_store

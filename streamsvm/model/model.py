@@ -20,9 +20,9 @@ from streamsvm.data.class_costs import ClassTree
 from streamsvm.data.label_sets import label_lists
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, ModelError, Remedy
-from streamsvm.inputs.matrix import label_codes, matrix_parts, rows_of_matrix
 from streamsvm.losses import LOSSES
 from streamsvm.model.coefficients import DenseCoef, StoredCoef
+from streamsvm.model.matrix import label_codes, matrix_parts, rows_of_matrix
 from streamsvm.model.scoring import Scorer, log_probabilities
 from streamsvm.model.serialization import features_of_data, read_model, save_copy
 from streamsvm.transforms import Transform, names_after

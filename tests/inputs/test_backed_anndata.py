@@ -16,7 +16,7 @@ from helpers import save_weights
 
 from streamsvm import Model, calibrate, evaluate, load_model, predict
 from streamsvm.errors import InputError, ModelError, StreamsvmWarning
-from streamsvm.inputs.matrix import matrix_parts
+from streamsvm.model.matrix import matrix_parts
 
 N, D, K = 60, 8, 3
 GENES = [f"g{j}" for j in range(D)]

@@ -15,8 +15,8 @@ from helpers import save_weights
 from streamsvm import load_model
 from streamsvm.data.rows import Rows, dense_rows
 from streamsvm.errors import ModelError, StreamsvmWarning
-from streamsvm.inputs.matrix import rows_of_matrix
 from streamsvm.inputs.rows import RowsToScore
+from streamsvm.model.matrix import rows_of_matrix
 
 D, N = 300, 90
 LAYOUTS = {"dense": (5, 1.0, 1.0), "csr": (70, 0.03, 0.9), "rows": (70, 1.0, 0.02)}  # classes, and shares

@@ -19,7 +19,7 @@ from sklearn.metrics import log_loss
 from streamsvm import Calibration, Model, calibrate, evaluate, fit, load_model, predict
 from streamsvm.base import format
 from streamsvm.errors import InputError, ModelError, SettingsError, StreamsvmWarning
-from streamsvm.inputs.matrix import rows_of_matrix
+from streamsvm.model.matrix import rows_of_matrix
 from streamsvm.prediction.calibration import set_temperature
 from streamsvm.run.directory import RunDir, locked
 
