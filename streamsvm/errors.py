@@ -218,7 +218,7 @@ class ModelError(StreamsvmError):
 
 
 class FeatureError(StreamsvmError):
-    """Data none of whose features has the name of a feature of the model."""
+    """Raised if data and model have no feature name in common."""
 
 
 class Interrupted(StreamsvmError):

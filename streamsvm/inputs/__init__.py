@@ -1,1 +1,1 @@
-"""What a model reads to predict: data of any kind as rows with its features and classes."""
+"""Data of any kind as rows with the features and classes of a model."""

@@ -244,7 +244,7 @@ def evaluate(
 
 
 class LabelMetrics:
-    """Counts over rows with one label each that `Evaluation` is made of."""
+    """Running counts for an `Evaluation`, of rows with one label each."""
 
     def __init__(
         self, model: Model, top_k: list[int], costs: np.ndarray | None, tree: ClassTree | None

@@ -1,4 +1,4 @@
-"""Settings of a search for settings: all facts of each in one place."""
+"""Settings of `tune`: what is tried, and how it is measured."""
 
 from __future__ import annotations
 
