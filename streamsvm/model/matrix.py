@@ -11,12 +11,12 @@ import numpy as np
 from streamsvm.base import format
 from streamsvm.base.converters import converters
 from streamsvm.base.label_values import codes_among
-from streamsvm.data.arrays import as_matrix, check_is_matrix, one_matrix, one_row, row_groups, with_layer
+from streamsvm.data.arrays import as_matrix, one_matrix, one_row, row_groups, with_layer
 from streamsvm.data.label_sets import known_codes, with_label_sets
 from streamsvm.data.names import match_features, with_columns
 from streamsvm.data.rows import Rows
 from streamsvm.data.value_kinds import SAMPLE_VALUES, trained_values, warn_of_difference
-from streamsvm.errors import ModelError, StreamsvmError
+from streamsvm.errors import ModelError, Option, Remedy, StreamsvmError
 from streamsvm.transforms import apply
 
 MAX_FEATURES = 2**62  # limit of feature numbers for a model that hashes them
@@ -74,32 +74,46 @@ def matrix_parts(
     InputError, SettingsError
         As in `with_layer`.
     ModelError
-        If AnnData cannot be divided, since it is stored by columns, or labels or groups (`of_rows`) are given
-        beside it.
+        If AnnData has no X, or stores it by columns, or labels or groups (`of_rows`) are given beside it.
     """
     if not getattr(X, "isbacked", False):
         yield 0, with_layer(X, layer, raw, obsm)
         return
-    # anndata reads the whole matrix for the X of a view, and makes no view of a view: its rows are read from
-    # the object that it is a view of.
-    parent, rows, columns = X, None, slice(None)
-    if X.is_view:
-        parent, columns = X._adata_ref, X._vidx
-        rows = np.arange(parent.n_obs)[X._oidx]
+    if any(given is not None for given in of_rows):
+        raise ModelError(
+            "y and groups cannot be given beside AnnData that is backed by a file",
+            remedy=Remedy("name a column of obs with {}, or give X.to_memory()", Option("label")),
+        )
+    parent, rows, columns = _viewed(X)
     name = one_matrix(layer, raw, obsm)
-    stored = parent.raw if name == "raw" and parent.raw is not None else parent
-    by_columns = name in (None, "raw") and getattr(stored.X, "format", "") == "csc"  # no rows can be read
-    if by_columns or any(given is not None for given in of_rows):
-        check_is_matrix(X, ModelError)
+    stored = (raw and parent.raw) or parent
+    try:
+        by_columns = (name is None or stored is not parent) and getattr(stored.X, "format", "") == "csc"
+    except KeyError:
+        missing = "X is AnnData without the matrix X"
+        raise ModelError(missing, remedy=Remedy("name another with {}", Option("layer"))) from None
+    if by_columns:
+        reason = "X is CSC, which stores columns, so its rows cannot be read in blocks"
+        raise ModelError(reason, remedy=Remedy("give X.to_memory()"))
     n_rows = max(1, memory // (_VALUE_BYTES * max(stored.n_vars, 1)))
     for begin in range(0, max(X.n_obs, 1), n_rows):
-        chosen = slice(begin, begin + n_rows)
-        part = parent[chosen if rows is None else rows[chosen], columns]
+        chosen = slice(begin, begin + n_rows) if rows is None else rows[begin : begin + n_rows]
+        part = parent[chosen, columns]
         found = SimpleNamespace(
-            X=part.X if name is None else None, layers=part.layers, raw=part.raw if raw else None,
-            obsm=part.obsm, obs=part.obs, obs_names=part.obs_names, var_names=part.var_names,
+            X=parent[chosen].X[:, columns] if name is None else None, layers=part.layers,
+            raw=part.raw if raw else None, obsm=part.obsm, obs=part.obs, obs_names=part.obs_names,
+            var_names=part.var_names,
         )  # fmt: skip
         yield begin, with_layer(found, layer, raw, obsm)
+
+
+def _viewed(X: Any) -> tuple[Any, np.ndarray | None, Any]:
+    """Return the AnnData that `X` is a view of, with its rows and columns: attributes private to anndata."""
+    # For a view, anndata loads the whole matrix, and it cannot make a view of a view. So rows are read from
+    # the parent, and their columns are chosen in memory.
+    if not X.is_view:
+        return X, None, slice(None)
+    return X._adata_ref, np.arange(X._adata_ref.n_obs)[X._oidx], X._vidx
 
 
 def names_of_rows(X: Any, n_rows: int) -> np.ndarray:
