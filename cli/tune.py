@@ -67,6 +67,8 @@ class TuneReporter(EventTable):
     def __init__(self, console: Console) -> None:
         super().__init__(console)
         self._of_passes = False
+        self._shown: set[int] = set()  # passes that have a line
+        self._tried = 0  # passes of the settings that were tried
 
     def __call__(self, event: dict[str, Any]) -> None:
         super().__call__(event)
@@ -76,8 +78,13 @@ class TuneReporter(EventTable):
             self.console.say(count(event["trainings"], "training"))
             self._of_passes = event["trainings"] == 1 and not self._headed  # nothing was tried before
             self.left_out = {"seconds"} if self._of_passes else set()  # which would be of the last pass
-        elif event["event"] == ("pass" if self._of_passes else "tried") and "valid_accuracy" in event:
-            self.line(event, differing(event))
+        elif event["event"] == "pass" and self._of_passes and {"trial", "valid_accuracy"} <= event.keys():
+            self._shown.add(event["pass"])
+            self.line(event)
+        elif event["event"] == "tried":
+            self._tried += event["passes"]
+            if self._tried not in self._shown:  # an earlier process may have made these passes
+                self.line(event, differing(event))
 
 
 def differing(row: dict[str, Any]) -> str:

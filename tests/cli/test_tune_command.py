@@ -13,6 +13,9 @@ from command_line import succeeds
 from helpers import make_store
 from sklearn.datasets import load_digits
 
+from streamsvm import tune
+from streamsvm.errors import Interrupted
+
 LOSSES = ("--loss", "ww", "--loss", "cs", "--dtype", "float64")
 
 
@@ -40,15 +43,19 @@ def test_a_table_printed_once_and_a_run(folder: Path, tmp_path: Path) -> None:
     assert f"chosen, the best of 8 settings: C {best[0]}, loss {best[-1]}\n" in shown
     assert shown.count(f" {best[1]} ") == [row[1] for row in rows].count(best[1])
     assert float(best[0]) == found["C"]
-    evaluated = json.loads(succeeds("evaluate", out, "s.h5", "--json", cwd=folder))
-    assert evaluated["accuracy"] > 0.9
+    assert json.loads(succeeds("evaluate", out, "s.h5", "--json", cwd=folder))["accuracy"] > 0.9
 
 
-def test_the_model_is_measured_on_the_validation_rows(folder: Path, tmp_path: Path) -> None:
-    """And `info` says that the search has chosen C."""
-    out = tmp_path / "run"
-    command = ("tune", "s.h5", "--out", out, "--C", "0.05,0.1", "--valid", "s.h5", "--passes", 1)
-    shown = succeeds(*command, cwd=folder, notes=True)
+@pytest.mark.parametrize("last", ["search", "pass", "tried"])
+def test_the_model_is_measured_on_the_validation_rows(folder: Path, tmp_path: Path, last: str) -> None:
+    """And `info` says that the search has chosen C; each C has one line, wherever the search was stopped."""
+    data, out, events = folder / "s.h5", tmp_path / "run", set()
+    reports = {"report": lambda event: events.add(event["event"]), "stop": lambda: last in events}
+    with pytest.raises(Interrupted):
+        tune(data, out=out, C="0.05,0.1,0.2", valid=data, passes=1, passes_each=1, **reports)
+    command = ("tune", data, "--out", out, "--C", "0.05,0.1,0.2", "--valid", data, "--passes-each", 1)
+    shown = succeeds(*command, "--passes", 1, notes=True)
+    assert sorted(line.split()[0] for line in table_of(shown)[1:]) == ["0.05", "0.1", "0.2"]
     evaluated = json.loads(succeeds("evaluate", out, "s.h5", "--json", cwd=folder))
     assert f"s.h5: accuracy {evaluated['accuracy']:.4f}\n" in shown
     assert ", chosen by tune\n" in succeeds("info", out)

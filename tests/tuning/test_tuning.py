@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 from helpers import automatic_c, make_store
 from helpers import plain_fit as fit
-from run_files import stop_after
+from run_files import model_bytes, stop_after
 from sklearn.datasets import dump_svmlight_file, load_digits
 
 from streamsvm import convert, load_model, resume, tune
@@ -103,12 +103,10 @@ def test_several_settings_are_compared() -> None:
 def test_it_goes_on_where_it_was_stopped(store: Path, tmp_path: Path) -> None:
     facts: dict[str, Any] = {"C": "0.1,1", "folds": 2, "block_rows": 100, "checkpoint_every": "1 blocks"}
     expected = tune(store, out=tmp_path / "whole", **facts)
-    model = (tmp_path / "whole/model/coef.npy").read_bytes()
     errors: list[str] = []
     while len(errors) < 100:
-        stop = stop_after(15)  # questions: 6 of them are asked while a fold scores its 6 blocks
-        try:
-            found = tune(store, out=tmp_path / "run", stop=stop, **facts)
+        try:  # questions: 6 of them are asked while a fold scores its 6 blocks
+            found = tune(store, out=tmp_path / "run", stop=stop_after(15), **facts)
             break
         except Interrupted as error:
             errors.append(str(error))
@@ -124,7 +122,7 @@ def test_it_goes_on_where_it_was_stopped(store: Path, tmp_path: Path) -> None:
         return [{**row, "seconds": None} for row in rows]
 
     assert untimed(found.tried) == untimed(expected.tried)
-    assert (tmp_path / "run/model/coef.npy").read_bytes() == model
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
     assert untimed(tune(store, out=tmp_path / "run", **facts).tried) == untimed(expected.tried)
     with pytest.raises(RunError, match=r"begun with passes 3, not 4; to change it, use `resume\("):
         tune(store, out=tmp_path / "run", passes=4, **facts)
@@ -272,8 +270,7 @@ def test_text_is_converted_into_the_run_once(
     assert events[0] == "search"
     accuracies = [[row["valid_accuracy"] for row in each.tried] for each in (found, expected)]
     assert accuracies[0] == accuracies[1]
-    models = [(tmp_path / run / "model/coef.npy").read_bytes() for run in ("run", "stores")]
-    assert models[0] == models[1]
+    assert len({(tmp_path / run / "model/coef.npy").read_bytes() for run in ("run", "stores")}) == 1
     assert tune(**text, out=tmp_path / "run", **facts).C == found.C  # a finished one gives its result again
     assert resume(tmp_path / "run", passes=3).passes == 3
     text["data"].write_text(text["data"].read_text() + "1 1:1\n")
@@ -288,5 +285,4 @@ def test_groups_are_read_of_text_if_one_of_the_losses_needs_them(tmp_path: Path)
     (tmp_path / "train.txt").write_text("\n".join(lines) + "\n")
     # In the types for which other tests compile the kernels of sequences.
     facts: dict[str, Any] = {"C": "0.1", "passes": 1, "passes_each": 1, "dtype": "float64"}
-    found = tune(tmp_path / "train.txt", out=tmp_path / "run", loss=["ww", "chain"], **facts)
-    assert len(found.tried) == 2
+    assert len(tune(tmp_path / "train.txt", out=tmp_path / "run", loss=["ww", "chain"], **facts).tried) == 2
