@@ -13,7 +13,6 @@ from streamsvm.errors import RunError, StreamsvmError
 
 _SHOWN_CLASSES, _SHOWN_FEATURES = 8, 5  # of a model: classes, and features of each
 _READ_ATTEMPTS = 20  # to read a commit before the process that trains the run replaces it
-_MEMORY = 2**28  # bytes into which a matrix is loaded that cannot be read by rows
 
 
 def inspect(
@@ -23,7 +22,10 @@ def inspect(
     label: str | None = None,
     progress: Callable[[str, int, int | None], None] | None = None,
 ) -> dict[str, Any]:
-    """Describe data, a run or a model. Without `verify`, only text and tables are read to their end.
+    """Describe data, a run or a model.
+
+    Without `verify`, only text and tables are read to their end, and only ``.npz`` that is sparse or
+    compressed, and CSC with `label`, are loaded. Half of the free memory must hold such a matrix twice.
 
     Parameters
     ----------
@@ -68,15 +70,19 @@ def _store(
     label: str | None,
     progress: Callable[[str, int, int | None], None] | None,
 ) -> dict[str, Any]:
+    from streamsvm.data.memory_plan import available_memory
     from streamsvm.store import open_store
     from streamsvm.store.obs_columns import column_names
     from streamsvm.store.open import open_existing
 
-    with contextlib.closing(open_existing(path, _MEMORY)) as container:
+    memory = available_memory() // 2  # for loading a matrix that cannot be read by rows
+    with contextlib.closing(open_existing(path, memory)) as container:
         native = container.record(format.STORE_ATTR) is not None
         is_anndata = not native and container.node("obs") is not None
         columns = column_names(container, "obs") if is_anndata else None
-    with open_store(path, label=label, labelled=native or label is not None, memory=_MEMORY) as store:
+    if is_anndata and not verify and label is None:
+        memory = 0  # the headers of CSC suffice
+    with open_store(path, label=label, labelled=native or label is not None, memory=memory) as store:
         verified: bool | str = verify
         if verify:
             store.verify(lambda done, total: progress and progress("verify", done, total))

@@ -187,8 +187,7 @@ class PackedFile(MatrixFile):
             sizes = {each.filename: each.file_size for each in archive.infolist()}
         lines = _BY_ROWS if "format.npy" in sizes else _NOT_COMPRESSED
         check_memory(self.path, sum(sizes.values()), self._memory, lines.format(path=str(self.path)))
-        loaded: Any = load_array(self.path)
-        with loaded as archive:
+        with cast(Any, load_array(self.path)) as archive:
             if "format" in archive:
                 found = canonical_csr(scipy.sparse.load_npz(self.path), InputError, str(self.path))
                 self._attrs = {"encoding-type": "csr_matrix", "shape": list(map(int, found.shape))}

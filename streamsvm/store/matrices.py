@@ -196,8 +196,11 @@ class DenseMatrix(StoredMatrix):
 
 
 def _load_columns(container: Container, name: str, shape: tuple[int, int], memory: int | None) -> CsrMatrix:
-    """Load a CSC matrix as CSR; raises `PlanError` if it does not fit into `memory` twice."""
-    import scipy.sparse
+    """Load a CSC matrix as CSR; raises `PlanError` if it does not fit into `memory` twice.
+
+    If `memory` is 0, the matrix has no values to read, but its sizes and types, from its headers.
+    """
+    from scipy.sparse import csc_array
 
     module, opening = ("h5py", "h5py.File") if container.kind == "hdf5" else ("zarr", "zarr.open")
     lines = (
@@ -210,18 +213,19 @@ def _load_columns(container: Container, name: str, shape: tuple[int, int], memor
             f"store of rows, or in Python `{lines}` stores it by rows"
         )
     columns = CsrMatrix(container, name, shape[::-1])  # the rows of the transposed matrix
+    if memory == 0:
+        columns.shape = shape
+        return columns
     dtype = format.index_dtype(max(columns.nnz + 1, *shape))
     nbytes = columns.nnz * (columns.dtype.itemsize + dtype.itemsize)
     check_memory(f"{container.path}: {name}", nbytes, memory, lines)
     values, rows, pointers = columns.read(span(0, shape[1]))
     if (at := first_outside(rows, shape[0])) is not None:
         raise columns.arrays["indices"].damage(at, f"row {rows[at]} is out of range")
-    indices, indptr = rows.astype(dtype, copy=False), pointers.astype(dtype)
-    found = scipy.sparse.csc_array((values, indices, indptr), shape).tocsr()
+    found = csc_array((values, rows.astype(dtype, copy=False), pointers.astype(dtype)), shape).tocsr()
     found.sum_duplicates()
-    parts = ("data", "indices", "indptr")
     arrays: dict[str, StoredArray] = {
-        part: LoadedArray(container, f"{name}/{part}", getattr(found, part)) for part in parts
+        part: LoadedArray(container, f"{name}/{part}", getattr(found, part)) for part in columns.arrays
     }
     return CsrMatrix(container, name, shape, arrays)
 
@@ -229,7 +233,7 @@ def _load_columns(container: Container, name: str, shape: tuple[int, int], memor
 def open_matrix(container: Container, name: str, memory: int | None = None) -> CsrMatrix | DenseMatrix:
     """Open a matrix of AnnData; raises StoreError if there is none of a known kind.
 
-    CSC is loaded into `memory`, bytes; by default it is refused.
+    CSC is loaded into `memory`, bytes, or, if that is 0, has sizes and types alone; by default it is refused.
     """
     path = container.path
     kind = container.node(name)

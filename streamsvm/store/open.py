@@ -79,7 +79,8 @@ def open_store(
         The weights of the rows of such a matrix: ``.npy``, or text with one a line.
     memory : int, optional
         Bytes of memory into which a matrix that cannot be read by rows may be loaded: CSC, and a sparse or
-        compressed ``.npz`` archive. Such matrices are refused by default.
+        compressed ``.npz`` archive. Such matrices are refused by default. If it is 0, CSC is opened for its
+        sizes and types alone, and cannot be read.
     every_row : bool
         Whether rows without a label are kept, with label code -1.
 

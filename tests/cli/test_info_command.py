@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import anndata
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -18,6 +19,8 @@ from command_line import fails, succeeds
 from helpers import make_problem, make_store
 
 from streamsvm import fit, load_model
+from streamsvm.errors import PlanError
+from streamsvm.info import inspect
 from streamsvm.reporting.history import History, achieved
 
 N, D = 40, 6
@@ -66,6 +69,21 @@ def test_files_are_described_by_the_facts_that_other_libraries_know(tmp_path: Pa
     for name, column, classes in (("a.h5ad", "type", ["a", "b", "c"]), ("a.csv", "x", ["-2.0", "1.5"])):
         found = json.loads(succeeds("info", name, "--label", column, "--json", cwd=tmp_path))
         assert (found["n_classes"], found["classes"]) == (len(classes), classes)
+
+
+def test_csc_is_described_by_its_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But an archive is loaded, into half of the memory that is free."""
+    anndata.AnnData(X.tocsc()).write_h5ad(tmp_path / "a.h5ad")
+    with h5py.File(tmp_path / "a.h5ad", "r+") as file:
+        for part in "data", "indices", "indptr":
+            del file["X"][part]  # chunks that are not written take no space
+            file["X"].create_dataset(part, (D + 1 if part == "indptr" else 2**40,), "i8", chunks=(D,))
+        file["X/indptr"][::D] = [0, 2**40]
+    assert inspect(tmp_path / "a.h5ad").items() >= {"n": N, "d": D, "nnz": 2**40, "verified": False}.items()
+    sp.save_npz(tmp_path / "s.npz", X)
+    monkeypatch.setattr("streamsvm.data.memory_plan.available_memory", lambda: 4 * X.nnz)
+    with pytest.raises(PlanError, match=r"loading its .* bytes takes twice as many"):
+        inspect(tmp_path / "s.npz")
 
 
 def test_other_files_are_one_clear_line(tmp_path: Path) -> None:
