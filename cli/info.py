@@ -48,8 +48,8 @@ def info(
 ) -> None:
     """Describe data, a run or a model, or compare runs.
 
-    Text and tables are read to their end, anything else only with --verify, which checks every byte that a
-    store, a run or a model relies on.
+    Text, tables, .npz that is sparse or compressed, and CSC with --label are read to their end, anything else
+    only with --verify, which checks every byte that a store, a run or a model relies on.
     """
     from streamsvm.info import inspect
     from streamsvm.store.addresses import copy_address
