@@ -65,7 +65,7 @@ class Instants:
             if self.sent == signal.SIGKILL:  # other signals are survived: the call is yet to be made
                 if half is not None:
                     half()
-                for handle, size in self.safe.values():
+                for handle, size in list(self.safe.values()):
                     os.ftruncate(handle, min(size, os.fstat(handle).st_size))
             self.write_report(what)
             os.kill(os.getpid(), self.sent)
