@@ -108,7 +108,7 @@ def run_page(name: str, folder: Path) -> None:
 
 
 @pytest.mark.more
-@pytest.mark.filterwarnings("ignore:X. .* features of the model found by name")  # of a query of cells
+@pytest.mark.filterwarnings("default")  # as users see them: of anndata, and of genes that a query lacks
 def test_blocks_run_as_they_stand_one_page_after_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
