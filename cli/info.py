@@ -60,7 +60,7 @@ def info(
     if len(records) > 1:
         for path, each in zip(paths, records, strict=True):
             if each["kind"] != "run":
-                raise SettingsError(f"several paths are compared if all are runs, and {path} is none")
+                raise SettingsError(f"only runs are compared, and {path} is not a run")
         for line in comparison([str(path) for path in paths], records):
             console.say(line)
         console.result(

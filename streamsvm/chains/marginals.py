@@ -76,9 +76,7 @@ def load_pairs(solver, temperature, i, n, C, old, chain):
             before[starts[t] + _load_id(old, i, t, r, n, k)] = old.values[old.values_at[i + t] + r]
         for e in range(starts[t + 1] - starts[t]):
             ids[starts[t] + e] = e
-            share = nodes[t, e]
-            if t + 1 < n:
-                share = pairs[t, e // k, e % k]
+            share = pairs[t, e // k, e % k] if t + 1 < n else nodes[t, e]
             target[starts[t] + e] = C * share
         target[starts[t] + own] = before[starts[t] + own] = 0.0  # what is left of C
     return starts, ids, before, target

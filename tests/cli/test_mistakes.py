@@ -34,7 +34,7 @@ OPTIONS = [  # words, and what the last line of the message has
     ("predict run data --json", "--json needs --out"),
     ("export run --out m", "or m have one of the suffixes .joblib, .onnx, .txt, .model"),
     ("export run --out m.txt --dtype float16", "--dtype is for the format streamsvm"),
-    ("info run s.h5", "several paths are compared if all are runs, and s.h5 is none"),
+    ("info run s.h5", "only runs are compared, and s.h5 is not a run"),
 ]
 FAILURES = [
     ("fit absent.zarr --out r", "absent.zarr: nothing is there; check the path"),
