@@ -20,7 +20,6 @@ from streamsvm.kernels.scratch import own_bits
 from streamsvm.kernels.simd import (
     LANES,
     above,
-    load,
     load_like,
     maximum,
     minimum,
@@ -45,7 +44,7 @@ def make(name: str, hinge: Hinge, *, own_dual: bool) -> Kernels:
             s = load_like(scratch.scores, c, zero)
             if own_dual:
                 own = own_bits(row.y, c, row.own)
-                own &= not_below(load(scratch.hidden, c), 0.0)  # it may not be visited
+                own &= not_below(load_like(scratch.hidden, c, zero), 0.0)  # it may not be visited
                 s = select(own, zero - s, s)
             slack = 1.0 + s
             losses = value(slack, problem)
