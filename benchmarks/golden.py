@@ -1,8 +1,8 @@
 """Compare the bytes of many small trainings by two versions of the program, which should be the same.
 
-Each training is one set of options on generated data. Its coefficients and its log of duals are hashed; its
-gap and its accuracy say how far apart two trainings are that differ. Run both on one machine: processors with
-other vectors add up in another order.
+Each training is one set of options on generated data. Its coefficients and its duals, sorted by row and
+class, are hashed. The gap and the accuracy show how far apart two trainings are. Run both versions on one
+machine: processors with other vectors add up in another order.
 """
 
 from __future__ import annotations
@@ -27,9 +27,14 @@ from typer import Argument, Option
 import streamsvm
 from streamsvm.data import memory_plan
 from streamsvm.losses import LOSSES, ROW_LOSSES
+from streamsvm.run.append_log import scan
+from streamsvm.run.dual_log import MAGICS, DualFormat, DualLog
+from streamsvm.training.spec import Spec
 
 Trained = Callable[[Path], Any]  # trains into a folder that does not exist yet; returns a result or a model
 N_FEATURES = 60
+MAX_ROWS = 2**13  # more than any training has
+DUAL_FORMAT = Spec.dual_format
 SPLIT = {"rows": ("ww", "cs", "ovr", "logistic"), "classes": ("ww", "ovr", "llw")}
 TRANSFORMS = (
     "l2", "bias", "idf,l2", "scale=std,bias", "scale=maxabs", "clip=0.5", "binarize,df=-0.5,l2",
@@ -285,17 +290,42 @@ def digest(*parts: bytes) -> str:
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
+def dual_digests(log: Path, dual_format: DualFormat) -> Iterator[str]:
+    """Yield a hash of the duals of each block of a log, whatever their order in it."""
+    length = log.stat().st_size
+    duals = DualLog(log, length, dual_format)
+    for block in sorted({part.numbers[0] for part in scan(log, length, MAGICS)} if length else ()):
+        old = duals.segment(block, MAX_ROWS)
+        rows = np.repeat(np.arange(MAX_ROWS), old.counts)
+        nth = np.arange(len(rows)) - np.repeat(np.cumsum(old.counts) - old.counts, old.counts)
+        ids, values = old.ids[old.ids_at[rows] + nth], old.values[old.values_at[rows] + nth]
+        order = np.lexsort((values, ids, rows))
+        bits = [
+            old.bits[at : at + dual_format.bytes_of_bits].tobytes() if at >= 0 else b"" for at in old.bits_at
+        ]
+        arrays = rows[order], ids[order].astype(np.int64), values[order]
+        yield digest(*(array.tobytes() for array in arrays), *bits)
+
+
 def describe(train: Trained, out: Path, data: Data) -> dict[str, Any]:
     """Train, and return the hashes of coefficients and duals, the gap, and the accuracy on `valid`."""
-    trained = train(out)
+    formats = []
+
+    def dual_format(self: Spec, **options: Any) -> DualFormat:
+        formats.append(made := DUAL_FORMAT(self, **options))
+        return made
+
+    with mock.patch.object(Spec, "dual_format", dual_format):
+        trained = train(out)
     model = trained if isinstance(trained, streamsvm.Model) else streamsvm.load_model(out)
     coef = model.coef_.toarray() if sp.issparse(model.coef_) else np.asarray(model.coef_)
     by_class = coef if len(coef) == len(model.classes_) else coef.T
-    logs = sorted(out.glob("duals*")) if out.is_dir() else []
+    logs = sorted(path for path in out.glob("duals*") if path.is_file())
+    hashes = [each for log in logs for each in dual_digests(log, formats[-1])]
     result = model.result if trained is model else trained
     found = {
         "coef": digest(np.ascontiguousarray(by_class).tobytes(), np.asarray(model.intercept_).tobytes()),
-        "duals": digest(*(log.read_bytes() for log in logs)) if logs else None,
+        "duals": digest(*(each.encode() for each in hashes)) if hashes else None,
         "gap": getattr(result, "relative_gap", None),
         "accuracy": None,
     }
