@@ -105,7 +105,7 @@ class Data:
         self.chains = self._store(
             "chains", write_text(folder / "chains.txt", self.X, names, groups), groups=True
         )
-        self.costs = np.abs(np.subtract.outer(np.arange(7.0), np.arange(7.0))) / 3
+        self.costs = np.abs(np.subtract.outer(np.arange(7.0), np.arange(7.0))) * 0.375
         self.tree = {str(c): "low" if c < 4 else "high" for c in range(7)} | {"low": "all", "high": "all"}
 
     def _store(self, name: str, text: Path, suffix: str = ".zarr", **options: Any) -> Path:
@@ -219,13 +219,8 @@ def trainings(data: Data) -> Iterator[tuple[str, Trained]]:
                     )
     for loss in (loss for loss in ROW_LOSSES if LOSSES[loss].label_sets):
         yield f"several labels {loss}", fit(data.sets, loss=loss, dtype="float64")
-    for costs_as in ("margins", "costs", "both"):
-        for loss in ("ww", "ovr2"):
-            if (loss, costs_as) != ("ovr2", "margins"):
-                yield (
-                    f"costs as {costs_as} {loss}",
-                    fit(data.few, loss=loss, dtype="float64", costs=data.costs, costs_as=costs_as),
-                )
+    for loss in ("ww", "cs", "ovr2"):
+        yield f"costs {loss}", fit(data.few, loss=loss, dtype="float64", costs=data.costs)
     yield "tree", fit(data.few, tree=data.tree, dtype="float64")
     for loss in ("ww", "cs", "ovr"):
         yield f"class weights {loss}", fit(data.few, loss=loss, class_weight="balanced")

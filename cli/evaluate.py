@@ -33,10 +33,10 @@ _OPTIONS = {
     ),
     "costs": Option(
         os.PathLike, None,
-        "Also measure the mean cost, from this table: CSV or .npy, a row for each true class.",
+        "Also measure the mean cost, from a table as fit takes it: CSV or .npy, a row for each true class.",
     ),
     "tree": Option(
-        os.PathLike, None, "Also measure the mean distance in this tree: a class and its parent a line.",
+        os.PathLike, None, "The same, with the path between two classes in a tree, as fit takes it, as cost.",
     ),
     "confusion": Option(
         os.PathLike, None, "Write true class, predicted class and rows of each pair of them that occurs.",
@@ -66,7 +66,7 @@ def evaluate(
     Prints accuracy, top-k accuracy, macro and micro F1; unknown labels count as wrong. Then precision, recall
     and F1 of the classes with the lowest F1 (in JSON of all), and the most frequent confusions. If the
     model has probabilities, also their log loss and expected calibration error, and if it was trained with
-    costs or a tree of classes, the mean cost or distance, over the rows with known labels.
+    costs or a tree of classes, the mean cost, over the rows with known labels.
 
     If rows have several labels each: precision of the best k labels, ranking loss, and of the predicted sets
     macro and micro F1 and subset accuracy; unknown labels are left out.

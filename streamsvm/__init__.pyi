@@ -65,7 +65,6 @@ def fit(
     sample_weight: Any = None,
     weights: str | Path | None = None,
     costs: Any = None,
-    costs_as: Literal["margins", "costs", "both"] | None = None,
     tree: Any = None,
     transform: str | Sequence[str] | None = None,
     label: str | None = None,
@@ -212,12 +211,11 @@ def fit(
     weights : path, optional
         Weights of the rows of a matrix, text or a table: a file with one a line; of a matrix also .npy.
     costs : path, DataFrame or array_like of shape (k, k), optional
-        Table of what it costs to predict one class (column) for another (row): CSV or .npy. It is in the
-        order of the classes, or has their names in a header and in the first column.
-    costs_as : {"margins", "costs", "both"}, optional
-        What costs are: margins by which the own class must win (default), factors of the loss, or both.
+        Table of margins by which each class (row) must win against each other (column): CSV with the names of
+        the classes in the first line and column, or .npy in their order.
     tree : path or mapping of child to parent, optional
-        Tree of the classes, a child and its parent a line: the path between two classes is the margin.
+        Tree of the classes, a child and its parent a line, in place of costs: the margin of two classes is
+        the length of the path between them.
     transform : str or sequence of str, optional
         What is done with each row first, in this order, in training and by the model: normalize[=sum], log1p,
         binarize, idf, df=power, scale=std|maxabs, clip=v, select=FILE, hash=bits, l2, bias[=value]; such as
@@ -388,7 +386,6 @@ def plan(
     sample_weight: Any = None,
     weights: str | Path | None = None,
     costs: Any = None,
-    costs_as: Literal["margins", "costs", "both"] | None = None,
     tree: Any = None,
     transform: str | Sequence[str] | None = None,
     label: str | None = None,
@@ -488,12 +485,11 @@ def plan(
     weights : path, optional
         Weights of the rows of a matrix, text or a table: a file with one a line; of a matrix also .npy.
     costs : path, DataFrame or array_like of shape (k, k), optional
-        Table of what it costs to predict one class (column) for another (row): CSV or .npy. It is in the
-        order of the classes, or has their names in a header and in the first column.
-    costs_as : {"margins", "costs", "both"}, optional
-        What costs are: margins by which the own class must win (default), factors of the loss, or both.
+        Table of margins by which each class (row) must win against each other (column): CSV with the names of
+        the classes in the first line and column, or .npy in their order.
     tree : path or mapping of child to parent, optional
-        Tree of the classes, a child and its parent a line: the path between two classes is the margin.
+        Tree of the classes, a child and its parent a line, in place of costs: the margin of two classes is
+        the length of the path between them.
     transform : str or sequence of str, optional
         What is done with each row first, in this order, in training and by the model: normalize[=sum], log1p,
         binarize, idf, df=power, scale=std|maxabs, clip=v, select=FILE, hash=bits, l2, bias[=value]; such as
@@ -784,7 +780,6 @@ def tune(
     sample_weight: Any = None,
     weights: str | Path | None = None,
     costs: Any = None,
-    costs_as: Literal["margins", "costs", "both"] | None = None,
     tree: Any = None,
     label: str | None = None,
     labels: str | Path | None = None,
@@ -886,12 +881,11 @@ def tune(
     weights : path, optional
         Weights of the rows of a matrix, text or a table: a file with one a line; of a matrix also .npy.
     costs : path, DataFrame or array_like of shape (k, k), optional
-        Table of what it costs to predict one class (column) for another (row): CSV or .npy. It is in the
-        order of the classes, or has their names in a header and in the first column.
-    costs_as : {"margins", "costs", "both"}, optional
-        What costs are: margins by which the own class must win (default), factors of the loss, or both.
+        Table of margins by which each class (row) must win against each other (column): CSV with the names of
+        the classes in the first line and column, or .npy in their order.
     tree : path or mapping of child to parent, optional
-        Tree of the classes, a child and its parent a line: the path between two classes is the margin.
+        Tree of the classes, a child and its parent a line, in place of costs: the margin of two classes is
+        the length of the path between them.
     label : str, optional
         Column with the labels: of a table, or of obs of AnnData that was not written by convert. It can be in
         memory, and then also the name of an indicator matrix in obsm.

@@ -17,7 +17,6 @@ def solve(
     top: int = 5,
     *,
     margins: np.ndarray | None = None,
-    costs: np.ndarray | None = None,
     own_costs: np.ndarray | None = None,
 ) -> tuple[float, np.ndarray]:
     """The least ½‖W‖² + Σ C_i losses over all rows, and W, shape (d, k).
@@ -27,17 +26,17 @@ def solve(
     labels : ndarray, shape (n,) or (n, k)
         Codes, or the indicator of each row's own classes.
     C : float or ndarray of shape (n,)
-    margins, costs : ndarray of shape (k, k), optional
-        Δ(y, j), and what the loss of class j is multiplied by in a row of class y.
+    margins : ndarray of shape (k, k), optional
+        Δ(y, j).
     own_costs : ndarray of shape (k,), optional
-        The same for the row's own classes.
+        What the losses of the row's own classes are multiplied by.
     """
     W = cp.Variable((X.shape[1], k))
     Y = np.eye(k)[labels] if labels.ndim == 1 else labels.astype(float)
     of_class = Y.argmax(axis=1)
     delta = np.ones(Y.shape) if margins is None else np.where(Y > 0, 1.0, margins[of_class])
     of_own = np.ones(k) if own_costs is None else own_costs
-    factors = np.where(Y > 0, of_own, 1.0 if costs is None else costs[of_class])
+    factors = np.where(Y > 0, of_own, 1.0)
     weights = np.broadcast_to(C, len(X)).astype(float)
     value = losses(loss, X @ W, Y, margin, smooth, top, delta, weights[:, None] * factors)
     constraints = [cp.sum(W, axis=1) == 0] if loss in ("llw", "llw2") else []

@@ -310,3 +310,15 @@ def one_visit(
     made = LOSSES[loss](margin, **parameters)
     new = made.block(x @ W, b, y, x @ x, C, among)
     return W + np.outer(x, made.coefficients(new, y) - made.coefficients(b, y)), new
+
+
+def path_lengths(parents: dict[str, str], classes: list[str]) -> np.ndarray:
+    """The number of edges between each two classes of a tree, by their ancestors."""
+
+    def ancestors(node: str) -> list[str]:
+        return [node, *(ancestors(parents[node]) if node in parents else [])]
+
+    above = [ancestors(name) for name in classes]
+    common = [[len(set(a) & set(b)) for b in above] for a in above]
+    lengths = np.array([len(a) for a in above])
+    return (lengths[:, None] + lengths - 2 * np.array(common)).astype(float)

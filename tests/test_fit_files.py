@@ -195,7 +195,7 @@ def test_bad_input_leaves_what_was_there(text) -> None:
 
 def test_converted_data_of_a_training_that_cannot_begin_are_kept(text) -> None:
     Path("costs.csv").write_text("class,0,1,7\n0,0,1,1\n1,1,0,1\n7,1,1,0\n")
-    with pytest.raises(InputError, match="'7' is none of the 3 classes") as error:
+    with pytest.raises(InputError, match="the class '7' is unknown") as error:
         streamsvm.fit("train", out="run", costs="costs.csv")
     assert error.value.__notes__ == [
         "run/data.zarr is kept: given instead of its files, it saves reading them again"

@@ -86,7 +86,6 @@ MODEL = "model"
 # What a crash may leave of a file or folder that is replaced as a whole.
 TEMPORARY = (
     f"{RUN_JSON}.tmp",
-    f"{RUN_COSTS}.tmp",
     f"{REPORT}.tmp",
     f"{TUNING_JSON}.tmp",
     f"{TUNED}.tmp",
@@ -102,7 +101,7 @@ FEATURES = "features.json"  # their names, where they have any
 TRANSITIONS = "transitions.npy"  # of a model of sequences
 MAX_TRANSFORM_ARRAYS = 17
 TRANSFORM_ARRAYS = tuple(f"transform-{number}.npy" for number in range(MAX_TRANSFORM_ARRAYS))
-COSTS, TREE = "costs.npy", "tree.json"  # what pairs of classes cost, where the training had it
+COSTS = "costs.npy"  # of pairs of classes, where the training had them
 TEMPERATURE = "probability_temperature"  # optional entry of model.json
 MULTILABEL = "multilabel"  # optional entry of model.json and run.json
 SPARSE_COEF = {name: f"coef-{name}.npy" for name in ("data", "indices", "indptr")}

@@ -83,7 +83,7 @@ def score_part(
     begin = time.thread_time()
     rows = scored_part(job.reader().to_score(number), part)
     weights = job.weights_of(shard, averaged=average_scale is not None)
-    visitor = Visitor(job.spec, job.spec.columns, 0, 0, job.own_pairs())
+    visitor = Visitor(job.spec, job.spec.columns, 0, 0, job.reader().pairs)
     problem = problem_of(job.spec.settings, job.spec.n_classes)
     tallies = np.zeros((1 if average_scale is None else 2, N_TALLIES))
     visitor.score(rows, Target(problem, weights, tallies), average_scale)

@@ -41,8 +41,9 @@ _BLOCKS_IN_MEMORY = 2  # of a worker
 class _BlockReader:
     """Reader of a run's blocks, which keeps the last ones and reads the next one of the pass ahead."""
 
-    def __init__(self, training: Training) -> None:
+    def __init__(self, training: Training, pairs: ClassPairs | None) -> None:
         forget_peak()
+        self.pairs = pairs and ClassPairs(*map(np.array, pairs))  # what is received cannot be written to
         self._store = training.data.open()
         self._blocks = training.blocks(self._store)
         self._source = ShuffledSource(self._blocks, training.spec.settings)
@@ -100,11 +101,7 @@ class Job(NamedTuple):
 
     def reader(self) -> _BlockReader:
         """Return this process's reader of the run, opened when it is first needed."""
-        return worker.open_once(self.token, lambda: _BlockReader(self.training))
-
-    def own_pairs(self) -> ClassPairs | None:
-        """Return a copy of the margins and costs of pairs: what is received cannot be written to."""
-        return self.pairs and ClassPairs(*map(np.array, self.pairs))
+        return worker.open_once(self.token, lambda: _BlockReader(self.training, self.pairs))
 
     def weights_of(self, shard: WeightShard, *, averaged: bool) -> Weights:
         """Return a view of the weights for kernels that do not change them."""
@@ -194,7 +191,7 @@ def without_average(shard: WeightShard) -> WeightShard:
 def new_visitor(job: Job, columns: int, n_rows: int) -> Visitor:
     """Make a visitor of weights with so many columns, which copies its new duals when threads would."""
     entries = job.entries and job.entries - job.spec.columns + columns
-    return Visitor(job.spec, columns, entries, n_rows, job.own_pairs())
+    return Visitor(job.spec, columns, entries, n_rows, job.reader().pairs)
 
 
 def in_slices(n: int) -> Iterator[slice]:

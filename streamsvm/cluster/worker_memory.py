@@ -25,8 +25,8 @@ def worker_bytes(store: Store, training: Training) -> dict[str, int | None]:
     two groups that arrive or were passed on: all of average width or, if that is more, the task's groups the
     two widest. By rows, a worker has all weights before and after a round; for each split, the weights of the
     features of its rows and their changes; and the sum of these. All splits of a worker share two blocks, one
-    to learn from and the next one, and the duals of a block. Costs of pairs of
-    classes are held once for the run and once by each task.
+    to learn from and the next one, the duals of a block, and the margins of pairs of classes, of which a
+    worker has two copies.
 
     Returns
     -------
@@ -43,10 +43,9 @@ def worker_bytes(store: Store, training: Training) -> dict[str, int | None]:
     rows, nnz = end - begin, store.nnz * (end - begin) // store.n_rows
     block_bytes = nnz * (itemsize + store.index_bytes) + rows * plan.row_bytes
     dual_bytes = min(plan.dual_bytes, rows * spec.row_dual_bytes)
-    table_bytes = spec.pair_bytes()
-    split_bytes = (block_bytes + dual_bytes) // splits + table_bytes
+    split_bytes = (block_bytes + dual_bytes) // splits
     shared_bytes = min(_BLOCK_COPIES, len(starts)) * block_bytes + dual_bytes
-    shared_bytes += plan.decode_bytes + table_bytes
+    shared_bytes += plan.decode_bytes + spec.pair_bytes
     column_bytes = (1 + plan.average) * itemsize  # of one feature
     if spec.groups is None:
         feature_bytes = column_bytes * shape[1]

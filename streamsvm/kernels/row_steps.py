@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.kernels.class_pairs import add_margins, cost_lanes
+from streamsvm.kernels.class_pairs import add_margins, cost_lanes, shift_lanes
 from streamsvm.kernels.duals import set_bits, write_lanes
 from streamsvm.kernels.jit import inlined
 from streamsvm.kernels.scratch import mark_class, own_bits
@@ -142,9 +142,12 @@ def make_step(
                 old_terms = old_terms + terms(old, row.C, problem)
                 new_terms = new_terms + terms(b, row.C, problem)
             elif pairs is not None:
-                cost = row.C * cost_lanes(row, c, pairs, scratch, zero)
+                cost = row.C * cost_lanes(row, c, pairs, zero)
                 counts = above(cost, 0.0)  # else both are 0
-                surplus = problem.margin * load_like(scratch.shift, c, zero)
+                surplus = zero
+                if len(pairs.margins) > 0:
+                    thin = cast(zero, delta)
+                    surplus = problem.margin * cast(shift_lanes(row.y, c, pairs, problem, thin), scratch.v)
                 old_terms = old_terms + (surplus * old + select(counts, terms(old, cost, problem), 0.0))
                 new_terms = new_terms + (surplus * b + select(counts, terms(b, cost, problem), 0.0))
             kept = not_below(load_like(scratch.hidden, c, zero), 0.0)  # NaN is in all lanes

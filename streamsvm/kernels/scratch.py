@@ -26,11 +26,8 @@ class Scratch(NamedTuple):
     scores: np.ndarray  # (K,) dtype of the weights
     delta: np.ndarray  # (K,) the same: what the row is multiplied by to update the weights
     hidden: np.ndarray  # (K,) the same: 0 in lanes that have duals, else -infinity
-    shift: np.ndarray  # (K,) the same: what margins of pairs add to the scores
     old: np.ndarray  # (K,) float64: the old duals
     v: np.ndarray  # (K + 8,) float64, by position: the linear term of the block problem, then the new duals
-    upper: np.ndarray  # (K,) float64, by position: bounds of the duals, where each class has its own
-    curvature: np.ndarray  # (K,) float64, by position: 1 + ρ, the same
     lanes: np.ndarray  # (K / L + 1,) int64: by vector of columns, not 0 if it is listed
     own: np.ndarray  # (K / L + 1,) int64: by vector of columns, bits of the row's own classes
     all_vectors: np.ndarray  # (K / L + 1,) int64: first columns of the vectors of all classes
@@ -42,8 +39,8 @@ class Scratch(NamedTuple):
     @classmethod
     def create(cls, K: int, dtype: np.dtype) -> Scratch:
         n_vectors = K // LANES
-        arrays = [own_lines(K, dtype) for _ in range(4)]
-        arrays += [own_lines(n) for n in (K, K + LANES, K, K)]
+        arrays = [own_lines(K, dtype) for _ in range(3)]
+        arrays += [own_lines(K), own_lines(K + LANES)]
         arrays += [own_lines(n_vectors + 1, np.int64) for _ in range(5)]
         return cls._make([*arrays, own_lines(K, np.int64), own_lines(K)])
 

@@ -47,8 +47,8 @@ class Loss:
         1 if the weights have a column beyond the classes, of which each class has 1/k; else 0.
     probabilities : {"softmax", "sparsemax"}, optional
         What its models have as probabilities: the softmax of the scores, or their projection to the simplex.
-    pair_margins, pair_costs : bool
-        Whether each pair of classes may have a margin, and a cost, of its own.
+    pair_margins : bool
+        Whether each pair of classes may have a margin of its own.
     label_sets : bool
         Whether a row may have several labels.
     parameters : tuple of str
@@ -85,7 +85,6 @@ class Loss:
     extra_columns: int = 0
     probabilities: Literal["softmax", "sparsemax"] | None = None
     pair_margins: bool = True
-    pair_costs: bool = False
     label_sets: bool = False
     parameters: tuple[str, ...] = ()
     common_dual: bool = False

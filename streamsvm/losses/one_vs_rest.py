@@ -33,7 +33,7 @@ from streamsvm.losses.hinges import HINGE, SQUARED_HINGE, Hinge
 
 
 def make(name: str, hinge: Hinge, *, own_dual: bool) -> Kernels:
-    """Make the kernels; unless `own_dual`, of the wrong classes alone, without costs of pairs of classes."""
+    """Make the kernels; unless `own_dual`, of the wrong classes alone, without class weights."""
     value, terms, curvature, upper_of = hinge
 
     def solve(row, n, problem, pairs, scratch):
@@ -49,7 +49,7 @@ def make(name: str, hinge: Hinge, *, own_dual: bool) -> Kernels:
             slack = 1.0 + s
             losses = value(slack, problem)
             if pairs is not None:
-                cost = cost_lanes(row, c, pairs, scratch, zero)
+                cost = cost_lanes(row, c, pairs, zero)
                 counts, losses = above(cost, 0.0), losses * cost
                 growth = 1.0 + select(counts, curvature(row.C * cost, problem) * inverse, 0.0)
                 upper = select(counts, upper_of(row.C * cost), 0.0)

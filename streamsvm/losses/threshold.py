@@ -26,11 +26,9 @@ from streamsvm.kernels.simd import (
     count_bits,
     lanes,
     load,
-    max_lanes,
     maximum,
     minimum,
     not_below,
-    select,
     store,
     sum_lanes,
     zeros,
@@ -97,49 +95,4 @@ def threshold_newton(v, m, upper, most, slope, shift, low, high, guess):
                 return middle  # floor and ceiling are neighbours in floating point
             gamma = middle
             last_upper, last_free = -1, -1
-    return gamma
-
-
-@inlined
-def threshold_of_each(u, curvatures, uppers, m, guess):
-    """Find γ >= 0 with Σ clip((u_j - γ) / curvature_j, 0, upper_j) = γ.
-
-    As `threshold_newton`, where each of the `m` entries, whole vectors of them, has a curvature, at least 1,
-    and an upper bound of its own: none of them negative.
-    """
-    zero = zeros()
-    low, top, j = 0.0, zero, 0
-    while j < m:
-        top = maximum(load(u, j), top)
-        j += lanes(u)
-    high = max_lanes(top)  # where the left side is 0
-    gamma = min(max(guess, low), high)
-    last_over, last_upper = -1, -1
-    for _ in range(200):
-        n_over, n_upper, sums, slopes, j = 0, 0, zero, zero, 0
-        while j < m:
-            excess, curvature, upper = load(u, j) - gamma, load(curvatures, j), load(uppers, j)
-            over = above(excess, zero)
-            full = over & not_below(excess, curvature * upper)
-            sums = sums + select(full, upper, maximum(excess, zero) / curvature)
-            slopes = slopes + select(over & ~full, 1.0 / curvature, zero)
-            n_over += count_bits(over)
-            n_upper += count_bits(full)
-            j += lanes(u)
-        difference = sum_lanes(sums) - gamma
-        solution = gamma + difference / (1.0 + sum_lanes(slopes))
-        if n_over == last_over and n_upper == last_upper:
-            return solution  # of the piece that it lies in: this step only removed rounding error
-        if solution == gamma:
-            return gamma
-        if difference > 0.0:
-            low = gamma
-        else:
-            high = gamma
-        last_over, last_upper = n_over, n_upper
-        if not low < solution < high:
-            solution, last_over = 0.5 * (low + high), -1
-            if not low < solution < high:
-                return solution  # low and high are neighbours in floating point
-        gamma = solution
     return gamma

@@ -11,21 +11,18 @@ The block problem of row i over b in [0, U]^{k-1},
 in which ρ is the curvature of φ divided by M²‖x‖², and κ is 1 over the number of the row's own classes (of
 which s_y is the mean score), is solved by b_j = clip(v_j - γ, 0, U) with v = u / (1 + ρ) and the one scalar γ
 for which κΣ_j clip(v_j - γ, 0, U) = (1 + ρ) γ (see `streamsvm.losses.threshold`).
-
-With costs C(y, j) of its own each class has another U and ρ: b_j = clip((u_j - γ) / (1 + ρ_j), 0, U_j).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from streamsvm.kernels.class_pairs import cost_lanes
 from streamsvm.kernels.duals import clip_duals
 from streamsvm.kernels.frame import Kernels, make_kernels
 from streamsvm.kernels.jit import inlined
-from streamsvm.kernels.simd import LANES, above, load_like, maximum, minimum, select, store, sum_lanes, zeros
+from streamsvm.kernels.simd import LANES, load_like, store, sum_lanes, zeros
 from streamsvm.losses.hinges import HINGE, SMOOTH_HINGE, SQUARED_HINGE, Hinge
-from streamsvm.losses.threshold import UNBOUNDED, threshold_newton, threshold_of_each
+from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
 
 @inlined
@@ -38,7 +35,7 @@ def make(name: str, hinge: Hinge, find_threshold: Any = find_newton) -> Kernels:
     """Make the kernels with a form of the hinge; `find_threshold` as `find_newton`."""
     value, terms, curvature, upper_of = hinge
 
-    def write_v(row, n, inverse, shrink, problem, pairs, scratch):
+    def write_v(row, n, inverse, shrink, problem, scratch):
         """Write v, -infinity in lanes without a dual; return the loss."""
         zero = zeros()
         loss, coupled = zero, row.old_sum / row.n_own
@@ -47,32 +44,10 @@ def make(name: str, hinge: Hinge, find_threshold: Any = find_newton) -> Kernels:
             slack = 1.0 - problem.margin * (row.own_score - load_like(scratch.scores, c, zero))
             v = (slack * inverse + (load_like(scratch.old, c, zero) + coupled)) * shrink
             store(scratch.v, r * LANES, v)
-            losses = value(slack, problem)
-            if pairs is not None:
-                losses = losses * cost_lanes(row, c, pairs, scratch, zero)
-            loss = loss + losses
+            loss = loss + value(slack, problem)
         return sum_lanes(loss)
 
     write_v = inlined(write_v, name=f"{name}_write_v")
-
-    def solve_with_costs(row, n, inverse, problem, pairs, scratch):
-        """As `solve`, where each dual has a bound and a curvature of its own; return the loss and γ."""
-        zero = zeros()
-        loss = write_v(row, n, inverse, 1.0, problem, pairs, scratch)
-        for r in range(n):
-            cost = row.C * cost_lanes(row, scratch.vectors[r], pairs, scratch, zero)
-            counts = above(cost, 0.0)
-            store(scratch.upper, r * LANES, select(counts, upper_of(cost), 0.0))
-            store(scratch.curvature, r * LANES, 1.0 + select(counts, curvature(cost, problem) * inverse, 0.0))
-        gamma = threshold_of_each(scratch.v, scratch.curvature, scratch.upper, n * LANES, row.old_sum)
-        for r in range(n):
-            b = (load_like(scratch.v, r * LANES, zero) - gamma) / load_like(
-                scratch.curvature, r * LANES, zero
-            )
-            store(scratch.v, r * LANES, minimum(load_like(scratch.upper, r * LANES, zero), maximum(0.0, b)))
-        return loss, gamma
-
-    solve_with_costs = inlined(solve_with_costs, name=f"{name}_solve_with_costs")
 
     def solve(row, n, problem, pairs, scratch):
         """Solve by Wang & Scott (2021), Algorithm 1.
@@ -82,20 +57,16 @@ def make(name: str, hinge: Hinge, find_threshold: Any = find_newton) -> Kernels:
         min((1 + ρ)γ', κΣb): this bound admits every class with positive loss.
         """
         inverse = 1.0 / (problem.margin * problem.margin * row.norm2)
-        if pairs is not None and len(pairs.costs) > 0:
-            loss, gamma = solve_with_costs(row, n, inverse, problem, pairs, scratch)
-            least = min(gamma - row.old_sum, 0.0)
-        else:
-            growth, upper = 1.0 + curvature(row.C, problem) * inverse, upper_of(row.C)
-            slope, m = growth * row.n_own, n * LANES
-            loss = write_v(row, n, inverse, 1.0 / growth, problem, pairs, scratch)
-            gamma = find_threshold(scratch.v, m, upper, slope, row.old_sum / slope)
-            clip_duals(scratch.v, m, gamma, upper)
-            least = min(growth * gamma - row.old_sum / row.n_own, 0.0)
+        growth, upper = 1.0 + curvature(row.C, problem) * inverse, upper_of(row.C)
+        slope, m = growth * row.n_own, n * LANES
+        loss = write_v(row, n, inverse, 1.0 / growth, problem, scratch)
+        gamma = find_threshold(scratch.v, m, upper, slope, row.old_sum / slope)
+        clip_duals(scratch.v, m, gamma, upper)
+        least = min(growth * gamma - row.old_sum / row.n_own, 0.0)
         return loss, row.own_score + (least / inverse - 1.0) / problem.margin
 
     def measure(row, n, problem, pairs, scratch):
-        return write_v(row, n, 1.0, 1.0, problem, pairs, scratch)
+        return write_v(row, n, 1.0, 1.0, problem, scratch)
 
     return make_kernels(
         name,

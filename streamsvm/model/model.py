@@ -16,7 +16,6 @@ from streamsvm.base.repr import Readable
 from streamsvm.base.threads import Threads
 from streamsvm.chains.viterbi import best_sequences
 from streamsvm.data.arrays import label_column, labels_of
-from streamsvm.data.class_costs import ClassTree
 from streamsvm.data.label_sets import label_lists
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Call, ModelError, Remedy
@@ -85,11 +84,9 @@ class Model(Readable):
         The contents of ``model.json``.
     transforms : sequence of Transform
         Transforms that are applied to rows before they are scored, as in training.
-    costs : ndarray of float64, shape (n_classes, n_classes), or None
+    costs : ndarray of float32, shape (n_classes, n_classes), or None
         Cost of predicting the class of each column for rows of the class of each row, if the training had
-        such costs.
-    tree : ClassTree or None
-        The tree of the classes, if the training had one.
+        ``costs`` or a ``tree``.
     result : FitResult or None
         Result of the training, if `streamsvm.fit` returned the model.
     """
@@ -101,12 +98,10 @@ class Model(Readable):
         feature_names: Sequence[str] | None = None,
         transforms: Sequence[Transform] = (),
         costs: np.ndarray | None = None,
-        tree: ClassTree | None = None,
         transitions: np.ndarray | None = None,
     ) -> None:
         self.transforms = transforms
         self.costs = costs
-        self.tree = tree
         self.transitions_ = transitions
         self.result: FitResult | None = None
         self.stored_coef: StoredCoef = DenseCoef(coef, len(coef)) if isinstance(coef, np.ndarray) else coef

@@ -18,7 +18,7 @@ from streamsvm.base import durable, format
 from streamsvm.base.decode import Check, Count, SchemaError, between, decode
 from streamsvm.base.label_values import LABEL_DTYPES, TEXT, class_labels
 from streamsvm.base.text import check_classes, check_local, format_size, printable
-from streamsvm.data.class_costs import ClassTree, check_costs
+from streamsvm.data.class_costs import check_costs
 from streamsvm.data.value_kinds import ValuesIn
 from streamsvm.errors import Call, InputError, ModelError, Option, PlanError, Remedy, SettingsError
 from streamsvm.model.coefficients import Coefficients, open_coef, write_coef
@@ -39,7 +39,6 @@ def save_model(
     *,
     names: Sequence[str] | None = None,
     costs: np.ndarray | None = None,
-    tree: ClassTree | None = None,
     transforms: Sequence[Transform] | None = None,
     complete: Callable[[Path], None] | None = None,
     smallest: bool = False,
@@ -56,10 +55,8 @@ def save_model(
         The description of the model; equal records and coefficients give equal bytes.
     names : sequence of str, optional
         Names of the features, for ``features.json``.
-    costs : ndarray of float64, shape (k, k), optional
+    costs : ndarray of float32, shape (k, k), optional
         Costs of pairs of classes, in the order of ``record["classes"]``, for ``costs.npy``.
-    tree : ClassTree, optional
-        Tree of these classes, for ``tree.json``.
     transforms : sequence of Transform, optional
         Fitted transforms: their records replace ``record["transforms"]``, and their arrays get files.
     complete : callable, optional
@@ -79,9 +76,7 @@ def save_model(
     if names is not None:
         _write_json(aside / format.FEATURES, list(names))
     if costs is not None:
-        write_array(aside / format.COSTS, np.asarray(costs, np.float64))
-    if tree is not None:
-        _write_json(aside / format.TREE, tree.to_record())
+        write_array(aside / format.COSTS, costs)
     if coefficients.transitions is not None:
         write_array(aside / format.TRANSITIONS, coefficients.transitions)
     if transforms is not None:
@@ -123,20 +118,16 @@ def _read_names(files: SavedFiles, record: dict[str, Any]) -> list[str] | None:
     return names
 
 
-def _read_class_costs(files: SavedFiles, classes: list[str]) -> tuple[np.ndarray | None, ClassTree | None]:
-    """Read the matrix and the tree of costs; None for those that the model lacks."""
-    costs = tree = None
-    name = format.COSTS
+def _read_class_costs(files: SavedFiles, classes: list[str]) -> np.ndarray | None:
+    """Read the table of costs; None if the model has none."""
+    if format.COSTS not in files.sums:
+        return None
+    costs = files.array(format.COSTS, (len(classes), len(classes)), np.dtype(np.float32))
     try:
-        if name in files.sums:
-            costs = files.array(name, (len(classes), len(classes)), np.dtype(np.float64))
-            check_costs(costs, classes, str(files.folder / name))
-        name = format.TREE
-        if name in files.sums:
-            tree = ClassTree.from_record(files.json(name), classes, where=str(files.folder / name))
+        check_costs(costs, classes, str(files.folder / format.COSTS))
     except InputError as error:  # its checksum is right, but we did not write it
-        raise ModelError(f"{files.folder / name} is damaged: {error.message.problem}") from None
-    return costs, tree
+        raise ModelError(f"{files.folder / format.COSTS} is damaged: {error.message.problem}") from None
+    return costs
 
 
 def check_room(folder: Path, n_features: int, n_classes: int, itemsize: int) -> None:
@@ -184,7 +175,7 @@ def save_copy(
             raise ModelError(f"{path} holds {others[0]}, which is no part of a model; give a new folder")
         with durable.temporary(folder, folder=True) as work:
             save_model(
-                folder, coefficients, record, names=names, costs=model.costs, tree=model.tree,
+                folder, coefficients, record, names=names, costs=model.costs,
                 transforms=model.transforms, smallest=prune > 0 or dtype is not None, work=work,
             )  # fmt: skip
 
@@ -249,7 +240,7 @@ def _read(path: Path) -> dict[str, Any]:
         check_classes(classes, header, ModelError)
         coef = open_coef(files, record)
         names = _read_names(files, record)
-        costs, tree = _read_class_costs(files, classes)
+        costs = _read_class_costs(files, classes)
         transitions = None
         if format.TRANSITIONS in files.sums:
             transitions = files.array(format.TRANSITIONS, (len(classes), len(classes)), coef.dtype)
@@ -276,7 +267,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise ModelError(f"{error.filename or folder} cannot be read: {durable.reason(error)}") from None
     return {
         "coef": coef, "record": record, "feature_names": names, "transforms": transforms, "costs": costs,
-        "tree": tree, "transitions": transitions,
+        "transitions": transitions,
     }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from streamsvm.base.label_values import warn_of_unknown
 from streamsvm.base.progress import Progress, logger, shown
 from streamsvm.base.text import parse_size
 from streamsvm.base.threads import Threads, count_workers
-from streamsvm.data.class_costs import ClassTree, read_costs, read_tree
+from streamsvm.data.class_costs import read_costs, read_tree
 from streamsvm.data.groups import group_starts
 from streamsvm.data.rows import Rows
 from streamsvm.errors import ModelError, SettingsError
@@ -24,6 +24,7 @@ from streamsvm.model.model import Model
 from streamsvm.prediction.class_counts import ClassCounts, ReadableByClass, data_frame
 from streamsvm.prediction.label_set_evaluation import LabelSetEvaluation, LabelSetMetrics
 from streamsvm.prediction.predictions import as_model, checked_threshold, checked_top_k
+from streamsvm.settings.rules import check_one_table
 from streamsvm.settings.scoring import TO_EVALUATE, ScoringSettings
 from streamsvm.settings.signature import takes
 from streamsvm.store import Store
@@ -37,7 +38,7 @@ class Evaluation(ReadableByClass):
     """Metrics of a model on rows with one label each; accuracies and F1 are fractions.
 
     A row whose label the model does not know counts as wrong. Such rows are left out of log loss, calibration
-    error, mean cost and mean distance.
+    error and mean cost.
 
     Attributes
     ----------
@@ -59,10 +60,8 @@ class Evaluation(ReadableByClass):
         the difference between its mean and the accuracy in each bin is averaged over the rows (Guo et al.
         2017, equation 3).
     mean_cost : float or None
-        Mean of the cost of the predicted class, from a table of costs; None without one.
-    mean_distance : float or None
-        Mean number of edges between the own class and the predicted one in a tree of classes; None without
-        one.
+        Mean of the cost of the predicted class, from a table of costs; None without one. With a tree of
+        classes it is the mean length of the path from the own class to the predicted one.
     sequence_accuracy : float or None
         Fraction of sequences whose labels are all predicted; None unless it is a model of sequences. That has
         no top-k accuracy but for k = 1.
@@ -80,7 +79,6 @@ class Evaluation(ReadableByClass):
     log_loss: float | None = None
     calibration_error: float | None = None
     mean_cost: float | None = None
-    mean_distance: float | None = None
     sequence_accuracy: float | None = None
     unlabelled: int = 0
     counts: ClassCounts | None = dataclasses.field(default=None, compare=False, repr=False)
@@ -141,8 +139,8 @@ def evaluate(
     costs : path, DataFrame or array_like, shape (k, k), optional
         What predicting each class costs for rows of each class (in rows), in place of the costs of the
         model: see `streamsvm.data.class_costs.read_costs`.
-    tree : path, mapping of str to str or ClassTree, optional
-        A tree of the classes, in place of that of the model: see `streamsvm.data.class_costs.read_tree`.
+    tree : path or mapping of str to str, optional
+        A tree of the classes instead, whose paths are the costs: see `streamsvm.data.class_costs.read_tree`.
     memory : int or str
         Memory budget in bytes, or as text such as 500M or 2G.
     **settings
@@ -169,7 +167,7 @@ def evaluate(
         AnnData, `label`; or `costs` or `tree` cannot be read or does not fit the classes.
     SettingsError
         If `top_k`, `threshold`, `n_labels` or `memory` is not valid, or `y`, `label`, `threshold`,
-        `n_labels`, `costs` or `tree` does not apply to the data.
+        `n_labels`, `costs` or `tree` does not apply to the data, or both of these are given.
     PlanError
         If the memory budget cannot hold the longest row; `PlanError.needed_memory` is enough.
 
@@ -188,8 +186,10 @@ def evaluate(
     if top_k is not None:
         top_k = sorted({checked_top_k(k) for k in (top_k if isinstance(top_k, Iterable) else [top_k])})
     classes = model.record["classes"]
+    check_one_table(costs, tree)
     table = model.costs if costs is None else read_costs(costs, classes)
-    class_tree = model.tree if tree is None else read_tree(tree, classes)
+    if tree is not None:
+        table = read_tree(tree, classes)
     for_one = {"costs": costs, "tree": tree}
     for_several: dict[str, Any] = {"threshold": threshold, "n_labels": n_labels}
     where = str(getattr(data, "path", data)) if isinstance(data, str | os.PathLike | Store) else "the data"
@@ -222,7 +222,7 @@ def evaluate(
                     metrics = LabelSetMetrics(model, top_k or [1, 3, 5], **for_several)
                 else:
                     default = [1, 5] if model.transitions_ is None and len(classes) > 5 else [1]
-                    metrics = LabelMetrics(model, top_k or default, table, class_tree)
+                    metrics = LabelMetrics(model, top_k or default, table)
             if several and isinstance(metrics, LabelMetrics):
                 raise ModelError(f"row {n} may have several labels, and the rows before have one each")
             # Ranking scores, and their probabilities, take several times as much as they do.
@@ -246,17 +246,13 @@ def evaluate(
 class LabelMetrics:
     """Running counts for an `Evaluation`, of rows with one label each."""
 
-    def __init__(
-        self, model: Model, top_k: list[int], costs: np.ndarray | None, tree: ClassTree | None
-    ) -> None:
+    def __init__(self, model: Model, top_k: list[int], costs: np.ndarray | None) -> None:
         self._model = model
         self._top_k = top_k
         self._costs = costs
-        self._tree = tree
         self._hits = np.zeros(len(top_k), np.int64)
         self._counts = ClassCounts(model.record["classes"])
         self._cost = 0.0
-        self._distance = 0
         self._sequences = np.zeros(2, np.int64)  # all, and those whose labels are all predicted
         self._log_loss = 0.0
         self._surplus = np.zeros(_BINS)  # of the largest probabilities over the correct predictions, by bin
@@ -272,9 +268,7 @@ class LabelMetrics:
         else:
             self._add_ranks(scores[known], labels[known])
         if self._costs is not None:
-            self._cost += float(self._costs[labels[known], best[known]].sum())
-        if self._tree is not None:
-            self._distance += int(self._tree.distance(labels[known], best[known]).sum())
+            self._cost += float(self._costs[labels[known], best[known]].sum(dtype=np.float64))
         if self._model.temperature is not None:
             self._add_probabilities(scores[known], labels[known], best[known])
 
@@ -319,7 +313,6 @@ class LabelMetrics:
             log_loss=self._log_loss / known if has_probabilities else None,
             calibration_error=float(np.abs(self._surplus).sum() / known) if has_probabilities else None,
             mean_cost=None if self._costs is None else self._cost / known,
-            mean_distance=None if self._tree is None else self._distance / known,
             sequence_accuracy=float(self._sequences[1] / self._sequences[0]) if self._sequences[0] else None,
             counts=counts,
         )

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base import durable, format
-from streamsvm.data.class_costs import ClassTree
 from streamsvm.kernels.dual_lists import joined
 from streamsvm.kernels.dual_matrix import DualMatrix
 from streamsvm.kernels.duals import OldDuals, RowDuals
@@ -109,14 +108,13 @@ class MemoryRun:
         *,
         transforms: Sequence[Transform] = (),
         costs: np.ndarray | None = None,
-        tree: ClassTree | None = None,
     ) -> str:
         """Save the model, and return its folder: "" in memory, where there is none to complete.
 
         The parameters are those of `streamsvm.model.serialization.save_model`.
         """
         coef, record = coefficients.stored(), {**record, "transforms": records_of(transforms)}
-        self.model = Model(coef, record, names, transforms, costs, tree, coefficients.transitions)
+        self.model = Model(coef, record, names, transforms, costs, coefficients.transitions)
         return ""
 
 

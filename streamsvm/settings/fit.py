@@ -23,7 +23,6 @@ AUTO = "auto"
 BALANCED = "balanced"  # of class_weight
 NONE = "none"  # of sample_weight and transform
 CLASSES, ROWS = "classes", "rows"  # of split
-MARGINS, COSTS, BOTH = "margins", "costs", "both"  # of costs_as
 
 _model, _training, _weights, _features, _computing, _cores, _fine = (
     functools.partial(setting, group=heading)
@@ -194,18 +193,14 @@ class Settings(CheckedSettings):
     )  # fmt: skip
     costs: str | None = _weights(
         os.PathLike, None,
-        "Table of what it costs to predict one class (column) for another (row): CSV or .npy.",
-        "It is in the order of the classes, or has their names in a header and in the first column.",
+        "Table of margins by which each class (row) must win against each other (column): CSV with the names "
+        "of the classes in the first line and column, or .npy in their order.",
         given="DataFrame or array_like of shape (k, k)", scope=ESTIMATOR,
-    )  # fmt: skip
-    costs_as: str | None = _weights(
-        str, None,
-        "What costs are: margins by which the own class must win (default), factors of the loss, or both.",
-        choices=(MARGINS, COSTS, BOTH), scope=ESTIMATOR,
     )  # fmt: skip
     tree: str | None = _weights(
         os.PathLike, None,
-        "Tree of the classes, a child and its parent a line: the path between two classes is the margin.",
+        "Tree of the classes, a child and its parent a line, in place of costs: the margin of two classes is "
+        "the length of the path between them.",
         given="mapping of child to parent", scope=ESTIMATOR,
     )  # fmt: skip
     transform: str | None = _model(
@@ -314,8 +309,6 @@ class Settings(CheckedSettings):
                 self.refuse(name, f"left out with the loss {self.loss} and the solver {self.solver}")
             if name in takes and getattr(self, name) is None:
                 self._set(name, each.loss_default)
-        if self.costs is not None and self.costs_as is None:
-            self._set("costs_as", MARGINS)
         check_combinations(self)
 
     @property
@@ -330,12 +323,16 @@ class Settings(CheckedSettings):
         return self.average is not False
 
     @property
+    def has_pair_margins(self) -> bool:
+        """True if pairs of classes have margins of their own, from a table or a tree."""
+        return self.costs is not None or self.tree is not None
+
+    @property
     def can_split_classes(self) -> bool:
         """True if the settings other than the loss allow splitting the classes."""
         loss = get_loss(self.loss)
-        plain = self.costs is None and self.tree is None
-        plain &= self.class_weight is None or not loss.own_dual  # else they weigh each class of a row
-        return plain and self.solver == loss.solvers[0]
+        plain = self.class_weight is None or not loss.own_dual  # else they weigh each class of a row
+        return plain and not self.has_pair_margins and self.solver == loss.solvers[0]
 
     def share_of_C(self, number: int) -> float:
         """Return the C of pass `number` (from 1 on) divided by the setting C."""

@@ -77,22 +77,17 @@ def _check_split(settings: Any) -> None:
 
 
 def _check_pairs(settings: Any) -> None:
-    """Raise `SettingsError` unless the loss supports the margins and costs of the settings."""
-    loss = get_loss(settings.loss)
-    if settings.costs is None and settings.costs_as is not None:
-        raise wrong_setting("costs_as", "says what costs are, and there are none")
-    if settings.costs is not None and settings.tree is not None:
-        raise SettingsError("costs and tree both give the margins; leave one of them out", setting="tree")
-    wants_margins = settings.tree is not None or settings.costs_as in ("margins", "both")
-    wants_costs = settings.costs_as in ("costs", "both")
-    for kind, wanted in (("margins", wants_margins), ("costs", wants_costs)):
-        if wanted and not getattr(loss, f"pair_{kind}"):
-            able = ", ".join(name for name, other in LOSSES.items() if getattr(other, f"pair_{kind}"))
-            raise SettingsError(
-                f"the loss {settings.loss} cannot have {kind} for each pair of classes; choose one of {able}",
-                setting="loss",
-            )
-    if wants_costs and settings.solver != loss.solvers[0]:
-        raise wrong_setting(
-            "solver", f"must be {loss.solvers[0]} with costs for each pair of classes, not {settings.solver}"
+    """Raise `SettingsError` unless the settings have one source of margins at most, and the loss takes it."""
+    check_one_table(settings.costs, settings.tree)
+    if settings.has_pair_margins and not get_loss(settings.loss).pair_margins:
+        able = ", ".join(name for name, other in LOSSES.items() if other.pair_margins)
+        raise SettingsError(
+            f"the loss {settings.loss} cannot have margins for each pair of classes; choose one of {able}",
+            setting="loss",
         )
+
+
+def check_one_table(costs: Any, tree: Any) -> None:
+    """Raise `SettingsError` if there are costs and a tree."""
+    if costs is not None and tree is not None:
+        raise SettingsError("costs and tree are both a table of costs; leave one of them out", setting="tree")

@@ -59,12 +59,11 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
         When to measure the exact gap, which reads the data once more: after each pass (default with a
         tolerance), at the end (default without), or never (none).
     costs : path, DataFrame or array_like of shape (k, k), optional
-        Table of what it costs to predict one class (column) for another (row): CSV or .npy. It is in the
-        order of the classes, or has their names in a header and in the first column.
-    costs_as : {"margins", "costs", "both"}, optional
-        What costs are: margins by which the own class must win (default), factors of the loss, or both.
+        Table of margins by which each class (row) must win against each other (column): CSV with the names of
+        the classes in the first line and column, or .npy in their order.
     tree : path or mapping of child to parent, optional
-        Tree of the classes, a child and its parent a line: the path between two classes is the margin.
+        Tree of the classes, a child and its parent a line, in place of costs: the margin of two classes is
+        the length of the path between them.
     split : {"auto", "classes", "rows"}
         How training is split, if it has several splits: by classes, whose groups are solved in pairs; by
         rows, whose steps are added up; or auto: by classes if each worker then has less work than one core
@@ -127,7 +126,6 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
     average: bool | Literal["auto"]
     gap: Literal["pass", "end", "none"] | None
     costs: Any
-    costs_as: Literal["margins", "costs", "both"] | None
     tree: Any
     split: Literal["auto", "classes", "rows"]
     splits: int
@@ -157,7 +155,6 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
         average: bool | Literal["auto"] = 'auto',
         gap: Literal["pass", "end", "none"] | None = None,
         costs: Any = None,
-        costs_as: Literal["margins", "costs", "both"] | None = None,
         tree: Any = None,
         split: Literal["auto", "classes", "rows"] = 'auto',
         splits: int = 1,

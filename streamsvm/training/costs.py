@@ -1,10 +1,8 @@
-"""Costs of errors in a training: class weights, and margins and costs of pairs of classes."""
+"""Costs of errors in a training: class weights, and margins of pairs of classes."""
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,130 +10,102 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.base import durable
-from streamsvm.base.text import printable
-from streamsvm.data.class_costs import ClassTree, read_costs, read_tree
-from streamsvm.errors import InputError, Remedy, RunError, SettingsError, wrong_setting
+from streamsvm.base.text import format_size, printable
+from streamsvm.data.class_costs import check_costs, lines_of, read_costs, read_tree
+from streamsvm.errors import (
+    InputError,
+    ModelError,
+    Option,
+    PlanError,
+    Remedy,
+    RunError,
+    SettingsError,
+    wrong_setting,
+)
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.losses import LOSSES, get_loss
-from streamsvm.settings.fit import BALANCED, COSTS, MARGINS, Settings
-
-_TREE_ARRAYS = ("node_of_class", "parent", "depth", "order", "begin", "end")  # of a ClassTree
-_NO_NODES = np.zeros(0, np.int32)
+from streamsvm.model.saved_files import SavedFiles, sum_of_array, write_array
+from streamsvm.settings.fit import BALANCED, Settings
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainingCosts:
-    """Class weights and costs of pairs of classes that a training has; None where all are 1.
+    """Class weights and costs of pairs of classes of a training; None where all are 1.
 
     Attributes
     ----------
     class_weights : ndarray of float64, shape (k,), or None
         Factor of the cost of a row of each class or, if the loss has a dual of the own class, of the loss of
         this class alone: as LIBLINEAR's option ``-wi``.
-    costs : ndarray of float64, shape (k, k), or None
-        As `streamsvm.data.class_costs.read_costs` gives them.
-    tree : ClassTree or None
+    costs : ndarray of float32, shape (k, k), or None
+        The table of `streamsvm.data.class_costs`: the margin of each pair of classes.
     """
 
     class_weights: np.ndarray | None = None
     costs: np.ndarray | None = None
-    tree: ClassTree | None = None
 
     def pairs(self, settings: Settings, columns: int) -> ClassPairs | None:
-        """Return margins and costs in the form that kernels take, for weights of so many columns."""
+        """Return margins and class weights in the form that kernels take, for weights of so many columns."""
         own_costs = self.class_weights if get_loss(settings.loss).own_dual else None
-        if self.costs is None and self.tree is None and own_costs is None:
+        if self.costs is None and own_costs is None:
             return None
-        dtype = np.dtype(settings.dtype)
-        shifts, costs = np.zeros((0, columns), dtype), np.zeros((0, columns))
+        margins = np.zeros((0, columns), np.float32)
         if self.costs is not None:
             k = len(self.costs)
-            table = self.costs.copy()
-            np.fill_diagonal(table, 1.0)
-            if settings.costs_as != COSTS:
-                shifts = np.zeros((k, columns), dtype)
-                with np.errstate(over="ignore"):
-                    shifts[:, :k] = (table - 1.0) / settings.margin
-                if not np.isfinite(shifts).all():
-                    raise InputError(f"costs: {table.max():g} is too large a margin for {dtype}")
-            if settings.costs_as != MARGINS:
-                costs = np.ones((k, columns))
-                costs[:, :k] = table
+            margins = np.ones((k, columns), np.float32)
+            margins[:, :k] = self.costs
+            np.fill_diagonal(margins, 1.0)
         own_costs = np.zeros(0) if own_costs is None else np.pad(own_costs, (0, columns - len(own_costs)))
-        nodes = {name: getattr(self.tree, name, _NO_NODES) for name in _TREE_ARRAYS}
-        return ClassPairs(shifts=shifts, costs=costs, own_costs=own_costs, **nodes)
+        return ClassPairs(margins, own_costs)
 
     def row_factors(self, settings: Settings) -> np.ndarray | None:
         """Return the factor of each class by which the costs of its rows are multiplied, if there are any."""
         return None if get_loss(settings.loss).own_dual else self.class_weights
 
-    def of_classes(self, codes: np.ndarray, classes: Sequence[str]) -> TrainingCosts:
-        """Return the costs of some of the classes, by their codes and names."""
-        tree = None if self.tree is None else ClassTree.from_record(self.tree.to_record(), classes)
+    def of_classes(self, codes: np.ndarray) -> TrainingCosts:
+        """Return the costs of some of the classes."""
         return TrainingCosts(
             None if self.class_weights is None else self.class_weights[codes],
             None if self.costs is None else self.costs[np.ix_(codes, codes)],
-            tree,
         )
 
     def record(self) -> dict[str, Any]:
-        """Return the entry of ``run.json``; the matrix is in a file of its own."""
+        """Return the entry of ``run.json``; the table is in a file of its own."""
         return {
             "class_weights": None if self.class_weights is None else self.class_weights.tolist(),
-            "costs_sha256": None if self.costs is None else hashlib.sha256(_as_npy(self.costs)).hexdigest(),
-            "tree": None if self.tree is None else self.tree.to_record(),
+            "costs_crc32": None if self.costs is None else sum_of_array(self.costs),
         }
 
-    def model_entries(self, settings: Settings) -> dict[str, Any]:
-        """Return the entries of ``model.json``; the matrix and the tree are in files of their own."""
-        entries: dict[str, Any] = {}
-        if self.class_weights is not None:
-            entries["class_weights"] = self.class_weights.tolist()
-        return entries if self.costs is None else {**entries, "costs_as": settings.costs_as}
-
     def save(self, path: Path) -> None:
-        """Write the matrix, if there is one, to the file of a run."""
+        """Write the table, if there is one, to the file of a run."""
         if self.costs is not None:
-            durable.write_atomic(path, _as_npy(self.costs))
+            write_array(path, self.costs)
 
     @classmethod
     def load(cls, record: Mapping[str, Any], path: Path, classes: Sequence[str]) -> TrainingCosts:
-        """Read the costs of a run from its record and the file of its matrix.
+        """Read the costs of a run from its record and the file of its table.
 
         Raises `RunError` if they are not what `record` and `save` wrote.
         """
-        weights, digest, tree = (record.get(name) for name in ("class_weights", "costs_sha256", "tree"))
-        costs = None
-        if digest is not None:
-            with durable.os_errors_as(RunError, path, "read"), durable.open_file(path) as file:
-                content = file.read()
-            if hashlib.sha256(content).hexdigest() != digest:
-                raise RunError(f"{path} is not the table of costs that this run was begun with")
+        weights, crc, costs, k = record.get("class_weights"), record.get("costs_crc32"), None, len(classes)
         try:  # a run of others may have anything
-            if digest is not None:
-                costs = read_costs(np.load(io.BytesIO(content), allow_pickle=False), classes)
+            if crc is not None:
+                costs = SavedFiles(path.parent, {path.name: crc}).array(path.name, (k, k), np.dtype("f4"))
+                check_costs(costs, classes, str(path))
             weights = None if weights is None else np.array(weights, np.float64)
             if weights is not None and not (
-                weights.shape == (len(classes),) and ((weights >= 0) & (weights < np.inf)).all()
+                weights.shape == (k,) and ((weights >= 0) & (weights < np.inf)).all()
             ):
                 raise ValueError("weights of classes that are not")
-            tree = None if tree is None else ClassTree.from_record(tree, classes, where="the run's tree")
-        except (ValueError, TypeError, InputError) as error:
+        except (ValueError, TypeError, OSError, InputError, ModelError) as error:
             raise RunError(f"{path.parent}: the costs are not valid: {error}; fit again") from None
-        return cls(weights, costs, tree)
-
-
-def _as_npy(table: np.ndarray) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, table, allow_pickle=False)
-    return buffer.getvalue()
+        return cls(weights, costs)
 
 
 def read_training_costs(
     settings: Settings, classes: Sequence[str], counts: np.ndarray, given: Mapping[str, Any]
 ) -> TrainingCosts:
-    """Read the class weights, the cost matrix and the tree that the settings name.
+    """Read the class weights and the table of costs, or of a tree, that the settings name.
 
     Parameters
     ----------
@@ -144,19 +114,29 @@ def read_training_costs(
     counts : ndarray of int64, shape (k,)
         Rows of each class.
     given : mapping
-        ``costs`` and ``tree`` that are not files, by name.
+        ``costs`` or ``tree`` if it is not a file, by name.
 
     Raises
     ------
     InputError
         If a file cannot be read or does not fit the classes.
+    PlanError
+        If the table does not fit into the memory.
     """
-    costs, tree = given.get("costs", settings.costs), given.get("tree", settings.tree)
-    return TrainingCosts(
-        _class_weights(settings.class_weight, classes, counts),
-        None if costs is None else read_costs(costs, classes),
-        None if tree is None else read_tree(tree, classes),
-    )
+    weights = _class_weights(settings.class_weight, classes, counts)
+    if not settings.has_pair_margins:
+        return TrainingCosts(weights)
+    needed = 8 * len(classes) ** 2  # two copies: this one, and that of the kernels
+    if needed > settings.memory:
+        raise PlanError(
+            f"the margins of all pairs of {len(classes):,} classes take {format_size(needed)}: too much for "
+            f"{format_size(settings.memory)}",
+            remedy=Remedy("give at least {}", Option("memory", needed)),
+            needed_memory=needed,
+        )
+    if settings.tree is not None:
+        return TrainingCosts(weights, read_tree(given.get("tree", settings.tree), classes))
+    return TrainingCosts(weights, read_costs(given.get("costs", settings.costs), classes))
 
 
 def _class_weights(source: Any, classes: Sequence[str], counts: np.ndarray) -> np.ndarray | None:
@@ -196,7 +176,7 @@ def class_weight_entries(source: Any) -> _Entries:
     is_file, entries = not isinstance(source, Mapping), []
     if is_file and not os.path.exists(source):
         raise wrong_setting("class_weight", f"must be {BALANCED} or the path of a file, and {source} is none")
-    found = _lines(Path(source)) if is_file else (("class_weight", *item) for item in source.items())
+    found = _lines(source) if is_file else (("class_weight", *item) for item in source.items())
     for where, name, weight in found:
         try:
             entries.append((where, str(name), float(weight)))
@@ -208,19 +188,11 @@ def class_weight_entries(source: Any) -> _Entries:
     return entries
 
 
-def _lines(path: Path) -> Iterator[tuple[str, str, str]]:
+def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, str, str]]:
     """Yield the lines of a file: place for messages, class and weight, which white space separates."""
-    try:
-        with durable.open_file(path, follow=True) as file:
-            lines = file.read().decode("utf-8-sig").split("\n")
-    except OSError as error:
-        raise InputError(f"{path}: {durable.reason(error)}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"{path}: not UTF-8 text") from None
-    for number, line in enumerate(lines, 1):
-        if line.strip() and not line.lstrip().startswith("#"):
-            name, _, weight = line.strip().replace("\t", " ").rpartition(" ")
-            yield f"{path}, line {number}", name.strip(), weight
+    for where, line in lines_of(path):
+        name, _, weight = line.replace("\t", " ").rpartition(" ")
+        yield where, name.strip(), weight
 
 
 def check_multilabel(settings: Settings, *, multilabel: bool, where: str) -> None:

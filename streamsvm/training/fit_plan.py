@@ -191,7 +191,7 @@ def _plan(
     `longest` is the largest number of rows that are visited as one; `recorded` goes to `make_plan`.
     """
     settings, (n_rows, columns) = spec.settings, spec.shape
-    held += spec.product_bytes + spec.pair_bytes() + spec.chain_bytes(longest) * spec.loss.sequences
+    held += spec.product_bytes + spec.pair_bytes + spec.chain_bytes(longest) * spec.loss.sequences
     held_row_bytes = 0
     if spec.groups is not None:  # duals of a block: counts by group, and lists, with copies
         held_row_bytes = 2 * settings.splits * 4 + 3 * spec.row_dual_bytes

@@ -54,7 +54,7 @@ def fit_store(
 ) -> FitResult:
     """Begin a run on a store, as `streamsvm.fit` describes it; if `resume`, go on with one that is there.
 
-    `given` has the ``costs`` and ``tree`` that are not files, by name; `workers` is the number of threads, or
+    `given` has ``costs`` or ``tree`` if it is not a file, by name; `workers` is the number of threads, or
     of workers of the `cluster`.
     `fitted` are the transforms, if they are fitted to the store already; `tuned` says that C was found by a
     search, and so chosen from the data. `made` are entries

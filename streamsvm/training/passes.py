@@ -58,7 +58,7 @@ class AboutData:
     names : sequence of str or None
         Names of the features.
     costs : TrainingCosts
-        Its matrix or tree becomes part of the model.
+        The model keeps its table.
     transforms : sequence of Transform
         Transforms that the rows have been through; they become part of the model.
     valid_blocks : callable, optional
@@ -133,7 +133,7 @@ class Fit(Trainer):
         complete = None if about.calibration_blocks is None else self._calibrate
         model = self.files.save_model(
             coefficients, self._model_record(), about.names, complete,
-            costs=about.costs.costs, tree=about.costs.tree, transforms=about.transforms,
+            costs=about.costs.costs, transforms=about.transforms,
         )  # fmt: skip
         return self._result(model)
 
@@ -424,7 +424,7 @@ class Fit(Trainer):
 
     def _model_record(self) -> dict[str, Any]:
         """Return the model's record, which has no entry that differs between equal trainings."""
-        names = ["loss", "C", "inner_passes", "seed", "dtype"]
+        names, weights = ["loss", "C", "inner_passes", "seed", "dtype"], self._about.costs.class_weights
         if self.settings.splits > 1:
             names += ["split", "splits"]
         return {
@@ -432,7 +432,7 @@ class Fit(Trainer):
             "C": self._last_C,
             **self.settings.of_loss,
             **self._about.record,
-            **self._about.costs.model_entries(self.settings),
+            **({} if weights is None else {"class_weights": weights.tolist()}),
             "average": self._is_average(),
             "passes": self.position.passes_done,
         }

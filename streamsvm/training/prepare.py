@@ -60,7 +60,7 @@ def prepare(
 ) -> Prepared:
     """Resolve the settings of a training of the store `raw`, whose transforms are fitted.
 
-    `given` has ``costs`` and ``tree`` that are not files, by name. Without `search`, C auto is that of the
+    `given` has ``costs`` or ``tree`` if it is not a file, by name. Without `search`, C auto is that of the
     norms, where `find_sample` finds rows to search it on.
     """
     store = rows_to_learn(raw, fitted.transforms, dense=takes_dense_rows(settings))

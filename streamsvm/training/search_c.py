@@ -105,7 +105,7 @@ def search_c(
     settings : Settings
     C : float
     costs : TrainingCosts
-        Those of the sample's classes are those of the trainings.
+        The trainings use the costs of the sampled classes.
     callbacks : Callbacks
         What is reported: ``{"event": "C", ...}`` with what was tried.
 
@@ -114,7 +114,7 @@ def search_c(
     tried: list[dict[str, float]] = []
     try:
         rows = sample.read(store)
-        costs = costs.of_classes(sample.classes, rows.classes)
+        costs = costs.of_classes(sample.classes)
         for record in _trials(rows, settings, C, costs, callbacks):
             tried.append({"C": record["C"], "valid_accuracy": record["valid_accuracy"]})
     except Interrupted:

@@ -16,7 +16,7 @@ from streamsvm.losses.base import FILLING, MOST_SEQUENCES, ROUNDS, Loss
 from streamsvm.run.dual_log import DualFormat
 from streamsvm.run.growing_weights import TIME_UNIT
 from streamsvm.run.sparse_weights import SparseWeights
-from streamsvm.settings.fit import AUTO, CLASSES, COSTS, MARGINS, Settings
+from streamsvm.settings.fit import AUTO, CLASSES, Settings
 from streamsvm.training.parallel.class_groups import ClassGroups, group_classes
 from streamsvm.training.parallel.splits import settle_split
 from streamsvm.training.products import Products
@@ -126,13 +126,11 @@ class Spec:
             return None
         return SparseWeights.size(self.n_features, self.columns)
 
+    @property
     def pair_bytes(self) -> int:
-        """Return the bytes of margins and costs of pairs of classes, and of the matrix they are made from."""
-        settings, k = self.settings, self.n_classes
-        if settings.costs is None:
-            return 0
-        margins, costs = settings.costs_as != COSTS, settings.costs_as != MARGINS
-        return k * (self.columns * (margins * self.dtype.itemsize + costs * 8) + 8 * k)
+        """Bytes of the margins of pairs of classes, as kernels take them, and of their table."""
+        k = self.n_classes
+        return 4 * k * (self.columns + k) * self.settings.has_pair_margins
 
     def chain_bytes(self, longest: int) -> int:
         """Return the bytes of a visit's scratch arrays, at most, for chains of up to `longest` rows."""
@@ -155,8 +153,7 @@ class Spec:
     @property
     def starts_at_means(self) -> bool:
         """True if training begins at the means of the classes (see `streamsvm.training.class_means`)."""
-        settings = self.settings
-        plain = settings.costs is None and settings.tree is None and not self.multilabel
+        plain = not (self.settings.has_pair_margins or self.multilabel)
         return self.by_products and self.loss.starts_at_means and plain
 
     @property
@@ -172,7 +169,7 @@ class Spec:
     def can_have_common_dual(self) -> bool:
         """True if the loss and the costs allow a common dual (see `streamsvm.losses.common_dual`)."""
         settings = self.settings
-        plain = settings.costs is None and settings.tree is None and not (self.multilabel or self.dense_rows)
+        plain = not (settings.has_pair_margins or self.multilabel or self.dense_rows)
         exact = settings.solver == "newton" and settings.inner_passes in (0, AUTO)
         return plain and settings.splits == 1 and exact and self.loss.common_dual
 

@@ -59,7 +59,7 @@ class StoreSearch:
     every : Interval
     callbacks : Callbacks
     given : mapping
-        Values of ``costs`` and ``tree`` that are not files, by name.
+        ``costs`` or ``tree`` if it is not a file, by name.
     workers : int, optional
         Threads of trainings that are split; or workers of the cluster to wait for.
     cluster : str or path, optional

@@ -82,25 +82,17 @@ def guard(side: str, named: Any) -> Any:
 
 def errors_of(loss: Any, k: int, n: int, dtype: np.dtype, rng: np.random.Generator, side: str) -> list[Any]:
     """What errors may weigh and which labels rows may have: ``pairs, sets`` as kernels take them."""
-    from streamsvm.data.class_costs import read_tree
     from streamsvm.kernels.label_sets import LabelSets
     from streamsvm.kernels.weights import padded_classes
     from streamsvm.settings.fit import Settings
     from streamsvm.training.costs import TrainingCosts
 
-    K, table = padded_classes(k + loss.extra_columns, dtype), rng.uniform(0.1, 2, size=(k, k))
+    K, table = padded_classes(k + loss.extra_columns, dtype), np.float32(rng.uniform(0.1, 2, size=(k, k)))
     weights, common = rng.uniform(0.5, 2, size=k), {"loss": loss.name, "dtype": str(dtype), "C": 1.0}
     found: list[Any] = [(None, None)]
     if loss.pair_margins:
-        names = [str(c) for c in range(k)]
-        tree = read_tree({name: f"node {c % 3}" for c, name in enumerate(names)}
-                         | {f"node {v}": "root" for v in range(min(k, 3))}, names)  # fmt: skip
-        kinds = [(None, tree, {"tree": "given"}), (table, None, {"costs": "given", "costs_as": "margins"})]
-        if loss.pair_costs:
-            kinds.append((table, None, {"costs": "given", "costs_as": "both"}))
-        for costs, of_tree, more in kinds:
-            pairs = TrainingCosts(weights, costs, of_tree).pairs(Settings(**common, **more), K)
-            found.append((guard(side, pairs), None))
+        pairs = TrainingCosts(weights, table).pairs(Settings(**common, costs="given"), K)
+        found.append((guard(side, pairs), None))
     if loss.label_sets:
         sizes = rng.integers(1, k + 1, size=n)
         codes = np.concatenate([np.sort(rng.permutation(k)[:size]) for size in sizes]).astype(np.int32)

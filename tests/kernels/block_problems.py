@@ -43,7 +43,7 @@ class Block(NamedTuple):
     scores: np.ndarray  # (k,): of the weights, which have the row's own part by its old duals
     old: np.ndarray  # (k,): the old duals
     margins: np.ndarray | None = None  # (k,): Δ of each wrong class; None if they are 1
-    costs: np.ndarray | None = None  # (k,): what multiplies C for each class; None if they are 1
+    costs: np.ndarray | None = None  # (k,): class weights, 1 of wrong classes; None if all are 1
 
     def of_class(self, values: np.ndarray | None) -> np.ndarray:
         return np.ones(len(self.own)) if values is None else values
@@ -136,7 +136,7 @@ def visit(loss: str, block: Block, solver: str, *, lists: bool = False) -> np.nd
         current[0, k] = 0.5 * k
     pairs, sets = None, None
     if block.margins is not None or block.costs is not None:
-        pairs = pairs_of(block, y, current.shape[1], own_dual=known.own_dual)
+        pairs = pairs_of(block, y, current.shape[1])
     if block.own.sum() != 1:
         codes = np.flatnonzero(block.own).astype(np.int32)
         sets = LabelSets(codes, np.array([0, len(codes)]))
@@ -168,20 +168,16 @@ def visit(loss: str, block: Block, solver: str, *, lists: bool = False) -> np.nd
     return b
 
 
-def pairs_of(block: Block, y: int, columns: int, *, own_dual: bool) -> ClassPairs:
-    k, nodes = len(block.own), np.zeros(0, np.int32)
-    shifts, costs, own_costs = np.zeros((0, columns)), np.zeros((0, columns)), np.zeros(0)
+def pairs_of(block: Block, y: int, columns: int) -> ClassPairs:
+    k = len(block.own)
+    margins, own_costs = np.zeros((0, columns), np.float32), np.zeros(0)
     if block.margins is not None:
-        shifts = np.zeros((k, columns))
-        shifts[y, :k] = np.where(block.own, 0, (block.margins - 1) / block.margin)
+        margins = np.ones((k, columns), np.float32)
+        margins[y, :k] = block.margins
     if block.costs is not None:
-        if own_dual:
-            own_costs = np.ones(columns)
-            own_costs[:k] = np.where(block.own, block.costs, 1.0)
-        if not np.all(block.costs[~block.own] == 1):
-            costs = np.ones((k, columns))
-            costs[y, :k] = block.costs
-    return ClassPairs(shifts, costs, own_costs, *[nodes] * 6)
+        own_costs = np.ones(columns)
+        own_costs[:k] = block.costs
+    return ClassPairs(margins, own_costs)
 
 
 # -- random problems -------------------------------------------------------------------------------
@@ -200,11 +196,9 @@ def random_block(rng: np.random.Generator, loss: str, k: int, *, n_own: int = 1,
     own = np.zeros(k, bool)
     own[rng.permutation(k)[:n_own]] = True
     costs = margins = None
-    if errors in ("costs", "both"):
-        costs = rng.choice([0, 1, 0.3, 7], size=k)
-    elif errors == "class weights":
-        costs = np.where(own, rng.choice([1, 0.3, 7], size=k), 1)
-    if errors in ("margins", "both"):
+    if errors == "class weights":
+        costs = np.where(own, rng.choice([0, 1, 0.3, 7], size=k), 1)
+    if errors == "margins":
         margins = np.where(own, 1, rng.integers(0, 13, size=k) / 4)
 
     reach = margin**2 * q * C  # what a dual of C changes a slack by

@@ -54,8 +54,7 @@ def variants() -> list[tuple[str, str, bool]]:
     """Each loss, with what its errors may weigh, and with several labels a row."""
     found = []
     for loss in LOSSES.values():
-        errors = ["", *["margins"] * loss.pair_margins, *["costs", "both"] * loss.pair_costs]
-        errors += ["class weights"] * loss.own_dual
+        errors = ["", *["margins"] * loss.pair_margins, *["class weights"] * loss.own_dual]
         found += [(loss.name, kind, False) for kind in errors]
         found += [
             (loss.name, kind, True) for kind in ("", "class weights") if loss.label_sets and kind in errors

@@ -1,4 +1,4 @@
-"""Weights of rows and classes, margins and costs of pairs of classes, and several labels a row.
+"""Weights of rows and classes, margins of pairs of classes, and several labels a row.
 
 Their optima are those of a general convex solver.
 """
@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from cases import few
 from helpers import make_problem
 from helpers import plain_fit as fit
+from reference import path_lengths
 from sklearn.svm import LinearSVC
 from small_problem import PARAMETERS
 
@@ -71,8 +72,8 @@ def rows_and_labels(number: int) -> tuple[np.ndarray, np.ndarray, np.random.Gene
 
 
 def table(rng: np.random.Generator, k: int) -> np.ndarray:
-    """Costs of pairs, some of them 0."""
-    costs = rng.uniform(0.1, 4, (k, k)) * (rng.random((k, k)) < 0.9)
+    """Costs of pairs, which float32 has exactly, some of them 0."""
+    costs = np.float32(rng.uniform(0.1, 4, (k, k))) * (rng.random((k, k)) < 0.9)
     np.fill_diagonal(costs, 0)
     return costs
 
@@ -126,53 +127,16 @@ def test_margins_of_pairs(loss: str, margin: float, numbers: range) -> None:
         X, labels, rng = rows_and_labels(number)
         k, C = labels.max() + 1, 10 ** rng.uniform(-1.5, 0.5)
         margins = table(rng, k)
-        model = fit(X, labels, loss=loss, margin=margin, C=C, costs=margins, **exactly(loss))
+        given: dict[str, Any] = {"costs": margins}
+        if (
+            number % 2
+        ):  # the paths between nodes in the order of a tree: each has an earlier one as its parent
+            nodes = [str(c) for c in rng.permutation(k)] + [f"inner {i}" for i in range(4)]
+            rng.shuffle(nodes)
+            parents = {node: nodes[int(rng.integers(i))] for i, node in enumerate(nodes) if i}
+            given, margins = {"tree": parents}, path_lengths(parents, [str(c) for c in range(k)])
+        model = fit(X, labels, loss=loss, margin=margin, C=C, **given, **exactly(loss))
         assert_encloses(model, solve(loss, X, labels, k, C, margin=margin, margins=margins))
-
-
-@quick_and_others
-@pytest.mark.parametrize(("loss", "margin"), formulations("pair_margins"))
-def test_margins_of_a_tree(loss: str, margin: float, numbers: range) -> None:
-    pytest.importorskip("cvxpy")
-    for number in numbers:
-        X, labels, rng = rows_and_labels(number)
-        k, C = labels.max() + 1, 10 ** rng.uniform(-1.5, 0.0)
-        # Each node but the first has one before it as its parent; classes are at any of them.
-        nodes = [str(c) for c in rng.permutation(k)] + [f"inner {i}" for i in range(4)]
-        rng.shuffle(nodes)
-        parents = {node: nodes[int(rng.integers(i))] for i, node in enumerate(nodes) if i}
-        model = fit(X, labels, loss=loss, margin=margin, C=C, tree=parents, **exactly(loss))
-        paths = path_lengths(parents, [str(c) for c in range(k)])
-        assert_encloses(model, solve(loss, X, labels, k, C, margin=margin, margins=paths))
-
-
-def path_lengths(parents: dict[str, str], classes: list[str]) -> np.ndarray:
-    """By the ancestors of each class, as lists."""
-
-    def ancestors(node: str) -> list[str]:
-        return [node, *(ancestors(parents[node]) if node in parents else [])]
-
-    above = [ancestors(name) for name in classes]
-    common = [[len(set(a) & set(b)) for b in above] for a in above]
-    lengths = np.array([len(a) for a in above])
-    return (lengths[:, None] + lengths - 2 * np.array(common)).astype(float)
-
-
-@quick_and_others
-@pytest.mark.parametrize("kind", ["costs", "both"])
-@pytest.mark.parametrize(("loss", "margin"), formulations("pair_costs"))
-def test_costs_and_margins_and_weights_at_once(loss: str, margin: float, kind: str, numbers: range) -> None:
-    pytest.importorskip("cvxpy")
-    for number in numbers:
-        X, labels, rng = rows_and_labels(number)
-        k, C = labels.max() + 1, 10 ** rng.uniform(-1.5, 0.5)
-        costs, of_rows = table(rng, k), rng.uniform(0.1, 3, len(X))
-        model = fit(
-            X, labels, loss=loss, margin=margin, C=C, costs=costs, costs_as=kind, sample_weight=of_rows,
-            **exactly(loss),
-        )  # fmt: skip
-        margins = {"margins": costs} if kind == "both" else {}
-        assert_encloses(model, solve(loss, X, labels, k, C * of_rows, margin=margin, costs=costs, **margins))
 
 
 def fit_sets(X: np.ndarray, Y: np.ndarray, C: float, loss: str, **settings: Any) -> Model:
@@ -210,7 +174,7 @@ def test_several_labels(loss: str, margin: float, numbers: range) -> None:
         assert_encloses(model, optimum)
 
 
-@pytest.mark.parametrize("case", ["margins", "tree", "both", "sets"])
+@pytest.mark.parametrize("case", ["margins", "sets"])
 @pytest.mark.parametrize("average", [False, True])
 def test_the_primal_is_that_of_the_model(case: str, average: bool) -> None:
     """Of the last iterate and of the average: by plain NumPy, from the coefficients."""
@@ -219,20 +183,16 @@ def test_the_primal_is_that_of_the_model(case: str, average: bool) -> None:
     costs = table(rng, k)
     Y = np.eye(k)[labels] > 0
     settings = {"loss": "ww", "C": 0.3, "dtype": "float64", "passes": 2, "average": average}
-    margins = factors = np.ones((k, k))
+    margins = np.ones((k, k))
     if case == "sets":
         Y |= rng.random(Y.shape) < 0.3
         model = fit_sets(X, Y, **{**settings, "tol": None, "inner_passes": "auto"})
-    elif case == "tree":
-        parents = {str(c): str(c // 2) for c in range(1, k)}
-        margins = path_lengths(parents, [str(c) for c in range(k)])
-        model = fit(X, labels, tree=parents, **settings)
     else:
-        margins, factors = costs, costs if case == "both" else factors
-        model = fit(X, labels, costs=costs, costs_as=case, **settings)
+        margins = costs
+        model = fit(X, labels, costs=costs, **settings)
     scores = X @ model.coef_.T
     own = (scores * Y).sum(axis=1) / Y.sum(axis=1)
-    slacks = np.maximum(0, margins[labels] - own[:, None] + scores) * factors[labels]
+    slacks = np.maximum(0, margins[labels] - own[:, None] + scores)
     slacks[Y | ~X.any(axis=1, keepdims=True)] = 0  # rows without a value are left out
     primal = 0.5 * (model.coef_**2).sum() + 0.3 * slacks.sum()
     best = scores.argmax(axis=1)
