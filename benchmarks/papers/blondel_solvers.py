@@ -10,6 +10,7 @@ from __future__ import annotations
 from statistics import mean, stdev
 from typing import Annotated, Any
 
+import block_solvers  # noqa: F401 - adds them to the loss cs
 import numpy as np
 import scipy.sparse as sp
 from paper import (

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from functools import partial
 
+import block_solvers  # noqa: F401 - adds them to the loss cs
 from paper import (
     Data,
     MaxPasses,

@@ -9,7 +9,7 @@ value (see `streamsvm.kernels.frame.make_kernels`); the loops around that are th
 from __future__ import annotations
 
 from streamsvm.errors import SettingsError
-from streamsvm.losses.base import ON_CHAINS, ON_SIMPLEX, Loss
+from streamsvm.losses.base import ON_CHAINS, Loss
 
 _EXACT = ("newton", "sorted")
 _MARGINS = (1.0, 0.5)
@@ -22,7 +22,7 @@ _ALL = (
          label_sets=True, common_dual=True, class_splits=True),
     Loss("wws", "Weston-Watkins, smoothed hinge", "weston_watkins", _EXACT, _MARGINS,
          parameters=("smooth",), label_sets=True, common_dual=True, class_splits=True),
-    Loss("cs", "Crammer-Singer (Blondel, Fujino & Ueda 2014)", "crammer_singer", ON_SIMPLEX,
+    Loss("cs", "Crammer-Singer (Blondel, Fujino & Ueda 2014)", "crammer_singer", _EXACT,
          label_sets=True, linear_duals=True),
     Loss("cs2", "Crammer-Singer, squared", "crammer_singer", _EXACT, label_sets=True),
     Loss("top-m", "mean of the m largest hinges (Lapin, Hein & Schiele 2015)", "top_m",
@@ -46,8 +46,6 @@ _ALL = (
 # The settings that are for some block solvers alone.
 SOLVER_PARAMETERS: dict[str, tuple[str, ...]] = {
     "shark": ("solver_tol",),
-    "bisection": ("solver_tol",),
-    "smo": ("solver_tol",),
     "bcpl": ("temperature",),
     "oeg": ("temperature",),
 }

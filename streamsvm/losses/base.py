@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from streamsvm.kernels.frame import Kernels
 
 
-# Block solvers over the simplex of all classes, those that are exact first; kernels know them by position.
-ON_SIMPLEX = ("newton", "sorted", "pivot", "bisection", "smo", "frank-wolfe", "bcpl", "oeg")
-FILLING = ("bcpl", "oeg")  # block solvers that make all duals of a row positive
+FILLING = ("bcpl", "oeg")  # block solvers that make all duals of a chain positive
 # Of chains of tokens, the default first.
 ON_CHAINS = ("cached", "bcfw", "bcpl", "oeg")
 MOST_SEQUENCES = 128  # that `cached` keeps of a chain: more would make room for the better ones

@@ -98,12 +98,11 @@ class Settings(CheckedSettings):
         least=1, scope=ESTIMATOR, of_loss=True, loss_default=5,
     )  # fmt: skip
     temperature: float | None = _fine(
-        float, None, "τ of the block solvers bcpl and oeg; 1 by default.",
+        float, None, "τ of the block solvers bcpl and oeg of chain; 1 by default.",
         positive=True, scope=ESTIMATOR, of_loss=True, loss_default=1.0,
     )  # fmt: skip
     solver_tol: float | None = _fine(
-        float, None,
-        "Tolerance of the block solvers bisection (relative), smo and shark (slacks); 0.001 by default.",
+        float, None, "Tolerance of slacks of the block solver shark of ww; 0.001 by default.",
         positive=True, scope=ESTIMATOR, of_loss=True, loss_default=1e-3,
     )  # fmt: skip
     dtype: str = _computing(

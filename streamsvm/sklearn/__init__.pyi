@@ -37,9 +37,9 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
     top : int, optional
         m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
     temperature : float, optional
-        τ of the block solvers bcpl and oeg; 1 by default.
+        τ of the block solvers bcpl and oeg of chain; 1 by default.
     solver_tol : float, optional
-        Tolerance of the block solvers bisection (relative), smo and shark (slacks); 0.001 by default.
+        Tolerance of slacks of the block solver shark of ww; 0.001 by default.
     dtype : {"float32", "float64"}
         Precision of weights, duals and scores; sums and objectives are always float64.
     tol : float, optional

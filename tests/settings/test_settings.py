@@ -171,7 +171,7 @@ REFUSED: list[tuple[str, list[Any], str, dict[str, Any]]] = [  # setting, values
     ("top", [2], "left out with the loss cs", {"loss": "cs"}),
     ("top", [0], WHOLE.format(1), {"loss": "top-m"}),
     ("temperature", [1.0], "left out with the loss cs and the solver newton", {"loss": "cs"}),
-    ("temperature", [-1.0], POSITIVE, {"loss": "cs", "solver": "bcpl"}),
+    ("temperature", [-1.0], POSITIVE, {"loss": "chain", "solver": "bcpl"}),
     ("solver_tol", [0.1], "left out with the loss ww and the solver sorted", {"solver": "sorted"}),
     ("first_C", [0.5], "left out with the loss llw", {"loss": "llw", "C": 1.0}),
     ("first_C", [0.5], "left out with keep_duals off", {"C": 1.0, "passes": 1}),

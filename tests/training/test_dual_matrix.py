@@ -29,7 +29,6 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in ROW_LOSSES),
     ("ww", {"first_C": 0.02, "average": True}),
     ("ww", {"class_weight": {"0": 0.0, "1": 3.0}}),
-    ("cs", {"solver": "bcpl"}),
 ]
 
 
