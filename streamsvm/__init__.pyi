@@ -314,8 +314,7 @@ def fit(
         How often to commit: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of blocks as
         text ("8 blocks").
     force : bool
-        Replace an existing run. A store that it has made of files is replaced as soon as the new one is
-        complete.
+        Replace an existing run. It is moved to ``NAME.old``, and deleted when the new one has a model.
     resume_or_start : bool
         Go on with the run in `out` if there is one, with the same settings and data; start it otherwise. A
         run that is finished gives its result again. So a scheduler can repeat one call.
@@ -729,7 +728,7 @@ def online(
         How often to commit: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of batches as
         text ("8 blocks").
     force : bool
-        Replace an existing run.
+        Replace an existing run, as in `fit`.
     report, progress, stop
         As in `fit`; the number of all rows is None.
 

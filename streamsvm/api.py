@@ -105,8 +105,7 @@ def fit(
         How often to commit: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of blocks as
         text ("8 blocks").
     force : bool
-        Replace an existing run. A store that it has made of files is replaced as soon as the new one is
-        complete.
+        Replace an existing run. It is moved to ``NAME.old``, and deleted when the new one has a model.
     resume_or_start : bool
         Go on with the run in `out` if there is one, with the same settings and data; start it otherwise. A
         run that is finished gives its result again. So a scheduler can repeat one call.
@@ -178,7 +177,7 @@ def fit(
             "force", "replaces a run, and resume_or_start goes on with it; leave one of them out"
         )
     read = [*paths, asked.valid, asked.calibrate]
-    with shown(progress) as progress, replacing(RunDir(out), read, force=force, keeps=True) as run:
+    with shown(progress) as progress, replacing(RunDir(out), read, force=force) as run:
         callbacks = Callbacks.of(report, progress, stop)
         try:
             found = converted(
@@ -190,7 +189,7 @@ def fit(
                 callbacks=callbacks, given=tables, workers=workers, cluster=cluster, made=found.record,
             )  # fmt: skip
         except Exception as error:
-            if run.data.exists() and not (run.settings.exists() or run.replaced.exists()):
+            if run.data.exists() and not run.settings.exists():
                 error.add_note(f"{run.data} is kept: given instead of its files, it saves reading them again")
             raise
 
@@ -375,7 +374,7 @@ def online(
         How often to commit: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of batches as
         text ("8 blocks").
     force : bool
-        Replace an existing run.
+        Replace an existing run, as in `fit`.
     report, progress, stop
         As in `fit`; the number of all rows is None.
 

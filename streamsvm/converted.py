@@ -180,13 +180,15 @@ def _check_before(settings: Settings) -> None:
 
 @contextlib.contextmanager
 def _new_folder(run: RunDir, *, force: bool, by_tune: bool) -> Iterator[None]:
-    """Hold the lock of the folder of a new run; after an error it is deleted again if it is empty."""
+    """Hold the lock of the folder of a new run; after an error an empty one gives way to the older run."""
     with entered(run, force=force, by_tune=by_tune):
         try:
             yield
         except BaseException:
             if [path.name for path in run.path.iterdir()] == [run.lock.name]:
                 durable.remove(run.path)
+                if run.replaces:
+                    run.replaced.rename(run.path)
             raise
 
 

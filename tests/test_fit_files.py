@@ -210,13 +210,15 @@ def test_converted_data_of_a_training_that_cannot_begin_are_kept(text) -> None:
     assert model_of("run") == model_of("by-hand")
 
 
-def test_what_replaces_a_run_is_not_kept_at_an_error(text) -> None:
+def test_an_error_after_the_conversion_leaves_the_older_run_beside_the_data(text) -> None:
     streamsvm.fit("train", out="run")
     Path("costs.csv").write_text("class,0\n0,0\n")
     with pytest.raises(InputError) as error:
         streamsvm.fit("test", out="run", costs="costs.csv", force=True)
-    assert not hasattr(error.value, "__notes__")
-    assert streamsvm.open_store("run/data.zarr").n_rows == 500
+    kept, older = error.value.__notes__
+    assert kept.startswith("run/data.zarr is kept")
+    assert "run.old" in older
+    assert streamsvm.open_store("run.old/data.zarr").n_rows == 500
 
 
 def test_stopped_while_it_converts(text) -> None:

@@ -51,7 +51,7 @@ LOCK = "lock"
 RUN_DATA = "data.zarr"  # a store that the run made of other files
 CACHE = "cache"  # copies of what is at addresses
 TUNING_JSON, TUNED, TRIALS = "tune.json", "tune.jsonl", "tune"
-REPLACED = "replaced"  # an older run, until the one that replaces it has a model
+REPLACED = "replaced"  # marks a run that another one has moved aside
 REPORT = "report.html"
 # Kinds of logs: of duals, numbered by their pass; of weights, numbered from 1.
 DUALS, WEIGHT_LOG = "duals", "changes"

@@ -17,7 +17,7 @@ import numpy as np
 from streamsvm.base import durable, format
 from streamsvm.base.decode import Check, Count, SchemaError, between, decode
 from streamsvm.base.label_values import LABEL_DTYPES, TEXT, class_labels
-from streamsvm.base.text import check_classes, check_local, format_size, printable
+from streamsvm.base.text import absolute, check_classes, check_local, format_size, printable
 from streamsvm.data.class_costs import check_costs
 from streamsvm.data.value_kinds import ValuesIn
 from streamsvm.errors import Call, InputError, ModelError, Option, PlanError, Remedy, SettingsError
@@ -245,8 +245,8 @@ def _read(path: Path) -> dict[str, Any]:
         if format.TRANSITIONS in files.sums:
             transitions = files.array(format.TRANSITIONS, (len(classes), len(classes)), coef.dtype)
     except (FileNotFoundError, NotADirectoryError) as error:
-        older = path / format.REPLACED
-        if older.exists():
+        older = Path(f"{absolute(path)}.old")
+        if (older / format.REPLACED).exists():
             problem = f"{path} has no finished model yet; the run that it replaces is in {older}"
             raise ModelError(problem) from None
         if (path / format.RUN_JSON).exists():

@@ -15,7 +15,7 @@ from streamsvm.base.decode import Check, Count, Positive, SchemaError, decode
 from streamsvm.base.text import absolute, check_local
 from streamsvm.data.memory_plan import Plan
 from streamsvm.data.value_kinds import ValuesIn
-from streamsvm.errors import Call, Interrupted, Option, PlanError, Remedy, RunError
+from streamsvm.errors import Call, Option, PlanError, Remedy, RunError
 from streamsvm.settings.field import changes_of
 from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.settings.online import OnlineSettings
@@ -38,8 +38,8 @@ class RunDir:
         files of other kinds.
     cache : Path
         Folder for copies of data at addresses, unless the settings name another.
-    replaced : Path
-        An older run, until the one that replaces it has a model.
+    mark : Path
+        Empty file in a run that was moved aside by another one (see `replaced`).
     identity : str or None
         Digest that tells this run from others (see `identity`), once ``run.json`` was read or written.
     """
@@ -65,8 +65,7 @@ class RunDir:
         self.data = self.path / format.RUN_DATA
         self.valid, self.calibrate = (self.path / f"{name}.zarr" for name in ("valid", "calibrate"))
         self.cache = self.path / format.CACHE
-        self.replaced = self.path / format.REPLACED
-        self._moved = durable.staging_path(self.replaced)  # files on their way to `replaced`, or back
+        self.mark = self.path / format.REPLACED
         self.identity: str | None = None
         self.is_locked = False  # by this object
 
@@ -106,62 +105,44 @@ class RunDir:
         """Return the paths of stores that the run may have made."""
         return [self.data, self.valid, self.calibrate]
 
-    def set_aside(self, kept: Collection[Path]) -> bool:
-        """Move an older run to `replaced`, but for the stores `kept`.
+    @property
+    def replaced(self) -> Path:
+        """The path of an older run until the new one has a model; whatever else is there has no `mark`."""
+        return Path(f"{absolute(self.path)}.old")
 
-        Returns True if it did. The caller holds the lock.
-        """
-        if self.model.exists():
-            durable.remove(self.replaced)  # what this run has replaced
-        if self.replaced.exists():  # and a new run was killed
-            for store in self._shared_stores():
-                if store not in kept:
-                    store.rename(self.replaced / store.name)
-            return False
-        durable.make_dir(self._moved)
-        paths = [path for path in self.path.iterdir() if path not in (self.lock, self._moved, *kept)]
-        for path in sorted(paths, key=lambda path: path == self.settings):  # last, so that it can be resumed
-            path.rename(self._moved / path.name)
-        self._moved.rename(self.replaced)
-        durable.sync_dir(self.path)
-        return True
+    @property
+    def replaces(self) -> bool:
+        """True if an older run was moved to `replaced`."""
+        return (self.replaced / self.mark.name).exists()
 
-    def put_back(self) -> None:
-        """Delete a new run, but for stores that it shared with the older one, which takes its place again.
+    def set_aside(self) -> None:
+        """Move the run to `replaced`, unless it has no model and there is an older run.
 
         The caller holds the lock.
         """
-        self.clear([self.replaced, *self._shared_stores()])
-        self.replaced.rename(self._moved)
-        self.finish_move()
+        if self.replaces:
+            if not self.model.exists():
+                return
+            self.remove_replaced()
+        if self.path.is_symlink() or os.path.ismount(self.path):
+            raise RunError(
+                f"{self.path} is a link or a mount point, which cannot be moved",
+                remedy=Remedy("choose another folder"),
+            )
+        durable.write_synced(self.mark, b"")
+        durable.sync_dir(self.path)
+        with durable.os_errors_as(RunError, self.path, f"moved to {self.replaced}"):
+            self.path.rename(self.replaced)
+        durable.sync_dir(self.replaced.parent)
 
-    def _shared_stores(self) -> list[Path]:
-        """Return stores of the run in `replaced` that were not moved there, since the new one reads them."""
-        try:
-            made = durable.read_record(self.replaced / format.RUN_JSON).get("files") or {}
-        except (OSError, ValueError):  # nothing is known of them
-            made = {store.stem for store in self.stores()}
-        return [
-            store for store in self.stores()
-            if store.stem in made and store.exists() and not (self.replaced / store.name).exists()
-        ]  # fmt: skip
-
-    @property
-    def is_moved(self) -> bool:
-        """True if a process was killed while it moved the run."""
-        return self._moved.exists()
-
-    def finish_move(self) -> None:
-        """Move back what a killed process has moved in part; the caller holds the lock."""
-        for folder in (self._moved, self.replaced):
-            if folder.is_symlink():
-                raise RunError(f"{folder} is a symbolic link, which is not followed here; remove it")
-        if self.is_moved:
-            durable.remove(self._moved / self.lock.name)  # of a process that used the older run where it was
-            for path in self._moved.iterdir():
-                path.rename(self.path / path.name)
-            self._moved.rmdir()
-            durable.sync_dir(self.path)
+    def remove_replaced(self) -> None:
+        """Delete the older run, if there is one; its mark goes last, and then the empty folder."""
+        if self.replaces:
+            mark = self.replaced / self.mark.name
+            for path in sorted(self.replaced.iterdir(), key=lambda path: path == mark):
+                durable.remove(path)
+        with contextlib.suppress(OSError):
+            self.replaced.rmdir()
 
     def clear(self, kept: Collection[Path] = ()) -> None:
         """Delete all files but the lock and `kept`."""
@@ -203,8 +184,9 @@ class RunDir:
     def clean_up(self) -> None:
         """Delete what nobody needs once there is a model: files of weights, trials, and an older run."""
         weights = (self.weights, self.average_delta, self.dirty, self.sparse_weights)
-        for path in (*weights, self.trials, self.replaced):
+        for path in (*weights, self.trials):
             durable.remove(path)
+        self.remove_replaced()
 
     def read_settings(self) -> dict[str, Any]:
         """Return the checked contents of ``run.json``.
@@ -343,7 +325,7 @@ def locked(run: RunDir) -> Iterator[None]:
     try:
         with durable.locked(run.lock, RunError, f"the run {run.path}"):
             run.is_locked = True
-            run.finish_move()
+            durable.remove(run.mark)  # of a run that was moved back
             yield
     except OSError as error:
         then = run.continues()
@@ -365,59 +347,29 @@ def check_place(run: RunDir) -> None:
 
 @contextlib.contextmanager
 def replacing(
-    run: RunDir, paths: Iterable[str | os.PathLike[str] | None], *, force: bool, keeps: bool = False
+    run: RunDir, paths: Iterable[str | os.PathLike[str] | None], *, force: bool
 ) -> Iterator[RunDir]:
-    """Keep an older run while a new one is made in its folder, and hold the lock.
+    """Name an older run in errors of the one that replaces it.
 
-    With `force` it is moved to `RunDir.replaced`, where it is until the new one has a model. At an error it
-    is put back, unless the new run can be resumed.
-
-    Parameters
-    ----------
-    run : RunDir
-    paths : iterable of path or None
-        What is read.
-    force : bool
-    keeps : bool
-        Whether stores of the older run may be read, which then stay in their place.
-
-    Raises
-    ------
-    RunError
-        If what is read would be deleted with the older run; or as `entered`.
+    Raises `RunError` if one of `paths`, which are read, is in a run that `force` moves aside.
     """
-    given = [Path(absolute(path)) for path in paths if path is not None]
-    if run.is_moved:
-        with locked(run):
-            pass
-    if not (force and (run.model.exists() or run.commits() or run.replaced.exists())):
+    if force and (run.model.exists() or run.commits()):
+        for path in (Path(absolute(path)) for path in paths if path is not None):
+            if any(Path(absolute(each)) in (path, *path.parents) for each in (run.path, run.replaced)):
+                raise RunError(f"{path} is of the run that is to be replaced; choose another folder")
+    try:
         yield run
-        return
-    kept = run.stores_among(given)
-    own = [*run.stores(), run.replaced] if not keeps else [run.replaced]
-    for path in given:
-        if any(Path(absolute(each)) in (path, *path.parents) for each in own):
-            raise RunError(f"{path} is of the run that is to be replaced; choose another folder")
-    with entered(run, force=True):
-        was_moved = run.set_aside(kept)
-        try:
-            yield run
-        except BaseException as error:
-            begun = run.settings.exists() or run.tuning.exists()
-            resumable = run.commits() or run.tuned.exists() or (isinstance(error, Interrupted) and begun)
-            try:
-                if was_moved and not (resumable or run.model.exists()):
-                    run.put_back()
-            except (OSError, RunError) as problem:
-                error.add_note(f"the older run could not be put back in its place: {problem}")
-            if run.replaced.exists() and not run.model.exists():
-                error.add_note(f"the older run is in {run.replaced} until the new one has a model")
-            raise
+    except BaseException as error:
+        if run.replaces and not run.model.exists():
+            error.add_note(f"the older run is in {run.replaced} until the new one has a model")
+        raise
 
 
 @contextlib.contextmanager
 def entered(run: RunDir, *, force: bool, by_tune: bool = False) -> Iterator[None]:
     """Create the folder of a new run, unless it is there, and hold its lock; nothing in it is deleted.
+
+    With `force` an older run there that has a model or a commit is moved aside.
 
     Raises
     ------
@@ -426,26 +378,34 @@ def entered(run: RunDir, *, force: bool, by_tune: bool = False) -> Iterator[None
         being tuned (both unless `force`), or another process uses it.
     """
     check_place(run)
-    try:
-        durable.make_dir(run.path)
-    except OSError as error:
-        raise RunError(f"cannot create {run.path}: {durable.reason(error)}") from None
+    _make_folder(run)
     names = [path.name for path in run.path.iterdir()]
     foreign = [name for name in names if not run.owns(name)]
     if foreign or (names and run.lock.name not in names):  # a run has its lock before anything else
         raise RunError(
             f"{run.path} holds other files ({(foreign or names)[0]}); choose a new folder for the run"
         )
+    if force and not run.is_locked and (run.model.exists() or run.commits()):
+        with locked(run):
+            run.set_aside()
+        _make_folder(run)
     with locked(run):
         is_trained = run.settings.exists()
         if not force and (is_trained or (not by_tune and (run.tuning.exists() or run.trials.exists()))):
             goes_on = Call("resume", run.path) if is_trained else Call("tune")
             remedy = Remedy("{} continues it, {} replaces it", goes_on, Option("force", True))
             raise RunError(f"{run.path} is a run already", remedy=remedy)
-        if not (force or by_tune) and run.replaced.exists():
+        if not (force or by_tune) and run.replaces:
             remedy = Remedy("{} replaces it, or move it", Option("force", True))
             raise RunError(f"{run.replaced} is a run that was being replaced", remedy=remedy)
         yield
+
+
+def _make_folder(run: RunDir) -> None:
+    try:
+        durable.make_dir(run.path)
+    except OSError as error:
+        raise RunError(f"cannot create {run.path}: {durable.reason(error)}") from None
 
 
 @contextlib.contextmanager
@@ -458,5 +418,5 @@ def claimed(
     """
     with entered(run, force=force, by_tune=by_tune):
         tuning = () if force else (run.tuning, run.tuned, run.trials)
-        run.clear([run.replaced, run.cache, *tuning, *kept])
+        run.clear([run.cache, *tuning, *kept])
         yield

@@ -49,8 +49,7 @@ def resume_run(
     `copied` says that this process has already copied the inputs that are at addresses.
     """
     run = RunDir.at(path)
-    if not run.is_moved:
-        run.read_settings()  # before the lock file is made, so that a wrong path stays clean
+    run.read_settings()  # before the lock file is made, so that a wrong path stays clean
     changes = {name: value for name, value in changes.items() if value is not None}
     with locked(run), contextlib.ExitStack() as stack:
         record = run.read_settings()

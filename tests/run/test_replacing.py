@@ -1,7 +1,9 @@
-"""A run that is to be replaced is there until the new one has a model."""
+"""A run that is to be replaced is moved to NAME.old, and stays there until the new one has a model."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +13,35 @@ from streamsvm_converters import TextSource
 
 import streamsvm
 from streamsvm.errors import InputError, Interrupted, RunError, StreamsvmError
+from streamsvm.run.directory import RunDir, locked
 from streamsvm.training.learner import Learner
 
 LINES = [f"{1 + i % 3} {1 + i % 3}:1 {4 + i % 5}:{i % 7 + 1}\n" for i in range(600)]
+ASIDE = "the older run is in {} until the new one has a model"
 
 
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
     (tmp_path / "a.txt").write_text("".join(LINES))
+    (tmp_path / "bad.txt").write_text("".join([*LINES[:300], "1 no:text\n"]))
     return tmp_path / "a.txt"
 
 
+@pytest.fixture
+def run(text: Path, tmp_path: Path) -> Path:
+    fit(text, tmp_path / "run", seed=1)
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def old(run: Path) -> Path:
+    return run.with_name("run.old")
+
+
 def content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """But for the mark of a run that was moved."""
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in files.items() if name != "replaced"}
 
 
 def fit(text: Path, run: Path, **options: Any) -> Any:
@@ -34,130 +52,125 @@ def failing(*arguments: Any) -> Any:
     raise InputError("it fails")
 
 
-@pytest.mark.parametrize("where", ["conversion", "data", "training"])
-def test_an_error_leaves_the_older_run_as_it_was(
-    text: Path, tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = tmp_path / "run"
-    fit(text, run, seed=1)
+def test_input_that_cannot_be_converted_leaves_the_older_run(text: Path, run: Path, old: Path) -> None:
     before = content(run)
-    if where == "conversion":
-        text.write_text("".join([*LINES, "1 no:text\n"]))
-    elif where == "data":
+    for begin in (fit, streamsvm.tune):
+        with pytest.raises(InputError):
+            begin(text.with_name("bad.txt"), **{"run" if begin is fit else "out": run}, force=True)
+        assert content(run) == before
+        assert not old.exists()
+
+
+@pytest.mark.parametrize("where", ["data", "training"])
+def test_an_error_names_the_older_run(
+    text: Path, run: Path, old: Path, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = content(run)
+    if where == "data":
         monkeypatch.setattr("streamsvm.training.fit_store.fit_to_store", failing)
     else:
         monkeypatch.setattr(Learner, "learn", failing)
-    with pytest.raises(StreamsvmError):
+    with pytest.raises(StreamsvmError) as error:
         fit(text, run, force=True)
-    assert content(run) == before
+    assert ASIDE.format(old) in error.value.__notes__
+    assert content(old) == before
+    assert not (run / "model").exists()
     monkeypatch.undo()
+    run.rename(run.with_name("failed"))
+    old.rename(run)
     assert streamsvm.resume(run, passes=3).passes == 3
+    assert not (run / "replaced").exists()  # so that no run deletes it once it is elsewhere
 
 
-def test_a_run_that_can_be_resumed_stands_beside_the_older_one(text: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    fit(text, run, seed=1)
-    before = content(run)
+def test_a_run_that_can_be_resumed_stands_beside_the_older_one(text: Path, run: Path, old: Path) -> None:
+    before, other = content(run), run.with_name("other")
     with pytest.raises(Interrupted) as stopped:
         fit(text, run, force=True, stop=stop_after(15))
-    assert stopped.value.__notes__ == [
-        f"the older run is in {run / 'replaced'} until the new one has a model"
-    ]
-    assert content(run / "replaced") == {name: each for name, each in before.items() if name != "lock"}
-    assert streamsvm.evaluate(run / "replaced", text).accuracy > 0.9
-    with pytest.raises(StreamsvmError, match=r"the run that it replaces is in .*replaced"):
+    assert stopped.value.__notes__ == [ASIDE.format(old)]
+    assert content(old) == before
+    assert streamsvm.evaluate(old, text).accuracy > 0.9
+    with pytest.raises(StreamsvmError, match=r"the run that it replaces is in .*run\.old"):
         streamsvm.load_model(run)
     streamsvm.resume(run)
-    fit(text, tmp_path / "other")
-    assert content(run / "model") == content(tmp_path / "other/model")
-    names = [{path.name.partition("-")[0] for path in each.iterdir()} for each in (run, tmp_path / "other")]
+    assert not old.exists()
+    fit(text, other)
+    assert content(run / "model") == content(other / "model")
+    names = [{path.name.partition("-")[0] for path in each.iterdir()} for each in (run, other)]
     assert names[0] == names[1]
 
 
-def test_without_force_the_older_run_is_not_forgotten(text: Path, tmp_path: Path) -> None:
-    """After a kill, when neither it nor the new one is in the folder."""
-    run = tmp_path / "run"
-    fit(text, run, seed=1)
-    kept = content(run)
-    (run / "replaced").mkdir()
-    for path in list(run.iterdir()):
-        if path.name not in ("lock", "replaced"):
-            path.rename(run / "replaced" / path.name)
+def test_an_older_run_with_a_model_is_never_overwritten_by_one_without(
+    text: Path, run: Path, old: Path
+) -> None:
+    before = content(run)
+    for options in ({"seed": 2}, {"seed": 3}):
+        with pytest.raises(Interrupted):
+            fit(text, run, force=True, stop=stop_after(15), **options)
+        assert content(old) == before
+    run.rename(run.with_name("gone"))  # as after a kill between two renames
     with pytest.raises(RunError, match="is a run that was being replaced"):
         fit(text, run)
-    text.write_text("".join([*LINES, "1 no:text\n"]))
-    with pytest.raises(InputError):
-        fit(text, run, force=True)
-    assert content(run / "replaced") == {name: each for name, each in kept.items() if name != "lock"}
-    text.write_text("".join(LINES))
     fit(text, run, force=True)
-    assert not (run / "replaced").exists()
+    assert not old.exists()
 
 
-def test_a_run_is_replaced_by_one_of_its_own_store(text: Path, tmp_path: Path) -> None:
-    """The store stays where it is read, and belongs to the older run again if that fails."""
-    run = tmp_path / "run"
-    fit(text, run, seed=1)
-    before = content(run)
-    with pytest.raises(InputError, match=r"a\.txt"):
-        fit(run / "data.zarr", run, force=True, class_weight=str(tmp_path / "a.txt"))
-    assert content(run) == before
-    fit(run / "data.zarr", run, force=True)
-    assert streamsvm.evaluate(run, run / "data.zarr").accuracy > 0.9
-    assert not (run / "replaced").exists()
-
-
-def test_online_and_tune_leave_it_as_well(text: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    fit(text, run, seed=1)
-    before = content(run)
-    bad = tmp_path / "bad.txt"
-    bad.write_text("1 1:1\n2 a:b\n")
+def test_online_and_tune_leave_it_as_well(text: Path, run: Path, old: Path) -> None:
+    before, bad = content(run), text.with_name("bad.txt")
     with pytest.raises(InputError):
         streamsvm.online(TextSource([bad], dtype="float32"), out=run, force=True)
-    assert content(run) == before
-    with pytest.raises(InputError):
-        streamsvm.tune(bad, out=run, force=True)
-    assert content(run) == before
-    streamsvm.tune(text, out=run, force=True, C="0.1,1")
-    assert not (run / "replaced").exists()
+    assert content(old) == before
+    asked = {"C": "0.1,1", "transform": ["none", "l2", "bias"], "folds": 2}
+    tried: list[Any] = []
 
+    def report(event: dict[str, Any]) -> None:
+        if event["event"] == "tried":
+            tried.append({name: each for name, each in event.items() if name != "event"})
 
-def test_a_store_of_the_older_run_is_not_overwritten(text: Path, tmp_path: Path) -> None:
-    """It stays in its place while the new run reads it; another run that replaces both leaves it whole."""
-    run, other = tmp_path / "run", tmp_path / "b.txt"
-    fit(text, run, seed=1)
-    kept = content(run)
     with pytest.raises(Interrupted):
-        fit(run / "data.zarr", run, force=True, stop=stop_after(15))
-    other.write_text("".join([*LINES[:300], "1 no:text\n"]))
-    with pytest.raises(InputError):
-        fit(other, run, force=True)
-    assert content(run / "replaced") == {name: each for name, each in kept.items() if name != "lock"}
-    with pytest.raises(RunError, match="is of the run that is to be replaced"):
-        fit(run / "replaced/data.zarr", run, force=True)
+        streamsvm.tune(text, out=run, force=True, stop=lambda: len(tried) >= 4, report=report, **asked)
+    assert content(old) == before
+    assert streamsvm.tune(text, out=run, **asked).tried[:4] == tried
+    assert not old.exists()
 
 
-def test_links_are_not_followed_and_no_other_lock_takes_the_place_of_the_held_one(
-    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def keep_own(run: Path) -> None:
+    run.with_name("run.old").mkdir()
+    (run.parent / "run.old/thesis").write_text("long")
+
+
+def link(run: Path) -> None:
+    run.rename(run.with_name("elsewhere"))
+    run.symlink_to(run.with_name("elsewhere"))
+
+
+REFUSED: list[tuple[Callable[[Path], Any] | None, str, str]] = [
+    (keep_own, "a.txt", r"run cannot be moved to .*run\.old: Directory not empty"),
+    (link, "a.txt", "run is a link or a mount point, which cannot be moved"),
+    (None, "run/data.zarr", "data.zarr is of the run that is to be replaced"),
+]
+
+
+@pytest.mark.parametrize(("change", "data", "words"), REFUSED)
+def test_what_cannot_be_moved_is_refused(
+    text: Path, run: Path, change: Callable[[Path], Any] | None, data: str, words: str
 ) -> None:
-    run, aside = tmp_path / "run", tmp_path / "aside"
-    fit(text, run, seed=1)
-    aside.mkdir()
-    (aside / "thesis").write_text("long")
-    for name in (".replaced.partial", "replaced"):
-        (run / name).symlink_to(aside)
-        with pytest.raises(RunError, match="is a symbolic link"):
-            streamsvm.resume(run)
-        (run / name).unlink()
-    assert (aside / "thesis").exists()
-    inode = (run / "lock").stat().st_ino
+    before = content(run)
+    if change is not None:
+        change(run)
+    with pytest.raises(RunError, match=words):
+        fit(text.parent / data, run, force=True)
+    assert content(run) == before
 
-    def use(*arguments: Any, **more: Any) -> Any:
-        streamsvm.resume(run / "replaced")
-        raise InputError("it fails")
 
-    monkeypatch.setattr("streamsvm.training.fit_store.fit_to_store", use)
-    with pytest.raises(InputError):
+def test_a_mount_point_and_a_run_in_use_are_refused(
+    text: Path, run: Path, old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = content(run)
+    with monkeypatch.context() as patch:
+        patch.setattr(os.path, "ismount", lambda path: path == run)
+        with pytest.raises(RunError, match="is a link or a mount point"):
+            fit(text, run, force=True)
+    with locked(RunDir(run)), pytest.raises(RunError, match="another process"):
         fit(text, run, force=True)
-    assert (run / "lock").stat().st_ino == inode
+    assert content(run) == before
+    assert not old.exists()
