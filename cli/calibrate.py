@@ -6,8 +6,8 @@ import dataclasses
 from typing import Any
 
 from streamsvm_cli.console import Console
-from streamsvm_cli.fit import print_calibration
 from streamsvm_cli.options import MEMORY, Data, Model, command
+from streamsvm_cli.wording import count
 
 from streamsvm.settings.scoring import TO_CALIBRATE
 
@@ -22,11 +22,13 @@ def calibrate(
     """Fit the probabilities of a model to hold-out data.
 
     The rows must have taken no part in training. One temperature for all classes, which changes no
-    prediction, is written to the model: predict --proba has probabilities then. To do it at the end of a
-    training, see fit --calibrate.
+    prediction, is written to the model: predict --proba has probabilities then.
     """
     import streamsvm
 
     found = streamsvm.calibrate(model, data, progress=console.progress, **given)
-    print_calibration(console, found)
+    console.say(
+        f"probabilities: temperature {found.temperature:.4g}, with a log loss of {found.log_loss:.4f}, "
+        f"before {found.log_loss_before:.4f}, on {count(found.rows, 'hold-out row')}"
+    )
     console.result(dataclasses.asdict(found))

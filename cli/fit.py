@@ -160,13 +160,6 @@ class FitReporter(EventTable):
             self.line({**event, "gap": gap({**event, "relative_gap": of_model(event).get("relative_gap")})})
 
 
-def print_calibration(console: Console, found: Any) -> None:
-    console.say(
-        f"probabilities: temperature {found.temperature:.4g}, with a log loss of {found.log_loss:.4f}, "
-        f"before {found.log_loss_before:.4f}, on {count(found.rows, 'hold-out row')}"
-    )
-
-
 def finish(console: Console, result: Any, *, is_end: bool = True) -> None:
     """Print the result of a fit or a resume, which is the object for machines if the command ends with it."""
     from streamsvm.run.directory import RunDir, names_of_files
@@ -191,8 +184,6 @@ def finish(console: Console, result: Any, *, is_end: bool = True) -> None:
             f"training waited for the store for {result.waited_fraction:.0%} of the time: reading and "
             "decompressing it is the limit, not computing"
         )
-    if result.calibration is not None:
-        print_calibration(console, result.calibration)
     averaged = ", the average of the last half pass" if result.averaged else ""
     console.say(f"model: {result.model}{averaged}")
     if result.valid_accuracy is not None and result.checkpoints:  # else of an earlier validation store, maybe

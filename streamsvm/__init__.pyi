@@ -60,7 +60,6 @@ def fit(
     gap: Literal["pass", "end", "none"] | None = None,
     valid: str | Path | None = None,
     hold_out: str | None = None,
-    calibrate: str | Path | None = None,
     class_weight: str | Path | Mapping[str, float] | None = None,
     sample_weight: Any = None,
     weights: str | Path | None = None,
@@ -70,7 +69,6 @@ def fit(
     label: str | None = None,
     labels: str | Path | None = None,
     valid_labels: str | Path | None = None,
-    calibrate_labels: str | Path | None = None,
     layer: str | None = None,
     raw: bool = False,
     obsm: str | None = None,
@@ -119,9 +117,8 @@ def fit(
     data : path, list of paths, or matrix of shape (n, n_features)
         A store made by convert, or AnnData, or several of them, whose features are found by name; a dense
         matrix in an ``.npy`` file, or a column of lists in Parquet or Arrow, see `open_store`. Or any other
-        file that convert takes, such as LIBSVM text or a table: it is converted into the run, and so are
-        `valid` and `calibrate`; a conversion that is stopped is begun anew by the same call. Or a list of
-        texts, whose
+        file that convert takes, such as LIBSVM text or a table: it is converted into the run, and so is
+        `valid`; a conversion that is stopped is begun anew by the same call. Or a list of texts, whose
         n-grams are hashed as `analyzer`, `ngrams` and `bits` say (extra ``text``); or a matrix in
         memory, as `Model.predict` takes it; columns of text of a DataFrame become features as
         `convert` makes them of a table, one for each value. What is for a store alone is refused for a
@@ -196,9 +193,6 @@ def fit(
         Measure the accuracy on a part of the rows that is not trained on, such as 1/10: the first of 10
         parts, by a hash of the rows' numbers in the data as given. Groups of rows stay whole. These rows
         count neither for C auto nor for the statistics of transforms, nor for balanced weights of classes.
-    calibrate : path, optional
-        Hold-out store, text or table to fit the temperature of the model's probabilities to. That is done
-        after the last pass, as `streamsvm.calibrate` does it, which serves for the model of a matrix.
     class_weight : path, "balanced" or mapping of class to float, optional
         Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of lines
         with a class and its weight (others: 1). Balanced is the number of labels / (number of classes × rows
@@ -234,8 +228,6 @@ def fit(
         Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
     valid_labels : path, optional
         Labels of the matrix that valid names.
-    calibrate_labels : path, optional
-        Labels of the matrix that calibrate names.
     layer : str, optional
         Layer of such AnnData to train on instead of X.
     raw : bool
@@ -380,7 +372,6 @@ def plan(
     gap: Literal["pass", "end", "none"] | None = None,
     valid: str | Path | None = None,
     hold_out: str | None = None,
-    calibrate: str | Path | None = None,
     class_weight: str | Path | Mapping[str, float] | None = None,
     sample_weight: Any = None,
     weights: str | Path | None = None,
@@ -390,7 +381,6 @@ def plan(
     label: str | None = None,
     labels: str | Path | None = None,
     valid_labels: str | Path | None = None,
-    calibrate_labels: str | Path | None = None,
     layer: str | None = None,
     raw: bool = False,
     obsm: str | None = None,
@@ -469,9 +459,6 @@ def plan(
         Measure the accuracy on a part of the rows that is not trained on, such as 1/10: the first of 10
         parts, by a hash of the rows' numbers in the data as given. Groups of rows stay whole. These rows
         count neither for C auto nor for the statistics of transforms, nor for balanced weights of classes.
-    calibrate : path, optional
-        Hold-out store, text or table to fit the temperature of the model's probabilities to. That is done
-        after the last pass, as `streamsvm.calibrate` does it, which serves for the model of a matrix.
     class_weight : path, "balanced" or mapping of class to float, optional
         Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of lines
         with a class and its weight (others: 1). Balanced is the number of labels / (number of classes × rows
@@ -507,8 +494,6 @@ def plan(
         Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
     valid_labels : path, optional
         Labels of the matrix that valid names.
-    calibrate_labels : path, optional
-        Labels of the matrix that calibrate names.
     layer : str, optional
         Layer of such AnnData to train on instead of X.
     raw : bool
@@ -565,9 +550,7 @@ def resume(
     cache: str | Path | None = None,
     tol: float | None = None,
     valid: str | Path | None = None,
-    calibrate: str | Path | None = None,
     valid_labels: str | Path | None = None,
-    calibrate_labels: str | Path | None = None,
     store: str | Path | Sequence[str | Path] | None = None,
     open_stream: Callable[[dict[str, Any]], Stream] | None = None,
     workers: int | None = None,
@@ -596,12 +579,8 @@ def resume(
         New tolerance of a fit, whose exact gap is then measured after each pass.
     valid : path, optional
         Where the validation store of a fit is now, or another one.
-    calibrate : path, optional
-        Where the hold-out store of a fit is now, another one, or the first of a finished run.
     valid_labels : path, optional
         Labels of the matrix that valid names, if they are elsewhere now, or others.
-    calibrate_labels : path, optional
-        Labels of the matrix that calibrate names, if they are elsewhere now, or others.
     store : path or list of paths, optional
         Where the store of the run is now, if it was moved; all of them if there were several.
     open_stream : callable, optional

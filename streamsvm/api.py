@@ -70,9 +70,8 @@ def fit(
     data : path, list of paths, or matrix of shape (n, n_features)
         A store made by convert, or AnnData, or several of them, whose features are found by name; a dense
         matrix in an ``.npy`` file, or a column of lists in Parquet or Arrow, see `open_store`. Or any other
-        file that convert takes, such as LIBSVM text or a table: it is converted into the run, and so are
-        `valid` and `calibrate`; a conversion that is stopped is begun anew by the same call. Or a list of
-        texts, whose
+        file that convert takes, such as LIBSVM text or a table: it is converted into the run, and so is
+        `valid`; a conversion that is stopped is begun anew by the same call. Or a list of texts, whose
         n-grams are hashed as `analyzer`, `ngrams` and `bits` say (extra ``text``); or a matrix in
         memory, as `Model.predict` takes it; columns of text of a DataFrame become features as
         `convert` makes them of a table, one for each value. What is for a store alone is refused for a
@@ -176,7 +175,7 @@ def fit(
         raise wrong_setting(
             "force", "replaces a run, and resume_or_start goes on with it; leave one of them out"
         )
-    read = [*paths, asked.valid, asked.calibrate]
+    read = [*paths, asked.valid]
     with shown(progress) as progress, replacing(RunDir(out), read, force=force) as run:
         callbacks = Callbacks.of(report, progress, stop)
         try:

@@ -23,14 +23,13 @@ from streamsvm.settings.reading import ReadingSettings
 from streamsvm.store import open_store
 from streamsvm.store.addresses import local
 from streamsvm.store.kinds import is_read_in_place
-from streamsvm.training.held_out import HELD_OUT
 from streamsvm.training.store_training import copy_inputs
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import parse_transforms
 
 Paths = Sequence[str | os.PathLike[str]]
 
-_OF_HELD_OUT = ("format", "labels_as", "multilabel", "on_error")  # the others are as in the training data
+_OF_VALID = ("format", "labels_as", "multilabel", "on_error")  # the others are as in the training data
 _OF_CONVERSION = ("label", "labels", "weights", "layer", "raw", "obsm", "join")  # and of a store
 
 
@@ -93,7 +92,7 @@ def converted(
     Interrupted
         If `callbacks.stop` returned True.
     """
-    read = [*paths, settings.valid, settings.calibrate]
+    read = [*paths, settings.valid]
     if any(path is not None and as_url(path) for path in read):
         with _new_folder(run, force=force or resume, by_tune=by_tune):
             copy_inputs(run, read, settings.cache, callbacks, on_cluster=on_cluster)
@@ -122,11 +121,12 @@ def converted(
             for name, each in inputs.items():
                 own = {} if name == "data" else {"like": like, "unseen_label": "keep"}
                 files[name] = _convert(each, getattr(run, name), settings, workers, callbacks, **own)
-    changes: dict[str, Any] = {name: str(getattr(run, name)) for name in inputs if name != "data"}
+    changes: dict[str, Any] = {}
     if "data" in inputs:
         paths = [run.data]
         changes |= {name: declared(Settings)[name].default for name in _OF_CONVERSION}
-    changes |= {f"{name}_labels": None for name in inputs if name != "data"}
+    if "valid" in inputs:
+        changes |= {"valid": str(run.valid), "valid_labels": None}
     record = {
         "files": {name: {"options": each.options, "files": files[name]} for name, each in inputs.items()},
         "keep_data": keep,
@@ -150,15 +150,13 @@ def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[
             raise wrong_setting("sample_weight", "is a column of stored data; give weights, a file")
         own = {name: value for name, value in settings.given().items() if name in _OF_CONVERSION}
         found["data"] = _Inputs([os.fspath(local(path)) for path in paths], {**own, **groups, **given})
-    of_held_out = {name: value for name, value in given.items() if name in _OF_HELD_OUT}
-    for name in HELD_OUT:
-        path = getattr(settings, name)
-        if path is not None and not is_read_in_place(path):
-            own = {"label": settings.label, "labels": getattr(settings, f"{name}_labels")}
-            own = {name: value for name, value in own.items() if value is not None}
-            found[name] = _Inputs([os.fspath(local(path))], {**own, **groups, **of_held_out})
+    if settings.valid is not None and not is_read_in_place(settings.valid):
+        own = {"label": settings.label, "labels": settings.valid_labels}
+        own = {name: value for name, value in own.items() if value is not None}
+        own |= {name: value for name, value in given.items() if name in _OF_VALID}
+        found["valid"] = _Inputs([os.fspath(local(settings.valid))], {**own, **groups})
     for name in given if "data" not in found else ():
-        if not found or name not in of_held_out:
+        if not found or name not in _OF_VALID:
             raise wrong_setting(
                 name,
                 f"says how files are converted, and {', '.join(map(str, paths))} is read as it is",

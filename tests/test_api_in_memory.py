@@ -66,7 +66,7 @@ def test_a_setting_is_for_stores_unless_it_says_otherwise() -> None:
     new = dataclasses.make_dataclass("New", [("sample", float, setting(float, 1.0, "Share of the rows."))])
     assert declared(new)["sample"].scope == STORE
     assert not changes_of(new)
-    assert {"valid", "calibrate", "join"} <= set(OF_STORES)
+    assert {"valid", "join"} <= set(OF_STORES)
 
 
 def test_labels_may_be_the_name_of_a_column(atlas: anndata.AnnData, tmp_path: Path) -> None:

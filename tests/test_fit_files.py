@@ -42,10 +42,10 @@ def model_of(run: str) -> dict[str, bytes]:
 
 
 def test_of_text_with_held_out_text(text) -> None:
-    result = streamsvm.fit("train", out="run", valid="test", calibrate="test")
+    result = streamsvm.fit("train", out="run", valid="test")
     streamsvm.convert(["train"], "train.zarr")
     streamsvm.convert(["test"], "test.zarr", like="train.zarr")
-    by_hand = streamsvm.fit("train.zarr", out="by-hand", valid="test.zarr", calibrate="test.zarr")
+    by_hand = streamsvm.fit("train.zarr", out="by-hand", valid="test.zarr")
     assert model_of("run") == model_of("by-hand")
     assert result.valid_accuracy == by_hand.valid_accuracy
     assert streamsvm.open_store("run/data.zarr").fingerprint == streamsvm.open_store("train.zarr").fingerprint
@@ -229,7 +229,6 @@ def test_stopped_while_it_converts(text) -> None:
 
 WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("train", {"valid": "none"}, "none cannot be read"),
-    ("train", {"calibrate": "none.zarr"}, "none.zarr cannot be read"),
     ("train", {"costs": "none"}, "none cannot be read"),
     ("train", {"tree": "none"}, "none cannot be read"),
     ("train", {"class_weight": "none"}, "none cannot be read"),

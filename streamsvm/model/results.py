@@ -88,8 +88,6 @@ class FitResult(_TrainingResult):
         The same fraction of the validation rows, or of those held out; None without such rows.
     last_iterate : dict or None
         The dual, primal, gap and relative_gap of the last iterate, if the model is the average instead.
-    calibration : Calibration or None
-        Result of fitting the temperature of the model's probabilities, with `calibrate`.
     averaged : bool
         True if the model is the average of the iterates of the last pass, False if it is the last one.
     progressive_accuracy : float or None
@@ -136,14 +134,13 @@ class FitResult(_TrainingResult):
     valid_accuracy: float | None
     last_iterate: dict[str, float] | None
     averaged: bool
-    calibration: Calibration | None
     unweighted_rows: int
     settings: dict[str, Any]
 
     def _facts(self) -> dict[str, Any]:
         names = (
             "C", "passes", "relative_gap", "train_accuracy", "valid_accuracy", "averaged",
-            "progressive_accuracy", "calibration", "seconds",
+            "progressive_accuracy", "seconds",
         )  # fmt: skip
         return {
             "status": self.status,

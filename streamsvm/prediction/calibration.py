@@ -156,14 +156,6 @@ def _calibrate(
     return set_temperature(model, lambda: rows, memory // 32)
 
 
-def calibrate_folder(folder: Path, read: Callable[[], Iterable[Rows]]) -> Calibration:
-    """Calibrate the model in a folder that no other process uses; see `set_temperature` for `read`."""
-    model = load_model(folder)
-    found = set_temperature(model, read)
-    write_record(folder, model.record)
-    return found
-
-
 def set_temperature(
     model: Model, read: Callable[[], Iterable[Rows]], memory: int = PIECE_BYTES
 ) -> Calibration:

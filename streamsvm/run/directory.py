@@ -33,8 +33,8 @@ class RunDir:
     ----------
     path : Path
     settings, weights, average_delta, dirty, sparse_weights, costs : Path
-    checkpoints, metrics, model, lock, report, tuning, tuned, trials, data, valid, calibrate : Path
-        Files and folders of the run, whether or not they exist; the last three are stores that it made of
+    checkpoints, metrics, model, lock, report, tuning, tuned, trials, data, valid : Path
+        Files and folders of the run, whether or not they exist; the last two are stores that it made of
         files of other kinds.
     cache : Path
         Folder for copies of data at addresses, unless the settings name another.
@@ -63,7 +63,7 @@ class RunDir:
         self.tuned = self.path / format.TUNED
         self.trials = self.path / format.TRIALS
         self.data = self.path / format.RUN_DATA
-        self.valid, self.calibrate = (self.path / f"{name}.zarr" for name in ("valid", "calibrate"))
+        self.valid = self.path / "valid.zarr"
         self.cache = self.path / format.CACHE
         self.mark = self.path / format.REPLACED
         self.identity: str | None = None
@@ -103,7 +103,7 @@ class RunDir:
 
     def stores(self) -> list[Path]:
         """Return the paths of stores that the run may have made."""
-        return [self.data, self.valid, self.calibrate]
+        return [self.data, self.valid]
 
     @property
     def replaced(self) -> Path:
@@ -163,9 +163,8 @@ class RunDir:
         made = record.get("files") or {}
         if self.data.stem in made:
             record["store"]["path"] = [absolute(self.data)]
-        for store in (self.valid, self.calibrate):
-            if store.stem in made and record["settings"][store.stem] is not None:  # else it was for a search
-                record["settings"][store.stem] = absolute(store)
+        if self.valid.stem in made and record["settings"]["valid"] is not None:  # else it was for a search
+            record["settings"]["valid"] = absolute(self.valid)
 
     def is_being_tuned(self) -> bool:
         """Return True if this run is a trial of `streamsvm.tune`, or that of a search that has not ended."""
@@ -253,8 +252,7 @@ def names_of_files(record: dict[str, Any]) -> dict[str, list[str]]:
 
 def identity(record: dict[str, Any]) -> str:
     """Return the digest of everything in ``run.json`` that stays the same while the run goes on."""
-    changing = ("valid_fingerprint", "calibrate_fingerprint")
-    kept = {name: value for name, value in record.items() if name not in changing}
+    kept = {name: value for name, value in record.items() if name != "valid_fingerprint"}
     for part, names in _CHANGEABLE.items():
         if isinstance(kept.get(part), dict):
             kept[part] = {name: value for name, value in kept[part].items() if name not in names}
@@ -288,7 +286,6 @@ class _FitRecord:
     files: dict[str, Any] | None = None
     keep_data: bool = True
     valid_fingerprint: str | None = None
-    calibrate_fingerprint: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

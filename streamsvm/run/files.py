@@ -104,12 +104,11 @@ class MemoryRun:
         coefficients: Coefficients,
         record: dict[str, Any],
         names: Any,
-        complete: Callable[[Path], None] | None = None,
         *,
         transforms: Sequence[Transform] = (),
         costs: np.ndarray | None = None,
     ) -> str:
-        """Save the model, and return its folder: "" in memory, where there is none to complete.
+        """Save the model, and return its folder: "" in memory.
 
         The parameters are those of `streamsvm.model.serialization.save_model`.
         """
@@ -208,7 +207,6 @@ class RunFiles(MemoryRun):
         coefficients: Coefficients,
         record: dict[str, Any],
         names: Any,
-        complete: Callable[[Path], None] | None = None,
         saved: Callable[[str], None] = lambda model: None,
         **parts: Any,
     ) -> str:
@@ -216,8 +214,8 @@ class RunFiles(MemoryRun):
 
         `saved` is called with the model's folder before files are deleted, which can take minutes.
         """
-        complete = complete or self._keep_temperature
-        save_model(self.run.model, coefficients, record, names=names, complete=complete, **parts)
+        keep = self._keep_temperature
+        save_model(self.run.model, coefficients, record, names=names, complete=keep, **parts)
         saved(str(self.run.model))
         self.run.clean_up()
         prune(self.run, (), kept=1)

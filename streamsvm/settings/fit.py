@@ -160,14 +160,6 @@ class Settings(CheckedSettings):
         "transforms, nor for balanced weights of classes.",
         scope=MATRIX, searched=True, parse=parse_part,
     )  # fmt: skip
-    calibrate: str | None = _training(
-        os.PathLike, None,
-        "Hold-out store, text or table to fit the temperature of the model's probabilities to.",
-        "That is done after the last pass, as `streamsvm.calibrate` does it, which serves for the model of a "
-        "matrix.",
-        address=True, searched=True, instead="call streamsvm.calibrate on its model",
-        changeable="Where the hold-out store of a fit is now, another one, or the first of a finished run.",
-    )  # fmt: skip
     class_weight: str | Mapping[str, float] | None = _weights(
         os.PathLike, None,
         "Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of "
@@ -231,11 +223,6 @@ class Settings(CheckedSettings):
         os.PathLike, None, "Labels of the matrix that valid names.",
         group="Labels", instead="call streamsvm.evaluate on its model",
         changeable="Labels of the matrix that valid names, if they are elsewhere now, or others.",
-    )  # fmt: skip
-    calibrate_labels: str | None = setting(
-        os.PathLike, None, "Labels of the matrix that calibrate names.",
-        group="Labels", searched=True, instead="call streamsvm.calibrate on its model",
-        changeable="Labels of the matrix that calibrate names, if they are elsewhere now, or others.",
     )  # fmt: skip
     layer: str | None = _features(str, None, "Layer of such AnnData to train on instead of X.", scope=MATRIX)
     raw: bool = _features(bool, False, "Train on raw.X of such AnnData, with its features.", scope=MATRIX)

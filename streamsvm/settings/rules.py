@@ -11,7 +11,6 @@ from streamsvm.losses import LOSSES, get_loss
 
 def check_combinations(settings: Any) -> None:
     """Raise `SettingsError` if settings, a `Settings`, are valid by themselves but do not go together."""
-    loss = get_loss(settings.loss)
     _check_pairs(settings)
     _check_first_c(settings)
     _check_path(settings)
@@ -19,10 +18,6 @@ def check_combinations(settings: Any) -> None:
     if settings.hold_out is not None and settings.valid is not None:
         raise SettingsError(
             "valid and hold_out both give rows to measure; leave one of them out", setting="hold_out"
-        )
-    if loss.sequences and settings.calibrate is not None:
-        raise wrong_setting(
-            "calibrate", f"must be left out with the loss {settings.loss}, whose models have no probabilities"
         )
     if settings.passes > 1 and not settings.keep_duals:
         raise wrong_setting(

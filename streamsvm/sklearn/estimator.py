@@ -354,7 +354,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         self, path: str | os.PathLike[str], y: Any, sample_weight: Any, groups: Any, of_store: dict[str, Any]
     ) -> Self:
         if self.calibrate is not None:
-            raise ValueError("calibrate, a share of the rows, is for a matrix; give fit calibrate=, a store")
+            raise ValueError("calibrate, a share of the rows, is for a matrix, and X is a store")
         with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
             result: Any = api.fit(
                 path, y, groups=groups, sample_weight=sample_weight, out=Path(folder, "run"), progress=False,

@@ -184,9 +184,10 @@ def open_validation_store(
         is_array = container.is_matrix
         is_ours = container.record(format.STORE_ATTR) is not None
     if is_array and label is None and labels is None:
-        remedy = "give them with {} or, if it is calibrate, {}; or make a store with {}"
-        others = (Option("valid_labels"), Option("calibrate_labels"), Call("convert", path))
-        raise StoreError(f"{path} is a matrix, and its labels are missing", remedy=Remedy(remedy, *others))
+        remedy = Remedy(
+            "give them with {}, or make a store with {}", Option("valid_labels"), Call("convert", path)
+        )
+        raise StoreError(f"{path} is a matrix, and its labels are missing", remedy=remedy)
     if is_ours:
         return open_store(path, labels=labels)
     if is_array:

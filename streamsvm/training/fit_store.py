@@ -21,7 +21,7 @@ from streamsvm.settings.fit import Interval, Settings
 from streamsvm.store import Store
 from streamsvm.training.build import find_workers
 from streamsvm.training.fit_plan import check_dense_duals, describe_fit, find_slice_rows, plan_fit
-from streamsvm.training.held_out import HELD_OUT, check_held_out
+from streamsvm.training.held_out import check_held_out
 from streamsvm.training.prepare import Prepared, fit_to_store, prepare
 from streamsvm.training.resume import resume_run
 from streamsvm.training.same_run import check_same
@@ -88,9 +88,7 @@ def fit_store(
             "error_weights": costs.record(),
             **reading_of(store.meta),
             **made,
-            **{
-                f"{name}_fingerprint": check_held_out(name, raw, training, fitted.record) for name in HELD_OUT
-            },
+            "valid_fingerprint": check_held_out(raw, training, fitted.record),
         }
         if resume and run.settings.exists():
             check_same(run, record)
@@ -104,7 +102,7 @@ def fit_store(
         with find_workers(spec, workers, cluster) as found:
             trained = StoreRun(run, training, raw, store, record, costs, every, callbacks, found)
             made_here = [run.path / f"{name}.zarr" for name in made.get("files", ())]  # by a search, too
-            kept = run.stores_among([*paths, *(getattr(settings, name) for name in HELD_OUT), *made_here])
+            kept = run.stores_among([*paths, settings.valid, *made_here])
             with claimed(run, force=force, by_tune=tuned, kept=kept):
                 free = durable.free_bytes(run.path)
                 check_dense_duals(spec, free, f"the disk of {run.path}")

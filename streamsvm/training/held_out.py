@@ -1,4 +1,4 @@
-"""Held-out stores of a run: to measure the accuracy on, or to calibrate the model with."""
+"""Validation store of a run, which the accuracy is measured on."""
 
 from __future__ import annotations
 
@@ -19,28 +19,20 @@ from streamsvm.training.training import Training, rows_to_learn
 from streamsvm.transforms.fitting import first_rows
 
 _CHECKED_ROWS = 256  # held-out rows that are transformed before the training, to find refusals early
-HELD_OUT = {"valid": "validation", "calibrate": "hold-out"}  # settings that name a store
 
 
-def check_held_out(
-    name: str,
-    raw: Store,
-    training: Training,
-    record: Mapping[str, Any],
-) -> str | None:
-    """Check a held-out store before the training begins, and return its fingerprint; None without a store.
+def check_held_out(raw: Store, training: Training, record: Mapping[str, Any]) -> str | None:
+    """Check the validation store before the training begins, and return its fingerprint; None without one.
 
     `record` is the record of the training data that `fit_transforms` returns.
     """
     settings, transforms = training.spec.settings, training.data.transforms
-    path = getattr(settings, name)
-    if path is None:
-        labels = f"{name}_labels"
-        if getattr(settings, labels) is not None:
-            raise SettingsError(f"{labels} is for the matrix of {name}; give both", setting=labels)
+    if settings.valid is None:
+        if settings.valid_labels is not None:
+            raise SettingsError("valid_labels is for the matrix of valid; give both", setting="valid_labels")
         return None
-    with open_held_out(name, settings) as held_out:
-        check_has_groups(settings, has_groups=held_out.grouped, where=str(path))
+    with open_held_out(settings) as held_out:
+        check_has_groups(settings, has_groups=held_out.grouped, where=settings.valid)
         blocks = held_out_blocks(held_out, raw, training)
         blocks.match.warn()
         sample = first_rows(held_out, 0, held_out.n_rows, SAMPLE_VALUES)
@@ -49,48 +41,25 @@ def check_held_out(
             blocks.store.rows(0, min(_CHECKED_ROWS, held_out.n_rows))
         if held_out.multilabel and settings.splits > 1 and settings.split == CLASSES:
             raise SettingsError(
-                f"{name} is for data of one label a row with {CLASSES} split, and {path} has several",
-                setting=name,
+                f"valid is for one label a row with {CLASSES} split, and {settings.valid} has several",
+                setting="valid",
             )
-        if name == "calibrate":
-            _check_calibration_store(held_out, raw)
-        elif not held_out.multilabel:
+        if not held_out.multilabel:
             _check_labels(held_out, raw)
         return held_out.fingerprint
 
 
-def open_held_out(name: str, settings: Settings) -> Store:
-    """Open a held-out store with the same label column and matrix as the store that is trained on."""
+def open_held_out(settings: Settings) -> Store:
+    """Open the validation store with the same label column and matrix as the store that is trained on."""
+    assert settings.valid is not None
     return open_validation_store(
-        getattr(settings, name), settings.label, settings.layer, settings.raw, settings.obsm,
-        getattr(settings, f"{name}_labels"),
-    )  # fmt: skip
-
-
-def _check_calibration_store(hold_out: Store, store: Store) -> None:
-    """Raise an error if `hold_out` cannot be used to calibrate a model of `store`."""
-    [own] = hold_out.members
-    if any(
-        own.fingerprint == each.fingerprint or own.path.resolve() == each.path.resolve()
-        for each in store.members
-    ):
-        raise SettingsError(
-            "calibrate names the store that is trained on, whose labels the scores fit too well; give rows "
-            "that take no part in training",
-            setting="calibrate",
-        )
-    if hold_out.multilabel or store.multilabel:
-        several = hold_out if hold_out.multilabel else store
-        raise SettingsError(
-            f"calibrate is for data of one label a row, and {several.path} has several", setting="calibrate"
-        )
-    if not _n_known(hold_out, store):
-        raise StoreError(f"{hold_out.path} has no row of a class of the training data to calibrate with")
+        settings.valid, settings.label, settings.layer, settings.raw, settings.obsm, settings.valid_labels
+    )
 
 
 def _check_labels(held_out: Store, store: Store) -> None:
     """Raise `StoreError` if no held-out row is of a class of the training data; warn if some are not."""
-    unknown = held_out.n_rows - _n_known(held_out, store)
+    unknown = held_out.n_rows - int(held_out.class_counts[np.isin(held_out.classes, store.classes)].sum())
     if unknown and unknown == held_out.n_rows:
         raise StoreError(f"{held_out.path} has no row of a class of the training data to measure with")
     if unknown:
@@ -98,26 +67,17 @@ def _check_labels(held_out: Store, store: Store) -> None:
         warn(StreamsvmWarning(f"{problem} have labels that the training data lacks, and count as wrong"))
 
 
-def _n_known(held_out: Store, store: Store) -> int:
-    return int(held_out.class_counts[np.isin(held_out.classes, store.classes)].sum())
-
-
-def other_held_out(name: str, settings: Settings) -> RunError:
-    """Return the error for a held-out store that has changed."""
+def other_held_out(settings: Settings) -> RunError:
+    """Return the error for a validation store that has changed."""
     return RunError(
-        f"the {HELD_OUT[name]} store {getattr(settings, name)} has changed since the run was begun (its "
-        "content fingerprint differs): what was measured before and after would not compare",
-        remedy=Remedy("bring the old store back, or resume with {} to take this one", Option(name)),
+        f"the validation store {settings.valid} has changed since the run was begun (its content fingerprint "
+        "differs): what was measured before and after would not compare",
+        remedy=Remedy("bring the old store back, or resume with {} to take this one", Option("valid")),
     )
 
 
-def held_out_blocks(
-    held_out: Store,
-    raw: Store,
-    training: Training,
-    held_bytes: int = 0,
-) -> Blocks:
-    """Return the blocks of a held-out store, transformed like the training rows from the store `raw`.
+def held_out_blocks(held_out: Store, raw: Store, training: Training, held_bytes: int = 0) -> Blocks:
+    """Return the blocks of the validation store, transformed like the training rows from the store `raw`.
 
     Their memory is the part of the plan that weights, duals and blocks in memory do not use; `held_bytes` of
     it are for the duals of a single block.

@@ -6,20 +6,16 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 
-from streamsvm.base.prefetch import read_ahead
 from streamsvm.base.progress import AVERAGE_PREFIX, LAST_ITERATE_PREFIX
 from streamsvm.data.blocks import HeldOutBlocks
 from streamsvm.data.hold_out import held_out_part
-from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Interrupted, Remedy, RunError
 from streamsvm.kernels.tally import DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, UNWEIGHTED
-from streamsvm.model.results import Calibration, FitResult
-from streamsvm.prediction.calibration import calibrate_folder
+from streamsvm.model.results import FitResult
 from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.files import Files
 from streamsvm.settings.fit import AUTO, Settings
@@ -64,8 +60,6 @@ class AboutData:
     valid_blocks : callable, optional
         Opens the validation rows, unless a part of the rows is held out: a context manager whose value is the
         blocks to score.
-    calibration_blocks : callable, optional
-        Opens the rows to calibrate the model with: a context manager as `valid_blocks`.
     order_warning : str, optional
         Warning about the order of the labels.
     bytes_read : callable
@@ -77,7 +71,6 @@ class AboutData:
     costs: TrainingCosts
     transforms: Sequence[Transform]
     valid_blocks: Callable[[], Any] | None = None
-    calibration_blocks: Callable[[], Any] | None = None
     order_warning: str | None = None
     bytes_read: Callable[[], int] = lambda: 0
 
@@ -116,7 +109,6 @@ class Fit(Trainer):
         if (part := held_out_part(settings)) is not None:
             held_out = HeldOutBlocks(source.cut, part)
             self._valid_blocks = lambda: contextlib.nullcontext(held_out)
-        self._calibration: Calibration | None = None
         self._norm2 = math.inf  # of the last iterate when it was measured
         # Last pass of a path, which cannot be extended: nothing needs its duals once it has ended.
         self._path_end = None if settings.C_path is None else settings.passes
@@ -125,14 +117,13 @@ class Fit(Trainer):
             self._check(position)
 
     def run(self) -> FitResult:
-        """Make the passes that are left, and save the model, calibrated if there is hold-out data."""
+        """Make the passes that are left, and save the model."""
         self.train()
         columns = np.arange(self.learner.n_classes)
         coefficients = self.learner.coefficients(columns, average=self._is_average())
         about = self._about
-        complete = None if about.calibration_blocks is None else self._calibrate
         model = self.files.save_model(
-            coefficients, self._model_record(), about.names, complete,
+            coefficients, self._model_record(), about.names,
             costs=about.costs.costs, transforms=about.transforms,
         )  # fmt: skip
         return self._result(model)
@@ -373,21 +364,6 @@ class Fit(Trainer):
         of_training = blocks is self.source.cut
         return score_blocks(blocks, self.learner, scale, step, of_training=of_training)
 
-    def _calibrate(self, folder: Path) -> None:
-        """Fit the temperature of the model in `folder`, which is not yet that of the run."""
-        assert self._about.calibration_blocks is not None
-        with self._about.calibration_blocks() as blocks:
-            self._calibration = calibrate_folder(folder, lambda: self._rows_of(blocks))
-
-    def _rows_of(self, blocks: ScoredBlocks) -> Iterator[Rows]:
-        with read_ahead(blocks.read, len(blocks)) as all_rows:
-            for block, rows in enumerate(all_rows):
-                yield rows
-                self.progress("calibrate", int(blocks.starts[block + 1]), int(blocks.starts[-1]))
-                self.note_memory()
-                if self.stop():
-                    raise Interrupted("stopped before the model was calibrated", remedy=self._continue())
-
     def _has_converged(self) -> bool:
         tol, history = self.settings.tol, self.position.history
         if tol is None or not history:
@@ -461,9 +437,7 @@ class Fit(Trainer):
         of_last: dict[str, Any] = {name: last[name] if is_measured else None for name in _OBJECTIVE}
         of_average = {name: last.get(AVERAGE_PREFIX + name) for name in _OBJECTIVE}
         of_model = of_average if averaged else of_last
-        calibration = self._calibration
         warnings = [*self.files.warnings, *filter(None, [self._about.order_warning])]
-        warnings += [calibration.warning] if calibration is not None and calibration.warning else []
         zero = zero_warning(self._norm2) if self.n_rows > first.get("empty_rows", 0) else []
         warnings += zero
         if not (zero or self._has_converged()):
@@ -482,7 +456,6 @@ class Fit(Trainer):
             valid_accuracy=self._accuracy_of_model("valid_accuracy"),
             last_iterate=of_last if averaged and is_measured else None,
             averaged=averaged,
-            calibration=calibration,
             progressive_accuracy=first.get("progressive_accuracy"),
             rows_per_second=self.n_rows * len(history) / max(seconds, 1e-9),
             waited_fraction=sum(r["waited_seconds"] for r in history) / max(seconds, 1e-9),

@@ -23,7 +23,7 @@ from streamsvm.training.build import find_workers
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.fit_plan import choices
 from streamsvm.training.fit_stream import resume_stream
-from streamsvm.training.held_out import HELD_OUT, check_held_out, other_held_out
+from streamsvm.training.held_out import check_held_out, other_held_out
 from streamsvm.training.sources import Stream
 from streamsvm.training.spec import specify
 from streamsvm.training.store_training import StoreRun, copy_inputs
@@ -68,7 +68,7 @@ def resume_run(
             _check_exists(path, "store")
         settings = Settings.from_record(record["settings"])
         if not copied:
-            inputs = [*paths, *(changes.get(name) or getattr(settings, name) for name in HELD_OUT)]
+            inputs = [*paths, changes.get("valid") or settings.valid]
             cache = changes.get("cache") or settings.cache
             copy_inputs(run, inputs, cache, callbacks, on_cluster=cluster is not None)
         raw = stack.enter_context(open_to_train(paths, settings))
@@ -100,22 +100,19 @@ def resume_run(
             _check_shortens(run, settings, asked)
         if "tol" in changes:
             changes["gap"] = "pass"
-        for name in HELD_OUT:
-            old = getattr(settings, name)
-            if name in changes and (old is None or absolute(changes[name]) != absolute(old)):
-                changes.setdefault(f"{name}_labels", None)  # those were of other rows
+        if settings.valid and absolute(changes.get("valid", settings.valid)) != absolute(settings.valid):
+            changes.setdefault("valid_labels", None)  # those were of other rows
         spec = spec.changed(**changes)
         settings = spec.settings
         costs = TrainingCosts.load(record["error_weights"], run.costs, opened.classes)
         data = dataclasses.replace(data, settings=settings)
         training = Training(data, spec, plan, cut_blocks(opened, plan), costs.row_factors(settings))
-        for name in HELD_OUT:
-            if getattr(settings, name) is not None:
-                _check_exists(getattr(settings, name), name)
-            fingerprint = check_held_out(name, raw, training, record)
-            if name not in changes and fingerprint != record.get(f"{name}_fingerprint"):
-                raise other_held_out(name, settings)
-            record[f"{name}_fingerprint"] = fingerprint
+        if settings.valid is not None:
+            _check_exists(settings.valid, "valid")
+        fingerprint = check_held_out(raw, training, record)
+        if "valid" not in changes and fingerprint != record.get("valid_fingerprint"):
+            raise other_held_out(settings)
+        record["valid_fingerprint"] = fingerprint
         record["settings"] = dataclasses.asdict(settings)
         record["store"]["path"] = paths
         found = stack.enter_context(find_workers(spec, workers, cluster))

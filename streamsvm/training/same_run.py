@@ -20,7 +20,6 @@ _DIFFERENCES = {  # how errors name a difference in one of the other entries
     format.SUMS: "with other transforms",
     "error_weights": "with other contents of class_weight, costs or tree",
     "valid_fingerprint": "with another content of valid",
-    "calibrate_fingerprint": "with another content of calibrate",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from streamsvm.base import durable
@@ -151,7 +151,7 @@ class StoreRun:
             self.callbacks,
             AboutData(
                 record, self.raw.feature_names(), self.costs, self.training.data.transforms,
-                valid_blocks=self._opens("valid"), calibration_blocks=self._opens("calibrate"),
+                valid_blocks=None if settings.valid is None else self._open_valid,
                 order_warning=self.described["order_warning"], bytes_read=lambda: store.bytes_read,
             ),
             position=position,
@@ -161,23 +161,18 @@ class StoreRun:
     def _held_bytes(self) -> int:
         """Return the memory for duals of two passes: what the plan leaves, if there is but one block.
 
-        Blocks of other stores, which are held out, take half of it.
+        Blocks of the validation store take half of it.
         """
         if len(self.blocks) > 1 or not isinstance(self.workers, Threads):
             return 0
         plan, settings = self.training.plan, self.settings
         left = max(plan.memory - plan.total, 0)
-        return left if settings.valid is None and settings.calibrate is None else left // 2
+        return left if settings.valid is None else left // 2
 
-    def _opens(self, name: str) -> Callable[[], Any] | None:
-        """Return a function that opens the held-out blocks, as a context manager; None without any."""
-
-        @contextlib.contextmanager
-        def opened() -> Iterator[Blocks]:
-            with open_held_out(name, self.settings) as store:
-                if store.fingerprint != self.record[f"{name}_fingerprint"]:
-                    raise other_held_out(name, self.settings)
-                held = self._held_bytes()
-                yield held_out_blocks(store, self.raw, self.training, held)
-
-        return None if getattr(self.settings, name) is None else opened
+    @contextlib.contextmanager
+    def _open_valid(self) -> Iterator[Blocks]:
+        """Open the blocks of the validation store."""
+        with open_held_out(self.settings) as store:
+            if store.fingerprint != self.record["valid_fingerprint"]:
+                raise other_held_out(self.settings)
+            yield held_out_blocks(store, self.raw, self.training, self._held_bytes())

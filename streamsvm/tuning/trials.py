@@ -96,7 +96,7 @@ class StoreSearch:
             first = trials[0].settings
             self._fitted(first)  # data that cannot be read is refused before the folder is made
             if first.valid is not None:
-                open_held_out("valid", first).close()
+                open_held_out(first).close()
             with claimed(run, force=force, by_tune=True, kept=run.stores() if self.made else ()):
                 durable.remove(run.tuned)
                 durable.make_dir(run.trials)

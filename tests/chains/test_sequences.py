@@ -360,7 +360,6 @@ def test_what_does_not_apply_is_refused(tmp_path: Path, problem, store: Path) ->
         (lambda: plan(no_groups, loss="chain"), SettingsError, needed),
         (lambda: fit(store, out=run, loss="chain", valid=no_groups), SettingsError, needed),
         (lambda: fit(store, out=run, loss="chain", groups=qid), SettingsError, "groups"),
-        (lambda: fit(store, out=run, loss="chain", calibrate=store), SettingsError, "calibrate"),
         (lambda: chain(margin=0.5), SettingsError, "margin"),
         (lambda: chain(inner_passes=2), SettingsError, "inner_passes"),
         (lambda: chain(solver="newton"), SettingsError, "solver"),

@@ -123,9 +123,9 @@ def test_resume_adds_passes_and_says_that_nothing_is_left(folder: Path, tmp_path
     assert "nothing left to train\n" in succeeds("resume", "r", cwd=tmp_path)  # no pass can follow
 
 
-def test_probabilities_arrive_from_training_to_predictions(folder: Path, tmp_path: Path) -> None:
-    fit = ("fit", folder / "train.zarr", "--passes", 2, "--C", 0.01)
-    out = succeeds(*fit, "--out", "r", "--calibrate", folder / "test.h5", cwd=tmp_path)
+def test_probabilities_arrive_from_calibrate_to_predictions(folder: Path, tmp_path: Path) -> None:
+    succeeds("fit", folder / "train.zarr", "--passes", 2, "--C", 0.01, "--out", "r", cwd=tmp_path)
+    out = succeeds("calibrate", "r", folder / "test.h5", cwd=tmp_path)
     assert re.search(r"^probabilities: temperature [\d.]+, .* on 360 hold-out rows$", out, re.MULTILINE)
     data = folder / "digits.test"
     lines = succeeds("predict", "r", data, "--proba", "--top-k", 10, cwd=tmp_path).splitlines()

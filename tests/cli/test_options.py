@@ -20,7 +20,7 @@ PATH = ("some/path", Path("some/path"))
 FLAG = ("", True)
 VALUES: dict[str, tuple[str, Any]] = {  # of options: a word, and what it stands for
     "C": ("0.5", 0.5), "C_path": ("1,2", "1,2"), "analyzer": ("char", "char"), "average": ("--no", False),
-    "bits": ("9", 9), "block_rows": ("7", 7), "cache": PATH, "calibrate": PATH, "calibrate_labels": PATH,
+    "bits": ("9", 9), "block_rows": ("7", 7), "cache": PATH,
     "categorical": ("a,b", ("a", "b")), "checkpoint_every": ("5m", "5m"), "chunk_nnz": ("7", 7),
     "class_weight": ("balanced", "balanced"), "classes": ("b,a", ["a", "b"]), "cluster": ("local", "local"),
     "codec": ("small", "small"), "costs": PATH, "data": PATH,

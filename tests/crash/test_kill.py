@@ -51,9 +51,7 @@ class Variant:
 
 
 VARIANTS = {
-    "zarr": Variant(
-        "s.zarr", ("--C", 0.0003, "--valid", "valid.zarr", "--calibrate", "valid.zarr", "--no-average")
-    ),
+    "zarr": Variant("s.zarr", ("--C", 0.0003, "--valid", "valid.zarr", "--no-average")),
     "hdf5-cs": Variant("s.h5", ("--loss", "cs", "--dtype", "float64", "--gap", "end", "--no-average")),
     "extended": Variant("s.h5", ("--margin", 0.5, "--C", 0.0005, "--keep-duals", "--gap", "pass"), first=1),
     "rare-commits": Variant("s.h5", ("--C", 0.0003), every=11),  # passes end without one

@@ -16,7 +16,7 @@ from reference_blocks import project_to_simplex
 from scipy.special import softmax
 from sklearn.metrics import log_loss
 
-from streamsvm import Calibration, Model, calibrate, evaluate, fit, load_model, predict
+from streamsvm import Calibration, Model, calibrate, evaluate, fit, load_model, predict, resume
 from streamsvm.base import format
 from streamsvm.errors import InputError, ModelError, SettingsError, StreamsvmWarning
 from streamsvm.model.matrix import rows_of_matrix
@@ -268,6 +268,16 @@ def test_a_saved_model_keeps_its_coefficients_and_gets_a_temperature(tmp_path: P
     (tmp_path / "copy" / "model.json.tmp").touch()  # as a crash while calibrating may leave it
     model.save(tmp_path / "copy")
     np.testing.assert_array_equal(load_model(tmp_path / "copy").predict_proba(X), model.predict_proba(X))
+
+
+def test_a_temperature_lasts_as_long_as_the_coefficients(run: Path) -> None:
+    calibrate(run, X, LABELS)
+    before = (run / "model" / format.MODEL_JSON).read_bytes()
+    assert resume(run).warnings == []
+    assert (run / "model" / format.MODEL_JSON).read_bytes() == before
+    (warning,) = resume(run, passes=3).warnings
+    assert "calibrate it again" in warning
+    assert load_model(run).temperature is None
 
 
 def test_a_nonsense_temperature_in_the_record_is_refused(tmp_path: Path) -> None:

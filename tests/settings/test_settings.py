@@ -32,7 +32,7 @@ def _as_numpy(value: Any) -> Any:
 @pytest.mark.parametrize("settings", [Settings, OnlineSettings])
 def test_every_setting_takes_the_types_of_numpy(settings: type) -> None:
     """As they come out of a grid, an array or a table."""
-    values = {"valid": "a.zarr", "calibrate": "b.zarr", "class_weight": "balanced", "sample_weight": "w",
+    values = {"valid": "a.zarr", "class_weight": "balanced", "sample_weight": "w",
               "label": "cell", "layer": "raw", "transform": "l2", "tol": 0.5, "gap": "pass", "block_rows": 7,
               "slice_rows": 5, "keep_duals": True, "tree": "t", "hash_bits": 9}  # fmt: skip
     names = {field.name for field in dataclasses.fields(settings)}
@@ -101,9 +101,7 @@ def test_a_record_that_is_none_is_refused_and_names_the_nearest_setting() -> Non
             Settings.from_record(record)
 
 
-@pytest.mark.parametrize(
-    "settings", [Settings(passes=1, tol=0.5, valid="v", calibrate="c"), OnlineSettings(hash_bits=3)]
-)
+@pytest.mark.parametrize("settings", [Settings(passes=1, tol=0.5, valid="v"), OnlineSettings(hash_bits=3)])
 def test_settings_survive_a_record_in_a_file(settings: Settings | OnlineSettings) -> None:
     record = json.loads(json.dumps(dataclasses.asdict(settings)))
     assert type(settings).from_record(record) == settings

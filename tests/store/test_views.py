@@ -15,10 +15,9 @@ import pytest
 import scipy.sparse as sp
 from helpers import make_problem, make_store
 
-from streamsvm import fit
 from streamsvm.data.memory_plan import cut_blocks, make_plan
 from streamsvm.data.rows import Rows, sparse_rows
-from streamsvm.errors import SettingsError, StoreError, StreamsvmWarning
+from streamsvm.errors import StoreError, StreamsvmWarning
 from streamsvm.store import Store, open_store, open_stores, views
 from streamsvm.store.container import StoredArray
 from streamsvm.store.joined import JoinedStore, join_stores
@@ -189,15 +188,6 @@ def test_dense_rows_that_are_joined_with_others_become_sparse(tmp_path: Path) ->
         assert store.dense_rows
         assert whole(store).dense
         np.testing.assert_array_equal(dense(whole(store), 4), np.tile(values[0].astype("f4"), (2, 1)))
-
-
-def test_the_hold_out_may_be_none_of_several_files(tmp_path: Path) -> None:
-    paths = [tmp_path / f"{i}.h5ad" for i in range(2)]
-    for i, path in enumerate(paths):
-        cells(["a", "b", "c"], ["T", "B"], i, path)
-    for pair in (paths, paths[::-1]):
-        with pytest.raises(SettingsError, match="calibrate names the store that is trained on"):
-            fit(pair, label="type", calibrate=paths[1], out=tmp_path / "run", passes=1)
 
 
 def labelled_rows(mask: np.ndarray, piece: int) -> Labelled:

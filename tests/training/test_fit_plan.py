@@ -144,7 +144,7 @@ def test_a_run_resumes_by_its_own_plan_under_another_limit(
     np.testing.assert_array_equal(resumed, whole)
 
 
-def test_a_plan_that_can_train_can_also_validate_and_calibrate(tmp_path: Path) -> None:
+def test_a_plan_that_can_train_can_also_validate(tmp_path: Path) -> None:
     """For budgets around each change of plan: one that is too small is refused before the first pass."""
     other = make_store(tmp_path / "b.zarr", *make_problem(300, 60, 4, seed=1, density=0.2), chunk_nnz=64)
     store = make_store(tmp_path / "a.zarr", *make_problem(400, 60, 4, density=0.2), chunk_nnz=64)
@@ -153,8 +153,8 @@ def test_a_plan_that_can_train_can_also_validate_and_calibrate(tmp_path: Path) -
         events: list[dict[str, Any]] = []
         try:
             fit(
-                store, out=tmp_path / "run", passes=1, memory=memory, valid=store, calibrate=other,
-                force=True, gap="none", report=events.append,
+                store, out=tmp_path / "run", passes=1, memory=memory, valid=other, force=True, gap="none",
+                report=events.append,
             )  # fmt: skip
             trained += 1
         except PlanError:
