@@ -295,11 +295,8 @@ def dual_digests(log: Path, dual_format: DualFormat) -> Iterator[str]:
         nth = np.arange(len(rows)) - np.repeat(np.cumsum(old.counts) - old.counts, old.counts)
         ids, values = old.ids[old.ids_at[rows] + nth], old.values[old.values_at[rows] + nth]
         order = np.lexsort((values, ids, rows))
-        bits = [
-            old.bits[at : at + dual_format.bytes_of_bits].tobytes() if at >= 0 else b"" for at in old.bits_at
-        ]
         arrays = rows[order], ids[order].astype(np.int64), values[order]
-        yield digest(*(array.tobytes() for array in arrays), *bits)
+        yield digest(*(array.tobytes() for array in arrays))
 
 
 def describe(train: Trained, out: Path, data: Data) -> dict[str, Any]:

@@ -253,17 +253,11 @@ def gather(pieces: Iterable[Rows], n_rows: int, n_features: int, kind: Any = "mo
     return builder.result()
 
 
-def dense_duals(old: OldDuals, n_classes: int, cost: np.ndarray) -> np.ndarray:
-    """The duals of rows of these costs, shape (n_rows, n_classes)."""
+def dense_duals(old: OldDuals, n_classes: int) -> np.ndarray:
+    """The duals of rows, shape (n_rows, n_classes)."""
     B = np.zeros((len(old.counts), n_classes))
     for i, (begin, at, count) in enumerate(zip(old.ids_at, old.values_at, old.counts, strict=True)):
         B[i, old.ids[begin : begin + count]] = old.values[at : at + count]
-    for i, at in enumerate(old.bits_at):
-        if at >= 0:
-            n_bytes = -(-n_classes // 8)
-            bits = np.unpackbits(old.bits[at : at + n_bytes], count=n_classes, bitorder="little")
-            assert not B[i, bits == 1].any()
-            B[i, bits == 1] = cost[i]
     return B
 
 

@@ -121,9 +121,9 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
     def _begin_block(self, rows: Rows, old: OldDuals) -> Any:
         """Send the old duals of each part to the worker that is to visit its rows."""
         self._find_slots()
-        splits, n_bytes = self.spec.settings.splits, self.spec.dual_format().bytes_of_bits
+        splits = self.spec.settings.splits
         bounds, at = rows.n_rows * np.arange(splits + 1) // splits, self._places(splits)
-        parts = [lists_of(old.span(*each), n_bytes) for each in itertools.pairwise(bounds.tolist())]
+        parts = [lists_of(old.span(*each)) for each in itertools.pairwise(bounds.tolist())]
         return at, self._put([(part, old.scale) for part in parts], at)
 
     def _visit_round(self, block: TrainingBlock, number: int, parts: Any, keep: NewLog | None) -> None:

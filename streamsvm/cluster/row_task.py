@@ -53,7 +53,7 @@ def visit_part(
     tally[CLOCK] = round_.clock
     new = row_learner.visit_part(
         new_visitor(job, job.spec.columns, rows.n_rows), job.spec, round_.turn, split, rows,
-        joined([duals], rows.n_rows, duals.bits.shape[1])._replace(scale=scale), weights, tally,
+        joined([duals], rows.n_rows)._replace(scale=scale), weights, tally,
     )  # fmt: skip
     for some in in_slices(len(features)):
         weights.current[some] -= shard.current[features[some]]

@@ -106,7 +106,6 @@ def make_plan(
     columns: int,
     memory: int,
     keeps_duals: bool,
-    bytes_of_bits: int = 0,
     dual_ids: int | None = None,
     row_duals: int | None = None,
     rows_at_once: int = 1,
@@ -132,8 +131,6 @@ def make_plan(
         The budget in bytes.
     keeps_duals : bool
         Whether new duals are held, for the log or for inner passes.
-    bytes_of_bits : int
-        Bytes of a row's duals that are kept as bits.
     dual_ids, row_duals : int, optional
         How many ids duals have, and how many a row may have; by default one for each class.
     rows_at_once : int
@@ -165,7 +162,6 @@ def make_plan(
     # A row: offset, label, norm, and cost, also times a share of C; its place in the order; its old and new
     # duals; and the arrays of inner passes.
     row_bytes = (8 + 4 + 8 + 2 * 8) + 8 + (8 + 8 + 4) + (4 + 4) + 8 * 8
-    row_bytes += bytes_of_bits + 8 * (bytes_of_bits > 0)  # and where the old ones begin
     row_bytes += 8 * (store.grouped + store.multilabel)  # group, and where the labels begin
     row_bytes += held_row_bytes
     label_bytes = 4 * store.multilabel

@@ -81,10 +81,9 @@ def of_rows(
     return OldDuals(ids, values, at, at, all_counts).read_only()
 
 
-def lists_of(duals: OldDuals, n_bytes: int) -> RowDuals:
-    """Copy the duals of rows, each of which has `n_bytes` bytes of bits; ``scale`` is not applied."""
-    has_some = duals.bits_at >= 0 if n_bytes else duals.counts > 0
-    rows = np.flatnonzero(has_some).astype(np.int32)
+def lists_of(duals: OldDuals) -> RowDuals:
+    """Copy the duals of rows; ``scale`` is not applied."""
+    rows = np.flatnonzero(duals.counts).astype(np.int32)
     counts = duals.counts[rows]
     ends = np.cumsum(counts, dtype=np.int64)
     within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
@@ -92,10 +91,7 @@ def lists_of(duals: OldDuals, n_bytes: int) -> RowDuals:
         array[np.repeat(at[rows], counts) + within]
         for array, at in ((duals.ids, duals.ids_at), (duals.values, duals.values_at))
     )
-    bits = np.zeros((len(rows), 0), np.uint8)
-    if n_bytes:
-        bits = duals.bits[duals.bits_at[rows][:, None] + np.arange(n_bytes)]
-    return RowDuals(rows, counts, ids, values, bits)
+    return RowDuals(rows, counts, ids, values)
 
 
 def in_buffer(buffer: DualBuffer, n_rows: int) -> OldDuals:
@@ -104,15 +100,8 @@ def in_buffer(buffer: DualBuffer, n_rows: int) -> OldDuals:
     return of_rows(n_rows, buffer.rows[:n], buffer.counts[:n], buffer.ids, buffer.values)
 
 
-def joined(parts: Sequence[RowDuals], n_rows: int, n_bytes: int) -> OldDuals:
-    """Join the duals of a block of `n_rows` rows, of other rows each; a row has `n_bytes` bytes of bits."""
-    rows, counts, ids, values, bits = parts[0]
-    if len(parts) > 1:
-        rows, counts, ids, values, bits = (
-            np.concatenate([part[at] for part in parts]) for at in range(len(RowDuals._fields))
-        )
-    bits_at = np.full(n_rows if n_bytes else 0, -1, np.int64)
-    if n_bytes:
-        bits_at[rows] = n_bytes * np.arange(len(rows))
-    duals = of_rows(n_rows, rows, counts, ids, values)
-    return duals._replace(bits=bits.reshape(-1), bits_at=bits_at).read_only()
+def joined(parts: Sequence[RowDuals], n_rows: int) -> OldDuals:
+    """Join the duals of a block of `n_rows` rows, of other rows each."""
+    if len(parts) == 1:
+        return of_rows(n_rows, *parts[0])
+    return of_rows(n_rows, *map(np.concatenate, zip(*parts, strict=True)))

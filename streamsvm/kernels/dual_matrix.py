@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.kernels.duals import DualBuffer, OldDuals, RowDuals, close_row, has_room, set_bits, write_lanes
+from streamsvm.kernels.duals import DualBuffer, OldDuals, RowDuals, close_row, has_room, write_lanes
 from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.simd import LANES, differing, load_like, store, sum_lanes, zeros
@@ -37,27 +37,27 @@ class DualMatrix(NamedTuple):
     old: np.ndarray  # (n_rows * n_columns,) or (0,), dtype of the weights
     new: np.ndarray  # the same
     n_columns: int
-    cost: np.ndarray  # (n_rows,) float64: those of the rows, which duals that are kept as bits equal
     scale: float = 1.0  # by which the old ones have been multiplied since
     again: bool = False  # whether visits are those of an inner pass, which count neither rows nor losses
 
     @classmethod
-    def of_lists(cls, old: OldDuals, n_columns: int, n_classes: int, cost: np.ndarray) -> DualMatrix:
+    def of_lists(cls, old: OldDuals, n_columns: int) -> DualMatrix:
         """Unpack what a log has of a block, without the new ones."""
         none = np.empty(0, old.values.dtype)
         matrix = none
-        if old.counts.any() or (old.bits_at >= 0).any():
-            matrix = own_lines(len(cost) * n_columns, old.values.dtype)
-            unpack(old, n_columns, n_classes, cost, matrix)
-        return cls(matrix, none, n_columns, cost)
+        if old.counts.any():
+            matrix = own_lines(len(old.counts) * n_columns, old.values.dtype)
+            unpack(old, n_columns, matrix)
+        return cls(matrix, none, n_columns)
 
     def lists(self, new_buffer: Callable[[int, int], DualBuffer]) -> Iterator[RowDuals]:
         """Pack the old duals, as a log takes them; `new_buffer` is that of its `DualFormat`."""
-        buffer = new_buffer(_BUFFER, min(len(self.cost), _BUFFER))
+        n_rows = len(self.old) // self.n_columns
+        buffer = new_buffer(_BUFFER, min(n_rows, _BUFFER))
         at = 0
-        while at < len(self.cost):
+        while at < n_rows:
             buffer.used[:] = 0
-            at = pack(self.old, at, self.n_columns, self.cost, buffer)
+            at = pack(self.old, at, self.n_columns, buffer)
             yield RowDuals.of_buffer(buffer)  # until the next one
 
 
@@ -95,38 +95,27 @@ def find_duals(matrix, n_columns, found):
 
 
 @kernel
-def pack(matrix, begin, n_columns, cost, buffer):
-    """Append the duals of rows, from row `begin` on, to an empty buffer; return the row after the last.
+def pack(matrix, begin, n_columns, buffer):
+    """Append the duals of rows that have any, from row `begin` on, to an empty buffer.
 
-    As lists, of the rows that have any; a buffer with bits keeps those that are at the row's `cost` as bits.
+    Returns the row after the last.
     """
-    zero, n_rows, has_bits = zeros(), len(matrix) // n_columns, buffer.bits.shape[1] > 0
+    zero, n_rows = zeros(), len(matrix) // n_columns
     for i in range(begin, n_rows):
         if not has_room(buffer, n_columns) or buffer.used[1] == len(buffer.rows):
             return i
-        at_bound = matrix.dtype.type(cost[i])
-        at, any_bits = buffer.used[0], np.int64(0)
+        at = buffer.used[0]
         for c in range(0, n_columns, LANES):
-            duals = load_like(matrix, i * n_columns + c, zero)
-            left = differing(duals, 0.0)
-            if has_bits:
-                full = left & ~differing(duals, np.float64(at_bound))
-                set_bits(full, c, buffer)
-                any_bits |= full
-                left &= ~full
-            at = write_lanes(left, c, matrix, i * n_columns + c, at, buffer)
-        if at > buffer.used[0] or any_bits != 0:
+            kept = differing(load_like(matrix, i * n_columns + c, zero), 0.0)
+            at = write_lanes(kept, c, matrix, i * n_columns + c, at, buffer)
+        if at > buffer.used[0]:
             close_row(i, at - buffer.used[0], buffer)
     return n_rows
 
 
 @kernel
-def unpack(old, n_columns, n_classes, cost, matrix):
-    """Write the duals of all rows, without their scale, to zeros; lists and bits are as in a log."""
+def unpack(old, n_columns, matrix):
+    """Write the duals of all rows, without their scale, to zeros."""
     for i in range(len(old.counts)):
         for r in range(old.counts[i]):
             matrix[i * n_columns + np.int64(old.ids[old.ids_at[i] + r])] = old.values[old.values_at[i] + r]
-        if len(old.bits_at) > 0 and old.bits_at[i] >= 0:
-            for c in range(n_classes):
-                if (old.bits[old.bits_at[i] + (c >> 3)] >> (c & 7)) & 1 != 0:
-                    matrix[i * n_columns + c] = matrix.dtype.type(cost[i])

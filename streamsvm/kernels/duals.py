@@ -8,7 +8,6 @@ import numpy as np
 
 from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.simd import (
-    count_bits,
     lanes,
     load,
     load_like,
@@ -22,16 +21,12 @@ from streamsvm.kernels.simd import (
     zeros,
 )
 
-_NO_BITS = np.zeros(0, np.uint8)
-_NO_BITS.flags.writeable = False  # as a mapped log
-
 
 class OldDuals(NamedTuple):
     """A block's duals as the last pass left them: row i has ``counts[i]`` of them.
 
     Their classes begin at ``ids[ids_at[i]]``, their values at ``values[values_at[i]]``. The arrays usually
-    are views of one memory-mapped log, so each has offsets of its own. A loss most of whose duals are at C
-    keeps those as bits: class c of row i is at C if bit c % 8 of ``bits[bits_at[i] + c // 8]`` is set.
+    are views of one memory-mapped log, so each has offsets of its own.
     """
 
     ids: np.ndarray  # (any,) uint8, uint16 or uint32
@@ -39,24 +34,20 @@ class OldDuals(NamedTuple):
     ids_at: np.ndarray  # (n_rows,) int64
     values_at: np.ndarray  # (n_rows,) int64
     counts: np.ndarray  # (n_rows,) int32
-    bits: np.ndarray = _NO_BITS  # (any,) uint8
-    bits_at: np.ndarray = np.zeros(0, np.int64)  # (n_rows,), -1 for rows without bits; or (0,)
-    scale: float = 1.0  # by which the values, but not what bits stand for, have been multiplied since
+    scale: float = 1.0  # by which the values have been multiplied since
 
     def span(self, begin: int, end: int) -> OldDuals:
         """Return views of the duals of successive rows."""
         some = slice(begin, end)
         return self._replace(
-            ids_at=self.ids_at[some], values_at=self.values_at[some], counts=self.counts[some],
-            bits_at=self.bits_at[some],
-        )  # fmt: skip
+            ids_at=self.ids_at[some], values_at=self.values_at[some], counts=self.counts[some]
+        )
 
     def read_only(self) -> OldDuals:
         """Return views that are read-only, as of a mapped log: kernels are compiled for one type of array."""
-        views = {name: getattr(self, name).view() for name in ("ids", "values", "bits")}
-        for view in views.values():
-            view.flags.writeable = False
-        return self._replace(**views)
+        ids, values = self.ids.view(), self.values.view()
+        ids.flags.writeable = values.flags.writeable = False
+        return self._replace(ids=ids, values=values)
 
 
 class DualBuffer(NamedTuple):
@@ -67,7 +58,6 @@ class DualBuffer(NamedTuple):
     rows: np.ndarray  # (n_rows,) int32: the rows visited so far
     counts: np.ndarray  # (n_rows,) int32: the number of duals of each of them
     used: np.ndarray  # (2,) int64: entries and rows filled
-    bits: np.ndarray = np.zeros((0, 0), np.uint8)  # (n_rows, n_bytes): which duals are at C
 
 
 class RowDuals(NamedTuple):
@@ -77,24 +67,20 @@ class RowDuals(NamedTuple):
     counts: np.ndarray  # (n,) int32
     ids: np.ndarray  # (n_duals,)
     values: np.ndarray  # (n_duals,)
-    bits: np.ndarray  # (n, n_bytes) uint8: which duals are at C, for a loss that keeps these as bits
 
     @classmethod
-    def none(cls, ids_dtype: np.dtype, values_dtype: np.dtype, n_bytes: int = 0) -> RowDuals:
+    def none(cls, ids_dtype: np.dtype, values_dtype: np.dtype) -> RowDuals:
         """Make the duals of no rows."""
         rows = np.zeros(0, np.int32)
-        return cls(
-            rows, rows, np.zeros(0, ids_dtype), np.zeros(0, values_dtype), np.zeros((0, n_bytes), np.uint8)
-        )
+        return cls(rows, rows, np.zeros(0, ids_dtype), np.zeros(0, values_dtype))
 
     @classmethod
     def of_buffer(cls, buffer: DualBuffer) -> RowDuals:
         """Return views of what a buffer holds."""
         n_duals, n_rows = (int(n) for n in buffer.used)
         return cls(
-            buffer.rows[:n_rows], buffer.counts[:n_rows], buffer.ids[:n_duals], buffer.values[:n_duals],
-            buffer.bits[:n_rows],
-        )  # fmt: skip
+            buffer.rows[:n_rows], buffer.counts[:n_rows], buffer.ids[:n_duals], buffer.values[:n_duals]
+        )
 
     def copy(self) -> RowDuals:
         return RowDuals(*map(np.copy, self))
@@ -136,30 +122,6 @@ def fill_duals(value, n, scratch):
         store(scratch.old, c, duals)
         total = total + duals
     return sum_lanes(total)
-
-
-@inlined
-def load_bits(old, i, C, n, problem, scratch):
-    """Write the duals that are at C, whose bits are set, into ``scratch.old``; return their sum."""
-    if len(old.bits_at) == 0 or old.bits_at[i] < 0:
-        return 0.0
-    zero, n_set, n_bytes = zeros(), 0, (problem.n_classes + 7) >> 3
-    at_bound = np.float64(scratch.scores.dtype.type(C))
-    for r in range(n):
-        c, full = scratch.vectors[r], np.int64(0)
-        if c >> 3 < n_bytes:
-            full = np.int64(old.bits[old.bits_at[i] + (c >> 3)])
-        full &= not_below(load_like(scratch.hidden, c, zero), 0.0)  # only a damaged log has others
-        store(scratch.old, c, select(full, zero + at_bound, load_like(scratch.old, c, zero)))
-        n_set += count_bits(full)
-    return n_set * at_bound
-
-
-@inlined
-def set_bits(full, c, dual_buffer):
-    """Record which duals are at C of the row that is written next, in the vector of columns at `c`."""
-    if c >> 3 < dual_buffer.bits.shape[1]:
-        dual_buffer.bits[dual_buffer.used[1], c >> 3] = np.uint8(full)
 
 
 @inlined

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.kernels.dual_matrix import clear_matrix_row, load_matrix_row
-from streamsvm.kernels.duals import close_row, fill_duals, has_room, load_bits, load_duals
+from streamsvm.kernels.duals import close_row, fill_duals, has_room, load_duals
 from streamsvm.kernels.fetch import fetch_duals, fetch_matrix, fetch_rows
 from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.row_steps import (
@@ -85,7 +85,6 @@ def make_kernels(
     own_dual: bool = False,
     opposite: int = OWN_CLASSES,
     norm2: Any = sum_of_squares,
-    bits: bool = False,
     needs_all: bool = False,
     inner_passes: bool = True,
 ) -> Kernels:
@@ -117,8 +116,6 @@ def make_kernels(
     norm2 : kernel
         ``norm2(weights, average_scale, sparse_rows, n_classes)`` is ‖W‖² of the current weights or of the
         average.
-    bits : bool
-        Whether duals that are at C are kept as one bit each.
     needs_all : bool
         Whether `solve` needs all classes, not only those that have a dual or a score above its threshold.
     inner_passes : bool
@@ -154,9 +151,7 @@ def make_kernels(
     measure = measure or inlined(loss_of_solve, name=f"{name}_loss_of_solve")
 
     def make_visit(name: str, kind: int) -> Any:
-        step = make_step(
-            name, kind, terms=terms, sum_term=sum_term, own_dual=own_dual, opposite=opposite, bits=bits
-        )
+        step = make_step(name, kind, terms=terms, sum_term=sum_term, own_dual=own_dual, opposite=opposite)
 
         def visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
             old, new = duals.old, duals.new
@@ -194,8 +189,6 @@ def make_kernels(
                     old_sum = load_duals(old, i, scratch)
                 if starts:
                     old_sum = fill_duals(problem.start * rows.cost[i], n, scratch)
-                if kind == LISTS and bits:
-                    old_sum += load_bits(old, i, rows.cost[i], n, problem, scratch)
                 if kind == LISTED:
                     show_classes(old, i, scratch, n)
                     score_vectors(scratch.scores, rows, i, weights.current, scratch.vectors, n)

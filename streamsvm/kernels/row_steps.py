@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.kernels.class_pairs import add_margins, cost_lanes, shift_lanes
-from streamsvm.kernels.duals import set_bits, write_lanes
+from streamsvm.kernels.duals import write_lanes
 from streamsvm.kernels.jit import inlined
 from streamsvm.kernels.scratch import mark_class, own_bits
 from streamsvm.kernels.simd import (
@@ -112,9 +112,7 @@ def leave_own(i, y, sets, scratch):
             scratch.hidden[sets.codes[p]] = 0.0
 
 
-def make_step(
-    name: str, kind: int, *, terms: Any, sum_term: Any, own_dual: bool, opposite: int, bits: bool
-) -> Any:
+def make_step(name: str, kind: int, *, terms: Any, sum_term: Any, own_dual: bool, opposite: int) -> Any:
     """Make what ends a block step; arguments are those of `streamsvm.kernels.frame.make_kernels`."""
 
     has_linear_terms = terms is linear_terms
@@ -126,7 +124,7 @@ def make_step(
         terms and what they rise by, and the factor by which the average moves.
         """
         delta, zero = scratch.delta, zeros()
-        scale, at_bound = problem.margin * problem.sigma, delta.dtype.type(row.C)
+        scale = problem.margin * problem.sigma
         changes, old_terms, new_terms = zero, zero, zero
         changed, n_moved = np.int64(0), 0
         receiver = problem.n_classes if opposite == COLUMN_BEYOND else row.y
@@ -157,10 +155,6 @@ def make_step(
                 if len(new) > 0:
                     store(new, at + c, select(kept, rounded, 0.0))
             elif len(new.ids) > 0:
-                if bits:
-                    full = kept & ~differing(rounded, at_bound)
-                    set_bits(full, c, new)
-                    kept &= ~full
                 store(scratch.v, r * LANES, b)
                 at = write_lanes(kept, c, scratch.v, r * LANES, at, new)
             own = own_bits(receiver, c, row.own)

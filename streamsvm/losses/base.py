@@ -36,9 +36,8 @@ class Loss:
         Names of its block solvers, the default first.
     margins : tuple of float
         The margin scales M that it is defined for, the default first.
-    duals : {"sparse", "dense", "bits"}
-        Whether a row usually has few duals, or nearly all of them, or nearly all and most of them at C: these
-        are kept as one bit each.
+    dense_duals : bool
+        Whether a row usually has nearly all of its duals, not few of them.
     own_dual : bool
         Whether the row's own class has a dual of its own.
     extra_columns : int
@@ -78,7 +77,7 @@ class Loss:
     module: str
     solvers: tuple[str, ...]
     margins: tuple[float, ...] = (1.0,)
-    duals: Literal["sparse", "dense", "bits"] = "sparse"
+    dense_duals: bool = False
     own_dual: bool = False
     extra_columns: int = 0
     probabilities: Literal["softmax", "sparsemax"] | None = None
@@ -96,16 +95,14 @@ class Loss:
     @property
     def has_inner_passes(self) -> bool:
         """True if a visit over the classes of a row's duals alone is cheaper than one over all classes."""
-        return self.duals == "sparse" and not self.sequences
+        return not self.dense_duals and not self.sequences
 
     @property
     def by_classes(self) -> Loss:
         """The loss in the form that is trained if the classes are split."""
         if self.split_module is None:
             return self
-        return dataclasses.replace(
-            self, module=self.split_module, duals="dense", extra_columns=0, centred=True
-        )
+        return dataclasses.replace(self, module=self.split_module, extra_columns=0, centred=True)
 
     def extra_rows(self, n_classes: int) -> int:
         """Return the number of rows of the weights beyond the features."""
@@ -128,10 +125,6 @@ class Loss:
     def _has_pairs(self, solver: str | None) -> bool:
         """Return True if duals are marginals of pairs of classes."""
         return self.sequences and solver not in (None, "cached")
-
-    def bytes_of_bits(self, n_classes: int) -> int:
-        """Return the number of bytes of a row's bits, if duals at C are kept as bits; else 0."""
-        return -(-n_classes // 8) if self.duals == "bits" else 0
 
     @functools.cached_property
     def kernels(self) -> Kernels:

@@ -56,7 +56,7 @@ def norm2_of_centred(weights, average_scale, sparse_rows, n_classes):
     return total
 
 
-def _make(name: str, hinge: Hinge, *, bits: bool) -> Kernels:
+def _make(name: str, hinge: Hinge) -> Kernels:
     value, terms, curvature, upper_of = hinge
 
     def write_v(row, n, inverse, growth, problem, scratch):
@@ -92,10 +92,9 @@ def _make(name: str, hinge: Hinge, *, bits: bool) -> Kernels:
         terms=terms,
         opposite=COLUMN_BEYOND,
         norm2=norm2_of_centred,
-        bits=bits,
         needs_all=True,
         inner_passes=False,
     )
 
 
-KERNELS = {"llw": _make("llw", HINGE, bits=True), "llw2": _make("llw2", SQUARED_HINGE, bits=False)}
+KERNELS = {"llw": _make("llw", HINGE), "llw2": _make("llw2", SQUARED_HINGE)}

@@ -2,8 +2,6 @@
 
 A block's duals are all parts with its number. A part holds rows (int32, in any order), counts (int32,
 duals of each), class ids (uint8, uint16 or uint32) and values (float32 or float64).
-A loss most of whose duals are at C has bits before the class ids: of each row as many bytes as hold a bit for
-each class, and the counts are of the other duals.
 """
 
 from __future__ import annotations
@@ -27,8 +25,7 @@ class DualWriter(AppendLog):
 
     def append_duals(self, block: int, duals: RowDuals) -> None:
         """Append the new duals of rows of a block."""
-        rows, counts, ids, values, bits = duals
-        self.append(DUALS_MAGIC, (block, len(rows), len(ids)), (rows, counts, bits.reshape(-1), ids, values))
+        self.append(DUALS_MAGIC, (block, len(duals.rows), len(duals.ids)), duals)
 
 
 class DualFormat(NamedTuple):
@@ -38,8 +35,6 @@ class DualFormat(NamedTuple):
     ----------
     values_dtype, ids_dtype : dtype
         Types of the duals and of their ids, which mostly are classes.
-    bytes_of_bits : int
-        Bytes of a row's bits (see `Loss`).
     n_ids : int
         Number of ids: one for each class, except with the loss ``chain``.
     max_duals : int
@@ -50,7 +45,6 @@ class DualFormat(NamedTuple):
 
     values_dtype: np.dtype
     ids_dtype: np.dtype
-    bytes_of_bits: int = 0
     n_ids: int = 1
     max_duals: int = 1
     distinct_ids: bool = True
@@ -68,7 +62,6 @@ class DualFormat(NamedTuple):
             np.empty(n_rows, np.int32),
             np.empty(n_rows, np.int32),
             own_lines(2, np.int64),
-            np.empty((n_rows, self.bytes_of_bits), np.uint8),
         )
 
 
@@ -90,17 +83,15 @@ class DualLog:
 
         Raises `RunError` if they are damaged, or impossible numbers: kernels rely on them.
         """
-        content, n_bytes = self._content, self.format.bytes_of_bits
         if self.length:
             check_length(self.path, self.length)
         duals = OldDuals(
             self._ids, self._values,
             np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int32),
-            content, np.full(n_rows if n_bytes else 0, -1, np.int64),
         )  # fmt: skip
         place_duals(self._counts[:0], self._counts[:0], 0, 0, 0, duals)  # loads it, before training begins
         for part in self._parts.get(block, ()):
-            check_part(self.path, part, content)
+            check_part(self.path, part, self._content)
             if not self._place(part, duals):
                 raise self._foreign(block)
         if self.format.distinct_ids and repeats_class(duals, np.zeros(self.format.n_ids, np.int64)):
@@ -112,10 +103,9 @@ class DualLog:
         _, n, n_entries = part.numbers
         if n < 0 or n_entries < 0:
             return False
-        n_bytes = self.format.bytes_of_bits
         id_size, value_size = self._ids.itemsize, self._values.itemsize
-        sizes = (4 * n, 4 * n, n * n_bytes, n_entries * id_size, n_entries * value_size)
-        rows_at, counts_at, bits_at, ids_at, values_at, end = offsets(part.at, *sizes)
+        sizes = (4 * n, 4 * n, n_entries * id_size, n_entries * value_size)
+        rows_at, counts_at, ids_at, values_at, end = offsets(part.at, *sizes)
         if end != part.at + part.size:
             return False
         rows, counts = (self._counts[at // 4 : at // 4 + n] for at in (rows_at, counts_at))
@@ -125,11 +115,7 @@ class DualLog:
         placed = place_duals(
             rows, counts, ids_at // id_size, values_at // value_size, self.format.max_duals, duals
         )
-        if placed != n_entries:
-            return False
-        if n_bytes:
-            duals.bits_at[rows] = bits_at + n_bytes * np.arange(n)
-        return True
+        return placed == n_entries
 
     def _foreign(self, block: int) -> RunError:
         return RunError(f"{self.path}: block {block} does not belong to this run; fit again")

@@ -266,9 +266,8 @@ class MemoryDuals:
         return self._matrices.get(block)
 
     def segment(self, block: int, n_rows: int) -> OldDuals:
-        n_bytes = self._format.bytes_of_bits
-        none = RowDuals.none(self._format.ids_dtype, self._format.values_dtype, n_bytes)
-        return joined(self._parts.get(block, [none]), n_rows, n_bytes)
+        none = RowDuals.none(self._format.ids_dtype, self._format.values_dtype)
+        return joined(self._parts.get(block, [none]), n_rows)
 
     def write(self) -> LogEnd:
         """Move them to their log, and return its end."""

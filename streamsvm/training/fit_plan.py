@@ -162,12 +162,12 @@ def check_has_groups(settings: Settings, *, has_groups: bool, where: str) -> Non
 
 def check_dense_duals(spec: Spec, free: int, where: str) -> None:
     """Raise `PlanError` if the place called `where`, with `free` bytes left, cannot hold dense duals."""
-    settings, needed = spec.settings, spec.least_log_bytes
+    settings, needed = spec.settings, spec.dense_duals_bytes
     if needed > free:
         raise PlanError(
             f"the loss {settings.loss} with the solver {settings.solver} has duals of nearly all classes: "
-            f"those of {spec.n_rows:,} rows and {spec.n_classes:,} classes take {format_size(needed)} or "
-            f"more, and {where} has {format_size(free)} left",
+            f"those of {spec.n_rows:,} rows and {spec.n_classes:,} classes take {format_size(needed)}, "
+            f"and {where} has {format_size(free)} left",
             remedy=Remedy("train with a loss of few duals, such as {}, or with {}",
                           Option("loss", "ww"), Option("passes", 1)),
         )  # fmt: skip
@@ -207,7 +207,6 @@ def _plan(
         columns=columns,
         memory=budget,
         keeps_duals=settings.keep_duals or settings.inner_passes != 0,
-        bytes_of_bits=duals.bytes_of_bits,
         dual_ids=duals.n_ids,
         row_duals=duals.max_duals if spec.loss.sequences else None,
         rows_at_once=longest,
@@ -245,7 +244,7 @@ def describe_fit(store: Store, training: Training) -> dict[str, Any]:
         "sparse": plan.sparse,
         "sparse_bytes": plan.pool_bytes,
         "common_dual": plan.common_dual,
-        "dense_duals_bytes": spec.least_log_bytes,
+        "dense_duals_bytes": spec.dense_duals_bytes,
         "log_bytes": int(MAX_LOG_RATIO * size) + in_files,
         "warning": _warning(store, spec, plan, in_files),
         "average_warning": _average_warning(store, spec, plan),

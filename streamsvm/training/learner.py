@@ -147,7 +147,7 @@ class Learner:
         tally = self.tally
         self.tally = own_lines(N_TALLIES)
         permutation(0, 0, 0, 0, 0)
-        matrix = self._matrix(old, rows)
+        matrix = self._matrix(old)
         self._visit(rows, nothing, 0, 0, matrix if self._dual_matrix else old)
         self.score(rows, None, np.zeros((1, N_TALLIES)))
         if self.makes_inner_passes and self._dual_matrix:
@@ -305,16 +305,15 @@ class Learner:
             return log.segment(block, rows.n_rows)
         found = log.matrix(block) if isinstance(log, MemoryDuals) else None
         if found is None:
-            found = self._matrix(log.segment(block, rows.n_rows), rows)
+            found = self._matrix(log.segment(block, rows.n_rows))
         is_needed = self.spec.settings.keep_duals or self.makes_inner_passes
         new, size = self._spare, rows.n_rows * found.n_columns * is_needed
         self._spare = found.old  # which nobody has when the next pass begins: fresh pages take time
-        return found._replace(new=new if len(new) == size else own_lines(size, self.dtype), cost=rows.cost)
+        return found._replace(new=new if len(new) == size else own_lines(size, self.dtype))
 
-    def _matrix(self, lists: OldDuals, rows: Rows) -> DualMatrix:
+    def _matrix(self, lists: OldDuals) -> DualMatrix:
         """Return lists of the duals of a block's rows as a matrix."""
-        columns = matrix_columns(self.n_classes + self.loss.extra_columns)
-        return DualMatrix.of_lists(lists, columns, self.n_classes, rows.cost)
+        return DualMatrix.of_lists(lists, matrix_columns(self.n_classes + self.loss.extra_columns))
 
     def restore(self, files: RunFiles, position: RunPosition) -> None:
         """Read the weights of a position from the files of the run."""

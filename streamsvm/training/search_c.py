@@ -68,7 +68,7 @@ def find_sample(store: Store, settings: Settings) -> Sample | None:
     if not (store.dense_rows and takes_dense_rows(settings)):
         return None
     loss, k = get_loss(settings.loss), store.n_classes
-    duals = min(k, MOST_COLUMNS) if loss.duals == "sparse" else k  # of a row, in memory for two passes
+    duals = k if loss.dense_duals else min(k, MOST_COLUMNS)  # of a row, in memory for two passes
     row_bytes = (store.n_features + 2 * duals) * store.dtype.itemsize
     most = min(_MOST_ROWS, settings.memory // (_MEMORY_SHARE * row_bytes))
     counts = store.class_counts

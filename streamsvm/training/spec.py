@@ -191,28 +191,22 @@ class Spec:
         n_ids = self.columns if self.groups is not None else loss.dual_ids(self.n_classes, solver)
         n_ids += common_dual
         return DualFormat(
-            self.dtype, dual_id_dtype(n_ids), loss.bytes_of_bits(self.n_classes), n_ids, self.max_duals,
-            loss.has_distinct_ids(solver),
-        )  # fmt: skip
+            self.dtype, dual_id_dtype(n_ids), n_ids, self.max_duals, loss.has_distinct_ids(solver)
+        )
 
     @property
     def row_dual_bytes(self) -> int:
         """Bytes that the duals of a row take: the most, or a mean if the loss has few duals."""
-        most = _TYPICAL_ROW_DUALS if self.loss.duals == "sparse" else self.max_duals
+        most = self.max_duals if self.loss.dense_duals else _TYPICAL_ROW_DUALS
         return most * self.dual_format().entry_bytes
 
     @property
-    def least_log_bytes(self) -> int:
-        """Least bytes of two passes' duals if rows have duals of nearly all classes; else 0.
-
-        Of duals that are kept as bits, those that are not at C take more; how many is not known beforehand.
-        """
-        loss, settings = self.loss, self.settings
-        if (loss.duals == "sparse" and settings.solver not in FILLING) or not settings.keep_duals:
+    def dense_duals_bytes(self) -> int:
+        """Bytes of two passes' duals if rows have duals of nearly all classes; else 0."""
+        settings = self.settings
+        if not (self.loss.dense_duals or settings.solver in FILLING) or not settings.keep_duals:
             return 0
-        row = loss.bytes_of_bits(self.n_classes)
-        if loss.duals != "bits":
-            row = self.max_duals * self.dual_format().entry_bytes
+        row = self.max_duals * self.dual_format().entry_bytes
         return 2 * self.n_rows * (row + 8)  # with the row's number and count
 
     @property

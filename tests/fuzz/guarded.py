@@ -206,7 +206,7 @@ def check_engine(side: str, everything: bool = False) -> None:
             scores[0], data[: indptr[1]] @ current[indices[: indptr[1]], :k], rtol=1e-4, atol=1e-5
         )
         for loss in list(LOSSES.values())[: None if everything else 1]:
-            columns, n_bytes = padded_classes(k + loss.extra_columns, dtype), loss.bytes_of_bits(k)
+            columns = padded_classes(k + loss.extra_columns, dtype)
             current, average_delta = (
                 guarded(rng.normal(size=(d, columns)).astype(dtype), side) for _ in range(2)
             )
@@ -224,17 +224,13 @@ def check_engine(side: str, everything: bool = False) -> None:
                 ids = np.concatenate([rng.permutation(k)[:count] for count in held]).astype(ids_dtype)
                 starts = np.cumsum(held, dtype=np.int64) - held
                 values = rng.choice([0.5, odd], len(ids)).astype(dtype)
-                bits = [rng.integers(0, 256, n * n_bytes).astype(np.uint8), np.zeros(0, np.int64)]
-                if n_bytes:
-                    bits[1] = np.where(rng.random(n) < 0.5, np.arange(n) * n_bytes, -1)
-                old = guard(side, OldDuals(ids, values, starts, starts.copy(), held, *bits))
-                for array in (old.ids, old.values, old.bits):
+                old = guard(side, OldDuals(ids, values, starts, starts.copy(), held))
+                for array in (old.ids, old.values):
                     array.flags.writeable = False  # as a log is mapped
                 assert not repeats_class(old, np.zeros(k, np.int64))
                 empty = [np.empty(n * k, ids_dtype), np.empty(n * k, dtype)]
                 ints = [np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(2, np.int64)]
-                new_bits = np.zeros((n, n_bytes), np.uint8)
-                new = guard(side, DualBuffer(*empty, *ints, new_bits))
+                new = guard(side, DualBuffer(*empty, *ints))
                 scratch, tally = (
                     guard(side, Scratch.create(columns, dtype)),
                     guarded(np.zeros(N_TALLIES), side),
@@ -263,15 +259,15 @@ def check_engine(side: str, everything: bool = False) -> None:
                     drop_zeros(new)
                     size = n * matrix_columns(k + loss.extra_columns)
                     matrices = [guarded(np.zeros(size, dtype), side) for _ in range(2)]
-                    unpack(old, size // n, k, visited.cost, matrices[0])
+                    unpack(old, size // n, matrices[0])
                     for again in (False, True):
-                        duals = DualMatrix(matrices[again], matrices[1], size // n, visited.cost, again=again)
+                        duals = DualMatrix(matrices[again], matrices[1], size // n, again=again)
                         kernels.visit_matrix(
                             visited, order, 0, n, problem, weights, duals, scratch, tally, None, pairs, sets
                         )
                     find_duals(matrices[1], size // n, guarded(np.empty(n, np.bool_), side))
                     new.used[:] = 0
-                    pack(matrices[1], 0, size // n, visited.cost, new)
+                    pack(matrices[1], 0, size // n, new)
                     kernels.loss_rows(
                         visited, problem, weights, 0.5, scratch, np.zeros((2, N_TALLIES)), None, pairs, sets
                     )

@@ -151,7 +151,7 @@ def visit(loss: str, block: Block, solver: str, *, lists: bool = False) -> np.nd
     if not lists:
         matrix = np.zeros(matrix_columns(k + known.extra_columns))
         matrix[:k] = block.old
-        duals = DualMatrix(matrix, matrix, len(matrix), rows.cost)
+        duals = DualMatrix(matrix, matrix, len(matrix))
         kernels.visit_matrix(rows, zero, 0, 1, problem, weights, duals, scratch, tally, None, pairs, sets)
         assert not matrix[k:].any()
         return matrix[:k]
@@ -159,12 +159,10 @@ def visit(loss: str, block: Block, solver: str, *, lists: bool = False) -> np.nd
     old = OldDuals(
         ids.astype(dual_id_dtype(k)), block.old[ids], zero, zero.copy(), np.array([len(ids)], np.int32)
     ).read_only()
-    new = DualFormat(F64, dual_id_dtype(k), known.bytes_of_bits(k)).new_buffer(k, 1)
+    new = DualFormat(F64, dual_id_dtype(k)).new_buffer(k, 1)
     kernels.visit(rows, zero, 0, 1, problem, weights, Duals(old, new), scratch, tally, None, pairs, sets)
     b = np.zeros(k)
     b[new.ids[: new.used[0]]] = new.values[: new.used[0]]
-    if known.bytes_of_bits(k):  # of the duals at C
-        b[np.unpackbits(new.bits[0], count=k, bitorder="little").astype(bool)] = block.C
     return b
 
 

@@ -21,7 +21,7 @@ VALUES, IDS = np.dtype(np.float32), dual_id_dtype(K)
 
 
 def open_log(path: Path, end: LogEnd) -> DualLog:
-    return DualLog(path, end.length, DualFormat(VALUES, IDS, 0, K, K - 1))
+    return DualLog(path, end.length, DualFormat(VALUES, IDS, K, K - 1))
 
 
 def fill(buffer, rows: np.ndarray, duals: np.ndarray) -> None:
@@ -74,31 +74,13 @@ def test_duals_come_back(tmp_path: Path) -> None:
     assert not read_block(log, 99).any()
 
 
-def test_bits_of_duals_at_their_bound_come_back(tmp_path: Path) -> None:
-    """Some rows have bits and duals, and rows that no part has, have neither."""
-    path, rng, n_bytes = tmp_path / "duals-1.bin", np.random.default_rng(1), -(-K // 8)
-    free, at_bound = rng.random((2, 20, K)) < [[[0.02]], [[0.5]]]
-    buffer = DualFormat(VALUES, IDS, n_bytes).new_buffer(20 * K, 20)
-    fill(buffer, np.arange(5, 20), free.astype(VALUES))
-    buffer.bits[:15] = np.packbits(at_bound[5:], axis=1, bitorder="little")
-    with DualWriter(path, LogEnd()) as writer:
-        writer.append_duals(0, RowDuals.of_buffer(buffer))
-    log = DualLog(path, writer.end.length, DualFormat(VALUES, IDS, n_bytes, K, K - 1))
-    np.testing.assert_array_equal(read_block(log, 0)[5:], free[5:])
-    old = log.segment(0, 20)
-    assert (old.bits_at[:5] == -1).all()
-    parts = [lists_of(old.span(*span), n_bytes) for span in ((0, 12), (12, 20))]
-    again = joined([parts[0], parts[1]._replace(rows=parts[1].rows + np.int32(12))], 20, n_bytes)
-    np.testing.assert_array_equal(dense(again), dense(old))
-    for row in range(5, 20):
-        at, before = again.bits_at[row], old.bits_at[row]
-        np.testing.assert_array_equal(again.bits[at : at + n_bytes], old.bits[before : before + n_bytes])
-    assert (again.bits_at[:5] == -1).all()
-    for row in range(5, 20):
-        bits = np.unpackbits(old.bits[old.bits_at[row] :][:n_bytes], bitorder="little")[:K]
-        np.testing.assert_array_equal(bits, at_bound[row])
-    with pytest.raises(RunError, match="does not belong to this run"):
-        DualLog(path, writer.end.length, DualFormat(VALUES, IDS, n_bytes + 8, K, K - 1)).segment(0, 20)
+def test_spans_of_a_block_are_copied_and_joined(tmp_path: Path) -> None:
+    path = tmp_path / "duals-1.bin"
+    duals, end = write_log(path)
+    old = open_log(path, end).segment(1, 20)
+    first, second = (lists_of(old.span(*span)) for span in ((0, 12), (12, 20)))
+    again = joined([first, second._replace(rows=second.rows + np.int32(12))], 20)
+    np.testing.assert_array_equal(dense(again), duals[1])
 
 
 def test_a_log_that_goes_on_holds_the_duals_of_before(tmp_path: Path) -> None:

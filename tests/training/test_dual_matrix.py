@@ -64,30 +64,21 @@ def test_a_resumed_training_reads_lists(tmp_path: Path, store: Path, loss: str, 
     assert model_bytes(tmp_path / "parts") == model_bytes(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("has_bits", [False, True])
-def test_lists_have_the_same_duals(has_bits: bool) -> None:
+def test_lists_have_the_same_duals() -> None:
     rng = np.random.default_rng(0)
-    n, columns, n_bytes, ids = 40_000, matrix_columns(K), 2 * has_bits, dual_id_dtype(K)
-    cost = rng.uniform(0.5, 1.0, n)
+    n, columns, ids = 40_000, matrix_columns(K), dual_id_dtype(K)
     duals = np.zeros((n, columns), np.float32)
     duals[:, :K] = rng.choice([0.0, 0.25, np.nan], (n, K), p=[0.6, 0.39, 0.01])
     duals[::3] = 0
-    at_cost = rng.random((n, columns)) < 0.3
-    at_cost[:, K:] = at_cost[::3] = False
-    duals = np.where(at_cost, cost.astype(np.float32)[:, None], duals)
     none = np.zeros(0, np.float32)
-    matrix = DualMatrix(duals.reshape(-1), none, columns, cost)
-    new_buffer = DualFormat(none.dtype, ids, n_bytes).new_buffer
-    packed = [part.copy() for part in matrix.lists(new_buffer)]
+    matrix = DualMatrix(duals.reshape(-1), none, columns)
+    packed = [part.copy() for part in matrix.lists(DualFormat(none.dtype, ids).new_buffer)]
     assert len(packed) > 1
-    lists = joined(packed, n, n_bytes)
-    assert np.isin(lists.values, cost.astype(np.float32)).any() != has_bits
-    again = DualMatrix.of_lists(lists, columns, K, cost)
-    np.testing.assert_array_equal(again.old.reshape(n, columns), duals)
-    if not has_bits:
-        np.testing.assert_array_equal(dense_duals(lists, K, cost), duals[:, :K])
-    empty = joined([RowDuals.none(ids, np.dtype(np.float32), n_bytes)], n, n_bytes)
-    assert len(DualMatrix.of_lists(empty, columns, K, cost).old) == 0
+    lists = joined(packed, n)
+    np.testing.assert_array_equal(dense_duals(lists, K), duals[:, :K])
+    np.testing.assert_array_equal(DualMatrix.of_lists(lists, columns).old.reshape(n, columns), duals)
+    empty = joined([RowDuals.none(ids, np.dtype(np.float32))], n)
+    assert len(DualMatrix.of_lists(empty, columns).old) == 0
 
 
 @pytest.mark.parametrize("dense", [True, False])

@@ -16,7 +16,7 @@ import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.centre import centre
-from streamsvm.kernels.dual_lists import by_group, by_row, of_rows
+from streamsvm.kernels.dual_lists import by_group, by_row, joined, of_rows
 from streamsvm.kernels.dual_matrix import DualMatrix
 from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.kernels.frame import Problem
@@ -36,7 +36,6 @@ from streamsvm.training.spec import Spec
 from streamsvm.training.visitor import Target, Visitor
 
 _CENTRED_PARTS = 8  # parts of the features that workers centre
-_NO_BITS = np.zeros((0, 0), np.uint8)
 
 DualList = tuple[np.ndarray, np.ndarray, np.ndarray]  # counts of some rows, ids and values
 DualLists = dict[tuple[int, int], DualList]  # by the groups of the rows and of the classes
@@ -248,7 +247,7 @@ def join_lists(
     To the ids of either group's classes one of `shifts` is added.
     """
     parts = [_rows_of(lists, g, rows, pair, shifts) for g, rows in zip(pair, members, strict=True)]
-    return of_rows(n_rows, *(np.concatenate(arrays) for arrays in list(zip(*parts, strict=True))[:-1]))
+    return of_rows(n_rows, *map(np.concatenate, zip(*parts, strict=True)))
 
 
 def divide_lists(
@@ -260,8 +259,7 @@ def divide_lists(
     shifts: Sequence[int],
 ) -> DualLists:
     """Divide duals that `join_lists` joined, after a visit; ``places[id]`` is 0 or 1, or negative."""
-    arrays = (np.concatenate([part[at] for part in new]) for at in range(len(RowDuals._fields) - 1))
-    found = of_rows(n_rows, *arrays)
+    found = joined(new, n_rows)
     return {
         (g, h): (counts, _shifted(ids, -shift), values)
         for g, rows in zip(pair, members, strict=True)
@@ -278,7 +276,7 @@ def _rows_of(
     counts, ids, values = zip(*(lists[g, h] for h in groups), strict=True)
     shifted = np.concatenate([_shifted(*each) for each in zip(ids, shifts, strict=True)])
     of_each, all_ids, all_values = by_row(np.stack(counts), shifted, np.concatenate(values))
-    return RowDuals(members.astype(np.int32), of_each, all_ids, all_values, _NO_BITS)
+    return RowDuals(members.astype(np.int32), of_each, all_ids, all_values)
 
 
 def _shifted(ids: np.ndarray, shift: int) -> np.ndarray:

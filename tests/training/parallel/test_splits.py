@@ -38,19 +38,15 @@ def store(tmp_path_factory: pytest.TempPathFactory, problem) -> Path:
     return make_store(tmp_path_factory.mktemp("splits") / "a.zarr", *problem)
 
 
-def duals_of(run: Path, loss: str, passes: int, columns: np.ndarray, split: str) -> np.ndarray:
+def duals_of(run: Path, loss: str, passes: int, columns: np.ndarray) -> np.ndarray:
     """The duals that a run left, dense, of classes whose ids are `columns`."""
-    path, facts = run / f"duals-{passes}.bin", ROW_LOSSES[loss]
-    facts = facts.by_classes if split == "classes" else facts
-    n_ids = int(columns.max()) + 1
-    log = DualLog(
-        path, path.stat().st_size,
-        DualFormat(np.dtype(float), np.dtype(np.uint8), facts.bytes_of_bits(K), n_ids, facts.max_duals(K)),
-    )  # fmt: skip
+    path, n_ids = run / f"duals-{passes}.bin", int(columns.max()) + 1
+    duals = DualFormat(np.dtype(float), np.dtype(np.uint8), n_ids, ROW_LOSSES[loss].max_duals(K))
+    log = DualLog(path, path.stat().st_size, duals)
     found = np.zeros((N, n_ids))
     for block, begin in enumerate(range(0, N, BLOCK)):
         n_rows = min(BLOCK, N - begin)
-        found[begin : begin + n_rows] = dense_duals(log.segment(block, n_rows), n_ids, np.full(n_rows, C))
+        found[begin : begin + n_rows] = dense_duals(log.segment(block, n_rows), n_ids)
     return found[:, columns]
 
 
@@ -69,7 +65,7 @@ def test_reports_equal_numpy(tmp_path: Path, problem, store: Path, split: str, l
     columns = np.arange(K)
     if split == "classes":
         columns = group_classes(np.bincount(labels), 4, np.dtype(float)).columns
-    W, B = load_model(run).coef_.T, duals_of(run, loss, passes, columns, split)
+    W, B = load_model(run).coef_.T, duals_of(run, loss, passes, columns)
     parameters = {name: settings[name] for name in ("smooth", "top") if name in settings}
     np.testing.assert_allclose(W, reference.weights(B, X, labels, loss=loss), rtol=1e-10, atol=1e-11)
     assert reference.are_feasible(B, labels, C, loss, **parameters)
@@ -99,7 +95,7 @@ def test_the_weights_are_those_of_the_duals_with_other_settings(
     columns = np.arange(K)
     if split == "classes":
         columns = group_classes(np.bincount(labels), 2 * splits, np.dtype(float)).columns
-    W, B = load_model(tmp_path / "run").coef_.T, duals_of(tmp_path / "run", "ww", 3, columns, split)
+    W, B = load_model(tmp_path / "run").coef_.T, duals_of(tmp_path / "run", "ww", 3, columns)
     np.testing.assert_allclose(W, reference.weights(B, X, labels), rtol=1e-9, atol=1e-10)
     assert result.primal == pytest.approx(reference.primal(W, X, labels, cost, "ww"), rel=1e-10)
     assert result.dual == pytest.approx(reference.dual(B, X, labels, cost, "ww"), rel=1e-9)
