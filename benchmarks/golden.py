@@ -241,7 +241,7 @@ def trainings(data: Data) -> Iterator[tuple[str, Trained]]:
         yield f"resumed in pieces {loss}", in_pieces(resumed(data.few, loss=loss))
     for name, more in {
         "several labels": {"data": data.sets},
-        "weighted": {"data": data.weighted, "first_C": 0.1},
+        "weighted": {"data": data.weighted},
         "groups": {"data": data.chains, "loss": "chain"},
         "transformed": {"data": data.few, "transform": "idf,l2", "hold_out": "1/5"},
         "many": {"data": data.many},
@@ -263,8 +263,6 @@ def trainings(data: Data) -> Iterator[tuple[str, Trained]]:
     yield "resumed slices", resumed(data.sorted, slice_rows=20, transform="idf,l2")
     yield "one pass", fit(data.few, passes=1, C="auto")
     yield "tolerance", fit(data.few, tol=1e-2, passes=40, C=5.0)
-    yield "first C", fit(data.few, first_C=0.1, C=2.0, passes=6)
-    yield "path", fit(data.few, C_path="0.25,0.5,1", passes=6)
     yield "little memory", fit(data.many, memory="3M", block_rows=100)
     yield "hashed stream", online(data, hash_bits=5, dtype="float64")
     for loss in ("ww", "cs", "ovr"):

@@ -123,10 +123,7 @@ def print_plan(console: Console, plan: dict[str, Any], *, with_size: bool = True
     if plan["C"] == AUTO:
         console.say("C: chosen before the first pass, by trainings on a sample of the rows")
         return
-    line = f"C {plan['C']:.4g}" + ", chosen from the data" * plan["C_auto"]
-    if plan["first_C"] < plan["C"]:
-        line += f"; the first pass has {plan['first_C']:.4g}, doubled in each pass until it is C"
-    console.say(line)
+    console.say(f"C {plan['C']:.4g}" + ", chosen from the data" * plan["C_auto"])
 
 
 class FitReporter(EventTable):

@@ -13,7 +13,7 @@ from streamsvm.base.text import format_size
 from streamsvm.settings.fit import Settings
 from streamsvm.settings.online import OnlineSettings
 
-_TOLD = {"C", "first_C", "passes", "loss", "valid", "hold_out"}  # settings that have words of their own
+_TOLD = {"C", "C_factors", "passes", "loss", "valid", "hold_out"}  # have words of their own, or none
 _SIZES = {"rows": "row", "features": "feature", "classes": "class"}
 
 
@@ -69,9 +69,8 @@ def comparison(names: Sequence[str], runs: Sequence[dict[str, Any]]) -> Iterator
     for run in runs:
         for name, value in run["settings"].items():
             values.setdefault(name, set()).add(repr(value))
-    differing = [
-        name for name, some in values.items() if len(some) > 1 and name not in {"C", "first_C", "passes"}
-    ]
+    told = {"C", "C_factors", "passes"}
+    differing = [name for name, some in values.items() if len(some) > 1 and name not in told]
     if differing:
         yield ""
         yield "Settings that differ:"

@@ -41,8 +41,6 @@ def fit(
     out: str | os.PathLike[str] | None = None,
     passes: int = 3,
     C: float | Literal["auto"] = 'auto',
-    first_C: float | Literal["auto"] = 'auto',
-    C_path: str | None = None,
     loss: str = 'ww',
     margin: float | None = None,
     solver: str | None = None,
@@ -139,14 +137,6 @@ def fit(
         Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared distance of the rows
         from their mean. Of dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that
         are about best on held-out rows of a sample.
-    first_C : float or "auto"
-        C of the first pass: it is doubled in each pass until it is C, and the duals grow with it, which is
-        often faster to a tolerance if C is large. auto: with a tolerance, what auto would be for C, but
-        enough to reach C by half of the passes; otherwise C. At most C.
-    C_path : str, optional
-        Factors of C, ascending, such as 0.25,0.5,1,2: each has its share of the passes, one after the other,
-        and begins with the weights and duals of the one before. They are scaled by min(C' / C, Σb / ‖w‖²),
-        the best point of the dual along their ray. `streamsvm.tune` uses it.
     loss : str
         Formulation of the multi-class SVM. `streamsvm.losses` lists them: "ww" is Weston-Watkins.
     margin : float, optional
@@ -353,8 +343,6 @@ def plan(
     *,
     passes: int = 3,
     C: float | Literal["auto"] = 'auto',
-    first_C: float | Literal["auto"] = 'auto',
-    C_path: str | None = None,
     loss: str = 'ww',
     margin: float | None = None,
     solver: str | None = None,
@@ -405,14 +393,6 @@ def plan(
         Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared distance of the rows
         from their mean. Of dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that
         are about best on held-out rows of a sample.
-    first_C : float or "auto"
-        C of the first pass: it is doubled in each pass until it is C, and the duals grow with it, which is
-        often faster to a tolerance if C is large. auto: with a tolerance, what auto would be for C, but
-        enough to reach C by half of the passes; otherwise C. At most C.
-    C_path : str, optional
-        Factors of C, ascending, such as 0.25,0.5,1,2: each has its share of the passes, one after the other,
-        and begins with the weights and duals of the one before. They are scaled by min(C' / C, Σb / ‖w‖²),
-        the best point of the dual along their ray. `streamsvm.tune` uses it.
     loss : str
         Formulation of the multi-class SVM. `streamsvm.losses` lists them: "ww" is Weston-Watkins.
     margin : float, optional

@@ -24,12 +24,15 @@ from streamsvm.data.rows import Rows, with_matrix
 from streamsvm.data.statistics import Statistics, StatisticsBuilder
 from streamsvm.kernels.duals import OldDuals
 from streamsvm.model.coefficients import Coefficients
+from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult
 from streamsvm.model.serialization import save_model
+from streamsvm.settings.field import GIVEN
 from streamsvm.settings.fit import Interval, Settings
 from streamsvm.store import Contents, StoreWriter, layout
 from streamsvm.training import fit_plan
 from streamsvm.training import fit_store as fit_store_module
+from streamsvm.training.fit_arrays import fit_matrix
 from streamsvm.training.fit_store import fit_store, plan_store
 from streamsvm.training.resume import resume_run
 from streamsvm.training.trainer import Callbacks
@@ -106,6 +109,14 @@ def fit_with(
             force=force,
             callbacks=Callbacks.of(report, progress, stop),
         )
+
+
+def fit_path(X: Any, y: Any, *, sample_weight: Any = None, **settings: Any) -> Model:
+    """`plain_fit` of a matrix with the C of each pass, by the setting `C_factors`, as a search has it."""
+    chosen, given = Settings(**{"transform": "none", **settings}), {"sample_weight": sample_weight}
+    if sample_weight is not None:
+        chosen = dataclasses.replace(chosen, sample_weight=GIVEN)
+    return fit_matrix(X, y, None, chosen, callbacks=Callbacks(), given=given)
 
 
 def resume_with(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
-import math
 import operator
 import os
 import re
@@ -121,16 +118,3 @@ def parse_part(text: str) -> tuple[int, int]:
     if found is None or not 1 <= int(found[1]) <= int(found[2]) or not 2 <= int(found[2]) <= 1000:
         raise ValueError("a part such as 1/10, of 2 to 1,000 parts")
     return int(found[1]), int(found[2])
-
-
-@functools.cache
-def parse_ascending(text: str) -> tuple[float, ...]:
-    """Parse ascending positive numbers, separated by commas; raise `ValueError` if they are not."""
-    wanted = ValueError("ascending numbers above 0, with commas between")
-    try:
-        found = tuple(float(each) for each in text.split(","))
-    except ValueError:
-        raise wanted from None
-    if not all(a < b for a, b in itertools.pairwise((0.0, *found, math.inf))):
-        raise wanted
-    return found

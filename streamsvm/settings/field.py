@@ -250,8 +250,9 @@ def as_in(settings: Any, name: str, **facts: Any) -> Any:
 
 
 def declared(settings: Any) -> dict[str, Setting]:
-    """Return the declarations of the settings of a class, or of an object of it, by name."""
-    return {field.name: field.metadata["setting"] for field in dataclasses.fields(settings)}
+    """Return the declarations of the settings that users give, of a class or an object of it, by name."""
+    fields = dataclasses.fields(settings)
+    return {field.name: field.metadata["setting"] for field in fields if field.metadata}
 
 
 def changes_of(settings: Any) -> dict[str, Setting]:
@@ -285,7 +286,7 @@ class CheckedSettings:
         SettingsError
             If a name or a value is not valid.
         """
-        known = {name.lower(): name for name in declared(cls)}
+        known = {field.name.lower(): field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
         if not isinstance(record, Mapping):
             raise SettingsError(f"settings must be an object, not {record!r:.40}")
         for name in record:

@@ -10,9 +10,9 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from streamsvm.base.text import parse_ascending, parse_part
+from streamsvm.base.text import parse_part
 from streamsvm.errors import SettingsError
 from streamsvm.losses import LOSSES, SOLVER_PARAMETERS, get_loss
 from streamsvm.losses.base import Loss
@@ -55,22 +55,6 @@ class Settings(CheckedSettings):
         "Of dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that are about "
         "best on held-out rows of a sample.",
         words=(AUTO,), positive=True, scope=ESTIMATOR, searched=True,
-    )  # fmt: skip
-    first_C: float | str = _fine(
-        float, AUTO,
-        "C of the first pass: it is doubled in each pass until it is C, and the duals grow with it, which is "
-        "often faster to a tolerance if C is large. auto: with a tolerance, what auto would be for C, but "
-        "enough to reach C by half of the passes; otherwise C.",
-        "At most C.",
-        words=(AUTO,), positive=True, scope=ESTIMATOR, searched=True,
-    )  # fmt: skip
-    C_path: str | None = _fine(
-        str, None,
-        "Factors of C, ascending, such as 0.25,0.5,1,2: each has its share of the passes, one after the "
-        "other, and begins with the weights and duals of the one before.",
-        "They are scaled by min(C' / C, Σb / ‖w‖²), the best point of the dual along their ray. "
-        "`streamsvm.tune` uses it.",
-        scope=MATRIX, searched=True, parse=parse_ascending,
     )  # fmt: skip
     loss: str = _model(
         str, "ww", "Formulation of the multi-class SVM.",
@@ -263,9 +247,17 @@ class Settings(CheckedSettings):
         "many workers there are.",
         least=1, most=512, scope=ESTIMATOR,
     )  # fmt: skip
+    # Not for users: factors of C in the first passes, ascending. The last one holds for all later passes.
+    C_factors: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        factors: Any = self.C_factors  # a list in run.json
+        if not isinstance(factors, list | tuple) or not all(
+            isinstance(each, float) and 0 < each < math.inf for each in factors
+        ):
+            self.refuse("C_factors", "positive numbers")
+        self._set("C_factors", tuple(factors))
         loss = get_loss(self.loss)
         defaults = {
             "margin": loss.margins[0],
@@ -322,17 +314,14 @@ class Settings(CheckedSettings):
 
     def share_of_C(self, number: int) -> float:
         """Return the C of pass `number` (from 1 on) divided by the setting C."""
-        if self.C_path is not None:
-            shares = parse_ascending(self.C_path)
-            return shares[min(max(number - 1, 0) * len(shares) // self.passes, len(shares) - 1)]
-        if isinstance(self.first_C, str):  # auto, before there is data
-            return 1.0
-        return min(1.0, self.first_C / self.C * 2.0 ** min(number - 1, 1000))
+        factors = self.C_factors or (1.0,)
+        return factors[min(max(number, 1), len(factors)) - 1]
 
     def is_measured(self, number: int) -> bool:
-        """Return True if held-out rows are scored after pass `number`; of a path, the last pass of each C."""
+        """Return True if held-out rows are scored after pass `number`: of a search, the last of each C."""
+        is_search = bool(self.C_factors) and self.tol is None
         ends = self.share_of_C(number) != self.share_of_C(number + 1)
-        return self.C_path is None or number == self.passes or ends
+        return not is_search or number == self.passes or ends
 
 
 TO_TUNE = {name: each for name, each in declared(Settings).items() if not each.searched}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamsvm.base.text import parse_ascending
 from streamsvm.errors import SettingsError, wrong_setting
 from streamsvm.losses import LOSSES, get_loss
 
@@ -12,8 +11,6 @@ from streamsvm.losses import LOSSES, get_loss
 def check_combinations(settings: Any) -> None:
     """Raise `SettingsError` if settings, a `Settings`, are valid by themselves but do not go together."""
     _check_pairs(settings)
-    _check_first_c(settings)
-    _check_path(settings)
     _check_split(settings)
     if settings.hold_out is not None and settings.valid is not None:
         raise SettingsError(
@@ -28,28 +25,6 @@ def check_combinations(settings: Any) -> None:
             "gap",
             f"must be pass with a tolerance, which needs the exact gap after each pass, not {settings.gap}",
         )
-
-
-def _check_first_c(settings: Any) -> None:
-    if isinstance(settings.first_C, str) or settings.first_C == settings.C:
-        return
-    if not (get_loss(settings.loss).linear_duals and settings.keep_duals):
-        trained = f"the loss {settings.loss} and the solver {settings.solver}"
-        settings.refuse("first_C", f"left out with {trained if settings.keep_duals else 'keep_duals off'}")
-    if not isinstance(settings.C, str) and settings.first_C > settings.C:
-        settings.refuse("first_C", f"at most C, which is {settings.C:g}")
-
-
-def _check_path(settings: Any) -> None:
-    if settings.C_path is None:
-        return
-    n = len(parse_ascending(settings.C_path))
-    if settings.passes < n:
-        settings.refuse("passes", f"{n} or more with {n} values of C")
-    if n > 1 and not (get_loss(settings.loss).linear_duals and settings.keep_duals):
-        raise wrong_setting("C_path", f"has one value with the loss {settings.loss}, or without keep_duals")
-    if settings.first_C not in ("auto", settings.C) or settings.tol is not None:
-        raise wrong_setting("C_path", "goes with neither first_C nor tol")
 
 
 def _check_split(settings: Any) -> None:

@@ -21,10 +21,6 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
         Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared distance of the rows
         from their mean. Of dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that
         are about best on held-out rows of a sample.
-    first_C : float or "auto"
-        C of the first pass: it is doubled in each pass until it is C, and the duals grow with it, which is
-        often faster to a tolerance if C is large. auto: with a tolerance, what auto would be for C, but
-        enough to reach C by half of the passes; otherwise C. At most C.
     loss : str
         Formulation of the multi-class SVM. `streamsvm.losses` lists them: "ww" is Weston-Watkins.
     margin : float, optional
@@ -113,7 +109,6 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
     loss: str
     passes: int
     C: float | Literal["auto"]
-    first_C: float | Literal["auto"]
     margin: float | None
     solver: str | None
     smooth: float | None
@@ -142,7 +137,6 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
         *,
         passes: int = 3,
         C: float | Literal["auto"] = 'auto',
-        first_C: float | Literal["auto"] = 'auto',
         margin: float | None = None,
         solver: str | None = None,
         smooth: float | None = None,

@@ -9,6 +9,7 @@ Dense rows, such as embeddings, may have thousandths of that C (see `streamsvm.t
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,7 @@ _MIN_C, _MAX_C = sys.float_info.min, sys.float_info.max
 
 
 def c_of_norms(store: Store, transforms: Sequence[Transform], settings: Settings) -> tuple[Settings, bool]:
-    """Return settings in which C and first_C are numbers, and whether C was chosen here.
+    """Return settings in which C is a number, and whether it was chosen here; to a tolerance C may grow.
 
     `store` has the rows after `transforms`. A store made by `streamsvm.convert` has the norms of all its
     rows, and those of rows in memory are computed. Of other AnnData, and of rows that are transformed, up to
@@ -51,8 +52,9 @@ def c_of_norms(store: Store, transforms: Sequence[Transform], settings: Settings
         If nearly all of the rows is their mean: little of their digits is left for what tells classes apart.
         Or the constant feature of ``bias``, so that the passes train little more than the intercepts.
     """
-    if settings.C != AUTO and not begins_smaller(settings):
-        return with_c(settings, automatic=settings.C), False
+    linear = settings.keep_duals and get_loss(settings.loss).linear_duals
+    if settings.C != AUTO and (settings.tol is None or not linear):
+        return settings, False
     total, count = 0.0, 0
     for norm2 in _norms_trained_on(store, settings):
         norm2 = norms_of_c(norm2, transforms, store.dtype)
@@ -71,7 +73,19 @@ def c_of_norms(store: Store, transforms: Sequence[Transform], settings: Settings
         )
         remedy = Remedy("scale them, or give {} of about their size", Option("transform", "bias=value"))
         warn(ScaleWarning(problem, remedy=remedy))
-    return with_c(settings, c_for(total * max(share, _LEAST_SHARE), count)), settings.C == AUTO
+    automatic = c_for(total * max(share, _LEAST_SHARE), count)
+    if settings.C == AUTO:
+        return dataclasses.replace(settings, C=automatic), True
+    return dataclasses.replace(settings, C_factors=_growth(automatic / settings.C, settings.passes)), False
+
+
+def _growth(first: float, passes: int) -> tuple[float, ...]:
+    """Return factors of C, doubled in each pass: from `first`, or as much as is 1 by half of the passes."""
+    first = max(first, 0.5 ** min(passes // 2, _MAX_DOUBLINGS))
+    if first >= 1:
+        return ()
+    doubled = (first * 2.0**n for n in itertools.count())
+    return (*itertools.takewhile(lambda factor: factor < 1, doubled), 1.0)
 
 
 def _share_around_mean(store: Store, transforms: Sequence[Transform], settings: Settings) -> float:
@@ -120,27 +134,6 @@ def rows_trained_on(store: Store, settings: Settings) -> Iterator[tuple[int, int
     for begin in range(0, store.n_rows, _ROWS_AT_ONCE):
         end = min(begin + _ROWS_AT_ONCE, store.n_rows)
         yield begin, end, is_trained_on(store, settings, begin, end)
-
-
-def begins_smaller(settings: Settings) -> bool:
-    """Return True if the first pass has the automatic C, provided that it is smaller."""
-    loss = get_loss(settings.loss)
-    return settings.first_C == AUTO and settings.tol is not None and settings.keep_duals and loss.linear_duals
-
-
-def with_c(settings: Settings, automatic: float) -> Settings:
-    """Return settings with numbers for C and first_C; `automatic` takes the place of "auto".
-
-    An automatic first_C is so large that C is reached when half of the passes are made.
-
-    Raises `SettingsError` if first_C is larger than C.
-    """
-    C = automatic if settings.C == AUTO else settings.C
-    first = settings.first_C
-    if isinstance(first, str):
-        least = C * 2.0 ** -min(settings.passes // 2, _MAX_DOUBLINGS)
-        first = min(max(automatic, least), C) if begins_smaller(settings) else C
-    return dataclasses.replace(settings, C=C, first_C=first)
 
 
 def norms_of_c(norm2: np.ndarray, transforms: Sequence[Transform], dtype: np.dtype) -> np.ndarray:

@@ -57,15 +57,13 @@ def gap_warning(
         return []
     if settings.tol is not None:
         problem = f"tolerance {settings.tol:g} not reached ({gap:.3g})"
-    elif gap > _GAP_OF_LARGE_C and made > 1 and not chosen and (share := settings.share_of_C(made)) >= 1:
-        problem = (
-            f"C {settings.C * share:g} is far too large for {made} passes: the relative gap is {gap:.3g}"
-        )
+    elif gap > _GAP_OF_LARGE_C and made > 1 and not chosen:
+        problem = f"C {settings.C:g} is far too large for {made} passes: the relative gap is {gap:.3g}"
         others = [Remedy("give a smaller {}", Option("C"))]
     else:
         return []
     passes = Option("passes", passes_to(settings.tol or _DEFAULT_TARGET, gap, history))
-    extends = run is not None and settings.keep_duals and settings.C_path is None
+    extends = run is not None and settings.keep_duals
     goes_on = (
         Remedy("{}", Call("resume", run, (passes,))) if extends else Remedy("fit again with {} or so", passes)
     )
@@ -101,18 +99,3 @@ def average_saves_passes(tol: float, history: History) -> bool:
     factor = min((gaps[-1] / gaps[0]) ** (1 / (len(gaps) - 1)), 1.0)
     expected = factor * gaps[-1]
     return expected > tol and (1 - _GAIN_OF_AVERAGE * factor) * expected <= _AVERAGE_SHARE * tol
-
-
-def small_c_warning(settings: Settings, passes: int) -> list[str]:
-    """Return a warning if C had not yet grown to the value in the settings when the last pass was made."""
-    share = settings.share_of_C(passes)
-    if share >= 1 or settings.C_path is not None:
-        return []
-    C = settings.C
-    return [
-        Message(
-            f"C had grown only to {C * share:.3g} of {C:g} when training ended: the model is that of the "
-            "smaller C",
-            Remedy("make more passes, or give a larger first C"),
-        )
-    ]

@@ -137,7 +137,7 @@ def plan_store(
             "C_auto": prepared.chosen,
         }
         if find_sample(prepared.store, settings) is not None:
-            plan |= {"C": settings.C, "first_C": settings.first_C}
+            plan["C"] = settings.C
         return plan
 
 

@@ -20,7 +20,7 @@ from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.files import Files
 from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.training.class_means import begin_at_means
-from streamsvm.training.convergence import average_saves_passes, gap_warning, small_c_warning, zero_warning
+from streamsvm.training.convergence import average_saves_passes, gap_warning, zero_warning
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.learner import Learner
 from streamsvm.training.objective import (
@@ -110,8 +110,8 @@ class Fit(Trainer):
             held_out = HeldOutBlocks(source.cut, part)
             self._valid_blocks = lambda: contextlib.nullcontext(held_out)
         self._norm2 = math.inf  # of the last iterate when it was measured
-        # Last pass of a path, which cannot be extended: nothing needs its duals once it has ended.
-        self._path_end = None if settings.C_path is None else settings.passes
+        # Last pass of a search for C: nothing needs its duals once it has ended.
+        self._path_end = settings.passes if settings.C_factors and settings.tol is None else None
         self._bytes_before = about.bytes_read()
         if position is not None:
             self._check(position)
@@ -301,8 +301,8 @@ class Fit(Trainer):
         norm2 = self._norm2 = self.learner.norm2()
         share = settings.share_of_C(this_pass)
         grows = settings.share_of_C(this_pass + 1) > share
-        # A path is measured by the C of its pass, and other passes by the C that they grow to.
-        of_pass = share if settings.C_path is not None else 1.0
+        # Without a tolerance a pass is measured by its own C, else by the C that it grows to.
+        of_pass = share if settings.tol is None else 1.0
         loss_sum = float(tally[LOSS_SUM]) / share * of_pass
         estimate = gap_record(float(tally[DUAL_SUM]), loss_sum, norm2)
         record: dict[str, Any] = self._progressive() if this_pass == 1 else {}
@@ -425,9 +425,8 @@ class Fit(Trainer):
 
     @property
     def _last_C(self) -> float:
-        """C of the settings, or the last one of their path."""
-        settings = self.settings
-        return settings.C if settings.C_path is None else settings.C * settings.share_of_C(settings.passes)
+        """C of the last pass, however soon the training converges."""
+        return self.settings.C * self.settings.share_of_C(self.settings.passes)
 
     def _result(self, model: str) -> FitResult:
         history = self.position.history
@@ -442,7 +441,6 @@ class Fit(Trainer):
         warnings += zero
         if not (zero or self._has_converged()):
             gap = of_model["relative_gap"]
-            warnings += small_c_warning(self.settings, self.position.passes_done)
             warnings += gap_warning(
                 gap, self.settings, history, self.files.path, chosen=self._about.record["C_auto"]
             )

@@ -15,7 +15,7 @@ from streamsvm.settings.fit import BALANCED, NONE, Settings
 from streamsvm.store import Store
 from streamsvm.store.arrays import in_memory
 from streamsvm.store.store import IN_MEMORY
-from streamsvm.training.auto_c import c_of_norms, rows_trained_on, with_c
+from streamsvm.training.auto_c import c_of_norms, rows_trained_on
 from streamsvm.training.costs import TrainingCosts, read_training_costs
 from streamsvm.training.search_c import find_sample, search_c
 from streamsvm.training.spec import Spec, specify, takes_dense_rows
@@ -71,7 +71,8 @@ def prepare(
     resolved, chosen = c_of_norms(store, fitted.transforms, settings)
     sample = find_sample(store, settings) if search else None
     if sample is not None:
-        resolved = with_c(settings, search_c(store, sample, settings, resolved.C, costs, callbacks))
+        C = search_c(store, sample, settings, resolved.C, costs, callbacks)
+        resolved = dataclasses.replace(settings, C=C)
     return Prepared(store, specify(resolved, store), costs, fitted, chosen)
 
 

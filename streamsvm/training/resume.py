@@ -147,14 +147,12 @@ def _check_shortens(run: RunDir, settings: Settings, passes: int) -> None:
         remedy = Remedy("give {} or more", Option("passes", least))
         problem = f"{run.path} has made {done} passes, and cannot be shortened to {passes}"
         raise RunError(problem, remedy=remedy if least < settings.passes else None)
-    if settings.C_path is not None or settings.first_C != settings.C:
+    if settings.C_factors:
         raise RunError(f"C of {run.path} depends on its passes: they cannot be fewer")
 
 
 def _check_extends(run: RunDir, settings: Settings) -> None:
     """Raise `RunError` unless a run with these settings can go on after its last pass."""
-    if settings.C_path is not None:
-        raise RunError(f"{run.path} divided its passes among the values of C_path; it cannot be extended")
     if not settings.keep_duals:
         raise RunError(
             f"{run.path} kept no duals to start another pass from",

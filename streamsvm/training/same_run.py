@@ -33,15 +33,15 @@ def check_same(run: RunDir, record: dict[str, Any]) -> None:
     other = Remedy("give the old one, or another {}", Option("out"))
     if old.get("kind") == format.ONLINE:
         raise RunError(f"{run.path} is a run of online", remedy=Remedy("give another {}", Option("out")))
-    # The data first: C and first_C, if they are chosen from it, are other ones too.
+    # The data first: C, if it was chosen from it, is another one too.
     if old["store"]["fingerprint"] != new["store"]["fingerprint"]:
         raise RunError(
             f"{run.path} was begun on other data than is now in {', '.join(new['store']['path'])}: the "
             "content fingerprint differs",
             remedy=other,
         )
-    for name, value in new["settings"].items():
-        was = old["settings"].get(name)
+    for name in declared(Settings):
+        was, value = old["settings"].get(name), new["settings"][name]
         if was != value:
             if name in changes_of(Settings) and value is not None and (name != "passes" or value > was):
                 remedy = Remedy("to change it, use {}", Call("resume", run.path, (Option(name, value),)))

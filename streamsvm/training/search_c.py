@@ -18,13 +18,13 @@ from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.store import Store
 from streamsvm.store.arrays import ArrayStore
 from streamsvm.store.ranges import ranges_of
-from streamsvm.training.auto_c import rows_trained_on, with_c
+from streamsvm.training.auto_c import rows_trained_on
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.spec import specify, takes_dense_rows
 from streamsvm.training.train_rows import train_rows
 from streamsvm.training.trainer import Callbacks
 
-_FACTORS = ("0.001", "0.01", "0.1", "1")
+_FACTORS = (0.001, 0.01, 0.1, 1.0)
 _HOLD_OUT = "1/3"
 _STANDARD_ERRORS = 0.5  # of the best accuracy, by which others are taken to be as good
 _PASSES = 2  # for each, if they cannot be one training
@@ -59,11 +59,11 @@ class Sample(NamedTuple):
 def find_sample(store: Store, settings: Settings) -> Sample | None:
     """Return the rows on which C is searched for; None if there is no search.
 
-    There is one if C is auto and no path, the rows of `store`, those after the transforms, are dense and of
-    one label each, and there are enough of them and two classes. The rows are all that are trained on of some
-    classes, drawn by the seed; of a class with more than its share of the sample, the rows are drawn, too.
+    There is one if C is auto, `tune` does not search, and the transformed rows of `store` are dense, have one
+    label each, and are enough of two classes. The sample has all rows that are trained on of some classes,
+    drawn by the seed; of a class with more than its share of the sample, the rows are drawn, too.
     """
-    if settings.C != AUTO or settings.C_path is not None or store.multilabel:
+    if settings.C != AUTO or settings.C_factors or store.multilabel:
         return None
     if not (store.dense_rows and takes_dense_rows(settings)):
         return None
@@ -131,12 +131,11 @@ def _trials(
     sample: ArrayStore, settings: Settings, C: float, costs: TrainingCosts, callbacks: Callbacks
 ) -> Iterator[dict[str, Any]]:
     """Train with each C on two thirds of a sample, and yield the record of the last pass with it."""
-    on_path = get_loss(settings.loss).linear_duals
-    paths = [",".join(_FACTORS)] if on_path else _FACTORS
-    passes, made = len(_FACTORS) if on_path else _PASSES, 0
+    on_path, made = get_loss(settings.loss).linear_duals, 0
+    paths = [_FACTORS] if on_path else [(factor,) * _PASSES for factor in _FACTORS]
 
     def note_progress() -> None:
-        callbacks.progress("choose C", made * sample.n_rows, passes * len(paths) * sample.n_rows)
+        callbacks.progress("choose C", made * sample.n_rows, sum(map(len, paths)) * sample.n_rows)
 
     def report(event: dict[str, Any]) -> None:
         nonlocal made
@@ -151,10 +150,10 @@ def _trials(
     record = {"classes": sample.classes, "n_features": sample.n_features, "index_base": None, "C_auto": True}
     for path in paths:
         tried = dataclasses.replace(
-            settings, C=C, first_C=AUTO, C_path=path, passes=passes, keep_duals=True, tol=None, gap="none",
+            settings, C=C, C_factors=path, passes=len(path), keep_duals=True, tol=None, gap="none",
             hold_out=_HOLD_OUT, valid=None, valid_labels=None,
         )  # fmt: skip
-        spec = specify(with_c(tried, C), sample)
+        spec = specify(tried, sample)
         called = Callbacks(report, stop=callbacks.stop)
         result = train_rows(sample, spec, costs, record=record, callbacks=called, workers=1).result
         assert result is not None

@@ -214,14 +214,14 @@ def _trials(
     """List the trainings of each candidate: one path of C a part, or one for each C if the loss has none."""
     found = []
     for candidate, chosen in enumerate(asked.candidates, 1):
-        paths = list(map(repr, factors))
+        paths = [(factor,) * asked.passes_each for factor in factors]
         if get_loss(str(chosen["loss"])).linear_duals:
-            paths = [",".join(paths)]
-        facts = {**common, **chosen, "passes": asked.passes_each * len(factors) // len(paths)}
+            paths = [tuple(itertools.chain.from_iterable(paths))]
+        facts = {**common, **chosen, "passes": len(paths[0])}
         own = []
         for at, part in enumerate(asked.parts):
             for number, path in enumerate(paths, 1):
-                settings = Settings(**facts, C=C, C_path=path, hold_out=part, gap="none")
+                settings = Settings(**facts, C=C, C_factors=path, hold_out=part, gap="none")
                 name = f"{candidate}-{at + 1}" + (f"-{number}" if len(paths) > 1 else "")
                 own.append(Trial(name, at, settings))
         found.append(own)

@@ -19,12 +19,12 @@ from streamsvm.run.directory import RunDir
 PATH = ("some/path", Path("some/path"))
 FLAG = ("", True)
 VALUES: dict[str, tuple[str, Any]] = {  # of options: a word, and what it stands for
-    "C": ("0.5", 0.5), "C_path": ("1,2", "1,2"), "analyzer": ("char", "char"), "average": ("--no", False),
+    "C": ("0.5", 0.5), "analyzer": ("char", "char"), "average": ("--no", False),
     "bits": ("9", 9), "block_rows": ("7", 7), "cache": PATH,
     "categorical": ("a,b", ("a", "b")), "checkpoint_every": ("5m", "5m"), "chunk_nnz": ("7", 7),
     "class_weight": ("balanced", "balanced"), "classes": ("b,a", ["a", "b"]), "cluster": ("local", "local"),
     "codec": ("small", "small"), "costs": PATH, "data": PATH,
-    "drop": ("a,b", ("a", "b")), "dtype": ("float32", "float32"), "first_C": ("0.5", 0.5), "folds": ("7", 7),
+    "drop": ("a,b", ("a", "b")), "dtype": ("float32", "float32"), "folds": ("7", 7),
     "force": FLAG, "format": ("csv", "csv"), "gap": ("pass", "pass"), "groups": FLAG, "hash_bits": ("9", 9),
     "hold_out": ("1/7", "1/7"), "index_base": ("1", 1), "inner_passes": ("7", 7),
     "join": ("outer", "outer"), "keep_data": ("--no", False), "keep_duals": FLAG,

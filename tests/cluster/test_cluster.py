@@ -32,11 +32,11 @@ pytestmark = pytest.mark.filterwarnings("default")  # Dask has warnings of its o
     [
         BY_CLASSES,
         BY_CLASSES | {"loss": "ovr2", "average": False, "dtype": "float64", "transform": "scale=std"},
-        BY_CLASSES | {"loss": "ww", "splits": 6, "class_weight": "balanced", "first_C": 0.01, "C": 0.1},
+        BY_CLASSES | {"loss": "ww", "splits": 6, "class_weight": "balanced", "tol": 1e-9, "C": 0.1},
         BY_ROWS,
         BY_ROWS | {"loss": "llw", "splits": 5, "inner_passes": 0},
         BY_CLASSES | {"loss": "llw", "inner_passes": 0},
-        BY_ROWS | {"C_path": "0.01,0.1,1", "splits": 2, "gap": "pass", "passes": 3},
+        BY_ROWS | {"splits": 2, "tol": 1e-9, "C": 0.1},
         BY_ROWS | {"loss": "cs", "splits": 2, "hold_out": "1/5", "block_rows": None},
         BY_ROWS | {"loss": "ovr", "class_weight": "balanced", "average": False},
     ],

@@ -43,7 +43,7 @@ def test_threads_and_workers_take_turns(
 ) -> None:  # fmt: skip
     """Either goes on with what the other began, whether threads write all weights or those that changed."""
     monkeypatch.setattr(weights, "_MAX_UNTRACKED_BYTES", largest)
-    run, settings = tmp_path / "run", {**settings, "first_C": 0.02, "C": 0.1}
+    run, settings = tmp_path / "run", {**settings, "tol": 1e-9, "C": 0.1}
     turns: list[tuple[int, dict[str, Any]]] = [
         (blocks, {"cluster": local.scheduler_address} if cluster else {"workers": 2})
         for blocks, cluster in ((2, False), (4, True), (3, False), (2, True))

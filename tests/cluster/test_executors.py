@@ -91,7 +91,7 @@ def use(executor: InThisProcess, monkeypatch: pytest.MonkeyPatch) -> None:
         BY_CLASSES,
         BY_CLASSES | {"loss": "ovr2", "dtype": "float64"},
         BY_CLASSES | {"loss": "llw", "dtype": "float64"},
-        BY_ROWS | {"first_C": 0.01, "C": 0.1},
+        BY_ROWS | {"tol": 1e-9, "C": 0.1},
         BY_ROWS | {"loss": "cs", "dtype": "float64", "hold_out": "1/5", "splits": 5},
     ],
     ids=lambda s: f"{s['split']}-{s.get('loss', 'ww')}",

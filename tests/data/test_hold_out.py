@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import make_problem, make_store
+from helpers import fit_path, make_problem
 from helpers import plain_fit as fit
 
-from streamsvm import resume
 from streamsvm.data.hold_out import HeldOutPart, is_trained_on
 from streamsvm.data.rows import Rows
-from streamsvm.errors import InputError, RunError, SettingsError
+from streamsvm.errors import InputError, SettingsError
 from streamsvm.settings.fit import Settings
 from streamsvm.store.arrays import ArrayStore
 from streamsvm.store.ranges import Ranges
@@ -101,7 +100,8 @@ def by_numpy(X: sp.csr_array, y: np.ndarray, C: float, W: np.ndarray) -> float:
 def test_a_path_ends_at_the_optimum_of_its_last_c() -> None:
     X, labels = make_problem(N, D, K)
     facts: dict[str, Any] = {"C": 0.05, "dtype": "float64", "average": False, "gap": "pass"}
-    path = fit(X, labels, C_path="0.25,1,4", passes=240, **facts)
+    factors = (0.25,) * 80 + (1.0,) * 80 + (4.0,) * 80
+    path = fit_path(X, labels, C_factors=factors, passes=240, **facts)
     assert path.result.history[0]["C"] == pytest.approx(0.0125)
     assert [record["C"] for record in path.result.history[::80]] == pytest.approx([0.0125, 0.05, 0.2])
     cold = fit(X, labels, passes=200, **(facts | {"C": 0.2}))
@@ -112,34 +112,19 @@ def test_a_path_ends_at_the_optimum_of_its_last_c() -> None:
         assert record["dual"] == pytest.approx(by_numpy(X, labels, C, of_c.coef_.T), rel=1e-4)
 
 
-def test_wrong_paths_are_refused() -> None:
-    X, labels = make_problem(40, D, K)
-    wrong: list[tuple[dict[str, Any], str]] = [
-        *(({"C_path": path, "passes": 4}, "C_path must be ascending") for path in ("1,0.5", "0,1", "a")),
-        ({"C_path": "1,2,3", "passes": 2}, "passes must be 3 or more"),
-        ({"C_path": "1,2", "passes": 2, "tol": 0.1}, "neither first_C nor tol"),
-        ({"C_path": "1,2", "passes": 2, "loss": "logistic"}, "one value with the loss logistic"),
-    ]
-    for options, words in wrong:
-        with pytest.raises(SettingsError, match=words):
-            fit(X, labels, **options)
-
-
 def test_a_path_is_measured_by_its_last_c(tmp_path: Path) -> None:
     """The gap is that of the last C, above and below the C of the settings; so is the C on record."""
     X, labels = make_problem(N, D, K)
     facts: dict[str, Any] = {"average": False, "dtype": "float64"}
-    for C, path in ((0.1, "1,4"), (1.6, "0.125,0.25")):
-        model = fit(X, labels, C=C, C_path=path, passes=400, **facts)
-        result, last = model.result, C * float(path.split(",")[1])
+    for C, factors in ((0.1, (1.0, 4.0)), (1.6, (0.125, 0.25))):
+        model = fit_path(X, labels, C=C, C_factors=factors, passes=400, **facts)
+        result, last = model.result, C * factors[1]
+        assert result is not None
         assert (result.C, model.record["C"]) == (pytest.approx(last), pytest.approx(last))
         primal = by_numpy(X, labels, last, model.coef_.T)
         assert result.primal == pytest.approx(primal)
+        assert result.gap is not None
         assert 0 <= result.gap < 1e-2 * primal
-    store = make_store(tmp_path / "a.h5", X, labels)
-    fit(store, out=tmp_path / "run", C_path="1,4", passes=4)
-    with pytest.raises(RunError, match="it cannot be extended"):
-        resume(tmp_path / "run", passes=8)
 
 
 def test_rows_of_weight_0_are_not_measured(tmp_path: Path) -> None:

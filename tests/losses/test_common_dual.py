@@ -48,8 +48,8 @@ def test_iterates_are_those_of_the_plain_kernels(
         "block_rows": 90, "C": C, **of_loss(loss),
     }  # fmt: skip
     if loss == "ww" and passes > 1:
-        options["first_C"] = C / 3
-    expected = fit(store, out=tmp_path / "plain", **options)
+        options["C_factors"] = (1 / 3, 2 / 3, 1.0)
+    expected = fit_with(MemoryPolicy(), store, out=tmp_path / "plain", **options)
     found = fit_with(COMMON, store, out=tmp_path / "common", **options)
     for name in ("primal", "dual", "train_accuracy", "progressive_accuracy"):
         assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-7), name
@@ -76,7 +76,6 @@ def test_scores_that_count_as_one_do_so_in_the_first_pass_alone(
         "dtype": "float64",
         "inner_passes": 0,
         "C": 1.0,
-        "first_C": 1.0,
         "average": False,
     }
     common = MemoryPolicy(common_dual_classes=2, many_classes=2)

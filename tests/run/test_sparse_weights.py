@@ -15,7 +15,7 @@ from cases import few
 from helpers import MemoryPolicy, fit_with, make_problem, make_store, plan_with, resume_with
 from small_problem import of_loss
 
-from streamsvm import fit, load_model
+from streamsvm import load_model
 from streamsvm.base.format import SPARSE_WEIGHTS_MAGIC
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Interrupted, PlanError, RunError
@@ -81,8 +81,8 @@ def test_sparse_weights_give_the_model_of_the_matrix(
         "block_rows": 70, "C": 0.5, **of_loss(loss),
     }  # fmt: skip
     if LOSSES[loss].linear_duals:
-        options["first_C"] = 0.2
-    expected = fit(store, out=tmp_path / "matrix", **options)
+        options["C_factors"] = (0.4, 0.8, 1.0)
+    expected = fit_with(MemoryPolicy(), store, out=tmp_path / "matrix", **options)
     sizes: dict[str, int] = {}  # while they are there
 
     def measure(*_: object) -> None:
@@ -140,7 +140,7 @@ def test_resumes_to_the_same_bytes(
         "passes": 3, "dtype": "float64", "block_rows": 70, "checkpoint_every": "1", **of_loss(loss)
     }  # fmt: skip
     if loss == "ww":
-        options |= {"C": 0.5, "first_C": 0.2}
+        options |= {"C": 0.5, "tol": 1e-9}
     fit_with(policy, store, out=tmp_path / "whole", **options)
     left = iter([False] * stop_at)
     with pytest.raises(Interrupted):

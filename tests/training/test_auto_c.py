@@ -14,7 +14,7 @@ from helpers import plain_fit as fit
 
 import streamsvm
 from streamsvm import load_model, resume
-from streamsvm.errors import ScaleWarning, SettingsError
+from streamsvm.errors import ScaleWarning
 from streamsvm.sklearn import StreamSVMClassifier
 from streamsvm.training.auto_c import c_for
 
@@ -73,7 +73,6 @@ def test_c_of_a_matrix_is_that_of_all_rows_and_slices_do_not_overlap(tmp_path, m
         pytest.param(
             {"tol": 1e-9, "C": 1000.0, "loss": "ww2", "dtype": "float64"}, "C", marks=pytest.mark.engine
         ),
-        ({"tol": 1e-9, "C": 1000.0, "first_C": 999.0}, 999.0),
         ({"C": 1000.0}, "C"),
     ],
 )
@@ -82,24 +81,9 @@ def test_c_grows_from_what_auto_is_to_what_was_given(tmp_path, options, expected
     store = make_store(tmp_path / "a.zarr", X, labels)
     auto = fit(store, out=tmp_path / "auto", passes=1).C
     for result in (fit(store, out=tmp_path / "run", **options), fit(X, labels, **options).result):
-        assert not any("the last pass had C" in warning for warning in result.warnings)
         wanted = {"auto": auto, "C": result.C}.get(expected, expected)
-        assert result.settings["first_C"] == pytest.approx(wanted)
         used = [record["C"] for record in result.history[:3]]
         assert used == pytest.approx([min(result.C, wanted * 2**n) for n in range(3)])
-
-
-def test_a_c_that_is_not_reached_is_a_warning(tmp_path) -> None:
-    X, labels = make_problem(60, 14, 4)
-    store = make_store(tmp_path / "a.zarr", X, labels)
-    result = fit(store, out=tmp_path / "run", C=8.0, first_C=1.0)
-    assert [str(warning) for warning in result.warnings] == [
-        "C had grown only to 4 of 8 when training ended: the model is that of the smaller C; make more "
-        "passes, or give a larger first C"
-    ]
-    assert not any("C had grown" in text for text in resume(tmp_path / "run", passes=4).warnings)
-    with pytest.raises(SettingsError, match="first_C must be at most C, which is "):
-        fit(store, out=tmp_path / "other", first_C=1e9)
 
 
 @pytest.mark.parametrize(

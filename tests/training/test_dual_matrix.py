@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from cases import few
-from helpers import dense_duals, make_problem, make_store
+from helpers import MemoryPolicy, dense_duals, fit_with, make_problem, make_store
 from run_files import model_bytes, stop_after
 from small_problem import of_loss
 
@@ -27,7 +27,7 @@ from streamsvm.training.spec import Spec
 N, D, K = 90, 12, 11
 CASES: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in ROW_LOSSES),
-    ("ww", {"first_C": 0.02, "average": True}),
+    ("ww", {"C_factors": (0.1, 0.5, 1.0), "average": True}),
     ("ww", {"class_weight": {"0": 0.0, "1": 3.0}}),
 ]
 
@@ -45,9 +45,9 @@ def test_trainings_do_not_differ(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch, loss: str, options: dict[str, Any]
 ) -> None:
     options = {"C": 0.3, "dtype": "float64", "passes": 3, "inner_passes": 0, **of_loss(loss), **options}
-    found = [fit(store, out=tmp_path / "dense", **options)]
+    found = [fit_with(MemoryPolicy(), store, out=tmp_path / "dense", **options)]
     monkeypatch.setattr(Spec, "dual_matrix_bytes", 0)
-    found.append(fit(store, out=tmp_path / "lists", **options))
+    found.append(fit_with(MemoryPolicy(), store, out=tmp_path / "lists", **options))
     dense, lists = (load_model(tmp_path / name).coef_ for name in ("dense", "lists"))
     np.testing.assert_allclose(dense, lists, rtol=1e-9, atol=1e-12)
     assert found[0].history[-1]["dual"] == pytest.approx(found[1].history[-1]["dual"], rel=1e-10)

@@ -72,18 +72,18 @@ def is_quick(formulation: tuple[str, float, str], block_rows: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("loss", "margin", "solver", "average", "inner_passes", "first_C", "block_rows"),
+    ("loss", "margin", "solver", "average", "inner_passes", "factors", "block_rows"),
     [  # rows of a single block have dense duals, those of several have lists
         pytest.param(
-            *each, True, 2 if LOSSES[each[0]].has_inner_passes else 0, first_C, block_rows,
+            *each, True, 2 if LOSSES[each[0]].has_inner_passes else 0, factors, block_rows,
             marks=[] if is_quick(each, block_rows) else [pytest.mark.more],
         )
         for each in FORMULATIONS
-        for first_C in ((0.3, 0.1) if LOSSES[each[0]].linear_duals else (0.3,))
+        for factors in (((), (0.25, 0.5, 1.0)) if LOSSES[each[0]].linear_duals else ((),))
         for block_rows in (N, BLOCK)
     ]
     + [
-        (*each, average, inner, 0.3, BLOCK)
+        (*each, average, inner, (), BLOCK)
         for each in DEFAULTS[:1]
         for average, inner in ((False, 0), (False, 2), (True, 0))
     ],
@@ -97,23 +97,24 @@ def test_training_equals_a_replay_in_numpy(
     solver: str,
     average: bool,
     inner_passes: int,
-    first_C: float,
+    factors: tuple[float, ...],
     block_rows: int,
 ) -> None:
-    """Test-then-train row by row: weights and their average, estimates and progressive accuracy."""
+    """Test-then-train row by row, while C may grow: weights and their average, estimates and accuracies."""
     X, labels = problem[0].toarray().astype(float), problem[1]
-    C, passes = 0.3, 3
-    options = {**of_loss(loss), "margin": margin, "solver": solver, "C": C, "dtype": "float64", "seed": 5}
+    passes = 3
+    options = {**of_loss(loss), "margin": margin, "solver": solver, "C": 0.3, "dtype": "float64", "seed": 5}
     options |= {"inner_passes": inner_passes, "average": average, "valid": store, "gap": "pass"}
-    options |= {"first_C": first_C}
-    result = fit(store, out=tmp_path / "run", passes=passes, block_rows=block_rows, **options)
+    options |= {"C_factors": factors, "passes": passes, "block_rows": block_rows}
+    result = fit_with(MemoryPolicy(), store, out=tmp_path / "run", **options)
 
-    replay = Replay(X, labels, first_C, loss, margin)
+    all_C = [0.3 * factor for factor in factors or (1.0,) * passes]
+    replay = Replay(X, labels, all_C[0], loss, margin)
     plain, parameters = replay.plain, PARAMETERS.get(loss, {})
     for this_pass in range(1, passes + 1):
         loss_sum, correct, curve = 0.0, np.zeros(2), {}
         n = 0
-        replay.let_c_be(min(C, first_C * 2 ** (this_pass - 1)))
+        replay.let_c_be(C := all_C[this_pass - 1])
         for block, rows in visits(this_pass, 5, block_rows):
             for i in rows:
                 if n == N // 2:
@@ -185,7 +186,7 @@ def test_a_small_buffer_of_duals_gives_the_same_model(tmp_path: Path, store: Pat
 
 
 def test_tol_stops_at_the_first_pass_that_reaches_it(tmp_path: Path, store: Path) -> None:
-    options = {"dtype": "float64", "C": 0.1, "first_C": 0.1, "average": False}
+    options = {"dtype": "float64", "C": 0.01, "average": False}
     free = fit(store, out=tmp_path / "free", passes=20, gap="pass", **options)
     gaps = [record["relative_gap"] for record in free.history]
     best = gaps.index(min(gaps[:8]))

@@ -36,7 +36,7 @@ def shuffled(tmp_path_factory: pytest.TempPathFactory, problem: Any) -> Path:
 def test_a_run_stopped_anywhere_and_resumed_gives_the_same_model(
     tmp_path: Path, shuffled: Path, size: str
 ) -> None:
-    options: dict[str, Any] = {"passes": 3, "C": 0.5, "first_C": 0.2, "gap": "pass", "valid": shuffled}
+    options: dict[str, Any] = {"passes": 3, "C": 0.5, "tol": 1e-9, "valid": shuffled}
     options |= SIZES[size]
     whole = fit_with(PIECES, shuffled, out=tmp_path / "whole", **options)
     assert whole.history[0]["rows"] == N

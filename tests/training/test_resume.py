@@ -17,7 +17,7 @@ from streamsvm.run.directory import RunDir
 
 RUNS = [
     ("ww", "float32", {}, "1h", 2),
-    ("ww", "float64", {"margin": 0.5, "C": 0.5, "first_C": 0.2}, "2", 4),
+    ("ww", "float64", {"margin": 0.5, "C": 0.5, "tol": 1e-9}, "2", 4),
     ("cs", "float64", {"gap": "end"}, "1", 3),
     ("cs", "float64", {"gap": "none"}, "3", 4),
 ]
@@ -45,7 +45,7 @@ def test_a_run_stopped_anywhere_and_resumed_gives_the_same_model(
         assert model_bytes(run) == model_bytes(tmp_path / "whole"), n
         assert without_times(metrics_of(run)) == without_times(metrics_of(tmp_path / "whole")), n
         assert without_times(result.history) == without_times(whole.history)
-        assert result.warnings == []
+        assert all(text.startswith("tolerance 1e-09 not reached") for text in result.warnings)
     readings = {"pass": 6, "end": 4, "none": 3}[options.get("gap", "end")]
     assert n - 1 > 5 * readings - step  # every block of every pass and scoring, and of the valid store
 
@@ -75,9 +75,7 @@ def test_a_run_stopped_at_every_block_again_and_again_gives_the_same_model(
 def test_a_run_extended_to_three_passes_equals_one_of_three_passes(
     tmp_path: Path, store: Path, loss: str
 ) -> None:
-    options = {
-        "loss": loss, "block_rows": BLOCK, "gap": "pass", "C": 0.5, "first_C": 0.1, "dtype": "float64"
-    }  # fmt: skip
+    options = {"loss": loss, "block_rows": BLOCK, "gap": "pass", "C": 0.5, "dtype": "float64"}
     fit(store, out=tmp_path / "three", passes=3, **options)
     fit(store, out=tmp_path / "run", passes=1, keep_duals=True, **options)
     first = model_bytes(tmp_path / "run")
@@ -112,11 +110,10 @@ def test_a_run_that_was_stopped_can_be_shortened_to_passes_that_have_not_begun(
 
 
 def test_a_run_whose_c_depends_on_its_passes_cannot_be_shortened(tmp_path: Path, store: Path) -> None:
-    for name, options in (("path", {"C_path": "1,2,4"}), ("first", {"C": 4, "first_C": 0.1, "tol": 1e-9})):
-        with pytest.raises(Interrupted):
-            fit(store, out=tmp_path / name, passes=9, stop=stop_after(4), **options)
-        with pytest.raises(RunError, match="depends on its passes: they cannot be fewer"):
-            resume(tmp_path / name, passes=6)
+    with pytest.raises(Interrupted):
+        fit(store, out=tmp_path / "run", passes=9, stop=stop_after(4), C=4, tol=1e-9)
+    with pytest.raises(RunError, match="depends on its passes: they cannot be fewer"):
+        resume(tmp_path / "run", passes=6)
 
 
 def test_a_run_without_duals_resumes_but_cannot_be_extended(tmp_path: Path, store: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from helpers import automatic_c
+from helpers import automatic_c, fit_path
 from helpers import plain_fit as fit
 from run_files import stop_after
 
@@ -23,7 +23,6 @@ from streamsvm.training.search_c import find_sample
 
 N, D, K = 900, 20, 5
 FACTORS = (0.001, 0.01, 0.1, 1.0)
-PATH = "0.001,0.01,0.1,1"
 HELD = HeldOutPart(1, 3).has(np.arange(N))  # of the sample, which has all rows
 SEARCH = "streamsvm.training.search_c"
 
@@ -62,8 +61,8 @@ def test_c_is_the_best_of_four_on_held_out_rows(seed: int, class_weight: Any) ->
     own = {"average": False, "class_weight": class_weight}
     right = []
     for n in range(1, 5):
-        path = ",".join(PATH.split(",")[:n])
-        model = fit(X, y, sample_weight=1.0 - HELD, C=automatic_c(X), C_path=path, passes=n, **own)
+        path = {"C": automatic_c(X), "C_factors": FACTORS[:n], "passes": n}
+        model = fit_path(X, y, sample_weight=1.0 - HELD, **path, **own)
         right.append(accuracy(model, X, y))
     C, found = tried(X, y, **own)
     assert [each["C"] for each in found] == pytest.approx([automatic_c(X) * factor for factor in FACTORS])
@@ -97,7 +96,6 @@ def test_of_equal_ones_the_largest_is_taken() -> None:
         ({}, sp.csr_array),
         ({"C": 0.5}, None),
         ({"splits": 2}, None),
-        ({"C_path": "0.5,1"}, None),
         ({}, lambda X: X[:499]),
     ],
 )
@@ -128,9 +126,9 @@ def test_a_plan_says_that_c_will_be_searched(tmp_path: Path, monkeypatch: pytest
     given = written(tmp_path)
     monkeypatch.setattr(f"{SEARCH}.train_rows", None)
     plan = streamsvm.plan(**given)
-    assert (plan["C"], plan["first_C"], plan["C_auto"]) == ("auto", "auto", True)
+    assert (plan["C"], plan["C_auto"]) == ("auto", True)
     plan = streamsvm.plan(**given, C=0.5)
-    assert (plan["C"], plan["first_C"], plan["C_auto"]) == (0.5, 0.5, False)
+    assert (plan["C"], plan["C_auto"]) == (0.5, False)
 
 
 def test_a_search_shows_its_progress_and_can_be_stopped(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_reports_equal_numpy(tmp_path: Path, problem, store: Path, split: str, l
 
 
 @pytest.mark.parametrize(("split", "splits"), [("classes", 4), ("rows", 4)])
-@pytest.mark.parametrize("settings", [{"first_C": C / 3}, {"inner_passes": 0}, {"class_weight": "balanced"}])
+@pytest.mark.parametrize("settings", [{"tol": 1e-9}, {"inner_passes": 0}, {"class_weight": "balanced"}])
 def test_the_weights_are_those_of_the_duals_with_other_settings(
     tmp_path: Path, problem, store: Path, split: str, splits: int, settings: dict[str, Any]
 ) -> None:
