@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from streamsvm.base.decode import Count
-
 if TYPE_CHECKING:
     from streamsvm.data.rows import Rows
 
@@ -21,7 +19,7 @@ class InputFile(NamedTuple):
     """An input that was read to its end: its name, and size and hash of its bytes as stored."""
 
     name: str
-    size: Count
+    size: int
     sha256: str
 
     @classmethod
@@ -46,10 +44,10 @@ class LinePosition(NamedTuple):
         Hash of the text of this input before the position.
     """
 
-    source: Count = 0
-    text: Count = 0
-    line: Count = 0
-    row: Count = 0
+    source: int = 0
+    text: int = 0
+    line: int = 0
+    row: int = 0
     sha256: str = hashlib.sha256().hexdigest()
 
 
@@ -74,17 +72,17 @@ class ReadCounts:
         Bytes of all inputs as stored.
     """
 
-    rows: Count = 0
-    skipped: Count = 0
-    repaired: Count = 0
+    rows: int = 0
+    skipped: int = 0
+    repaired: int = 0
     first_errors: list[str] = field(default_factory=list)
-    nnz: Count = 0
-    explicit_zeros: Count = 0
-    empty_rows: Count = 0
-    qids: Count = 0
-    unseen_features: Count = 0
-    unseen_labels: Count = 0
-    bytes_read: Count = 0
+    nnz: int = 0
+    explicit_zeros: int = 0
+    empty_rows: int = 0
+    qids: int = 0
+    unseen_features: int = 0
+    unseen_labels: int = 0
+    bytes_read: int = 0
 
     def add(self, rows: Rows) -> None:
         """Count rows that are yielded, and their values."""

@@ -1,7 +1,7 @@
 """Typed decoding of JSON: a record from a file becomes a dataclass, or an error says which entry is wrong.
 
-Records come from strangers, so nothing is converted but what JSON cannot tell apart: a list may become a
-tuple, an int a float, and the keys of an object numbers.
+Stores and models come from strangers, so nothing is converted but what JSON cannot tell apart: a list may
+become a tuple, an int a float, and the keys of an object numbers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ def between(least: float, most: float) -> Check:
 
 
 Count = Annotated[int, between(0, 2**62)]  # products of small numbers with it still fit 64 bits
-Positive = Annotated[int, between(1, 2**62)]
 
 
 def decode(kind: Any, value: Any, where: str = "") -> Any:
@@ -78,11 +77,12 @@ def decode(kind: Any, value: Any, where: str = "") -> Any:
         return _decode_items(kind, value, where)
     if origin is dict:
         _require(type(value) is dict, where, "an object", value)
-        numbered = arguments[0] is int
-        are_keys = not numbered or all(len(key) < 19 and key.isascii() and key.isdecimal() for key in value)
+        key_type = arguments[0]
+        are_keys = key_type is str or all(map(str.isdecimal, value))
         _require(are_keys, where, "an object with whole numbers as keys", value)
-        items = {key: decode(arguments[1], item, f"{where}[{key!r:.40}]") for key, item in value.items()}
-        return {int(key): item for key, item in items.items()} if numbered else items
+        return {
+            key_type(key): decode(arguments[1], item, f"{where}[{key!r:.40}]") for key, item in value.items()
+        }
     return _decode_scalar(kind, value, where)
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.base.decode import Count
 from streamsvm.base.page_cache import memory_limit
 from streamsvm.errors import PlanError
 
@@ -46,11 +45,11 @@ COMMON_DUAL_CLASSES = 2000
 class Placement:
     """Where a training has its weights and new duals."""
 
-    dual_entries: Count  # most new duals held before they are appended to the log
+    dual_entries: int  # most new duals held before they are appended to the log
     weights_in_memory: bool = False  # or in memory-mapped files
     average: bool = False  # there is memory for the average of the iterates, and it is wanted
     sparse: bool = False  # the weights are sparse rows
-    pool_bytes: Count = 0  # of these, what may be in memory: the rest is in a memory-mapped file
+    pool_bytes: int = 0  # of these, what may be in memory: the rest is in a memory-mapped file
     common_dual: bool = False  # most wrong classes of a row have one dual in common
 
 
@@ -63,23 +62,23 @@ class Plan(Placement):
     passes take what the budget has left.
     """
 
-    memory: Count  # the budget: that of the settings, or less if the process may not use as much
-    fixed: Count  # all but duals and blocks: weights in memory, chunks being decoded, scratch of one row
-    decode_bytes: Count  # the chunks being decoded, which `fixed` includes
-    least_duals: Count  # of the new duals: room for those of any row, or of any group that is visited as one
-    dual_bytes: Count
-    block_bytes: Count  # the most that one block may take
+    memory: int  # the budget: that of the settings, or less if the process may not use as much
+    fixed: int  # all but duals and blocks: weights in memory, chunks being decoded, scratch of one row
+    decode_bytes: int  # the chunks being decoded, which `fixed` includes
+    least_duals: int  # of the new duals: room for those of any row, or of any group that is visited as one
+    dual_bytes: int
+    block_bytes: int  # the most that one block may take
     as_they_arrive: bool  # the rows of a block are visited piece by piece, while the next piece is read
-    held_blocks: Count  # 1 then, or if there is but one; else the one being trained on and the next one
-    piece_bytes: Count  # the most that one piece takes in its block
-    piece_copies: Count  # times that it is in memory while it is read, beside the blocks
-    reading_bytes: Count  # of all pieces that are being read
-    row_bytes: Count  # of each row in a block, without its non-zeros
-    nnz_bytes: Count  # of each non-zero in a block
-    max_block_rows: Count
-    max_block_nnz: Count
-    label_bytes: Count = 0  # of each label in a block, if rows may have several
-    max_block_labels: Count = 0
+    held_blocks: int  # 1 then, or if there is but one; else the one being trained on and the next one
+    piece_bytes: int  # the most that one piece takes in its block
+    piece_copies: int  # times that it is in memory while it is read, beside the blocks
+    reading_bytes: int  # of all pieces that are being read
+    row_bytes: int  # of each row in a block, without its non-zeros
+    nnz_bytes: int  # of each non-zero in a block
+    max_block_rows: int
+    max_block_nnz: int
+    label_bytes: int = 0  # of each label in a block, if rows may have several
+    max_block_labels: int = 0
     needs_cluster: bool = False  # whose workers hold the weights of each split, which are not counted
 
     @property

@@ -57,17 +57,6 @@ class LabelGroups:
         self.fewest = fewest
         self.state = np.array(state, np.float64).reshape(3, -1)
 
-    @staticmethod
-    def is_state(value: Any, n_classes: int) -> bool:
-        """Return True if a value from JSON is a valid state for a stream of `n_classes` classes."""
-        return (
-            isinstance(value, list)
-            and len(value) == 3
-            and all(isinstance(row, list) and len(row) == len(value[0]) <= n_classes for row in value)
-            and all(type(x) is float and 0 <= x < 2.0**53 for row in value for x in row)
-            and sum(value[2]) < _GROUP_ROWS
-        )
-
     def add(self, labels: np.ndarray) -> None:
         """Add the class codes of the next rows; those below 0 are left out."""
         labels = labels[labels >= 0].astype(np.int64)

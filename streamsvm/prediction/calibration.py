@@ -182,8 +182,6 @@ def _locked(path: Path) -> Iterator[Path]:
     run = folder.parent
     with ExitStack() as stack:
         if (run / format.RUN_JSON).exists():
-            if folder.is_symlink():  # a run may be a stranger's
-                raise ModelError(f"{folder} is a symbolic link, which is not followed to write")
             with durable.os_errors_as(ModelError, run / format.LOCK, "locked"):
                 stack.enter_context(durable.locked(run / format.LOCK, ModelError, f"the run {run}"))
         yield folder

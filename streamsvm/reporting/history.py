@@ -74,8 +74,6 @@ def read_history(path: Path) -> History:
     records = [record for line in lines if (record := _object(line)) is not None]
     if damaged := len(lines) - len(records):
         notes.append(f"{run.metrics}: {damaged:,} of {len(lines):,} lines are damaged, and left out")
-    if any(line.get("event") == "lost" for line in records):
-        notes.append(f"{run.metrics} was cut short, and the run went on: some reports are missing")
     return _history(str(path), settings, records, notes)
 
 

@@ -117,7 +117,7 @@ def _evaluate(run: RunDir, history: History, data: Any, options: dict[str, Any])
     if not run.model.exists() or (path := history.settings.get("valid")) is None:
         return None
     try:
-        with open_held_out(Settings.from_record(history.settings)) as store:
+        with open_held_out(Settings(**history.settings)) as store:
             if store.fingerprint != run.read_settings().get("valid_fingerprint"):
                 history.notes.append(f"the validation store {path} has changed since the run was begun")
             return evaluate(run.path, store, memory=options["memory"])

@@ -8,6 +8,7 @@ the length of the log (`LogEnd`), and what follows is cut off when the run resum
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import zlib
 from collections.abc import Iterator, Sequence
@@ -17,11 +18,11 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from streamsvm.base import durable
-from streamsvm.base.decode import Count
 from streamsvm.base.format import LOG_CRC, LOG_HEADER
 from streamsvm.errors import RunError
 
 _READ_BYTES = 2**20  # bytes read at a time while a log is checked
+_WRONG_SUM = "wrong checksum"
 
 
 class LogEnd(NamedTuple):
@@ -37,7 +38,7 @@ class LogEnd(NamedTuple):
         whole log.
     """
 
-    length: Count = 0
+    length: int = 0
     digest: str = ""
 
     def then(self, header: bytes, size: int) -> LogEnd:
@@ -47,14 +48,26 @@ class LogEnd(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Header of a part."""
+    """Header of a part of the log at `path`."""
 
+    path: Path
     magic: bytes
     numbers: tuple[int, int, int]  # for the owner of the log
     at: int  # offset of the payload in the file
     size: int  # bytes of the payload
     crc: int
     header: bytes
+
+    def offsets(self, *sizes: int) -> list[int]:
+        """Return the offsets in the file of arrays of these sizes in bytes, which must fill the payload."""
+        *begins, end = itertools.accumulate(map(padded, sizes), initial=self.at)
+        if min(sizes) < 0 or end != self.at + self.size:
+            raise self.damaged("impossible sizes")
+        return begins
+
+    def damaged(self, fault: str) -> RunError:
+        """Return the error for a fault of the part."""
+        return RunError(f"{self.path} is damaged: {fault} in the part at byte {self.at}")
 
 
 class AppendLog:
@@ -119,14 +132,6 @@ def padded(size: int) -> int:
     return -(-size // 8) * 8
 
 
-def offsets(begin: int, *sizes: int) -> list[int]:
-    """Return the offsets of arrays of these sizes in a part with its payload at `begin`, then its end."""
-    found = [begin]
-    for size in sizes:
-        found.append(found[-1] + padded(size))
-    return found
-
-
 def scan(path: Path, length: int, magics: tuple[bytes, ...]) -> Iterator[Part]:
     """Yield the headers in the first `length` bytes of a log; `RunError` if one is damaged."""
     at = 0
@@ -139,7 +144,7 @@ def scan(path: Path, length: int, magics: tuple[bytes, ...]) -> Iterator[Part]:
                 begin = at + LOG_HEADER.size
                 sound = magic in magics and header_crc == zlib.crc32(header[: -LOG_CRC.size])
                 if sound and size % 8 == 0 and 0 <= size <= length - begin:
-                    yield Part(magic, (a, b, c), begin, size, crc, header)
+                    yield Part(path, magic, (a, b, c), begin, size, crc, header)
                     at = begin + size
                     continue
             raise RunError(f"{path} is damaged: no whole part at byte {at}")
@@ -165,7 +170,7 @@ def check(path: Path, length: int, magics: tuple[bytes, ...]) -> LogEnd:
             while left and (n := file.readinto(buffer[: min(left, len(buffer))])):  # type: ignore[attr-defined]
                 crc, left = zlib.crc32(buffer[:n], crc), left - n
             if crc != part.crc:
-                raise _wrong_checksum(path, part)
+                raise part.damaged(_WRONG_SUM)
             end = end.then(part.header, len(part.header) + part.size)
     return end
 
@@ -184,11 +189,7 @@ def mapped(path: Path, length: int) -> np.ndarray:
         return np.asarray(np.memmap(file, np.uint8, "r", shape=(length,)))
 
 
-def check_part(path: Path, part: Part, content: np.ndarray) -> None:
+def check_part(part: Part, content: np.ndarray) -> None:
     """Raise `RunError` unless the payload of a part in a `mapped` log matches its checksum."""
     if zlib.crc32(content[part.at : part.at + part.size].data) != part.crc:
-        raise _wrong_checksum(path, part)
-
-
-def _wrong_checksum(path: Path, part: Part) -> RunError:
-    return RunError(f"{path} is damaged: wrong checksum in the part at byte {part.at}")
+        raise part.damaged(_WRONG_SUM)

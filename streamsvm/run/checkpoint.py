@@ -13,13 +13,12 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from streamsvm.base import durable, format
-from streamsvm.base.decode import Check, Count, SchemaError, decode, encode
-from streamsvm.data.order import LabelGroups
+from streamsvm.base.decode import SchemaError, decode, encode
 from streamsvm.errors import Option, Remedy, RunError
-from streamsvm.kernels.tally import CLOCK, CORRECT, EMPTY, N_TALLIES, UNWEIGHTED, VISITED
+from streamsvm.kernels.tally import N_TALLIES
 from streamsvm.run import append_log, dual_log, weight_log
 from streamsvm.run.append_log import AppendLog, LogEnd
 from streamsvm.run.directory import RunDir
@@ -29,18 +28,8 @@ _KEPT_COMMITS = 2
 # Upper bound of the size of two commits' logs, as a multiple of the weights' size (see `_write_weights`).
 MAX_LOG_RATIO = 3.5
 _ASIDE = "aside"  # folder of a commit that is being written or deleted
-_MAX_LOST_METRICS = 2**24  # bytes of lost metrics that are replaced by a line: no run commits more
-_MAX_LINE = 2**16  # bytes of a line of metrics
 
 _NO_LOG = LogEnd()
-
-_Labels = Annotated[list[str], Check(format.are_labels, "labels")]
-_COUNT_TALLIES = (CORRECT, VISITED, EMPTY, UNWEIGHTED, CLOCK)  # entries of a tally that are whole numbers
-_Tally = Annotated[tuple[float, ...], Check(lambda tally: _is_tally(tally), "sums and counts of a pass")]
-_Report = Annotated[dict[str, Any], Check(lambda report: _is_report(report), "the numbers of a pass")]
-_REQUIRED_NUMBERS = ("waited_seconds", "peak_memory_bytes")
-_Scale = Annotated[float, Check(lambda scale: 1.0 <= scale <= 2.0, "a factor from 1 to 2")]
-_Share = Annotated[float, Check(lambda share: 0.0 <= share <= 1.0, "a share from 0 to 1")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,15 +53,11 @@ class StreamPosition:
     """
 
     place: dict[str, Any]
-    classes: _Labels
-    reported: tuple[Count, Count]
-    norms: tuple[float, Count]
+    classes: list[str]
+    reported: tuple[int, int]
+    norms: tuple[float, int]
     label_groups: list[list[float]]
     ended: bool
-
-    def __post_init__(self) -> None:
-        if not LabelGroups.is_state(self.label_groups, len(self.classes)):
-            raise ValueError("label_groups are not those of the classes")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,34 +101,22 @@ class RunPosition:
         For a run over a stream.
     """
 
-    passes_done: Count = 0
-    blocks_done: Count = 0
-    tally: _Tally = (0.0,) * N_TALLIES
-    history: tuple[_Report, ...] = ()
+    passes_done: int = 0
+    blocks_done: int = 0
+    tally: tuple[float, ...] = (0.0,) * N_TALLIES
+    history: tuple[dict[str, Any], ...] = ()
     duals: dict[int, LogEnd] = dataclasses.field(default_factory=dict)
     weights: LogEnd = _NO_LOG
-    weights_number: Count = 0
-    weights_shape: tuple[Count, Count] = (0, 0)
-    metrics_length: Count = 0
-    dual_scale: _Scale = 1.0
-    start: _Share = 0.0
-    average_pass: Count = 0
-    compared: tuple[Count, Count, Count] = (0, 0, 0)
+    weights_number: int = 0
+    weights_shape: tuple[int, int] = (0, 0)
+    metrics_length: int = 0
+    dual_scale: float = 1.0
+    start: float = 0.0
+    average_pass: int = 0
+    compared: tuple[int, int, int] = (0, 0, 0)
     seconds: float = 0.0
     pass_seconds: float = 0.0
     stream: StreamPosition | None = None
-
-
-def _is_tally(tally: tuple[float, ...]) -> bool:
-    """Return True if there is a number for each entry and float64 holds the counts exactly."""
-    return len(tally) == N_TALLIES and all(0 <= tally[count] < 2.0**53 for count in _COUNT_TALLIES)
-
-
-def _is_report(report: dict[str, Any]) -> bool:
-    """Return True if all entries but the event are finite numbers or None, and the required ones exist."""
-    numbers = {name: value for name, value in report.items() if name != "event" and value is not None}
-    are_finite = (type(value) in (int, float) and abs(value) < 2.0**1023 for value in numbers.values())
-    return all(name in numbers for name in _REQUIRED_NUMBERS) and all(are_finite)
 
 
 def commit(run: RunDir, position: RunPosition, storage: WeightStorage) -> tuple[RunPosition, int]:
@@ -270,24 +243,18 @@ def prune(run: RunDir, in_use: Iterable[int], kept: int = _KEPT_COMMITS) -> None
     needed = {(format.DUALS, number) for number in in_use}
     for number in numbers[:kept]:
         try:
-            manifest = durable.read_record(run.commit_path(number) / format.MANIFEST)
-            needed.add((format.WEIGHT_LOG, manifest["weights_number"]))
-            needed.update((format.DUALS, int(p)) for p in manifest["duals"])
-        except (OSError, ValueError, RecursionError, KeyError, TypeError):
+            position = read_commit(run, run.commit_path(number), verify=False)
+        except (RunError, OSError):
             return  # a damaged commit does not say what it needs; `recover` reports it
+        needed.add((format.WEIGHT_LOG, position.weights_number))
+        needed.update((format.DUALS, p) for p in position.duals)
     for path, log in run.logs().items():
         if log not in needed:
             durable.remove(path)
 
 
-def recover(run: RunDir, shape: tuple[int, int] | None) -> tuple[RunPosition | None, list[str]]:
+def recover(run: RunDir) -> tuple[RunPosition | None, list[str]]:
     """Find the newest undamaged commit, and cut the run's files to it.
-
-    Parameters
-    ----------
-    run : RunDir
-    shape : tuple of int, optional
-        Features and columns of the weights; None where they grow.
 
     Returns
     -------
@@ -308,7 +275,7 @@ def recover(run: RunDir, shape: tuple[int, int] | None) -> tuple[RunPosition | N
     for number in numbers:
         folder = run.commit_path(number)
         try:
-            position = read_commit(run, folder, shape)
+            position = read_commit(run, folder)
         except RunError as error:
             reasons.append(str(error))
             continue
@@ -327,32 +294,21 @@ def recover(run: RunDir, shape: tuple[int, int] | None) -> tuple[RunPosition | N
 
 
 def cut_metrics(run: RunDir, position: RunPosition) -> tuple[RunPosition, list[str]]:
-    """Cut the metrics to the committed length; return the position that fits them, and warnings.
+    """Cut the metrics to the committed length, or to whole lines if they are shorter.
 
-    A shorter file is filled up to that length with a line that reports the loss, so that it fits every
-    commit, whenever the next crash comes.
+    Returns the position that fits them, and warnings.
     """
-    size, length = durable.size_or_zero(run.metrics), position.metrics_length
-    if size > length:
-        with durable.open_file(run.metrics, "r+b") as file:
-            file.truncate(length)
-    if size >= length:
-        return position, []
+    length, warnings = position.metrics_length, []
     with durable.open_file(run.metrics, "a+b") as file:
-        begin = max(0, size - _MAX_LOST_METRICS - _MAX_LINE)  # a line ends within these bytes
-        file.seek(begin)
-        whole = begin + file.read(size - begin).rfind(b"\n") + 1
-        file.truncate(whole)
-        filled = min(length - whole, _MAX_LOST_METRICS)
-        length = whole + file.write(b'{"event": "lost"}'.ljust(filled - 1) + b"\n")
-    warning = f"{run.metrics} is cut short: {size:,} of {position.metrics_length:,} bytes"
-    warning += "; a line in it says so, and the model lacks nothing"
-    return dataclasses.replace(position, metrics_length=length), [warning]
+        if (size := file.tell()) < length:
+            warnings = [f"{run.metrics} is cut short: {size:,} of {length:,} bytes; the model lacks nothing"]
+            file.seek(0)
+            length = file.read().rfind(b"\n") + 1
+        file.truncate(length)
+    return dataclasses.replace(position, metrics_length=length), warnings
 
 
-def read_commit(
-    run: RunDir, folder: Path, shape: tuple[int, int] | None = None, *, verify: bool = True
-) -> RunPosition:
+def read_commit(run: RunDir, folder: Path, *, verify: bool = True) -> RunPosition:
     """Return the position in a commit, after checking it and all logs that it needs.
 
     Without `verify` only the manifest is checked. Raises `RunError` for any damage; `OSError` if the
@@ -360,29 +316,19 @@ def read_commit(
     """
     path = folder / format.MANIFEST
     try:
-        position = _read_manifest(run, path, shape)
+        manifest = format.read_sealed(path, RunError)
+        if manifest.get("version") != format.RUN_VERSION:
+            raise RunError(f"{path} has format {manifest.get('version')}, not {format.RUN_VERSION}")
+        if manifest.get("run") != run.identity:
+            raise RunError(f"{run.settings} belongs to another run than {path}; bring its own back")
+        position: RunPosition = decode(RunPosition, manifest)
         logs = [(run.weight_log(position.weights_number), position.weights, weight_log.MAGICS)]
         logs += [(run.duals(p), end, dual_log.MAGICS) for p, end in position.duals.items()]
         for log, end, magics in logs if verify else ():
             if append_log.check(log, end.length, magics) != end:
                 raise RunError(f"{log} is not the log that {path} needs: it belongs to another run")
+    except SchemaError as error:
+        raise RunError(f"{path} is damaged: {error}") from None
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise RunError(f"{error.filename} is missing") from None
-    return position
-
-
-def _read_manifest(run: RunDir, path: Path, shape: tuple[int, int] | None) -> RunPosition:
-    manifest = format.read_sealed(path, RunError)
-    if manifest.get("version") != format.RUN_VERSION:
-        raise RunError(f"{path} has format {manifest.get('version')}, not {format.RUN_VERSION}")
-    if manifest.get("run") != run.identity:
-        raise RunError(f"{run.settings} belongs to another run than {path}; bring its own back")
-    try:
-        position: RunPosition = decode(RunPosition, manifest)
-    except SchemaError as error:
-        raise RunError(f"{path} has a valid checksum but invalid contents: {error}") from None
-    if len(position.history) != position.passes_done:
-        raise RunError(f"{path} has a valid checksum but invalid contents: not a report for each pass")
-    if shape not in (None, position.weights_shape):
-        raise RunError(f"{path} belongs to a run of another shape")
     return position

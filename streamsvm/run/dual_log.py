@@ -15,7 +15,7 @@ from streamsvm.base.format import DUALS_MAGIC
 from streamsvm.errors import RunError
 from streamsvm.kernels.duals import DualBuffer, OldDuals, RowDuals, place_duals, repeats_class
 from streamsvm.kernels.memory import own_lines
-from streamsvm.run.append_log import AppendLog, Part, check_length, check_part, mapped, offsets, scan
+from streamsvm.run.append_log import AppendLog, Part, check_length, check_part, mapped, scan
 
 MAGICS: tuple[bytes, ...] = (DUALS_MAGIC,)
 
@@ -81,7 +81,7 @@ class DualLog:
     def segment(self, block: int, n_rows: int) -> OldDuals:
         """Return the duals of a block, as views of the log; rows without any have a count of 0.
 
-        Raises `RunError` if they are damaged, or impossible numbers: kernels rely on them.
+        Raises `RunError` if they are damaged, or lead kernels out of their arrays.
         """
         if self.length:
             check_length(self.path, self.length)
@@ -91,31 +91,21 @@ class DualLog:
         )  # fmt: skip
         place_duals(self._counts[:0], self._counts[:0], 0, 0, 0, duals)  # loads it, before training begins
         for part in self._parts.get(block, ()):
-            check_part(self.path, part, self._content)
-            if not self._place(part, duals):
-                raise self._foreign(block)
+            check_part(part, self._content)
+            self._place(part, duals)
         if self.format.distinct_ids and repeats_class(duals, np.zeros(self.format.n_ids, np.int64)):
-            raise self._foreign(block)
+            raise RunError(f"{self.path} is damaged: two duals of one class in a row of block {block}")
         return duals
 
-    def _place(self, part: Part, duals: OldDuals) -> bool:
-        """Write the places of a part's duals to `duals`; return False if the part cannot be of this run."""
+    def _place(self, part: Part, duals: OldDuals) -> None:
+        """Write the places of a part's duals to `duals`."""
         _, n, n_entries = part.numbers
-        if n < 0 or n_entries < 0:
-            return False
         id_size, value_size = self._ids.itemsize, self._values.itemsize
-        sizes = (4 * n, 4 * n, n_entries * id_size, n_entries * value_size)
-        rows_at, counts_at, ids_at, values_at, end = offsets(part.at, *sizes)
-        if end != part.at + part.size:
-            return False
-        rows, counts = (self._counts[at // 4 : at // 4 + n] for at in (rows_at, counts_at))
-        ids = self._ids[ids_at // id_size :][:n_entries]
-        if n_entries and ids.max() >= self.format.n_ids:
-            return False
-        placed = place_duals(
-            rows, counts, ids_at // id_size, values_at // value_size, self.format.max_duals, duals
+        rows_at, counts_at, ids_at, values_at = part.offsets(
+            4 * n, 4 * n, n_entries * id_size, n_entries * value_size
         )
-        return placed == n_entries
-
-    def _foreign(self, block: int) -> RunError:
-        return RunError(f"{self.path}: block {block} does not belong to this run; fit again")
+        rows, counts = (self._counts[at // 4 : at // 4 + n] for at in (rows_at, counts_at))
+        ids_at, values_at = ids_at // id_size, values_at // value_size
+        placed = place_duals(rows, counts, ids_at, values_at, self.format.max_duals, duals)
+        if placed != n_entries or self._ids[ids_at : ids_at + n_entries].max(initial=0) >= self.format.n_ids:
+            raise part.damaged("impossible numbers")

@@ -134,9 +134,9 @@ class RunFiles(MemoryRun):
         self.run = run
         self._lines: list[bytes] = []  # of the metrics, which the next commit appends
 
-    def recover(self, shape: tuple[int, int] | None) -> RunPosition | None:
+    def recover(self) -> RunPosition | None:
         """Cut the files back to the last commit, and return its position; None before the first commit."""
-        position, self.warnings = recover(self.run, shape)
+        position, self.warnings = recover(self.run)
         if position is None:
             if self.run.model.exists():  # of a run that ended, so it had commits
                 self.warnings.append(f"the commits of {self.run.path} are gone; it began anew")

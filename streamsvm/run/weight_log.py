@@ -15,17 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from streamsvm.base.format import SPARSE_WEIGHTS_MAGIC, WEIGHTS_MAGIC
-from streamsvm.errors import Remedy, RunError
-from streamsvm.kernels.duals import OldDuals, repeats_class
 from streamsvm.kernels.jit import kernel
 from streamsvm.kernels.simd import VECTOR_BYTES
 from streamsvm.kernels.sparse_rows import SparseRows, class_at, entries, most_places, reserve_entries
 from streamsvm.kernels.weights import Weights
-from streamsvm.run.append_log import AppendLog, Part, mapped, offsets, scan
+from streamsvm.run.append_log import AppendLog, Part, mapped, scan
 from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weights import WeightStorage, mark_known
 
@@ -109,76 +108,63 @@ def dirty_bytes(weights: Weights, sparse_rows: SparseRows | None) -> tuple[int, 
 def restore(path: Path, length: int, storage: WeightStorage) -> None:
     """Replay a log into `storage`, whose weights must be zero, and mark the restored groups as logged.
 
-    The log must have passed `streamsvm.run.append_log.check`. Raises `RunError` if it has impossible numbers:
-    kernels rely on them.
+    The log must have passed `streamsvm.run.append_log.check`. Raises `RunError` for numbers that would lead
+    kernels out of their arrays.
     """
     content = mapped(path, length)
-    for part in scan(path, length, MAGICS):
-        n, n_values, _ = part.numbers
-        restored = False
-        if n > 0 and n_values >= 0:
-            if part.magic == WEIGHTS_MAGIC:
-                restored = _restore_groups(part, content, storage.weights)
-            elif isinstance(storage, SparseWeights):
-                restored = _restore_sparse(part, content, storage)
-        if not restored:
-            raise RunError(
-                f"{path}: the part at byte {part.at} does not belong to this run", remedy=Remedy("fit again")
-            )
+    if isinstance(storage, SparseWeights):
+        for part in scan(path, length, (SPARSE_WEIGHTS_MAGIC,)):
+            _restore_sparse(part, content, storage)
+    else:
+        for part in scan(path, length, (WEIGHTS_MAGIC,)):
+            _restore_groups(part, content, storage.weights)
 
 
-def _restore_groups(part: Part, content: np.ndarray, weights: Weights) -> bool:
-    """Restore the groups of a part; return False if they cannot be of these weights."""
+def _restore_groups(part: Part, content: np.ndarray, weights: Weights) -> None:
     n, n_values, _ = part.numbers
     arrays, columns = _arrays(weights), weights.current.shape[1]
-    *places, end = offsets(part.at, 8 * n, 8 * n, *(n_values * array.itemsize for array in arrays))
-    if end != part.at + part.size:
-        return False
-    features, groups = _view(content, places[0], n, np.int64), _view(content, places[1], n, np.uint64)
+    kinds = (np.int64, n), (np.uint64, n), *((array.dtype, n_values) for array in arrays)
+    features, groups, *values = _views(part, content, *kinds)
     if not (
-        _are_increasing(features, len(weights.current))
-        and int(groups.max()) < 1 << -(-columns >> weights.group_bits)
+        ((features >= 0) & (features < len(weights.current))).all()
         and count_values(groups, columns, weights.group_bits) == n_values
     ):
-        return False
-    for at, array in zip(places[2:], arrays, strict=True):
-        packed = _view(content, at, n_values, array.dtype)
+        raise part.damaged("impossible numbers")
+    for packed, array in zip(values, arrays, strict=True):
         unpack(array, features, groups, n, weights.group_bits, packed)
     if len(weights.dirty):
         weights.dirty[features, 1] |= groups
-    return True
 
 
-def _restore_sparse(part: Part, content: np.ndarray, storage: SparseWeights) -> bool:
-    """Restore the sparse rows of a part of `SparseWeights`; return False if they cannot be of these."""
+def _restore_sparse(part: Part, content: np.ndarray, storage: SparseWeights) -> None:
     n, n_entries, _ = part.numbers
     sparse_rows = storage.sparse_rows
     dtype, width, columns = sparse_rows.pool.dtype, sparse_rows.width, len(sparse_rows.marks)
-    *at, end = offsets(part.at, 8 * n, 8 * n, n_entries * width * dtype.itemsize)
-    if end != part.at + part.size:
-        return False
-    numbers, sizes = (_view(content, begin, n, np.int64) for begin in at[:2])
-    entries = _view(content, at[2], n_entries * width, dtype).reshape(n_entries, width)
-    classes = entries[:, 0]
+    kinds = (np.int64, n), (np.int64, n), (dtype, n_entries * width)
+    numbers, sizes, values = _views(part, content, *kinds)
+    entries = values.reshape(n_entries, width)
     if not (
-        _are_increasing(numbers, len(sparse_rows.extents))
-        and 0 <= int(sizes.min()) <= int(sizes.max()) <= columns
-        and int(sizes.sum()) == n_entries
-        and bool(((classes >= 0) & (classes < columns)).all())
-        and _are_sets(classes, sizes, columns)
+        ((numbers >= 0) & (numbers < len(sparse_rows.extents))).all()
+        and ((sizes >= 0) & (sizes <= columns)).all()
+        and sizes.sum() == n_entries
+        and ((entries[:, 0] >= 0) & (entries[:, 0] < columns)).all()
     ):
-        return False
+        raise part.damaged("impossible numbers")
+    keys = np.repeat(np.arange(n) * columns, sizes) + entries[:, 0].astype(np.int64)
+    if len(np.unique(keys)) < n_entries:  # kernels have no room for a class twice
+        raise part.damaged("a class twice in a row")
     storage.reserve(int(most_places(sparse_rows, sizes, columns)))
     scatter_entries(storage.sparse_rows, numbers, sizes, entries)
-    return True
+
+
+def _views(part: Part, content: np.ndarray, *kinds: tuple[Any, int]) -> list[np.ndarray]:
+    """Return the arrays of a part, of these types and lengths, as views of the log."""
+    begins = part.offsets(*(n * np.dtype(dtype).itemsize for dtype, n in kinds))
+    return [np.frombuffer(content, dtype, n, at) for (dtype, n), at in zip(kinds, begins, strict=True)]
 
 
 def _arrays(weights: Weights) -> list[np.ndarray]:
     return [array for array in (weights.current, weights.average_delta) if len(array)]
-
-
-def _view(content: np.ndarray, at: int, n: int, dtype: np.typing.DTypeLike) -> np.ndarray:
-    return content[at : at + n * np.dtype(dtype).itemsize].view(dtype)
 
 
 def _capacity(n_features: int, columns: int) -> int:
@@ -202,21 +188,6 @@ def _dirty_rows(sparse_rows: SparseRows) -> Iterator[np.ndarray]:
             end = max(begin + 1, int(np.searchsorted(ends, before + _PART_VALUES, "right")))
             yield dirty[begin:end]
             begin = end
-
-
-def _are_increasing(numbers: np.ndarray, length: int) -> bool:
-    """Return True if the numbers are indices below `length`, in strictly increasing order."""
-    return int(numbers[0]) >= 0 and int(numbers[-1]) < length and bool((numbers[1:] > numbers[:-1]).all())
-
-
-def _are_sets(classes: np.ndarray, sizes: np.ndarray, n_classes: int) -> bool:
-    """Return True if the classes are whole numbers, and none is twice in a list of these sizes.
-
-    Kernels have room for a list with each class once.
-    """
-    ids, starts = classes.astype(np.int64), np.cumsum(sizes) - sizes
-    as_duals = OldDuals(ids, ids, starts, starts, sizes)
-    return bool((ids == classes).all()) and not repeats_class(as_duals, np.zeros(n_classes, np.int64))
 
 
 @kernel

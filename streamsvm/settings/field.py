@@ -7,14 +7,13 @@ made from them, so that a setting is in no list of names.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import numbers
 import operator
 import os
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 from streamsvm.base.text import absolute, check_local, parse_size
 from streamsvm.errors import SettingsError, wrong_setting
@@ -276,25 +275,6 @@ class CheckedSettings:
                 self._set(name, each.checked(value))
             except ValueError as error:
                 self.refuse(name, str(error))
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """Make settings from a record that `dataclasses.asdict` made, such as an entry of run.json.
-
-        Raises
-        ------
-        SettingsError
-            If a name or a value is not valid.
-        """
-        known = {field.name.lower(): field.name for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-        if not isinstance(record, Mapping):
-            raise SettingsError(f"settings must be an object, not {record!r:.40}")
-        for name in record:
-            if name not in known.values():
-                near = difflib.get_close_matches(name.lower(), known, 1)
-                hint = f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(known.values())}"
-                raise SettingsError(f"there is no setting {name}; {hint}")
-        return cls(**record)
 
     def given(self) -> dict[str, Any]:
         """Return the settings that are not their defaults, by name."""

@@ -14,9 +14,7 @@ import numpy as np
 from streamsvm.base import durable, format
 from streamsvm.base.threads import Threads
 from streamsvm.errors import PlanError, Remedy, RunError, SettingsError
-from streamsvm.kernels.weights import padded_classes
 from streamsvm.model.results import OnlineResult
-from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.directory import RunDir, claimed
 from streamsvm.run.files import RunFiles
 from streamsvm.run.growing_weights import GrowingWeights
@@ -74,7 +72,7 @@ def resume_stream(
     store: Sequence[str | os.PathLike[str]] | None = None,
 ) -> OnlineResult:
     """Continue a run over a stream; `store` is where one that it learns from is now, if it was moved."""
-    online_settings = OnlineSettings.from_record(record["settings"])
+    online_settings = OnlineSettings(**record["settings"])
     with _opened(run, record["input"], open_stream, store) as stream:
         _check_classes(stream)
         with _stream_trainer(run, stream, online_settings, every, callbacks) as trainer:
@@ -115,13 +113,17 @@ def _stream_trainer(
     counts = np.zeros(len(stream.classes or ()), np.int64)
     spec = Spec(settings, 0, 0, counts, dense_rows=source.dense_rows)
     files = RunFiles(run, spec.dual_format(), every)
-    position = files.recover(None)
-    if position is None:
-        position = new_position(stream.classes)
-    else:
-        _check_position(run, position, source, dtype)
+    position = files.recover() or new_position(stream.classes)
     state = position.stream
     assert state is not None
+    if position.blocks_done and (
+        source.n_features not in (None, position.weights_shape[0])
+        or source.classes not in (None, state.classes)  # whose codes the stream gives to labels
+    ):
+        raise RunError(
+            f"{run.path} was begun on a stream of other features or classes",
+            remedy=Remedy("bring the old one back, or begin anew"),
+        )
     storage = GrowingWeights(position.weights_shape, dtype, (run.weights, run.dirty, run.average_delta))
     files.restore(position, storage)
     if source.n_features is not None:
@@ -139,15 +141,3 @@ def _transforms(online_settings: OnlineSettings) -> list[Transform]:
     from streamsvm.transforms.hashing import Hashing
 
     return [Hashing(online_settings.hash_bits, online_settings.seed)]
-
-
-def _check_position(run: RunDir, position: RunPosition, source: StreamSource, dtype: np.dtype) -> None:
-    """Raise `RunError` unless a position belongs to a run over this stream."""
-    state, columns = position.stream, position.weights_shape[1]
-    if (
-        state is None
-        or source.n_features not in (None, position.weights_shape[0])
-        or source.classes not in (None, state.classes)  # whose codes the stream gives to labels
-        or not padded_classes(len(state.classes), dtype) <= columns == padded_classes(columns, dtype)
-    ):
-        raise RunError(f"the newest commit of {run.path} is not one of this run", remedy=Remedy("begin anew"))

@@ -13,7 +13,7 @@ import numpy as np
 from streamsvm.base.progress import AVERAGE_PREFIX, LAST_ITERATE_PREFIX
 from streamsvm.data.blocks import HeldOutBlocks
 from streamsvm.data.hold_out import held_out_part
-from streamsvm.errors import InputError, Interrupted, Remedy, RunError
+from streamsvm.errors import InputError, Interrupted, Remedy
 from streamsvm.kernels.tally import DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, UNWEIGHTED
 from streamsvm.model.results import FitResult
 from streamsvm.run.checkpoint import RunPosition
@@ -113,8 +113,6 @@ class Fit(Trainer):
         # Last pass of a search for C: nothing needs its duals once it has ended.
         self._path_end = settings.passes if settings.C_factors and settings.tol is None else None
         self._bytes_before = about.bytes_read()
-        if position is not None:
-            self._check(position)
 
     def run(self) -> FitResult:
         """Make the passes that are left, and save the model."""
@@ -127,19 +125,6 @@ class Fit(Trainer):
             costs=about.costs.costs, transforms=about.transforms,
         )  # fmt: skip
         return self._result(model)
-
-    def _check(self, position: RunPosition) -> None:
-        """Raise `RunError` unless a position belongs to this training and has the duals that it needs."""
-        done, blocks = position.passes_done, position.blocks_done
-        needed = {done, done + (blocks > 0)} - {0}
-        if (
-            done > self.settings.passes
-            or blocks > len(self.source.cut)
-            or (self.settings.keep_duals and (set(position.duals) ^ needed) - {self._path_end})
-        ):
-            raise RunError(
-                f"the newest commit of {self.files.path} is not one of this run", remedy=Remedy("fit again")
-            )
 
     # -- the passes --------------------------------------------------------------------------------
 

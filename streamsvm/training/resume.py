@@ -12,16 +12,14 @@ from typing import Any
 from streamsvm.base import format
 from streamsvm.base.text import absolute, as_url, format_size
 from streamsvm.data.memory_plan import Plan, cut_blocks
-from streamsvm.errors import ModelError, Option, Remedy, RunError, SettingsError, StoreError
+from streamsvm.errors import Option, Remedy, RunError, SettingsError, StoreError
 from streamsvm.model.results import FitResult, OnlineResult
 from streamsvm.model.transform_files import load_transforms
 from streamsvm.run.checkpoint import read_commit
 from streamsvm.run.directory import RunDir, locked
 from streamsvm.settings.fit import Interval, Settings
-from streamsvm.store import Store
 from streamsvm.training.build import find_workers
 from streamsvm.training.costs import TrainingCosts
-from streamsvm.training.fit_plan import choices
 from streamsvm.training.fit_stream import resume_stream
 from streamsvm.training.held_out import check_held_out, other_held_out
 from streamsvm.training.sources import Stream
@@ -29,7 +27,6 @@ from streamsvm.training.spec import specify
 from streamsvm.training.store_training import StoreRun, copy_inputs
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training import DataRef, Training, open_to_train
-from streamsvm.transforms import Transform
 
 
 def resume_run(
@@ -66,7 +63,7 @@ def resume_run(
             raise StoreError(f"{run.path} has not kept its data", remedy=again)
         for path in paths:
             _check_exists(path, "store")
-        settings = Settings.from_record(record["settings"])
+        settings = Settings(**record["settings"])
         if not copied:
             inputs = [*paths, changes.get("valid") or settings.valid]
             cache = changes.get("cache") or settings.cache
@@ -78,15 +75,11 @@ def resume_run(
                 "fingerprint differs)",
                 remedy=Remedy("bring the old store back, or fit again"),
             )
-        transforms = tuple(_transforms_of(run, record, raw))
-        data = DataRef(tuple(paths), raw.fingerprint, settings, transforms, record["store"]["slice_rows"])
+        facts = record["store"]
+        transforms = tuple(load_transforms(run.path, record, raw.n_features, facts["n_features"]))
+        data = DataRef(tuple(paths), raw.fingerprint, settings, transforms, facts["slice_rows"])
         opened, plan = data.view(raw), Plan(**record["plan"])
         spec = specify(settings, opened)
-        if plan not in choices(opened, spec, plan.memory, cluster=True):
-            raise RunError(
-                f"{run.settings} holds another memory plan than this program makes",
-                remedy=Remedy("use the version of streamsvm that made it, or fit again"),
-            )
         if plan.needs_cluster and cluster is None:
             raise RunError(
                 f"{run.path} was begun on a cluster: the weights of its {settings.splits} splits do not fit "
@@ -120,16 +113,6 @@ def resume_run(
         trainer = resumed.trainer()
         run.write_settings(record)  # only now: a refusal changes nothing
         return resumed.train(trainer)
-
-
-def _transforms_of(run: RunDir, record: dict[str, Any], store: Store) -> list[Transform]:
-    """Read the transforms that a run applies to a store; raises `RunError` if their files are damaged."""
-    try:
-        return load_transforms(run.path, record, store.n_features, record["store"]["n_features"])
-    except ModelError as error:
-        raise RunError(f"{error.message.problem}; fit again") from None
-    except (OSError, KeyError, TypeError) as error:
-        raise RunError(f"{run.path}: the array of a transform cannot be read: {error}; fit again") from None
 
 
 def _check_shortens(run: RunDir, settings: Settings, passes: int) -> None:

@@ -99,14 +99,11 @@ class StoreStream:
         cls, record: dict[str, Any], paths: Sequence[str | os.PathLike[str]] | None = None
     ) -> Self:
         """Open the recorded store again, where it was or at `paths`; raise `InputError` if it has changed."""
-        try:
-            settings = StoreSettings.from_record(record["store"])
-            for path in (paths := paths or record["inputs"]):
-                copy_address(path, settings.cache)
-            found = cls(paths, settings, record["dtype"], record["classes"])
-        except (KeyError, TypeError, SettingsError) as error:
-            raise InputError(f"the input recorded in the run is invalid: {error}; start a new run") from None
-        if found.store.fingerprint != record.get("fingerprint"):
+        settings = StoreSettings(**record["store"])
+        for path in (paths := paths or record["inputs"]):
+            copy_address(path, settings.cache)
+        found = cls(paths, settings, record["dtype"], record["classes"])
+        if found.store.fingerprint != record["fingerprint"]:
             found.store.close()
             raise InputError(
                 f"{', '.join(found._paths)} has changed since the run learned from it (its content "
@@ -119,9 +116,7 @@ class StoreStream:
     ) -> Iterator[tuple[Rows, list[str], dict[str, Any]]]:
         """Yield the rows of each block from `place` on, and the place after them."""
         blocks, row = self._blocks, (place or {}).get("row", 0)
-        first = int(np.searchsorted(blocks.starts, row)) if type(row) is int else -1
-        if blocks.starts[min(first, len(blocks))] != row:
-            raise InputError("the position recorded in the run is invalid; start a new run")
+        first = int(np.searchsorted(blocks.starts, row))
         read = blocks.read if self._settings.unseen_label == "keep" else blocks.read_to_train
         for block in range(first, len(blocks)):
             yield read(block), [], {"row": int(blocks.starts[block + 1])}

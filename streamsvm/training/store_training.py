@@ -125,8 +125,7 @@ class StoreRun:
         self.callbacks.report({**self.described, "C_auto": self.record["C_auto"]})
         duals = spec.dual_format(common_dual=plan.common_dual)
         files = RunFiles(self.run, duals, self.every, held_bytes=self._held_bytes())
-        # The matrix of the weights has no rows if the weights are sparse rows.
-        position = files.recover((0 if plan.sparse else spec.shape[0], spec.columns))
+        position = files.recover()
         files.warnings += self._warnings
         if self.described["average_warning"]:
             files.warnings.append(self.described["average_warning"])

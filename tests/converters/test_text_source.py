@@ -205,23 +205,3 @@ def test_a_record_gives_the_same_source(tmp_path: Path) -> None:
     assert stream.resumable
     assert not TextSource(["-"]).resumable
     assert not TextSource([tmp_path / "a", "/dev/null"]).resumable
-    for change, words in (
-        *((change, "the input recorded in the run is invalid") for change in (
-            {"memory": -1}, {"index_base": 2}, {"inputs": []}, {"inputs": ["a\0b"]}, {"classes": "ab"},
-            {"dtype": "int8"}, {"resumable": 1},
-        )),
-        ({"inputs": ["-"]}, "invalid: standard input cannot be read again"),
-    ):  # fmt: skip
-        with pytest.raises(InputError, match=words):
-            TextSource.from_record(stream.record() | change)
-    whole = {"place": {}, "counts": {}, "sources": []}
-    for change in (
-        {"place": {"source": 3}},
-        {"place": 1},
-        {"counts": {"nnz": -1}},
-        {"sources": [{"name": "a"}]},
-    ):
-        with pytest.raises(InputError, match="position recorded in the run is invalid"):
-            draw(stream, whole | change)
-    with pytest.raises(InputError, match="missing cannot be read: No such file or directory; check the path"):
-        TextSource([tmp_path / "missing"])

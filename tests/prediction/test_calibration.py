@@ -308,15 +308,6 @@ def test_a_model_that_was_replaced_meanwhile_is_left_alone(
     assert load_model(folder).temperature is None
 
 
-def test_links_inside_a_run_are_not_followed_to_write(tmp_path: Path, run: Path) -> None:
-    elsewhere = (run / "model").rename(tmp_path / "elsewhere")
-    (run / "model").symlink_to(elsewhere)
-    with pytest.raises(ModelError, match="a symbolic link, which is not followed to write"):
-        calibrate(run, X, LABELS)
-    calibrate(elsewhere, X, LABELS)
-    assert load_model(run).temperature is not None
-
-
 # -- what evaluate measures ------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from streamsvm.base.format import LOG_HEADER
 from streamsvm.errors import RunError
-from streamsvm.run.append_log import AppendLog, LogEnd, check, mapped, offsets, scan
+from streamsvm.run.append_log import AppendLog, LogEnd, check, mapped, scan
 
 MAGIC, OTHER = b"SSVMTEST", b"SSVMELSE"
 ARRAYS = [np.arange(5, dtype=np.int32), np.zeros(0, np.uint8), np.arange(3, dtype=np.float64) / 4]
@@ -34,8 +34,7 @@ def test_arrays_come_back(tmp_path: Path) -> None:
     content = mapped(path, end.length)
     for number, part in enumerate(scan(path, end.length, (MAGIC,))):
         assert part.numbers == (number, -number, 7)
-        *begins, last = offsets(part.at, *(array.nbytes for array in ARRAYS))
-        assert last == part.at + part.size
+        begins = part.offsets(*(array.nbytes for array in ARRAYS))
         for begin, array in zip(begins, ARRAYS, strict=True):
             assert begin % 8 == 0
             found = content[begin : begin + array.nbytes].view(array.dtype)

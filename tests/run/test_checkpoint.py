@@ -16,10 +16,8 @@ from helpers import make_problem, make_store
 from run_files import model_bytes, stop_after
 
 from streamsvm import fit, resume
-from streamsvm.base import durable, format
 from streamsvm.errors import Interrupted, RunError, StreamsvmError
 from streamsvm.info import inspect
-from streamsvm.kernels.tally import CLOCK, CORRECT, VISITED
 from streamsvm.run.checkpoint import finite_json
 
 K = 4
@@ -116,42 +114,6 @@ def test_what_resume_changes_in_the_settings_does_not_part_a_run_from_its_commit
     inspect(run, verify=True)
 
 
-def forge(run: Path, part: str, entry: int | str, value: object) -> None:
-    """Change an entry of the newest manifest, whose checksum is valid afterwards; None deletes it."""
-    path = max(run.glob("checkpoint/0*/manifest.json"))
-    manifest = json.loads(path.read_bytes())
-    record = manifest["history"][-1] if part == "history" else manifest[part]
-    if value is None:
-        del record[entry]
-    else:
-        record[entry] = value
-    path.write_text(json.dumps(format.sealed(manifest)))
-
-
-def test_numbers_that_no_run_reaches_are_refused(store: Path, tmp_path: Path) -> None:
-    """Of a report, or counts of rows."""
-    run = stopped(store, tmp_path / "run")
-    path = max(run.glob("checkpoint/0*/manifest.json"))
-    whole = path.read_bytes()
-    of_pass, of_rows = (
-        r"history\[0\] must be the numbers of a pass",
-        "tally must be sums and counts of a pass",
-    )
-    forged: list[tuple[str, int | str, object, str]] = [
-        *(("history", name, value, of_pass)
-          for name in ("waited_seconds", "peak_memory_bytes") for value in (None, "1", True)),
-        *(("tally", count, value, of_rows)
-          for count in (CORRECT, VISITED, CLOCK) for value in (-1.0, 2.0**53)),
-    ]  # fmt: skip
-    for part, entry, value, message in forged:
-        forge(run, part, entry, value)
-        with pytest.raises(RunError, match=f"invalid contents: {message}"):
-            inspect(run, verify=True)
-        path.write_bytes(whole)
-    forge(run, "tally", VISITED, 2.0**53 - 1)
-    inspect(run, verify=True)
-
-
 def test_numbers_that_are_not_finite_name_the_options_of_the_run(tmp_path: Path) -> None:
     """A fit and a run over a stream have the same remedy; a training of arrays has no run to replace."""
     with pytest.raises(
@@ -188,82 +150,29 @@ def test_another_validation_store_in_the_place_of_the_first_is_refused(store: Pa
     assert result.valid_accuracy == pytest.approx(((X @ W).argmax(axis=1) == labels).mean())
 
 
-# -- links, pipes and endless files in a run -------------------------------------------------------
-
-READ = [
-    "run.json",
-    "checkpoint/{newest}/manifest.json",
-    "changes-{changes}.bin",
-    "duals-1.bin",
-    "metrics.jsonl",
-]
-
-
-def names(run: Path) -> dict[str, object]:
-    commit = max(run.glob("checkpoint/0*"))
-    return {"newest": commit.name, "changes": newest(run)["weights_number"]}
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()
-    }
+# -- links and pipes in a run ----------------------------------------------------------------------
 
 
 def test_a_link_or_a_pipe_in_a_run_is_refused_at_once(store: Path, tmp_path: Path, soon) -> None:
     run, outside = stopped(store, tmp_path / "run"), tmp_path / "outside"
-    for place in (*READ, "lock", "duals-2.bin"):
-        path = run / place.format(**names(run))
+    for pattern in (
+        "run.json", "checkpoint/0*/manifest.json", "changes-*.bin", "duals-1.bin", "duals-2.bin",
+        "metrics.jsonl", "lock",
+    ):  # fmt: skip
+        path = max(run.glob(pattern))
+        whole = path.read_bytes()
         path.rename(outside)
         path.symlink_to(outside)
-        whole = outside.read_bytes()
-        with outside.open("ab") as file:
-            file.write(b"more, which would be cut off")
-        before = contents(tmp_path)
         with pytest.raises(RunError, match=f"{path.name}.*a symbolic link, which is not followed here"):
             resume(run)
-        assert contents(tmp_path) == before
+        assert outside.read_bytes() == whole
         path.unlink()
         os.mkfifo(path)
         with pytest.raises(RunError, match=f"{path.name}.*not a regular file"):
             resume(run)
-        if place != "lock":
-            with pytest.raises(RunError, match=f"{path.name}.*not a regular file"):
-                inspect(run, verify=True)
         path.unlink()
         outside.rename(path)
-        path.write_bytes(whole)
     assert resume(run).warnings == []
-
-
-@pytest.mark.parametrize("name", ["weights.bin", "weights-dirty.bin"])
-def test_weights_are_not_written_through_a_link(tmp_path: Path, name: str) -> None:
-    X, labels = make_problem(300, 4000, 30, density=0.01)
-    store = make_store(tmp_path / "s.h5", X, labels, chunk_nnz=512)
-    run = stopped(store, tmp_path / "run", memory=2**20, inner_passes=0)
-    victim = tmp_path / "victim"
-    victim.write_text("a file of the user")
-    assert (run / name).exists()
-    (run / name).unlink()
-    (run / name).symlink_to(victim)
-    with pytest.raises(RunError, match=f"{name}.*a symbolic link, which is not followed here"):
-        resume(run)
-    assert victim.read_text() == "a file of the user"
-
-
-@pytest.mark.parametrize("place", ["run.json.tmp", "checkpoint", "checkpoint/{newest}"])
-def test_other_links_do_no_harm_outside_the_run(store: Path, tmp_path: Path, place: str) -> None:
-    run, outside = stopped(store, tmp_path / "run"), tmp_path / "outside"
-    path = run / place.format(**names(run))
-    if path.exists():
-        path.rename(outside)
-    else:
-        outside.write_text("a file of the user")
-    path.symlink_to(outside)
-    before = contents(outside) if outside.is_dir() else outside.read_bytes()
-    with pytest.raises(RunError, match="a symbolic link, which is not followed here"):
-        resume(run, passes=3)
-    assert (contents(outside) if outside.is_dir() else outside.read_bytes()) == before
 
 
 def test_a_run_reached_by_a_link_is_resumed(store: Path, tmp_path: Path) -> None:
@@ -271,14 +180,6 @@ def test_a_run_reached_by_a_link_is_resumed(store: Path, tmp_path: Path) -> None
     (tmp_path / "link").symlink_to(run)
     assert resume(tmp_path / "link").passes == 2
     inspect(tmp_path / "link", verify=True)
-
-
-def test_a_record_of_a_size_that_none_has_is_not_read(store: Path, tmp_path: Path) -> None:
-    run = stopped(store, tmp_path / "run")
-    for path in (max(run.glob("checkpoint/0*/manifest.json")), run / "run.json"):
-        os.truncate(path, durable.MAX_RECORD_BYTES + 1)
-        with pytest.raises(RunError, match="134,217,729 bytes, where 134,217,728 at most are a record"):
-            resume(run)
 
 
 def test_a_manifest_too_large_to_be_read_again_is_not_committed(

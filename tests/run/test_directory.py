@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from helpers import make_problem, make_store
-from row_stream import RowStream, late_problem
 
-from streamsvm import fit, online, resume
-from streamsvm.base import format
+from streamsvm import fit
 from streamsvm.errors import RunError
-from streamsvm.info import inspect
 from streamsvm.run.directory import RunDir
 
 
@@ -67,18 +63,3 @@ def test_what_a_crash_leaves_is_replaced(store: Path, tmp_path: Path) -> None:
     fit(store, out=tmp_path / "run", passes=1, force=True)
     assert not (tmp_path / "run/duals-7.bin").exists()
     assert not (tmp_path / "run/model.old").exists()
-
-
-def test_forged_settings_are_refused(store: Path, tmp_path: Path) -> None:
-    stream = RowStream(*late_problem())
-    fit(store, out=tmp_path / "fit", passes=1)
-    online(stream, out=tmp_path / "online")
-    for path in (tmp_path / "fit/run.json", tmp_path / "online/run.json"):
-        record = json.loads(path.read_text())
-        for forged in ({"unknown": 1}, {"C": -1}, {"C": None}, {"loss": 3}, {"solver": "x"}):
-            settings = {"settings": record["settings"] | forged}
-            path.write_text(json.dumps(format.sealed(record | settings)))
-            with pytest.raises(RunError, match=r"run\.json has a valid checksum but invalid contents"):
-                resume(path.parent, open_stream=lambda record: stream)
-            with pytest.raises(RunError, match=r"run\.json has a valid checksum but invalid contents"):
-                inspect(path.parent)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import shutil
 from pathlib import Path
@@ -260,16 +259,11 @@ def test_rows_grow_move_fill_and_are_restored(tmp_path: Path, average: bool) -> 
     np.testing.assert_array_equal(weights_of(restored), weights_of(storage))
 
 
-@pytest.mark.parametrize(
-    ("classes", "message"),
-    [([2, 0], None), ([2, 2], "belong"), ([2, 48], "belong"), ([2, -1], "belong"), ([2, 0.5], "belong")],
-)
-def test_a_forged_sparse_row_is_refused(tmp_path: Path, classes: list[float], message: str | None) -> None:
-    """With a class twice, or one that does not exist, rows would outgrow the room that kernels count on."""
-    entries = np.array([(c, 0.5) for c in classes], np.float32)
-    with AppendLog(tmp_path / "log", LogEnd()) as log:
-        log.append(SPARSE_WEIGHTS_MAGIC, (1, 2, 0), [np.array([3]), np.array([2]), entries])
-    storage = new_weights()
-    with pytest.raises(RunError, match=message) if message else contextlib.nullcontext():
-        restore(log.path, log.end.length, storage)
-        assert np.flatnonzero(weights_of(storage)[0, 3]).tolist() == sorted(map(int, classes))
+def test_a_sparse_row_with_impossible_classes_is_refused(tmp_path: Path) -> None:
+    """Such a row, with valid checksums, would outgrow the room that kernels count on."""
+    for classes in ([2, 2], [2, 48], [2, -1], [2, 2.5], [2, np.nan]):
+        entries = np.array([(c, 0.5) for c in classes], np.float32)
+        with AppendLog(tmp_path / "log", LogEnd()) as log:
+            log.append(SPARSE_WEIGHTS_MAGIC, (1, 2, 0), [np.array([3]), np.array([2]), entries])
+        with pytest.raises(RunError, match=r"log is damaged: (impossible numbers|a class twice)"):
+            restore(log.path, log.end.length, new_weights())

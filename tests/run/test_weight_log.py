@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streamsvm.base.format import LOG_HEADER
+from streamsvm.base.format import LOG_HEADER, WEIGHTS_MAGIC
+from streamsvm.errors import RunError
 from streamsvm.kernels.weights import Weights, sum_of_squares
 from streamsvm.run.append_log import AppendLog, LogEnd, check, padded
 from streamsvm.run.checkpoint import RunPosition, commit, prune
@@ -93,6 +94,14 @@ def test_only_the_committed_part_is_restored(tmp_path: Path) -> None:
     restore(path, log.end.length, Held(both))
     np.testing.assert_array_equal(first.current, expected)
     np.testing.assert_array_equal(both.current, weights.current)
+
+
+def test_groups_that_lead_out_of_the_weights_are_refused(tmp_path: Path) -> None:
+    for feature, group, n in ((50, 1, 16), (-1, 1, 16), (3, 1, 15), (3, 3, 16)):
+        with AppendLog(tmp_path / "log", LogEnd()) as log:
+            log.append(WEIGHTS_MAGIC, (1, n, 0), [np.array([feature]), np.array([group]), np.ones(n, "f4")])
+        with pytest.raises(RunError, match="log is damaged: impossible numbers in the part"):
+            restore(log.path, log.end.length, Held(new_weights(50, 64, "float32", False)))
 
 
 def test_commits_cost_what_changed_and_keep_the_log_short(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from sklearn import preprocessing
 
 from streamsvm import Model, evaluate, load_model, open_store, plan, predict, resume
 from streamsvm.base import format
-from streamsvm.errors import InputError, Interrupted, ModelError, PlanError, RunError, SettingsError
+from streamsvm.errors import InputError, Interrupted, ModelError, PlanError, SettingsError
 from streamsvm.transforms import fitting, parse_transforms
 from streamsvm.transforms.store import transformed
 
@@ -149,15 +149,15 @@ def test_a_stop_while_statistics_are_gathered_leaves_no_run(tmp_path: Path, stor
 
 def test_a_damaged_array_is_refused(tmp_path: Path, store: Path) -> None:
     fit(store, out=tmp_path / "run", transform="l2,idf", passes=2)
-    for folder, use, error in (
-        (tmp_path / "run", lambda: resume(tmp_path / "run", passes=3), RunError),
-        (tmp_path / "run/model", lambda: load_model(tmp_path / "run"), ModelError),
+    for folder, use in (
+        (tmp_path / "run", lambda: resume(tmp_path / "run", passes=3)),
+        (tmp_path / "run/model", lambda: load_model(tmp_path / "run")),
     ):
         path = folder / "transform-1.npy"
         whole = path.read_bytes()
         for damaged in (whole[:-1] + b"\7", whole[:-8], None):
             path.unlink() if damaged is None else path.write_bytes(damaged)
-            with pytest.raises(error, match=r"transform-1\.npy|array of a transform"):
+            with pytest.raises(ModelError, match=r"transform-1\.npy"):
                 use()
         path.write_bytes(whole)
 

@@ -3,44 +3,38 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from fuzz import bundle, logs
 from fuzz.workplace import allowed, folder
 from helpers import make_problem, make_store
 
-from streamsvm import Settings, fit, resume
+from streamsvm import fit, resume
 from streamsvm.base import format
 from streamsvm.errors import Interrupted, PlanError, RunError, StoreError
 from streamsvm.info import inspect
-from streamsvm.run.directory import identity
-from streamsvm.store import open_store
-from streamsvm.training.fit_plan import plan_fit
-from streamsvm.training.spec import specify
 
-SEAL, CRC, PLAN, RESUME = 1, 2, 4, 8  # flags: checksums of records, and of logs; a plan that fits
+CRC, RESUME = 2, 8  # flags: checksums of logs, and their digests in manifests
 MAX_BYTES = 12_000
-TOKENS = (b"weights_number", b"null", b"1e999", b"NaN", b"SSVMDUAL", b"[" * 60, b'{"a":' * 40)
+TOKENS = (b"SSVMDUAL", b"SSVMWGTS", b"[" * 60, b'{"a":' * 40)
 
 mutate = bundle.mutate
 
 
 def run(data: bytes) -> None:
     flags, files = bundle.unpack(data)
-    if flags & SEAL:
-        _seal(files, flags)
+    if flags & CRC:
+        _fit_sums(files)
     path = folder("run") / "run"
     bundle.write_files(files, path)
     for verify in (False, True):
         with allowed(RunError, StoreError):
             inspect(path, verify=verify)
-    if flags & RESUME and _is_short(files):
+    if flags & RESUME:
         blocks = 0
 
         def stop() -> bool:
@@ -52,43 +46,22 @@ def run(data: bytes) -> None:
             resume(path, store=small_store(), stop=stop)
 
 
-def _is_short(files: dict[str, bytes]) -> bool:
-    """Whether the settings do not ask for long work, which is no fault."""
-    with contextlib.suppress(Exception):
-        inner_passes = json.loads(files["run.json"])["settings"].get("inner_passes")
-        return not (isinstance(inner_passes, int | float) and inner_passes > 3)
-    return True
-
-
-def _seal(files: dict[str, bytes], flags: int) -> None:
-    with contextlib.suppress(ValueError, RecursionError, TypeError, KeyError, AttributeError):
-        record = json.loads(files[format.RUN_JSON])
-        if flags & PLAN:
-            record["plan"] = _fitting_plan(record["settings"]) or record["plan"]
-        files[format.RUN_JSON] = json.dumps(format.sealed(record)).encode()
-    if flags & CRC:
-        for name in files:
-            if name.endswith(".bin"):
-                files[name] = logs.with_checksums(files[name])
-    for name, content in files.items():
-        if name == format.RUN_JSON or not name.endswith(".json"):
+def _fit_sums(files: dict[str, bytes]) -> None:
+    """Make the checksums of logs fit, and their digests in manifests that are whole."""
+    for name in files:
+        if name.endswith(".bin"):
+            files[name] = logs.with_checksums(files[name])
+    for name in files:
+        if not name.endswith(format.MANIFEST):
             continue
-        with contextlib.suppress(ValueError, RecursionError, TypeError, KeyError, AttributeError):
-            record = json.loads(content)
-            with contextlib.suppress(Exception):
-                record["run"] = identity(json.loads(files[format.RUN_JSON]))
+        with contextlib.suppress(ValueError, RecursionError, KeyError):
+            record = json.loads(files[name])
+            if format.is_sealed(record):
                 named = {format.log_name(format.WEIGHT_LOG, record["weights_number"]): record["weights"]}
                 named |= {format.log_name(format.DUALS, int(p)): end for p, end in record["duals"].items()}
                 for log, end in named.items():
                     end["digest"] = logs.digest(files[log], end["length"])
-            files[name] = json.dumps(format.sealed(record)).encode()
-
-
-def _fitting_plan(settings: dict[str, Any]) -> dict[str, Any] | None:
-    """The plan of whatever settings are accepted."""
-    with contextlib.suppress(Exception), open_store(small_store()) as store:
-        return dataclasses.asdict(plan_fit(store, specify(Settings(**settings), store))[0])
-    return None
+                files[name] = json.dumps(format.sealed(record)).encode()
 
 
 @functools.cache
@@ -123,5 +96,11 @@ def seeds() -> list[bytes]:
             (path / name).unlink(missing_ok=True)
         shutil.rmtree(path / "model", ignore_errors=True)
         files = bundle.read_files(path)
-        found += [bundle.pack(flags, files) for flags in (RESUME, 11, 15)]
+        found += [bundle.pack(flags, files) for flags in (RESUME, RESUME | CRC)]
+        for name in (name for name in files if name.endswith(".bin")):
+            log = files[name]
+            for begin, end in logs.parts(log):
+                for at in (begin + logs.HEADER, (begin + logs.HEADER + end) // 2):
+                    forged = files | {name: log[:at] + b"\xff" * (end - at) + log[end:]}
+                    found.append(bundle.pack(RESUME | CRC, forged))
     return found
