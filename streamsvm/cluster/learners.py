@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.cluster.pair_task import centre_group, norm2_of_group, sum_group, visit_pair
-from streamsvm.cluster.row_task import add_delta, norm2_of, score_part, sum_deltas, visit_part
+from streamsvm.cluster.pair_task import centre_group, sum_group, visit_pair
+from streamsvm.cluster.row_task import add_delta, score_part, sum_deltas, visit_part
 from streamsvm.cluster.tasks import Round
 from streamsvm.cluster.weights import OnCluster
 from streamsvm.data.rows import Rows
@@ -35,12 +35,6 @@ class ClusterClassLearner(OnCluster, ClassSplitLearner):
 
     def _columns(self) -> list[tuple[int, int]]:
         return [(int(begin), int(end)) for begin, _, end in self._groups.ranges]
-
-    def _norms(self, average_scale: float) -> list[Any]:
-        return [
-            self._cluster.task("norm", norm2_of_group, self._job, g, shard, average_scale)
-            for g, shard in enumerate(self._find_shards())
-        ]
 
     def _visit_rounds(
         self, block: TrainingBlock, rows: Rows, duals: BlockDuals, rounds: range
@@ -113,10 +107,6 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
         if len(shards) != len(workers):
             shards = shards[:1] * len(workers)
         return dict(zip(workers, shards, strict=True))
-
-    def _norms(self, average_scale: float) -> list[Any]:
-        shard = self._find_shards()[0]
-        return [self._cluster.task("norm", norm2_of, self._job, shard, average_scale, self.problem)]
 
     def _begin_block(self, rows: Rows, old: OldDuals) -> Any:
         """Send the old duals of each part to the worker that is to visit its rows."""

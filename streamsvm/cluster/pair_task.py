@@ -10,7 +10,6 @@ import numpy as np
 from streamsvm.cluster.tasks import Job, Round, TaskResult, WeightShard, new_visitor
 from streamsvm.kernels.centre import mean_of_groups, subtract_from_columns, sums_of_group
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
-from streamsvm.kernels.weights import sums_of_squares
 from streamsvm.training.learner import features_of
 from streamsvm.training.parallel import class_learner
 from streamsvm.training.parallel.class_learner import DualLists, in_columns, rows_by_group
@@ -74,16 +73,6 @@ def visit_pair(
     left, right = (each._replace(duals=own) for own, each in zip(own_duals, (left, right), strict=True))
     done = {(g, h): new for (g, h), new in lists.items() if is_last or g != h}
     return left, right, done, job.result(shards, begin, tally)
-
-
-def norm2_of_group(job: Job, g: int, shard: WeightShard, average_scale: float) -> float:
-    """Compute ‖w‖² of the columns of a group, without padding, as `ClassSplitLearner` does."""
-    assert job.spec.groups is not None
-    weights = job.weights_of(shard, averaged=average_scale > 0)
-    begin, end, _ = job.spec.groups.ranges[g].tolist()
-    columns, sums = np.array([[0, end - begin]]), np.zeros(1)
-    sums_of_squares(weights, average_scale, columns, sums)
-    return float(sums[0])
 
 
 def sum_group(job: Job, round_: Round, shard: WeightShard) -> tuple[np.ndarray, np.ndarray]:

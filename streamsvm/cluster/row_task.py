@@ -12,7 +12,6 @@ from streamsvm.data.rows import row_span
 from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.dual_lists import joined
 from streamsvm.kernels.duals import RowDuals
-from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.sum_rows import add_rows
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.training.learner import features_of, problem_of
@@ -88,12 +87,6 @@ def score_part(
     tallies = np.zeros((1 if average_scale is None else 2, N_TALLIES))
     visitor.score(rows, Target(problem, weights, tallies), average_scale)
     return job.result([shard], begin, tallies)
-
-
-def norm2_of(job: Job, shard: WeightShard, average_scale: float, problem: Problem) -> float:
-    """Compute ‖w‖² as `Learner.norm2` does."""
-    weights = job.weights_of(shard, averaged=average_scale > 0)
-    return float(job.spec.loss.kernels.norm2(weights, average_scale, None, problem.n_classes))
 
 
 def add_delta(job: Job, shard: WeightShard, delta: WeightDelta, round_: Round) -> WeightShard:

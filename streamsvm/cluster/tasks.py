@@ -24,6 +24,7 @@ from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import RowDuals
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.weights import map_array
+from streamsvm.training.learner import problem_of
 from streamsvm.training.parallel.class_learner import DualList
 from streamsvm.training.parallel.split_learner import Turn
 from streamsvm.training.sources import ShuffledSource
@@ -186,6 +187,13 @@ def scaled(shard: WeightShard, factor: float) -> WeightShard:
 def without_average(shard: WeightShard) -> WeightShard:
     """Return the weights alone, before another average begins."""
     return shard._replace(average_delta=shard.average_delta[:0])
+
+
+def norm2_of(job: Job, shard: WeightShard, average_scale: float, n_classes: int) -> float:
+    """Compute ‖w‖² of the first columns of a shard, or of its average, as `Learner.norm2` does."""
+    weights = job.weights_of(shard, averaged=average_scale > 0)
+    problem = problem_of(job.spec.settings, n_classes)
+    return float(job.spec.loss.kernels.norm2(weights, average_scale, None, problem))
 
 
 def new_visitor(job: Job, columns: int, n_rows: int) -> Visitor:

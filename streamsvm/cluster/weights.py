@@ -8,6 +8,7 @@ workers need nothing of the run directory.
 from __future__ import annotations
 
 import functools
+import operator
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Self
@@ -22,6 +23,7 @@ from streamsvm.cluster.tasks import (
     TaskResult,
     WeightShard,
     in_slices,
+    norm2_of,
     scaled,
     without_average,
     zeros,
@@ -179,15 +181,16 @@ class OnCluster(Learner):
         if self._shards is not None:
             self._change("average", without_average)
 
-    def _norms(self, average_scale: float) -> list[Any]:
-        """Make tasks that compute ‖w‖² of parts of the weights, or of their average."""
-        raise NotImplementedError
-
     def norm2(self, average_scale: float = 0.0) -> float:
         if self._is_here:
             return super().norm2(average_scale)
-        found: list[float] = self._cluster.results(self._cluster.start(self._norms(average_scale)))
-        return sum(found)
+        sizes = [min(int(end), self.problem.n_classes) - int(first) for first, end, _ in self.problem.ranges]
+        tasks = [
+            self._cluster.task("norm", norm2_of, self._job, shard, average_scale, n_classes)
+            for shard, n_classes in zip(self._find_shards(), sizes, strict=False)
+        ]
+        # Not `sum`, which rounds otherwise from Python 3.12 on: threads get the same bits.
+        return functools.reduce(operator.add, self._cluster.results(self._cluster.start(tasks)))
 
     def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
         if rows.n_rows:

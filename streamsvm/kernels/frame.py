@@ -70,7 +70,7 @@ class Kernels(NamedTuple):
     visit: Any
     revisit: Any | None
     loss_rows: Any
-    norm2: Any = sum_of_squares  # (weights, average_scale, sparse_rows, n_classes) -> ‖W‖²
+    norm2: Any = sum_of_squares  # (weights, average_scale, sparse_rows, problem) -> ‖W‖²
     sum_duals: Any = None  # (rows, duals, problem) -> the duals' terms in the dual objective
     visit_matrix: Any = None
 
@@ -114,7 +114,7 @@ def make_kernels(
         What moves by M times the sum of the changes of the duals, while each class moves by -M times that
         of its own: the row's `OWN_CLASSES`, by equal shares; the `COLUMN_BEYOND` the classes; or `NOTHING`.
     norm2 : kernel
-        ``norm2(weights, average_scale, sparse_rows, n_classes)`` is ‖W‖² of the current weights or of the
+        ``norm2(weights, average_scale, sparse_rows, problem)`` is ‖W‖² of the current weights or of the
         average.
     needs_all : bool
         Whether `solve` needs all classes, not only those that have a dual or a score above its threshold.

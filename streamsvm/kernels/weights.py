@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.kernels.jit import kernel
+from streamsvm.kernels.jit import allocating, inlined
 from streamsvm.kernels.simd import VECTOR_BYTES
 from streamsvm.kernels.sparse_rows import sparse_sum_of_squares
 from streamsvm.kernels.tile import Tile
@@ -61,44 +61,36 @@ def padded_classes(n_classes: int, dtype: np.dtype) -> int:
     return -(-n_classes // lanes) * lanes
 
 
-@kernel
-def sum_of_squares(weights, average_scale, sparse_rows, n_classes):
-    """Return ‖current - average_scale * average_delta‖² of the first `n_classes` columns.
+@inlined
+def weight_at(weights, f, c, average_scale):
+    """Return a weight, or the averaged weight, in float64; 0 reads no ``average_delta``."""
+    w = np.float64(weights.current[f, c])
+    if average_scale != 0:
+        w -= average_scale * np.float64(weights.average_delta[f, c])
+    return w
 
-    It is summed in float64, row after row. ``average_delta`` is not read if `average_scale` is 0. A row that
-    never changed is not read either: if the weights are larger than memory, most rows are holes of a file.
+
+@allocating
+def sum_of_squares(weights, average_scale, sparse_rows, problem):
+    """Return ‖current - average_scale * average_delta‖² of the columns of the classes.
+
+    It is summed in float64, row after row, and range after range of the classes. ``average_delta`` is not
+    read if `average_scale` is 0. A row that never changed is not read either: if the weights are larger than
+    memory, most rows are holes of a file.
     """
-    current, average_delta, dirty = weights.current, weights.average_delta, weights.dirty
-    total = 0.0
-    for f in range(current.shape[0]):
-        if len(dirty) > 0 and dirty[f, 0] | dirty[f, 1] == 0:
-            continue
-        part = 0.0
-        if average_scale == 0:
-            for c in range(n_classes):
-                part += np.float64(current[f, c]) * np.float64(current[f, c])
-        else:
-            for c in range(n_classes):
-                w = np.float64(current[f, c]) - average_scale * np.float64(average_delta[f, c])
-                part += w * w
-        total += part
-    if sparse_rows is not None:
-        total += sparse_sum_of_squares(sparse_rows, average_scale)
-    return total
-
-
-@kernel
-def sums_of_squares(weights, average_scale, ranges, sums):
-    """Add to `sums` what `sum_of_squares` is of each range of columns, ``ranges[r, 0]`` to ``[r, 1]``."""
-    current, average_delta, dirty = weights.current, weights.average_delta, weights.dirty
-    for f in range(current.shape[0]):
+    dirty, ranges = weights.dirty, problem.ranges
+    sums, total = np.zeros(len(ranges)), 0.0
+    for f in range(weights.current.shape[0]):
         if len(dirty) > 0 and dirty[f, 0] | dirty[f, 1] == 0:
             continue
         for r in range(len(ranges)):
-            part = 0.0
-            for c in range(ranges[r, 0], ranges[r, 1]):
-                w = np.float64(current[f, c])
-                if average_scale != 0:
-                    w -= average_scale * np.float64(average_delta[f, c])
+            part, end = 0.0, min(ranges[r, 1], problem.n_classes)
+            for c in range(np.uint64(ranges[r, 0]), np.uint64(end)):  # unsigned: not from the end
+                w = weight_at(weights, f, c, average_scale)
                 part += w * w
             sums[r] += part
+    for r in range(len(ranges)):
+        total += sums[r]
+    if sparse_rows is not None:
+        total += sparse_sum_of_squares(sparse_rows, average_scale)
+    return total

@@ -172,9 +172,9 @@ def _is_right(y, best, scores):
 
 
 @kernel
-def norm2_of_centred(weights, average_scale, sparse_rows, n_classes):
+def norm2_of_centred(weights, average_scale, sparse_rows, problem):
     """As `streamsvm.kernels.weights.sum_of_squares`, of W = V less its mean over the classes."""
-    total = 0.0
+    n_classes, total = problem.n_classes, 0.0
     for f in range(len(sparse_rows.extents)):
         begin, size, distance = entries(sparse_rows, f)
         size = min(size, n_classes)  # without the padding

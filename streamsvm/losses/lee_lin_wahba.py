@@ -33,25 +33,21 @@ from streamsvm.kernels.frame import Kernels, make_kernels
 from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.row_steps import COLUMN_BEYOND
 from streamsvm.kernels.simd import LANES, load_like, store, sum_lanes, zeros
+from streamsvm.kernels.weights import weight_at
 from streamsvm.losses.hinges import HINGE, SQUARED_HINGE, Hinge
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
 
 @kernel
-def norm2_of_centred(weights, average_scale, sparse_rows, n_classes):
+def norm2_of_centred(weights, average_scale, sparse_rows, problem):
     """Return ‖W‖², as `streamsvm.kernels.weights.sum_of_squares` with 1/k of the last column in each."""
-    current, average_delta, dirty = weights.current, weights.average_delta, weights.dirty
-    total = 0.0
-    for f in range(current.shape[0]):
+    dirty, k, total = weights.dirty, problem.n_classes, 0.0
+    for f in range(weights.current.shape[0]):
         if len(dirty) > 0 and dirty[f, 0] | dirty[f, 1] == 0:
             continue
-        shared = np.float64(current[f, n_classes])
-        if average_scale != 0:
-            shared -= average_scale * np.float64(average_delta[f, n_classes])
-        for c in range(n_classes):
-            w = np.float64(current[f, c]) + shared / n_classes
-            if average_scale != 0:
-                w -= average_scale * np.float64(average_delta[f, c])
+        shared = weight_at(weights, f, k, average_scale) / k
+        for c in range(k):
+            w = weight_at(weights, f, c, average_scale) + shared
             total += w * w
     return total
 

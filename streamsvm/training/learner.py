@@ -336,11 +336,8 @@ class Learner:
 
     def norm2(self, average_scale: float = 0.0) -> float:
         """Return ‖w‖² of the last iterate, or of the average of this scale."""
-        return float(
-            self._kernels.norm2(
-                self.storage.weights, average_scale, self.storage.sparse_rows, self.problem.n_classes
-            )
-        )
+        storage = self.storage
+        return float(self._kernels.norm2(storage.weights, average_scale, storage.sparse_rows, self.problem))
 
     def moved_weights(self) -> Weights:
         """Return the weights that visits update: with their average while there is one, else alone."""

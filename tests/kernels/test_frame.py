@@ -34,15 +34,14 @@ def test_losses_of_the_weights_and_of_their_average_equal_plain_numpy(loss: str,
     weights, scratch = Weights.create(current, delta, 7.0), Scratch.create(current.shape[1], F64)
     weights.dirty[:] = 1
     rows, tallies = as_rows(X, labels)._replace(cost=cost), np.zeros((2, N_TALLIES))
-    kernels.loss_rows(
-        rows, Problem(K, margin, **parameters), weights, 0.7, scratch, tallies, None, None, None
-    )
+    problem = Problem(K, margin, **parameters)
+    kernels.loss_rows(rows, problem, weights, 0.7, scratch, tallies, None, None, None)
     for tally, scale in zip(tallies, (0.0, 0.7), strict=True):
         of_columns = current - scale * delta
         W = of_columns[:, :K] + of_columns[:, K:columns].sum(axis=1, keepdims=True) / K
         assert tally[VISITED] == N
         assert tally[CORRECT] == ((dense @ W).argmax(axis=1) == labels).sum()
         expected = reference.primal(W, dense[known], labels[known], cost[known], loss, margin, **parameters)
-        norm2 = kernels.norm2(weights, scale, None, K)
+        norm2 = kernels.norm2(weights, scale, None, problem)
         assert norm2 == pytest.approx((W**2).sum())
         assert 0.5 * norm2 + tally[LOSS_SUM] == pytest.approx(expected)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from helpers import as_rows, make_problem
 
+from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.score import score_rows
-from streamsvm.kernels.weights import Weights, padded_classes, sum_of_squares, sums_of_squares
+from streamsvm.kernels.weights import Weights, padded_classes, sum_of_squares
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -31,9 +32,10 @@ def test_the_sum_of_squares_is_that_of_the_rows_that_changed(dtype: str, scale: 
     changed = np.arange(40) % 3 != 0
     weights.dirty[changed, np.arange(40)[changed] % 2] = 1
     expected = ((W.astype(float) - scale * delta.astype(float))[changed] ** 2).sum()
-    assert sum_of_squares(weights, scale, None, 48) == pytest.approx(expected, rel=1e-12)
-    sums_of_squares(weights, scale, np.array([[0, 16], [16, 48]]), sums := np.zeros(2))
-    assert sums.sum() == pytest.approx(expected, rel=1e-12)
+    problem = Problem(48, 1.0)
+    ranges = np.array([[0, 16, 16], [16, 48, 48]])
+    for each in (problem, problem._replace(ranges=ranges)):
+        assert sum_of_squares(weights, scale, None, each) == pytest.approx(expected, rel=1e-12)
     everything = ((W.astype(float) - scale * delta.astype(float)) ** 2).sum()
     without_record = weights._replace(dirty=weights.dirty[:0])
-    assert sum_of_squares(without_record, scale, None, 48) == pytest.approx(everything, rel=1e-12)
+    assert sum_of_squares(without_record, scale, None, problem) == pytest.approx(everything, rel=1e-12)

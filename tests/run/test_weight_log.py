@@ -9,6 +9,7 @@ import pytest
 
 from streamsvm.base.format import LOG_HEADER, WEIGHTS_MAGIC
 from streamsvm.errors import RunError
+from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.weights import Weights, sum_of_squares
 from streamsvm.run.append_log import AppendLog, LogEnd, check, padded
 from streamsvm.run.checkpoint import RunPosition, commit, prune
@@ -166,7 +167,7 @@ def test_unmarked_weights_are_written_whole(tmp_path: Path, average: bool) -> No
         restore(run.weight_log(number), position.weights.length, Held(found))
         np.testing.assert_array_equal(found.current, marked.current)
         np.testing.assert_array_equal(found.average_delta, marked.average_delta)
-        assert sum_of_squares(found, 0.0, None, found.current.shape[1]) == pytest.approx(
+        assert sum_of_squares(found, 0.0, None, Problem(found.current.shape[1], 1.0)) == pytest.approx(
             (marked.current.astype(float) ** 2).sum()
         )
 

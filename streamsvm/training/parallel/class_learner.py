@@ -23,7 +23,7 @@ from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.tally import CLOCK, DUAL_DELTA, DUAL_SUM, EMPTY, N_TALLIES, UNWEIGHTED, VISITED
 from streamsvm.kernels.update import mark_rows_dirty
-from streamsvm.kernels.weights import Weights, sums_of_squares
+from streamsvm.kernels.weights import Weights
 from streamsvm.losses.base import Loss
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.files import NewLog
@@ -64,12 +64,6 @@ class ClassSplitLearner(SplitLearner):
     def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
         super().score(in_columns(rows, self._groups), average_scale, tallies)
 
-    def norm2(self, average_scale: float = 0.0) -> float:
-        """Return `Learner.norm2`, summed up group by group, so that a cluster gets the same bits."""
-        sums = np.zeros(len(self._groups.ranges))
-        sums_of_squares(self.storage.weights, average_scale, self._groups.ranges, sums)
-        return float(sum(sums.tolist()))
-
     def coefficients(self, columns: np.ndarray, *, average: bool) -> Coefficients:
         return super().coefficients(self._groups.columns[columns], average=average)
 
@@ -80,9 +74,6 @@ class ClassSplitLearner(SplitLearner):
         [duals] = divide_duals(old, nothing, self._groups.groups, 1)
         sum_list(self.loss, self.problem, rows, nothing, duals)
         mark_rows_dirty(rows.features, self.storage.weights)
-        current, average_delta = (each[:0] for each in self.storage.weights[:2])
-        empty = self.storage.weights._replace(current=current, average_delta=average_delta)
-        sums_of_squares(empty, 0.0, self._groups.ranges, np.zeros(len(self._groups.ranges)))
         of_block = BlockDuals(rows, old, self._groups)
         join_lists(of_block.lists, (0, 1), of_block.members[:2], 0)
         self.centre(features_of(rows, self.storage.n_features))
