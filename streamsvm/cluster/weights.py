@@ -29,6 +29,7 @@ from streamsvm.cluster.tasks import (
     zeros,
 )
 from streamsvm.data.rows import Rows
+from streamsvm.kernels.duals import OldDuals
 from streamsvm.kernels.tally import CLOCK
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.model.coefficients import Coefficients
@@ -62,6 +63,9 @@ class OnCluster(Learner):
         self._cluster, self._counted = cluster, dict(_ZERO_COUNTS)
         self._job_facts = Job(cluster.token, training, self.spec, self.entries, self.pairs)
         return self
+
+    def compile(self, rows: Rows, old: OldDuals) -> None:
+        """Do nothing: workers compile kernels when they first call them."""
 
     @functools.cached_property
     def _job(self) -> Any:

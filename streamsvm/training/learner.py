@@ -17,7 +17,7 @@ from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.dual_lists import in_buffer
 from streamsvm.kernels.dual_matrix import DualMatrix, find_duals, matrix_columns
-from streamsvm.kernels.duals import Duals, OldDuals, RowDuals, drop_zeros
+from streamsvm.kernels.duals import Duals, OldDuals, RowDuals
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.random import permutation
@@ -141,22 +141,20 @@ class Learner:
         self.storage.end_pass()
 
     def compile(self, rows: Rows, old: OldDuals) -> None:
-        """Compile or load the kernels by calling them on no rows, so that it does not count as training."""
+        """Compile or load the kernels by learning no rows, so that it does not count as training."""
         rows = self.storage.bind(rows)
         nothing = np.zeros(0, np.int64)
         tally = self.tally
         self.tally = own_lines(N_TALLIES)
         permutation(0, 0, 0, 0, 0)
-        matrix = self._matrix(old)
-        self._visit(rows, nothing, 0, 0, matrix if self._dual_matrix else old)
+        duals = self._matrix(old) if self._dual_matrix else old
+        block = TrainingBlock(0, 0, rows, nothing)
+        for _ in self.learn(block, rows, duals, None, lambda visited: visited + 1):
+            pass
+        if self.makes_inner_passes and not self._dual_matrix:
+            listed = Duals(in_buffer(self.dual_buffer, rows.n_rows), self.dual_buffer)
+            self._own_visitor.call(self._kernels.revisit, rows, nothing, 0, 0, listed, self._target)
         self.score(rows, None, np.zeros((1, N_TALLIES)))
-        if self.makes_inner_passes and self._dual_matrix:
-            find_duals(matrix.new, matrix.n_columns, np.zeros(0, np.bool_))
-        elif self.makes_inner_passes:
-            duals = Duals(in_buffer(self.dual_buffer, rows.n_rows), self.dual_buffer)
-            self._own_visitor.call(self._kernels.revisit, rows, nothing, 0, 0, duals, self._target)
-            drop_zeros(self.dual_buffer)
-        self.centre(nothing)
         self.tally = tally
 
     def learn(
@@ -191,12 +189,12 @@ class Learner:
         if self._tie_tolerance:
             near = self._tie_tolerance if block.pass_number == 1 else 0.0
             self.problem: Problem = self.problem._replace(near=near)
-        at, centre_rows, features = 0, rows.n_rows, np.zeros(0, np.int64)
+        at, centre_rows, features = 0, max(rows.n_rows, 1), np.zeros(0, np.int64)
         if self.loss.extra_columns:
             features = features_of(rows, self.storage.n_features)
             of_row = max(int(rows.indptr[-1] - rows.indptr[0]) // max(rows.n_rows, 1), 1)
             centre_rows = max(_CENTRE_NON_ZEROS * len(features) // of_row, _CENTRE_ROWS)
-        while at < rows.n_rows:
+        while True:
             pause = at + next_pause(self.visited) - self.visited
             end = min(rows.n_rows, pause, (at // centre_rows + 1) * centre_rows)
             if block.arrived is not None:
@@ -232,6 +230,8 @@ class Learner:
                 self.centre(features)
             if at >= pause:  # beyond it, if the visit went on to the end of a group
                 yield at
+            if at == rows.n_rows:
+                break
 
     def centre(self, features: np.ndarray) -> None:
         """Shift the weights of some features to the mean 0 over the classes, if the loss wants it."""
@@ -412,7 +412,7 @@ class Learner:
 def features_of(rows: Rows, n_features: int) -> np.ndarray:
     """Return the distinct features of the rows, ascending."""
     if rows.indices is None:
-        return np.arange(n_features)
+        return np.arange(n_features if rows.n_rows else 0)
     seen = np.zeros(n_features, np.bool_)
     mark(rows.indices, seen)
     return np.flatnonzero(seen)

@@ -98,14 +98,15 @@ class Visitor:
         """Visit the rows of ``order``, make inner passes, and return the new duals; none if not kept."""
         buffer, at, found = self.buffer, 0, []
         buffer.used[:] = 0
-        while at < len(order):
+        while True:
             duals = Duals(old, buffer)
             at = self.call(self.kernels.visit, rows, order, at, len(order), duals, target)
             self.revisit(rows, target, place)
             if len(buffer.ids):
                 found.append(RowDuals.of_buffer(buffer).copy())
             buffer.used[:] = 0
-        return found
+            if at == len(order):
+                return found
 
     def revisit(self, rows: Rows, target: Target, place: Place) -> None:
         """Make inner passes over the rows whose new duals are in the buffer."""

@@ -97,4 +97,5 @@ def test_rows_of_no_weight_do_not_count_as_visits(
     fit(store, out=tmp_path / "run", **options)
     with open_store(store) as opened:
         rows = opened.rows(0, N)
-    assert counted == [np.count_nonzero((rows.labels > 1) & (rows.norm2 > 0))] * 2
+    visited = [n for n in counted if n]  # and none as kernels are compiled
+    assert visited == [np.count_nonzero((rows.labels > 1) & (rows.norm2 > 0))] * 2

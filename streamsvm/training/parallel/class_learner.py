@@ -67,17 +67,6 @@ class ClassSplitLearner(SplitLearner):
     def coefficients(self, columns: np.ndarray, *, average: bool) -> Coefficients:
         return super().coefficients(self._groups.columns[columns], average=average)
 
-    def compile(self, rows: Rows, old: OldDuals) -> None:
-        super().compile(rows, old)
-        rows = self.storage.bind(rows)
-        nothing = np.zeros(0, np.int64)
-        [duals] = divide_duals(old, nothing, self._groups.groups, 1)
-        sum_list(self.loss, self.problem, rows, nothing, duals)
-        mark_rows_dirty(rows.features, self.storage.weights)
-        of_block = BlockDuals(rows, old, self._groups)
-        join_lists(of_block.lists, (0, 1), of_block.members[:2], 0)
-        self.centre(features_of(rows, self.storage.n_features))
-
     def learn(
         self,
         block: TrainingBlock,
@@ -176,8 +165,6 @@ def visit_pair(
     assert spec.groups is not None
     ranges = spec.groups.ranges[list(pair)] + np.array(shifts)[:, None]
     both = np.sort(np.concatenate(members))
-    if not len(both):
-        return {}
     number = turn.block * (len(spec.groups.ranges) - 1) + turn.number
     order = both[turn.permute(len(both), spec.settings.seed, turn.pass_number, number, 0)]
     problem = problem_of(spec.settings, weights.current.shape[1])._replace(ranges=ranges)

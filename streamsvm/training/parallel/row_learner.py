@@ -18,7 +18,7 @@ from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.dual_matrix import DualMatrix
 from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.kernels.memory import own_lines
-from streamsvm.kernels.sum_rows import add_rows, copy_rows, mark, unite, zero_rows
+from streamsvm.kernels.sum_rows import add_rows, copy_rows, unite, zero_rows
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import Weights
@@ -101,15 +101,6 @@ class RowSplitLearner(SplitLearner):
         shape, dtype = self.storage.weights.current.shape, self.storage.weights.current.dtype
         copies, splits = range(1 + self.spec.settings.averages), range(self.spec.settings.splits)
         return [[map_array(None, shape, dtype) for _ in copies] for _ in splits]
-
-    def compile(self, rows: Rows, old: OldDuals) -> None:
-        super().compile(rows, old)
-        current, nothing = self.storage.weights.current, np.zeros(0, np.int64)
-        copy_rows(nothing, current, current)
-        zero_rows(nothing, current)
-        add_rows(unite(nothing, nothing)[0], current, 1.0, current)
-        mark(rows.features, np.zeros(self.storage.n_features, np.bool_))
-        mark_rows_dirty(nothing, self.storage.weights)
 
     def learn(
         self,
