@@ -62,7 +62,10 @@ def test_a_command_that_replaces_a_run_is_killed(launcher, digits, quick_path, n
     assert launcher(*fit, "--seed", 1, cwd=quick_path, count=False).code == 0
     shutil.copytree(run, old)
     first = content(old / "model")
-    whole = launcher(*command, cwd=quick_path)
+    for _ in range(2):  # the first compiles, which counts too
+        shutil.rmtree(run)
+        shutil.copytree(old, run)
+        whole = launcher(*command, cwd=quick_path)
     model, files = content(run / "model"), names(run)
     assert model != first
     found = {"in place": 0, "aside": 0, "replaced": 0}
