@@ -47,7 +47,6 @@ def fit(
     smooth: float | None = None,
     top: int | None = None,
     temperature: float | None = None,
-    solver_tol: float | None = None,
     dtype: Literal["float32", "float64"] = 'float32',
     seed: int = 0,
     memory: int | str = 2147483648,
@@ -150,8 +149,6 @@ def fit(
         m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
     temperature : float, optional
         τ of the block solvers bcpl and oeg of chain; 1 by default.
-    solver_tol : float, optional
-        Tolerance of slacks of the block solver shark of ww; 0.001 by default.
     dtype : {"float32", "float64"}
         Precision of weights, duals and scores; sums and objectives are always float64.
     seed : int
@@ -349,7 +346,6 @@ def plan(
     smooth: float | None = None,
     top: int | None = None,
     temperature: float | None = None,
-    solver_tol: float | None = None,
     dtype: Literal["float32", "float64"] = 'float32',
     seed: int = 0,
     memory: int | str = 2147483648,
@@ -406,8 +402,6 @@ def plan(
         m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
     temperature : float, optional
         τ of the block solvers bcpl and oeg of chain; 1 by default.
-    solver_tol : float, optional
-        Tolerance of slacks of the block solver shark of ww; 0.001 by default.
     dtype : {"float32", "float64"}
         Precision of weights, duals and scores; sums and objectives are always float64.
     seed : int
@@ -598,7 +592,6 @@ def online(
     smooth: float | None = None,
     top: int | None = None,
     temperature: float | None = None,
-    solver_tol: float | None = None,
     dtype: Literal["float32", "float64"] = 'float32',
     hash_bits: int | None = None,
     seed: int = 0,
@@ -651,8 +644,6 @@ def online(
         m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
     temperature : float, optional
         τ of the block solvers bcpl and oeg of chain; 1 by default.
-    solver_tol : float, optional
-        Tolerance of slacks of the block solver shark of ww; 0.001 by default.
     dtype : {"float32", "float64"}
         Precision of weights, duals and scores; sums and objectives are always float64.
     hash_bits : int, optional
@@ -728,7 +719,6 @@ def tune(
     smooth: float | None = None,
     top: int | None = None,
     temperature: float | None = None,
-    solver_tol: float | None = None,
     dtype: Literal["float32", "float64"] = 'float32',
     seed: int = 0,
     memory: int | str = 2147483648,
@@ -813,8 +803,6 @@ def tune(
         m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
     temperature : float, optional
         τ of the block solvers bcpl and oeg of chain; 1 by default.
-    solver_tol : float, optional
-        Tolerance of slacks of the block solver shark of ww; 0.001 by default.
     dtype : {"float32", "float64"}
         Precision of weights, duals and scores; sums and objectives are always float64.
     seed : int

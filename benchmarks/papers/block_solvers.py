@@ -22,12 +22,13 @@ import numpy as np
 from streamsvm.kernels.frame import Kernels, make_kernels
 from streamsvm.kernels.jit import allocating, inlined, kernel
 from streamsvm.kernels.simd import LANES, LOG_LANES
-from streamsvm.losses import LOSSES, SOLVER_PARAMETERS
+from streamsvm.losses import LOSSES
 from streamsvm.losses.crammer_singer import largest_hinge, make
-from streamsvm.losses.published.crammer_singer import KERNELS, polished
+from streamsvm.losses.published import KERNELS, polished
 from streamsvm.losses.top_m import partition
 
 _STEPS = 10  # of SMO, at most, for each class
+_TOLERANCE = 1e-3  # of SMO in slacks, of the bisection in shares of C
 _LEAST_SHARE = 1e-12  # of C, for BCPL and OEG: from 0 they could not rise
 _VERSION = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]  # kernels are cached by their names
 
@@ -116,7 +117,7 @@ def bisection(b, g, norm2, C, problem):
         total = 0.0
         for r in range(len(u)):
             total += max(u[r] - middle, 0.0)
-        if abs(total - C) <= problem.solver_tol * C:
+        if abs(total - C) <= _TOLERANCE * C:
             break
     if total > 0.0:  # else C is below the rounding of u
         for r in range(len(b)):
@@ -131,7 +132,7 @@ def smo(b, g, norm2, C, problem):
         for r in range(len(b)):
             if b[r] > 0.0 and (down < 0 or g[r] < g[down]):
                 down = r
-        if down < 0 or not g[up] - g[down] >= problem.solver_tol:
+        if down < 0 or not g[up] - g[down] >= _TOLERANCE:
             break
         step = min((g[up] - g[down]) / (2.0 * norm2), b[down])
         b[up] += step
@@ -206,5 +207,4 @@ SOLVERS = {
     **{each.__name__.replace("_", "-"): _make(each) for each in (bisection, smo, frank_wolfe, bcpl, oeg)},
 }
 KERNELS.update({("cs", solver): kernels for solver, kernels in SOLVERS.items()})
-SOLVER_PARAMETERS.update(bisection=("solver_tol",), smo=("solver_tol",))
 LOSSES["cs"] = dataclasses.replace(LOSSES["cs"], solvers=(*LOSSES["cs"].solvers, *SOLVERS))

@@ -55,7 +55,6 @@ class Problem(NamedTuple):
     smooth: float = 0.0  # ε of the smoothed hinge
     top: int = 1  # m of top-m
     temperature: float = 1.0  # τ of the block solvers bcpl and oeg
-    solver_tol: float = 1e-3  # of the block solvers that are not exact
     solver: int = 0  # of chains: position in their solvers
     near: float = 0.0  # scores of at most this size count as 0 (see `streamsvm.losses.common_dual`)
     sigma: float = 1.0  # by which steps of the weights are multiplied: σ' of Ma et al. (2015)

@@ -43,13 +43,6 @@ _ALL = (
          pair_margins=False),
 )  # fmt: skip
 
-# The settings that are for some block solvers alone.
-SOLVER_PARAMETERS: dict[str, tuple[str, ...]] = {
-    "shark": ("solver_tol",),
-    "bcpl": ("temperature",),
-    "oeg": ("temperature",),
-}
-
 LOSSES: dict[str, Loss] = {loss.name: loss for loss in _ALL}
 ROW_LOSSES: dict[str, Loss] = {loss.name: loss for loss in _ALL if not loss.sequences}
 

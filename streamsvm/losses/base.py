@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from streamsvm.kernels.frame import Kernels
@@ -129,21 +129,20 @@ class Loss:
     @functools.cached_property
     def kernels(self) -> Kernels:
         """The kernels; importing them loads Numba."""
-        return self._kernels("chains" if self.sequences else "losses")[self.name]
+        return self._kernels(self.module)[self.name]
 
     @functools.cached_property
     def common_kernels(self) -> Kernels:
         """The kernels with a common dual."""
-        return importlib.import_module("streamsvm.losses.common_dual").KERNELS[self.name]
+        return self._kernels("common_dual")[self.name]
 
     def kernels_of(self, solver: str) -> Kernels:
         """Return the kernels with a block solver."""
         if solver == self.solvers[0]:
             return self.kernels
-        others = self._kernels("chains" if self.sequences else "losses.published")
+        others = self._kernels(self.module if self.sequences else "published")
         return others[self.name, solver]._replace(loss_rows=self.kernels.loss_rows)
 
-    def _kernels(self, package: str) -> dict[str | tuple[str, str], Kernels]:
-        found: dict[str | tuple[str, str], Kernels]
-        found = importlib.import_module(f"streamsvm.{package}.{self.module}").KERNELS
-        return found
+    def _kernels(self, module: str) -> Any:
+        package = "chains" if self.sequences else "losses"
+        return importlib.import_module(f"streamsvm.{package}.{module}").KERNELS

@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 from streamsvm.base.text import parse_part
 from streamsvm.errors import SettingsError
-from streamsvm.losses import LOSSES, SOLVER_PARAMETERS, get_loss
-from streamsvm.losses.base import Loss
+from streamsvm.losses import LOSSES, get_loss
+from streamsvm.losses.base import FILLING, Loss
 from streamsvm.settings.field import ESTIMATOR, MATRIX, CheckedSettings, declared, setting
 from streamsvm.settings.rules import check_combinations
 
@@ -84,10 +84,6 @@ class Settings(CheckedSettings):
     temperature: float | None = _fine(
         float, None, "τ of the block solvers bcpl and oeg of chain; 1 by default.",
         positive=True, scope=ESTIMATOR, of_loss=True, loss_default=1.0,
-    )  # fmt: skip
-    solver_tol: float | None = _fine(
-        float, None, "Tolerance of slacks of the block solver shark of ww; 0.001 by default.",
-        positive=True, scope=ESTIMATOR, of_loss=True, loss_default=1e-3,
     )  # fmt: skip
     dtype: str = _computing(
         str, "float32", "Precision of weights, duals and scores; sums and objectives are always float64.",
@@ -279,7 +275,7 @@ class Settings(CheckedSettings):
         for name, values in (("margin", loss.margins), ("solver", loss.solvers)):
             if getattr(self, name) not in values:
                 self.refuse(name, f"{' or '.join(map(str, values))} for the loss {self.loss}")
-        takes = (*loss.parameters, *SOLVER_PARAMETERS.get(self.solver, ()))
+        takes = (*loss.parameters, *["temperature"] * (self.solver in FILLING))
         for name, each in declared(self).items():
             if each.loss_default is None:
                 continue

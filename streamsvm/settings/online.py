@@ -38,7 +38,6 @@ class OnlineSettings(CheckedSettings):
     smooth: float | None = _as_in_fit("smooth")
     top: int | None = _as_in_fit("top")
     temperature: float | None = _as_in_fit("temperature")
-    solver_tol: float | None = _as_in_fit("solver_tol")
     dtype: str = _as_in_fit("dtype")
     hash_bits: int | None = setting(
         int,

@@ -34,8 +34,6 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
         m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
     temperature : float, optional
         τ of the block solvers bcpl and oeg of chain; 1 by default.
-    solver_tol : float, optional
-        Tolerance of slacks of the block solver shark of ww; 0.001 by default.
     dtype : {"float32", "float64"}
         Precision of weights, duals and scores; sums and objectives are always float64.
     tol : float, optional
@@ -114,7 +112,6 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
     smooth: float | None
     top: int | None
     temperature: float | None
-    solver_tol: float | None
     dtype: Literal["float32", "float64"]
     tol: float | None
     inner_passes: int | Literal["auto"]
@@ -142,7 +139,6 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
         smooth: float | None = None,
         top: int | None = None,
         temperature: float | None = None,
-        solver_tol: float | None = None,
         dtype: Literal["float32", "float64"] = 'float32',
         tol: float | None = None,
         inner_passes: int | Literal["auto"] = 'auto',

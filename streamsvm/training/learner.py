@@ -426,6 +426,5 @@ def problem_of(settings: Settings, n_classes: int) -> Problem:
         smooth=settings.smooth or 0.0,
         top=settings.top or 1,
         temperature=settings.temperature or 1.0,
-        solver_tol=settings.solver_tol or 0.0,
         solver=get_loss(settings.loss).solvers.index(settings.solver),
     )

@@ -17,7 +17,7 @@ from small_problem import BLOCK
 
 from streamsvm import resume
 from streamsvm.errors import Interrupted
-from streamsvm.losses import LOSSES, SOLVER_PARAMETERS
+from streamsvm.losses import LOSSES
 
 pytestmark = [pytest.mark.engine, pytest.mark.more]
 
@@ -29,8 +29,6 @@ def solvers() -> Iterator[Any]:
     """The module of the solvers; what it adds to the loss is taken back at the end."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(LOSSES, "cs", LOSSES["cs"])
-        for name in ("bisection", "smo"):
-            patch.setitem(SOLVER_PARAMETERS, name, ())
         patch.syspath_prepend(Path(__file__).parents[2] / "benchmarks/papers")
         yield importlib.import_module("block_solvers")
 

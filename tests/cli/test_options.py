@@ -36,7 +36,7 @@ VALUES: dict[str, tuple[str, Any]] = {  # of options: a word, and what it stands
     "proba": FLAG, "prune": ("0.5", 0.5), "raw": FLAG, "resume_or_start": FLAG,
     "sample_weight": ("w", "w"), "scores": FLAG, "seed": ("7", 7), "shuffle": ("--no", False),
     "slice_rows": ("7", 7), "smooth": ("0.5", 0.5), "solver": ("newton", "newton"),
-    "solver_tol": ("0.5", 0.5), "split": ("rows", "rows"), "splits": ("7", 7),
+    "split": ("rows", "rows"), "splits": ("7", 7),
     "store": ("some/path", [Path("some/path")]), "temperature": ("0.5", 0.5),
     "text": ("a,b", ("a", "b")), "threads": ("7", 7), "threshold": ("-0.5", -0.5),
     "tol": ("0.5", 0.5), "top": ("7", 7), "top_k": ("7", 7), "transform": ("l2", "l2"), "tree": PATH,

@@ -155,7 +155,6 @@ REFUSED: list[tuple[str, list[Any], str, dict[str, Any]]] = [  # setting, values
     ("top", [0], WHOLE.format(1), {"loss": "top-m"}),
     ("temperature", [1.0], "left out with the loss cs and the solver newton", {"loss": "cs"}),
     ("temperature", [-1.0], POSITIVE, {"loss": "chain", "solver": "bcpl"}),
-    ("solver_tol", [0.1], "left out with the loss ww and the solver sorted", {"solver": "sorted"}),
 ]
 NO_INTERVALS: list[Any] = [
     *("", "0", "0s", "-1s", "5x", "s", "1e3s", "nan", "inf", "1 2", "8 rows"),

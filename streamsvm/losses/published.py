@@ -1,22 +1,27 @@
-"""Weston-Watkins: Wang & Scott (2021), Algorithm 2, by sorting; and Shark's solver (Igel et al. 2008)."""
+"""Block solvers of the papers, to compare with: `KERNELS` by loss and name of the solver.
+
+Weston-Watkins by sorting (Wang & Scott 2021, Algorithm 2), and by Shark's solver (Igel et al. 2008);
+Crammer-Singer by sorting (Blondel et al. 2014, Algorithm 2), with d and θ as in `largest_slacks`.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from streamsvm.kernels.frame import make_kernels
-from streamsvm.kernels.jit import allocating, inlined
+from streamsvm.kernels.jit import allocating, inlined, kernel
 from streamsvm.kernels.simd import LANES, LOG_LANES
-from streamsvm.kernels.sorting import sorted_falling
+from streamsvm.losses import crammer_singer, weston_watkins
 from streamsvm.losses.hinges import HINGE, SMOOTH_HINGE, SQUARED_HINGE
+from streamsvm.losses.largest_slacks import least_theta
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
-from streamsvm.losses.weston_watkins import make
 
 _STEPS = 10  # of Shark's solver, at most, for each class
+_TOLERANCE = 1e-3  # of its slacks
 
 
 @allocating
-def threshold_sorted(v, m, upper, slope, guess):
+def find_by_sorting(v, m, upper, slope, guess):
     """Find γ with Σ clip(v_j - γ, 0, upper) = slope γ, by sorting: Wang & Scott (2021), Algorithm 2.
 
     Parameters
@@ -38,12 +43,8 @@ def threshold_sorted(v, m, upper, slope, guess):
     below the interval's lower end; the other conditions of Subroutine 5 hold by the order of the sweep.
     Testing only this one cannot miss the solution through rounding.
     """
-    top, n_positive = np.empty(m), 0
-    for r in range(m):
-        if v[r] > 0:
-            top[n_positive] = v[r]
-            n_positive += 1
-    top = sorted_falling(top, n_positive)
+    top = np.sort(v[:m])[::-1]
+    n_positive = np.sum(top > 0)
     n_upper = 0  # at the bound: top[:n_upper]
     n_free = 0  # inside (0, upper): the n_free entries that follow
     total = 0.0  # their sum
@@ -74,7 +75,7 @@ def _greedy_coordinates(row, n, problem, scratch):
 
     The gradient of the block's dual is g_j = 1 - M (s_y - s_j), its Hessian -H (I + 11ᵀ) with H = M²‖x‖²: a
     step μ of the dual j gains μ (g_j - Hμ), and lowers g_j by 2Hμ and all others by Hμ. Stops when no
-    gradient points out of place by ``problem.solver_tol`` or more, or after ten steps a class. The result is
+    gradient points out of place by `_TOLERANCE` or more, or after ten steps a class. The result is
     feasible, and not worse than the old duals.
     """
     H, C = problem.margin * problem.margin * row.norm2, row.C
@@ -97,7 +98,7 @@ def _greedy_coordinates(row, n, problem, scratch):
             gain = mu * (g[p] - H * mu)
             if gain > most:
                 best, step, most = p, mu, gain
-        if best < 0 or violation < problem.solver_tol:
+        if best < 0 or violation < _TOLERANCE:
             break
         v[best] = min(max(v[best] + step, 0.0), C)
         for p in range(len(g)):
@@ -112,9 +113,60 @@ def _solve(row, n, problem, pairs, scratch):
     return _greedy_coordinates(row, n, problem, scratch), -np.inf
 
 
+@kernel
+def polished(d, m, most, slope, u_top, theta):
+    """Find θ without the rounding error of a long sum: usually one Newton step."""
+    low = least_theta(most, slope, u_top)
+    return threshold_newton(d, m, UNBOUNDED, most, slope, u_top, low, 0.0, theta)
+
+
+@allocating
+def threshold_sorted(d, m, most, slope, u_top):
+    """Find θ by sorting: Blondel et al. (2014), Algorithm 2, the projection to a simplex.
+
+    The paper's simplex {b >= 0, Σ b = C} includes class y, which has the rest of C. Without it no digits are
+    lost: Σ b = slope (u_top + θ), and only if that is more than C, b is the projection of d to the simplex of
+    the wrong classes.
+
+    Parameters
+    ----------
+    d : ndarray of float64, shape (m + 8,) or larger
+        u_j minus the largest of them in the first `m` >= 1 entries; the eight entries after them are
+        overwritten.
+    most : float
+        Upper bound of the sum, positive.
+    slope : float
+        1 in the paper.
+    u_top : float
+        The largest u_j, positive.
+    """
+    falling = np.sort(d[:m])[::-1]
+    total, n_free = 0.0, 0  # of the entries with b_j > 0
+    theta = -u_top
+    while n_free < m and falling[n_free] > theta:
+        total += falling[n_free]
+        n_free += 1
+        theta = (total - slope * u_top) / (n_free + slope)
+    if slope * (u_top + theta) > most:
+        total, n_free = 0.0, 0
+        theta = -most
+        while n_free < m and falling[n_free] > theta:
+            total += falling[n_free]
+            n_free += 1
+            theta = (total - most) / n_free
+    return polished(d, m, most, slope, u_top, theta)
+
+
+@inlined
+def _find_sorted(d, m, upper, most, slope, u_top, dual, problem):
+    return threshold_sorted(d, m, most, slope, u_top)
+
+
 KERNELS = {
-    ("ww", "sorted"): make("ww_sorted", HINGE, threshold_sorted),
-    ("ww2", "sorted"): make("ww2_sorted", SQUARED_HINGE, threshold_sorted),
-    ("wws", "sorted"): make("wws_sorted", SMOOTH_HINGE, threshold_sorted),
+    ("ww", "sorted"): weston_watkins.make("ww_sorted", HINGE, find_by_sorting),
+    ("ww2", "sorted"): weston_watkins.make("ww2_sorted", SQUARED_HINGE, find_by_sorting),
+    ("wws", "sorted"): weston_watkins.make("wws_sorted", SMOOTH_HINGE, find_by_sorting),
     ("ww", "shark"): make_kernels("ww_shark", solve=_solve, needs_all=True),
+    ("cs", "sorted"): crammer_singer.make("cs_sorted", _find_sorted),
+    ("cs2", "sorted"): crammer_singer.make_squared("cs2_sorted", _find_sorted),
 }
