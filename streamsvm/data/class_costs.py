@@ -66,16 +66,15 @@ def read_costs(source: Any, classes: Sequence[str]) -> np.ndarray:
 
 def check_costs(costs: np.ndarray, classes: Sequence[str], where: str) -> None:
     """Raise `InputError` about `where` unless the values of `costs`, shape (k, k), are costs."""
-    if costs.min() >= 0 and costs.max() <= _LARGEST and not np.diagonal(costs).any():
-        return
     bad = ~((costs >= 0) & (costs <= _LARGEST))
     np.fill_diagonal(bad, np.diagonal(costs) != 0)
-    y, j = divmod(int(np.argmax(bad)), len(bad))
-    predicted, true = (f"{printable(classes[c])!r:.60}" for c in (j, y))
-    raise InputError(
-        f"{where}: predicting {predicted} for a row of {true} costs {costs[y, j]:g}",
-        remedy=Remedy("give numbers from 0 to 1e30, and 0 for the own class"),
-    )
+    if bad.any():
+        y, j = divmod(int(np.argmax(bad)), len(bad))
+        predicted, true = (f"{printable(classes[c])!r:.60}" for c in (j, y))
+        raise InputError(
+            f"{where}: predicting {predicted} for a row of {true} costs {costs[y, j]:g}",
+            remedy=Remedy("give numbers from 0 to 1e30, and 0 for the own class"),
+        )
 
 
 def _open_npy(path: str) -> np.ndarray:
@@ -94,15 +93,11 @@ def _read_csv(path: str) -> tuple[list[np.ndarray], list[str], list[str]]:
         lines = csv.reader(file)
         columns = [name.strip() for name in next(lines, [])[1:]]
         for name, *fields in filter(None, lines):
-            where = f"{path}, line {lines.line_num}"
-            if len(fields) != len(columns):
-                raise InputError(
-                    f"{where}: {len(fields):,} costs, and the first line has {len(columns):,} names"
-                )
             try:
-                rows.append(np.array(fields, np.float32))
-            except ValueError as error:  # could not convert string to float: 'x'
-                raise InputError(f"{where}: {printable(str(error))}") from None
+                rows.append(np.array(fields, np.float32).reshape(len(columns)))
+            except ValueError:
+                where, n = f"{path}, line {lines.line_num}", f"{len(columns):,}"
+                raise InputError(f"{where}: not a name and {n} costs, as the first line has names") from None
             names.append(name.strip())
     return rows, names, columns
 
@@ -144,20 +139,34 @@ def read_tree(source: Any, classes: Sequence[str]) -> np.ndarray:
     Parameters
     ----------
     source : path or mapping of str to str
-        The parent of each node but the root, as a mapping or as a file for `read_parents`. Inner nodes may
-        be classes, too.
+        The parent of each node but the root; in a file a child and its parent a line, separated by white
+        space, or by a tab if names have blanks. Inner nodes may be classes, too.
     classes : sequence of str, length k
 
     Raises
     ------
     InputError
-        If the file cannot be read, or the classes are not of one tree.
+        If the file cannot be read, a node has two parents, or the classes are not of one tree.
     """
-    where = str(source) if isinstance(source, str | os.PathLike) else "tree"
     if isinstance(source, Mapping):
-        parents = {class_name(child): class_name(parent) for child, parent in source.items()}
+        where, edges = "tree", [("tree", list(map(class_name, edge))) for edge in source.items()]
     else:
-        parents = read_parents(source)
+        where = str(source)
+        edges = [
+            (place, [name.strip() for name in line.split("\t" if "\t" in line else None)])
+            for place, line in lines_of(where)
+        ]
+    parents: dict[str, str] = {}
+    for place, names in edges:
+        if len(names) != 2 or "" in names:
+            raise InputError(
+                f"{place}: {len(names)} names, where a child and its parent are expected",
+                remedy=Remedy("separate them by one tab if names contain blanks"),
+            )
+        child, parent = names
+        if parents.setdefault(child, parent) != parent:
+            first, second = (f"{printable(name)!r:.60}" for name in (parents[child], parent))
+            raise InputError(f"{place}: {printable(child)!r:.60} has the parents {first} and {second}")
     paths: list[list[str]] = []  # from the root to each class
     for name in classes:
         path = [name]
@@ -183,25 +192,3 @@ def read_tree(source: Any, classes: Sequence[str]) -> np.ndarray:
         np.subtract(costs, 2, out=costs, where=np.equal.outer(at, at))
     np.fill_diagonal(costs, 0.0)
     return costs
-
-
-def read_parents(path: Any) -> dict[str, str]:
-    """Read a tree: a child and its parent a line, separated by white space, or by a tab if names have blanks.
-
-    Raises `InputError` if the file cannot be read, a line has not two names, or a node has two parents.
-    """
-    if not isinstance(path, str | os.PathLike):
-        raise InputError(f"tree: {path!r:.40} is neither a file nor a mapping of the nodes to their parents")
-    parents: dict[str, str] = {}
-    for where, line in lines_of(path):
-        names = [name.strip() for name in line.split("\t")] if "\t" in line else line.split()
-        if len(names) != 2 or "" in names:
-            raise InputError(
-                f"{where}: {len(names)} names, where a child and its parent are expected",
-                remedy=Remedy("separate them by one tab if names contain blanks"),
-            )
-        child, parent = names
-        if parents.setdefault(child, parent) != parent:
-            first, second = (f"{printable(name)!r:.60}" for name in (parents[child], parent))
-            raise InputError(f"{where}: {printable(child)!r:.60} has the parents {first} and {second}")
-    return parents

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base.text import format_size, printable
-from streamsvm.data.class_costs import check_costs, lines_of, read_costs, read_tree
+from streamsvm.data.class_costs import lines_of, read_costs, read_tree
 from streamsvm.errors import (
     InputError,
     ModelError,
@@ -20,7 +20,6 @@ from streamsvm.errors import (
     Remedy,
     RunError,
     SettingsError,
-    wrong_setting,
 )
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.losses import LOSSES, get_loss
@@ -51,9 +50,7 @@ class TrainingCosts:
             return None
         margins = np.zeros((0, columns), np.float32)
         if self.costs is not None:
-            k = len(self.costs)
-            margins = np.ones((k, columns), np.float32)
-            margins[:, :k] = self.costs
+            margins = np.pad(self.costs, ((0, 0), (0, columns - len(self.costs))), constant_values=1.0)
             np.fill_diagonal(margins, 1.0)
         own_costs = np.zeros(0) if own_costs is None else np.pad(own_costs, (0, columns - len(own_costs)))
         return ClassPairs(margins, own_costs)
@@ -85,19 +82,14 @@ class TrainingCosts:
     def load(cls, record: Mapping[str, Any], path: Path, classes: Sequence[str]) -> TrainingCosts:
         """Read the costs of a run from its record and the file of its table.
 
-        Raises `RunError` if they are not what `record` and `save` wrote.
+        Raises `RunError` if they do not fit the classes, or the file is damaged.
         """
-        weights, crc, costs, k = record.get("class_weights"), record.get("costs_crc32"), None, len(classes)
-        try:  # a run of others may have anything
+        weights, crc, costs, k = record["class_weights"], record["costs_crc32"], None, len(classes)
+        try:
             if crc is not None:
                 costs = SavedFiles(path.parent, {path.name: crc}).array(path.name, (k, k), np.dtype("f4"))
-                check_costs(costs, classes, str(path))
-            weights = None if weights is None else np.array(weights, np.float64)
-            if weights is not None and not (
-                weights.shape == (k,) and ((weights >= 0) & (weights < np.inf)).all()
-            ):
-                raise ValueError("weights of classes that are not")
-        except (ValueError, TypeError, OSError, InputError, ModelError) as error:
+            weights = None if weights is None else np.array(weights, np.float64).reshape(k)
+        except (ValueError, ModelError) as error:
             raise RunError(f"{path.parent}: the costs are not valid: {error}; fit again") from None
         return cls(weights, costs)
 
@@ -146,46 +138,29 @@ def _class_weights(source: Any, classes: Sequence[str], counts: np.ndarray) -> n
     if source == BALANCED:
         occurs = counts > 0
         return np.where(occurs, counts.sum() / (occurs.sum() * np.maximum(counts, 1)), 1.0)
-    entries = class_weight_entries(source)
+    is_file = not isinstance(source, Mapping)
+    where = str(source) if is_file else "class_weight"
+    entries = _lines(source) if is_file else ((where, str(name), each) for name, each in source.items())
     code, weights, seen = {name: c for c, name in enumerate(classes)}, np.ones(len(classes)), set()
-    for where, name, weight in entries:
+    for place, name, given in entries:
+        try:
+            weight = float(given)
+        except (TypeError, ValueError):
+            weight = np.nan
+        problem = None
         if name not in code:
-            raise InputError(
-                f"{where}: {printable(name)!r:.60} is none of the {len(classes):,} classes",
-                remedy=Remedy("leave it out, or spell it as in the data"),
-            )
-        if name in seen:
-            raise InputError(f"{where}: the class {printable(name)!r:.60} comes twice")
-        if not 0 <= weight < np.inf:
-            raise InputError(
-                f"{where}: the weight of the class {printable(name)!r:.60} is {weight}, and must be a number "
-                "from 0 on"
-            )
+            problem = f"is none of the {len(classes):,} classes"
+        elif name in seen:
+            problem = "comes twice"
+        elif not 0 <= weight < np.inf:
+            problem = f"has the weight {given!r:.40}, which is not a number from 0 on"
+        if problem is not None:
+            raise InputError(f"{place}: the class {printable(name)!r:.60} {problem}")
         seen.add(name)
         weights[code[name]] = weight
-    if not (weights[counts > 0] > 0).any():
-        raise InputError(f"{entries[0][0]}: no class that occurs in the data has a weight above 0")
+    if (is_file and not seen) or not (weights[counts > 0] > 0).any():
+        raise InputError(f"{where}: no class that occurs in the data has a weight above 0")
     return weights
-
-
-_Entries = list[tuple[str, str, float]]  # place for messages, class, weight
-
-
-def class_weight_entries(source: Any) -> _Entries:
-    """Return the weights that a file or a mapping has; raise `InputError` if they cannot be read."""
-    is_file, entries = not isinstance(source, Mapping), []
-    if is_file and not os.path.exists(source):
-        raise wrong_setting("class_weight", f"must be {BALANCED} or the path of a file, and {source} is none")
-    found = _lines(source) if is_file else (("class_weight", *item) for item in source.items())
-    for where, name, weight in found:
-        try:
-            entries.append((where, str(name), float(weight)))
-        except (TypeError, ValueError):
-            remedy = Remedy("give a class and its weight in each line") if is_file else None
-            raise InputError(f"{where}: {weight!r:.40} is not a number", remedy=remedy) from None
-    if is_file and not entries:
-        raise InputError(f"{source}: no class has a weight there; give a class and its weight in each line")
-    return entries
 
 
 def _lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, str, str]]:
@@ -214,13 +189,10 @@ def check_multilabel(settings: Settings, *, multilabel: bool, where: str) -> Non
             f"the solver {settings.solver} takes one label a row, and {where} has several; leave it out",
             setting="solver",
         )
-    able = ", ".join(name for name, other in LOSSES.items() if other.own_dual)
-    remedies = {"costs": "", "tree": "", "class_weight": f"choose one of {able}, or "}
-    for name, other_loss in remedies.items():
-        applies = name == "class_weight" and loss.own_dual
-        if not applies and getattr(settings, name) is not None:
+    for name in ("costs", "tree", *(() if loss.own_dual else ("class_weight",))):
+        if getattr(settings, name) is not None:
             raise SettingsError(
                 f"{name} is for data of one label a row, and {where} has several",
-                remedy=Remedy(f"{other_loss}give its rows weights"),
+                remedy=Remedy("give its rows weights"),
                 setting=name,
             )

@@ -103,5 +103,5 @@ def test_probabilities_are_of_one_label_a_row(tmp_path: Path) -> None:
 
 
 def test_weights_of_classes_are_for_one_vs_rest(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="choose one of ovr, ovr2, or give its rows weights"):
+    with pytest.raises(SettingsError, match="has several; give its rows weights"):
         fit(label_store(tmp_path / "s.zarr"), out=tmp_path / "run", class_weight="balanced")
