@@ -47,7 +47,7 @@ def sparse_problem(matrix: Any) -> str | None:
     elif form in ("csr", "csc"):
         indptr, (size, what) = matrix.indptr, (n_columns, "column") if form == "csr" else (n_rows, "row")
         n_values = min(len(matrix.indices), len(matrix.data))
-        if indptr[0] != 0 or indptr[-1] > n_values or not is_monotonic(indptr):
+        if indptr[0] != 0 or indptr[-1] > n_values or (indptr[1:] < indptr[:-1]).any():
             return f"pointers that do not rise from 0 to its {n_values:,} values"
         used = matrix.indices[: indptr[-1]]
         if (at := first_outside(used, size)) is not None:
@@ -87,27 +87,11 @@ def find_violation(
         at = first_false(np.isfinite(part, out=flags[: len(part)]))
         if at is not None:
             return Violation("data", start + at, "a value is not finite")
-    return _find_index_violation(indices, indptr, n_features, "index")
+    return find_index_violation(indices, indptr, n_features, "index")
 
 
-def find_label_violation(codes: np.ndarray, indptr: np.ndarray, n_classes: int) -> Violation | None:
-    """Find a label code that is out of range, or not above the one before it in its row.
-
-    Parameters
-    ----------
-    codes : ndarray of int32, shape (n_labels,)
-    indptr : ndarray of int64, shape (n_rows + 1,)
-        Monotonic, from 0 to `n_labels`.
-    n_classes : int
-
-    Returns
-    -------
-    Violation or None
-    """
-    return _find_index_violation(codes, indptr, n_classes, "label code")
-
-
-def _find_index_violation(indices: np.ndarray, indptr: np.ndarray, end: int, what: str) -> Violation | None:
+def find_index_violation(indices: np.ndarray, indptr: np.ndarray, end: int, what: str) -> Violation | None:
+    """Find an index that is not below `end`, or not above the one before it in its row; `what` names it."""
     nnz = len(indices)
     unsigned = indices.view(indices.dtype.str.replace("i", "u"))  # numbers below 0 become very large
     flags = np.empty(PIECE_ELEMENTS, np.bool_)
@@ -135,11 +119,6 @@ def first_labels(codes: np.ndarray, indptr: np.ndarray) -> np.ndarray:
     first = np.full(len(starts), -1, np.int32)
     first[filled] = codes[starts[filled]]
     return first
-
-
-def is_monotonic(indptr: np.ndarray) -> bool:
-    """Return True if no element is below the one before it."""
-    return bool((indptr[1:] >= indptr[:-1]).all())
 
 
 def row_norms(data: np.ndarray, indptr: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from streamsvm.base.threads import count_workers
 from streamsvm.data.arrays import check_is_matrix, label_column, labels_of, with_layer
 from streamsvm.data.checks import first_false, first_outside, row_of
 from streamsvm.data.rows import Rows, kept_rows
-from streamsvm.data.value_kinds import SAMPLE_VALUES, trained_values, warn_of_difference
+from streamsvm.data.value_kinds import SAMPLE_VALUES, warn_of_difference
 from streamsvm.errors import ModelError, SettingsError, part_of_memory, warn
 from streamsvm.inputs.blocks import blocks_to_score
 from streamsvm.inputs.schema import schema_of_model
@@ -131,7 +131,7 @@ class RowsToScore:
             )  # fmt: skip
         blocks.match.warn()
         sample = first_rows(store, 0, min(store.n_rows, SAMPLE_VALUES), SAMPLE_VALUES)
-        warn_of_difference([sample.data], trained_values(model.record, model.transforms), str(store.path))
+        warn_of_difference(sample.data, model.record, model.transforms, str(store.path))
 
         def read(block: int) -> tuple[Rows, np.ndarray]:
             begin, end = map(int, blocks.starts[block : block + 2])

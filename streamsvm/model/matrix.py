@@ -15,7 +15,7 @@ from streamsvm.data.arrays import as_matrix, one_matrix, one_row, row_groups, wi
 from streamsvm.data.label_sets import known_codes, with_label_sets
 from streamsvm.data.names import match_features, with_columns
 from streamsvm.data.rows import Rows
-from streamsvm.data.value_kinds import SAMPLE_VALUES, trained_values, warn_of_difference
+from streamsvm.data.value_kinds import SAMPLE_VALUES, warn_of_difference
 from streamsvm.errors import ModelError, Option, Remedy, StreamsvmError
 from streamsvm.transforms import apply
 
@@ -43,7 +43,7 @@ def rows_of_matrix(model: Any, X: Any, y: Any = None, groups: Any = None, *, fir
     match = match_features(matrix.names, None if names is None else names.tolist(), "X")
     if first == 0:
         match.warn()
-        warn_of_difference([matrix.data[:SAMPLE_VALUES]], trained_values(model.record, model.transforms), "X")
+        warn_of_difference(matrix.data[:SAMPLE_VALUES], model.record, model.transforms, "X")
     if match.columns is None and n_features not in (None, matrix.n_features):
         raise ModelError(f"the data has {matrix.n_features} features, the model {n_features}")
     n = len(matrix.indptr) - 1

@@ -108,7 +108,7 @@ class ContainerStore(Store):
     def _label_sets(self, ranges: Ranges) -> Columns:
         spans, indptr = self._pointers(layout.LABELS_INDPTR, ranges, self.n_labels)
         codes = self._read(layout.LABELS_CODES, spans)
-        violation = checks.find_label_violation(codes, indptr, self.n_classes)
+        violation = checks.find_index_violation(codes, indptr, self.n_classes, "label code")
         if violation is not None:
             element = number_at(spans, violation.element)
             raise self.arrays[layout.LABELS_CODES].damage(element, violation.reason)

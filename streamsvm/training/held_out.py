@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.data.blocks import Blocks
-from streamsvm.data.value_kinds import SAMPLE_VALUES, trained_values, warn_of_difference
+from streamsvm.data.value_kinds import SAMPLE_VALUES, warn_of_difference
 from streamsvm.errors import Option, Remedy, RunError, SettingsError, StoreError, StreamsvmWarning, warn
 from streamsvm.inputs.blocks import blocks_to_score
 from streamsvm.inputs.schema import schema_of_store
@@ -36,7 +36,7 @@ def check_held_out(raw: Store, training: Training, record: Mapping[str, Any]) ->
         blocks = held_out_blocks(held_out, raw, training)
         blocks.match.warn()
         sample = first_rows(held_out, 0, held_out.n_rows, SAMPLE_VALUES)
-        warn_of_difference([sample.data], trained_values(record, transforms), str(held_out.path))
+        warn_of_difference(sample.data, record, transforms, str(held_out.path))
         if transforms:  # which may refuse rows
             blocks.store.rows(0, min(_CHECKED_ROWS, held_out.n_rows))
         if held_out.multilabel and settings.splits > 1 and settings.split == CLASSES:

@@ -102,9 +102,9 @@ class _Fitting:
         data = rows.data
         if self.held_out is not None:
             data = data[np.repeat(self.held_out.kept(first, rows), np.diff(rows.indptr))]
-        seen = describe_values([data])
-        self.integers &= seen["integers"]
-        self.largest = max(self.largest, seen["largest"])
+        seen = describe_values(data)
+        self.integers &= seen.integers
+        self.largest = max(self.largest, seen.largest)
 
     def lacks(self, needs: str | None) -> bool:
         return needs is not None and (

@@ -13,7 +13,7 @@ from helpers import make_store
 from helpers import plain_fit as fit
 
 from streamsvm import evaluate, load_model, resume
-from streamsvm.data.value_kinds import describe_values, find_difference
+from streamsvm.data.value_kinds import warn_of_difference
 from streamsvm.errors import StreamsvmWarning
 
 N, D, K = 200, 12, 3
@@ -27,22 +27,26 @@ def counts() -> tuple[sp.csr_array, np.ndarray]:
     return sp.csr_array(rng.poisson(centres[labels]).astype(np.float64)), labels
 
 
-@pytest.mark.parametrize(
-    ("found", "trained", "differs"),
-    [
-        ([1, 2, 50], [0.5, 8.0], "whole numbers, up to 50, as counts are"),
-        ([1, 2, 8], [0.5, 8.0], None),  # some logarithms are whole numbers
-        ([0.5, 90], [0.5, 8.0], None),
-        ([1, 90], [3, 8.0], None),
-        ([0.5, 1], [3, 8.0], "those of the training data were"),
-        ([], [3, 8.0], None),
-        ([7], [], None),
-    ],
-)
-def test_what_differs(found: list[float], trained: list[float], differs: str | None) -> None:
-    seen = [describe_values([np.array(values[:1]), np.array(values[1:])]) for values in (found, trained)]
-    message = find_difference(*seen, "data")
-    assert (message is None) if differs is None else differs in str(message)
+DIFFERENCES: list[tuple[list[float], tuple[bool, float], str | None]] = [
+    ([1, 2, 50], (False, 8.0), "whole numbers, up to 50, as counts are"),
+    ([1, 2, -50], (False, 8.0), "whole numbers, up to 50, as counts are"),
+    ([1, 2, 8], (False, 8.0), None),  # some logarithms are whole numbers
+    ([0.5, 90], (False, 8.0), None),
+    ([*range(2000), 0.5], (False, 8.0), None),
+    ([1, 90], (True, 8.0), None),
+    ([0.5, 1], (True, 8.0), "those of the training data were"),
+    ([], (True, 8.0), None),
+    ([7], (True, 0.0), None),
+]
+
+
+def test_what_differs() -> None:
+    for values, (integers, largest), words in DIFFERENCES:
+        record = {"values_in": {"integers": integers, "largest": largest}}
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            warn_of_difference(np.array(values), record, [], "data")
+        assert [words in str(each.message) for each in caught] == [True] * (words is not None), values
 
 
 @pytest.mark.parametrize(("trained_on", "transform"), [("counts", "scale=std"), ("logs", None)])
