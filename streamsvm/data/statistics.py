@@ -27,41 +27,31 @@ _SLICE_VALUES = 2**18
 
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """Statistics of each feature, float64 of shape (n_features,).
+    """Statistics of each feature.
 
     Attributes
     ----------
     n_rows : int
-    count : ndarray
+    count : ndarray of float64, shape (n_features,)
         Rows in which the feature is not 0.
-    centre, deviations, largest : ndarray or None
+    moments : ndarray of float64, shape (3, n_features)
         Of the values that are not 0: their mean, the sum of their squared deviations from it, and the largest
-        absolute value; None if only counts were wanted.
+        absolute value. Its shape is (0, n_features) if only counts were wanted.
     """
 
     n_rows: int
     count: np.ndarray
-    centre: np.ndarray | None = None
-    deviations: np.ndarray | None = None
-    largest: np.ndarray | None = None
+    moments: np.ndarray
 
     @property
     def kind(self) -> str:
-        return "counts" if self.centre is None else "moments"
-
-    @property
-    def moments(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """`centre`, `deviations` and `largest`, which must be known."""
-        assert self.centre is not None
-        assert self.deviations is not None
-        assert self.largest is not None
-        return self.centre, self.deviations, self.largest
+        return "moments" if len(self.moments) else "counts"
 
     @property
     def mean(self) -> np.ndarray:
         """Mean over all rows, zeros included."""
-        centre, _, _ = self.moments
-        return centre * (self.count / max(self.n_rows, 1))
+        found: np.ndarray = self.moments[0] * (self.count / max(self.n_rows, 1))
+        return found
 
     @property
     def variance(self) -> np.ndarray:
@@ -75,15 +65,12 @@ class Statistics:
         """Return the statistics of the features multiplied by `weights`, which are above 0."""
         if self.kind == "counts":
             return self
-        centre, deviations, largest = self.moments
-        return Statistics(
-            self.n_rows, self.count, centre * weights, deviations * weights**2, largest * weights
-        )
+        moments = self.moments * [weights, weights**2, weights]
+        return dataclasses.replace(self, moments=moments)
 
     def take(self, columns: np.ndarray) -> Statistics:
         """Return the statistics of some of the features."""
-        arrays = (self.count, self.centre, self.deviations, self.largest)
-        return Statistics(self.n_rows, *(None if each is None else each[columns] for each in arrays))  # type: ignore[arg-type]
+        return Statistics(self.n_rows, self.count[columns], self.moments[:, columns])
 
 
 class StatisticsBuilder:
@@ -109,7 +96,7 @@ class StatisticsBuilder:
     def _begin_span(self) -> None:
         self._n_kept = 0
         self._count = np.zeros(self._n_features)
-        self._moments = np.zeros((self._n_features, 3)) if self._kind == "moments" else None
+        self._moments = np.zeros((self._n_features, 3 if self._kind == "moments" else 0))
 
     def add_rows(self, rows: Rows, kept: np.ndarray | None = None) -> None:
         """Add the next rows, CSR or dense; if given, those `kept`, bool (m,)."""
@@ -136,7 +123,7 @@ class StatisticsBuilder:
                 of_value = np.repeat(kept[row:stop], np.diff(indptr[row : stop + 1]))
                 n, values, features = int(kept[row:stop].sum()), values[of_value], features[of_value]
             self._n_kept += n
-            if self._moments is None:
+            if self._kind == "counts":
                 self._kernels.add_counts(values, features, self._count)
             else:
                 self._kernels.add_moments(values, features, self._count, self._moments)
@@ -149,8 +136,7 @@ class StatisticsBuilder:
 
     def result(self) -> Statistics:
         """Return the statistics of the rows so far; no rows can be added afterwards."""
-        moments = () if self._moments is None else np.ascontiguousarray(self._moments.T)
-        span = Statistics(self._n_kept, self._count, *moments)
+        span = Statistics(self._n_kept, self._count, np.ascontiguousarray(self._moments.T))
         return span if self._before is None else _add(self._before, span)
 
 
@@ -169,7 +155,7 @@ def _add(first: Statistics, second: Statistics) -> Statistics:
     for start in range(0, len(first.count), _PIECE_FEATURES):
         part = slice(start, start + _PIECE_FEATURES)
         n, m = first.count[part], second.count[part]
-        (mean, deviations, largest), others = ([a[part] for a in each.moments] for each in (first, second))
+        (mean, deviations, largest), others = first.moments[:, part], second.moments[:, part]
         share = m / np.maximum(n + m, 1)
         change = others[0] - mean
         deviations += others[1] + change**2 * share * n

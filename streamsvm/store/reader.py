@@ -172,7 +172,7 @@ class ContainerStore(Store):
             return None
         arrays = (self.arrays[f"var/{name}"] for name in layout.STATISTICS)
         count, *moments = (array.read(0, self.n_features) for array in arrays)
-        return Statistics(self.n_rows, count.astype(np.float64), *moments)
+        return Statistics(self.n_rows, count.astype(np.float64), np.stack(moments))
 
     def verify(self, progress: Progress | None = None) -> None:
         self.feature_names()  # compares texts with the record, as opening the store did the classes

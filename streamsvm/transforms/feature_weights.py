@@ -151,8 +151,8 @@ class Scale(FeatureWeights):
 
     def weights(self, statistics: Statistics) -> np.ndarray:
         if self.kind == "maxabs":
-            assert statistics.largest is not None
-            return 1 / statistics.largest
+            largest: np.ndarray = statistics.moments[2]
+            return 1 / largest
         # What rounding makes of the variance of a constant feature, by scikit-learn's bound.
         n, eps = statistics.n_rows, np.finfo(np.float64).eps
         variance, mean = statistics.variance, statistics.mean
