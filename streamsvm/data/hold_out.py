@@ -28,11 +28,9 @@ class HeldOutPart(NamedTuple):
 
     def has(self, numbers: np.ndarray, qid: np.ndarray = _NO_GROUPS) -> np.ndarray:
         """Return a mask of the rows of this part, by the rows' numbers or their groups, if any."""
-        keys = qid if len(qid) else numbers
-        mixed = keys.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-            mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-        mixed ^= mixed >> np.uint64(31)
+        from streamsvm.kernels.random import GAMMA, mix  # numba takes long to load
+
+        mixed = mix.py_func((qid if len(qid) else numbers).astype(np.uint64) + GAMMA)
         return mixed % np.uint64(self.parts) == np.uint64(self.part - 1)
 
     def kept(self, first: int, rows: Rows) -> np.ndarray:
