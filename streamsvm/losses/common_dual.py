@@ -131,12 +131,6 @@ def _add_others(least, either_sign, common, n_classes, scratch, m, n_vectors):
 
 
 @inlined
-def _is_candidate(c, scratch):
-    """Return True if the bit of class `c` is set."""
-    return (scratch.lanes[c >> LOG_LANES] >> (c & (LANES - 1))) & 1 != 0
-
-
-@inlined
 def _best_wrong_class(y, n_classes, scores):
     """Return the class other than `y` with the largest score, the first of equals; `y` if there is no other.
 
@@ -240,7 +234,8 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         slope = 1.0 + curvature(C, problem) * inverse
         shrink, upper = 1.0 / slope, upper_of(C)
         m = n_old
-        if best != y and not scores[best] <= problem.near and not _is_candidate(best, scratch):
+        is_listed = (scratch.lanes[best >> LOG_LANES] >> (best & (LANES - 1))) & 1 != 0
+        if best != y and not scores[best] <= problem.near and not is_listed:
             n_vectors = _add(best, common, scratch, m, n_vectors)
             m += 1
         add_terms(y, inverse, shrink, problem, old_sum, scratch, 0, m)

@@ -16,6 +16,7 @@ from typing import Any
 
 from streamsvm.kernels.frame import Kernels
 from streamsvm.kernels.jit import inlined
+from streamsvm.losses.hinges import SQUARED_HINGE
 from streamsvm.losses.largest_slacks import find_newton, largest_slack, make_kernels_of_largest, sum_to_cost
 from streamsvm.losses.threshold import UNBOUNDED
 
@@ -38,11 +39,6 @@ def _no_bounds(C, problem):
 
 
 @inlined
-def _curvature(C):
-    return 0.5 / C
-
-
-@inlined
 def _squared_sum_term(total, C, problem):
     return -total * total / (4.0 * C)
 
@@ -56,7 +52,7 @@ def make_squared(name: str, find_threshold: Any = find_newton) -> Kernels:
     """Make the kernels with the squared loss."""
     return make_kernels_of_largest(
         name, _squared_loss, _no_bounds,
-        find_threshold=find_threshold, curvature=_curvature, sum_term=_squared_sum_term,
+        find_threshold=find_threshold, curvature=SQUARED_HINGE.curvature, sum_term=_squared_sum_term,
     )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ def _hinge(z, problem):
 
 
 @inlined
-def _none(C, problem):
+def no_curvature(C, problem):
     return 0.0 * C
 
 
@@ -81,6 +81,6 @@ def _smooth_curvature(C, problem):
     return problem.smooth / C
 
 
-HINGE = Hinge(_hinge, linear_terms, _none, _cost)
+HINGE = Hinge(_hinge, linear_terms, no_curvature, _cost)
 SQUARED_HINGE = Hinge(_squared_hinge, _squared_terms, _squared_curvature, _unbounded)
 SMOOTH_HINGE = Hinge(_smooth_hinge, _smooth_terms, _smooth_curvature, _cost)

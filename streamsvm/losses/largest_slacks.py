@@ -41,6 +41,7 @@ from streamsvm.kernels.simd import (
     store,
     zeros,
 )
+from streamsvm.losses.hinges import no_curvature
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
 _MOST_TOPS = 8  # classes that may take the place of the largest u
@@ -139,11 +140,6 @@ def find_newton(d, m, upper, most, slope, u_top, dual, problem):
 
 
 @inlined
-def _no_curvature(C):
-    return 0.0
-
-
-@inlined
 def sum_to_cost(C, problem):
     """Return the bounds of duals that are bounded by their sum alone, which is at most C."""
     return UNBOUNDED, C
@@ -155,8 +151,8 @@ def make_kernels_of_largest(
     bounds: Any,
     *,
     find_threshold: Any = find_newton,
-    curvature: Any = _no_curvature,
-    curvature_of_each: Any = _no_curvature,
+    curvature: Any = no_curvature,
+    curvature_of_each: Any = no_curvature,
     terms: Any = linear_terms,
     sum_term: Any = no_sum_term,
     has_two_bounds: bool = False,
@@ -175,8 +171,9 @@ def make_kernels_of_largest(
         ``find_threshold(d, m, upper, most, slope, u_p, dual, problem)`` is θ of `m` entries d, which have
         room for a vector more; `dual` is the old one of p. Both bounds and `dual` are times 1 + ρ.
     curvature, curvature_of_each : inlined function
-        ``curvature(C)`` divided by ‖x‖² is κ - 1, or of several own classes κ less 1 over their number;
-        ``curvature_of_each(C)`` divided by ‖x‖² is ρ.
+        ``curvature(C, problem)`` divided by ‖x‖² is κ - 1, or of several own classes κ less 1 over their
+        number;
+        ``curvature_of_each(C, problem)`` divided by ‖x‖² is ρ.
     has_two_bounds : bool
         Whether U and Z may both bind.
     """
@@ -187,7 +184,7 @@ def make_kernels_of_largest(
         inverse, coupling = 1.0 / row.norm2, 1.0 / row.n_own
         if not u_p > 0.0:
             return -max(u_p, 0.0), score, dual
-        slope = growth / (coupling + curvature(row.C) * inverse)
+        slope = growth / (coupling + curvature(row.C, problem) * inverse)
         theta = find_threshold(scratch.v, m, upper, most, slope, u_p, growth * dual, problem)
         if has_two_bounds:  # γ may be far below u_p: more digits are right relative to the u next to it
             p = _nearest(scratch.v, m, theta)
@@ -207,7 +204,7 @@ def make_kernels_of_largest(
         among them all with b_j > 0. The loss needs those inside the margin, too.
         """
         inverse = 1.0 / row.norm2
-        growth = 1.0 + curvature_of_each(row.C) * inverse
+        growth = 1.0 + curvature_of_each(row.C, problem) * inverse
         upper, most = bounds(row.C, problem)
         upper, most = growth * upper, growth * most
         loss = loss_of(row, n, problem, scratch)

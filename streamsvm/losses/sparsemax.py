@@ -41,7 +41,7 @@ def _loss(row, n, problem, scratch):
 
 
 @inlined
-def _curvature(C):
+def _curvature(C, problem):
     return 1.0 / C
 
 
