@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.kernels.jit import allocating, kernel
+from streamsvm.kernels.jit import kernel
 
 
 @kernel
@@ -14,22 +14,11 @@ def mark(features, seen):
         seen[features[p]] = True
 
 
-@allocating
-def unite(first, second):
+def unite(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the union of two ascending arrays of distinct features, and those of the second alone."""
-    both, fresh = np.empty(len(first) + len(second), np.int64), np.empty(len(second), np.int64)
-    i, n, n_fresh = 0, 0, 0
-    for f in second:
-        while i < len(first) and first[i] < f:
-            both[n] = first[i]
-            i, n = i + 1, n + 1
-        if i == len(first) or first[i] != f:
-            both[n], fresh[n_fresh] = f, f
-            n, n_fresh = n + 1, n_fresh + 1
-    for t in range(i, len(first)):
-        both[n] = first[t]
-        n += 1
-    return both[:n], fresh[:n_fresh]
+    at = np.searchsorted(first, second)
+    is_fresh = np.append(first, -1)[at] != second
+    return np.insert(first, at[is_fresh], second[is_fresh]), second[is_fresh]
 
 
 @kernel
@@ -38,14 +27,6 @@ def copy_rows(features, source, target):
     for f in features:
         for c in range(target.shape[1]):
             target[f, c] = source[f, c]
-
-
-@kernel
-def zero_rows(features, target):
-    """Set the rows ``features`` to zero."""
-    for f in features:
-        for c in range(target.shape[1]):
-            target[f, c] = 0
 
 
 @kernel

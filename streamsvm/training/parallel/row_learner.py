@@ -18,7 +18,7 @@ from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.dual_matrix import DualMatrix
 from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.kernels.memory import own_lines
-from streamsvm.kernels.sum_rows import add_rows, copy_rows, unite, zero_rows
+from streamsvm.kernels.sum_rows import add_rows, copy_rows, unite
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import Weights
@@ -85,7 +85,7 @@ def sum_as_tree(features: list[np.ndarray], moved: list[np.ndarray]) -> np.ndarr
     while step < len(moved):
         for i in range(0, len(moved) - step, 2 * step):
             both, fresh = unite(features[i], features[i + step])
-            zero_rows(fresh, moved[i])
+            moved[i][fresh] = 0
             add_rows(features[i + step], moved[i + step], 1.0, moved[i])
             features[i] = both
         step *= 2
@@ -157,7 +157,7 @@ class RowSplitLearner(SplitLearner):
         begin, rows, features, old, own = parts[split]
         copy_rows(features, self.storage.weights.current, own.current)
         if self.averaging:
-            zero_rows(features, own.average_delta)
+            own.average_delta[features] = 0
         else:
             own = own._replace(average_delta=own.average_delta[:0], time_unit=np.inf)
         tally = own_lines(N_TALLIES)

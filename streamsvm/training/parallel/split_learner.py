@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from streamsvm.base.threads import Threads
-from streamsvm.data.rows import Rows
+from streamsvm.data.rows import Rows, row_span
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.run.weights import WeightStorage
 from streamsvm.training.learner import Learner
@@ -94,14 +94,6 @@ class SplitLearner(Learner):
 
 
 def scored_part(rows: Rows, part: int) -> Rows:
-    """Return one of the parts in which rows are scored, as views of their arrays."""
+    """Return one of the parts in which rows are scored."""
     begin, end = (rows.n_rows * p // SCORED_PARTS for p in (part, part + 1))
-    has_sets = len(rows.label_indptr) > 0
-    return rows._replace(
-        indptr=rows.indptr[begin : end + 1],
-        labels=rows.labels[begin:end],
-        norm2=rows.norm2[begin:end],
-        cost=rows.cost[begin:end],
-        label_indptr=rows.label_indptr[begin : end + 1] if has_sets else rows.label_indptr,
-        qid=rows.qid[begin:end],
-    )
+    return row_span(rows, begin, end)
