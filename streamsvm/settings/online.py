@@ -51,15 +51,11 @@ class OnlineSettings(CheckedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if get_loss(self.loss).extra_columns:
+        loss = get_loss(self.loss)
+        if loss.extra_columns or loss.sequences:
             raise SettingsError(
-                f"the loss {self.loss} binds all classes together, and a stream brings them one by one; "
-                "train with fit, or with another loss",
-                setting="loss",
-            )
-        if get_loss(self.loss).sequences:
-            raise SettingsError(
-                f"the loss {self.loss} needs whole sequences, not a stream of rows; train with fit",
+                f"the loss {loss.name} needs all classes, or whole sequences, and a stream brings one row "
+                "after the other; train with fit, or with another loss",
                 setting="loss",
             )
         of_fit = Settings(passes=1, loss=self.loss, **self.of_loss)

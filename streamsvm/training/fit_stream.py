@@ -40,7 +40,8 @@ def learn_stream(
     callbacks: Callbacks = Callbacks(),  # noqa: B008
 ) -> OnlineResult:
     """Begin a run over a stream, as `streamsvm.online` describes it."""
-    _check_classes(stream)
+    if stream.classes is not None and len(stream.classes) < 2:
+        raise PlanError(f"{len(stream.classes)} class is given; a classifier needs two or more")
     if online_settings.hash_bits is not None and stream.index_base != 0:
         base = stream.index_base
         why = "this data has none" if base is None else f"index_base={base} changes them; leave it 0"
@@ -73,32 +74,18 @@ def resume_stream(
 ) -> OnlineResult:
     """Continue a run over a stream; `store` is where one that it learns from is now, if it was moved."""
     online_settings = OnlineSettings(**record["settings"])
-    with _opened(run, record["input"], open_stream, store) as stream:
-        _check_classes(stream)
-        with _stream_trainer(run, stream, online_settings, every, callbacks) as trainer:
-            if store is not None:
-                run.write_settings({**record, "input": stream.record()})
-            return trainer.run() if stream.resumable else trainer.end_early()
-
-
-def _opened(
-    run: RunDir,
-    record: dict[str, Any],
-    open_stream: Callable[[dict[str, Any]], Stream] | None,
-    store: Sequence[str | os.PathLike[str]] | None,
-) -> contextlib.AbstractContextManager[Stream]:
-    """Return the stream of a run's record."""
-    if record.get("kind") == STORE:
-        return StoreStream.from_record(record, store)
-    if store is not None:
+    opened: contextlib.AbstractContextManager[Stream]
+    if record["input"].get("kind") == STORE:
+        opened = StoreStream.from_record(record["input"], store)
+    elif store is not None:
         raise SettingsError(f"store does not apply: {run.path} learns from a stream", setting="store")
-    assert open_stream is not None  # `fit` alone resumes runs without it, and those of its own
-    return contextlib.nullcontext(open_stream(record))
-
-
-def _check_classes(stream: Stream) -> None:
-    if stream.classes is not None and len(stream.classes) < 2:
-        raise PlanError(f"{len(stream.classes)} class is given; a classifier needs two or more")
+    else:
+        assert open_stream is not None  # `fit` alone resumes runs without it, and those of its own
+        opened = contextlib.nullcontext(open_stream(record["input"]))
+    with opened as stream, _stream_trainer(run, stream, online_settings, every, callbacks) as trainer:
+        if store is not None:
+            run.write_settings({**record, "input": stream.record()})
+        return trainer.run() if stream.resumable else trainer.end_early()
 
 
 @contextlib.contextmanager
@@ -109,7 +96,12 @@ def _stream_trainer(
     callbacks.report({"event": "plan", **dataclasses.asdict(online_settings), **stream.record()})
     settings = online_settings.one_pass()
     dtype = np.dtype(settings.dtype)
-    source = StreamSource(stream, dtype, online_settings.C, _transforms(online_settings))
+    transforms: list[Transform] = []
+    if online_settings.hash_bits is not None:
+        from streamsvm.transforms.hashing import Hashing
+
+        transforms.append(Hashing(online_settings.hash_bits, online_settings.seed))
+    source = StreamSource(stream, dtype, online_settings.C, transforms)
     counts = np.zeros(len(stream.classes or ()), np.int64)
     spec = Spec(settings, 0, 0, counts, dense_rows=source.dense_rows)
     files = RunFiles(run, spec.dual_format(), every)
@@ -135,9 +127,3 @@ def _stream_trainer(
         yield Online(source, online_settings, settings, files, learner, position, callbacks)
 
 
-def _transforms(online_settings: OnlineSettings) -> list[Transform]:
-    if online_settings.hash_bits is None:
-        return []
-    from streamsvm.transforms.hashing import Hashing
-
-    return [Hashing(online_settings.hash_bits, online_settings.seed)]

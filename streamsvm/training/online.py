@@ -142,11 +142,7 @@ class Online(Trainer):
     def commit(self, new: NewLog | None = None) -> None:
         # A StreamPosition is as large as the list of classes, so it is made for commits alone, not for each
         # block.
-        self.position = dataclasses.replace(self.position, stream=self._stream_position())
-        super().commit(new)
-
-    def _stream_position(self) -> StreamPosition:
-        return StreamPosition(
+        state = StreamPosition(
             place=self._place.place or {},
             classes=list(self._classes),
             reported=self._reported,
@@ -154,6 +150,8 @@ class Online(Trainer):
             label_groups=self._groups.state.tolist(),
             ended=self._ended,
         )
+        self.position = dataclasses.replace(self.position, stream=state)
+        super().commit(new)
 
     def next_pause(self, this_pass: int) -> Callable[[int], int]:
         return lambda visited: 1 << visited.bit_length()
