@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ import numpy as np
 
 from streamsvm.base.format import LABEL_DTYPE, index_dtype
 from streamsvm.base.label_values import class_record, is_missing
-from streamsvm.base.text import check_classes
+from streamsvm.base.text import as_paths, check_classes
 from streamsvm.data.checks import first_false, first_no_amount, row_norms, row_of
 from streamsvm.data.frame_columns import encoded
 from streamsvm.data.groups import codes_of_groups
@@ -86,19 +85,17 @@ def as_matrix(
         raise error(found, remedy=_GIVE_MATRIX)
     if matrix.dtype == np.float16:  # which SciPy does not take
         matrix = matrix.astype(np.float32)
-    if isinstance(matrix, np.ndarray):
-        if is_mostly_filled(matrix.shape, lambda begin, end: [matrix[begin:end]]):
-            indptr = np.arange(len(matrix) + 1) * matrix.shape[1]
-            data = _finite(matrix.ravel(), None, indptr, dtype, error, names, first)
-            return Matrix(data, None, indptr, matrix.shape[1], names, record)
-        if len(matrix) == 1:  # without the overhead of SciPy
-            indices = np.flatnonzero(matrix[0])
-            indptr = np.array([0, len(indices)])
-            data = _finite(matrix[0][indices], indices, indptr, dtype, error, names, first)
-            return Matrix(data, indices, indptr, matrix.shape[1], names, record)
-    matrix = canonical_csr(matrix, error)
-    data = _finite(matrix.data, matrix.indices, matrix.indptr, dtype, error, names, first)
-    return Matrix(data, matrix.indices, matrix.indptr.astype(np.int64), matrix.shape[1], names, record)
+    indices = None
+    if isinstance(matrix, np.ndarray) and is_mostly_filled(matrix.shape, lambda a, b: [matrix[a:b]]):
+        values, indptr = matrix.ravel(), np.arange(len(matrix) + 1) * matrix.shape[1]
+    elif isinstance(matrix, np.ndarray) and len(matrix) == 1:  # without the overhead of SciPy
+        indices = np.flatnonzero(matrix[0])
+        values, indptr = matrix[0][indices], np.array([0, len(indices)])
+    else:
+        matrix = canonical_csr(matrix, error)
+        values, indices, indptr = matrix.data, matrix.indices, matrix.indptr.astype(np.int64)
+    data = _finite(values, indices, indptr, dtype, error, names, first)
+    return Matrix(data, indices, indptr, matrix.shape[1], names, record)
 
 
 def one_row(
@@ -152,15 +149,12 @@ def _finite(
 
 
 def check_is_matrix(X: Any, error: type[StreamsvmError] = InputError) -> None:
-    """Raise `error` if `X` is what is often mistaken for a matrix: None, a path, or a store."""
-    if X is None:
-        raise error("X is None", remedy=_GIVE_MATRIX)
-    is_list = isinstance(X, list | tuple) and bool(X) and all(isinstance(x, str | os.PathLike) for x in X)
-    if isinstance(X, str | os.PathLike) or is_list:
-        what = f"{len(X)} paths" if is_list else f"the path {os.fspath(X)!r}"
+    """Raise `error` if `X` is what is often mistaken for a matrix in memory, such as a path or a store."""
+    is_store = hasattr(X, "fingerprint") and hasattr(X, "path")  # which this module does not know
+    if X is None or is_store or as_paths(X) is not None:
         raise error(
-            f"X is {what}, and not a matrix",
-            remedy=Remedy("give streamsvm.fit, predict or evaluate the path of one store"),
+            f"X is {X!r:.80}, and not a matrix",
+            remedy=Remedy("give a matrix, or streamsvm.fit, predict or evaluate the path of one store"),
         )
     if np.ma.isMaskedArray(X):
         raise error(
@@ -172,11 +166,6 @@ def check_is_matrix(X: Any, error: type[StreamsvmError] = InputError) -> None:
         raise error(
             f"X is AnnData that is backed by {X.filename}, and not in memory",
             remedy=Remedy("give the path, which is read in blocks, such as {}, or X.to_memory()", by_path),
-        )
-    if hasattr(X, "fingerprint") and hasattr(X, "path"):  # a store, which this module does not know
-        raise error(
-            f"X is the store {X.path}, and not a matrix",
-            remedy=Remedy("give streamsvm.fit its path, or streamsvm.predict or evaluate the store"),
         )
 
 
@@ -353,10 +342,8 @@ def _encode(y: Any, n_rows: int) -> tuple[np.ndarray, dict[str, Any]]:
         raise InputError(
             f"X has {n_rows:,} rows, and y the shape {labels.shape}; give one label for each row"
         )
-    missing = None
-    if labels.dtype.kind not in "iub":
-        missing = _first_missing(y if isinstance(y, list) else labels.tolist())
-    if missing is not None:
+    given = () if labels.dtype.kind in "iub" else y if isinstance(y, list) else labels.tolist()
+    if (missing := _first_missing(given)) is not None:
         raise InputError(f"y[{missing}] is missing; drop rows without a label")
     return _codes_and_classes(y)
 
@@ -365,13 +352,12 @@ def _encode_sets(sets: LabelLists) -> tuple[np.ndarray, dict[str, Any]]:
     """Return the codes of all labels, and the record of the classes."""
     if sets.columns is not None:
         return sets.labels.astype(LABEL_DTYPE), _checked(class_record(sets.columns))
-    missing = _first_missing(sets.labels)
-    if missing is not None:
+    if (missing := _first_missing(sets.labels)) is not None:
         raise InputError(f"y[{row_of(sets.indptr, missing)}] has a label that is missing; drop it")
     return _codes_and_classes(sets.labels)
 
 
-def _first_missing(labels: list[Any]) -> int | None:
+def _first_missing(labels: Sequence[Any]) -> int | None:
     return next((i for i, label in enumerate(labels) if is_missing(label)), None)
 
 
