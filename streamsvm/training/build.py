@@ -90,7 +90,7 @@ def build(
     trainer = Fit(source, settings, files, learner, position, callbacks, about)
     if position is not None:
         assert isinstance(files, RunFiles)
-        learner.restore(files, position)
+        files.restore(position, storage)
     return trainer
 
 

@@ -27,8 +27,7 @@ from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import AVERAGE_POWER, Weights
 from streamsvm.losses import get_loss
 from streamsvm.model.coefficients import Coefficients
-from streamsvm.run.checkpoint import RunPosition
-from streamsvm.run.files import MemoryDuals, NewLog, OldLog, RunFiles
+from streamsvm.run.files import MemoryDuals, NewLog, OldLog
 from streamsvm.run.weights import WeightStorage
 from streamsvm.settings.fit import Settings
 from streamsvm.training.inner_passes import Place
@@ -252,15 +251,11 @@ class Learner:
         tallies : ndarray of float64, shape (1 or 2, N_TALLIES)
             Sums for the last iterate and, in a second row, for the average of this scale.
         """
-        for part, weights in self._scored_parts(rows, average=len(tallies) > 1):
+        parts: Iterable[tuple[Rows, Weights]] = [(rows, self.storage.weights)]
+        if self._products is not None and rows.dense:
+            parts = self._products.score(rows, self.storage.weights, average=len(tallies) > 1)
+        for part, weights in parts:
             self._own_visitor.score(part, Target(self.problem, weights, tallies), average_scale)
-
-    def _scored_parts(self, rows: Rows, *, average: bool) -> Iterable[tuple[Rows, Weights]]:
-        """Return parts of bound rows, and the weights, with a tile if the scores are matrix products."""
-        weights = self.storage.weights
-        if self._products is None or not rows.dense:
-            return [(rows, weights)]
-        return self._products.score(rows, weights, average=average)
 
     def compare(self, block: TrainingBlock, at: int) -> tuple[int, int, int]:
         """Score the rows of a bound block's order from `at` on by the last iterate and by the average.
@@ -314,10 +309,6 @@ class Learner:
     def _matrix(self, lists: OldDuals) -> DualMatrix:
         """Return lists of the duals of a block's rows as a matrix."""
         return DualMatrix.of_lists(lists, matrix_columns(self.n_classes + self.loss.extra_columns))
-
-    def restore(self, files: RunFiles, position: RunPosition) -> None:
-        """Read the weights of a position from the files of the run."""
-        files.restore(position, self.storage)
 
     def fetch_weights(self) -> None:
         """Bring weights that workers elsewhere have into the storage."""
