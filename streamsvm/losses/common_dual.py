@@ -71,14 +71,6 @@ _AT_ONCE = 64  # vectors of losses that are added in the dtype of the scores, be
 _TINY = 1e-37  # above 0 in float32, too
 
 
-@inlined
-def _score(scores, sparse_rows, i, array):
-    """Write the scores of row `i` less what all classes share."""
-    for c in range(0, len(scores), lanes(scores)):
-        store(scores, c, zeros_like(scores))
-    add_sparse_scores(scores, sparse_rows, i, array)
-
-
 # -- candidates ------------------------------------------------------------------------------------
 
 # Classes that may have a dual of their own after the visit: the first `m` entries of ``scratch.ids``,
@@ -343,7 +335,8 @@ def _make(name: str, hinge: Hinge) -> Kernels:
             n_vectors = mark_class(y, scratch, 0)
             n_old, n_vectors, old_sum, common = _add_listed(old, i, k, scratch, n_vectors)
             old_sum += (k - 1 - n_old) * common
-            _score(scratch.scores, sparse_rows, i, WEIGHT)
+            scratch.scores[:] = 0
+            add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)  # less what all classes share
             loss, best = losses(y, problem, scratch.scores)
             m, n_vectors, new_common = solve(
                 y, best, rows.norm2[i], C, problem, n_old, old_sum, common, n_vectors, scratch
@@ -374,7 +367,8 @@ def _make(name: str, hinge: Hinge) -> Kernels:
                 if is_idle(rows, i, y, False, tally):
                     continue
                 if which == 0:
-                    _score(scratch.scores, sparse_rows, i, WEIGHT)
+                    scratch.scores[:] = 0
+                    add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)
                 else:
                     add_sparse_scores(scratch.delta, sparse_rows, i, AVERAGE_DELTA)
                     subtract_scores(scratch.scores, scratch.delta, average_scale)
