@@ -11,7 +11,7 @@ import numpy as np
 from streamsvm.base.format import LABEL_DTYPE, index_dtype
 from streamsvm.base.label_values import class_record, is_missing
 from streamsvm.base.text import as_paths, check_classes
-from streamsvm.data.checks import first_false, first_no_amount, row_norms, row_of
+from streamsvm.data.checks import first_false, first_no_amount, first_outside, row_norms, row_of
 from streamsvm.data.frame_columns import encoded
 from streamsvm.data.groups import codes_of_groups
 from streamsvm.data.label_sets import LabelLists, canonical_csr, label_lists, with_label_sets
@@ -111,16 +111,12 @@ def one_row(
             f"X is a pair of arrays of shapes {indices.shape} and {values.shape}",
             remedy=Remedy("give the indices of one row and as many numbers"),
         )
-    if len(indices):
-        if not (np.diff(indices) > 0).all():
-            order = np.argsort(indices, kind="stable")
-            indices, values = indices[order], values[order]
-            twice = np.flatnonzero(np.diff(indices) == 0)
-            if len(twice):
-                raise error(f"X has the index {indices[twice[0]]} twice")
-        if indices[0] < 0 or indices[-1] >= n_features:
-            wrong = indices[0] if indices[0] < 0 else indices[-1]
-            raise error(f"X has the index {wrong}, and the model the features 0 to {n_features - 1}")
+    order = np.argsort(indices, kind="stable")
+    indices, values = indices[order], values[order]
+    if (at := first_false(np.diff(indices) != 0)) is not None:
+        raise error(f"X has the index {indices[at]} twice")
+    if (at := first_outside(indices, n_features)) is not None:
+        raise error(f"X has the index {indices[at]}, and the model the features 0 to {n_features - 1}")
     indptr = np.array([0, len(indices)])
     return Matrix(_finite(values, indices, indptr, dtype, error), indices, indptr, n_features, None)
 
