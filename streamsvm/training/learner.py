@@ -42,6 +42,7 @@ _TIE_TOLERANCE = 1e-3
 # features and this many rows.
 _CENTRE_NON_ZEROS = 50
 _CENTRE_ROWS = 100
+ReadDuals = OldDuals | DualMatrix  # of a block, as the last pass left them
 _COMPARED_AT_ONCE = 256  # rows, or groups, that are copied to be scored
 
 
@@ -148,7 +149,7 @@ class Learner:
         permutation(0, 0, 0, 0, 0)
         duals = self._matrix(old) if self._dual_matrix else old
         block = TrainingBlock(0, 0, rows, nothing)
-        for _ in self.learn(block, rows, duals, None, lambda visited: visited + 1):
+        for _ in self.learn(block, duals, None, lambda visited: visited + 1):
             pass
         if self.makes_inner_passes and not self._dual_matrix:
             listed = Duals(in_buffer(self.dual_buffer, rows.n_rows), self.dual_buffer)
@@ -157,20 +158,14 @@ class Learner:
         self.tally = tally
 
     def learn(
-        self,
-        block: TrainingBlock,
-        rows: Rows,
-        old: OldDuals | DualMatrix,
-        keep: NewLog | None,
-        next_pause: Callable[[int], int],
+        self, block: TrainingBlock, old: ReadDuals, keep: NewLog | None, next_pause: Callable[[int], int]
     ) -> Iterator[int]:
         """Visit the rows of a block in its order, each with one exact block step.
 
         Parameters
         ----------
         block : TrainingBlock
-        rows : Rows
-            Its rows, bound to the storage.
+            With its rows bound to the storage.
         old : OldDuals or DualMatrix
             The rows' duals as the last pass left them: what `read_duals` returned.
         keep : DualWriter or MemoryDuals, optional
@@ -183,7 +178,7 @@ class Learner:
         int
             The position in the block at each pause.
         """
-        first_rows = self._first_rows(block)
+        rows, first_rows = block.rows, self._first_rows(block)
         place = Place(block.pass_number, block.number, block.read_work)
         if self._tie_tolerance:
             near = self._tie_tolerance if block.pass_number == 1 else 0.0
@@ -294,7 +289,7 @@ class Learner:
         found = self.storage.coefficients(scale, columns)._replace(shared_column=shared)
         return found.without_last(self.loss.extra_rows(self.n_classes))
 
-    def read_duals(self, log: OldLog, block: int, rows: Rows) -> OldDuals | DualMatrix:
+    def read_duals(self, log: OldLog, block: int, rows: Rows) -> ReadDuals:
         """Read the duals of a block that the last pass left, for `learn`."""
         if not self._dual_matrix:
             return log.segment(block, rows.n_rows)
@@ -341,7 +336,7 @@ class Learner:
     def _target(self) -> Target:
         return Target(self.problem, self.moved_weights(), self.tally)
 
-    def _visit(self, rows: Rows, order: np.ndarray, begin: int, end: int, old: OldDuals | DualMatrix) -> int:
+    def _visit(self, rows: Rows, order: np.ndarray, begin: int, end: int, old: ReadDuals) -> int:
         target = self._target
         if isinstance(old, DualMatrix):
             return self._own_visitor.call(self._kernels.visit_matrix, rows, order, begin, end, old, target)

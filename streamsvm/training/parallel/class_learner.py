@@ -17,7 +17,6 @@ import numpy as np
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.centre import centre
 from streamsvm.kernels.dual_lists import by_group, by_row, joined, of_rows
-from streamsvm.kernels.dual_matrix import DualMatrix
 from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.memory import own_lines
@@ -28,7 +27,7 @@ from streamsvm.losses.base import Loss
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.files import NewLog
 from streamsvm.training.inner_passes import Place
-from streamsvm.training.learner import features_of, problem_of
+from streamsvm.training.learner import ReadDuals, features_of, problem_of
 from streamsvm.training.parallel.class_groups import ClassGroups, tournament_rounds
 from streamsvm.training.parallel.split_learner import SplitLearner, Turn
 from streamsvm.training.sources import TrainingBlock
@@ -68,15 +67,10 @@ class ClassSplitLearner(SplitLearner):
         return super().coefficients(self._groups.columns[columns], average=average)
 
     def learn(
-        self,
-        block: TrainingBlock,
-        rows: Rows,
-        old: OldDuals | DualMatrix,
-        keep: NewLog | None,
-        next_pause: Callable[[int], int],
+        self, block: TrainingBlock, old: ReadDuals, keep: NewLog | None, next_pause: Callable[[int], int]
     ) -> Iterator[int]:
         assert isinstance(old, OldDuals)
-        rows = in_columns(rows, self._groups)
+        rows = in_columns(block.rows, self._groups)
         duals = BlockDuals(rows, old, self._groups)
         if len(self.storage.weights.dirty):
             mark_rows_dirty(rows.features, self.storage.weights)

@@ -15,7 +15,6 @@ import numpy as np
 
 from streamsvm.data.rows import Rows, row_span
 from streamsvm.kernels.centre import centre_with_shared
-from streamsvm.kernels.dual_matrix import DualMatrix
 from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.sum_rows import add_rows, copy_rows, unite
@@ -25,7 +24,7 @@ from streamsvm.kernels.weights import Weights
 from streamsvm.run.files import NewLog
 from streamsvm.run.weights import map_array
 from streamsvm.training.inner_passes import Place
-from streamsvm.training.learner import features_of, problem_of
+from streamsvm.training.learner import ReadDuals, features_of, problem_of
 from streamsvm.training.parallel.split_learner import SplitLearner, Turn
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
@@ -103,15 +102,10 @@ class RowSplitLearner(SplitLearner):
         return [[map_array(None, shape, dtype) for _ in copies] for _ in splits]
 
     def learn(
-        self,
-        block: TrainingBlock,
-        rows: Rows,
-        old: OldDuals | DualMatrix,
-        keep: NewLog | None,
-        next_pause: Callable[[int], int],
+        self, block: TrainingBlock, old: ReadDuals, keep: NewLog | None, next_pause: Callable[[int], int]
     ) -> Iterator[int]:
         assert isinstance(old, OldDuals)
-        splits = self.spec.settings.splits
+        rows, splits = block.rows, self.spec.settings.splits
         lengths = np.diff(rows.n_rows * np.arange(splits + 1) // splits)
         begun = self._begin_block(rows, old)
         for number in range(ROUNDS):
