@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,24 +35,6 @@ def first_no_amount(values: np.ndarray) -> int | None:
 def row_of(indptr: np.ndarray, element: int) -> int:
     """Return the row that an element is in; `indptr` says where each begins."""
     return int(np.searchsorted(indptr, element, "right")) - 1
-
-
-def sparse_problem(matrix: Any) -> str | None:
-    """Return what is wrong with the arrays of a CSR, CSC or COO matrix, which SciPy need not have checked."""
-    form, (n_rows, n_columns) = getattr(matrix, "format", ""), matrix.shape
-    if form == "coo":
-        for what, numbers, size in (("row", matrix.row, n_rows), ("column", matrix.col, n_columns)):
-            if (at := first_outside(numbers, size)) is not None:
-                return f"the {what} {numbers[at]} of {size:,}"
-    elif form in ("csr", "csc"):
-        indptr, (size, what) = matrix.indptr, (n_columns, "column") if form == "csr" else (n_rows, "row")
-        n_values = min(len(matrix.indices), len(matrix.data))
-        if indptr[0] != 0 or indptr[-1] > n_values or (indptr[1:] < indptr[:-1]).any():
-            return f"pointers that do not rise from 0 to its {n_values:,} values"
-        used = matrix.indices[: indptr[-1]]
-        if (at := first_outside(used, size)) is not None:
-            return f"the {what} {used[at]} of {size:,}"
-    return None
 
 
 class Violation(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from streamsvm.base.format import LABEL_DTYPE
 from streamsvm.base.label_values import codes_among
-from streamsvm.data.checks import first_labels, first_true, row_of, sparse_problem
+from streamsvm.data.checks import first_labels, first_true, row_of
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Remedy, StreamsvmError, StreamsvmWarning, warn
 
@@ -91,10 +92,14 @@ def canonical_csr(matrix: Any, error: type[StreamsvmError] = InputError, name: s
     """
     import scipy.sparse
 
-    if (problem := sparse_problem(matrix)) is not None:
-        raise error(
-            f"{name} is a sparse matrix with {problem}", remedy=Remedy("rows and columns are numbered from 0")
-        )
+    try:
+        if getattr(matrix, "format", "") == "coo":
+            matrix = type(matrix)((matrix.data, (matrix.row, matrix.col)), shape=matrix.shape)
+        elif getattr(matrix, "format", "") in ("csr", "csc"):
+            copy.copy(matrix).check_format()  # a copy, which it may prune
+    except ValueError as wrong:
+        remedy = Remedy("rows and columns are numbered from 0")
+        raise error(f"{name} is a sparse matrix with wrong arrays: {wrong}", remedy=remedy) from None
     found = scipy.sparse.csr_array(matrix)
     if not found.has_canonical_format:
         found = found.copy()

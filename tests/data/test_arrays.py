@@ -87,14 +87,14 @@ def test_a_masked_array_is_refused() -> None:
 
 def test_sparse_matrices_whose_arrays_do_not_fit_together_are_refused() -> None:
     """SciPy need not check them, and its conversions would read and write beyond them."""
-    for kind, what, size in ("csr", "column", 10), ("csc", "row", 20), ("coo", "column", 10):
+    for kind, size in ("csr", 10), ("csc", 20), ("coo", 10):
         for wrong in (-1, size, size + 10**8):
             X = sp.csr_array(values(0.2)).asformat(kind)
             (X.coords[1] if kind == "coo" else X.indices)[7] = wrong
-            with pytest.raises(InputError, match=f"sparse matrix with the {what} {wrong} of {size};"):
+            with pytest.raises(InputError, match="X is a sparse matrix with wrong arrays: "):
                 as_matrix(X, FLOAT32)
     for at, wrong in (0, 1), (5, 10**8), (20, 41), (3, -2):
         X = sp.csr_array(values(0.2))
         X.indptr[at] = wrong
-        with pytest.raises(InputError, match="pointers that do not rise from 0 to its 40 values"):
+        with pytest.raises(InputError, match="X is a sparse matrix with wrong arrays: "):
             as_matrix(X, FLOAT32)
