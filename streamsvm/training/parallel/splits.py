@@ -23,36 +23,33 @@ def settle_split(settings: Settings, class_counts: np.ndarray, *, multilabel: bo
     """
     if settings.splits == 1:
         return settings
-    splits, n_classes = settings.splits, len(class_counts)
     if settings.split == AUTO:
         by_rows, _ = _by_rows(settings, class_counts, multilabel=multilabel)
         return dataclasses.replace(settings, split=ROWS if by_rows else CLASSES)
-    if settings.split == CLASSES and multilabel:
-        raise SettingsError(
-            "split classes is for rows of one label each",
-            remedy=Remedy("give {}", Option("split", ROWS)),
-            setting="split",
-        )
-    if settings.split == CLASSES and n_classes < 2 * splits:
-        raise SettingsError(
-            f"{splits} splits of the classes need {2 * splits} classes or more, and there are {n_classes}",
-            remedy=Remedy("give {} or fewer, or {}", Option("splits", n_classes // 2), Option("split", ROWS)),
-            setting="splits",
-        )
+    obstacle = _obstacle(settings, len(class_counts), multilabel=multilabel)
+    if settings.split == CLASSES and obstacle:
+        raise SettingsError(obstacle, remedy=Remedy("give {}", Option("split", ROWS)), setting="split")
     return settings
+
+
+def _obstacle(settings: Settings, n_classes: int, *, multilabel: bool) -> str | None:
+    """Return why the classes cannot be split; None if they can."""
+    if not get_loss(settings.loss).class_splits:
+        return f"the loss {settings.loss} cannot be split by classes"
+    if multilabel or not settings.can_split_classes:
+        return "several labels a row, costs of pairs, or another solver cannot be split by classes"
+    if n_classes < 2 * settings.splits:
+        return f"{n_classes:,} classes do not make {2 * settings.splits} groups, two for each split"
+    return None
 
 
 def _by_rows(settings: Settings, class_counts: np.ndarray, *, multilabel: bool) -> tuple[bool, str]:
     """Return True if rows are better split than classes, and the reason."""
-    if not get_loss(settings.loss).class_splits:
-        return True, f"the loss {settings.loss} cannot be split by classes"
-    if multilabel or not settings.can_split_classes:
-        return True, "several labels a row, costs of pairs, or another solver cannot be split by classes"
+    splits, k = settings.splits, len(class_counts)
+    if (obstacle := _obstacle(settings, k, multilabel=multilabel)) is not None:
+        return True, obstacle
     if settings.trained_loss.extra_columns or settings.trained_loss.centred:
         return True, "the mean over all classes stands still while groups of classes meet, which is slow"
-    splits, k = settings.splits, len(class_counts)
-    if k < 2 * splits:
-        return True, f"{k:,} classes do not make {2 * splits} groups"
     # In each of 2S - 1 rounds a worker visits 1/S of the rows, over 1/S of the columns.
     dtype = np.dtype(settings.dtype)
     columns = group_classes(class_counts, 2 * splits, dtype).n_columns
