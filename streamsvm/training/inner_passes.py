@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.dual_lists import in_buffer
-from streamsvm.kernels.duals import DualBuffer, Duals, drop_zeros
 from streamsvm.kernels.random import local_permutation
 from streamsvm.kernels.simd import VECTOR_BYTES
 
@@ -50,21 +48,13 @@ class InnerPasses:
         self._wanted = wanted
         self._seed = seed
 
-    def __call__(
-        self,
-        revisit: Callable[[np.ndarray], Any],
-        rows: Rows,
-        weights: np.ndarray,
-        visited: np.ndarray,
-        counts: np.ndarray,
-        place: Place,
-    ) -> None:
-        """Make the passes.
+    def orders(
+        self, rows: Rows, weights: np.ndarray, visited: np.ndarray, counts: np.ndarray, place: Place
+    ) -> Iterator[np.ndarray]:
+        """Yield the rows of each pass in the order in which it visits them.
 
         Parameters
         ----------
-        revisit : callable
-            ``revisit(order)`` makes one pass over the rows ``order``.
         rows : Rows
         weights : ndarray, shape (n_features, K)
         visited : ndarray of int, shape (n,)
@@ -74,31 +64,12 @@ class InnerPasses:
         place : Place
         """
         active = np.flatnonzero(counts > 0)
-        if isinstance(self._wanted, int):
-            n_passes = self._wanted
-        else:
+        n_passes = self._wanted
+        if not isinstance(n_passes, int):
             n_passes = _number(np.diff(rows.indptr)[visited], counts, weights, place.read_work)
         for inner in range(1, n_passes + 1):
             order = active[local_permutation(len(active), self._seed, place.pass_number, place.number, inner)]
-            revisit(visited[order].astype(np.int64, copy=False))
-
-    def over_lists(
-        self,
-        revisit: Callable[[np.ndarray, Duals], Any],
-        rows: Rows,
-        weights: np.ndarray,
-        buffer: DualBuffer,
-        place: Place,
-    ) -> None:
-        """Make the passes over the rows in a buffer, and drop the duals that became zero.
-
-        ``revisit(order, duals)`` makes one pass over the rows ``order``, whose duals are in the buffer.
-        """
-        n_rows = buffer.used[1]
-        visited, counts = buffer.rows[:n_rows], buffer.counts[:n_rows]
-        duals = Duals(in_buffer(buffer, rows.n_rows), buffer)
-        self(lambda order: revisit(order, duals), rows, weights, visited, counts, place)
-        drop_zeros(buffer)
+            yield visited[order].astype(np.int64, copy=False)
 
 
 def _number(nnz: np.ndarray, counts: np.ndarray, weights: np.ndarray, read_work: int) -> int:

@@ -359,10 +359,10 @@ class Learner:
         entered = (rows.cost != 0) & (rows.norm2 != 0) & ((rows.labels >= 0) | self.loss.own_dual)
         visited = order[entered[order]]
         again = duals._replace(old=duals.new, scale=1.0, again=True)
-        self._own_visitor.inner_passes(
-            lambda order: self._visit(rows, order, 0, len(order), again), rows,
-            self.storage.weights.current, visited, found[visited] * duals.n_columns, place,
-        )  # fmt: skip
+        counts = found[visited] * duals.n_columns
+        passes = self._own_visitor.inner_passes
+        for each in passes.orders(rows, self.storage.weights.current, visited, counts, place):
+            self._visit(rows, each, 0, len(each), again)
 
     def _buffer_is_full(self) -> bool:
         buffer = self.dual_buffer

@@ -9,8 +9,9 @@ import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
+from streamsvm.kernels.dual_lists import in_buffer
 from streamsvm.kernels.dual_matrix import DualMatrix
-from streamsvm.kernels.duals import Duals, OldDuals, RowDuals
+from streamsvm.kernels.duals import Duals, OldDuals, RowDuals, drop_zeros
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.label_sets import LabelSets
 from streamsvm.kernels.scratch import Scratch
@@ -112,14 +113,13 @@ class Visitor:
         """Make inner passes over the rows whose new duals are in the buffer."""
         if self.inner_passes is None:
             return
-        ranges = target.problem.ranges
+        buffer, ranges, n = self.buffer, target.problem.ranges, self.buffer.used[1]
         columns = (ranges[:, 2] - ranges[:, 0]).clip(max=len(self.scratch.scores)).sum()
-        self.inner_passes.over_lists(
-            lambda order, duals: self.call(
-                self.kernels.revisit, rows, order, 0, len(order), duals, target
-            ),
-            rows, target.weights.current[:, : int(columns)], self.buffer, place,
-        )  # fmt: skip
+        weights = target.weights.current[:, : int(columns)]
+        duals = Duals(in_buffer(buffer, rows.n_rows), buffer)
+        for order in self.inner_passes.orders(rows, weights, buffer.rows[:n], buffer.counts[:n], place):
+            self.call(self.kernels.revisit, rows, order, 0, len(order), duals, target)
+        drop_zeros(buffer)
 
     def score(self, rows: Rows, target: Target, average_scale: float | None) -> None:
         """Add loss and correct predictions of rows to the tallies, as `Learner.score` does."""
