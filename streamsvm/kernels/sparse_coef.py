@@ -76,25 +76,6 @@ def compress_rows(piece, data, indices, ends):
 
 
 @kernel
-def are_sorted_rows(indices, indptr, n_classes):
-    """Return True if `indptr` divides `indices` into rows of increasing classes, as compiled code needs."""
-    begin = indptr[0]
-    if begin != 0:
-        return False
-    for f in range(len(indptr) - 1):
-        end = indptr[f + 1]
-        if end < begin or end > len(indices):
-            return False
-        before = -1
-        for q in range(begin, end):
-            if indices[q] <= before or indices[q] >= n_classes:
-                return False
-            before = indices[q]
-        begin = end
-    return begin == len(indices)
-
-
-@kernel
 def score_sparse_rows(rows, begin, end, data, indices, indptr, scores):
     """As `score_rows`, by sparse coefficients; `scores` has just the model's classes."""
     k = scores.shape[1]

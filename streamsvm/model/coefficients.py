@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.base import format
+from streamsvm.data.checks import find_label_violation, is_monotonic
 from streamsvm.errors import ModelError
 from streamsvm.model.saved_files import SavedFiles, write_array, write_header
 
@@ -315,13 +316,12 @@ def open_coef(files: SavedFiles, record: dict[str, Any]) -> StoredCoef:
                 "increasing order"
             )
         return DenseCoef(values(format.COEF, len(features), n_classes), n_features, features)
-    from streamsvm.kernels.sparse_coef import are_sorted_rows
-
     names = format.SPARSE_COEF
     data = values(names["data"], -1)
     indices = files.array(names["indices"], data.shape, _INT32)
     indptr = files.array(names["indptr"], (n_features + 1,), _INT64)
-    if not are_sorted_rows(indices, indptr, n_classes):
+    rises = indptr[0] == 0 and indptr[-1] == len(indices) and is_monotonic(indptr)
+    if not rises or find_label_violation(indices, indptr, n_classes) is not None:
         raise ModelError(
             f"{files.folder / names['indptr']} is damaged: with {names['indices']} it is no matrix of "
             f"{n_classes:,} classes"
