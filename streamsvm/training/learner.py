@@ -13,7 +13,7 @@ import numpy as np
 from streamsvm.base.threads import Threads
 from streamsvm.data.rows import Rows, joined_rows, row_span
 from streamsvm.errors import Option, PlanError, Remedy
-from streamsvm.kernels.centre import centre_with_shared
+from streamsvm.kernels.centre import centre, centre_with_shared
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.dual_lists import in_buffer
 from streamsvm.kernels.dual_matrix import DualMatrix, find_duals, matrix_columns
@@ -229,11 +229,13 @@ class Learner:
 
     def centre(self, features: np.ndarray) -> None:
         """Shift the weights of some features to the mean 0 over the classes, if the loss wants it."""
-        if self.loss.extra_columns == 0:
+        if not (self.loss.extra_columns or self.loss.centred):
             return
         weights = self.moved_weights()
         for matrix in (weights.current, weights.average_delta):
-            if len(matrix):
+            if len(matrix) and self.loss.centred:
+                centre(features, matrix, self.problem.ranges)
+            elif len(matrix):
                 centre_with_shared(features, matrix, self.n_classes)
         if len(weights.dirty):
             mark_rows_dirty(features, weights)

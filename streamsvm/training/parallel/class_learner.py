@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.centre import centre
 from streamsvm.kernels.dual_lists import by_group, by_row, joined, of_rows
 from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.kernels.frame import Problem
@@ -89,17 +88,13 @@ class ClassSplitLearner(SplitLearner):
                     self.tally[[EMPTY, UNWEIGHTED]] += tallies[:, [EMPTY, UNWEIGHTED]].sum(axis=0)
             self.tally[VISITED] = begin + at
             if done == n_rounds:
-                self._end_block(block, rows, duals, keep)
+                for (g, _), each in duals.lists.items():
+                    self.tally[DUAL_SUM] += sum_list(self.loss, self.problem, rows, duals.members[g], each)
+                if keep is not None:
+                    for part in duals.parts():
+                        keep.append_duals(block.number, part)
             if self.visited >= pause:
                 yield at
-
-    def _end_block(self, block: TrainingBlock, rows: Rows, duals: BlockDuals, keep: NewLog | None) -> None:
-        """Add the new duals of a block to the dual objective, and keep them."""
-        for (g, _), each in duals.lists.items():
-            self.tally[DUAL_SUM] += sum_list(self.loss, self.problem, rows, duals.members[g], each)
-        if keep is not None:
-            for part in duals.parts():
-                keep.append_duals(block.number, part)
 
     def _visit_rounds(
         self, block: TrainingBlock, rows: Rows, duals: BlockDuals, rounds: range
@@ -108,35 +103,24 @@ class ClassSplitLearner(SplitLearner):
 
         The new duals go into the lists of `duals`.
         """
+        weights = self.moved_weights()
+
+        def visit(number: int, pair: tuple[int, int]) -> np.ndarray:
+            tally = own_lines(N_TALLIES)
+            tally[CLOCK] = self.tally[CLOCK]
+            duals.lists |= visit_pair(
+                self._visitor, self.spec, Turn.of(block, number), rows, pair,
+                [duals.members[g] for g in pair], duals.lists, weights._replace(dirty=weights.dirty[:0]),
+                tally,
+            )  # fmt: skip
+            return tally
+
         features = features_of(rows, self.storage.n_features) if self.loss.centred else None
         for number in rounds:
-            work = functools.partial(self._visit_pair, block, rows, duals, number)
-            tallies = self._workers.map(work, self._rounds[number])
+            tallies = self._workers.map(functools.partial(visit, number), self._rounds[number])
             if features is not None:
-                parts = np.array_split(features, _CENTRED_PARTS)
-                self._workers.map(self.centre, parts)
+                self._workers.map(self.centre, np.array_split(features, _CENTRED_PARTS))
             yield number, np.array(tallies)
-
-    def centre(self, features: np.ndarray) -> None:
-        if not self.loss.centred:
-            return
-        weights = self.moved_weights()
-        centre(features, weights.current, self._groups.ranges)
-        if len(weights.average_delta):
-            centre(features, weights.average_delta, self._groups.ranges)
-
-    def _visit_pair(
-        self, block: TrainingBlock, rows: Rows, duals: BlockDuals, round_: int, pair: tuple[int, int]
-    ) -> np.ndarray:
-        """Visit the rows of two groups over their classes; returns the tally of these visits."""
-        tally = own_lines(N_TALLIES)
-        tally[CLOCK] = self.tally[CLOCK]
-        weights = self.moved_weights()
-        duals.lists |= visit_pair(
-            self._visitor, self.spec, Turn.of(block, round_), rows, pair, [duals.members[g] for g in pair],
-            duals.lists, weights._replace(dirty=weights.dirty[:0]), tally,
-        )  # fmt: skip
-        return tally
 
 
 def visit_pair(
