@@ -51,13 +51,13 @@ def fetch_duals(old, order, t, end):
 
 
 @inlined
-def fetch_matrix(duals, n_columns, order, t, end):
+def fetch_matrix(duals, order, t, end):
     """Begin to load the row's duals; empty arrays have none."""
     old, new = duals.old, duals.new
     if t + _AHEAD < end:
         i = order[t + _AHEAD]
-        for c in range(0, n_columns, lanes(new)):
+        for c in range(0, old.shape[1], lanes(old)):
             if len(old) > 0:
-                prefetch(old, i * n_columns + c)
+                prefetch(old, (i, c))
             if len(new) > 0:
-                prefetch(new, i * n_columns + c)
+                prefetch(new, (i, c))

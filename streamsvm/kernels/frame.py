@@ -155,7 +155,6 @@ def make_kernels(
         def visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
             old, new = duals.old, duals.new
             n_all = show_all_classes(problem, beyond, scratch)
-            K = n_all * LANES
             starts = kind == LISTS and problem.start > 0
             lists_all = kind == MATRIX or starts or (kind == LISTS and (needs_all or n_all <= _FEW))
             is_first = kind == LISTS or (kind == MATRIX and not duals.again)
@@ -170,20 +169,20 @@ def make_kernels(
                     break
                 fetch_rows(rows, order, t, end, weights.tile)
                 if kind == MATRIX:
-                    fetch_matrix(duals, K, order, t, end)
+                    fetch_matrix(duals, order, t, end)
                 else:
                     fetch_duals(old, order, t, end)
                 y = np.int64(rows.labels[i])
                 if is_first and is_idle(rows, i, y, sets is not None and own_dual, tally):
                     if kind == MATRIX:
-                        clear_matrix_row(new, i * K, K)
+                        clear_matrix_row(new, i)
                     continue
                 n = n_all
                 if kind != MATRIX and not lists_all:
                     n = mark_classes(old, i, scratch)
                 n = take_own(i, y, own_dual, sets, scratch, n)
                 if kind == MATRIX:
-                    old_sum = load_matrix_row(duals, i * K, n, scratch)
+                    old_sum = load_matrix_row(duals, i, n, scratch)
                 else:
                     old_sum = load_duals(old, i, scratch)
                 if starts:
@@ -205,7 +204,7 @@ def make_kernels(
                     listed, n = n, mark_vectors_above(limit, n_all, scratch, n)
                     if n > listed:
                         loss, _ = solve(row, n, problem, pairs, scratch)
-                at = i * K
+                at = i
                 if kind == LISTS:
                     at = new.used[0]
                 elif kind == LISTED:

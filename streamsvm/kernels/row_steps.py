@@ -118,9 +118,10 @@ def make_step(name: str, kind: int, *, terms: Any, sum_term: Any, own_dual: bool
     has_linear_terms = terms is linear_terms
 
     def step(rows, i, row, n, problem, weights, new, at, scratch, tally, sparse_rows, pairs, sets):
-        """Round the new duals, write them to `new` from `at` on, and update the weights.
+        """Round the new duals, write them to `new`, and update the weights.
 
-        Empty arrays of new duals keep none. Returns the place after the duals that were written, the old dual
+        `at` is their row in a matrix, or the place in a list from which on they are written. Empty arrays of
+        new duals keep none. Returns the place after the duals that were written, the old dual
         terms and what they rise by, and the factor by which the average moves.
         """
         delta, zero = scratch.delta, zeros()
@@ -153,7 +154,7 @@ def make_step(name: str, kind: int, *, terms: Any, sum_term: Any, own_dual: bool
                 kept &= differing(rounded, 0.0)  # not -0.0 either
             if kind == MATRIX:
                 if len(new) > 0:
-                    store(new, at + c, select(kept, rounded, 0.0))
+                    store(new, (at, c), select(kept, rounded, 0.0))
             elif len(new.ids) > 0:
                 store(scratch.v, r * LANES, b)
                 at = write_lanes(kept, c, scratch.v, r * LANES, at, new)

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamsvm.base import durable, format
 from streamsvm.kernels.dual_lists import joined
-from streamsvm.kernels.dual_matrix import DualMatrix
+from streamsvm.kernels.dual_matrix import to_lists
 from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.model.model import Model
@@ -246,7 +246,7 @@ class MemoryDuals:
         self.end = LogEnd()
         self._format = duals
         self._parts: dict[int, list[RowDuals]] = {}
-        self._matrices: dict[int, DualMatrix] = {}
+        self._matrices: dict[int, np.ndarray] = {}
         self._path = path
         self._left = limit
 
@@ -257,12 +257,11 @@ class MemoryDuals:
         if self._left < 0:
             self.write()
 
-    def append_matrix(self, block: int, duals: DualMatrix) -> None:
-        """Keep the new duals of a block."""
-        self._matrices[block] = duals._replace(old=duals.new, new=duals.new[:0], scale=1.0)
+    def append_matrix(self, block: int, duals: np.ndarray) -> None:
+        self._matrices[block] = duals
 
-    def matrix(self, block: int) -> DualMatrix | None:
-        """Return what `append_matrix` kept of a block, as the old duals; None if that is nothing."""
+    def matrix(self, block: int) -> np.ndarray | None:
+        """Return what `append_matrix` kept of a block; None if that is nothing."""
         return self._matrices.get(block)
 
     def segment(self, block: int, n_rows: int) -> OldDuals:
@@ -278,7 +277,7 @@ class MemoryDuals:
                     for part in parts:
                         log.append_duals(block, part)
                 for block, matrix in self._matrices.items():
-                    for part in matrix.lists(self._format.new_buffer):
+                    for part in to_lists(matrix, self._format.ids_dtype):
                         log.append_duals(block, part)
             self.end = log.end
             self._parts.clear()

@@ -16,7 +16,7 @@ from streamsvm.errors import Option, PlanError, Remedy
 from streamsvm.kernels.centre import centre, centre_with_shared
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.dual_lists import in_buffer
-from streamsvm.kernels.dual_matrix import DualMatrix, find_duals, matrix_columns
+from streamsvm.kernels.dual_matrix import DualMatrix, find_duals, from_lists, new_matrix
 from streamsvm.kernels.duals import Duals, OldDuals, RowDuals
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.memory import own_lines
@@ -93,7 +93,7 @@ class Learner:
     ) -> None:
         self.pairs = pairs
         self._dual_matrix = dual_matrix
-        self._spare = np.empty(0, spec.dtype)  # for a new matrix of duals
+        self._spare = new_matrix(0, 0, spec.dtype)  # for a new matrix of duals
         self.spec = spec
         self.loss = spec.loss
         self._tie_tolerance = _TIE_TOLERANCE if common_dual else 0.0
@@ -147,7 +147,8 @@ class Learner:
         tally = self.tally
         self.tally = own_lines(N_TALLIES)
         permutation(0, 0, 0, 0, 0)
-        duals = self._matrix(old) if self._dual_matrix else old
+        none = self._matrix(0)
+        duals = DualMatrix(none, none) if self._dual_matrix else old
         block = TrainingBlock(0, 0, rows, nothing)
         for _ in self.learn(block, duals, None, lambda visited: visited + 1):
             pass
@@ -213,7 +214,7 @@ class Learner:
                 self._revisit_matrix(block.order, rows, old, place)
                 if keep is not None:
                     assert isinstance(keep, MemoryDuals)
-                    keep.append_matrix(block.number, old)
+                    keep.append_matrix(block.number, old.new)
             elif is_full or reached == rows.n_rows:
                 self._own_visitor.revisit(rows, self._target, place)
                 if keep is not None:
@@ -295,17 +296,20 @@ class Learner:
         """Read the duals of a block that the last pass left, for `learn`."""
         if not self._dual_matrix:
             return log.segment(block, rows.n_rows)
-        found = log.matrix(block) if isinstance(log, MemoryDuals) else None
-        if found is None:
-            found = self._matrix(log.segment(block, rows.n_rows))
-        is_needed = self.spec.settings.keep_duals or self.makes_inner_passes
-        new, size = self._spare, rows.n_rows * found.n_columns * is_needed
-        self._spare = found.old  # which nobody has when the next pass begins: fresh pages take time
-        return found._replace(new=new if len(new) == size else own_lines(size, self.dtype))
+        old = log.matrix(block) if isinstance(log, MemoryDuals) else None
+        if old is None:
+            lists = log.segment(block, rows.n_rows)
+            old = self._matrix(rows.n_rows if lists.counts.any() else 0)
+            if len(old):
+                from_lists(lists, old)
+        n_new = rows.n_rows if self.spec.settings.keep_duals or self.makes_inner_passes else 0
+        new = self._spare if len(self._spare) == n_new else self._matrix(n_new)
+        self._spare = old  # which nobody has when the next pass begins: fresh pages take time
+        return DualMatrix(old, new)
 
-    def _matrix(self, lists: OldDuals) -> DualMatrix:
-        """Return lists of the duals of a block's rows as a matrix."""
-        return DualMatrix.of_lists(lists, matrix_columns(self.n_classes + self.loss.extra_columns))
+    def _matrix(self, n_rows: int) -> np.ndarray:
+        """Return a matrix for the duals of `n_rows` rows."""
+        return new_matrix(n_rows, self.n_classes + self.loss.extra_columns, self.dtype)
 
     def fetch_weights(self) -> None:
         """Bring weights that workers elsewhere have into the storage."""
@@ -356,12 +360,12 @@ class Learner:
         if self._own_visitor.inner_passes is None:
             return
         found = np.empty(rows.n_rows, np.bool_)
-        find_duals(duals.new, duals.n_columns, found)
+        find_duals(duals.new, found)
         # Rows that enter the objective: others took no time, and say nothing of what a visit costs.
         entered = (rows.cost != 0) & (rows.norm2 != 0) & ((rows.labels >= 0) | self.loss.own_dual)
         visited = order[entered[order]]
         again = duals._replace(old=duals.new, scale=1.0, again=True)
-        counts = found[visited] * duals.n_columns
+        counts = found[visited] * duals.new.shape[1]
         passes = self._own_visitor.inner_passes
         for each in passes.orders(rows, self.storage.weights.current, visited, counts, place):
             self._visit(rows, each, 0, len(each), again)

@@ -165,7 +165,7 @@ def check_engine(side: str, everything: bool = False) -> None:
     from streamsvm.data.memory_plan import dual_id_dtype
     from streamsvm.data.rows import Rows
     from streamsvm.kernels.dual_lists import in_buffer
-    from streamsvm.kernels.dual_matrix import DualMatrix, find_duals, matrix_columns, pack, unpack
+    from streamsvm.kernels.dual_matrix import DualMatrix, find_duals, from_lists, new_matrix
     from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals, drop_zeros, repeats_class
     from streamsvm.kernels.frame import Problem
     from streamsvm.kernels.score import score_rows
@@ -256,17 +256,15 @@ def check_engine(side: str, everything: bool = False) -> None:
                             tally, None, pairs, sets,
                         )  # fmt: skip
                     drop_zeros(new)
-                    size = n * matrix_columns(k + loss.extra_columns)
-                    matrices = [guarded(np.zeros(size, dtype), side) for _ in range(2)]
-                    unpack(old, size // n, matrices[0])
+                    zeros = new_matrix(n, k + loss.extra_columns, dtype)
+                    matrices = [guarded(zeros, side) for _ in range(2)]
+                    from_lists(old, matrices[0])
                     for again in (False, True):
-                        duals = DualMatrix(matrices[again], matrices[1], size // n, again=again)
+                        duals = DualMatrix(matrices[again], matrices[1], again=again)
                         kernels.visit_matrix(
                             visited, order, 0, n, problem, weights, duals, scratch, tally, None, pairs, sets
                         )
-                    find_duals(matrices[1], size // n, guarded(np.empty(n, np.bool_), side))
-                    new.used[:] = 0
-                    pack(matrices[1], 0, size // n, new)
+                    find_duals(matrices[1], guarded(np.empty(n, np.bool_), side))
                     kernels.loss_rows(
                         visited, problem, weights, 0.5, scratch, np.zeros((2, N_TALLIES)), None, pairs, sets
                     )

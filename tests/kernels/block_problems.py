@@ -16,7 +16,7 @@ from reference_blocks import by_breakpoints, logistic_block
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
-from streamsvm.kernels.dual_matrix import DualMatrix, matrix_columns
+from streamsvm.kernels.dual_matrix import DualMatrix, new_matrix
 from streamsvm.kernels.duals import Duals, OldDuals
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.label_sets import LabelSets
@@ -149,12 +149,12 @@ def visit(loss: str, block: Block, solver: str, *, lists: bool = False) -> np.nd
     weights, scratch = Weights.create(current, current[:0], 1.0), Scratch.create(current.shape[1], F64)
     tally = np.zeros(N_TALLIES)
     if not lists:
-        matrix = np.zeros(matrix_columns(k + known.extra_columns))
-        matrix[:k] = block.old
-        duals = DualMatrix(matrix, matrix, len(matrix))
+        matrix = new_matrix(1, k + known.extra_columns, F64)
+        matrix[0, :k] = block.old
+        duals = DualMatrix(matrix, matrix)
         kernels.visit_matrix(rows, zero, 0, 1, problem, weights, duals, scratch, tally, None, pairs, sets)
-        assert not matrix[k:].any()
-        return matrix[:k]
+        assert not matrix[0, k:].any()
+        return matrix[0, :k]
     ids = np.flatnonzero(block.old)
     old = OldDuals(
         ids.astype(dual_id_dtype(k)), block.old[ids], zero, zero.copy(), np.array([len(ids)], np.int32)

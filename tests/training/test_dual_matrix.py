@@ -17,10 +17,8 @@ from streamsvm import fit, load_model, open_store, resume
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import Interrupted
 from streamsvm.kernels.dual_lists import joined
-from streamsvm.kernels.dual_matrix import DualMatrix, matrix_columns
-from streamsvm.kernels.duals import RowDuals
+from streamsvm.kernels.dual_matrix import from_lists, new_matrix, to_lists
 from streamsvm.losses import ROW_LOSSES
-from streamsvm.run.dual_log import DualFormat
 from streamsvm.training import inner_passes
 from streamsvm.training.spec import Spec
 
@@ -66,19 +64,17 @@ def test_a_resumed_training_reads_lists(tmp_path: Path, store: Path, loss: str, 
 
 def test_lists_have_the_same_duals() -> None:
     rng = np.random.default_rng(0)
-    n, columns, ids = 40_000, matrix_columns(K), dual_id_dtype(K)
-    duals = np.zeros((n, columns), np.float32)
+    n, ids = 40_000, dual_id_dtype(K)
+    duals = new_matrix(n, K, np.dtype(np.float32))
     duals[:, :K] = rng.choice([0.0, 0.25, np.nan], (n, K), p=[0.6, 0.39, 0.01])
     duals[::3] = 0
-    none = np.zeros(0, np.float32)
-    matrix = DualMatrix(duals.reshape(-1), none, columns)
-    packed = [part.copy() for part in matrix.lists(DualFormat(none.dtype, ids).new_buffer)]
-    assert len(packed) > 1
-    lists = joined(packed, n)
+    parts = list(to_lists(duals, ids))
+    assert len(parts) > 1
+    assert all(part.counts.all() for part in parts)
+    lists, again = joined(parts, n), np.zeros_like(duals)
     np.testing.assert_array_equal(dense_duals(lists, K), duals[:, :K])
-    np.testing.assert_array_equal(DualMatrix.of_lists(lists, columns).old.reshape(n, columns), duals)
-    empty = joined([RowDuals.none(ids, np.dtype(np.float32))], n)
-    assert len(DualMatrix.of_lists(empty, columns).old) == 0
+    from_lists(lists, again)
+    np.testing.assert_array_equal(again, duals)
 
 
 @pytest.mark.parametrize("dense", [True, False])
