@@ -151,7 +151,7 @@ def fit(
     asked = Settings(**settings)
     every = Interval(checkpoint_every)
     are_texts = y is not None and begins_with_text(data)
-    paths = None if are_texts else as_paths(data)
+    paths: Sequence[str | os.PathLike[str]] | None = None if are_texts else as_paths(data)
     if paths is None:
         encoding = reading.of_texts if are_texts else None
         if encoding is not None:
@@ -179,13 +179,13 @@ def fit(
     with shown(progress) as progress, replacing(RunDir(out), read, force=force) as run:
         callbacks = Callbacks.of(report, progress, stop)
         try:
-            found = converted(
+            paths, asked, made = converted(
                 paths, asked, reading, run, force=force, resume=resume_or_start, keep=keep_data,
                 workers=workers, callbacks=callbacks, on_cluster=cluster is not None,
             )  # fmt: skip
             return fit_store.fit_store(
-                found.paths, run, found.settings, every=every, force=force, resume=resume_or_start,
-                callbacks=callbacks, given=tables, workers=workers, cluster=cluster, made=found.record,
+                paths, run, asked, every=every, force=force, resume=resume_or_start, callbacks=callbacks,
+                given=tables, workers=workers, cluster=cluster, made=made,
             )  # fmt: skip
         except Exception as error:
             if run.data.exists() and not run.settings.exists():

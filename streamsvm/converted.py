@@ -33,23 +33,6 @@ _OF_VALID = ("format", "labels_as", "multilabel", "on_error")  # the others are 
 _OF_CONVERSION = ("label", "labels", "weights", "layer", "raw", "obsm", "join")  # and of a store
 
 
-class Converted(NamedTuple):
-    """Training inputs, with every non-store file already converted.
-
-    Attributes
-    ----------
-    paths : list of path
-    settings : Settings
-    record : dict
-        Entries of ``run.json``: ``files``, which files each store was made of, and by which options, and
-        ``keep_data``; empty if there were none.
-    """
-
-    paths: Paths
-    settings: Settings
-    record: dict[str, Any]
-
-
 class _Inputs(NamedTuple):
     """Files that one store is made of, and the options of their conversion."""
 
@@ -75,11 +58,21 @@ def converted(
     callbacks: Callbacks,
     by_tune: bool = False,
     on_cluster: bool = False,
-) -> Converted:
+) -> tuple[Paths, Settings, dict[str, Any]]:
     """Convert the data, and held-out data, into the folder of a run, unless they are read where they lie.
 
     Data at addresses is copied before. What a killed conversion left is deleted. If `resume`, and the run,
     or a search (`by_tune`), has begun, the stores that it has made are used.
+
+    Returns
+    -------
+    paths : list of path
+        The data to train on, all of which is read where it lies.
+    settings : Settings
+        Those for this data.
+    record : dict
+        Entries of ``run.json``: ``files``, which files each store was made of, and by which options, and
+        ``keep_data``; empty if there were none.
 
     Raises
     ------
@@ -98,7 +91,7 @@ def converted(
             copy_inputs(run, read, settings.cache, callbacks, on_cluster=on_cluster)
     inputs = _inputs(paths, settings, reading)
     if not inputs:
-        return Converted(paths, settings, {})
+        return paths, settings, {}
     if resume and not keep:
         raise wrong_setting(
             "keep_data",
@@ -131,7 +124,7 @@ def converted(
         "files": {name: {"options": each.options, "files": files[name]} for name, each in inputs.items()},
         "keep_data": keep,
     }
-    return Converted(paths, dataclasses.replace(settings, **changes), record)
+    return paths, dataclasses.replace(settings, **changes), record
 
 
 def open_text(record: dict[str, Any]) -> Any:

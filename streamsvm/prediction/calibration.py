@@ -48,7 +48,7 @@ from streamsvm.store.addresses import copy_address
 
 _MIN_SLOPE = 1e-3  # as a share of the spread of the scores
 _PRECISION = 1e-7  # relative, of β: the log loss is then minimal up to the square of it
-PIECE_BYTES = 2**20  # of scores that are worked on together: pieces of this size stay in the cache
+_PIECE_BYTES = 2**20  # of scores that are worked on together: pieces of this size stay in the cache
 
 
 @takes(TO_CALIBRATE, after="memory")
@@ -150,26 +150,10 @@ def _calibrate(
             done += rows.n_rows
             report(f"calibrate {readings}", done, reader.n_rows)
 
-    if isinstance(data, Store | str | os.PathLike) or getattr(data, "isbacked", False):
-        return set_temperature(model, read, memory // 32)
-    rows = list(read())  # in memory already; a matrix is taken apart only once
-    return set_temperature(model, lambda: rows, memory // 32)
-
-
-def set_temperature(
-    model: Model, read: Callable[[], Iterable[Rows]], memory: int = PIECE_BYTES
-) -> Calibration:
-    """Fit the temperature of a model and set it.
-
-    Parameters
-    ----------
-    model : Model
-    read : callable
-        Returns the labelled rows, ready to score; it is called for each reading.
-    memory : int
-        Bytes of scores to work on together.
-    """
-    found = _Search(model, read, min(memory, PIECE_BYTES)).run()
+    is_stored = isinstance(data, Store | str | os.PathLike) or getattr(data, "isbacked", False)
+    rows = [] if is_stored else list(read())  # in memory already; a matrix is taken apart only once
+    piece_bytes = min(memory // 32, _PIECE_BYTES)
+    found = _Search(model, read if is_stored else lambda: rows, piece_bytes).run()
     model.record[format.TEMPERATURE] = found.temperature
     return found
 
@@ -209,8 +193,8 @@ class _Search:
     """Search for the temperature of a model."""
 
     model: Model
-    read: Callable[[], Iterable[Rows]]
-    memory: int
+    read: Callable[[], Iterable[Rows]]  # gives the labelled rows, ready to score, at each reading
+    memory: int  # bytes of scores to work on together
     rows: int = 0  # with a known label, as the last reading counted them
     wrong: int = 0  # of which another class has a higher score
 

@@ -92,14 +92,12 @@ def tune(
     reading, asked = taken_out(settings, ReadingSettings), taken_out(settings, SearchSettings)
     paths: Sequence[str | os.PathLike[str]] | None = as_paths(data)
     tables = without_tables(settings)
+    common = {**settings, "valid": asked.valid}
     if paths is None:
-        check_of_matrix(
-            {**settings, "valid": asked.valid}, **reading.given(), out=out, cluster=cluster, force=force
-        )
+        check_of_matrix(common, **reading.given(), out=out, cluster=cluster, force=force)
     else:
         check_of_store(out, y=y, groups=groups, sample_weight=tables.get("sample_weight"))
     C, factors = parse_grid(asked.C)
-    common = {**settings, "valid": asked.valid}
     trials = _trials(asked, C, factors, common)  # which checks all of them before the first
     for each in asked.compared["transform"]:
         parse_transforms(each)
@@ -121,14 +119,13 @@ def tune(
             every = Interval(checkpoint_every)
             # Groups are read if one of the losses needs them.
             first = max((some[0].settings for some in trials), key=lambda each: each.trained_loss.sequences)
-            made = converted(
+            paths, read, made = converted(
                 paths, first, reading, run, force=force, resume=not force, keep=True, by_tune=True,
                 workers=None if cluster else workers, callbacks=callbacks, on_cluster=cluster is not None,
             )  # fmt: skip
-            paths = made.paths
-            common |= {name: getattr(made.settings, name) for name in _OF_FILES}
+            common |= {name: getattr(read, name) for name in _OF_FILES}
             trials = _trials(asked, C, factors, common)
-            search = StoreSearch(paths, run, every, callbacks, tables, workers, cluster, made.record)
+            search = StoreSearch(paths, run, every, callbacks, tables, workers, cluster, made)
             search.begin(list(itertools.chain.from_iterable(trials)), force=force)
         rows = search.known() if isinstance(search, StoreSearch) else []
         for row in rows:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,9 @@ from reference_blocks import project_to_simplex
 from scipy.special import softmax
 from sklearn.metrics import log_loss
 
-from streamsvm import Calibration, Model, calibrate, evaluate, fit, load_model, predict, resume
+from streamsvm import Model, calibrate, evaluate, fit, load_model, predict, resume
 from streamsvm.base import format
 from streamsvm.errors import InputError, ModelError, SettingsError, StreamsvmWarning
-from streamsvm.model.matrix import rows_of_matrix
-from streamsvm.prediction.calibration import set_temperature
 from streamsvm.run.directory import RunDir, locked
 
 N, D, K = 150, 8, 5
@@ -158,22 +155,18 @@ def test_the_temperature_minimises_the_log_loss_of_the_rows_with_known_labels(
     assert (in_pieces.rows, in_pieces.temperature) == (found.rows, pytest.approx(found.temperature, rel=1e-5))
 
 
-def test_few_readings_are_enough() -> None:
+def test_few_readings_are_enough(tmp_path: Path) -> None:
     """Also where one of many classes stands out, and Newton's first step goes far beyond."""
     rng = np.random.default_rng(0)
-    labels = rng.integers(1000, size=200)
-    scores = rng.normal(size=(200, 1000))
+    labels = rng.integers(1000, size=200, dtype=np.int32)
+    scores = rng.normal(size=(200, 1000)).astype(np.float32)
     scores[np.arange(200), labels] += 3
-    model = Model(np.eye(1000), {"classes": [str(c) for c in range(1000)]})
-    readings = 0
-
-    def read() -> Iterator[Any]:
-        nonlocal readings
-        readings += 1
-        yield rows_of_matrix(model, scores, labels)
-
-    assert_best(set_temperature(model, read).temperature, scores, labels)
-    assert readings <= 10
+    model = Model(np.eye(1000), {"classes": [str(c) for c in range(1000)], "index_base": None})
+    stages: set[str] = set()
+    path = make_store(tmp_path / "s.h5", sp.csr_array(scores), labels, n_classes=1000, shuffled=False)
+    found = calibrate(model, path, progress=lambda stage, done, total: stages.add(stage))
+    assert_best(found.temperature, scores.astype(np.float64), labels)
+    assert 3 < len(stages) <= 10
 
 
 def test_data_that_cannot_calibrate_is_refused_and_changes_nothing(tmp_path: Path) -> None:
@@ -189,6 +182,7 @@ def test_data_that_cannot_calibrate_is_refused_and_changes_nothing(tmp_path: Pat
         (X, None, InputError, "y is missing"),
         ([rows], LABELS, SettingsError, "y is for the labels of a matrix"),
         (X[:, 1:], LABELS, ModelError, "7 features, the model 8"),
+        (X, [["0", "1"], *[["2"]] * (N - 1)], ModelError, "probabilities are of one label a row"),
     ]
     for data, y, error, message in cases:
         for of in (model, folder):
@@ -291,19 +285,11 @@ def test_a_nonsense_temperature_in_the_record_is_refused(tmp_path: Path) -> None
             load_model(tmp_path / "model")
 
 
-def test_a_model_that_was_replaced_meanwhile_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_was_replaced_meanwhile_is_left_alone(tmp_path: Path) -> None:
     folder = tmp_path / "model"
     make_model().save(folder)
-
-    def replace_it(*words: Any, **more: Any) -> Calibration:
-        make_model(scale=2.0).save(folder)
-        return set_temperature(*words, **more)
-
-    monkeypatch.setattr("streamsvm.prediction.calibration.set_temperature", replace_it)
     with pytest.raises(ModelError, match="was replaced by another model meanwhile"):
-        calibrate(folder, X, LABELS)
+        calibrate(folder, X, LABELS, progress=lambda *_: make_model(scale=2.0).save(folder))
     np.testing.assert_array_equal(load_model(folder).coef_, make_model(scale=2.0).coef_)
     assert load_model(folder).temperature is None
 

@@ -14,9 +14,9 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
 from small_problem import BLOCK, D, K, N
 
-from streamsvm import calibrate, evaluate, load_model, resume
+from streamsvm import evaluate, load_model, resume
 from streamsvm.data.label_sets import with_label_sets
-from streamsvm.errors import Interrupted, ModelError, SettingsError
+from streamsvm.errors import Interrupted, SettingsError
 
 pytestmark = pytest.mark.engine
 
@@ -91,15 +91,6 @@ def test_one_vs_rest_is_that_of_scikit_learn() -> None:
     other = OneVsRestClassifier(machine).fit(data, own.astype(int))
     expected = np.vstack([each.coef_ for each in other.estimators_]).T
     np.testing.assert_allclose(model.coef_.T, expected, atol=1e-3)
-
-
-def test_probabilities_are_of_one_label_a_row(tmp_path: Path) -> None:
-    several = label_store(tmp_path / "several.zarr")
-    fit(several, out=tmp_path / "run", dtype="float64", loss="ww", passes=1)
-    with pytest.raises(ModelError, match="probabilities are of one label a row, and it has several"):
-        calibrate(tmp_path / "run", several)
-    with pytest.raises(ModelError, match="probabilities are of one label a row"):
-        calibrate(tmp_path / "run", X, indicator())
 
 
 def test_weights_of_classes_are_for_one_vs_rest(tmp_path: Path) -> None:
