@@ -102,7 +102,7 @@ def fit_with(
     """`streamsvm.fit` on a store, with a memory policy."""
     with policy.in_use():
         return fit_store(
-            store,
+            [store],
             out,
             Settings(**settings),
             every=Interval(checkpoint_every),
@@ -140,7 +140,7 @@ def resume_with(
 def plan_with(policy: MemoryPolicy, store: str | Path, **settings: Any) -> dict[str, Any]:
     """`streamsvm.plan` of a store, with a memory policy."""
     with policy.in_use():
-        return plan_store(store, Settings(**settings))
+        return plan_store([store], Settings(**settings))
 
 
 def save_weights(

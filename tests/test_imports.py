@@ -107,7 +107,7 @@ transforms
 model
 inputs
 run
-prediction training cluster
+training cluster
 converted
 """
 

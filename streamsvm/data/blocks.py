@@ -71,6 +71,7 @@ class Blocks:
         self._has_pieces = plan is not None and plan.piece_bytes < min(plan.largest_block, plan.block_bytes)
         self.in_pieces = plan is not None and plan.as_they_arrive and self._has_pieces
         self._only: Rows | None = None  # the rows, if all are one block: read once
+        self._measures = False  # True if only the held-out rows count
 
     def __len__(self) -> int:
         return len(self.starts) - 1
@@ -145,6 +146,12 @@ class Blocks:
         pieces.starts = np.concatenate([*begins, self.starts[-1:]])
         return pieces
 
+    def to_measure(self) -> Blocks:
+        """Return blocks of the same rows in which the held-out rows have the cost 1, and all others 0."""
+        blocks = copy.copy(self)
+        blocks._measures = True
+        return blocks
+
     def unread(self, block: int) -> Rows:
         """Return as many rows as a block has, in place of rows that other processes read."""
         labels, none = np.full(int(self.starts[block + 1] - self.starts[block]), -1, LABEL_DTYPE), np.zeros(0)
@@ -161,7 +168,10 @@ class Blocks:
         """Return rows with the cost 0 if they are held out."""
         if self.held_out is None:
             return rows
-        return rows._replace(cost=np.where(self.held_out.has(rows.numbers, rows.qid), 0.0, rows.cost))
+        is_held_out = self.held_out.has(rows.numbers, rows.qid)
+        if self._measures:
+            return rows._replace(cost=(is_held_out & (rows.cost > 0)).astype(np.float64))
+        return rows._replace(cost=np.where(is_held_out, 0.0, rows.cost))
 
     def _costs(self, rows: Rows) -> np.ndarray:
         """Return C times the weights of the rows and of their classes."""
@@ -204,26 +214,3 @@ class Blocks:
                 "serves to evaluate, not to train"
             )
         return rows
-
-
-class HeldOutBlocks:
-    """Blocks in which only the held-out rows count: their cost is 1, that of all other rows 0.
-
-    `blocks` are those that the same part is held out of.
-    """
-
-    def __init__(self, blocks: Blocks, part: HeldOutPart) -> None:
-        self._blocks = blocks
-        self._part = part
-        self.starts = blocks.starts
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    def to_score(self) -> HeldOutBlocks:
-        return HeldOutBlocks(self._blocks.to_score(), self._part)
-
-    def read(self, block: int) -> Rows:
-        rows = self._blocks.read_all(block)
-        counts = self._part.has(rows.numbers, rows.qid) & (rows.cost > 0)
-        return rows._replace(cost=counts.astype(np.float64))

@@ -38,14 +38,14 @@ class HeldOutPart(NamedTuple):
         return ~self.has(np.arange(first, first + rows.n_rows), rows.qid)
 
 
-def held_out_part(settings: Settings) -> HeldOutPart | None:
-    """Return the part of the rows that the settings hold out, or None."""
-    return None if settings.hold_out is None else HeldOutPart(*parse_part(settings.hold_out))
+def held_out_part(hold_out: str | None) -> HeldOutPart | None:
+    """Return the part of the rows that the setting `hold_out` names, or None."""
+    return None if hold_out is None else HeldOutPart(*parse_part(hold_out))
 
 
 def is_trained_on(store: Store, settings: Settings, begin: int, end: int) -> np.ndarray:
     """Return a mask of the rows ``begin:end`` of a store that have a positive weight and are not held out."""
-    part = held_out_part(settings)
+    part = held_out_part(settings.hold_out)
     wanted = set() if settings.sample_weight == NONE else {"cost"}
     wanted |= set() if part is None else {"qid", "numbers"}
     columns = store.columns(np.array([[begin, end]]), wanted)

@@ -92,5 +92,6 @@ def _prepare(
     check_multilabel(settings, multilabel=raw.multilabel, where="y")
     check_has_groups(settings, has_groups=raw.grouped, where="the matrix")
     of_rows = raw_rows(raw.rows(0, raw.n_rows), raw.n_features, raw.feature_names())
-    [fitted] = fit_transforms(parse_transforms(settings.transform), of_rows, [held_out_part(settings)])
+    part = held_out_part(settings.hold_out)
+    [fitted] = fit_transforms(parse_transforms(settings.transform), of_rows, [part])
     return raw, labels, prepare(raw, fitted, settings, given, callbacks)

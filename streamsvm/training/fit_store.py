@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from streamsvm.base import durable, format
-from streamsvm.base.text import absolute, as_paths
+from streamsvm.base.text import absolute
 from streamsvm.cluster.worker_memory import worker_bytes
 from streamsvm.inputs.schema import reading_of
 from streamsvm.model.results import FitResult
@@ -29,15 +29,15 @@ from streamsvm.training.search_c import find_sample
 from streamsvm.training.store_training import StoreRun
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training import DataRef, Training, open_to_train
-from streamsvm.transforms import parse_transforms, records_of
+from streamsvm.transforms import records_of
 from streamsvm.transforms.defaults import with_transform
 from streamsvm.transforms.fitting import FittedTransforms
 
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Paths = Sequence[str | os.PathLike[str]]
 
 
 def fit_store(
-    path: Paths,
+    paths: Paths,
     out: str | Path | RunDir,
     settings: Settings,
     *,
@@ -62,7 +62,6 @@ def fit_store(
     """
     run = RunDir.at(out)
     check_place(run)
-    paths = as_paths(path) or []
     with open_to_train(paths, settings) as raw:
         threads = workers if cluster is None else None  # of this process, which reads what transforms need
         prepared, training, store = _prepare(
@@ -94,9 +93,8 @@ def fit_store(
             check_same(run, record)
             store.close()
             result = resume_run(
-                run, store=paths, every=every, callbacks=callbacks, workers=workers, cluster=cluster,
-                copied=True,
-            )  # fmt: skip
+                run, store=paths, every=every, callbacks=callbacks, workers=workers, cluster=cluster
+            )
             assert isinstance(result, FitResult)
             return result
         with find_workers(spec, workers, cluster) as found:
@@ -115,7 +113,7 @@ def fit_store(
 
 
 def plan_store(
-    path: Paths,
+    paths: Paths,
     settings: Settings,
     given: Mapping[str, Any] = MappingProxyType({}),
     workers: int | None = None,
@@ -126,7 +124,6 @@ def plan_store(
 
     `workers` threads read the statistics of transforms.
     """
-    paths = as_paths(path) or []
     with open_to_train(paths, settings) as raw:
         prepared, training, store = _prepare(
             paths, raw, settings, given, Callbacks(), workers, None, on_cluster=cluster, search=False
@@ -142,7 +139,7 @@ def plan_store(
 
 
 def _prepare(
-    paths: Sequence[str | os.PathLike[str]],
+    paths: Paths,
     raw: Store,
     settings: Settings,
     given: Mapping[str, Any],
@@ -156,8 +153,7 @@ def _prepare(
     """Prepare a training of the opened store `raw`, plan its memory, and view the rows to train on."""
     settings = with_transform(settings, raw.meta.get("encoding"))
     if fitted is None:
-        asked = parse_transforms(settings.transform)
-        [fitted] = fit_to_store(raw, asked, settings, callbacks, workers, [settings.hold_out])
+        [fitted] = fit_to_store(raw, settings, callbacks, workers, [settings.hold_out])
     prepared = prepare(raw, fitted, settings, given, callbacks, search=search)
     spec = prepared.spec
     slice_rows = find_slice_rows(prepared.store, spec, cluster=on_cluster)

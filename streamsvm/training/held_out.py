@@ -41,7 +41,7 @@ def check_held_out(raw: Store, training: Training, record: Mapping[str, Any]) ->
             blocks.store.rows(0, min(_CHECKED_ROWS, held_out.n_rows))
         if held_out.multilabel and settings.splits > 1 and settings.split == CLASSES:
             raise SettingsError(
-                f"valid is for one label a row with {CLASSES} split, and {settings.valid} has several",
+                f"valid is for data of one label a row with {CLASSES} split, and {held_out.path} has several",
                 setting="valid",
             )
         if not held_out.multilabel:

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from streamsvm.base.prefetch import read_ahead
-from streamsvm.data.blocks import Blocks, HeldOutBlocks
 from streamsvm.errors import Message, Option, Remedy
 from streamsvm.kernels.tally import CORRECT, LOSS_SUM, N_TALLIES, UNWEIGHTED, VISITED
 
 if TYPE_CHECKING:
+    from streamsvm.data.blocks import Blocks
     from streamsvm.training.learner import Learner
-
-
-ScoredBlocks = Blocks | HeldOutBlocks
 
 
 class Scoring(NamedTuple):
@@ -28,7 +25,7 @@ class Scoring(NamedTuple):
 
 
 def score_blocks(
-    blocks: ScoredBlocks,
+    blocks: Blocks,
     learner: Learner,
     average_scale: float | None,
     step: Callable[[int], None],

@@ -11,8 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from streamsvm.base.progress import AVERAGE_PREFIX, LAST_ITERATE_PREFIX
-from streamsvm.data.blocks import HeldOutBlocks
-from streamsvm.data.hold_out import held_out_part
+from streamsvm.data.blocks import Blocks
 from streamsvm.errors import InputError, Interrupted, Remedy
 from streamsvm.kernels.tally import DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, UNWEIGHTED
 from streamsvm.model.results import FitResult
@@ -24,7 +23,6 @@ from streamsvm.training.convergence import average_saves_passes, gap_warning, ze
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.learner import Learner
 from streamsvm.training.objective import (
-    ScoredBlocks,
     Scoring,
     accuracy_of,
     gap_record,
@@ -62,8 +60,6 @@ class AboutData:
         blocks to score.
     order_warning : str, optional
         Warning about the order of the labels.
-    bytes_read : callable
-        Returns the bytes read so far.
     """
 
     record: Mapping[str, Any]
@@ -72,7 +68,6 @@ class AboutData:
     transforms: Sequence[Transform]
     valid_blocks: Callable[[], Any] | None = None
     order_warning: str | None = None
-    bytes_read: Callable[[], int] = lambda: 0
 
 
 class Fit(Trainer):
@@ -106,13 +101,12 @@ class Fit(Trainer):
         self.n_rows = int(source.cut.starts[-1])
         self._about = about
         self._valid_blocks = about.valid_blocks
-        if (part := held_out_part(settings)) is not None:
-            held_out = HeldOutBlocks(source.cut, part)
-            self._valid_blocks = lambda: contextlib.nullcontext(held_out)
+        if settings.hold_out is not None:
+            self._valid_blocks = lambda: contextlib.nullcontext(source.cut.to_measure())
         self._norm2 = math.inf  # of the last iterate when it was measured
         # Last pass of a search for C: nothing needs its duals once it has ended.
         self._path_end = settings.passes if settings.C_factors and settings.tol is None else None
-        self._bytes_before = about.bytes_read()
+        self._bytes_before = source.cut.store.bytes_read
 
     def run(self) -> FitResult:
         """Make the passes that are left, and save the model."""
@@ -237,7 +231,7 @@ class Fit(Trainer):
         is_last = this_pass == settings.passes
         record = {"event": "pass", "pass": this_pass, **self._measure(this_pass, is_last=is_last)}
         seconds = position.pass_seconds
-        bytes_read = self._about.bytes_read()
+        bytes_read = self.source.cut.store.bytes_read
         record |= {
             "rows_per_second": self.n_rows / max(seconds, 1e-9),
             "seconds": seconds,
@@ -335,7 +329,7 @@ class Fit(Trainer):
         record = gap_record(dual_sum, scoring.loss_sum * of_pass, learner.norm2(scale))
         return {f"{AVERAGE_PREFIX}{name}": value for name, value in record.items()}
 
-    def _score(self, blocks: ScoredBlocks, stage: str) -> list[Scoring]:
+    def _score(self, blocks: Blocks, stage: str) -> list[Scoring]:
         """Score blocks by the last iterate and, if the pass has one, by the average."""
 
         def step(done: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ from streamsvm.training.search_c import find_sample, search_c
 from streamsvm.training.spec import Spec, specify, takes_dense_rows
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training import rows_to_learn
-from streamsvm.transforms import Transform
+from streamsvm.transforms import parse_transforms
 from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_store
 from streamsvm.transforms.store import shift_to_text, transformed
 
@@ -108,14 +107,9 @@ def class_counts(store: Store, settings: Settings) -> np.ndarray:
 
 
 def fit_to_store(
-    store: Store,
-    transforms: Sequence[Transform],
-    settings: Settings,
-    callbacks: Callbacks,
-    workers: int | None,
-    parts: Sequence[str | None],
+    store: Store, settings: Settings, callbacks: Callbacks, workers: int | None, parts: Sequence[str | None]
 ) -> list[FittedTransforms]:
-    """Fit transforms to the rows of a store once for each of some held-out parts, without that part.
+    """Fit the transforms of the settings to the rows of a store, without each of some held-out parts.
 
     `workers` is the number of threads that share the reading.
     """
@@ -125,7 +119,7 @@ def fit_to_store(
         if callbacks.stop():
             raise Interrupted("stopped before the training began")
 
+    transforms = parse_transforms(settings.transform)
     shift = shift_to_text(store, transforms)
     raw = raw_store(transformed(store, (), shift), settings.memory, progress, count_workers(workers))
-    held_out = [held_out_part(dataclasses.replace(settings, hold_out=part)) for part in parts]
-    return fit_transforms(transforms, raw, held_out, memory=settings.memory)
+    return fit_transforms(transforms, raw, list(map(held_out_part, parts)), memory=settings.memory)

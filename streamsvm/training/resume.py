@@ -38,13 +38,9 @@ def resume_run(
     callbacks: Callbacks = Callbacks(),  # noqa: B008
     workers: int | None = None,
     cluster: str | os.PathLike[str] | None = None,
-    copied: bool = False,
     **changes: Any,
 ) -> FitResult | OnlineResult:
-    """Continue a run of either kind, as `streamsvm.resume` describes it; a change may be None.
-
-    `copied` says that this process has already copied the inputs that are at addresses.
-    """
+    """Continue a run of either kind, as `streamsvm.resume` describes it; a change may be None."""
     run = RunDir.at(path)
     run.read_settings()  # before the lock file is made, so that a wrong path stays clean
     changes = {name: value for name, value in changes.items() if value is not None}
@@ -64,10 +60,9 @@ def resume_run(
         for path in paths:
             _check_exists(path, "store")
         settings = Settings(**record["settings"])
-        if not copied:
-            inputs = [*paths, changes.get("valid") or settings.valid]
-            cache = changes.get("cache") or settings.cache
-            copy_inputs(run, inputs, cache, callbacks, on_cluster=cluster is not None)
+        inputs = [*paths, changes.get("valid") or settings.valid]
+        cache = changes.get("cache") or settings.cache
+        copy_inputs(run, inputs, cache, callbacks, on_cluster=cluster is not None)
         raw = stack.enter_context(open_to_train(paths, settings))
         if raw.fingerprint != record["store"]["fingerprint"]:
             raise RunError(

@@ -115,14 +115,9 @@ class Spec:
     @property
     def sparse_bytes(self) -> int | None:
         """Size of an index of sparse weights; None with few classes, or a loss that cannot have them."""
+        is_few = self.n_classes < memory_plan.MANY_CLASSES
         touches_all = self.loss.extra_columns > 0  # each visit moves the weights of all classes
-        if (
-            self.n_classes < memory_plan.MANY_CLASSES
-            or self.dense_rows
-            or self.loss.sequences
-            or touches_all
-            or self.settings.splits > 1
-        ):
+        if is_few or touches_all or self.dense_rows or self.loss.sequences or self.settings.splits > 1:
             return None
         return SparseWeights.size(self.n_features, self.columns)
 

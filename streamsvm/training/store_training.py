@@ -151,7 +151,7 @@ class StoreRun:
             AboutData(
                 record, self.raw.feature_names(), self.costs, self.training.data.transforms,
                 valid_blocks=None if settings.valid is None else self._open_valid,
-                order_warning=self.described["order_warning"], bytes_read=lambda: store.bytes_read,
+                order_warning=self.described["order_warning"],
             ),
             position=position,
             training=self.training,

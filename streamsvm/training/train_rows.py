@@ -9,7 +9,6 @@ import numpy as np
 
 from streamsvm.data.groups import group_starts
 from streamsvm.data.memory_plan import Placement, available_memory
-from streamsvm.data.rows import Rows
 from streamsvm.model.model import Model
 from streamsvm.run.files import MemoryRun
 from streamsvm.store import Store
@@ -39,36 +38,22 @@ def train_rows(
 ) -> Model:
     """Return the model of the rows of a store in memory, after `transforms`; `names` are those before."""
     check_dense_duals(spec, available_memory(), "the memory of this process")
-    blocks = blocks_to_train(store, np.array([0, store.n_rows]), spec, costs.row_factors(spec.settings))
+    settings, common = spec.settings, spec.has_common_dual
+    blocks = blocks_to_train(store, np.array([0, store.n_rows]), spec, costs.row_factors(settings))
     rows = blocks.read_all(0)
-    duals = spec.dual_format(common_dual=spec.has_common_dual)
-    files = MemoryRun(duals, held_bytes=max(_SMALL, 2 * rows.nbytes))
+    files = MemoryRun(spec.dual_format(common_dual=common), held_bytes=max(_SMALL, 2 * rows.nbytes))
+    entries = 0  # room for the new duals of any row or group
+    if settings.keep_duals or settings.inner_passes:
+        entries = max(spec.n_classes, min(rows.n_rows * spec.max_duals, _MAX_BUFFERED_DUALS))
+        if spec.loss.sequences:
+            entries = max(entries, int(np.diff(group_starts(rows.qid)).max()) * spec.max_duals)
+    placement = Placement(
+        dual_entries=entries, weights_in_memory=True, average=settings.averages, sparse=common,
+        common_dual=common,
+    )  # fmt: skip
+    about = AboutData(record, names, costs, transforms)
     with find_workers(spec, workers) as threads:
-        trainer = build(
-            spec,
-            _placement(spec, rows),
-            blocks,
-            files,
-            threads,
-            callbacks,
-            AboutData(record, names, costs, transforms),
-        )
-        result = trainer.run()
+        result = build(spec, placement, blocks, files, threads, callbacks, about).run()
     assert files.model is not None
     files.model.result = result
     return files.model
-
-
-def _placement(spec: Spec, rows: Rows) -> Placement:
-    """Return the place of the weights, and room for the new duals of any row or group."""
-    entries = 0
-    if spec.settings.keep_duals or spec.settings.inner_passes:
-        most = spec.max_duals
-        entries = max(spec.n_classes, min(rows.n_rows * most, _MAX_BUFFERED_DUALS))
-        if spec.loss.sequences:
-            entries = max(entries, int(np.diff(group_starts(rows.qid)).max()) * most)
-    common = spec.has_common_dual
-    return Placement(
-        dual_entries=entries, weights_in_memory=True, average=spec.settings.averages, sparse=common,
-        common_dual=common,
-    )  # fmt: skip

@@ -124,6 +124,6 @@ def blocks_to_train(
         cost=settings.C,
         class_weights=class_weights,
         weighted=settings.sample_weight != NONE,
-        held_out=held_out_part(settings),
+        held_out=held_out_part(settings.hold_out),
         plan=plan,
     )

@@ -24,7 +24,6 @@ from streamsvm.training.held_out import open_held_out
 from streamsvm.training.prepare import fit_to_store, prepare
 from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training import open_to_train
-from streamsvm.transforms import parse_transforms
 from streamsvm.transforms.defaults import with_transform
 from streamsvm.transforms.fitting import FittedTransforms
 
@@ -163,9 +162,8 @@ class StoreSearch:
         wanted = settings.transform, settings.hold_out
         if wanted not in self._transforms:
             with open_to_train(self.paths, settings) as store:
-                asked = parse_transforms(with_transform(settings, store.meta.get("encoding")).transform)
                 fit = functools.partial(
-                    fit_to_store, store, asked, settings, self.callbacks,
+                    fit_to_store, store, with_transform(settings, store.meta.get("encoding")), self.callbacks,
                     self.workers if self.cluster is None else None,
                 )  # fmt: skip
                 try:
