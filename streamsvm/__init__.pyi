@@ -160,17 +160,17 @@ def fit(
         must see it.
     tol : float, optional
         Stop when the exact relative gap (primal - dual) / primal is at most this. A negative gap, which
-        rounding can give, counts by its size; the gap of the average is measured in passes that may reach the
-        tolerance, and the model is the last iterate or the average, whichever reaches it.
+        rounding can give, counts by its size. The gap is that of the model after a pass: of the average, if
+        the pass has one, or else of the last iterate.
     inner_passes : int or "auto"
         How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a cost
         model.
     average : bool or "auto"
         Make the model the average of the iterates in the second half of the last pass, or the last iterate.
-        By default, auto, it is the one that is right more often on the last rows of the pass, at most a
-        hundredth, before this pass learns from them; or the average, if there are inner passes. The t-th
-        iterate has weight t. A tie takes the average, and so does a training that is split; with `tol` the
-        gap decides. If `memory` has no room for the average, it is left out with a warning.
+        By default, auto, it is the last iterate if rows are dense and there are more than 64 classes, but no
+        inner passes; otherwise the average. The t-th iterate has weight t. With `tol` also earlier passes
+        have an average, if it is expected to meet the tolerance. If `memory` has no room for the average, it
+        is left out with a warning.
     gap : {"pass", "end", "none"}, optional
         When to measure the exact gap, which reads the data once more: after each pass (default with a
         tolerance), at the end (default without), or never (none).
@@ -413,17 +413,17 @@ def plan(
         must see it.
     tol : float, optional
         Stop when the exact relative gap (primal - dual) / primal is at most this. A negative gap, which
-        rounding can give, counts by its size; the gap of the average is measured in passes that may reach the
-        tolerance, and the model is the last iterate or the average, whichever reaches it.
+        rounding can give, counts by its size. The gap is that of the model after a pass: of the average, if
+        the pass has one, or else of the last iterate.
     inner_passes : int or "auto"
         How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a cost
         model.
     average : bool or "auto"
         Make the model the average of the iterates in the second half of the last pass, or the last iterate.
-        By default, auto, it is the one that is right more often on the last rows of the pass, at most a
-        hundredth, before this pass learns from them; or the average, if there are inner passes. The t-th
-        iterate has weight t. A tie takes the average, and so does a training that is split; with `tol` the
-        gap decides. If `memory` has no room for the average, it is left out with a warning.
+        By default, auto, it is the last iterate if rows are dense and there are more than 64 classes, but no
+        inner passes; otherwise the average. The t-th iterate has weight t. With `tol` also earlier passes
+        have an average, if it is expected to meet the tolerance. If `memory` has no room for the average, it
+        is left out with a warning.
     gap : {"pass", "end", "none"}, optional
         When to measure the exact gap, which reads the data once more: after each pass (default with a
         tolerance), at the end (default without), or never (none).

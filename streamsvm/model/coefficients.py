@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.base import format
-from streamsvm.data.checks import find_label_violation, is_monotonic
+from streamsvm.data.checks import find_index_violation
 from streamsvm.errors import ModelError
 from streamsvm.model.saved_files import SavedFiles, write_array, write_header
 
@@ -320,8 +320,8 @@ def open_coef(files: SavedFiles, record: dict[str, Any]) -> StoredCoef:
     data = values(names["data"], -1)
     indices = files.array(names["indices"], data.shape, _INT32)
     indptr = files.array(names["indptr"], (n_features + 1,), _INT64)
-    rises = indptr[0] == 0 and indptr[-1] == len(indices) and is_monotonic(indptr)
-    if not rises or find_label_violation(indices, indptr, n_classes) is not None:
+    rises = indptr[0] == 0 and indptr[-1] == len(indices) and (indptr[1:] >= indptr[:-1]).all()
+    if not rises or find_index_violation(indices, indptr, n_classes, "class") is not None:
         raise ModelError(
             f"{files.folder / names['indptr']} is damaged: with {names['indices']} it is no matrix of "
             f"{n_classes:,} classes"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm.base import durable
+from streamsvm.base.progress import of_model
 from streamsvm.errors import RunError
 from streamsvm.model.results import FitResult, OnlineResult
 from streamsvm.run.directory import RunDir
@@ -109,23 +110,17 @@ def points(records: list[dict[str, Any]], x: str, y: str) -> tuple[list[float], 
 def achieved(history: History, model: Mapping[str, Any]) -> dict[str, Any]:
     """Return the figures of the pass that made the model, or of the last one without a model.
 
-    `model` is the record of the model, or empty. None stands for what is not known of the model: accuracies
-    and gaps may have been measured of the last iterate alone, where the model is the average.
+    `model` is the record of the model, or empty. None stands for what was not measured.
     """
     until = model.get("passes", math.inf)
     passes = [each for each in with_seconds(history.passes) if each["pass"] <= until]
     last = (passes or history.rows or [{}])[-1]
-    averaged = bool(model.get("average"))
     found = {"passes": number(last, "pass") if passes else None}
     found |= {name: number(last, name) for name in ("rows", "classes", "features")}
-    for name in ("valid_accuracy", "train_accuracy"):
-        of_iterate = number(last, f"last_iterate_{name}")
-        found[name] = None if averaged and of_iterate is None else number(last, name)
-        if model and not averaged and of_iterate is not None:
-            found[name] = of_iterate
+    found |= {name: number(last, name) for name in ("valid_accuracy", "train_accuracy")}
     return {
         **found,
-        "relative_gap": number(last, "average_relative_gap" if averaged else "relative_gap"),
+        "relative_gap": number(of_model(last), "relative_gap"),
         "relative_gap_estimate": number(last, "relative_gap_estimate"),
         "progressive_accuracy": number((passes or [last])[0], "progressive_accuracy"),
         "seconds": number(last, "trained_seconds" if passes else "seconds"),

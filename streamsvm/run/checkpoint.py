@@ -90,9 +90,6 @@ class RunPosition:
         Duals of the rows before their first visit, each divided by the cost of its row.
     average_pass : int
         The last pass for which an average was begun; 0 before there is one.
-    compared : tuple of int
-        How many of the last rows of the pass in progress both models were scored on, and how many of them
-        the last iterate and the average had right; zeros before that.
     seconds : float
         Time spent training, without the pass in progress.
     pass_seconds : float
@@ -113,7 +110,6 @@ class RunPosition:
     dual_scale: float = 1.0
     start: float = 0.0
     average_pass: int = 0
-    compared: tuple[int, int, int] = (0, 0, 0)
     seconds: float = 0.0
     pass_seconds: float = 0.0
     stream: StreamPosition | None = None

@@ -100,9 +100,8 @@ class Settings(CheckedSettings):
     )  # fmt: skip
     tol: float | None = _training(
         float, None, "Stop when the exact relative gap (primal - dual) / primal is at most this.",
-        "A negative gap, which rounding can give, counts by its size; the gap of the average is measured in "
-        "passes that may reach the tolerance, and the model is the last iterate or the average, whichever "
-        "reaches it.",
+        "A negative gap, which rounding can give, counts by its size. The gap is that of the model after a "
+        "pass: of the average, if the pass has one, or else of the last iterate.",
         scope=ESTIMATOR, searched=True,
         changeable="New tolerance of a fit, whose exact gap is then measured after each pass.",
     )  # fmt: skip
@@ -115,10 +114,10 @@ class Settings(CheckedSettings):
     average: bool | str = _model(
         bool, AUTO,
         "Make the model the average of the iterates in the second half of the last pass, or the last "
-        "iterate. By default, auto, it is the one that is right more often on the last rows of the pass, at "
-        "most a hundredth, before this pass learns from them; or the average, if there are inner passes.",
-        "The t-th iterate has weight t. A tie takes the average, and so does a training that is split; with "
-        "`tol` the gap decides. If `memory` has no room for the average, it is left out with a warning.",
+        "iterate. By default, auto, it is the last iterate if rows are dense and there are more than 64 "
+        "classes, but no inner passes; otherwise the average.",
+        "The t-th iterate has weight t. With `tol` also earlier passes have an average, if it is expected to "
+        "meet the tolerance. If `memory` has no room for the average, it is left out with a warning.",
         words=(AUTO,), scope=ESTIMATOR, searched=True,
     )  # fmt: skip
     gap: str = _training(
@@ -290,11 +289,6 @@ class Settings(CheckedSettings):
         """Loss that is trained: some losses have another form for split classes."""
         loss = get_loss(self.loss)
         return loss.by_classes if self.splits > 1 and self.split == CLASSES else loss
-
-    @property
-    def averages(self) -> bool:
-        """True if the model is the average of the iterates, or may be."""
-        return self.average is not False
 
     @property
     def has_pair_margins(self) -> bool:

@@ -125,5 +125,3 @@ def _stream_trainer(
         assert isinstance(threads, Threads)
         learner = Learner(spec, storage, threads=threads)
         yield Online(source, online_settings, settings, files, learner, position, callbacks)
-
-

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from streamsvm.base.threads import Threads
-from streamsvm.data.rows import Rows, joined_rows, row_span
+from streamsvm.data.rows import Rows
 from streamsvm.errors import Option, PlanError, Remedy
 from streamsvm.kernels.centre import centre, centre_with_shared
 from streamsvm.kernels.class_pairs import ClassPairs
@@ -22,7 +22,7 @@ from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.random import permutation
 from streamsvm.kernels.sum_rows import mark
-from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, N_TALLIES, UNWEIGHTED, VISITED
+from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, N_TALLIES, VISITED
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import AVERAGE_POWER, Weights
 from streamsvm.losses import get_loss
@@ -43,7 +43,6 @@ _TIE_TOLERANCE = 1e-3
 _CENTRE_NON_ZEROS = 50
 _CENTRE_ROWS = 100
 ReadDuals = OldDuals | DualMatrix  # of a block, as the last pass left them
-_COMPARED_AT_ONCE = 256  # rows, or groups, that are copied to be scored
 
 
 class Learner:
@@ -71,8 +70,6 @@ class Learner:
     ----------
     tally : ndarray of float64, shape (N_TALLIES,)
         Sums over the rows of the pass in progress.
-    can_average : bool
-        True if the weights have an average that `begin_average` can begin.
     averaging : bool
         True while visits update the average too.
     """
@@ -104,7 +101,6 @@ class Learner:
         self._kernels, self.dual_buffer = self._own_visitor.kernels, self._own_visitor.buffer
         self.dtype = spec.dtype
         self.tally = own_lines(N_TALLIES)
-        self.can_average = spec.settings.averages
         self.averaging = False
         self._threads = threads
         self._products: Products | None = None
@@ -254,30 +250,6 @@ class Learner:
             parts = self._products.score(rows, self.storage.weights, average=len(tallies) > 1)
         for part, weights in parts:
             self._own_visitor.score(part, Target(self.problem, weights, tallies), average_scale)
-
-    def compare(self, block: TrainingBlock, at: int) -> tuple[int, int, int]:
-        """Score the rows of a bound block's order from `at` on by the last iterate and by the average.
-
-        Returns
-        -------
-        tuple of int
-            How many rows of weight above 0 there are, and how many of them each of the two has right.
-        """
-        if block.arrived is not None:
-            block.arrived(block.rows.n_rows - 1)
-        tallies, order = np.zeros((2, N_TALLIES)), block.order[at:]
-        if not len(order):
-            return 0, 0, 0
-        ends = np.flatnonzero(np.diff(order, append=-1) != 1)
-        begins = np.append(0, ends[:-1] + 1)
-        spans = np.column_stack([order[begins], order[ends] + 1])  # whole groups, if there are any
-        for first in range(0, len(spans), _COMPARED_AT_ONCE):
-            some = spans[first : first + _COMPARED_AT_ONCE].tolist()
-            rows = joined_rows(row_span(block.rows, begin, end) for begin, end in some)
-            self.score(self.storage.bind(rows), self.average_scale, tallies)
-        self.storage.bind(block.rows)
-        rows_of, last, average = (tallies[0, VISITED] - tallies[0, UNWEIGHTED], *tallies[:, CORRECT])
-        return int(rows_of), int(last), int(average)
 
     def score_elsewhere(
         self, n_blocks: int, average_scale: float | None

@@ -10,14 +10,14 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from streamsvm.base.progress import AVERAGE_PREFIX, LAST_ITERATE_PREFIX
+from streamsvm.base.progress import AVERAGE_PREFIX, LAST_ITERATE_PREFIX, of_model
 from streamsvm.data.blocks import Blocks
 from streamsvm.errors import InputError, Interrupted, Remedy
 from streamsvm.kernels.tally import DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, UNWEIGHTED
 from streamsvm.model.results import FitResult
 from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.files import Files
-from streamsvm.settings.fit import AUTO, Settings
+from streamsvm.settings.fit import Settings
 from streamsvm.training.class_means import begin_at_means
 from streamsvm.training.convergence import average_saves_passes, gap_warning, zero_warning
 from streamsvm.training.costs import TrainingCosts
@@ -34,11 +34,7 @@ from streamsvm.training.sources import ShuffledSource, TrainingBlock
 from streamsvm.training.trainer import Callbacks, Trainer
 from streamsvm.transforms import Transform
 
-# Rows that models are compared on: a hundredth, and at most so many. Fewer say too little.
-_LAST_PART, _LEAST_LAST, _MOST_LAST = 100, 100, 10_000
 _OBJECTIVE = ("dual", "primal", "gap", "relative_gap")
-# Names of `RunPosition.compared` in the report of a pass.
-_COMPARED = ("compared_rows", "compared_last_iterate", "compared_average")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,39 +166,18 @@ class Fit(Trainer):
         return dataclasses.replace(self.position, blocks_done=self.position.blocks_done + 1)
 
     def next_pause(self, this_pass: int) -> Callable[[int], int]:
-        """Pause where the average begins, or is compared, and each time the rows of pass 1 have doubled."""
-        places = [self.n_rows // 2]
-        if (compared := self._compared_from(this_pass)) is not None:
-            places.append(compared)
+        """Pause where the average begins, and each time the rows of pass 1 have doubled."""
+        half = self.n_rows // 2
 
         def after(visited: int) -> int:
-            pauses = [each for each in places if visited < each]
-            if this_pass == 1:
-                pauses.append(1 << visited.bit_length())
-            return min(pauses, default=self.n_rows + 1)
+            doubled = 1 << visited.bit_length() if this_pass == 1 else self.n_rows + 1
+            return min(doubled, half) if visited < half else doubled
 
         return after
 
     def at_pause(self, block: TrainingBlock, at: int) -> None:
         if block.pass_number == 1 and self.learner.visited.bit_count() == 1:
             self.log({"event": "rows", "pass": 1, "block": block.number, **self._progressive()})
-        begin = self._compared_from(block.pass_number)
-        if begin is not None and self.learner.visited >= begin and not self.position.compared[0]:
-            self.position = dataclasses.replace(self.position, compared=self.learner.compare(block, at))
-
-    def _compared_from(self, this_pass: int) -> int | None:
-        """Return the number of visited rows after which both models are scored on the others; None if not.
-
-        After inner passes both are other models than before, and the average is the better one.
-        """
-        settings, learner = self.settings, self.learner
-        if settings.average != AUTO or settings.tol is not None or self.average_begins(this_pass) is None:
-            return None
-        if learner.makes_inner_passes or not learner.progressive:
-            return None
-        starts, last = self.source.cut.starts, int(self.source.order(this_pass)[-1])
-        n = min(self.n_rows // _LAST_PART, int(starts[last + 1] - starts[last]) // 2, _MOST_LAST)
-        return self.n_rows - n if n >= _LEAST_LAST else None
 
     def average_begins(self, this_pass: int) -> int | None:
         """Begin at half of the pass, if its average is wanted: as the model, or to be measured.
@@ -210,14 +185,14 @@ class Fit(Trainer):
         Only iterates of the second half of a pass are averaged, so that averages are independent.
         """
         settings = self.settings
-        if not self.learner.can_average:
+        if not self.learner.spec.averages:
             return None
         wanted = this_pass == settings.passes
         wanted |= self._valid_blocks is not None and settings.is_measured(this_pass)
         if settings.tol is None:
             wanted |= settings.gap == "pass"
         else:
-            wanted |= average_saves_passes(settings.tol, self.position.history[: this_pass - 1])
+            wanted |= average_saves_passes(settings.tol, self.position.history)
         return self.n_rows // 2 if wanted else None
 
     def end_pass(self, this_pass: int) -> None:
@@ -248,7 +223,6 @@ class Fit(Trainer):
             self.position,
             history=(*position.history, record),
             passes_done=this_pass,
-            compared=(0, 0, 0),
             blocks_done=0,
             tally=tuple(self.learner.tally.tolist()),
             seconds=position.seconds + seconds,
@@ -285,8 +259,6 @@ class Fit(Trainer):
         loss_sum = float(tally[LOSS_SUM]) / share * of_pass
         estimate = gap_record(float(tally[DUAL_SUM]), loss_sum, norm2)
         record: dict[str, Any] = self._progressive() if this_pass == 1 else {}
-        if self.position.compared[0]:
-            record |= zip(_COMPARED, self.position.compared, strict=True)
         record |= {
             "rows": self.n_rows,
             "C": settings.C * share,
@@ -303,7 +275,7 @@ class Fit(Trainer):
             record["gap_decay"] = record["gap"] / first if first else None
             if len(scorings) > 1:
                 record |= self._measure_average(scorings[1], of_pass)
-            record |= self._accuracies("train_accuracy", scorings, record)
+            record |= _accuracies("train_accuracy", scorings)
         if self._valid_blocks is not None and settings.is_measured(this_pass):
             with self._valid_blocks() as blocks:
                 scorings = self._score(blocks, f"valid {this_pass}")
@@ -312,15 +284,8 @@ class Fit(Trainer):
                     f"the part {settings.hold_out} that hold_out names has no rows",
                     remedy=Remedy("hold out a larger part"),
                 )
-            record |= self._accuracies("valid_accuracy", scorings, record)
+            record |= _accuracies("valid_accuracy", scorings)
         return record
-
-    def _accuracies(self, name: str, scorings: list[Scoring], record: dict[str, Any]) -> dict[str, float]:
-        """Return the accuracy of the model after a pass, and of the last iterate if that is another."""
-        last, *average = (scoring.accuracy for scoring in scorings)
-        if average and self._takes_average(record, has_average=True):
-            return {name: average[0], f"{LAST_ITERATE_PREFIX}{name}": last}
-        return {name: last}
 
     def _measure_average(self, scoring: Scoring, of_pass: float) -> dict[str, float]:
         learner = self.learner
@@ -347,22 +312,12 @@ class Fit(Trainer):
         tol, history = self.settings.tol, self.position.history
         if tol is None or not history:
             return False
-        gaps = (history[-1].get(name) for name in ("relative_gap", f"{AVERAGE_PREFIX}relative_gap"))
-        return any(gap is not None and is_within(gap, tol) for gap in gaps)
+        gap = of_model(history[-1]).get("relative_gap")
+        return gap is not None and is_within(gap, tol)
 
     def _is_average(self) -> bool:
-        """Return True if the model is the average: the last pass has one, which is to be taken."""
-        has_average = self.position.average_pass == self.position.passes_done
-        return self._takes_average(self.position.history[-1], has_average=has_average)
-
-    def _takes_average(self, record: Mapping[str, Any], *, has_average: bool) -> bool:
-        """Return True if a pass has an average, and neither `tol` nor its last rows speak against it."""
-        tol = self.settings.tol
-        if tol is None or "relative_gap" not in record:
-            _, last, average = (record.get(name, 0) for name in _COMPARED)
-            return has_average and average >= last
-        average = record.get(f"{AVERAGE_PREFIX}relative_gap")
-        return average is not None and (is_within(average, tol) or not is_within(record["relative_gap"], tol))
+        """Return True if the model is the average, because the last pass has one."""
+        return self.position.average_pass == self.position.passes_done
 
     # -- records -----------------------------------------------------------------------------------
 
@@ -392,16 +347,6 @@ class Fit(Trainer):
             "passes": self.position.passes_done,
         }
 
-    def _accuracy_of_model(self, name: str) -> float | None:
-        """Return a measure of the model from the last pass.
-
-        None if a later change of `tol` made the average the model, of which it was not measured.
-        """
-        last, of_last = self.position.history[-1], f"{LAST_ITERATE_PREFIX}{name}"
-        if self._is_average():
-            return last[name] if of_last in last else None
-        return last.get(of_last, last.get(name))
-
     @property
     def _last_C(self) -> float:
         """C of the last pass, however soon the training converges."""
@@ -413,24 +358,21 @@ class Fit(Trainer):
         seconds = self.position.seconds
         averaged, is_measured = self._is_average(), "gap" in last
         of_last: dict[str, Any] = {name: last[name] if is_measured else None for name in _OBJECTIVE}
-        of_average = {name: last.get(AVERAGE_PREFIX + name) for name in _OBJECTIVE}
-        of_model = of_average if averaged else of_last
+        measured = {name: of_model(last)[name] if is_measured else None for name in _OBJECTIVE}
         warnings = [*self.files.warnings, *filter(None, [self._about.order_warning])]
         zero = zero_warning(self._norm2) if self.n_rows > first.get("empty_rows", 0) else []
         warnings += zero
         if not (zero or self._has_converged()):
-            gap = of_model["relative_gap"]
-            warnings += gap_warning(
-                gap, self.settings, history, self.files.path, chosen=self._about.record["C_auto"]
-            )
+            gap, chosen = measured["relative_gap"], self._about.record["C_auto"]
+            warnings += gap_warning(gap, self.settings, history, self.files.path, chosen=chosen)
         return FitResult(
             status="converged" if self._has_converged() else "done",
             passes=self.position.passes_done,
             C=self._last_C,
-            **of_model,
+            **measured,
             gap_decay=last.get("gap_decay"),
-            train_accuracy=self._accuracy_of_model("train_accuracy"),
-            valid_accuracy=self._accuracy_of_model("valid_accuracy"),
+            train_accuracy=last.get("train_accuracy"),
+            valid_accuracy=last.get("valid_accuracy"),
             last_iterate=of_last if averaged and is_measured else None,
             averaged=averaged,
             progressive_accuracy=first.get("progressive_accuracy"),
@@ -448,3 +390,9 @@ class Fit(Trainer):
             history=list(history),
             warnings=[*warnings, *warn_of_rounding(last, self.dtype)],
         )
+
+
+def _accuracies(name: str, scorings: list[Scoring]) -> dict[str, float]:
+    """Return the accuracy of the model after a pass, and of the last iterate if the model is the average."""
+    last, *average = (scoring.accuracy for scoring in scorings)
+    return {name: average[0], f"{LAST_ITERATE_PREFIX}{name}": last} if average else {name: last}

@@ -173,10 +173,7 @@ def test_of_another_model_than_was_measured_there_is_no_figure() -> None:
         return achieved(History("run", {}, [], reports, []), model)
 
     both = {"valid_accuracy": 0.9, "last_iterate_valid_accuracy": 0.8}
-    assert of({"average": True, "passes": 2}, **both)["valid_accuracy"] == 0.9
-    assert of({"average": False, "passes": 2}, **both)["valid_accuracy"] == 0.8
-    assert of({"average": False, "passes": 2}, valid_accuracy=0.7)["valid_accuracy"] == 0.7
-    assert of({"average": True, "passes": 2}, valid_accuracy=0.7)["valid_accuracy"] is None
-    earlier = of({"average": False, "passes": 1}, **both)  # a second pass has begun to replace the model
+    assert of({"passes": 2}, **both)["valid_accuracy"] == 0.9
+    earlier = of({"passes": 1}, **both)  # a second pass has begun to replace the model
     assert (earlier["passes"], earlier["relative_gap"], earlier["valid_accuracy"]) == (1, 0.5, None)
     assert of({}, relative_gap=0.25)["seconds"] == 3.0
