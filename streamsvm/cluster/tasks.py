@@ -193,7 +193,7 @@ def norm2_of(job: Job, shard: WeightShard, average_scale: float, n_classes: int)
     """Compute ‖w‖² of the first columns of a shard, or of its average, as `Learner.norm2` does."""
     weights = job.weights_of(shard, averaged=average_scale > 0)
     problem = problem_of(job.spec.settings, n_classes)
-    return float(job.spec.loss.kernels.norm2(weights, average_scale, None, problem))
+    return float(job.spec.loss.kernels.norm2(weights, average_scale, None, problem, np.zeros(1)))
 
 
 def new_visitor(job: Job, columns: int, n_rows: int) -> Visitor:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.kernels.jit import allocating, inlined
+from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.simd import VECTOR_BYTES
 from streamsvm.kernels.sparse_rows import sparse_sum_of_squares
 from streamsvm.kernels.tile import Tile
@@ -70,16 +70,16 @@ def weight_at(weights, f, c, average_scale):
     return w
 
 
-@allocating
-def sum_of_squares(weights, average_scale, sparse_rows, problem):
+@kernel
+def sum_of_squares(weights, average_scale, sparse_rows, problem, sums):
     """Return ‖current - average_scale * average_delta‖² of the columns of the classes.
 
-    It is summed in float64, row after row, and range after range of the classes. ``average_delta`` is not
-    read if `average_scale` is 0. A row that never changed is not read either: if the weights are larger than
-    memory, most rows are holes of a file.
+    It is summed in float64, row after row, for each range of the classes in `sums`, which is 0 at first and
+    is modified. ``average_delta`` is not read if `average_scale` is 0. A row that never changed is not read
+    either: if the weights are larger than memory, most rows are holes of a file.
     """
     dirty, ranges = weights.dirty, problem.ranges
-    sums, total = np.zeros(len(ranges)), 0.0
+    total = 0.0
     for f in range(weights.current.shape[0]):
         if len(dirty) > 0 and dirty[f, 0] | dirty[f, 1] == 0:
             continue

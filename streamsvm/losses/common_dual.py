@@ -158,7 +158,7 @@ def _is_right(y, best, scores):
 
 
 @kernel
-def norm2_of_centred(weights, average_scale, sparse_rows, problem):
+def norm2_of_centred(weights, average_scale, sparse_rows, problem, sums):
     """As `streamsvm.kernels.weights.sum_of_squares`, of W = V less its mean over the classes."""
     n_classes, total = problem.n_classes, 0.0
     for f in range(len(sparse_rows.extents)):

@@ -39,7 +39,7 @@ from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
 
 @kernel
-def norm2_of_centred(weights, average_scale, sparse_rows, problem):
+def norm2_of_centred(weights, average_scale, sparse_rows, problem, sums):
     """Return ‖W‖², as `streamsvm.kernels.weights.sum_of_squares` with 1/k of the last column in each."""
     dirty, k, total = weights.dirty, problem.n_classes, 0.0
     for f in range(weights.current.shape[0]):

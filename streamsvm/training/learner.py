@@ -300,8 +300,9 @@ class Learner:
 
     def norm2(self, average_scale: float = 0.0) -> float:
         """Return ‖w‖² of the last iterate, or of the average of this scale."""
-        storage = self.storage
-        return float(self._kernels.norm2(storage.weights, average_scale, storage.sparse_rows, self.problem))
+        storage, problem, sums = self.storage, self.problem, np.zeros(len(self.problem.ranges))
+        norm2 = self._kernels.norm2(storage.weights, average_scale, storage.sparse_rows, problem, sums)
+        return float(norm2)
 
     def moved_weights(self) -> Weights:
         """Return the weights that visits update: with their average while there is one, else alone."""

@@ -218,7 +218,7 @@ def test_what_cannot_be_trained_is_refused(blobs: tuple[np.ndarray, np.ndarray])
     X, y = blobs
     for options, words in [
         ({"transforms": "scale=std"}, "statistics of all rows"),
-        ({"loss": "llw"}, "one by one"),
+        ({"loss": "llw"}, "needs all classes"),
         ({"class_weight": "balanced"}, "sample_weight"),
         ({"tree": "tree.txt"}, "tree is for fit"),
     ]:

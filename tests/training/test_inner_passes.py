@@ -17,8 +17,9 @@ def passes_made(n_classes: int, with_duals: float, *, read_work: int, wanted: in
     rows = as_rows(X, labels)
     weights = np.zeros((D, n_classes), np.float32)
     has_dual = np.arange(N) < with_duals * N
-    orders = []
-    InnerPasses(wanted, 0)(orders.append, rows, weights, np.arange(N), has_dual, Place(1, 0, read_work))
+    orders = list(
+        InnerPasses(wanted, 0).orders(rows, weights, np.arange(N), has_dual, Place(1, 0, read_work))
+    )
     for order in orders:
         np.testing.assert_array_equal(np.sort(order), np.flatnonzero(has_dual))
     return len(orders)
