@@ -20,9 +20,8 @@ from streamsvm.errors import SettingsError, wrong_setting
 
 GIVEN = "given"  # for a Python object in the place of a file, of which the settings have no copy
 STORE, MATRIX, ESTIMATOR = range(3)  # scopes of a setting
-_TYPES: dict[
-    Any, tuple[str, str]
-] = {  # of kinds with another name than that of their type: as Python writes it, and as numpydoc does
+# Of kinds with another name than that of their type: as Python writes it, and as numpydoc does.
+_TYPES: dict[Any, tuple[str, str]] = {
     os.PathLike: ("str | Path", "path"),
     tuple: ("str | Sequence[str]", "str or sequence of str"),
     range: ("tuple[int, int]", "tuple of int"),

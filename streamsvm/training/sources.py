@@ -180,14 +180,8 @@ class ShuffledSource:
                 self._spaces[0].touch(nnz, nnz + len(rows.data))
             nnz += len(rows.data)
             order = begin + self._permutation(rows.n_rows, self._seed, pass_number, number, -at)
-            yield TrainingBlock(
-                pass_number,
-                number,
-                self._with_costs(pass_number, rows),
-                order,
-                begin=begin,
-                all_cost=all_cost,
-            )
+            rows = self._with_costs(pass_number, rows)
+            yield TrainingBlock(pass_number, number, rows, order, begin=begin, all_cost=all_cost)
 
     def whole(self, first: TrainingBlock, take: Callable[[], TrainingBlock]) -> TrainingBlock:
         """Return the block of which `first` is the first piece; its rows arrive as it calls `take`."""
