@@ -8,11 +8,12 @@ memory does not depend on the length of the stream.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
+from streamsvm.base.prefetch import Prefetcher
 from streamsvm.data.order import STREAM_WARNING, LabelGroups
 from streamsvm.data.rows import row_span
 from streamsvm.errors import (
@@ -54,7 +55,6 @@ class Online(Trainer):
 
     source: StreamSource
     files: RunFiles
-    polls_for_rows = True
 
     def __init__(
         self,
@@ -68,7 +68,6 @@ class Online(Trainer):
     ) -> None:
         super().__init__(source, settings, files, learner, position, callbacks)
         self.stream = source.stream
-        self.joins_reader = self.stream.resumable  # a thread may wait for a silent pipe for ever
         self._online_settings = online_settings
         self._run = files.run
         state = position.stream
@@ -109,8 +108,10 @@ class Online(Trainer):
     def remaining_passes(self) -> Iterator[int]:
         yield 1
 
-    def begin(self) -> tuple[StreamPlace, int, int, list[str]]:
-        return self._place, self.position.blocks_done, self.learner.visited, list(self._classes)
+    def blocks_left(self, this_pass: int) -> Prefetcher[TrainingBlock]:
+        begin = self._place, self.position.blocks_done, self.learner.visited, list(self._classes)
+        # A pipe may stay silent for ever: `stop` is called meanwhile, and nothing waits for the thread then.
+        return Prefetcher(self.source.blocks(this_pass, begin), self.stop, join=self.stream.resumable)
 
     def make_room(self, block: TrainingBlock) -> None:
         storage, rows = self.learner.storage, block.rows
@@ -153,8 +154,8 @@ class Online(Trainer):
         self.position = dataclasses.replace(self.position, stream=state)
         super().commit(new)
 
-    def next_pause(self, this_pass: int) -> Callable[[int], int]:
-        return lambda visited: 1 << visited.bit_length()
+    def next_pause(self, visited: int) -> int:
+        return 1 << visited.bit_length()
 
     def at_pause(self, block: TrainingBlock, at: int) -> None:
         self._count(block, at)

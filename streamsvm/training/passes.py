@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from streamsvm.base.prefetch import Prefetcher
 from streamsvm.base.progress import AVERAGE_PREFIX, LAST_ITERATE_PREFIX, of_model
 from streamsvm.data.blocks import Blocks
 from streamsvm.errors import InputError, Interrupted, Remedy
@@ -76,7 +77,7 @@ class Fit(Trainer):
     files : RunFiles or MemoryRun
     learner : Learner
     position : RunPosition or None
-        Position of the last commit, which is checked; None before the first commit.
+        Position of the last commit; None before the first commit.
     callbacks : Callbacks
     about : AboutData
     """
@@ -100,8 +101,6 @@ class Fit(Trainer):
         if settings.hold_out is not None:
             self._valid_blocks = lambda: contextlib.nullcontext(source.cut.to_measure())
         self._norm2 = math.inf  # of the last iterate when it was measured
-        # Last pass of a search for C: nothing needs its duals once it has ended.
-        self._path_end = settings.passes if settings.C_factors and settings.tol is None else None
         self._bytes_before = source.cut.store.bytes_read
 
     def run(self) -> FitResult:
@@ -122,11 +121,10 @@ class Fit(Trainer):
         while self.position.passes_done < self.settings.passes and not self._has_converged():
             yield self.position.passes_done + 1
 
-    def begin(self) -> int:
-        return self.position.blocks_done
-
-    def reads_ahead(self, this_pass: int) -> bool:
-        return len(self.source.cut) > 1 or (this_pass == 1 and self.source.cut.in_pieces)
+    def blocks_left(self, this_pass: int) -> Prefetcher[TrainingBlock]:
+        cut = self.source.cut
+        is_single = len(cut) == 1 and (this_pass > 1 or not cut.in_pieces)
+        return Prefetcher(self.source.blocks(this_pass, self.position.blocks_done), is_single=is_single)
 
     def whole(self, block: TrainingBlock, take: Callable[[], Any]) -> TrainingBlock:
         return block if block.all_cost is None else self.source.whole(block, take)
@@ -154,26 +152,23 @@ class Fit(Trainer):
         return begin_at_means(cut, share, learner.storage, learner.n_classes, margin, progress)
 
     def _grow(self, this_pass: int) -> float:
-        scale = 1.0
         growth = self.settings.share_of_C(this_pass) / self.settings.share_of_C(this_pass - 1)
-        if this_pass > 1 and growth > 1:
-            best = self.position.history[-1].get("best_growth", 1.0)
-            scale = float(self.dtype.type(max(min(growth, best), 1.0)))
-            self.learner.scale(scale)
+        if growth <= 1:
+            return 1.0
+        best = self.position.history[-1].get("best_growth", 1.0)
+        scale = float(self.dtype.type(max(min(growth, best), 1.0)))
+        self.learner.scale(scale)
         return scale
 
     def position_after(self, block: TrainingBlock) -> RunPosition:
         return dataclasses.replace(self.position, blocks_done=self.position.blocks_done + 1)
 
-    def next_pause(self, this_pass: int) -> Callable[[int], int]:
+    def next_pause(self, visited: int) -> int:
         """Pause where the average begins, and each time the rows of pass 1 have doubled."""
-        half = self.n_rows // 2
-
-        def after(visited: int) -> int:
-            doubled = 1 << visited.bit_length() if this_pass == 1 else self.n_rows + 1
-            return min(doubled, half) if visited < half else doubled
-
-        return after
+        half, doubled = self.n_rows // 2, 1 << visited.bit_length()
+        if self.position.passes_done:
+            doubled = self.n_rows + 1
+        return min(doubled, half) if visited < half else doubled
 
     def at_pause(self, block: TrainingBlock, at: int) -> None:
         if block.pass_number == 1 and self.learner.visited.bit_count() == 1:
@@ -219,6 +214,9 @@ class Fit(Trainer):
         self._bytes_before = bytes_read
         self.log(record)
         self.learner.end_pass()
+        duals = {p: end for p, end in position.duals.items() if p != this_pass - 1}
+        if is_last and settings.C_factors and settings.tol is None:
+            duals = {}  # of a search for C, which nobody extends
         self.position = dataclasses.replace(
             self.position,
             history=(*position.history, record),
@@ -227,7 +225,7 @@ class Fit(Trainer):
             tally=tuple(self.learner.tally.tolist()),
             seconds=position.seconds + seconds,
             pass_seconds=0.0,
-            duals={p: end for p, end in position.duals.items() if p not in (this_pass - 1, self._path_end)},
+            duals=duals,
         )
         if is_last or self._has_converged() or self.files.every.due(0):
             self.commit()

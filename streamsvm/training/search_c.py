@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -111,31 +110,8 @@ def search_c(
 
     Raises `Interrupted` if the callbacks stop it.
     """
-    tried: list[dict[str, float]] = []
-    try:
-        rows = sample.read(store)
-        costs = costs.of_classes(sample.classes)
-        for record in _trials(rows, settings, C, costs, callbacks):
-            tried.append({"C": record["C"], "valid_accuracy": record["valid_accuracy"]})
-    except Interrupted:
-        raise Interrupted("stopped while C was chosen, before the training began") from None
-    best = max(each["valid_accuracy"] for each in tried)
-    held_out = Fraction(_HOLD_OUT) * len(sample.numbers)
-    least = best - _STANDARD_ERRORS * math.sqrt(best * (1 - best) / held_out)
-    chosen = max(each["C"] for each in tried if each["valid_accuracy"] >= least)
-    callbacks.report({"event": "C", "C": chosen, "rows": len(sample.numbers), "tried": tried})
-    return chosen
-
-
-def _trials(
-    sample: ArrayStore, settings: Settings, C: float, costs: TrainingCosts, callbacks: Callbacks
-) -> Iterator[dict[str, Any]]:
-    """Train with each C on two thirds of a sample, and yield the record of the last pass with it."""
-    on_path, made = get_loss(settings.loss).linear_duals, 0
-    paths = [_FACTORS] if on_path else [(factor,) * _PASSES for factor in _FACTORS]
-
-    def note_progress() -> None:
-        callbacks.progress("choose C", made * sample.n_rows, sum(map(len, paths)) * sample.n_rows)
+    linear, made, tried = get_loss(settings.loss).linear_duals, 0, list[dict[str, float]]()
+    paths = [_FACTORS] if linear else [(factor,) * _PASSES for factor in _FACTORS]
 
     def report(event: dict[str, Any]) -> None:
         nonlocal made
@@ -145,19 +121,36 @@ def _trials(
         elif event["event"] == "ready":
             callbacks.report(event)
 
-    note_progress()
+    def note_progress() -> None:
+        n = len(sample.numbers)
+        callbacks.progress("choose C", made * n, sum(map(len, paths)) * n)
 
-    record = {"classes": sample.classes, "n_features": sample.n_features, "index_base": None, "C_auto": True}
-    for path in paths:
-        tried = dataclasses.replace(
-            settings, C=C, C_factors=path, passes=len(path), keep_duals=True, tol=None, gap="none",
-            hold_out=_HOLD_OUT, valid=None, valid_labels=None,
-        )  # fmt: skip
-        spec = specify(tried, sample)
-        called = Callbacks(report, stop=callbacks.stop)
-        result = train_rows(sample, spec, costs, record=record, callbacks=called, workers=1).result
-        assert result is not None
-        yield from (record for record in result.history if "valid_accuracy" in record)
+    try:
+        rows = sample.read(store)
+        costs = costs.of_classes(sample.classes)
+        record = {"classes": rows.classes, "n_features": rows.n_features, "index_base": None, "C_auto": True}
+        note_progress()
+        for path in paths:
+            trial = dataclasses.replace(
+                settings, C=C, C_factors=path, passes=len(path), keep_duals=True, tol=None, gap="none",
+                hold_out=_HOLD_OUT, valid=None, valid_labels=None,
+            )  # fmt: skip
+            called = Callbacks(report, stop=callbacks.stop)
+            trained = train_rows(
+                rows, specify(trial, rows), costs, record=record, callbacks=called, workers=1
+            )
+            assert trained.result is not None
+            for each in trained.result.history:
+                if "valid_accuracy" in each:
+                    tried.append({"C": each["C"], "valid_accuracy": each["valid_accuracy"]})
+    except Interrupted:
+        raise Interrupted("stopped while C was chosen, before the training began") from None
+    best = max(each["valid_accuracy"] for each in tried)
+    held_out = Fraction(_HOLD_OUT) * len(sample.numbers)
+    least = best - _STANDARD_ERRORS * math.sqrt(best * (1 - best) / held_out)
+    chosen = max(each["C"] for each in tried if each["valid_accuracy"] >= least)
+    callbacks.report({"event": "C", "C": chosen, "rows": len(sample.numbers), "tried": tried})
+    return chosen
 
 
 def _rows_of(

@@ -77,9 +77,6 @@ class Trainer(abc.ABC):
         Largest private memory observed, in bytes.
     """
 
-    polls_for_rows = False  # True: `stop` is also called while the loop waits for rows, which may never come
-    joins_reader = True  # True: the end of a pass waits for the reading thread
-
     def __init__(
         self,
         source: Source,
@@ -110,16 +107,16 @@ class Trainer(abc.ABC):
         """Yield the numbers of the passes to make, each after the one before has ended."""
 
     @abc.abstractmethod
-    def begin(self) -> Any:
-        """Return the place in the present pass at which the source begins."""
+    def blocks_left(self, this_pass: int) -> Prefetcher[TrainingBlock]:
+        """Read the blocks of a pass that are not yet trained, in a thread if there may be several."""
 
     @abc.abstractmethod
     def position_after(self, block: TrainingBlock) -> RunPosition:
         """Return the position after a block, without the entries that the loop itself records."""
 
     @abc.abstractmethod
-    def next_pause(self, this_pass: int) -> Callable[[int], int]:
-        """Return a function that maps the number of visited rows to the number at which to pause next."""
+    def next_pause(self, visited: int) -> int:
+        """Return the number of visited rows in the pass at which to pause next, after `visited` of them."""
 
     @abc.abstractmethod
     def at_pause(self, block: TrainingBlock, at: int) -> None:
@@ -143,10 +140,6 @@ class Trainer(abc.ABC):
 
     def make_room(self, block: TrainingBlock) -> None:  # noqa: B027
         """Make room for the features and classes of a block."""
-
-    def reads_ahead(self, this_pass: int) -> bool:
-        """Return False if the rows of a pass come at once."""
-        return True
 
     def whole(self, block: TrainingBlock, take: Callable[[], Any]) -> TrainingBlock:
         """Return the block of which the source has yielded the first piece; `take` returns the next one."""
@@ -182,12 +175,7 @@ class Trainer(abc.ABC):
         self.begin_pass(this_pass)
         old = self.files.old_duals(self.position, this_pass - 1)
         new = self.files.new_duals(self.position, this_pass) if settings.keep_duals else None
-        blocks = Prefetcher(
-            self.source.blocks(this_pass, self.begin()),
-            self.stop if self.polls_for_rows else None,
-            join=self.joins_reader,
-            is_single=not self.reads_ahead(this_pass),
-        )
+        blocks = self.blocks_left(this_pass)
         try:
             while (block := self._next(blocks, new)) is not None:
                 block = self.whole(block, lambda: self._next(blocks, new))
@@ -249,7 +237,7 @@ class Trainer(abc.ABC):
         learner.storage.check_room(bound.rows)
         self._begin_average_if_due(this_pass)
         duals = learner.read_duals(old, block.number, bound.rows)._replace(scale=self.position.dual_scale)
-        for at in learner.learn(bound, duals, new, self.next_pause(this_pass)):
+        for at in learner.learn(bound, duals, new, self.next_pause):
             self.files.check_finite(learner.tally.tolist())
             self.at_pause(block, at)
             self._begin_average_if_due(this_pass)
