@@ -101,7 +101,7 @@ def main(
         streamsvm.fit(X[:3000], y[:3000], passes=1, C=1.0, gap="none")  # compiles
         for n_passes, average, C in [
             (3, False, 0.01),
-            *((int(n), "auto", "auto") for n in passes.split(",")),
+            *((int(n), True, "auto") for n in passes.split(",")),
         ]:
             began = time.perf_counter()
             model = streamsvm.fit(X, y, passes=n_passes, average=average, C=C, gap="none", workers=threads)

@@ -148,9 +148,6 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
         facts["parser"], default = _names, ",".join(default)
     elif kind is range:
         facts["parser"] = _lengths
-    elif setting.words and kind is bool:  # which a flag cannot say, but its absence
-        [word], default = setting.words, None
-        facts["callback"] = lambda given: word if given is None else given
     elif setting.words and kind is os.PathLike:
         kind, facts["metavar"] = str, "|".join([*setting.words, "FILE"])
     elif setting.words:

@@ -53,7 +53,7 @@ def fit(
     cache: str | Path | None = None,
     tol: float | None = None,
     inner_passes: int | Literal["auto"] = 'auto',
-    average: bool | Literal["auto"] = 'auto',
+    average: bool = True,
     gap: Literal["pass", "end", "none"] | None = None,
     valid: str | Path | None = None,
     hold_out: str | None = None,
@@ -165,12 +165,11 @@ def fit(
     inner_passes : int or "auto"
         How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a cost
         model.
-    average : bool or "auto"
-        Make the model the average of the iterates in the second half of the last pass, or the last iterate.
-        By default, auto, it is the last iterate if rows are dense and there are more than 64 classes, but no
-        inner passes; otherwise the average. The t-th iterate has weight t. With `tol` also earlier passes
-        have an average, if it is expected to meet the tolerance. If `memory` has no room for the average, it
-        is left out with a warning.
+    average : bool
+        Make the model the average of the iterates in the second half of the last pass, instead of the last
+        iterate. The t-th iterate has weight t. With `tol` also earlier passes have an average, if it is
+        expected to meet the tolerance. If `memory` has no room for the average, it is left out with a
+        warning.
     gap : {"pass", "end", "none"}, optional
         When to measure the exact gap, which reads the data once more: after each pass (default with a
         tolerance), at the end (default without), or never (none).
@@ -352,7 +351,7 @@ def plan(
     cache: str | Path | None = None,
     tol: float | None = None,
     inner_passes: int | Literal["auto"] = 'auto',
-    average: bool | Literal["auto"] = 'auto',
+    average: bool = True,
     gap: Literal["pass", "end", "none"] | None = None,
     valid: str | Path | None = None,
     hold_out: str | None = None,
@@ -418,12 +417,11 @@ def plan(
     inner_passes : int or "auto"
         How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a cost
         model.
-    average : bool or "auto"
-        Make the model the average of the iterates in the second half of the last pass, or the last iterate.
-        By default, auto, it is the last iterate if rows are dense and there are more than 64 classes, but no
-        inner passes; otherwise the average. The t-th iterate has weight t. With `tol` also earlier passes
-        have an average, if it is expected to meet the tolerance. If `memory` has no room for the average, it
-        is left out with a warning.
+    average : bool
+        Make the model the average of the iterates in the second half of the last pass, instead of the last
+        iterate. The t-th iterate has weight t. With `tol` also earlier passes have an average, if it is
+        expected to meet the tolerance. If `memory` has no room for the average, it is left out with a
+        warning.
     gap : {"pass", "end", "none"}, optional
         When to measure the exact gap, which reads the data once more: after each pass (default with a
         tolerance), at the end (default without), or never (none).

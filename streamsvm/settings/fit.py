@@ -111,14 +111,13 @@ class Settings(CheckedSettings):
         "cost model.",
         words=(AUTO,), scope=ESTIMATOR,
     )  # fmt: skip
-    average: bool | str = _model(
-        bool, AUTO,
-        "Make the model the average of the iterates in the second half of the last pass, or the last "
-        "iterate. By default, auto, it is the last iterate if rows are dense and there are more than 64 "
-        "classes, but no inner passes; otherwise the average.",
+    average: bool = _model(
+        bool, True,
+        "Make the model the average of the iterates in the second half of the last pass, instead of the last "
+        "iterate.",
         "The t-th iterate has weight t. With `tol` also earlier passes have an average, if it is expected to "
         "meet the tolerance. If `memory` has no room for the average, it is left out with a warning.",
-        words=(AUTO,), scope=ESTIMATOR, searched=True,
+        scope=ESTIMATOR, searched=True,
     )  # fmt: skip
     gap: str = _training(
         str, None,

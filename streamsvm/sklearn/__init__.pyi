@@ -43,12 +43,11 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
     inner_passes : int or "auto"
         How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a cost
         model.
-    average : bool or "auto"
-        Make the model the average of the iterates in the second half of the last pass, or the last iterate.
-        By default, auto, it is the last iterate if rows are dense and there are more than 64 classes, but no
-        inner passes; otherwise the average. The t-th iterate has weight t. With `tol` also earlier passes
-        have an average, if it is expected to meet the tolerance. If `memory` has no room for the average, it
-        is left out with a warning.
+    average : bool
+        Make the model the average of the iterates in the second half of the last pass, instead of the last
+        iterate. The t-th iterate has weight t. With `tol` also earlier passes have an average, if it is
+        expected to meet the tolerance. If `memory` has no room for the average, it is left out with a
+        warning.
     gap : {"pass", "end", "none"}, optional
         When to measure the exact gap, which reads the data once more: after each pass (default with a
         tolerance), at the end (default without), or never (none).
@@ -115,7 +114,7 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
     dtype: Literal["float32", "float64"]
     tol: float | None
     inner_passes: int | Literal["auto"]
-    average: bool | Literal["auto"]
+    average: bool
     gap: Literal["pass", "end", "none"] | None
     costs: Any
     tree: Any
@@ -142,7 +141,7 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
         dtype: Literal["float32", "float64"] = 'float32',
         tol: float | None = None,
         inner_passes: int | Literal["auto"] = 'auto',
-        average: bool | Literal["auto"] = 'auto',
+        average: bool = True,
         gap: Literal["pass", "end", "none"] | None = None,
         costs: Any = None,
         tree: Any = None,

@@ -121,21 +121,21 @@ def choices(store: Store, spec: Spec, budget: int, *, cluster: bool = False) -> 
     plan = functools.partial(_plan, store, spec, budget, longest=longest)
     plans = []
     if settings.splits > 1 and spec.groups is None:  # each split has weights of its own
-        held = (1 + spec.averages) * size
-        by_rows = functools.partial(plan, weights_in_memory=True, average=spec.averages)
+        held = (1 + settings.average) * size
+        by_rows = functools.partial(plan, weights_in_memory=True, average=settings.average)
         plans = [by_rows((1 + settings.splits) * held + dirty)]
         if cluster:  # whose weights come to the command beside those that are saved
             plans.append(by_rows(2 * held + dirty, needs_cluster=True))
         return plans
     if not spec.has_common_dual:
-        for average in sorted({spec.averages, False}, reverse=True):
+        for average in sorted({settings.average, False}, reverse=True):
             plans.append(plan((1 + average) * size + dirty, weights_in_memory=True, average=average))
     if spec.sparse_bytes is not None:
         common = spec.can_have_common_dual
         # At most half of the budget, and of small weights no more than lists and rows in full can ever take.
         for pool in (min(budget // 2, 2**24 + 16 * size), 0):
             plans.append(plan(
-                spec.sparse_bytes + pool, sparse=True, average=spec.averages, pool_bytes=pool,
+                spec.sparse_bytes + pool, sparse=True, average=settings.average, pool_bytes=pool,
                 common_dual=common,
             ))  # fmt: skip
     else:
@@ -288,7 +288,7 @@ def _warning(store: Store, spec: Spec, plan: Plan, in_files: int) -> str | None:
 
 def _average_warning(store: Store, spec: Spec, plan: Plan) -> str | None:
     """Return a warning, with the memory that is needed, if a plan leaves out the average that is wanted."""
-    if plan.average or not spec.averages:
+    if plan.average or not spec.settings.average:
         return None
     enough = _enough(choices(store, spec, plan.memory)[0], store.n_classes)
     needs = f"the average needs {{}}, in a process that may have {format_size(enough + INTERPRETER)}"

@@ -180,7 +180,7 @@ class Fit(Trainer):
         Only iterates of the second half of a pass are averaged, so that averages are independent.
         """
         settings = self.settings
-        if not self.learner.spec.averages:
+        if not self.learner.spec.settings.average:
             return None
         wanted = this_pass == settings.passes
         wanted |= self._valid_blocks is not None and settings.is_measured(this_pass)

@@ -9,7 +9,7 @@ from streamsvm.base import format
 from streamsvm.errors import Call, Option, Remedy, RunError
 from streamsvm.run.directory import RunDir
 from streamsvm.settings.field import changes_of, declared
-from streamsvm.settings.fit import AUTO, Settings
+from streamsvm.settings.fit import Settings
 
 # Entries that are compared otherwise, or not.
 _COMPARED_SEPARATELY = ("version", "settings", "store", "plan", "checksum")
@@ -47,7 +47,7 @@ def check_same(run: RunDir, record: dict[str, Any]) -> None:
                 remedy = Remedy("to change it, use {}", Call("resume", run.path, (Option(name, value),)))
             else:
                 remedy = Remedy("give {}, or another {}", Option(name, was), Option("out"))
-            if was is None or (was == AUTO and declared(Settings)[name].kind is bool):
+            if was is None:
                 remedy = Remedy("leave {} out, or give another {}", Option(name), Option("out"))
             raise RunError(f"{run.path} was begun with {name} {was}, not {value}", remedy=remedy)
     for name in sorted((old.keys() | new.keys()) - set(_COMPARED_SEPARATELY)):

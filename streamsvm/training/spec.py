@@ -146,14 +146,6 @@ class Spec:
         return self.dense_rows and self.columns > MOST_COLUMNS
 
     @property
-    def averages(self) -> bool:
-        """True if the model is the average: by default, unless products visit rows without inner passes."""
-        settings = self.settings
-        if settings.average == AUTO:
-            return not (self.by_products and settings.inner_passes in (0, AUTO))
-        return bool(settings.average)
-
-    @property
     def starts_at_means(self) -> bool:
         """True if training begins at the means of the classes (see `streamsvm.training.class_means`)."""
         plain = not (self.settings.has_pair_margins or self.multilabel)

@@ -48,7 +48,7 @@ def train_rows(
         if spec.loss.sequences:
             entries = max(entries, int(np.diff(group_starts(rows.qid)).max()) * spec.max_duals)
     placement = Placement(
-        dual_entries=entries, weights_in_memory=True, average=spec.averages, sparse=common,
+        dual_entries=entries, weights_in_memory=True, average=settings.average, sparse=common,
         common_dual=common,
     )  # fmt: skip
     about = AboutData(record, names, costs, transforms)

@@ -155,7 +155,7 @@ def test_several_runs_are_compared_in_a_table(runs: dict[str, Any]) -> None:
         assert share == f"{made[name].valid_accuracy:.4f}"
         assert (C, passes) == (f"{made[name].C:.4g}", "3")
     assert "  cs: loss cs, dtype float64, average False, gap end, block-rows 50\n" in out
-    assert "  ww: loss ww, dtype float32, average auto, gap pass, block-rows default\n" in out
+    assert "  ww: loss ww, dtype float32, average True, gap pass, block-rows default\n" in out
     found = json.loads(succeeds("info", "ww", "cs", "--json", cwd=folder))["runs"]
     assert [each["path"] for each in found] == ["ww", "cs"]
 

@@ -147,7 +147,7 @@ REFUSED: list[tuple[str, list[Any], str, dict[str, Any]]] = [  # setting, values
     ("block_rows", [0], WHOLE.format(1), {}),
     ("keep_duals", [False], "on with more than one pass", {"passes": 2}),
     ("keep_duals", [1], "True or False", {}),
-    ("average", ["yes"], "auto or True or False", {}),
+    ("average", ["auto"], "True or False", {}),
     ("label", [5], "text", {}),
     ("smooth", [0.5], "left out with the loss llw and the solver newton", {"loss": "llw"}),
     ("smooth", [0.0], POSITIVE, {"loss": "wws"}),

@@ -68,23 +68,6 @@ def test_dense_rows_of_few_classes_are_those_of_csr(n_classes: int) -> None:
     same(fit(X, y, **OPTIONS), fit(sp.csr_array(X), y, **OPTIONS))
 
 
-def test_the_model_is_the_last_iterate_by_default_unless_there_are_inner_passes() -> None:
-    cases: list[tuple[int, Any, dict[str, Any], bool]] = [
-        (K, np.asarray, {}, False),
-        (K, np.asarray, {"inner_passes": 1}, True),
-        (K, np.asarray, {"average": True}, True),
-        (20, np.asarray, {}, True),
-        (20, np.asarray, {"average": False}, False),
-        (K, sp.csr_array, {"inner_passes": 0}, True),
-    ]
-    for n_classes, kind, options, averaged in cases:
-        X, y = problem(n_classes)
-        found = fit(kind(X), y, **OPTIONS | {"average": "auto"} | options)
-        assert found.result.averaged == found.record["average"] == averaged
-        other = fit(kind(X), y, **OPTIONS | options | {"average": averaged})
-        np.testing.assert_array_equal(found.coef_, other.coef_)
-
-
 @pytest.mark.usefixtures("from_zero")
 def test_weights_of_rows_and_classes_costs_and_several_labels() -> None:
     X, y = problem()

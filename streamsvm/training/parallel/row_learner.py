@@ -98,7 +98,7 @@ class RowSplitLearner(SplitLearner):
     def _own_weights(self) -> list[list[np.ndarray]]:
         """Weights of each split, and their average."""
         shape, dtype = self.storage.weights.current.shape, self.storage.weights.current.dtype
-        copies, splits = range(1 + self.spec.averages), range(self.spec.settings.splits)
+        copies, splits = range(1 + self.spec.settings.average), range(self.spec.settings.splits)
         return [[map_array(None, shape, dtype) for _ in copies] for _ in splits]
 
     def learn(
