@@ -46,8 +46,7 @@ class Callbacks:
         cls, report: Report | None, progress: Progress | None, stop: Callable[[], bool] | None
     ) -> Callbacks:
         """Return the given callbacks with defaults for the others; events are logged, too."""
-        given = {"report": logged(report), "progress": progress, "stop": stop}
-        return cls(**{name: call for name, call in given.items() if call is not None})  # type: ignore[arg-type]
+        return cls(logged(report), progress or cls.progress, stop or cls.stop)
 
 
 class Trainer(abc.ABC):
@@ -244,10 +243,9 @@ class Trainer(abc.ABC):
         self.files.check_finite(learner.tally.tolist())
 
     def _begin_average_if_due(self, this_pass: int) -> None:
-        begins = self.average_begins(this_pass)
-        if begins is None or self.position.average_pass == this_pass:
-            return
-        if begins <= self.learner.visited:  # beyond it, if a group of rows ended later
+        begins, has_begun = self.average_begins(this_pass), self.position.average_pass == this_pass
+        # The visited rows are beyond the place, if a group of rows ended later.
+        if begins is not None and not has_begun and begins <= self.learner.visited:
             self.learner.begin_average()
             self.position = dataclasses.replace(self.position, average_pass=this_pass)
 
