@@ -28,7 +28,7 @@ import streamsvm
 from streamsvm.data import memory_plan
 from streamsvm.losses import LOSSES, ROW_LOSSES
 from streamsvm.run.append_log import scan
-from streamsvm.run.dual_log import MAGICS, DualFormat, DualLog
+from streamsvm.run.dual_log import DualFormat, DualLog
 from streamsvm.training.spec import Spec
 
 Trained = Callable[[Path], Any]  # trains into a folder that does not exist yet; returns a result or a model
@@ -287,7 +287,7 @@ def dual_digests(log: Path, dual_format: DualFormat) -> Iterator[str]:
     """Yield a hash of the duals of each block of a log, whatever their order in it."""
     length = log.stat().st_size
     duals = DualLog(log, length, dual_format)
-    for block in sorted({part.numbers[0] for part in scan(log, length, MAGICS)} if length else ()):
+    for block in sorted({part.numbers[0] for part in scan(log, length)} if length else ()):
         old = duals.segment(block, MAX_ROWS)
         rows = np.repeat(np.arange(MAX_ROWS), old.counts)
         nth = np.arange(len(rows)) - np.repeat(np.cumsum(old.counts) - old.counts, old.counts)

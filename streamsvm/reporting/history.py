@@ -16,8 +16,6 @@ from streamsvm.errors import RunError
 from streamsvm.model.results import FitResult, OnlineResult
 from streamsvm.run.directory import RunDir
 
-_TOO_LARGE = 1e300  # of a number: Python's integers may not fit a float
-
 
 @dataclasses.dataclass(frozen=True)
 class History:
@@ -89,15 +87,15 @@ def _history(name: str, settings: Any, lines: list[dict[str, Any]], notes: list[
 def _object(line: bytes) -> dict[str, Any] | None:
     try:
         record = json.loads(line)
-    except (ValueError, RecursionError):
+    except ValueError:
         return None
     return record if isinstance(record, dict) else None
 
 
 def number(record: dict[str, Any], name: str) -> float | None:
-    """Return a finite number in a record; None if there is none under this name."""
+    """Return a number in a record; None if there is none under this name."""
     value = record.get(name)
-    return value if isinstance(value, int | float) and abs(value) < _TOO_LARGE else None
+    return value if isinstance(value, int | float) else None
 
 
 def points(records: list[dict[str, Any]], x: str, y: str) -> tuple[list[float], list[float]]:

@@ -22,7 +22,6 @@ from streamsvm.base.format import LOG_CRC, LOG_HEADER
 from streamsvm.errors import RunError
 
 _READ_BYTES = 2**20  # bytes read at a time while a log is checked
-_WRONG_SUM = "wrong checksum"
 
 
 class LogEnd(NamedTuple):
@@ -51,7 +50,6 @@ class Part(NamedTuple):
     """Header of a part of the log at `path`."""
 
     path: Path
-    magic: bytes
     numbers: tuple[int, int, int]  # for the owner of the log
     at: int  # offset of the payload in the file
     size: int  # bytes of the payload
@@ -64,6 +62,11 @@ class Part(NamedTuple):
         if min(sizes) < 0 or end != self.at + self.size:
             raise self.damaged("impossible sizes")
         return begins
+
+    def check(self, content: np.ndarray) -> None:
+        """Raise `RunError` unless the payload in a `mapped` log matches its checksum."""
+        if zlib.crc32(content[self.at : self.at + self.size].data) != self.crc:
+            raise self.damaged("wrong checksum")
 
     def damaged(self, fault: str) -> RunError:
         """Return the error for a fault of the part."""
@@ -132,7 +135,7 @@ def padded(size: int) -> int:
     return -(-size // 8) * 8
 
 
-def scan(path: Path, length: int, magics: tuple[bytes, ...]) -> Iterator[Part]:
+def scan(path: Path, length: int) -> Iterator[Part]:
     """Yield the headers in the first `length` bytes of a log; `RunError` if one is damaged."""
     at = 0
     with durable.named(path), durable.open_file(path) as file:
@@ -140,17 +143,17 @@ def scan(path: Path, length: int, magics: tuple[bytes, ...]) -> Iterator[Part]:
             file.seek(at)
             header = file.read(LOG_HEADER.size)
             if len(header) == LOG_HEADER.size:
-                magic, size, a, b, c, crc, header_crc = LOG_HEADER.unpack(header)
+                _, size, a, b, c, crc, header_crc = LOG_HEADER.unpack(header)
                 begin = at + LOG_HEADER.size
-                sound = magic in magics and header_crc == zlib.crc32(header[: -LOG_CRC.size])
+                sound = header_crc == zlib.crc32(header[: -LOG_CRC.size])
                 if sound and size % 8 == 0 and 0 <= size <= length - begin:
-                    yield Part(path, magic, (a, b, c), begin, size, crc, header)
+                    yield Part(path, (a, b, c), begin, size, crc, header)
                     at = begin + size
                     continue
             raise RunError(f"{path} is damaged: no whole part at byte {at}")
 
 
-def check(path: Path, length: int, magics: tuple[bytes, ...]) -> LogEnd:
+def check(path: Path, length: int) -> LogEnd:
     """Read the first `length` bytes of a log, and return their end.
 
     Raises
@@ -160,25 +163,20 @@ def check(path: Path, length: int, magics: tuple[bytes, ...]) -> LogEnd:
     OSError
         If it cannot be read.
     """
-    check_length(path, length)
+    if (size := durable.size(path)) < length:
+        raise RunError(f"{path} is cut short: {size:,} of {length:,} bytes")
     end = LogEnd()
     buffer = memoryview(bytearray(min(_READ_BYTES, length)))
     with durable.named(path), durable.open_file(path) as file:
-        for part in scan(path, length, magics):
+        for part in scan(path, length):
             file.seek(part.at)
             crc, left = 0, part.size
             while left and (n := file.readinto(buffer[: min(left, len(buffer))])):  # type: ignore[attr-defined]
                 crc, left = zlib.crc32(buffer[:n], crc), left - n
             if crc != part.crc:
-                raise part.damaged(_WRONG_SUM)
+                raise part.damaged("wrong checksum")
             end = end.then(part.header, len(part.header) + part.size)
     return end
-
-
-def check_length(path: Path, length: int) -> None:
-    """Raise `RunError` if a log is shorter: reading a map beyond the end of its file kills the process."""
-    if (size := durable.size(path)) < length:
-        raise RunError(f"{path} is cut short: {size:,} of {length:,} bytes")
 
 
 def mapped(path: Path, length: int) -> np.ndarray:
@@ -187,9 +185,3 @@ def mapped(path: Path, length: int) -> np.ndarray:
         return np.frombuffer(b"", np.uint8)
     with durable.open_file(path) as file:
         return np.asarray(np.memmap(file, np.uint8, "r", shape=(length,)))
-
-
-def check_part(part: Part, content: np.ndarray) -> None:
-    """Raise `RunError` unless the payload of a part in a `mapped` log matches its checksum."""
-    if zlib.crc32(content[part.at : part.at + part.size].data) != part.crc:
-        raise part.damaged(_WRONG_SUM)

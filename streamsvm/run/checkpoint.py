@@ -19,7 +19,7 @@ from streamsvm.base import durable, format
 from streamsvm.base.decode import SchemaError, decode, encode
 from streamsvm.errors import Option, Remedy, RunError
 from streamsvm.kernels.tally import N_TALLIES
-from streamsvm.run import append_log, dual_log, weight_log
+from streamsvm.run import append_log, weight_log
 from streamsvm.run.append_log import AppendLog, LogEnd
 from streamsvm.run.directory import RunDir
 from streamsvm.run.weights import WeightStorage
@@ -174,16 +174,13 @@ def _write_weights(run: RunDir, position: RunPosition, storage: WeightStorage) -
     If most weights changed, a new log costs at most twice as much, and it does not depend on the old one.
     """
     weights, sparse_rows = storage.in_use, storage.sparse_rows
-    has_no_bits = len(weights.dirty) < len(weights.current)
-    if has_no_bits:
-        weights = weight_log.with_dirty(weights)
     number, before = position.weights_number, position.weights
-    changed = known = 0
-    if not has_no_bits:
+    if len(weights.dirty) == len(weights.current):
         changed, known = weight_log.dirty_bytes(weights, sparse_rows)
+    else:  # no bits, so all of them are taken to have changed
+        weights, changed, known = weight_log.with_dirty(weights), 1, 0
     if (
-        has_no_bits
-        or weights.current.shape[1] != position.weights_shape[1]  # what a log says of other columns
+        weights.current.shape[1] != position.weights_shape[1]  # what a log says of other columns
         or number == 0
         or before.length > 2 * known
         or 2 * changed > known
@@ -318,10 +315,10 @@ def read_commit(run: RunDir, folder: Path, *, verify: bool = True) -> RunPositio
         if manifest.get("run") != run.identity:
             raise RunError(f"{run.settings} belongs to another run than {path}; bring its own back")
         position: RunPosition = decode(RunPosition, manifest)
-        logs = [(run.weight_log(position.weights_number), position.weights, weight_log.MAGICS)]
-        logs += [(run.duals(p), end, dual_log.MAGICS) for p, end in position.duals.items()]
-        for log, end, magics in logs if verify else ():
-            if append_log.check(log, end.length, magics) != end:
+        logs = {run.weight_log(position.weights_number): position.weights}
+        logs |= {run.duals(p): end for p, end in position.duals.items()}
+        for log, end in logs.items() if verify else ():
+            if append_log.check(log, end.length) != end:
                 raise RunError(f"{log} is not the log that {path} needs: it belongs to another run")
     except SchemaError as error:
         raise RunError(f"{path} is damaged: {error}") from None

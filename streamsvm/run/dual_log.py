@@ -15,9 +15,7 @@ from streamsvm.base.format import DUALS_MAGIC
 from streamsvm.errors import RunError
 from streamsvm.kernels.duals import DualBuffer, OldDuals, RowDuals, place_duals, repeats_class
 from streamsvm.kernels.memory import own_lines
-from streamsvm.run.append_log import AppendLog, Part, check_length, check_part, mapped, scan
-
-MAGICS: tuple[bytes, ...] = (DUALS_MAGIC,)
+from streamsvm.run.append_log import AppendLog, Part, mapped, scan
 
 
 class DualWriter(AppendLog):
@@ -69,13 +67,13 @@ class DualLog:
     """Duals of a pass, for reading; a log of length 0 need not exist: then all duals are zero."""
 
     def __init__(self, path: Path, length: int, format: DualFormat) -> None:
-        self.path, self.length, self.format = path, length, format
+        self.path, self.format = path, format
         self._content = mapped(path, length)
         self._counts = self._content.view(np.int32)
         self._ids = self._content.view(format.ids_dtype)
         self._values = self._content.view(format.values_dtype)
         self._parts: dict[int, list[Part]] = {}
-        for part in scan(path, length, MAGICS) if length else ():
+        for part in scan(path, length) if length else ():
             self._parts.setdefault(part.numbers[0], []).append(part)
 
     def segment(self, block: int, n_rows: int) -> OldDuals:
@@ -83,15 +81,13 @@ class DualLog:
 
         Raises `RunError` if they are damaged, or lead kernels out of their arrays.
         """
-        if self.length:
-            check_length(self.path, self.length)
         duals = OldDuals(
             self._ids, self._values,
             np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int32),
         )  # fmt: skip
         place_duals(self._counts[:0], self._counts[:0], 0, 0, 0, duals)  # loads it, before training begins
         for part in self._parts.get(block, ()):
-            check_part(part, self._content)
+            part.check(self._content)
             self._place(part, duals)
         if self.format.distinct_ids and repeats_class(duals, np.zeros(self.format.n_ids, np.int64)):
             raise RunError(f"{self.path} is damaged: two duals of one class in a row of block {block}")

@@ -28,7 +28,6 @@ from streamsvm.run.append_log import AppendLog, Part, mapped, scan
 from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weights import WeightStorage, mark_known
 
-MAGICS: tuple[bytes, ...] = (WEIGHTS_MAGIC, SPARSE_WEIGHTS_MAGIC)
 _PART_VALUES = 2**18
 _PART_ROWS = 2**14
 
@@ -112,11 +111,10 @@ def restore(path: Path, length: int, storage: WeightStorage) -> None:
     kernels out of their arrays.
     """
     content = mapped(path, length)
-    if isinstance(storage, SparseWeights):
-        for part in scan(path, length, (SPARSE_WEIGHTS_MAGIC,)):
+    for part in scan(path, length):
+        if isinstance(storage, SparseWeights):
             _restore_sparse(part, content, storage)
-    else:
-        for part in scan(path, length, (WEIGHTS_MAGIC,)):
+        else:
             _restore_groups(part, content, storage.weights)
 
 
@@ -127,6 +125,7 @@ def _restore_groups(part: Part, content: np.ndarray, weights: Weights) -> None:
     features, groups, *values = _views(part, content, *kinds)
     if not (
         ((features >= 0) & (features < len(weights.current))).all()
+        and int(groups.max(initial=0)) < 1 << -(-columns >> weights.group_bits)
         and count_values(groups, columns, weights.group_bits) == n_values
     ):
         raise part.damaged("impossible numbers")

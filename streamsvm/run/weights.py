@@ -191,11 +191,10 @@ class DenseWeights(WeightStorage):
 
 
 def check_mapped(arrays: Sequence[tuple[Path, np.ndarray]], n_rows: int) -> None:
-    """Raise `RunError` unless mapped files are whole, and their disk has room for `n_rows` more rows of each.
+    """Raise `RunError` unless the disk of mapped files has room for `n_rows` more rows of each.
 
-    A mapped file is sparse: a page takes space when it is first written. If there is none left by then, or
-    the file was cut short, the operating system ends the process by a signal. So this is called before rows
-    are written. Nothing is lost either way: a run never resumes from these files.
+    A mapped file is sparse: a page takes space when it is first written. If there is none left by then, the
+    operating system ends the process by a signal. So this is called before rows are written.
 
     Parameters
     ----------
@@ -211,10 +210,6 @@ def check_mapped(arrays: Sequence[tuple[Path, np.ndarray]], n_rows: int) -> None
             found = os.stat(path)
         except FileNotFoundError:
             continue
-        if found.st_size < array.nbytes:
-            raise RunError(
-                f"{path} was cut short while it was in use", remedy=RunDir(path.parent).continues()
-            )
         pages = array.strides[0] // mmap.PAGESIZE + 2  # that a row can be on
         needed += max(min(n_rows * pages * mmap.PAGESIZE, array.nbytes - 512 * found.st_blocks), 0)
         if needed > (free := durable.free_bytes(path)):

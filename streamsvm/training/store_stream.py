@@ -115,8 +115,12 @@ class StoreStream:
         self, place: dict[str, Any] | None, classes: Sequence[str]
     ) -> Iterator[tuple[Rows, list[str], dict[str, Any]]]:
         """Yield the rows of each block from `place` on, and the place after them."""
-        blocks = self._blocks
-        first = int(np.searchsorted(blocks.starts, (place or {}).get("row", 0)))
+        blocks, row = self._blocks, (place or {}).get("row", 0)
+        first = int(np.searchsorted(blocks.starts, row))
+        if blocks.starts[first] != row:  # of a store in other chunks
+            raise InputError(
+                f"{self.store.path} is read in other blocks than before; bring the old store back"
+            )
         read = blocks.read if self._settings.unseen_label == "keep" else blocks.read_to_train
         for block in range(first, len(blocks)):
             yield read(block), [], {"row": int(blocks.starts[block + 1])}

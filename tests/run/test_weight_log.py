@@ -15,7 +15,7 @@ from streamsvm.run.append_log import AppendLog, LogEnd, check, padded
 from streamsvm.run.checkpoint import RunPosition, commit, prune
 from streamsvm.run.directory import RunDir
 from streamsvm.run.sparse_weights import SparseWeights
-from streamsvm.run.weight_log import MAGICS, append_weights, restore
+from streamsvm.run.weight_log import append_weights, restore
 
 HEADER = LOG_HEADER.size
 
@@ -71,7 +71,7 @@ def test_weights_come_back_and_only_changes_are_written(
         assert path.stat().st_size == log.end.length
     log.close()
     found = new_weights(50, columns, dtype, average)
-    assert check(path, log.end.length, MAGICS) == log.end
+    assert check(path, log.end.length) == log.end
     restore(path, log.end.length, Held(found))
     np.testing.assert_array_equal(found.current, weights.current)
     np.testing.assert_array_equal(found.average_delta, weights.average_delta)
@@ -98,7 +98,7 @@ def test_only_the_committed_part_is_restored(tmp_path: Path) -> None:
 
 
 def test_groups_that_lead_out_of_the_weights_are_refused(tmp_path: Path) -> None:
-    for feature, group, n in ((50, 1, 16), (-1, 1, 16), (3, 1, 15), (3, 3, 16)):
+    for feature, group, n in ((50, 1, 16), (-1, 1, 16), (3, 1, 15), (3, 3, 16), (3, 16, 0)):
         with AppendLog(tmp_path / "log", LogEnd()) as log:
             log.append(WEIGHTS_MAGIC, (1, n, 0), [np.array([feature]), np.array([group]), np.ones(n, "f4")])
         with pytest.raises(RunError, match="log is damaged: impossible numbers in the part"):
@@ -190,7 +190,7 @@ def test_after_a_commit_that_failed_the_next_begins_a_new_log(
     def restored(position: RunPosition) -> np.ndarray:
         found = new_weights(200, 64, "float32", True)
         log = run.weight_log(position.weights_number)
-        assert check(log, position.weights.length, MAGICS) == position.weights
+        assert check(log, position.weights.length) == position.weights
         restore(log, position.weights.length, Held(found))
         return found.current
 

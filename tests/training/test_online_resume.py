@@ -51,20 +51,6 @@ def test_a_finished_run_learns_from_rows_that_were_added_since(tmp_path: Path, p
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
 
 
-def test_when_the_newest_commit_is_damaged_the_one_before_is_used(tmp_path: Path, problem) -> None:
-    X, labels = problem
-    cuts = (2, 30, 60)
-    online(RowStream(X, labels, cuts), out=tmp_path / "whole")
-    with pytest.raises(Interrupted):
-        online(RowStream(X, labels, cuts), out=tmp_path / "run", stop=stop_after(3), checkpoint_every="1")
-    newest = max((tmp_path / "run").glob("changes-*.bin"))
-    with newest.open("r+b") as file:
-        file.write(b"\x55")
-    result = resume(tmp_path / "run", open_stream=lambda record: RowStream(X, labels, cuts))
-    assert "damaged" in result.warnings[0]
-    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
-
-
 def test_a_stream_of_other_classes_is_refused(tmp_path: Path, problem) -> None:
     X, labels = problem
     classes = sorted(set(labels))

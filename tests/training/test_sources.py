@@ -12,7 +12,6 @@ from small_problem import BLOCK
 
 from streamsvm import fit, open_store, plan
 from streamsvm.run.append_log import scan
-from streamsvm.run.dual_log import MAGICS
 from streamsvm.store.container import StoredArray
 from streamsvm.store.ranges import Ranges
 from streamsvm.store.reader import ContainerStore
@@ -81,7 +80,7 @@ def test_the_log_of_duals_has_each_row_with_values_once(tmp_path: Path, store: P
     path = tmp_path / "run/duals-2.bin"
     log = path.read_bytes()
     seen: Counter[int] = Counter()
-    for part in scan(path, len(log), MAGICS):
+    for part in scan(path, len(log)):
         block, n_rows, _ = part.numbers
         rows = np.frombuffer(log, np.int32, n_rows, part.at)
         seen.update((block * BLOCK + rows).tolist())
