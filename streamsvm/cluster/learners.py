@@ -15,11 +15,10 @@ from streamsvm.cluster.row_task import add_delta, score_part, sum_deltas, visit_
 from streamsvm.cluster.tasks import Round
 from streamsvm.cluster.weights import OnCluster
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.dual_lists import lists_of
 from streamsvm.kernels.duals import OldDuals
 from streamsvm.kernels.tally import CLOCK
 from streamsvm.run.files import NewLog
-from streamsvm.training.parallel.class_learner import BlockDuals, ClassSplitLearner, DualLists
+from streamsvm.training.parallel.class_learner import BlockDuals, ClassSplitLearner, DualLists, divide_duals
 from streamsvm.training.parallel.row_learner import RowSplitLearner
 from streamsvm.training.parallel.split_learner import SCORED_PARTS
 from streamsvm.training.sources import TrainingBlock
@@ -111,9 +110,13 @@ class ClusterRowLearner(OnCluster, RowSplitLearner):
     def _begin_block(self, rows: Rows, old: OldDuals) -> Any:
         """Send the old duals of each part to the worker that is to visit its rows."""
         self._find_slots()
-        splits = self.spec.settings.splits
+        splits, one_group = self.spec.settings.splits, np.zeros(self.spec.dual_format().n_ids, np.int64)
         bounds, at = rows.n_rows * np.arange(splits + 1) // splits, self._places(splits)
-        parts = [lists_of(old.span(*each)) for each in itertools.pairwise(bounds.tolist())]
+        stored = old._replace(scale=1.0)
+        parts = [
+            divide_duals(stored, np.arange(*each), one_group, 1)[0]
+            for each in itertools.pairwise(bounds.tolist())
+        ]
         return at, self._put([(part, old.scale) for part in parts], at)
 
     def _visit_round(self, block: TrainingBlock, number: int, parts: Any, keep: NewLog | None) -> None:

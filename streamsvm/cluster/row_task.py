@@ -10,12 +10,12 @@ import numpy as np
 from streamsvm.cluster.tasks import Job, Round, TaskResult, WeightShard, in_slices, new_visitor
 from streamsvm.data.rows import row_span
 from streamsvm.kernels.centre import centre_with_shared
-from streamsvm.kernels.dual_lists import joined
 from streamsvm.kernels.duals import RowDuals
 from streamsvm.kernels.sum_rows import add_rows
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.training.learner import features_of, problem_of
 from streamsvm.training.parallel import row_learner
+from streamsvm.training.parallel.class_learner import DualList
 from streamsvm.training.parallel.split_learner import scored_part
 from streamsvm.training.visitor import Target, Visitor
 
@@ -29,7 +29,7 @@ class WeightDelta(NamedTuple):
 
 
 def visit_part(
-    job: Job, round_: Round, split: int, shard: WeightShard, old: tuple[RowDuals, float]
+    job: Job, round_: Round, split: int, shard: WeightShard, old: tuple[DualList, float]
 ) -> tuple[WeightDelta, TaskResult]:
     """Visit one round's rows of a part of a block, as `RowSplitLearner` does.
 
@@ -39,8 +39,9 @@ def visit_part(
     splits = job.spec.settings.splits
     block = job.reader().rows(round_.turn)
     first, end = (block.n_rows * s // splits for s in (split, split + 1))
-    duals, scale = old
+    lists, scale = old
     rows = row_span(block, first, end)
+    duals = RowDuals(np.arange(rows.n_rows), *lists)
     features = features_of(rows, job.spec.n_features)
     numbers = np.zeros(job.spec.n_features, rows.features.dtype)
     numbers[features] = np.arange(len(features))
@@ -52,7 +53,7 @@ def visit_part(
     tally[CLOCK] = round_.clock
     new = row_learner.visit_part(
         new_visitor(job, job.spec.columns, rows.n_rows), job.spec, round_.turn, split, rows,
-        joined([duals], rows.n_rows)._replace(scale=scale), weights, tally,
+        duals.in_block(rows.n_rows)._replace(scale=scale), weights, tally,
     )  # fmt: skip
     for some in in_slices(len(features)):
         weights.current[some] -= shard.current[features[some]]

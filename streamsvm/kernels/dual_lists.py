@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from streamsvm.kernels.duals import DualBuffer, OldDuals, RowDuals
 from streamsvm.kernels.jit import allocating
 
 
@@ -69,39 +66,3 @@ def by_row(counts, ids, values):
                 q += 1
             row_counts[t] += counts[g, t]
     return row_counts, all_ids, all_values
-
-
-def of_rows(
-    n_rows: int, rows: np.ndarray, counts: np.ndarray, ids: np.ndarray, values: np.ndarray
-) -> OldDuals:
-    """Return the duals of a block of `n_rows` rows, of which ``rows`` have ``counts``, row after row."""
-    at, all_counts = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int32)
-    at[rows] = np.cumsum(counts, dtype=np.int64) - counts
-    all_counts[rows] = counts
-    return OldDuals(ids, values, at, at, all_counts).read_only()
-
-
-def lists_of(duals: OldDuals) -> RowDuals:
-    """Copy the duals of rows; ``scale`` is not applied."""
-    rows = np.flatnonzero(duals.counts).astype(np.int32)
-    counts = duals.counts[rows]
-    ends = np.cumsum(counts, dtype=np.int64)
-    within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
-    ids, values = (
-        array[np.repeat(at[rows], counts) + within]
-        for array, at in ((duals.ids, duals.ids_at), (duals.values, duals.values_at))
-    )
-    return RowDuals(rows, counts, ids, values)
-
-
-def in_buffer(buffer: DualBuffer, n_rows: int) -> OldDuals:
-    """Return where a buffer has the duals of a block of `n_rows` rows."""
-    n = buffer.used[1]
-    return of_rows(n_rows, buffer.rows[:n], buffer.counts[:n], buffer.ids, buffer.values)
-
-
-def joined(parts: Sequence[RowDuals], n_rows: int) -> OldDuals:
-    """Join the duals of a block of `n_rows` rows, of other rows each."""
-    if len(parts) == 1:
-        return of_rows(n_rows, *parts[0])
-    return of_rows(n_rows, *map(np.concatenate, zip(*parts, strict=True)))

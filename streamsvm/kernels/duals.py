@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -43,12 +44,6 @@ class OldDuals(NamedTuple):
             ids_at=self.ids_at[some], values_at=self.values_at[some], counts=self.counts[some]
         )
 
-    def read_only(self) -> OldDuals:
-        """Return views that are read-only, as of a mapped log: kernels are compiled for one type of array."""
-        ids, values = self.ids.view(), self.values.view()
-        ids.flags.writeable = values.flags.writeable = False
-        return self._replace(ids=ids, values=values)
-
 
 class DualBuffer(NamedTuple):
     """The new duals, in the order in which the rows are visited; empty when duals are not kept."""
@@ -69,12 +64,6 @@ class RowDuals(NamedTuple):
     values: np.ndarray  # (n_duals,)
 
     @classmethod
-    def none(cls, ids_dtype: np.dtype, values_dtype: np.dtype) -> RowDuals:
-        """Make the duals of no rows."""
-        rows = np.zeros(0, np.int32)
-        return cls(rows, rows, np.zeros(0, ids_dtype), np.zeros(0, values_dtype))
-
-    @classmethod
     def of_buffer(cls, buffer: DualBuffer) -> RowDuals:
         """Return views of what a buffer holds."""
         n_duals, n_rows = (int(n) for n in buffer.used)
@@ -84,6 +73,23 @@ class RowDuals(NamedTuple):
 
     def copy(self) -> RowDuals:
         return RowDuals(*map(np.copy, self))
+
+    def in_block(self, n_rows: int) -> OldDuals:
+        """Return the duals of all `n_rows` rows of the block, as views that are read-only.
+
+        So are those of a mapped log, and kernels are compiled for one type of array.
+        """
+        at, counts = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int32)
+        at[self.rows] = np.cumsum(self.counts, dtype=np.int64) - self.counts
+        counts[self.rows] = self.counts
+        ids, values = self.ids.view(), self.values.view()
+        ids.flags.writeable = values.flags.writeable = False
+        return OldDuals(ids, values, at, at, counts)
+
+
+def joined(parts: Sequence[RowDuals]) -> RowDuals:
+    """Join the duals of different rows of a block; those of one part are not copied."""
+    return parts[0] if len(parts) == 1 else RowDuals(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 class Duals(NamedTuple):

@@ -129,8 +129,8 @@ def make_kernels(
         duals or the sparse rows have no room for another row.
 
         ``revisit``, with the same arguments, makes a block step over the classes of each row's duals alone,
-        and counts neither rows nor losses. ``duals.old`` are those in the buffer ``duals.new`` (see
-        `streamsvm.kernels.dual_lists.in_buffer`), and are replaced there.
+        and counts neither rows nor losses. ``duals.old`` are views of those in the buffer ``duals.new``, and
+        are replaced there.
 
         ``visit_matrix``, with the same arguments, does as `visit` with a `DualMatrix`.
 

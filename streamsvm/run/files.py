@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base import durable, format
-from streamsvm.kernels.dual_lists import joined
 from streamsvm.kernels.dual_matrix import to_lists
-from streamsvm.kernels.duals import OldDuals, RowDuals
+from streamsvm.kernels.duals import OldDuals, RowDuals, joined
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.model.model import Model
 from streamsvm.model.serialization import save_model, saved_record, write_record
@@ -265,8 +264,8 @@ class MemoryDuals:
         return self._matrices.get(block)
 
     def segment(self, block: int, n_rows: int) -> OldDuals:
-        none = RowDuals.none(self._format.ids_dtype, self._format.values_dtype)
-        return joined(self._parts.get(block, [none]), n_rows)
+        none = RowDuals.of_buffer(self._format.new_buffer(0, 0))
+        return joined(self._parts.get(block, [none])).in_block(n_rows)
 
     def write(self) -> LogEnd:
         """Move them to their log, and return its end."""

@@ -15,7 +15,6 @@ from streamsvm.data.rows import Rows
 from streamsvm.errors import Option, PlanError, Remedy
 from streamsvm.kernels.centre import centre, centre_with_shared
 from streamsvm.kernels.class_pairs import ClassPairs
-from streamsvm.kernels.dual_lists import in_buffer
 from streamsvm.kernels.dual_matrix import DualMatrix, find_duals, from_lists, new_matrix
 from streamsvm.kernels.duals import Duals, OldDuals, RowDuals
 from streamsvm.kernels.frame import Problem
@@ -149,7 +148,7 @@ class Learner:
         for _ in self.learn(block, duals, None, lambda visited: visited + 1):
             pass
         if self.makes_inner_passes and not self._dual_matrix:
-            listed = Duals(in_buffer(self.dual_buffer, rows.n_rows), self.dual_buffer)
+            listed = Duals(RowDuals.of_buffer(self.dual_buffer).in_block(0), self.dual_buffer)
             self._own_visitor.call(self._kernels.revisit, rows, nothing, 0, 0, listed, self._target)
         self.score(rows, None, np.zeros((1, N_TALLIES)))
         self.tally = tally

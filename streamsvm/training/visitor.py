@@ -9,7 +9,6 @@ import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
-from streamsvm.kernels.dual_lists import in_buffer
 from streamsvm.kernels.dual_matrix import DualMatrix
 from streamsvm.kernels.duals import Duals, OldDuals, RowDuals, drop_zeros
 from streamsvm.kernels.frame import Problem
@@ -113,11 +112,11 @@ class Visitor:
         """Make inner passes over the rows whose new duals are in the buffer."""
         if self.inner_passes is None:
             return
-        buffer, ranges, n = self.buffer, target.problem.ranges, self.buffer.used[1]
+        buffer, new, ranges = self.buffer, RowDuals.of_buffer(self.buffer), target.problem.ranges
         columns = (ranges[:, 2] - ranges[:, 0]).clip(max=len(self.scratch.scores)).sum()
         weights = target.weights.current[:, : int(columns)]
-        duals = Duals(in_buffer(buffer, rows.n_rows), buffer)
-        for order in self.inner_passes.orders(rows, weights, buffer.rows[:n], buffer.counts[:n], place):
+        duals = Duals(new.in_block(rows.n_rows), buffer)
+        for order in self.inner_passes.orders(rows, weights, new.rows, new.counts, place):
             self.call(self.kernels.revisit, rows, order, 0, len(order), duals, target)
         drop_zeros(buffer)
 

@@ -26,7 +26,7 @@ from streamsvm.chains.viterbi import piece_bounds
 from streamsvm.data.groups import codes_of_groups, group_starts, in_group_order
 from streamsvm.data.memory_plan import longest_group
 from streamsvm.errors import InputError, Interrupted, ModelError, PlanError, RunError, SettingsError
-from streamsvm.kernels.duals import OldDuals
+from streamsvm.kernels.duals import RowDuals
 from streamsvm.kernels.jit import kernel
 from streamsvm.losses import LOSSES
 from streamsvm.losses.base import MOST_SEQUENCES
@@ -212,9 +212,8 @@ def test_the_memory_plan_has_room_for_the_sequences_of_a_long_chain(monkeypatch)
     rng = np.random.default_rng(0)
     labels = rng.integers(k, size=n)
     rows = as_rows(sp.csr_array(np.eye(n)), labels)
-    at = np.arange(n) * most
     ids, values = rng.integers(k, size=n * most).astype(np.uint8), np.full(n * most, 1 / n / most)
-    old = OldDuals(ids, values, at, at, np.full(n, most, np.int32)).read_only()
+    old = RowDuals(np.arange(n), np.full(n, most), ids, values).in_block(n)
     chain = new_chain(n, k)
     chain.own[:] = labels
     new = DualFormat(np.dtype(float), np.dtype(np.uint8)).new_buffer(1, n)

@@ -164,9 +164,8 @@ def check_engine(side: str, everything: bool = False) -> None:
     """
     from streamsvm.data.memory_plan import dual_id_dtype
     from streamsvm.data.rows import Rows
-    from streamsvm.kernels.dual_lists import in_buffer
     from streamsvm.kernels.dual_matrix import DualMatrix, find_duals, from_lists, new_matrix
-    from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals, drop_zeros, repeats_class
+    from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals, RowDuals, drop_zeros, repeats_class
     from streamsvm.kernels.frame import Problem
     from streamsvm.kernels.score import score_rows
     from streamsvm.kernels.scratch import Scratch
@@ -247,7 +246,7 @@ def check_engine(side: str, everything: bool = False) -> None:
                     used = new.counts[: new.used[1]]
                     active = guarded(new.rows[: new.used[1]][used > 0].astype(np.int64), side)
                     if kernels.revisit is not None:
-                        listed = in_buffer(new, n)
+                        listed = RowDuals.of_buffer(new).in_block(n)
                         places = (guarded(array, side) for array in (listed.ids_at, listed.counts))
                         places = dict(zip(("ids_at", "counts"), places, strict=True))
                         listed = listed._replace(**places, values_at=places["ids_at"])

@@ -17,7 +17,7 @@ from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.dual_matrix import DualMatrix, new_matrix
-from streamsvm.kernels.duals import Duals, OldDuals
+from streamsvm.kernels.duals import Duals, RowDuals
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.label_sets import LabelSets
 from streamsvm.kernels.scratch import Scratch
@@ -156,9 +156,8 @@ def visit(loss: str, block: Block, solver: str, *, lists: bool = False) -> np.nd
         assert not matrix[0, k:].any()
         return matrix[0, :k]
     ids = np.flatnonzero(block.old)
-    old = OldDuals(
-        ids.astype(dual_id_dtype(k)), block.old[ids], zero, zero.copy(), np.array([len(ids)], np.int32)
-    ).read_only()
+    count = np.array([len(ids)], np.int32)
+    old = RowDuals(zero, count, ids.astype(dual_id_dtype(k)), block.old[ids]).in_block(1)
     new = DualFormat(F64, dual_id_dtype(k)).new_buffer(k, 1)
     kernels.visit(rows, zero, 0, 1, problem, weights, Duals(old, new), scratch, tally, None, pairs, sets)
     b = np.zeros(k)

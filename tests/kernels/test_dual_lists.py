@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.kernels.dual_lists import by_group, by_row, of_rows
+from streamsvm.kernels.dual_lists import by_group, by_row
+from streamsvm.kernels.duals import RowDuals
 
 N_ROWS, N_IDS = 12, 20
 
@@ -22,7 +23,7 @@ def test_duals_are_divided_by_the_groups_of_their_ids_and_put_together_again(see
     ids = np.array([c for _, c in at], np.uint8)
     values = np.array([B[place] for place in at], np.float32)
     counts = np.count_nonzero(B[all_rows], axis=1).astype(np.int32)
-    duals = of_rows(N_ROWS, all_rows.astype(np.int32), counts, ids, values)
+    duals = RowDuals(all_rows.astype(np.int32), counts, ids, values).in_block(N_ROWS)
     divided = by_group(duals._replace(scale=2.0), rows, groups, m)
     found, begin = np.zeros((m, N_ROWS, N_IDS), np.float32), 0
     for g in range(m):

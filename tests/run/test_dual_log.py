@@ -11,7 +11,6 @@ from run_files import flip
 from streamsvm.base.format import DUALS_MAGIC
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import RunError
-from streamsvm.kernels.dual_lists import joined, lists_of
 from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.run.append_log import LogEnd
 from streamsvm.run.dual_log import DualFormat, DualLog, DualWriter
@@ -72,15 +71,6 @@ def test_duals_come_back(tmp_path: Path) -> None:
     for block, expected in enumerate(duals):
         np.testing.assert_array_equal(read_block(log, block), expected)
     assert not read_block(log, 99).any()
-
-
-def test_spans_of_a_block_are_copied_and_joined(tmp_path: Path) -> None:
-    path = tmp_path / "duals-1.bin"
-    duals, end = write_log(path)
-    old = open_log(path, end).segment(1, 20)
-    first, second = (lists_of(old.span(*span)) for span in ((0, 12), (12, 20)))
-    again = joined([first, second._replace(rows=second.rows + np.int32(12))], 20)
-    np.testing.assert_array_equal(dense(again), duals[1])
 
 
 def test_a_log_that_goes_on_holds_the_duals_of_before(tmp_path: Path) -> None:

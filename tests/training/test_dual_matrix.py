@@ -16,8 +16,8 @@ from small_problem import of_loss
 from streamsvm import fit, load_model, open_store, resume
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import Interrupted
-from streamsvm.kernels.dual_lists import joined
 from streamsvm.kernels.dual_matrix import from_lists, new_matrix, to_lists
+from streamsvm.kernels.duals import joined
 from streamsvm.losses import ROW_LOSSES
 from streamsvm.training import inner_passes
 from streamsvm.training.spec import Spec
@@ -71,7 +71,7 @@ def test_lists_have_the_same_duals() -> None:
     parts = list(to_lists(duals, ids))
     assert len(parts) > 1
     assert all(part.counts.all() for part in parts)
-    lists, again = joined(parts, n), np.zeros_like(duals)
+    lists, again = joined(parts).in_block(n), np.zeros_like(duals)
     np.testing.assert_array_equal(dense_duals(lists, K), duals[:, :K])
     from_lists(lists, again)
     np.testing.assert_array_equal(again, duals)

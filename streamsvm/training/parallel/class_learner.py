@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.dual_lists import by_group, by_row, joined, of_rows
-from streamsvm.kernels.duals import OldDuals, RowDuals
+from streamsvm.kernels.dual_lists import by_group, by_row
+from streamsvm.kernels.duals import OldDuals, RowDuals, joined
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.tally import CLOCK, DUAL_DELTA, DUAL_SUM, EMPTY, N_TALLIES, UNWEIGHTED, VISITED
@@ -203,7 +203,7 @@ def join_lists(
     To the ids of either group's classes one of `shifts` is added.
     """
     parts = [_rows_of(lists, g, rows, pair, shifts) for g, rows in zip(pair, members, strict=True)]
-    return of_rows(n_rows, *map(np.concatenate, zip(*parts, strict=True)))
+    return joined(parts).in_block(n_rows)
 
 
 def divide_lists(
@@ -215,7 +215,7 @@ def divide_lists(
     shifts: Sequence[int],
 ) -> DualLists:
     """Divide duals that `join_lists` joined, after a visit; ``places[id]`` is 0 or 1, or negative."""
-    found = joined(new, n_rows)
+    found = joined(new).in_block(n_rows)
     return {
         (g, h): (counts, _shifted(ids, -shift), values)
         for g, rows in zip(pair, members, strict=True)
@@ -248,6 +248,5 @@ def divide_duals(duals: OldDuals, members: np.ndarray, groups: np.ndarray, n_gro
 
 def sum_list(loss: Loss, problem: Problem, rows: Rows, members: np.ndarray, duals: DualList) -> float:
     """Sum up the dual objective over duals of some rows of a block."""
-    counts, ids, values = duals
-    found = of_rows(len(members), np.arange(len(members)), counts, ids, values)
+    found = RowDuals(np.arange(len(members)), *duals).in_block(len(members))
     return float(loss.kernels.sum_duals(rows._replace(cost=rows.cost[members]), found, problem))
