@@ -16,7 +16,7 @@ from streamsvm.base.decode import encode
 from streamsvm.base.text import as_url
 from streamsvm.errors import Call, InputError, Interrupted, Option, Remedy, SettingsError, wrong_setting
 from streamsvm.losses import get_loss
-from streamsvm.run.directory import RunDir, entered
+from streamsvm.run.directory import RunDir, entered, locked
 from streamsvm.settings.field import GIVEN, declared
 from streamsvm.settings.fit import NONE, Settings
 from streamsvm.settings.reading import ReadingSettings
@@ -87,7 +87,8 @@ def converted(
     """
     read = [*paths, settings.valid]
     if any(path is not None and as_url(path) for path in read):
-        with _new_folder(run, force=force or resume, by_tune=by_tune):
+        begun = resume and run.settings.exists()
+        with locked(run) if begun else _new_folder(run, force=force, by_tune=by_tune):
             copy_inputs(run, read, settings.cache, callbacks, on_cluster=on_cluster)
     inputs = _inputs(paths, settings, reading)
     if not inputs:

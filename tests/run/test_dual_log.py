@@ -96,8 +96,8 @@ def test_damage_is_found_when_a_block_is_read(tmp_path: Path) -> None:
 
 def write_part(path: Path, rows: list[int], counts: list[int], ids: list[int]) -> LogEnd:
     """A log of one part with these numbers, sealed."""
-    values, bits = np.full(len(ids), 0.5, VALUES), np.zeros((len(rows), 0), np.uint8)
-    duals = RowDuals(np.array(rows, np.int32), np.array(counts, np.int32), np.array(ids, IDS), values, bits)
+    values = np.full(len(ids), 0.5, VALUES)
+    duals = RowDuals(np.array(rows, np.int32), np.array(counts, np.int32), np.array(ids, IDS), values)
     with DualWriter(path, LogEnd()) as log:
         log.append_duals(0, duals)
     return log.end
