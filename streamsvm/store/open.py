@@ -184,9 +184,8 @@ def open_validation_store(
         is_array = container.is_matrix
         is_ours = container.record(format.STORE_ATTR) is not None
     if is_array and label is None and labels is None:
-        remedy = Remedy(
-            "give them with {}, or make a store with {}", Option("valid_labels"), Call("convert", path)
-        )
+        others = Option("valid_labels"), Call("convert", path)
+        remedy = Remedy("give them with {}, or make a store with {}", *others)
         raise StoreError(f"{path} is a matrix, and its labels are missing", remedy=remedy)
     if is_ours:
         return open_store(path, labels=labels)
