@@ -33,8 +33,7 @@ from streamsvm.store import Contents, StoreWriter, layout
 from streamsvm.training import fit_plan
 from streamsvm.training import fit_store as fit_store_module
 from streamsvm.training.fit_arrays import fit_matrix
-from streamsvm.training.fit_store import fit_store, plan_store
-from streamsvm.training.resume import resume_run
+from streamsvm.training.fit_store import fit_store
 from streamsvm.training.trainer import Callbacks
 
 FEATURES = Path(__file__).with_name("features.txt")  # numbers of eleven features, for select=FILE
@@ -94,21 +93,13 @@ def fit_with(
     out: str | Path,
     checkpoint_every: str | float = "60s",
     force: bool = False,
-    report: Callable[[dict[str, Any]], None] | None = None,
-    progress: Callable[..., None] | None = None,
-    stop: Callable[[], bool] | None = None,
-    **settings: Any,
+    **options: Any,
 ) -> FitResult:
-    """`streamsvm.fit` on a store, with a memory policy."""
+    """`streamsvm.fit` on a store, with a memory policy, and with the settings that it does not show."""
+    callbacks = Callbacks.of(*(options.pop(name, None) for name in ("report", "progress", "stop")))
+    settings, every = Settings(**options), Interval(checkpoint_every)
     with policy.in_use():
-        return fit_store(
-            [store],
-            out,
-            Settings(**settings),
-            every=Interval(checkpoint_every),
-            force=force,
-            callbacks=Callbacks.of(report, progress, stop),
-        )
+        return fit_store([store], out, settings, every=every, force=force, callbacks=callbacks)
 
 
 def fit_path(X: Any, y: Any, *, sample_weight: Any = None, **settings: Any) -> Model:
@@ -119,28 +110,16 @@ def fit_path(X: Any, y: Any, *, sample_weight: Any = None, **settings: Any) -> M
     return fit_matrix(X, y, None, chosen, callbacks=Callbacks(), given=given)
 
 
-def resume_with(
-    policy: MemoryPolicy,
-    run: str | Path,
-    *,
-    checkpoint_every: str | float = "60s",
-    report: Callable[[dict[str, Any]], None] | None = None,
-    progress: Callable[..., None] | None = None,
-    stop: Callable[[], bool] | None = None,
-    **changes: Any,
-) -> FitResult:
-    """`streamsvm.resume` of a fit, with a memory policy."""
-    callbacks = Callbacks.of(report, progress, stop)
+def resume_with(policy: MemoryPolicy, run: str | Path, **options: Any) -> Any:
+    """`streamsvm.resume` with a memory policy."""
     with policy.in_use():
-        result = resume_run(run, every=Interval(checkpoint_every), callbacks=callbacks, **changes)
-    assert isinstance(result, FitResult)
-    return result
+        return streamsvm.resume(run, **options)
 
 
 def plan_with(policy: MemoryPolicy, store: str | Path, **settings: Any) -> dict[str, Any]:
     """`streamsvm.plan` of a store, with a memory policy."""
     with policy.in_use():
-        return plan_store([store], Settings(**settings))
+        return streamsvm.plan(store, **settings)
 
 
 def save_weights(
@@ -148,17 +127,14 @@ def save_weights(
     weights: np.ndarray,
     record: dict[str, Any],
     *,
-    average_delta: np.ndarray | None = None,
-    average_scale: float = 0.0,
     columns: np.ndarray | None = None,
-    dirty: np.ndarray | None = None,
     names: Sequence[str] | None = None,
+    costs: np.ndarray | None = None,
+    **average: Any,
 ) -> None:
     """Save a model of weights in memory, by default with the first column for the first class."""
     columns = np.arange(len(record["classes"])) if columns is None else columns
-    save_model(
-        folder, Coefficients(weights, columns, average_delta, average_scale, dirty), record, names=names
-    )
+    save_model(folder, Coefficients(weights, columns, **average), record, names=names, costs=costs)
 
 
 def reseal(folder: Path, entries: Mapping[str, Any] = MappingProxyType({}), **files: bytes) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from run_files import model_bytes
 from sklearn.datasets import dump_svmlight_file
 from warm_process import Process
 
@@ -37,16 +38,12 @@ def table(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def model_of(run: str) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in Path(run, "model").iterdir()}
-
-
 def test_of_text_with_held_out_text(text) -> None:
     result = streamsvm.fit("train", out="run", valid="test")
     streamsvm.convert(["train"], "train.zarr")
     streamsvm.convert(["test"], "test.zarr", like="train.zarr")
     by_hand = streamsvm.fit("train.zarr", out="by-hand", valid="test.zarr")
-    assert model_of("run") == model_of("by-hand")
+    assert model_bytes(Path("run")) == model_bytes(Path("by-hand"))
     assert result.valid_accuracy == by_hand.valid_accuracy
     assert streamsvm.open_store("run/data.zarr").fingerprint == streamsvm.open_store("train.zarr").fingerprint
 
@@ -55,7 +52,7 @@ def test_of_a_table(table) -> None:
     streamsvm.fit("t.csv", out="run", label="kind", drop=["id"], seed=3)
     streamsvm.convert(["t.csv"], "t.zarr", label="kind", drop=["id"], seed=3)
     streamsvm.fit("t.zarr", out="by-hand", seed=3)
-    assert model_of("run") == model_of("by-hand")
+    assert model_bytes(Path("run")) == model_bytes(Path("by-hand"))
 
 
 def test_of_texts_in_memory(tmp_path, monkeypatch) -> None:
@@ -81,7 +78,7 @@ def test_of_standard_input(text) -> None:
     with open("train") as file, Process(*command, files=(file.fileno(), 1, 2)) as process:
         assert process.wait() == 0
     streamsvm.fit("train", out="of-file")
-    assert model_of("run") == model_of("of-file")
+    assert model_bytes(Path("run")) == model_bytes(Path("of-file"))
 
 
 def test_a_moved_run_finds_its_data(text) -> None:
@@ -89,7 +86,7 @@ def test_a_moved_run_finds_its_data(text) -> None:
     streamsvm.fit("train", out="longer", valid="test", passes=2)
     shutil.move("run", "moved")
     streamsvm.resume("moved", passes=2)
-    assert model_of("moved") == model_of("longer")
+    assert model_bytes(Path("moved")) == model_bytes(Path("longer"))
 
 
 def test_starts_or_goes_on_with_the_same_files_labels_and_weights_only(table) -> None:
@@ -184,12 +181,12 @@ def test_bad_input_leaves_what_was_there(text) -> None:
         "other/data.zarr is kept: given instead of its files, it saves reading them again"
     ]
     streamsvm.fit("train", out="run")
-    before = model_of("run")
+    before = model_bytes(Path("run"))
     with pytest.raises(InputError, match="bad, line 2"):
         streamsvm.fit("bad", out="run", force=True)
     with pytest.raises(RunError, match="is a run already"):
         streamsvm.fit("train", out="run")
-    assert model_of("run") == before
+    assert model_bytes(Path("run")) == before
     assert streamsvm.resume("run", passes=4).passes == 4
 
 
@@ -207,7 +204,7 @@ def test_converted_data_of_a_training_that_cannot_begin_are_kept(text) -> None:
             reads("run")
     streamsvm.fit("run/data.zarr", out="run")
     streamsvm.fit("train", out="by-hand")
-    assert model_of("run") == model_of("by-hand")
+    assert model_bytes(Path("run")) == model_bytes(Path("by-hand"))
 
 
 def test_an_error_after_the_conversion_leaves_the_older_run_beside_the_data(text) -> None:

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import dense_duals
 from run_files import flip
 
 from streamsvm.base.format import DUALS_MAGIC
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import RunError
-from streamsvm.kernels.duals import OldDuals, RowDuals
+from streamsvm.kernels.duals import RowDuals
 from streamsvm.run.append_log import LogEnd
 from streamsvm.run.dual_log import DualFormat, DualLog, DualWriter
 
@@ -51,17 +52,8 @@ def write_log(path: Path, blocks: int = 3, n_rows: int = 20) -> tuple[list[np.nd
     return duals, log.end
 
 
-def read_block(log: DualLog, block: int, n_rows: int = 20) -> np.ndarray:
-    return dense(log.segment(block, n_rows))
-
-
-def dense(old: OldDuals) -> np.ndarray:
-    n_rows = len(old.counts)
-    found = np.zeros((n_rows, K), VALUES)
-    for row in range(n_rows):
-        ids = old.ids[old.ids_at[row] : old.ids_at[row] + old.counts[row]]
-        found[row, ids] = old.values[old.values_at[row] : old.values_at[row] + old.counts[row]]
-    return found
+def read_block(log: DualLog, block: int) -> np.ndarray:
+    return dense_duals(log.segment(block, 20), K)
 
 
 def test_duals_come_back(tmp_path: Path) -> None:

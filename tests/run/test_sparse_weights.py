@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from cases import few
 from helpers import MemoryPolicy, fit_with, make_problem, make_store, plan_with, resume_with
+from run_files import flip, model_bytes, stop_after
 from small_problem import of_loss
 
 from streamsvm import load_model
@@ -111,15 +112,8 @@ def test_rows_are_in_memory_while_they_fit(
     )  # fmt: skip
     assert (max(sizes) > 0) is in_file
     fit_with(SPARSE if in_file else IN_FILES, store, out=tmp_path / "other", **options)
-    assert coef_bytes(tmp_path / "run") == coef_bytes(tmp_path / "other")
-
-
-def coef_bytes(run: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (run / "model").glob("coef*")}
-
-
-def model_bytes(run: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (run / "model").iterdir()}
+    coefs = [model_bytes(tmp_path / run)["coef.npy"] for run in ("run", "other")]
+    assert coefs[0] == coefs[1]
 
 
 @pytest.mark.parametrize(
@@ -141,9 +135,8 @@ def test_resumes_to_the_same_bytes(
     if loss == "ww":
         options |= {"C": 0.5, "tol": 1e-9}
     fit_with(policy, store, out=tmp_path / "whole", **options)
-    left = iter([False] * stop_at)
     with pytest.raises(Interrupted):
-        fit_with(policy, store, out=tmp_path / "run", **options, stop=lambda: next(left, True))
+        fit_with(policy, store, out=tmp_path / "run", **options, stop=stop_after(stop_at + 1))
     shutil.rmtree(tmp_path / "run/model", ignore_errors=True)
     (tmp_path / "run/weights-sparse.bin").write_bytes(b"noise")
     resume_with(policy, tmp_path / "run", checkpoint_every="1")
@@ -185,7 +178,6 @@ def test_the_plan_counts_what_sparse_rows_take(
     with pytest.raises(PlanError) as refused:
         fit_with(IN_FILES, store, out=tmp_path / "run", memory=100, dtype="float64")
     memory = refused.value.needed_memory
-    assert memory is not None
     described = plan_with(IN_FILES, store, memory=memory, dtype="float64")
     assert described["sparse"]
     assert SparseWeights.size(D, K) < described["planned_bytes"] <= memory
@@ -196,16 +188,12 @@ def test_the_plan_counts_what_sparse_rows_take(
 
 
 def test_a_flipped_byte_of_sparse_rows_is_noticed(tmp_path: Path, store: Path) -> None:
-    left = iter([False] * 2)
     with pytest.raises(Interrupted):
-        fit_with(
-            SPARSE, store, out=tmp_path / "run", dtype="float64", block_rows=70, stop=lambda: next(left, True)
-        )
+        fit_with(SPARSE, store, out=tmp_path / "run", dtype="float64", block_rows=70, stop=stop_after(3))
     (log,) = (tmp_path / "run").glob("changes-*.bin")
-    content = bytearray(log.read_bytes())
-    content[-3] ^= 0x10  # the last part holds sparse rows
+    flip(log, -3)  # the last part holds sparse rows
+    content = log.read_bytes()
     assert content.rfind(b"SSVMROWS") >= 0 > content.rfind(b"SSVMWGTS")
-    log.write_bytes(content)
     with pytest.raises(RunError, match=r"changes-1\.bin is damaged: wrong checksum"):
         resume_with(SPARSE, tmp_path / "run")
 

@@ -30,7 +30,7 @@ class OnlineReplay:
     ----------
     names : list of str
         Classes in the order of their columns.
-    average, last : ndarray, shape (d, n_classes)
+    average : ndarray, shape (d, n_classes)
     correct : ndarray of bool, shape (n,)
         Whether each row was predicted correctly before it was learned from.
     """
@@ -73,4 +73,4 @@ class OnlineReplay:
         T = len(iterates)
         # The average is of the iterates before each row: the last one has no weight yet.
         self.average = sum((2 * t + 1) / T**2 * iterate for t, iterate in enumerate(iterates))
-        self.correct, self.last = np.array(correct), W
+        self.correct = np.array(correct)

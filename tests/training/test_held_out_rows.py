@@ -6,7 +6,6 @@ held-out rows alone: it stays a class, without a row to learn from.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import pytest
 import scipy.sparse as sp
 from cases import few
 from helpers import automatic_c, make_store
+from run_files import metrics_of
 from sklearn.preprocessing import StandardScaler, normalize
 from sklearn.utils.class_weight import compute_class_weight
 
@@ -131,12 +131,8 @@ def test_held_out_rows_are_scored_after_the_transforms_of_the_others(tmp_path: P
     np.testing.assert_allclose(model.transforms[0].array, 1 / scale.scale_, rtol=1e-6)
     scores = normalize(scale.transform(dense)) @ model.coef_.T.reshape(D, -1)
     expected = (scores.argmax(axis=1) == labels)[held].mean()
-    history = model.result.history if kind == "matrix" else records(tmp_path / "a/run/metrics.jsonl")
+    history = model.result.history if kind == "matrix" else metrics_of(tmp_path / "a/run")
     assert history[-1]["valid_accuracy"] == pytest.approx(expected)
-
-
-def records(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import h5py
+import anndata
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from cases import few
@@ -100,26 +101,11 @@ def test_steps_that_move_few_columns() -> None:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """AnnData with a dense X, as other programs write it."""
+    """AnnData with a dense X."""
     X, y = MANY
     path = tmp_path_factory.mktemp("dense") / "data.h5ad"
-    with h5py.File(path, "w") as file:
-        file.attrs.update({"encoding-type": "anndata", "encoding-version": "0.1.0"})
-        file["X"] = X.astype(np.float32)
-        file["X"].attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
-        for name, column, size in (("obs", y, len(y)), ("var", None, D)):
-            group = file.create_group(name)
-            group.attrs.update(
-                {"encoding-type": "dataframe", "encoding-version": "0.2.0", "_index": "_index"}
-            )
-            group.attrs["column-order"] = np.array(
-                ["label"] if column is not None else [], h5py.string_dtype()
-            )
-            group["_index"] = np.array([str(i) for i in range(size)], h5py.string_dtype())
-            group["_index"].attrs.update({"encoding-type": "string-array", "encoding-version": "0.2.0"})
-            if column is not None:
-                group["label"] = column
-                group["label"].attrs.update({"encoding-type": "array", "encoding-version": "0.2.0"})
+    obs = pd.DataFrame({"label": y}, index=np.arange(len(y)).astype(str))
+    anndata.AnnData(X.astype(np.float32), obs).write_h5ad(path)
     return path
 
 
