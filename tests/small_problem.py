@@ -40,6 +40,21 @@ def of_loss(loss: str) -> dict[str, Any]:
     return {"loss": loss, **PARAMETERS.get(loss, {})}
 
 
+def exactly(loss: str) -> dict[str, Any]:
+    """Settings that come near the optimum: with many inner passes, or many passes where there are none."""
+    of_loss = {"passes": 5000, "inner_passes": 30} if LOSSES[loss].has_inner_passes else {"passes": 50_000}
+    return {"dtype": "float64", "average": False, "tol": 3e-7, **of_loss}
+
+
+def assert_encloses(result: Any, optimum: float, rounding: float = 1e-7) -> None:
+    """The primal and the dual of a training are next to the optimum, on either side."""
+    assert result.status == "converged"
+    assert result.dual <= optimum * (1 + rounding)
+    assert result.primal >= optimum * (1 - rounding)
+    assert result.dual == pytest.approx(optimum, rel=1e-6)
+    assert result.primal == pytest.approx(optimum, rel=1e-6)
+
+
 @pytest.fixture(scope="session")
 def problem() -> tuple[sp.csr_array, np.ndarray]:
     """Rows, one of which has no values, and class codes."""

@@ -13,6 +13,7 @@ from helpers import make_problem
 from helpers import plain_fit as fit
 from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
+from small_problem import exactly
 
 from streamsvm.losses import ROW_LOSSES as LOSSES
 from streamsvm.model.model import Model
@@ -23,9 +24,7 @@ C = 0.7
 
 def optimum(X: sp.csr_array, labels: np.ndarray, loss: str, C: float = C, **settings: Any) -> Model:
     """The model of a training to a tiny gap in float64; its ``result`` has the objectives."""
-    many = {"passes": 3000, "inner_passes": 30} if LOSSES[loss].has_inner_passes else {"passes": 50_000}
-    settings = {"tol": 1e-7, "dtype": "float64", **many} | settings
-    model = fit(X, labels, loss=loss, C=C, average=False, **settings)
+    model = fit(X, labels, loss=loss, C=C, **{**exactly(loss), "tol": 1e-7, **settings})
     assert model.result.status == "converged"
     return model
 
