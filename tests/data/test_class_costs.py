@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def test_a_table_is_read_from_arrays_and_files_and_by_its_names() -> None:
 
 
 HEADER = b"{'descr': f8}\n"
-NO_NPY = "not numbers as NumPy saves them, or cut short"
+np.save(PICKLED := io.BytesIO(), np.array([[object()]]), allow_pickle=True)
 BAD_TABLES: list[tuple[Any, str]] = [
     (np.ones((2, 3)), "costs: the table of costs is 2 x 3, and 3 classes need 3 x 3"),
     (np.zeros(3), "costs: the table of costs is 3, and 3 classes"),
@@ -60,25 +61,11 @@ BAD_TABLES: list[tuple[Any, str]] = [
     (b"\xff\xfe,0", "t.csv: not UTF-8"),
     (Path("none.csv"), "none.csv cannot be read: No such file"),
     (Path("none.npy"), "none.npy: No such file"),
-    *((content, f"t.npy: {NO_NPY}") for content in (
+    *((content, "t.npy: not numbers as NumPy saves them, or cut short") for content in (
         b"nonsense", b"\x93NUMPY\x01\x00", b"PK\x03\x04", b"\x93NUMPY\x01\x00\x0e\x00" + HEADER,
+        PICKLED.getvalue(),
     )),
 ]  # fmt: skip
-
-
-def test_a_bad_table_is_refused() -> None:
-    for source, message in BAD_TABLES:
-        if isinstance(source, bytes):
-            path = Path(message.partition(":")[0].partition(",")[0])
-            path.write_bytes(source)
-            source = path
-        with pytest.raises(InputError) as caught:
-            read_costs(source, CLASSES)
-        assert str(caught.value).startswith(message)
-        assert "\n" not in str(caught.value)
-    np.save("t.npy", np.array([[object()]]), allow_pickle=True)
-    with pytest.raises(InputError, match=NO_NPY):
-        read_costs("t.npy", CLASSES)
 
 
 # -- trees -----------------------------------------------------------------------------------------
@@ -107,27 +94,31 @@ def test_a_file_has_a_child_and_its_parent_a_line() -> None:
 
 
 BAD_TREES: list[tuple[Any, str]] = [
-    ("a r\nb r\n\na q\n", "t, line 4: 'a' has the parents 'r' and 'q'"),
-    ("b r\na c\nc a\n", "t: the parents of 'a' form a circle"),
-    ("b b\na b\n", "t: the parents of 'b' form a circle"),
-    ("a r\nb s\n", "t: the nodes 'r' and 's' have no parent; give all but one"),
-    ("a r\nc r\n", "t: the nodes 'r' and 'b' have no parent"),
-    ("a r\nb\n", "t, line 2: 1 names, where a child and its parent"),
-    ("a r\nb cell r\n", "t, line 2: 3 names, where a child and its parent are expected; separate them"),
-    ("a r\nb\t\tr\n", "t, line 2: 3 names"),
-    ("# nothing\n", "t: the nodes 'a' and 'b' have no parent"),
+    (b"a r\nb r\n\na q\n", "t, line 4: 'a' has the parents 'r' and 'q'"),
+    (b"b r\na c\nc a\n", "t: the parents of 'a' form a circle"),
+    (b"b b\na b\n", "t: the parents of 'b' form a circle"),
+    (b"a r\nb s\n", "t: the nodes 'r' and 's' have no parent; give all but one"),
+    (b"a r\nc r\n", "t: the nodes 'r' and 'b' have no parent"),
+    (b"a r\nb\n", "t, line 2: 1 names, where a child and its parent"),
+    (b"a r\nb cell r\n", "t, line 2: 3 names, where a child and its parent are expected; separate them"),
+    (b"a r\nb\t\tr\n", "t, line 2: 3 names"),
+    (b"# nothing\n", "t: the nodes 'a' and 'b' have no parent"),
     (Path("none"), "none cannot be read: No such file"),
     (Path(), ". cannot be read: Is a directory"),
     ({"a": "r", "b": "s"}, "tree: the nodes 'r' and 's' have no parent"),
 ]  # fmt: skip
 
 
-def test_a_bad_tree_is_refused() -> None:
-    for source, message in BAD_TREES:
-        if isinstance(source, str):
-            Path("t").write_text(source)
-            source = "t"
+@pytest.mark.parametrize(
+    ("read", "classes", "refused"), [(read_costs, CLASSES, BAD_TABLES), (read_tree, ["a", "b"], BAD_TREES)]
+)
+def test_bad_tables_and_trees_are_refused(read: Any, classes: list[str], refused: list[Any]) -> None:
+    for source, message in refused:
+        if isinstance(source, bytes):
+            path = Path(message.partition(":")[0].partition(",")[0])
+            path.write_bytes(source)
+            source = path
         with pytest.raises(InputError) as caught:
-            read_tree(source, ["a", "b"])
+            read(source, classes)
         assert str(caught.value).startswith(message)
         assert "\n" not in str(caught.value)

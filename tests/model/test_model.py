@@ -26,6 +26,8 @@ from streamsvm.model.serialization import check_room
 D, K = 12, 5
 CLASSES = ["cat", "dog", "-1", "ä", "1e3"]
 NAMES = [f"gene {j} ü" for j in range(D)]
+COSTS = np.arange(K * K, dtype=np.float32).reshape(K, K)
+np.fill_diagonal(COSTS, 0)
 
 
 def record(**changes) -> dict:
@@ -140,6 +142,7 @@ def assert_equal_models(found: Model, expected: Model) -> None:
     assert type(found.coef_) is type(expected.coef_)
     dense = [coef.toarray() if sp.issparse(coef) else coef for coef in (found.coef_, expected.coef_)]
     np.testing.assert_array_equal(*dense)
+    np.testing.assert_array_equal(found.costs, expected.costs)
     assert found.dtype == expected.dtype
     assert found.classes_.tolist() == expected.classes_.tolist()
     assert found.transforms == expected.transforms
@@ -162,7 +165,7 @@ def test_a_model_of_arrays_is_saved(tmp_path: Path) -> None:
 def test_a_model_that_was_loaded_is_saved_as_the_same_bytes(
     tmp_path: Path, folder: Path, named: Path
 ) -> None:
-    """Dense, sparse, with names of features and with hashing; also over itself."""
+    """Dense, sparse, with names of features and costs, and with hashing; also over itself."""
     rng = np.random.default_rng(0)
     many = record(classes=[str(c) for c in range(80)], n_features=40)
     save_weights(tmp_path / "sparse", (rng.random((40, 80)) < 0.02).astype(np.float32), many)
@@ -181,6 +184,7 @@ def test_a_model_that_was_loaded_is_saved_as_the_same_bytes(
             assert header == expected
             assert saved == {name: text for name, text in content.items() if name != format.MODEL_JSON}
         assert_equal_models(load_model(tmp_path / "copy"), load_model(path))
+    np.testing.assert_array_equal(load_model(named).costs, COSTS)
 
 
 def test_saving_replaces_nothing_but_a_model(tmp_path: Path, folder: Path) -> None:
@@ -201,7 +205,7 @@ def test_saving_replaces_nothing_but_a_model(tmp_path: Path, folder: Path) -> No
 
 @pytest.fixture
 def named(tmp_path: Path, coef: np.ndarray) -> Path:
-    save_weights(tmp_path / "named", coef, record(index_base=None), names=NAMES)
+    save_weights(tmp_path / "named", coef, record(index_base=None), names=NAMES, costs=COSTS)
     return tmp_path / "named"
 
 
@@ -352,6 +356,17 @@ def test_sealed_names_that_do_not_fit_are_refused(named: Path) -> None:
         (named / "features.json").write_text(json.dumps(names))
         reseal(named)
         with pytest.raises(ModelError, match="does not name the features"):
+            load_model(named)
+
+
+def test_sealed_costs_that_do_not_fit_are_refused(named: Path) -> None:
+    for costs, words in (
+        (-COSTS, "predicting 'dog' for a row of 'cat' costs -1"),
+        *((wrong, "it is not the array") for wrong in (COSTS[:2, :2], COSTS.astype(float))),
+    ):
+        np.save(named / "costs.npy", costs)
+        reseal(named)
+        with pytest.raises(ModelError, match=rf"costs\.npy is damaged: .*{words}"):
             load_model(named)
 
 

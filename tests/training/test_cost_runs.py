@@ -13,10 +13,11 @@ import pytest
 from cases import few
 from helpers import as_rows, make_problem, make_store, write_rows
 from helpers import plain_fit as fit
+from reference import path_lengths
 from run_files import flip, model_bytes, stop_after
 from small_problem import BLOCK, D, K, N
 
-from streamsvm import evaluate, load_model, plan, resume
+from streamsvm import load_model, plan, resume
 from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.errors import InputError, Interrupted, PlanError, RunError, SettingsError
 from streamsvm.run.directory import RunDir
@@ -27,22 +28,13 @@ TREE = {"0": "low", "1": "low", "2": "high", "3": "high", "4": "top", "low": "to
 
 
 @pytest.fixture
-def costs_file(tmp_path: Path) -> Path:
+def files(tmp_path: Path) -> dict[str, Path]:
+    """What errors weigh, by the setting that takes each file."""
+    found = {"costs": "costs.npy", "tree": "tree.txt", "class_weight": "classes.txt"}
     np.save(tmp_path / "costs.npy", COSTS)
-    return tmp_path / "costs.npy"
-
-
-@pytest.fixture
-def tree_file(tmp_path: Path) -> Path:
-    path = tmp_path / "tree.txt"
-    path.write_text("# a comment\n" + "".join(f"{child} {parent}\n" for child, parent in TREE.items()))
-    return path
-
-
-@pytest.fixture
-def weights_file(tmp_path: Path) -> Path:
+    (tmp_path / "tree.txt").write_text("".join(f"{child} {parent}\n" for child, parent in TREE.items()))
     (tmp_path / "classes.txt").write_text("0 2\n# others weigh 1\n\n3\t0.25\n")
-    return tmp_path / "classes.txt"
+    return {setting: tmp_path / name for setting, name in found.items()}
 
 
 def weighted_store(path: Path) -> tuple[Path, np.ndarray]:
@@ -55,34 +47,33 @@ def weighted_store(path: Path) -> tuple[Path, np.ndarray]:
 @pytest.mark.parametrize("case", few(["costs", "tree", "class_weight", "rows"], "class_weight", "rows"))
 @pytest.mark.parametrize("suffix", [".zarr", ".h5"])
 def test_a_run_resumes_to_the_same_bytes_without_the_files_it_was_begun_with(
-    tmp_path: Path, costs_file: Path, tree_file: Path, weights_file: Path, case: str, suffix: str
+    tmp_path: Path, files: dict[str, Path], case: str, suffix: str
 ) -> None:
     store, _ = weighted_store(tmp_path / f"s{suffix}")
-    given: dict[str, Any] = {
-        "costs": {"costs": costs_file},
-        "tree": {"tree": tree_file},
-        "class_weight": {"class_weight": weights_file},
-        "rows": {},
-    }[case]
-    options = {"passes": 2, "block_rows": BLOCK, "loss": "ww", "gap": "pass", **given}
+    options: dict[str, Any] = {"passes": 2, "block_rows": BLOCK, "loss": "ww", "gap": "pass"}
+    if case in files:
+        options[case] = files[case]
     fit(store, out=tmp_path / "whole", **options)
     for n in (1, 7):
         with pytest.raises(Interrupted):
             fit(store, out=tmp_path / "run", stop=stop_after(n), checkpoint_every="1", force=True, **options)
         shutil.move(tmp_path / "run", tmp_path / f"moved {n}")
-        for path in (costs_file, tree_file, weights_file):
+        for path in files.values():
             path.rename(path.with_suffix(".away"))
         resume(tmp_path / f"moved {n}")
         assert model_bytes(tmp_path / f"moved {n}") == model_bytes(tmp_path / "whole")
-        for path in (costs_file, tree_file, weights_file):
+        for path in files.values():
             path.with_suffix(".away").rename(path)
 
 
 def test_weights_of_a_store_count_unless_they_are_not_wanted(tmp_path: Path) -> None:
     X, labels = make_problem(N, D, K)
     store, weights = weighted_store(tmp_path / "s.h5")
-    used = fit(store, out=tmp_path / "used", C=0.5)
+    used = fit(store, out=tmp_path / "used", C=0.5, valid=store)
     assert used.unweighted_rows == (weights == 0).sum()
+    correct = load_model(tmp_path / "used").predict(X) == labels.astype(str)
+    assert used.train_accuracy == pytest.approx(correct[weights > 0].mean())
+    assert used.valid_accuracy == pytest.approx(correct.mean())
     named = fit(store, out=tmp_path / "named", C=0.5, sample_weight="weight")
     assert model_bytes(tmp_path / "named")["coef.npy"] == model_bytes(tmp_path / "used")["coef.npy"]
     assert named.primal == used.primal
@@ -92,77 +83,58 @@ def test_weights_of_a_store_count_unless_they_are_not_wanted(tmp_path: Path) -> 
     assert unused.primal == plain.primal != used.primal
 
 
-def test_accuracies_leave_out_rows_of_weight_0_in_training_alone(tmp_path: Path) -> None:
-    X, labels = make_problem(N, D, K)
-    store, weights = weighted_store(tmp_path / "s.h5")
-    result = fit(store, out=tmp_path / "run", C=0.5, valid=store, average=False)
-    model = load_model(tmp_path / "run")
-    correct = model.predict(X) == labels.astype(str)
-    assert result.train_accuracy == pytest.approx(correct[weights > 0].mean())
-    assert result.valid_accuracy == pytest.approx(correct.mean())
-
-
 @pytest.mark.engine
-def test_a_tree_is_its_table_and_a_model_is_measured_by_the_costs_it_was_trained_with(
-    tmp_path: Path, tree_file: Path
-) -> None:
+def test_a_tree_is_its_table() -> None:
     X, labels = make_problem(N, D, K)
-    store = make_store(tmp_path / "s.zarr", X, labels)
-    table = 2.0 - 2 * np.eye(K)
-    table[:2, 2:4] = table[2:4, :2] = 4
-    table[:4, 4] = table[4, :4] = 3
-    fit(store, out=tmp_path / "tree", tree=tree_file, dtype="float64")
-    fit(store, out=tmp_path / "table", costs=table, dtype="float64")
-    assert model_bytes(tmp_path / "tree") == model_bytes(tmp_path / "table")
-    predicted = load_model(tmp_path / "tree").predict(X).astype(int)
-    assert evaluate(tmp_path / "tree", store).mean_cost == pytest.approx(table[labels, predicted].mean())
+    table = path_lengths(TREE, [str(c) for c in range(K)])
+    models = [fit(X, labels, dtype="float64", **given) for given in ({"tree": TREE}, {"costs": table})]
+    np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
+    np.testing.assert_array_equal(models[0].costs, table)
 
 
-def test_the_plan_counts_tables_of_pairs(tmp_path: Path, costs_file: Path) -> None:
+def test_the_plan_counts_tables_of_pairs(tmp_path: Path) -> None:
     store = make_store(tmp_path / "s.zarr", *make_problem(N, D, K))
     without = plan(store)["planned_bytes"]
-    for given in ({"costs": costs_file}, {"tree": TREE}):
+    for given in ({"costs": COSTS}, {"tree": TREE}):
         assert plan(store, **given)["planned_bytes"] >= without + 2 * K * K * 4
     with pytest.raises(
         PlanError, match="the margins of all pairs of 5 classes take 200 B: too much for 100 B"
     ) as e:
-        plan(store, costs=costs_file, memory=100)
+        plan(store, costs=COSTS, memory=100)
     assert e.value.needed_memory == 200
+
+
+def reweigh(path: Path, **weights: Any) -> None:
+    """Change what the run says of its costs."""
+    run = RunDir(path.parent)
+    before = run.read_settings()
+    run.write_settings({**before, "error_weights": before["error_weights"] | weights})
 
 
 def cut(path: Path) -> None:
     """Leave a table of fewer classes, in a run that says so."""
     np.save(path, COSTS[1:, 1:].astype(np.float32))
-    run = RunDir(path.parent)
-    record = run.read_settings()
-    weights = {**record["error_weights"], "costs_crc32": zlib.crc32(path.read_bytes())}
-    run.write_settings({**record, "error_weights": weights})
-
-
-def weigh_one(path: Path) -> None:
-    run = RunDir(path.parent)
-    record = run.read_settings()
-    run.write_settings({**record, "error_weights": {**record["error_weights"], "class_weights": [1.0]}})
+    reweigh(path, costs_crc32=zlib.crc32(path.read_bytes()))
 
 
 DAMAGE: list[tuple[Callable[[Path], Any], str]] = [
     (lambda path: flip(path, -3), r"class-costs\.npy is damaged: its checksum"),
     (Path.unlink, r"class-costs\.npy is missing"),
     (cut, r"the costs are not valid: .*it is not the array"),
-    (weigh_one, "the costs are not valid"),
+    (lambda path: reweigh(path, class_weights=[1.0]), "the costs are not valid"),
 ]
 
 
 @pytest.mark.engine
 def test_costs_that_were_changed_or_do_not_fit_the_classes_do_not_resume(
-    tmp_path: Path, costs_file: Path
+    tmp_path: Path,
 ) -> None:
     """Compiled code takes them without looking at their shapes."""
     store = make_store(tmp_path / "s.zarr", *make_problem(N, D, K))
     for damage, words in DAMAGE:
         with pytest.raises(Interrupted):
             fit(
-                store, out=tmp_path / "run", stop=lambda: True, block_rows=BLOCK, costs=costs_file,
+                store, out=tmp_path / "run", stop=lambda: True, block_rows=BLOCK, costs=COSTS,
                 dtype="float64", force=True,
             )  # fmt: skip
         damage(tmp_path / "run/class-costs.npy")
@@ -199,10 +171,7 @@ CLASSES_REFUSED = [
 SETTINGS_REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"loss": "logistic", "costs": COSTS}, "the loss logistic cannot have margins for each pair of classes"),
     ({"costs": COSTS, "tree": TREE}, "costs and tree are both a table of costs"),
-    (
-        {"class_weight": {"0": "much"}},
-        "class_weight: the class '0' has the weight 'much'",
-    ),
+    ({"class_weight": {"0": "much"}}, "class_weight: the class '0' has the weight 'much'"),
     ({"sample_weight": np.ones(3)}, r"sample_weight has the shape \(3,\), and X has 70 rows"),
     ({"sample_weight": np.full(N, np.nan)}, r"sample_weight\[0\] is nan; weights are numbers from 0 on"),
     ({"sample_weight": np.full(N, -1)}, r"sample_weight\[0\] is -1"),
