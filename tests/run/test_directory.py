@@ -37,29 +37,19 @@ def test_other_files_are_never_deleted(store: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     fit(store, out=run, passes=1)
     others = (
-        "notes.txt",
-        "duals-a.bin",
-        "duals-1xbin",
-        "duals-1.bin.bak",
-        "changes-.bin",
-        "Model",
-        "lock.tmp",
-    )
-    for name in others:
-        (run / name).write_text("a file of the user")
-        with pytest.raises(RunError, match=rf"holds other files \({name}\)"):
-            fit(store, out=run, passes=1, force=True)
-        assert (run / name).read_text() == "a file of the user"
-        (run / name).unlink()
+        "notes.txt", "duals-a.bin", "duals-1xbin", "duals-1.bin.bak", "changes-.bin", "Model", "lock.tmp",
+    )  # fmt: skip
+    for folder, force in (run, True), (tmp_path / "thesis", True), (tmp_path / "thesis", False):
+        folder.mkdir(exist_ok=True)
+        for name in others:
+            (folder / name).write_text("a file of the user")
+            with pytest.raises(RunError, match=rf"holds other files \({name}\)"):
+                fit(store, out=folder, passes=1, force=force)
+            assert (folder / name).read_text() == "a file of the user"
+            (folder / name).unlink()
     assert (run / "model").exists()
-
-
-def test_what_a_crash_leaves_is_replaced(store: Path, tmp_path: Path) -> None:
-    fit(store, out=tmp_path / "run", passes=1)
-    for name in ("run.json.tmp", "duals-7.bin", "changes-31.bin"):
-        (tmp_path / "run" / name).write_text("")
-    for name in ("model.aside", "model.old"):
-        (tmp_path / "run" / name).mkdir()
-    fit(store, out=tmp_path / "run", passes=1, force=True)
-    assert not (tmp_path / "run/duals-7.bin").exists()
-    assert not (tmp_path / "run/model.old").exists()
+    for name in ("run.json.tmp", "duals-7.bin", "changes-31.bin", "model.aside", "model.old"):
+        (run / name).write_text("")  # as a crash leaves them
+    fit(store, out=run, passes=1, force=True)
+    assert not (run / "duals-7.bin").exists()
+    assert not (run / "model.old").exists()

@@ -86,19 +86,6 @@ def test_memory_is_a_size_in_numbers_or_text() -> None:
             parse_size(size)
 
 
-@pytest.mark.parametrize("settings", [Settings(passes=1, tol=0.5, valid="v"), OnlineSettings(hash_bits=3)])
-def test_settings_survive_a_record_in_a_file(settings: Settings | OnlineSettings) -> None:
-    record = json.loads(json.dumps(dataclasses.asdict(settings)))
-    assert type(settings)(**record) == settings
-
-
-def test_numbers_are_seconds_between_commits(tmp_path: Path, store: Path) -> None:
-    """60 and 60.0 are the same; blocks are text."""
-    for every, expected in ((3600, 1), (3600.0, 1), ("1", 6), ("1 block", 6)):
-        result = fit(store, out=tmp_path / "run", force=True, passes=1, block_rows=6, checkpoint_every=every)
-        assert result.checkpoints == expected, every
-
-
 def test_sizes_are_shown_in_a_readable_unit() -> None:
     shown = {0: "0 B", 999: "999 B", 123_456: "120.6 KiB", 2**31: "2 GiB", 1000 * 2**40: "1,000 TiB"}
     assert {n: format_size(n) for n in shown} == shown

@@ -12,7 +12,7 @@ from helpers import make_problem, make_store
 from helpers import plain_fit as fit
 
 from streamsvm import load_model, plan
-from streamsvm.errors import InputError, Interrupted
+from streamsvm.errors import Interrupted
 
 N, D, K = 120, 15, 6
 
@@ -55,11 +55,6 @@ def test_dense_and_sparse_arrays_of_any_type_give_one_model(problem) -> None:
     of_csr = fit(X, labels, passes=2)
     for same in (X.toarray(), X.tocoo(), sp.csc_matrix(X), X.astype(np.float64)):
         np.testing.assert_array_equal(fit(same, labels, passes=2).coef_, of_csr.coef_)
-
-
-def test_a_matrix_without_labels_is_refused(problem) -> None:
-    with pytest.raises(InputError, match=r"^y is missing: give one label for each row$"):
-        fit(problem[0])
 
 
 def test_a_training_is_stopped(problem) -> None:
