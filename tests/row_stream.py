@@ -94,11 +94,9 @@ class RowStream:
         return {"resumable": self.resumable}
 
     def sources(self, place: dict[str, Any] | None) -> list[dict[str, Any]]:
-        assert place is not None
         return [{"name": "rows", "size": place["row"], "sha256": ""}]
 
     def summary(self, place: dict[str, Any] | None) -> dict[str, Any]:
-        assert place is not None
         return {"rows": place["row"]}
 
     @staticmethod

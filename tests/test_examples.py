@@ -40,8 +40,6 @@ def run_readme(section: str, folder: Path, language: str = "sh") -> None:
 
 def load_example(name: str) -> Any:
     spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

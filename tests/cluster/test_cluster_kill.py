@@ -212,7 +212,6 @@ def kill_scheduler(
     fit(store, tmp_path / "whole", settings)
     run = tmp_path / "run"
     process = start_scheduler(tmp_path, kill_at)
-    assert process.stdout is not None
     address = process.stdout.readline().strip()
     with pytest.raises(ClusterError, match="resume") as raised:
         fit(store, run, settings, cluster=address, workers=2, checkpoint_every="1 blocks")

@@ -134,7 +134,6 @@ def test_a_long_line_is_read_or_names_the_memory_it_needs(write: Callable[..., P
     with pytest.raises(PlanError, match=r"line 2 has \d+ bytes.*memory=[\d_]+") as caught:
         sizes(2**20)
     enough = caught.value.needed_memory
-    assert enough is not None
     assert sizes(enough) == [1, 9000, 1]
     with pytest.raises(PlanError):
         sizes(enough - 24)

@@ -64,7 +64,6 @@ class Launcher:
             text=True,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
         )
-        assert self._server.stdout is not None
         assert self._server.stdout.readline() == "ready\n"
 
     def __call__(
@@ -88,8 +87,6 @@ class Launcher:
             "signal": int(sent), "lose": lose, "count": count, "user": user,
             "trace": None if trace is None else dataclasses.asdict(trace),
         }  # fmt: skip
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
         self._server.stdin.write(json.dumps(request) + "\n")
         self._server.stdin.flush()
         return Ended(**json.loads(self._server.stdout.readline()))

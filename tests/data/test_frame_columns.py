@@ -35,9 +35,7 @@ def groups(people: pd.DataFrame) -> np.ndarray:
 
 @pytest.fixture
 def model(people: pd.DataFrame, groups: np.ndarray) -> Model:
-    model = fit(people, groups, passes=5)
-    assert isinstance(model, Model)
-    return model
+    return fit(people, groups, passes=5)
 
 
 def test_the_features_are_those_of_pandas(

@@ -40,7 +40,6 @@ def test_they_are_those_of_numpy(problem: Problem, tmp_path: Path, cuts, is_dens
     with open_store(path) as store:
         found = store.statistics()
         store.verify()
-    assert found is not None
     np.testing.assert_array_equal(found.count, (dense != 0).sum(axis=0))
     np.testing.assert_allclose(found.mean, dense.mean(axis=0), rtol=1e-12)
     np.testing.assert_allclose(found.variance, dense.var(axis=0), rtol=1e-12, atol=1e-15)

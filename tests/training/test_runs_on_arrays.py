@@ -43,9 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def trained(*data: Any, **options: Any) -> FitResult:
-    result = fit(*data, **(OPTIONS | options))
-    assert isinstance(result, FitResult)
-    return result
+    return fit(*data, **(OPTIONS | options))
 
 
 def test_a_run_is_the_same_on_files_and_on_anndata(folder: Path) -> None:

@@ -180,7 +180,6 @@ def test_a_sample_has_all_rows_of_some_classes(tmp_path: Path, monkeypatch: pyte
     with open_store(tmp_path / "a.h5ad", label="type") as store:
         for seed in range(6):
             drawn_rows = find_sample(store, Settings(seed=seed))
-            assert drawn_rows is not None
             sample = drawn_rows.read(store)
             rows = sample.rows(0, sample.n_rows)
             classes = [int(name) for name in sample.classes]
@@ -192,6 +191,5 @@ def test_a_sample_has_all_rows_of_some_classes(tmp_path: Path, monkeypatch: pyte
             drawn.add(tuple(classes))
         assert len(drawn) > 1
         small = find_sample(store, Settings(memory=16 * 4 * (D + 2 * 9) * 150))
-        assert small is not None
         assert len(small.numbers) <= 200
         assert find_sample(store, Settings(memory=16 * 4 * (D + 2 * 9) * 50)) is None

@@ -271,6 +271,5 @@ def test_the_plan_counts_the_weights_of_each_split(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="weights of its own") as caught:
         plan(store, split="rows", splits=4, memory=little)
     enough = caught.value.needed_memory
-    assert enough is not None
     assert plan(store, split="rows", splits=4, memory=enough)["planned_bytes"] <= enough
     assert plan(store, split="rows", splits=4, memory=little, cluster="any")["planned_bytes"] <= little
