@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,7 @@ USE = """
 from small import code
 print(code.triple(14), len(code.triple.stats.cache_hits))
 """
+NOT_KEPT = "compiled code cannot be kept"
 DROP_FROM_BOUNDING_SET, CAP_DAC_OVERRIDE = 24, 1
 
 
@@ -48,17 +50,22 @@ def python(*words: object, cwd: Path, before: Callable[[], None] | None = None, 
     )  # fmt: skip
 
 
-def make_package(folder: Path) -> Path:
-    """A package of one kernel in `folder`."""
-    (folder / "small").mkdir(parents=True)
-    (folder / "small/__init__.py").touch()
-    (folder / "small/code.py").write_text(CODE)
-    return folder
+def use(folder: Path, cache: Path, program: str = USE, warning: str = "", **more: Any) -> list[str]:
+    """Run the kernel in a process of its own: its result, and the entries found in the cache."""
+    done = python("-c", program, cwd=folder, PYTHONPATH=ROOT, NUMBA_CACHE_DIR=cache, **more)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("StreamsvmWarning") == bool(warning), done.stderr
+    assert warning in done.stderr
+    return done.stdout.split()
 
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    return make_package(tmp_path / "code")
+    """A folder with a package of one kernel."""
+    (tmp_path / "code/small").mkdir(parents=True)
+    (tmp_path / "code/small/__init__.py").touch()
+    (tmp_path / "code/small/code.py").write_text(CODE)
+    return tmp_path / "code"
 
 
 # -- free variables --------------------------------------------------------------------------------
@@ -95,8 +102,7 @@ def test_kernels_that_differ_in_their_free_variables_have_entries_of_their_own(
     edited = code.replace("3 * x", "4 * x")
     for text, found in ((code, "16 26 0 0"), (code, "16 26 1 1"), (edited, "21 26 0 0")):
         (small / "small/code.py").write_text(text)
-        done = python("-c", USE_FAMILY, cwd=small, PYTHONPATH=ROOT, NUMBA_CACHE_DIR=tmp_path / "cache")
-        assert (done.returncode, done.stderr, done.stdout) == (0, "", f"{found}\n")
+        assert use(small, tmp_path / "cache", USE_FAMILY) == found.split()
 
 
 ALLOCATING = """
@@ -122,21 +128,12 @@ def total(n):
 def test_a_kernel_that_allocates_by_another_is_loaded_alone(small: Path, tmp_path: Path) -> None:
     """Machine code that calls what is not there would end the process."""
     (small / "small/code.py").write_text(ALLOCATING)
-    use = "from small import code; print(code.total(5), len(code.total.stats.cache_hits))"
+    program = "from small import code; print(code.total(5), len(code.total.stats.cache_hits))"
     for hits in "01":
-        done = python("-c", use, cwd=small, PYTHONPATH=ROOT, NUMBA_CACHE_DIR=tmp_path / "cache")
-        assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout.split() == ["30.0", hits]
+        assert use(small, tmp_path / "cache", program) == ["30.0", hits]
 
 
 # -- damage ----------------------------------------------------------------------------------------
-
-
-def use(folder: Path, cache: Path) -> list[str]:
-    """Run the kernel in a process of its own: its result, and the entries found in the cache."""
-    done = python("-c", USE, cwd=folder, PYTHONPATH=ROOT, NUMBA_CACHE_DIR=cache)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout.split()
 
 
 def test_a_damaged_entry_is_compiled_again(small: Path, tmp_path: Path) -> None:
@@ -169,13 +166,9 @@ def test_an_entry_of_other_code_is_not_taken(small: Path, tmp_path: Path) -> Non
 @pytest.fixture
 def sealed(small: Path) -> Iterator[Path]:
     """All our packages beside the small one, and an empty home folder; none of them can be written to."""
-    for source, name in (
-        ("streamsvm", "streamsvm"),
-        ("cli", "streamsvm_cli"),
-        ("converters", "streamsvm_converters"),
-    ):
-        package = Path(sys.modules["streamsvm"].__file__ or "").parents[1] / source
-        shutil.copytree(package, small / name, ignore=shutil.ignore_patterns("__pycache__"))
+    names = {"streamsvm": "streamsvm", "cli": "streamsvm_cli", "converters": "streamsvm_converters"}
+    for source, name in names.items():
+        shutil.copytree(ROOT / source, small / name, ignore=shutil.ignore_patterns("__pycache__"))
     (small / "home").mkdir()
     folders = [small, *(path for path in small.rglob("*") if path.is_dir())]
     for folder in folders:
@@ -185,9 +178,13 @@ def sealed(small: Path) -> Iterator[Path]:
         folder.chmod(0o755)
 
 
-def run_sealed(sealed: Path, *words: object, cwd: Path, **env: object):
+def run_sealed(sealed: Path, hits: str, *, cwd: Path, program: str = USE, **env: object) -> str:
+    """Run the kernel with these hits of the cache and one warning, which is returned."""
     env = {"HOME": sealed / "home", "PYTHONPATH": sealed, **env}
-    return python(*words, cwd=cwd, before=bound_by_permissions, **env)
+    done = python("-c", program, cwd=cwd, before=bound_by_permissions, **env)
+    assert (done.returncode, done.stdout.split()) == (0, ["42", hits]), done.stderr
+    assert done.stderr.count("StreamsvmWarning") == 1, done.stderr
+    return done.stderr
 
 
 def test_without_a_place_of_its_own_compiled_code_goes_to_a_private_temporary_folder(
@@ -196,12 +193,10 @@ def test_without_a_place_of_its_own_compiled_code_goes_to_a_private_temporary_fo
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     for hits in "01":
-        done = run_sealed(sealed, "-c", USE, cwd=tmp_path, TMPDIR=temporary)
-        assert (done.returncode, done.stdout.split()) == (0, ["42", hits]), done.stderr
-        assert done.stderr.count("StreamsvmWarning") == 1, done.stderr
-        assert "NUMBA_CACHE_DIR" in done.stderr
+        said = run_sealed(sealed, hits, cwd=tmp_path, TMPDIR=temporary)
+        assert "NUMBA_CACHE_DIR" in said
     (folder,) = temporary.iterdir()
-    assert str(folder) in done.stderr
+    assert str(folder) in said
     assert (stat.S_IMODE(folder.stat().st_mode), folder.stat().st_uid) == (0o700, os.getuid())
 
 
@@ -216,10 +211,7 @@ def test_a_temporary_folder_that_others_can_write_to_is_not_trusted(sealed: Path
         make(place)
         if place.is_dir() and not place.is_symlink():
             place.chmod(0o777)
-        done = run_sealed(sealed, "-c", USE, cwd=tmp_path, TMPDIR=temporary)
-        assert (done.returncode, done.stdout.split()) == (0, ["42", "0"]), done.stderr
-        assert done.stderr.count("StreamsvmWarning") == 1, done.stderr
-        assert "each start compiles" in done.stderr
+        assert "each start compiles" in run_sealed(sealed, "0", cwd=tmp_path, TMPDIR=temporary)
         assert not place.is_dir() or not list(place.iterdir())
 
 
@@ -233,22 +225,16 @@ def test_where_nothing_can_be_written_each_start_compiles_with_one_warning(
         "    raise FileNotFoundError('no usable temporary directory')\n"
         "tempfile.gettempdir = none\n"
     )
-    for hits in "00":
-        done = run_sealed(sealed, "-c", program + USE, cwd=sealed)
-        assert (done.returncode, done.stdout.split()) == (0, ["42", hits]), done.stderr
-        assert done.stderr.count("StreamsvmWarning") == 1, done.stderr
-        assert "compiled code cannot be kept" in done.stderr
-        assert "NUMBA_CACHE_DIR" in done.stderr
-        assert "locator" not in done.stderr
+    for _ in range(2):
+        said = run_sealed(sealed, "0", cwd=sealed, program=program + USE)
+        assert NOT_KEPT in said
+        assert "NUMBA_CACHE_DIR" in said
+        assert "locator" not in said
 
 
 def test_a_disk_that_takes_no_more_ends_nothing(small: Path, tmp_path: Path) -> None:
-    done = python(
-        "-c", USE, cwd=small, PYTHONPATH=ROOT, NUMBA_CACHE_DIR=tmp_path / "cache",
-        before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),
-    )  # fmt: skip
-    assert (done.returncode, done.stdout.split()) == (0, ["42", "0"]), done.stderr
-    assert done.stderr.count("StreamsvmWarning: compiled code cannot be kept") == 1
+    full = {"before": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))}
+    assert use(small, tmp_path / "cache", warning=NOT_KEPT, **full) == ["42", "0"]
 
 
 # -- another Numba ---------------------------------------------------------------------------------
@@ -256,7 +242,5 @@ def test_a_disk_that_takes_no_more_ends_nothing(small: Path, tmp_path: Path) -> 
 
 def test_with_other_private_names_of_numba_nothing_stale_is_loaded(small: Path, tmp_path: Path) -> None:
     program = f"import numba\nfrom numba.core import caching\ndel caching.Cache._index_key\n{USE}"
-    for hits in "00":
-        done = python("-c", program, cwd=small, PYTHONPATH=ROOT, NUMBA_CACHE_DIR=tmp_path / "cache")
-        assert (done.returncode, done.stdout.split()) == (0, ["42", hits]), done.stderr
-        assert done.stderr.count("StreamsvmWarning: compiled code cannot be kept") == 1
+    for _ in range(2):
+        assert use(small, tmp_path / "cache", program, NOT_KEPT) == ["42", "0"]
