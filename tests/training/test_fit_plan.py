@@ -24,9 +24,10 @@ ARRAY = 200_000 * 128 * 4  # bytes of the weights of `wide`, in whole vectors
 
 
 @pytest.fixture
-def wide() -> Any:
+def wide(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What a plan needs of a store with 400,000 rows of 200 non-zeros, 200,000 features and 120 classes."""
     n = 400_000
+    monkeypatch.setattr("streamsvm.training.fit_plan.block_warning", lambda store, blocks: None)
     return SimpleNamespace(
         path="rows", n_rows=n, n_features=200_000, n_classes=120, nnz=200 * n, chunk_nnz=2**18,
         class_counts=np.ones(120, np.int64),
@@ -93,7 +94,6 @@ def test_the_advised_memory_holds_the_weights(
     wide: Any, monkeypatch: pytest.MonkeyPatch, average: bool
 ) -> None:
     limit_to(monkeypatch, 2**34)
-    monkeypatch.setattr("streamsvm.training.fit_plan.block_warning", lambda store, blocks: None)
     settings = Settings(C=1, memory=90 * MB, average=average)
     described = described_fit(wide, settings)
     assert described["mapped_bytes"] == described["weights_bytes"] == ARRAY
@@ -109,11 +109,9 @@ def test_an_average_without_memory_is_left_out_with_a_warning(
     wide: Any, monkeypatch: pytest.MonkeyPatch, memory: int
 ) -> None:
     limit_to(monkeypatch, 2**34)
-    monkeypatch.setattr("streamsvm.training.fit_plan.block_warning", lambda store, blocks: None)
 
     def described(memory: int, *, average: bool = True) -> dict[str, Any]:
-        settings = Settings(C=1, memory=memory, average=average)
-        return described_fit(wide, settings)
+        return described_fit(wide, Settings(C=1, memory=memory, average=average))
 
     left_out, never_wanted = described(memory * MB), described(memory * MB, average=False)
     warning = left_out.pop("average_warning")

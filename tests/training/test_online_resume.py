@@ -112,12 +112,10 @@ def test_an_error_before_the_first_row_is_raised_unchanged(tmp_path: Path, probl
     def fail() -> None:
         raise InputError("line 1 is no row")
 
-    empty = RowStream(sp.csr_array((0, 3), dtype=np.float32), [], at_end=fail)
-    with pytest.raises(InputError, match=r"^line 1 is no row$"):
-        online(empty, out=tmp_path / "run")
-    one = RowStream(sp.csr_array((2, 3), dtype=np.float32), "aa", at_end=fail, resumable=False)
-    with pytest.raises(InputError, match=r"^line 1 is no row$"):
-        online(one, out=tmp_path / "run")
+    for labels in "", "aa":  # none, and rows of one class
+        X = sp.csr_array((len(labels), 3), dtype=np.float32)
+        with pytest.raises(InputError, match=r"^line 1 is no row$"):
+            online(RowStream(X, labels, at_end=fail, resumable=not labels), out=tmp_path / "run")
     assert not (tmp_path / "run/model").exists()
 
 

@@ -204,25 +204,23 @@ def test_text_is_learned_from_and_goes_on_by_its_path(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_learned_from_is_refused(tmp_path: Path, matrix) -> None:
-    out = tmp_path / "run"
-    with pytest.raises(InputError, match="its labels are missing"):
-        online(matrix["data"], out=out)
-    with pytest.raises(SettingsError, match="as they stand in the text, and this data has none"):
-        online(**matrix, out=out, hash_bits=4)
-    (tmp_path / "text").write_text("1,2 1:1 2:1\n2 1:1\n1 2:1\n")
-    with pytest.raises(SettingsError, match="layer is for a store"):
-        online(tmp_path / "text", out=out, layer="counts")
-    with pytest.raises(SettingsError, match="a matrix in memory is neither"):
-        online(np.ones((3, 2)), out=out)
-    with pytest.raises(SettingsError, match="labels is for a store"):
-        online(TextSource([tmp_path / "text"]), out=out, labels=tmp_path / "y.npy")
-    convert(tmp_path / "text", tmp_path / "sets.zarr", multilabel=True)
-    with pytest.raises(StoreError, match="several labels, and online takes one"):
-        online(tmp_path / "sets.zarr", out=out)
-    X, y = make_problem(20, 4, 3)
-    with pytest.raises(SettingsError, match="index_base=1 changes them"):
-        online(make_store(tmp_path / "a.zarr", X, y), out=out, hash_bits=4)
-    assert not out.exists()
+    text, sets = tmp_path / "text", tmp_path / "sets.zarr"
+    text.write_text("1,2 1:1 2:1\n2 1:1\n1 2:1\n")
+    convert(text, sets, multilabel=True)
+    store = make_store(tmp_path / "a.zarr", *make_problem(20, 4, 3))
+    refused: list[tuple[Any, dict[str, Any], type, str]] = [
+        (matrix["data"], {}, InputError, "its labels are missing"),
+        (matrix["data"], {"labels": matrix["labels"], "hash_bits": 4}, SettingsError, "this data has none"),
+        (text, {"layer": "counts"}, SettingsError, "layer is for a store"),
+        (np.ones((3, 2)), {}, SettingsError, "a matrix in memory is neither"),
+        (TextSource([text]), {"labels": matrix["labels"]}, SettingsError, "labels is for a store"),
+        (sets, {}, StoreError, "several labels, and online takes one"),
+        (store, {"hash_bits": 4}, SettingsError, "index_base=1 changes them"),
+    ]
+    for data, options, error, words in refused:
+        with pytest.raises(error, match=words):
+            online(data, out=tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
 
 
 def test_weights_of_rows_are_refused_unless_they_shall_be_left_out(tmp_path: Path) -> None:

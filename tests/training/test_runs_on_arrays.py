@@ -151,30 +151,26 @@ def test_other_held_out_data_have_labels_of_their_own(folder: Path) -> None:
     assert of_store.valid_accuracy == evaluate("run", "X.npy", labels="y.npy").accuracy
 
 
-def test_what_makes_no_sense_is_refused(folder: Path) -> None:
-    with pytest.raises(SettingsError, match="valid_labels is for the matrix of valid"):
-        trained("X.npy", out="run", labels="y.npy", valid_labels="y.npy")
-    with pytest.raises(StoreError, match="labels are missing; give them with valid_labels="):
-        trained("X.npy", out="run", labels="y.npy", valid="X.npy")
-    with pytest.raises(SettingsError, match="labels does not apply to a matrix in memory"):
-        trained(np.load("X.npy"), np.load("y.npy"), labels="y.npy")
-    assert not Path("run").exists()
-
-
-WEIGHTS_REFUSED: list[tuple[Any, str]] = [
-    (np.ones(N - 1), r"weights of shape \(2999,\) for the 3,000 rows"),
-    (np.r_[1.0, -1.0, np.ones(N - 2)], "row 1: the weight -1.0; weights are numbers from 0 on"),
-    (np.r_[np.nan, np.ones(N - 1)], "row 0: the weight nan"),
+REFUSED: list[tuple[dict[str, Any], type, str]] = [
+    ({"valid_labels": "y.npy"}, SettingsError, "valid_labels is for the matrix of valid"),
+    ({"valid": "X.npy"}, StoreError, "labels are missing; give them with valid_labels="),
+    ({"weights": "short.npy"}, InputError, r"weights of shape \(2999,\) for the 3,000 rows"),
+    ({"weights": "less.npy"}, InputError, "row 1: the weight -1.0; weights are numbers from 0 on"),
+    ({"weights": "nan.npy"}, InputError, "row 0: the weight nan"),
+    ({"weights": "w"}, InputError, "weights are numbers, one for each row: could not convert string"),
 ]
 
 
-def test_weights_that_are_none_are_refused(folder: Path) -> None:
-    for content, message in WEIGHTS_REFUSED:
-        np.save("w.npy", content)
-        with pytest.raises(InputError, match=message):
-            trained("X.npy", out="run", labels="y.npy", weights="w.npy")
+def test_labels_and_weights_that_make_no_sense_are_refused(folder: Path) -> None:
+    np.save("short.npy", np.ones(N - 1))
+    np.save("less.npy", np.r_[1.0, -1.0, np.ones(N - 2)])
+    np.save("nan.npy", np.r_[np.nan, np.ones(N - 1)])
     Path("w").write_text("1\nx\n")
-    with pytest.raises(InputError, match="weights are numbers, one for each row: could not convert string"):
-        trained("X.npy", out="run", labels="y.npy", weights="w")
+    for options, error, words in REFUSED:
+        with pytest.raises(error, match=words):
+            trained("X.npy", out="run", labels="y.npy", **options)
+    with pytest.raises(SettingsError, match="labels does not apply to a matrix in memory"):
+        trained(np.load("X.npy"), np.load("y.npy"), labels="y.npy")
     with pytest.raises(StoreError, match=r"weights are in it.*omit weights"):
         trained("a.h5ad", out="run", label="label", weights="w")
+    assert not Path("run").exists()

@@ -31,15 +31,8 @@ class Reading:
             return read(store, ranges)
 
         def counted_read_ranges(array: StoredArray, ranges: Ranges):
-            self.chunks.update(
-                (array.name, chunk)
-                for chunk in {
-                    chunk
-                    for start, stop in ranges.tolist()
-                    if stop > start
-                    for chunk in range(start // array.chunk, (stop - 1) // array.chunk + 1)
-                }
-            )
+            chunks = [range(a // array.chunk, -(-b // array.chunk)) for a, b in ranges.tolist() if b > a]
+            self.chunks.update((array.name, chunk) for chunk in set().union(*chunks))
             return read_ranges(array, ranges)
 
         monkeypatch.setattr(ContainerStore, "read", counted_read)

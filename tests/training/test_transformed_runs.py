@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 from helpers import FEATURES, automatic_c, make_store
 from helpers import plain_fit as fit
-from run_files import model_bytes
+from run_files import model_bytes, stop_after
 from sklearn import preprocessing
 
 from streamsvm import evaluate, load_model, open_store, plan, predict, resume
@@ -119,16 +119,11 @@ def test_a_run_that_stops_at_a_commit_resumes_to_the_same_bytes(
     fit(store, out=tmp_path / "whole", **facts)
     for stops in (1, 8, 13):
         run = tmp_path / f"stopped-{stops}"
-        asked = iter(range(10**6))
-        trained: list[Any] = []
+        begun: list[Any] = []
+        after = stop_after(stops + 1)
+        stop = lambda begun=begun, after=after: bool(begun) and after()  # noqa: E731
         with pytest.raises(Interrupted):
-            fit(
-                store,
-                out=run,
-                **facts,
-                report=trained.append,
-                stop=lambda asked=asked, trained=trained, n=stops: bool(trained) and next(asked) >= n,
-            )
+            fit(store, out=run, report=begun.append, stop=stop, **facts)
         with monkeypatch.context() as patch:
             patch.setattr(fitting, "_gather", lambda *given: pytest.fail("statistics were gathered again"))
             resume(run)

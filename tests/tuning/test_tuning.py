@@ -139,6 +139,7 @@ def test_it_goes_on_where_it_was_stopped(store: Path, tmp_path: Path) -> None:
 
 
 def test_what_does_not_apply_is_refused(store: Path, tmp_path: Path) -> None:
+    matrix = {"data": X, "y": Y, "out": None}
     for options, words in [
         ({"out": None}, "out is missing"),
         ({"folds": 3, "hold_out": "1/3"}, "folds and hold_out exclude"),
@@ -150,9 +151,13 @@ def test_what_does_not_apply_is_refused(store: Path, tmp_path: Path) -> None:
         ({"loss": ["ww", "none"]}, "unknown loss"),
         ({"passes": 0}, "passes must be"),
         ({"passes_each": 0}, "passes_each must be"),
+        (matrix | {"join": "outer"}, "join does not apply to a matrix in memory; concatenate before"),
+        (matrix | {"valid": "a.zarr"}, "valid does not apply to a matrix in memory; give hold_out"),
     ]:
         with pytest.raises(SettingsError, match=words):
-            tune(store, **{"out": tmp_path / "run", **options})
+            tune(**{"data": store, "out": tmp_path / "run", **options})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'penalty'"):
+        tune(X, Y, penalty="l1")
     with pytest.raises(InputError, match="y is missing"):
         tune(X)
     assert not (tmp_path / "run").exists()
@@ -179,12 +184,6 @@ def test_weights_of_rows_and_numpy_integers() -> None:
     found = tune(X, Y, C=[0.1], folds=np.int64(2), sample_weight=weights)
     expected = fit(X, Y, C=0.1, sample_weight=weights, transform="bias")
     np.testing.assert_array_equal(found.model.coef_, expected.coef_)
-    with pytest.raises(SettingsError, match="valid does not apply to a matrix in memory; give hold_out"):
-        tune(X, Y, valid="a.zarr")
-    with pytest.raises(SettingsError, match="join does not apply to a matrix in memory; concatenate before"):
-        tune(X, Y, join="outer")
-    with pytest.raises(TypeError, match="unexpected keyword argument 'penalty'"):
-        tune(X, Y, penalty="l1")
 
 
 class Killed(BaseException):
