@@ -18,7 +18,7 @@ from common import Data, Sets, choose, print_table, start
 from tasks import Stores, usual_C
 
 from streamsvm.data.memory_plan import Placement
-from streamsvm.data.rows import Rows
+from streamsvm.data.rows import Rows, row_span
 from streamsvm.kernels.jit import compiler, kernel
 from streamsvm.kernels.random import permutation
 from streamsvm.kernels.score import score_row
@@ -64,7 +64,7 @@ def time_visits(rows: Rows, n_features: int, n_classes: int, C: float, *, passes
     )
     run, position = MemoryRun(spec.dual_format()), RunPosition()
     rows = storage.bind(rows._replace(cost=np.full(n, C)))
-    learner.compile(rows, run.old_duals(position, 0).segment(0, 0))
+    learner.compile(row_span(rows, 0, 0), run.old_duals(position, 0).segment(0, 0))
     full, bare, scores = [], [], np.zeros(spec.columns, spec.dtype)
     for this_pass in range(1, passes + 1):
         block = TrainingBlock(this_pass, 0, rows, permutation(n, 0, this_pass, 0, 0))

@@ -192,8 +192,9 @@ def without_average(shard: WeightShard) -> WeightShard:
 def norm2_of(job: Job, shard: WeightShard, average_scale: float, n_classes: int) -> float:
     """Compute ‖w‖² of the first columns of a shard, or of its average, as `Learner.norm2` does."""
     weights = job.weights_of(shard, averaged=average_scale > 0)
-    problem = problem_of(job.spec.settings, n_classes)
-    return float(job.spec.loss.kernels.norm2(weights, average_scale, None, problem, np.zeros(1)))
+    problem, sums = problem_of(job.spec.settings, n_classes), np.zeros(1)
+    job.spec.loss.kernels.norm2(weights, average_scale, None, problem, sums)
+    return float(sums[0])
 
 
 def new_visitor(job: Job, columns: int, n_rows: int) -> Visitor:

@@ -8,7 +8,6 @@ workers need nothing of the run directory.
 from __future__ import annotations
 
 import functools
-import operator
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, Self
@@ -32,6 +31,7 @@ from streamsvm.data.rows import Rows
 from streamsvm.kernels.duals import OldDuals
 from streamsvm.kernels.tally import CLOCK
 from streamsvm.kernels.update import mark_rows_dirty
+from streamsvm.kernels.weights import add_up
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.training.learner import Learner
 from streamsvm.training.parallel.executor import Executor
@@ -65,7 +65,8 @@ class OnCluster(Learner):
         return self
 
     def compile(self, rows: Rows, old: OldDuals) -> None:
-        """Do nothing: workers compile kernels when they first call them."""
+        """Compile the kernels of visits here, so that workers on this machine load them."""
+        self.compile_visits(self.storage.bind(rows), old)
 
     @functools.cached_property
     def _job(self) -> Any:
@@ -193,8 +194,7 @@ class OnCluster(Learner):
             self._cluster.task("norm", norm2_of, self._job, shard, average_scale, n_classes)
             for shard, n_classes in zip(self._find_shards(), sizes, strict=False)
         ]
-        # Not `sum`, which rounds otherwise from Python 3.12 on: threads get the same bits.
-        return functools.reduce(operator.add, self._cluster.results(self._cluster.start(tasks)))
+        return add_up(self._cluster.results(self._cluster.start(tasks)))
 
     def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
         if rows.n_rows:

@@ -69,7 +69,7 @@ class Kernels(NamedTuple):
     visit: Any
     revisit: Any | None
     loss_rows: Any
-    norm2: Any = sum_of_squares  # (weights, average_scale, sparse_rows, problem, sums) -> ‖W‖²
+    norm2: Any = sum_of_squares  # (weights, average_scale, sparse_rows, problem, sums): adds ‖W‖² to sums
     sum_duals: Any = None  # (rows, duals, problem) -> the duals' terms in the dual objective
     visit_matrix: Any = None
 
@@ -113,8 +113,8 @@ def make_kernels(
         What moves by M times the sum of the changes of the duals, while each class moves by -M times that
         of its own: the row's `OWN_CLASSES`, by equal shares; the `COLUMN_BEYOND` the classes; or `NOTHING`.
     norm2 : kernel
-        ``norm2(weights, average_scale, sparse_rows, problem, sums)`` is ‖W‖² of the current weights or of the
-        average; `sums` has a 0 for each range of classes, and is modified.
+        ``norm2(weights, average_scale, sparse_rows, problem, sums)`` adds ‖W‖² of each range of classes, of
+        the current weights or of the average, to `sums`.
     needs_all : bool
         Whether `solve` needs all classes, not only those that have a dual or a score above its threshold.
     inner_passes : bool

@@ -6,6 +6,9 @@ whole vectors, so that scoring a row is one contiguous axpy for each of its non-
 
 from __future__ import annotations
 
+import functools
+import operator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -72,14 +75,12 @@ def weight_at(weights, f, c, average_scale):
 
 @kernel
 def sum_of_squares(weights, average_scale, sparse_rows, problem, sums):
-    """Return ‖current - average_scale * average_delta‖² of the columns of the classes.
+    """Add ‖current - average_scale * average_delta‖² of each range of classes to `sums`.
 
-    It is summed in float64, row after row, for each range of the classes in `sums`, which is 0 at first and
-    is modified. ``average_delta`` is not read if `average_scale` is 0. A row that never changed is not read
-    either: if the weights are larger than memory, most rows are holes of a file.
+    It is summed in float64, row after row. ``average_delta`` is not read if `average_scale` is 0. A row that
+    never changed is not read either: if the weights are larger than memory, most rows are holes of a file.
     """
     dirty, ranges = weights.dirty, problem.ranges
-    total = 0.0
     for f in range(weights.current.shape[0]):
         if len(dirty) > 0 and dirty[f, 0] | dirty[f, 1] == 0:
             continue
@@ -89,8 +90,10 @@ def sum_of_squares(weights, average_scale, sparse_rows, problem, sums):
                 w = weight_at(weights, f, c, average_scale)
                 part += w * w
             sums[r] += part
-    for r in range(len(ranges)):
-        total += sums[r]
     if sparse_rows is not None:
-        total += sparse_sum_of_squares(sparse_rows, average_scale)
-    return total
+        sums[0] += sparse_sum_of_squares(sparse_rows, average_scale)
+
+
+def add_up(sums: Iterable[float]) -> float:
+    """Add numbers in their order, so that threads and a cluster get the same bits on every Python."""
+    return functools.reduce(operator.add, sums)

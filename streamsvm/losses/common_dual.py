@@ -173,7 +173,7 @@ def norm2_of_centred(weights, average_scale, sparse_rows, problem, sums):
             w = value_at(sparse_rows, e, distance, average_scale) - mean
             part += w * w
         total += part
-    return total
+    sums[0] += total
 
 
 def _make(name: str, hinge: Hinge) -> Kernels:

@@ -40,7 +40,7 @@ from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
 @kernel
 def norm2_of_centred(weights, average_scale, sparse_rows, problem, sums):
-    """Return ‖W‖², as `streamsvm.kernels.weights.sum_of_squares` with 1/k of the last column in each."""
+    """Add ‖W‖² to `sums`, with 1/k of the last column in each class (see `sum_of_squares`)."""
     dirty, k, total = weights.dirty, problem.n_classes, 0.0
     for f in range(weights.current.shape[0]):
         if len(dirty) > 0 and dirty[f, 0] | dirty[f, 1] == 0:
@@ -49,7 +49,7 @@ def norm2_of_centred(weights, average_scale, sparse_rows, problem, sums):
         for c in range(k):
             w = weight_at(weights, f, c, average_scale) + shared
             total += w * w
-    return total
+    sums[0] += total
 
 
 def _make(name: str, hinge: Hinge) -> Kernels:

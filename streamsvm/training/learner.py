@@ -23,7 +23,7 @@ from streamsvm.kernels.random import permutation
 from streamsvm.kernels.sum_rows import mark
 from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, N_TALLIES, VISITED
 from streamsvm.kernels.update import mark_rows_dirty
-from streamsvm.kernels.weights import AVERAGE_POWER, Weights
+from streamsvm.kernels.weights import AVERAGE_POWER, Weights, add_up
 from streamsvm.losses import get_loss
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.files import MemoryDuals, NewLog, OldLog
@@ -136,22 +136,27 @@ class Learner:
         self.storage.end_pass()
 
     def compile(self, rows: Rows, old: OldDuals) -> None:
-        """Compile or load the kernels by learning no rows, so that it does not count as training."""
+        """Compile or load the kernels by learning `rows`, of which there are none."""
         rows = self.storage.bind(rows)
-        nothing = np.zeros(0, np.int64)
         tally = self.tally
         self.tally = own_lines(N_TALLIES)
         permutation(0, 0, 0, 0, 0)
         none = self._matrix(0)
         duals = DualMatrix(none, none) if self._dual_matrix else old
-        block = TrainingBlock(0, 0, rows, nothing)
+        block = TrainingBlock(0, 0, rows, np.zeros(0, np.int64))
         for _ in self.learn(block, duals, None, lambda visited: visited + 1):
             pass
+        self.compile_visits(rows, duals)
+        self.tally = tally
+
+    def compile_visits(self, rows: Rows, old: ReadDuals) -> None:
+        """Compile or load the kernels that visit and score bound `rows`, of which there are none."""
+        nothing = np.zeros(0, np.int64)
+        self._visit(rows, nothing, 0, 0, old)
         if self.makes_inner_passes and not self._dual_matrix:
             listed = Duals(RowDuals.of_buffer(self.dual_buffer).in_block(0), self.dual_buffer)
             self._own_visitor.call(self._kernels.revisit, rows, nothing, 0, 0, listed, self._target)
         self.score(rows, None, np.zeros((1, N_TALLIES)))
-        self.tally = tally
 
     def learn(
         self, block: TrainingBlock, old: ReadDuals, keep: NewLog | None, next_pause: Callable[[int], int]
@@ -300,8 +305,8 @@ class Learner:
     def norm2(self, average_scale: float = 0.0) -> float:
         """Return ‖w‖² of the last iterate, or of the average of this scale."""
         storage, problem, sums = self.storage, self.problem, np.zeros(len(self.problem.ranges))
-        norm2 = self._kernels.norm2(storage.weights, average_scale, storage.sparse_rows, problem, sums)
-        return float(norm2)
+        self._kernels.norm2(storage.weights, average_scale, storage.sparse_rows, problem, sums)
+        return add_up(sums.tolist())
 
     def moved_weights(self) -> Weights:
         """Return the weights that visits update: with their average while there is one, else alone."""

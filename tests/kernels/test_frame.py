@@ -42,6 +42,6 @@ def test_losses_of_the_weights_and_of_their_average_equal_plain_numpy(loss: str,
         assert tally[VISITED] == N
         assert tally[CORRECT] == ((dense @ W).argmax(axis=1) == labels).sum()
         expected = reference.primal(W, dense[known], labels[known], cost[known], loss, margin, **parameters)
-        norm2 = kernels.norm2(weights, scale, None, problem, np.zeros(1))
-        assert norm2 == pytest.approx((W**2).sum())
-        assert 0.5 * norm2 + tally[LOSS_SUM] == pytest.approx(expected)
+        kernels.norm2(weights, scale, None, problem, norm2 := np.zeros(1))
+        assert norm2[0] == pytest.approx((W**2).sum())
+        assert 0.5 * norm2[0] + tally[LOSS_SUM] == pytest.approx(expected)

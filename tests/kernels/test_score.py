@@ -35,9 +35,9 @@ def test_the_sum_of_squares_is_that_of_the_rows_that_changed(dtype: str, scale: 
     problem = Problem(48, 1.0)
     ranges = np.array([[0, 16, 16], [16, 48, 48]])
     for each in (problem, problem._replace(ranges=ranges)):
-        found = sum_of_squares(weights, scale, None, each, np.zeros(len(each.ranges)))
-        assert found == pytest.approx(expected, rel=1e-12)
+        sum_of_squares(weights, scale, None, each, sums := np.zeros(len(each.ranges)))
+        assert sums.sum() == pytest.approx(expected, rel=1e-12)
     everything = ((W.astype(float) - scale * delta.astype(float)) ** 2).sum()
     without_record = weights._replace(dirty=weights.dirty[:0])
-    found = sum_of_squares(without_record, scale, None, problem, np.zeros(1))
-    assert found == pytest.approx(everything, rel=1e-12)
+    sum_of_squares(without_record, scale, None, problem, sums := np.zeros(1))
+    assert sums[0] == pytest.approx(everything, rel=1e-12)

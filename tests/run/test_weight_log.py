@@ -167,8 +167,8 @@ def test_unmarked_weights_are_written_whole(tmp_path: Path, average: bool) -> No
         restore(run.weight_log(number), position.weights.length, Held(found))
         np.testing.assert_array_equal(found.current, marked.current)
         np.testing.assert_array_equal(found.average_delta, marked.average_delta)
-        norm2 = sum_of_squares(found, 0.0, None, Problem(found.current.shape[1], 1.0), np.zeros(1))
-        assert norm2 == pytest.approx((marked.current.astype(float) ** 2).sum())
+        sum_of_squares(found, 0.0, None, Problem(found.current.shape[1], 1.0), norm2 := np.zeros(1))
+        assert norm2[0] == pytest.approx((marked.current.astype(float) ** 2).sum())
 
 
 @pytest.mark.parametrize("marked", [True, False])
