@@ -71,7 +71,7 @@ def time_visits(rows: Rows, n_features: int, n_classes: int, C: float, *, passes
         old, new = run.old_duals(position, this_pass - 1), run.new_duals(position, this_pass)
         begin = time.process_time()
         duals = learner.read_duals(old, 0, rows)
-        for _ in learner.learn(block, rows, duals, new, lambda visited: n + 1):
+        for _ in learner.learn(block, duals, new, lambda visited: n + 1):
             pass
         full.append(time.process_time() - begin)
         learner.end_pass()

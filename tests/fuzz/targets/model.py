@@ -19,6 +19,7 @@ from streamsvm.base import format
 from streamsvm.errors import InputError, ModelError
 from streamsvm.info import inspect
 from streamsvm.model import coefficients
+from streamsvm.transforms import apply
 
 SEAL, CRC = 1, 2  # flags: make the record's checksum right, and those of the other files
 MAX_BYTES = 2000
@@ -66,7 +67,7 @@ def _use(path: Path) -> None:
         options["n_features"] = None if model.takes_any_feature else d
         with allowed(InputError):  # an index 0
             for rows, _ in read_rows([text], memory=2**16, **options):
-                list(model.scores(model.transformed(rows)))
+                list(model.scores(apply(model.transforms, rows)))
 
 
 @functools.cache
