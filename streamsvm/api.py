@@ -177,7 +177,8 @@ def fit(
         )
     read = [*paths, asked.valid]
     with shown(progress) as progress, replacing(RunDir(out), read, force=force) as run:
-        callbacks = Callbacks.of(report, progress, stop)
+        callbacks, had = Callbacks.of(report, progress, stop), run.data.exists()
+        made: dict[str, Any] = {}
         try:
             paths, asked, made = converted(
                 paths, asked, reading, run, force=force, resume=resume_or_start, keep=keep_data,
@@ -188,7 +189,7 @@ def fit(
                 given=tables, workers=workers, cluster=cluster, made=made,
             )  # fmt: skip
         except Exception as error:
-            if run.data.exists() and not run.settings.exists():
+            if (made or not had) and run.data.exists() and not run.settings.exists():
                 error.add_note(f"{run.data} is kept: given instead of its files, it saves reading them again")
             raise
 

@@ -34,7 +34,7 @@ class RunDir:
     cache : Path
         Folder for copies of data at addresses, unless the settings name another.
     mark : Path
-        Empty file in a run that was moved aside by another one (see `replaced`).
+        File in a run that was moved to `replaced`: the name of the run that replaces it.
     identity : str or None
         Digest that tells this run from others (see `identity`), once ``run.json`` was read or written.
     """
@@ -102,13 +102,20 @@ class RunDir:
 
     @property
     def replaced(self) -> Path:
-        """The path of an older run until the new one has a model; whatever else is there has no `mark`."""
+        """The path of an older run until the new one has a model."""
         return Path(f"{absolute(self.path)}.old")
 
     @property
     def replaces(self) -> bool:
-        """True if an older run was moved to `replaced`."""
-        return (self.replaced / self.mark.name).exists()
+        """True if an older run was moved to `replaced`: whatever else is there is not marked so."""
+        try:
+            return (self.replaced / self.mark.name).read_bytes() == self._name_of_mark
+        except OSError:
+            return False
+
+    @property
+    def _name_of_mark(self) -> bytes:
+        return os.fsencode(os.path.basename(absolute(self.path)))
 
     def set_aside(self) -> None:
         """Move the run to `replaced`, unless it has no model and there is an older run.
@@ -124,20 +131,22 @@ class RunDir:
                 f"{self.path} is a link or a mount point, which cannot be moved",
                 remedy=Remedy("choose another folder"),
             )
-        durable.write_synced(self.mark, b"")
+        durable.write_synced(self.mark, self._name_of_mark)
         durable.sync_dir(self.path)
         with durable.os_errors_as(RunError, self.path, f"moved to {self.replaced}"):
             self.path.rename(self.replaced)
         durable.sync_dir(self.replaced.parent)
 
     def remove_replaced(self) -> None:
-        """Delete the older run, if there is one; its mark goes last, and then the empty folder."""
+        """Delete the older run, if there is one.
+
+        It moves into this run first, so that a kill leaves nothing beside it. The next lock deletes the rest.
+        """
         if self.replaces:
-            mark = self.replaced / self.mark.name
-            for path in sorted(self.replaced.iterdir(), key=lambda path: path == mark):
-                durable.remove(path)
-        with contextlib.suppress(OSError):
-            self.replaced.rmdir()
+            self.replaced.rename(self.mark)
+            durable.sync_dir(self.path)
+            durable.sync_dir(self.replaced.parent)
+            durable.remove(self.mark)
 
     def clear(self, kept: Collection[Path] = ()) -> None:
         """Delete all files but the lock and `kept`."""
@@ -200,7 +209,8 @@ class RunDir:
                 raise RunError(f"{self.path}: nothing is there; check the path") from None
             if self.data.exists():
                 problem = f"{self.path} is not a run yet: its data are converted, and no training has begun"
-                again = Call("fit", self.data, (Option("out", self.path),))
+                force = [Option("force", True)] if self.replaces else []
+                again = Call("fit", self.data, (Option("out", self.path), *force))
                 raise RunError(problem, remedy=Remedy("{} trains on them", again)) from None
             raise RunError(f"{self.path} is not a run: it has no {format.RUN_JSON}") from None
         except NotADirectoryError:
@@ -258,7 +268,7 @@ def locked(run: RunDir) -> Iterator[None]:
     try:
         with durable.locked(run.lock, RunError, f"the run {run.path}"):
             run.is_locked = True
-            durable.remove(run.mark)  # of a run that was moved back
+            durable.remove(run.mark)  # of a run that was moved back, or an older run
             yield
     except OSError as error:
         then = run.continues()
@@ -289,7 +299,7 @@ def replacing(
     if force and (run.model.exists() or run.commits()):
         for path in (Path(absolute(path)) for path in paths if path is not None):
             if any(Path(absolute(each)) in (path, *path.parents) for each in (run.path, run.replaced)):
-                raise RunError(f"{path} is of the run that is to be replaced; choose another folder")
+                raise RunError(f"{path} belongs to the run that is to be replaced; choose another folder")
     try:
         yield run
     except BaseException as error:
@@ -328,7 +338,7 @@ def entered(run: RunDir, *, force: bool, by_tune: bool = False) -> Iterator[None
             goes_on = Call("resume", run.path) if is_trained else Call("tune")
             remedy = Remedy("{} continues it, {} replaces it", goes_on, Option("force", True))
             raise RunError(f"{run.path} is a run already", remedy=remedy)
-        if not (force or by_tune) and run.replaces:
+        if not force and run.replaces and not (by_tune and run.is_being_tuned()):
             remedy = Remedy("{} replaces it, or move it", Option("force", True))
             raise RunError(f"{run.replaced} is a run that was being replaced", remedy=remedy)
         yield

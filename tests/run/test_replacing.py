@@ -131,7 +131,8 @@ def test_online_and_tune_leave_it_as_well(text: Path, run: Path, old: Path) -> N
 
 def keep_own(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run.with_name("run.old").mkdir()
-    (run.parent / "run.old/thesis").write_text("long")
+    for name in ("thesis", "replaced"):  # the second is the name of the mark
+        (run.parent / "run.old" / name).write_text("long")
 
 
 def link(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +148,7 @@ REFUSED: list[tuple[Any, str, str]] = [
     (keep_own, "a.txt", r"run cannot be moved to .*run\.old: Directory not empty"),
     (link, "a.txt", "run is a link or a mount point, which cannot be moved"),
     (mount, "a.txt", "run is a link or a mount point, which cannot be moved"),
-    (None, "run/data.zarr", "data.zarr is of the run that is to be replaced"),
+    (None, "run/data.zarr", "data.zarr belongs to the run that is to be replaced"),
 ]
 
 
@@ -168,3 +169,19 @@ def test_what_cannot_be_moved_is_refused(text: Path, run: Path, old: Path) -> No
         fit(text, run, force=True)
     assert content(run) == before
     assert not old.exists()
+
+
+def test_an_empty_folder_of_the_user_stays(text: Path, run: Path, old: Path) -> None:
+    old.mkdir()
+    streamsvm.resume(run, passes=3)
+    assert old.exists()
+
+
+def test_tune_does_not_replace_a_run_that_was_being_replaced(text: Path, run: Path, old: Path) -> None:
+    with pytest.raises(Interrupted):
+        fit(text, run, force=True, stop=stop_after(15))
+    before = content(old)
+    run.rename(run.with_name("gone"))
+    with pytest.raises(RunError, match="is a run that was being replaced"):
+        streamsvm.tune(text, out=run, C="0.1,1", folds=2)
+    assert content(old) == before
