@@ -133,8 +133,12 @@ class RunDir:
             )
         durable.write_synced(self.mark, self._name_of_mark)
         durable.sync_dir(self.path)
-        with durable.os_errors_as(RunError, self.path, f"moved to {self.replaced}"):
+        try:
             self.path.rename(self.replaced)
+        except OSError as error:
+            durable.remove(self.mark)
+            problem = f"{self.path} cannot be moved to {self.replaced}: {durable.reason(error)}"
+            raise RunError(problem, remedy=Remedy("move what is there, or choose another folder")) from None
         durable.sync_dir(self.replaced.parent)
 
     def remove_replaced(self) -> None:

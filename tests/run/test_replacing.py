@@ -145,7 +145,7 @@ def mount(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 REFUSED: list[tuple[Any, str, str]] = [
-    (keep_own, "a.txt", r"run cannot be moved to .*run\.old: Directory not empty"),
+    (keep_own, "a.txt", r"run cannot be moved to .*run\.old: Directory not empty; move what is there"),
     (link, "a.txt", "run is a link or a mount point, which cannot be moved"),
     (mount, "a.txt", "run is a link or a mount point, which cannot be moved"),
     (None, "run/data.zarr", "data.zarr belongs to the run that is to be replaced"),
@@ -161,6 +161,7 @@ def test_what_cannot_be_moved_is_refused(text: Path, run: Path, old: Path) -> No
             with pytest.raises(RunError, match=words):
                 fit(text.parent / data, run, force=True)
         assert content(run) == before
+        assert not (run / "replaced").exists()
         if change is link:
             run.unlink()
             run.with_name("elsewhere").rename(run)
