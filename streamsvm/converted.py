@@ -87,8 +87,8 @@ def converted(
     """
     read = [*paths, settings.valid]
     if any(path is not None and as_url(path) for path in read):
-        begun = resume and run.settings.exists()
-        with locked(run) if begun else _new_folder(run, force=force, by_tune=by_tune):
+        resumes = resume and run.settings.exists()
+        with locked(run) if resumes else _new_folder(run, force=force, by_tune=by_tune):
             copy_inputs(run, read, settings.cache, callbacks, on_cluster=on_cluster)
     inputs = _inputs(paths, settings, reading)
     if not inputs:

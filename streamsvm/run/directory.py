@@ -109,12 +109,12 @@ class RunDir:
     def replaces(self) -> bool:
         """True if an older run was moved to `replaced`: whatever else is there is not marked so."""
         try:
-            return (self.replaced / self.mark.name).read_bytes() == self._name_of_mark
+            return (self.replaced / self.mark.name).read_bytes() == self._content_of_mark
         except OSError:
             return False
 
     @property
-    def _name_of_mark(self) -> bytes:
+    def _content_of_mark(self) -> bytes:
         return os.fsencode(os.path.basename(absolute(self.path)))
 
     def set_aside(self) -> None:
@@ -131,7 +131,7 @@ class RunDir:
                 f"{self.path} is a link or a mount point, which cannot be moved",
                 remedy=Remedy("choose another folder"),
             )
-        durable.write_synced(self.mark, self._name_of_mark)
+        durable.write_synced(self.mark, self._content_of_mark)
         durable.sync_dir(self.path)
         try:
             self.path.rename(self.replaced)
