@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import Annotated, Any
 
 import typer
@@ -12,11 +11,12 @@ from streamsvm_cli.conversion import print_report
 from streamsvm_cli.memory import give_memory_back
 from streamsvm_cli.options import FORCE, Option, command
 
+from streamsvm.settings import checks
 from streamsvm.settings.converting import ConvertSettings
 from streamsvm.settings.field import declared
 
 _OPTIONS = {
-    "out": Option(os.PathLike, ..., "Store to write: .zarr, or .h5 / .h5ad.", letter="o"),
+    "out": Option(checks.PATH, ..., "Store to write: .zarr, or .h5 / .h5ad.", letter="o"),
     "force": FORCE,
 }
 

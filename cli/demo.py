@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import filecmp
 import lzma
-import os
 import shlex
 import shutil
 import signal
@@ -18,11 +17,13 @@ import typer
 from streamsvm_cli.console import Console
 from streamsvm_cli.options import Option, command
 
+from streamsvm.settings import checks
+
 _MARKER_FILE = ".streamsvm-demo"  # only a folder that holds it is ever replaced
 _ATTEMPTS = 10
 
 
-@command({"dir": Option(os.PathLike, Path("streamsvm-demo"), "Folder to work in.")})
+@command({"dir": Option(checks.PATH, Path("streamsvm-demo"), "Folder to work in.")})
 def demo(console: Console, *, dir: Path) -> None:
     """Run all steps on real data, in under a minute.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,32 +13,32 @@ from streamsvm_cli.wording import count, fraction
 
 from streamsvm.base import durable
 from streamsvm.errors import InputError, wrong_setting
+from streamsvm.settings import checks
 from streamsvm.settings.scoring import TO_EVALUATE
 
 _SHOWN_CLASSES, _SHOWN_CONFUSIONS = 10, 5
 _OPTIONS = {
     "top_k": Option(
-        int, None,
+        checks.whole(1), None,
         "Also measure the accuracy of the best k labels (default: 5), or, if rows have several, their "
         "precision (default: 3 and 5).",
-        least=1,
     ),
     "threshold": Option(
-        float, None,
+        checks.NUMBER, None,
         "If rows have several labels: predict those with scores above this (default: 0 for ovr and ovr2).",
     ),
     "n_labels": Option(
-        int, None, "If rows have several labels: predict this many of the best.", least=1,
+        checks.whole(1), None, "If rows have several labels: predict this many of the best.",
     ),
     "costs": Option(
-        os.PathLike, None,
+        checks.PATH, None,
         "Also measure the mean cost, from a table as fit takes it: CSV or .npy, a row for each true class.",
     ),
     "tree": Option(
-        os.PathLike, None, "The same, with the path between two classes in a tree, as fit takes it, as cost.",
+        checks.PATH, None, "The same, with the path between two classes in a tree, as fit takes it, as cost.",
     ),
     "confusion": Option(
-        os.PathLike, None, "Write true class, predicted class and rows of each pair of them that occurs.",
+        checks.PATH, None, "Write true class, predicted class and rows of each pair of them that occurs.",
         metavar="CSV",
     ),
     "workers": THREADS,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +10,22 @@ from streamsvm_cli.console import Console
 from streamsvm_cli.options import FORCE, Model, Option, command
 
 from streamsvm.base.text import format_size
+from streamsvm.settings import checks
 
 _OPTIONS = {
-    "out": Option(os.PathLike, ..., "File to write; of streamsvm, a folder.", letter="o"),
+    "out": Option(checks.PATH, ..., "File to write; of streamsvm, a folder.", letter="o"),
     "format": Option(
-        str, None,
+        checks.one_of("liblinear", "sklearn", "onnx", "streamsvm"), None,
         "liblinear: text for its predict; sklearn: a fitted LinearSVC for joblib; onnx: a graph; streamsvm: "
         "a model folder, smaller with --prune and --dtype. By default by the suffix: .txt or .model, "
         ".joblib, .onnx.",
-        choices=("liblinear", "sklearn", "onnx", "streamsvm"),
     ),
-    "prune": Option(float, 0.0, "Coefficients of at most this absolute value become 0.", metavar="EPS"),
+    "prune": Option(
+        checks.NUMBER, 0.0, "Coefficients of at most this absolute value become 0.", metavar="EPS",
+    ),
     "dtype": Option(
-        str, None, "Of streamsvm: how coefficients are stored; scores are then in float32.",
-        choices=("float16", "float32"),
+        checks.one_of("float16", "float32"), None,
+        "Of streamsvm: how coefficients are stored; scores are then in float32.",
     ),
     "force": FORCE,
 }  # fmt: skip

@@ -15,6 +15,7 @@ from streamsvm_cli.wording import count, fraction, gap, size_of_data, small
 
 from streamsvm.base.progress import of_model
 from streamsvm.base.text import format_size
+from streamsvm.settings import checks
 from streamsvm.settings.field import declared
 from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.settings.reading import ReadingSettings
@@ -24,20 +25,20 @@ _SLOW_READING_FRACTION = 0.5  # of the time
 
 _RUN = {
     "out": Option(
-        os.PathLike, None, "Run directory to create; required except with --dry-run.",
+        checks.PATH, None, "Run directory to create; required except with --dry-run.",
         letter="o",
     ),
 }  # fmt: skip
 _OPTIONS = {
     "dry_run": Option(
-        bool, False, "Print the memory plan of a store, AnnData or matrix, and stop.",
+        checks.FLAG, False, "Print the memory plan of a store, AnnData or matrix, and stop.",
     ),
     "keep_data": Option(
-        bool, True, "Keep the store that was made of text or a table, so that passes can be added.",
+        checks.FLAG, True, "Keep the store that was made of text or a table, so that passes can be added.",
     ),
     "force": FORCE,
     "resume_or_start": Option(
-        bool, False,
+        checks.FLAG, False,
         "Go on with the run in --out if there is one, with the same settings and data, or start it: for "
         "schedulers that repeat a command.",
     ),

@@ -12,6 +12,7 @@ from streamsvm_cli.runs import comparison, summary
 
 from streamsvm.base.text import format_size
 from streamsvm.errors import SettingsError
+from streamsvm.settings import checks
 from streamsvm.settings.scoring import TO_EVALUATE
 
 _MAX_ITEMS = 8  # items of a list on a line
@@ -31,7 +32,9 @@ _NAMES = {
 }
 
 
-@command({"verify": Option(bool, False, "Read everything and check it."), "label": TO_EVALUATE["label"]})
+@command(
+    {"verify": Option(checks.FLAG, False, "Read everything and check it."), "label": TO_EVALUATE["label"]}
+)
 def info(
     console: Console,
     paths: Annotated[

@@ -17,6 +17,7 @@ from streamsvm_cli.wording import count, fraction
 from streamsvm import errors
 from streamsvm.base.text import format_size
 from streamsvm.errors import InputError, Remedy, wrong_setting
+from streamsvm.settings import checks
 from streamsvm.settings.field import declared
 from streamsvm.settings.online import OnlineSettings, StoreSettings
 from streamsvm.settings.reading import ReadingSettings
@@ -27,17 +28,17 @@ _LEAST_ROWS = 100  # that say something
 
 _OPTIONS = {
     "like": Option(
-        os.PathLike, None,
+        checks.PATH, None,
         "Store, run or model to take the classes from, and hash, or width and index base.",
     ),
     "classes": Option(
-        str, None, "All classes: a file with one a line, or a list with commas.", metavar="FILE|LIST",
+        checks.TEXT, None, "All classes: a file with one a line, or a list with commas.", metavar="FILE|LIST",
     ),
     "index_base": Option(
-        int, None,
+        checks.whole(0, 1), None,
         "Index of the first feature in the input. 0, the default, works for any file, at the cost of one "
         "unused row of weights. Hashed features keep the numbers in the text.",
-        group="Features", most=1,
+        group="Features",
     ),
     "checkpoint_every": EVERY,
     "force": FORCE,

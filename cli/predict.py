@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,26 +12,27 @@ from streamsvm_cli.options import MEMORY, THREADS, Model, Option, command
 from streamsvm_cli.wording import count
 
 from streamsvm.errors import SettingsError
+from streamsvm.settings import checks
 from streamsvm.settings.scoring import TO_PREDICT
 
 _OPTIONS = {
     "out": Option(
-        os.PathLike, None,
+        checks.PATH, None,
         "File to write: .csv, .tsv or .parquet for a table with names of rows, labels, scores and margins; "
         "any other for one line a row. By default, and as -, standard output.",
         letter="o",
     ),
-    "top_k": Option(int, None, "How many of the best labels, separated by tabs (default: 1).", least=1),
+    "top_k": Option(checks.whole(1), None, "How many of the best labels, separated by tabs (default: 1)."),
     "threshold": Option(
-        float, None,
+        checks.NUMBER, None,
         "All labels with scores (with --proba: probabilities) above this, best first, separated by tabs; a "
         "line may be empty.",
     ),
-    "scores": Option(bool, False, "Follow each label by its score."),
-    "proba": Option(bool, False, "Follow each label by its probability."),
+    "scores": Option(checks.FLAG, False, "Follow each label by its score."),
+    "proba": Option(checks.FLAG, False, "Follow each label by its probability."),
     "workers": THREADS,
     "memory": MEMORY,
-    "force": Option(bool, False, "Replace the file of --out."),
+    "force": Option(checks.FLAG, False, "Replace the file of --out."),
 }  # fmt: skip
 
 

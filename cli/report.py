@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,15 +9,16 @@ import typer
 from streamsvm_cli.console import Console
 from streamsvm_cli.options import FORCE, MEMORY, Option, command
 
+from streamsvm.settings import checks
 from streamsvm.settings.scoring import TO_EVALUATE
 
 _OPTIONS = {
     "data": Option(
-        os.PathLike, None,
+        checks.PATH, None,
         "Held-out data, a store or a file of any kind that convert takes: by default the --valid of the run.",
     ),
     "out": Option(
-        os.PathLike, None, "File to write (default: report.html in RUN).", letter="o", metavar="HTML",
+        checks.PATH, None, "File to write (default: report.html in RUN).", letter="o", metavar="HTML",
     ),
     "memory": MEMORY,
     "force": FORCE,

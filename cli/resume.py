@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,13 +10,13 @@ from streamsvm_cli import fit, online
 from streamsvm_cli.console import Console, stop_on_signals
 from streamsvm_cli.options import TRAINING, Option, command
 
+from streamsvm.settings import checks
 from streamsvm.settings.field import changes_of
 from streamsvm.settings.fit import Settings
 
 _OPTIONS = {
     "store": Option(
-        os.PathLike, None, "Where the store is now, if it was moved; once for each of several.",
-        repeated=True,
+        checks.several(checks.PATH), None, "Where the store is now, if it was moved; one for each store.",
     ),
 }  # fmt: skip
 

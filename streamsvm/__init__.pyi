@@ -57,7 +57,7 @@ def fit(
     gap: Literal["pass", "end", "none"] | None = None,
     valid: str | Path | None = None,
     hold_out: str | None = None,
-    class_weight: str | Path | Mapping[str, float] | None = None,
+    class_weight: str | Path | Mapping[str, float] | Literal["balanced"] | None = None,
     sample_weight: Any = None,
     weights: str | Path | None = None,
     costs: Any = None,
@@ -132,37 +132,41 @@ def fit(
         Run directory to create; needed for a store. A matrix has none: `Model.save` saves its model.
     passes : int
         Maximum number of passes over the data.
-    C : float or "auto"
+    C : float | Literal["auto"]
         Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared distance of the rows
         from their mean. Of dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that
         are about best on held-out rows of a sample.
     loss : str
-        Formulation of the multi-class SVM. `streamsvm.losses` lists them: "ww" is Weston-Watkins.
-    margin : float, optional
+        Formulation of the multi-class SVM. ww: Weston-Watkins; ww2: Weston-Watkins, squared hinge; wws:
+        Weston-Watkins, smoothed hinge; cs: Crammer-Singer; cs2: Crammer-Singer, squared; top-m: mean of the m
+        largest hinges; llw: Lee-Lin-Wahba; llw2: Lee-Lin-Wahba, squared hinge; ovr: one-vs-rest, hinge; ovr2:
+        one-vs-rest, squared hinge; logistic: multinomial logistic regression; sparsemax: sparsemax; chain:
+        chain-structured SVM.
+    margin : float | None
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
-    solver : str, optional
+    solver : str | None
         Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, or
         another.
-    smooth : float, optional
+    smooth : float | None
         ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
-    top : int, optional
+    top : int | None
         m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
-    temperature : float, optional
+    temperature : float | None
         τ of the block solvers bcpl and oeg of chain; 1 by default.
-    dtype : {"float32", "float64"}
+    dtype : Literal["float32", "float64"]
         Precision of weights, duals and scores; sums and objectives are always float64.
     seed : int
         Seed of the order of blocks and rows.
-    memory : int or str
+    memory : int | str
         Memory budget in bytes, or as text such as 500M or 2G.
-    cache : path, optional
+    cache : str | Path | None
         Folder for copies of data at addresses; by default in the run, or temporary. All workers of a cluster
         must see it.
-    tol : float, optional
+    tol : float | None
         Stop when the exact relative gap (primal - dual) / primal is at most this. A negative gap, which
         rounding can give, counts by its size. The gap is that of the model after a pass: of the average, if
         the pass has one, or else of the last iterate.
-    inner_passes : int or "auto"
+    inner_passes : int | Literal["auto"]
         How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a cost
         model.
     average : bool
@@ -170,66 +174,63 @@ def fit(
         iterate. The t-th iterate has weight t. With `tol` also earlier passes have an average, if it is
         expected to meet the tolerance. If `memory` has no room for the average, it is left out with a
         warning.
-    gap : {"pass", "end", "none"}, optional
+    gap : Literal["pass", "end", "none"] | None
         When to measure the exact gap, which reads the data once more: after each pass (default with a
         tolerance), at the end (default without), or never (none).
-    valid : path, optional
+    valid : str | Path | None
         Store, text or table to measure the accuracy on after each pass.
-    hold_out : str, optional
+    hold_out : str | None
         Measure the accuracy on a part of the rows that is not trained on, such as 1/10: the first of 10
         parts, by a hash of the rows' numbers in the data as given. Groups of rows stay whole. These rows
         count neither for C auto nor for the statistics of transforms, nor for balanced weights of classes.
-    class_weight : path, "balanced" or mapping of class to float, optional
+    class_weight : str | Path | Mapping[str, float] | Literal["balanced"] | None
         Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of lines
         with a class and its weight (others: 1). Balanced is the number of labels / (number of classes × rows
         of the class). The cost of a row is C times the weights of its class and of itself; of ``ovr`` and
         ``ovr2`` the weight of a class is that of its own machine's positive rows, as in LIBLINEAR.
-    sample_weight : str or array_like of shape (n,), optional
+    sample_weight : Any
         Numeric column of obs with the weights of the rows. A store that was converted with weights has them
-        in the column weight, and uses them unless this is none. Of a matrix it may be an array. A row of
-        weight 0 is left out; of the rows of a group, with the loss ``chain``, the mean counts.
-    weights : path, optional
+        in the column weight, and uses them unless this is none. Of a matrix it may be an array of shape (n,).
+        A row of weight 0 is left out. The mean counts in a group, with the loss ``chain``.
+    weights : str | Path | None
         Weights of the rows of a matrix, text or a table: a file with one a line; of a matrix also .npy.
-    costs : path, DataFrame or array_like of shape (k, k), optional
+    costs : Any
         Table of margins by which each class (row) must win against each other (column): CSV with the names of
-        the classes in the first line and column, or .npy in their order.
-    tree : path or mapping of child to parent, optional
+        the classes in the first line and column, or .npy in their order. Or a DataFrame, or an array of shape
+        (k, k).
+    tree : Any
         Tree of the classes, a child and its parent a line, in place of costs: the margin of two classes is
-        the length of the path between them.
-    transform : str or sequence of str, optional
+        the length of the path between them. Or a mapping of child to parent.
+    transform : str | Sequence[str] | None
         What is done with each row first, in this order, in training and by the model: normalize[=sum], log1p,
         binarize, idf, df=power, scale=std|maxabs, clip=v, select=FILE, hash=bits, l2, bias[=value]; such as
         normalize=1e4,log1p,scale=std; or none. By default a table with columns of numbers has scale=std,bias.
-        Or a list of such texts. A DataFrame is a table; another matrix has ``bias``. What they must know of
-        all rows takes one more reading of the data. ``normalize`` scales each row to a sum, 1e4 by default;
-        ``binarize`` gives 1 for values above 0; ``df`` multiplies each feature by a power of the share of
-        rows that have it; ``scale`` divides it by its standard deviation or largest absolute value, and zeros
-        stay zeros; ``clip`` limits values to [-v, v]; ``select`` takes the features that a file lists, one a
-        line; ``l2`` scales rows to norm 1; ``bias``, the last one, is a constant feature, with the
-        coefficients `Model.intercept_`. ``docs/transforms.md`` says more.
-    label : str, optional
+        Or a list of such texts. A DataFrame is a table; another matrix has ``bias``, a constant feature with
+        the coefficients `Model.intercept_`. Transforms that need facts of all rows read the data once more.
+        ``docs/transforms.md`` explains each.
+    label : str | None
         Column with the labels: of a table, or of obs of AnnData that was not written by convert. It can be in
         memory, and then also the name of an indicator matrix in obsm.
-    labels : path, optional
+    labels : str | Path | None
         Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
-    valid_labels : path, optional
+    valid_labels : str | Path | None
         Labels of the matrix that valid names.
-    layer : str, optional
+    layer : str | None
         Layer of such AnnData to train on instead of X.
     raw : bool
         Train on raw.X of such AnnData, with its features.
-    obsm : str, optional
+    obsm : str | None
         Entry of obsm of such AnnData to train on instead of X, such as an embedding.
-    join : {"inner", "outer"}
+    join : Literal["inner", "outer"]
         Features of several files: those that all have (inner), or all that any has (outer).
-    keep_duals : bool, optional
+    keep_duals : bool | None
         Keep the duals so that passes can be added later; the default unless passes is 1.
-    block_rows : int, optional
+    block_rows : int | None
         Maximum number of rows in a block; by default memory decides.
-    slice_rows : int, optional
+    slice_rows : int | None
         Data that is not shuffled is read in slices of so many rows, each block from anywhere in it, or in its
         own order (0); by default chosen by chunks and memory.
-    split : {"auto", "classes", "rows"}
+    split : Literal["auto", "classes", "rows"]
         How training is split, if it has several splits: by classes, whose groups are solved in pairs; by
         rows, whose steps are added up; or auto: by classes if each worker then has less work than one core
         would have. By classes it is the scheme of Alber et al. (2017) with exact blocks; by rows CoCoA+ (Ma
@@ -237,43 +238,43 @@ def fit(
     splits : int
         Parts of each block that are trained on at the same time. The model depends on them, but not on how
         many workers there are.
-    format : {"libsvm", "csv", "tsv", "jsonl", "parquet", "anndata", "npz", "npy"}, optional
+    format : Literal["libsvm", "csv", "tsv", "jsonl", "parquet", "anndata", "npz", "npy"] | None
         Kind of the files, if text has another suffix than that of its kind.
-    like : path, optional
+    like : str | Path | None
         Store, run or model whose classes, index base and width are used, as for test data: values of other
         features are dropped and counted. Of a model that hashes features, only the classes are used. Tables
         are read as those that it was made from; AnnData is matched by the names of features.
-    text : str or sequence of str
+    text : str | Sequence[str]
         Columns of text whose hashed n-grams become the features, and no other column.
-    analyzer : {"word", "char", "char_wb"}, optional
+    analyzer : Literal["word", "char", "char_wb"] | None
         With text: n-grams of words (default), or of characters, also beyond (char) or only within words
         (char_wb).
-    ngrams : tuple of int, optional
+    ngrams : tuple[int, int] | None
         With text: the least and the largest length of n-grams, at most 100; by default 1 and 2.
-    bits : int, optional
+    bits : int | None
         With text: there are 2**bits features; by default 2**20.
-    drop : str or sequence of str
+    drop : str | Sequence[str]
         Columns of a table that are not used. All others, but the labels, become features: numbers and
         booleans as they are, and texts one feature for each of their values.
-    categorical : str or sequence of str
+    categorical : str | Sequence[str]
         Columns of numbers that are categories, such as codes.
-    missing : {"error", "0", "mean", "indicator"}
+    missing : Literal["error", "0", "mean", "indicator"]
         What a missing number of a table becomes: an error; 0; the mean of its column; or 0, and a feature
         COLUMN=missing that is 1 there (indicator). The mean is over the rows that are kept; categories that
         lack values have such a feature, too. With `like` it is what the earlier data has.
-    labels_as : {"numbers", "text"}, optional
+    labels_as : Literal["numbers", "text"] | None
         How labels of text are read: as numbers, so that +1 and 1.0 are 1, and in text but LIBSVM's, NA and
         the like are missing; or as the text that they are. By default as those of like, or as numbers. Labels
         of tables keep their spelling in any case: ``01`` is a code.
     multilabel : bool
         LIBSVM text: commas separate several labels of a row (1,5,7 1:0.3), and a line that begins with a
         blank has none. A label that a row lists twice counts once.
-    index_base : int or "auto"
+    index_base : int | Literal["auto"]
         LIBSVM text: index of the first feature. auto is 0 if any row that is kept has an index 0, explicit
         zeros included, else 1. With `like` it is that of its data, and must not contradict it.
-    n_features : int, optional
+    n_features : int | None
         LIBSVM text: number of features. By default the largest index determines it; fewer are an error.
-    on_error : {"raise", "skip", "fix"}
+    on_error : Literal["raise", "skip", "fix"]
         Whether an invalid row (of a table: one with a missing or infinite number) is an error, or is dropped
         and counted; fix, for LIBSVM text, also sorts unsorted rows and sums duplicate indices.
     keep_data : bool
@@ -355,7 +356,7 @@ def plan(
     gap: Literal["pass", "end", "none"] | None = None,
     valid: str | Path | None = None,
     hold_out: str | None = None,
-    class_weight: str | Path | Mapping[str, float] | None = None,
+    class_weight: str | Path | Mapping[str, float] | Literal["balanced"] | None = None,
     sample_weight: Any = None,
     weights: str | Path | None = None,
     costs: Any = None,
@@ -384,37 +385,41 @@ def plan(
         The store, as for `fit`.
     passes : int
         Maximum number of passes over the data.
-    C : float or "auto"
+    C : float | Literal["auto"]
         Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared distance of the rows
         from their mean. Of dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that
         are about best on held-out rows of a sample.
     loss : str
-        Formulation of the multi-class SVM. `streamsvm.losses` lists them: "ww" is Weston-Watkins.
-    margin : float, optional
+        Formulation of the multi-class SVM. ww: Weston-Watkins; ww2: Weston-Watkins, squared hinge; wws:
+        Weston-Watkins, smoothed hinge; cs: Crammer-Singer; cs2: Crammer-Singer, squared; top-m: mean of the m
+        largest hinges; llw: Lee-Lin-Wahba; llw2: Lee-Lin-Wahba, squared hinge; ovr: one-vs-rest, hinge; ovr2:
+        one-vs-rest, squared hinge; logistic: multinomial logistic regression; sparsemax: sparsemax; chain:
+        chain-structured SVM.
+    margin : float | None
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
-    solver : str, optional
+    solver : str | None
         Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, or
         another.
-    smooth : float, optional
+    smooth : float | None
         ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
-    top : int, optional
+    top : int | None
         m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
-    temperature : float, optional
+    temperature : float | None
         τ of the block solvers bcpl and oeg of chain; 1 by default.
-    dtype : {"float32", "float64"}
+    dtype : Literal["float32", "float64"]
         Precision of weights, duals and scores; sums and objectives are always float64.
     seed : int
         Seed of the order of blocks and rows.
-    memory : int or str
+    memory : int | str
         Memory budget in bytes, or as text such as 500M or 2G.
-    cache : path, optional
+    cache : str | Path | None
         Folder for copies of data at addresses; by default in the run, or temporary. All workers of a cluster
         must see it.
-    tol : float, optional
+    tol : float | None
         Stop when the exact relative gap (primal - dual) / primal is at most this. A negative gap, which
         rounding can give, counts by its size. The gap is that of the model after a pass: of the average, if
         the pass has one, or else of the last iterate.
-    inner_passes : int or "auto"
+    inner_passes : int | Literal["auto"]
         How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a cost
         model.
     average : bool
@@ -422,66 +427,63 @@ def plan(
         iterate. The t-th iterate has weight t. With `tol` also earlier passes have an average, if it is
         expected to meet the tolerance. If `memory` has no room for the average, it is left out with a
         warning.
-    gap : {"pass", "end", "none"}, optional
+    gap : Literal["pass", "end", "none"] | None
         When to measure the exact gap, which reads the data once more: after each pass (default with a
         tolerance), at the end (default without), or never (none).
-    valid : path, optional
+    valid : str | Path | None
         Store, text or table to measure the accuracy on after each pass.
-    hold_out : str, optional
+    hold_out : str | None
         Measure the accuracy on a part of the rows that is not trained on, such as 1/10: the first of 10
         parts, by a hash of the rows' numbers in the data as given. Groups of rows stay whole. These rows
         count neither for C auto nor for the statistics of transforms, nor for balanced weights of classes.
-    class_weight : path, "balanced" or mapping of class to float, optional
+    class_weight : str | Path | Mapping[str, float] | Literal["balanced"] | None
         Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of lines
         with a class and its weight (others: 1). Balanced is the number of labels / (number of classes × rows
         of the class). The cost of a row is C times the weights of its class and of itself; of ``ovr`` and
         ``ovr2`` the weight of a class is that of its own machine's positive rows, as in LIBLINEAR.
-    sample_weight : str or array_like of shape (n,), optional
+    sample_weight : Any
         Numeric column of obs with the weights of the rows. A store that was converted with weights has them
-        in the column weight, and uses them unless this is none. Of a matrix it may be an array. A row of
-        weight 0 is left out; of the rows of a group, with the loss ``chain``, the mean counts.
-    weights : path, optional
+        in the column weight, and uses them unless this is none. Of a matrix it may be an array of shape (n,).
+        A row of weight 0 is left out. The mean counts in a group, with the loss ``chain``.
+    weights : str | Path | None
         Weights of the rows of a matrix, text or a table: a file with one a line; of a matrix also .npy.
-    costs : path, DataFrame or array_like of shape (k, k), optional
+    costs : Any
         Table of margins by which each class (row) must win against each other (column): CSV with the names of
-        the classes in the first line and column, or .npy in their order.
-    tree : path or mapping of child to parent, optional
+        the classes in the first line and column, or .npy in their order. Or a DataFrame, or an array of shape
+        (k, k).
+    tree : Any
         Tree of the classes, a child and its parent a line, in place of costs: the margin of two classes is
-        the length of the path between them.
-    transform : str or sequence of str, optional
+        the length of the path between them. Or a mapping of child to parent.
+    transform : str | Sequence[str] | None
         What is done with each row first, in this order, in training and by the model: normalize[=sum], log1p,
         binarize, idf, df=power, scale=std|maxabs, clip=v, select=FILE, hash=bits, l2, bias[=value]; such as
         normalize=1e4,log1p,scale=std; or none. By default a table with columns of numbers has scale=std,bias.
-        Or a list of such texts. A DataFrame is a table; another matrix has ``bias``. What they must know of
-        all rows takes one more reading of the data. ``normalize`` scales each row to a sum, 1e4 by default;
-        ``binarize`` gives 1 for values above 0; ``df`` multiplies each feature by a power of the share of
-        rows that have it; ``scale`` divides it by its standard deviation or largest absolute value, and zeros
-        stay zeros; ``clip`` limits values to [-v, v]; ``select`` takes the features that a file lists, one a
-        line; ``l2`` scales rows to norm 1; ``bias``, the last one, is a constant feature, with the
-        coefficients `Model.intercept_`. ``docs/transforms.md`` says more.
-    label : str, optional
+        Or a list of such texts. A DataFrame is a table; another matrix has ``bias``, a constant feature with
+        the coefficients `Model.intercept_`. Transforms that need facts of all rows read the data once more.
+        ``docs/transforms.md`` explains each.
+    label : str | None
         Column with the labels: of a table, or of obs of AnnData that was not written by convert. It can be in
         memory, and then also the name of an indicator matrix in obsm.
-    labels : path, optional
+    labels : str | Path | None
         Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
-    valid_labels : path, optional
+    valid_labels : str | Path | None
         Labels of the matrix that valid names.
-    layer : str, optional
+    layer : str | None
         Layer of such AnnData to train on instead of X.
     raw : bool
         Train on raw.X of such AnnData, with its features.
-    obsm : str, optional
+    obsm : str | None
         Entry of obsm of such AnnData to train on instead of X, such as an embedding.
-    join : {"inner", "outer"}
+    join : Literal["inner", "outer"]
         Features of several files: those that all have (inner), or all that any has (outer).
-    keep_duals : bool, optional
+    keep_duals : bool | None
         Keep the duals so that passes can be added later; the default unless passes is 1.
-    block_rows : int, optional
+    block_rows : int | None
         Maximum number of rows in a block; by default memory decides.
-    slice_rows : int, optional
+    slice_rows : int | None
         Data that is not shuffled is read in slices of so many rows, each block from anywhere in it, or in its
         own order (0); by default chosen by chunks and memory.
-    split : {"auto", "classes", "rows"}
+    split : Literal["auto", "classes", "rows"]
         How training is split, if it has several splits: by classes, whose groups are solved in pairs; by
         rows, whose steps are added up; or auto: by classes if each worker then has less work than one core
         would have. By classes it is the scheme of Alber et al. (2017) with exact blocks; by rows CoCoA+ (Ma
@@ -543,15 +545,15 @@ def resume(
     ----------
     run : path
         Run directory made by `fit` or `online`.
-    passes : int, optional
+    passes : int | None
         New total number of passes of a fit.
-    cache : path, optional
+    cache : str | Path | None
         Folder for copies of data at addresses.
-    tol : float, optional
+    tol : float | None
         New tolerance of a fit, whose exact gap is then measured after each pass.
-    valid : path, optional
+    valid : str | Path | None
         Where the validation store of a fit is now, or another one.
-    valid_labels : path, optional
+    valid_labels : str | Path | None
         Labels of the matrix that valid names, if they are elsewhere now, or others.
     store : path or list of paths, optional
         Where the store of the run is now, if it was moved; all of them if there were several.
@@ -599,7 +601,7 @@ def online(
     raw: bool = False,
     obsm: str | None = None,
     join: Literal["inner", "outer"] = 'inner',
-    sample_weight: Any = None,
+    sample_weight: Literal["none"] | None = None,
     cache: str | Path | None = None,
     unseen_label: Literal["error", "keep"] = 'error',
     memory: int | str = 1073741824,
@@ -625,49 +627,53 @@ def online(
         has more options for text, with values in `dtype`.
     out : path
         Run directory to create.
-    C : float or "auto"
+    C : float | Literal["auto"]
         Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the first 1,000
         rows. Of dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that are about
         best on held-out rows of a sample.
     loss : str
-        Formulation of the multi-class SVM. `streamsvm.losses` lists them: "ww" is Weston-Watkins.
-    margin : float, optional
+        Formulation of the multi-class SVM. ww: Weston-Watkins; ww2: Weston-Watkins, squared hinge; wws:
+        Weston-Watkins, smoothed hinge; cs: Crammer-Singer; cs2: Crammer-Singer, squared; top-m: mean of the m
+        largest hinges; llw: Lee-Lin-Wahba; llw2: Lee-Lin-Wahba, squared hinge; ovr: one-vs-rest, hinge; ovr2:
+        one-vs-rest, squared hinge; logistic: multinomial logistic regression; sparsemax: sparsemax; chain:
+        chain-structured SVM.
+    margin : float | None
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
-    solver : str, optional
+    solver : str | None
         Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, or
         another.
-    smooth : float, optional
+    smooth : float | None
         ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
-    top : int, optional
+    top : int | None
         m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
-    temperature : float, optional
+    temperature : float | None
         τ of the block solvers bcpl and oeg of chain; 1 by default.
-    dtype : {"float32", "float64"}
+    dtype : Literal["float32", "float64"]
         Precision of weights, duals and scores; sums and objectives are always float64.
-    hash_bits : int, optional
+    hash_bits : int | None
         Hash the features to 2**hash_bits columns.
     seed : int
         Seed of the feature hash.
-    label : str, optional
+    label : str | None
         Column with the labels: of a table, or of obs of AnnData that was not written by convert. It can be in
         memory, and then also the name of an indicator matrix in obsm.
-    labels : path, optional
+    labels : str | Path | None
         Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
-    layer : str, optional
+    layer : str | None
         Layer of such AnnData to train on instead of X.
     raw : bool
         Train on raw.X of such AnnData, with its features.
-    obsm : str, optional
+    obsm : str | None
         Entry of obsm of such AnnData to train on instead of X, such as an embedding.
-    join : {"inner", "outer"}
+    join : Literal["inner", "outer"]
         Features of several files: those that all have (inner), or all that any has (outer).
-    sample_weight : {"none"}, optional
+    sample_weight : Literal["none"] | None
         none: learn from a store whose rows have weights as if they had none.
-    cache : path, optional
+    cache : str | Path | None
         Folder for copies of data at addresses; by default in the run, or temporary.
-    unseen_label : {"error", "keep"}
+    unseen_label : Literal["error", "keep"]
         With known classes: whether another label is an error, or kept and counted as wrong.
-    memory : int or str
+    memory : int | str
         Memory for the rows that are read, in bytes or as text such as 500M or 2G: half of it. Weights are in
         files that are mapped, and have no bound.
     classes : sequence of str or int, optional
@@ -706,8 +712,8 @@ def tune(
     out: str | os.PathLike[str] | None = None,
     C: Any = 'auto',
     loss: str | Sequence[str] = 'ww',
-    margin: float | Sequence[float | None] | None = None,
-    transform: str | Sequence[str | None] | None = None,
+    margin: float | Sequence[float] | None = None,
+    transform: str | Sequence[str] | None = None,
     folds: int | None = None,
     hold_out: str | None = None,
     valid: str | Path | None = None,
@@ -722,7 +728,7 @@ def tune(
     memory: int | str = 2147483648,
     cache: str | Path | None = None,
     inner_passes: int | Literal["auto"] = 'auto',
-    class_weight: str | Path | Mapping[str, float] | None = None,
+    class_weight: str | Path | Mapping[str, float] | Literal["balanced"] | None = None,
     sample_weight: Any = None,
     weights: str | Path | None = None,
     costs: Any = None,
@@ -771,86 +777,87 @@ def tune(
         As for `streamsvm.fit`; texts in memory are to be in a file.
     out : path, optional
         Run directory to create; needed for files.
-    C : str, "auto", float or sequence of float
+    C : Any
         Values of C: a range such as 2^-6:2^3, by factors of its base; numbers with commas; or auto, 10 values
         by factors of 2 around the C of fit. 0.01:10 goes by factors of 2. With auto each training has the C
         of its own rows; the table and the best training have that of all rows.
-    loss : str or sequence of str
+    loss : str | Sequence[str]
         Loss (see fit); several (ww,cs) are compared.
-    margin : float or sequence of float, optional
+    margin : float | Sequence[float] | None
         Margin scale of Weston-Watkins; several are compared.
-    transform : str or sequence of str, optional
+    transform : str | Sequence[str] | None
         Transforms of the rows (see fit), or none; several are compared. A list has texts such as
         ``df=-0.25,l2``; None stands for the default of the data.
-    folds : int, optional
+    folds : int | None
         Measure on each of so many parts instead, in so many trainings. The mean counts.
-    hold_out : str, optional
+    hold_out : str | None
         Part of the rows that is held out and measured on, 1/10 by default.
-    valid : path, optional
+    valid : str | Path | None
         Store, text or table to measure on instead.
     passes_each : int
         Passes for each value of C.
     passes : int
         Passes of the training with the best, on all rows.
-    solver : str, optional
+    solver : str | None
         Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, or
         another.
-    smooth : float, optional
+    smooth : float | None
         ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
-    top : int, optional
+    top : int | None
         m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
-    temperature : float, optional
+    temperature : float | None
         τ of the block solvers bcpl and oeg of chain; 1 by default.
-    dtype : {"float32", "float64"}
+    dtype : Literal["float32", "float64"]
         Precision of weights, duals and scores; sums and objectives are always float64.
     seed : int
         Seed of the order of blocks and rows.
-    memory : int or str
+    memory : int | str
         Memory budget in bytes, or as text such as 500M or 2G.
-    cache : path, optional
+    cache : str | Path | None
         Folder for copies of data at addresses; by default in the run, or temporary. All workers of a cluster
         must see it.
-    inner_passes : int or "auto"
+    inner_passes : int | Literal["auto"]
         How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a cost
         model.
-    class_weight : path, "balanced" or mapping of class to float, optional
+    class_weight : str | Path | Mapping[str, float] | Literal["balanced"] | None
         Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of lines
         with a class and its weight (others: 1). Balanced is the number of labels / (number of classes × rows
         of the class). The cost of a row is C times the weights of its class and of itself; of ``ovr`` and
         ``ovr2`` the weight of a class is that of its own machine's positive rows, as in LIBLINEAR.
-    sample_weight : str or array_like of shape (n,), optional
+    sample_weight : Any
         Numeric column of obs with the weights of the rows. A store that was converted with weights has them
-        in the column weight, and uses them unless this is none. Of a matrix it may be an array. A row of
-        weight 0 is left out; of the rows of a group, with the loss ``chain``, the mean counts.
-    weights : path, optional
+        in the column weight, and uses them unless this is none. Of a matrix it may be an array of shape (n,).
+        A row of weight 0 is left out. The mean counts in a group, with the loss ``chain``.
+    weights : str | Path | None
         Weights of the rows of a matrix, text or a table: a file with one a line; of a matrix also .npy.
-    costs : path, DataFrame or array_like of shape (k, k), optional
+    costs : Any
         Table of margins by which each class (row) must win against each other (column): CSV with the names of
-        the classes in the first line and column, or .npy in their order.
-    tree : path or mapping of child to parent, optional
+        the classes in the first line and column, or .npy in their order. Or a DataFrame, or an array of shape
+        (k, k).
+    tree : Any
         Tree of the classes, a child and its parent a line, in place of costs: the margin of two classes is
-        the length of the path between them.
-    label : str, optional
+        the length of the path between them. Or a mapping of child to parent.
+    label : str | None
         Column with the labels: of a table, or of obs of AnnData that was not written by convert. It can be in
         memory, and then also the name of an indicator matrix in obsm.
-    labels : path, optional
+    labels : str | Path | None
         Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
-    valid_labels : path, optional
+    valid_labels : str | Path | None
         Labels of the matrix that valid names.
-    layer : str, optional
+    layer : str | None
         Layer of such AnnData to train on instead of X.
     raw : bool
         Train on raw.X of such AnnData, with its features.
-    obsm : str, optional
+    obsm : str | None
         Entry of obsm of such AnnData to train on instead of X, such as an embedding.
-    join : {"inner", "outer"}
+    join : Literal["inner", "outer"]
         Features of several files: those that all have (inner), or all that any has (outer).
-    block_rows : int, optional
+    block_rows : int | None
         Maximum number of rows in a block; by default memory decides.
-    slice_rows : int, optional
+    slice_rows : int | None
         Data that is not shuffled is read in slices of so many rows, each block from anywhere in it, or in its
         own order (0); by default chosen by chunks and memory.
-    split : {"auto", "classes", "rows"}
+    split : Literal["auto", "classes", "rows"]
         How training is split, if it has several splits: by classes, whose groups are solved in pairs; by
         rows, whose steps are added up; or auto: by classes if each worker then has less work than one core
         would have. By classes it is the scheme of Alber et al. (2017) with exact blocks; by rows CoCoA+ (Ma
@@ -858,43 +865,43 @@ def tune(
     splits : int
         Parts of each block that are trained on at the same time. The model depends on them, but not on how
         many workers there are.
-    format : {"libsvm", "csv", "tsv", "jsonl", "parquet", "anndata", "npz", "npy"}, optional
+    format : Literal["libsvm", "csv", "tsv", "jsonl", "parquet", "anndata", "npz", "npy"] | None
         Kind of the files, if text has another suffix than that of its kind.
-    like : path, optional
+    like : str | Path | None
         Store, run or model whose classes, index base and width are used, as for test data: values of other
         features are dropped and counted. Of a model that hashes features, only the classes are used. Tables
         are read as those that it was made from; AnnData is matched by the names of features.
-    text : str or sequence of str
+    text : str | Sequence[str]
         Columns of text whose hashed n-grams become the features, and no other column.
-    analyzer : {"word", "char", "char_wb"}, optional
+    analyzer : Literal["word", "char", "char_wb"] | None
         With text: n-grams of words (default), or of characters, also beyond (char) or only within words
         (char_wb).
-    ngrams : tuple of int, optional
+    ngrams : tuple[int, int] | None
         With text: the least and the largest length of n-grams, at most 100; by default 1 and 2.
-    bits : int, optional
+    bits : int | None
         With text: there are 2**bits features; by default 2**20.
-    drop : str or sequence of str
+    drop : str | Sequence[str]
         Columns of a table that are not used. All others, but the labels, become features: numbers and
         booleans as they are, and texts one feature for each of their values.
-    categorical : str or sequence of str
+    categorical : str | Sequence[str]
         Columns of numbers that are categories, such as codes.
-    missing : {"error", "0", "mean", "indicator"}
+    missing : Literal["error", "0", "mean", "indicator"]
         What a missing number of a table becomes: an error; 0; the mean of its column; or 0, and a feature
         COLUMN=missing that is 1 there (indicator). The mean is over the rows that are kept; categories that
         lack values have such a feature, too. With `like` it is what the earlier data has.
-    labels_as : {"numbers", "text"}, optional
+    labels_as : Literal["numbers", "text"] | None
         How labels of text are read: as numbers, so that +1 and 1.0 are 1, and in text but LIBSVM's, NA and
         the like are missing; or as the text that they are. By default as those of like, or as numbers. Labels
         of tables keep their spelling in any case: ``01`` is a code.
     multilabel : bool
         LIBSVM text: commas separate several labels of a row (1,5,7 1:0.3), and a line that begins with a
         blank has none. A label that a row lists twice counts once.
-    index_base : int or "auto"
+    index_base : int | Literal["auto"]
         LIBSVM text: index of the first feature. auto is 0 if any row that is kept has an index 0, explicit
         zeros included, else 1. With `like` it is that of its data, and must not contradict it.
-    n_features : int, optional
+    n_features : int | None
         LIBSVM text: number of features. By default the largest index determines it; fewer are an error.
-    on_error : {"raise", "skip", "fix"}
+    on_error : Literal["raise", "skip", "fix"]
         Whether an invalid row (of a table: one with a missing or infinite number) is an error, or is dropped
         and counted; fix, for LIBSVM text, also sorts unsorted rows and sums duplicate indices.
     workers, cluster, checkpoint_every, report, progress, stop

@@ -18,7 +18,8 @@ from streamsvm.model.matrix import begins_with_text, hashed
 from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult, OnlineResult
 from streamsvm.run.directory import RunDir, replacing
-from streamsvm.settings.field import GIVEN, MATRIX, CheckedSettings, changes_of, declared
+from streamsvm.settings.checks import GIVEN
+from streamsvm.settings.field import MATRIX, CheckedSettings, changes_of, declared
 from streamsvm.settings.fit import Interval, Settings
 from streamsvm.settings.online import OnlineSettings, StoreSettings
 from streamsvm.settings.reading import ReadingSettings
@@ -226,7 +227,7 @@ def without_tables(settings: dict[str, Any]) -> dict[str, Any]:
     tables = {}
     for name, each in declared(Settings).items():
         value = settings.get(name)
-        if each.given and value is not None and not isinstance(value, str | os.PathLike):
+        if each.check.accepts == "Any" and value is not None and not isinstance(value, str | os.PathLike):
             tables[name], settings[name] = value, GIVEN
     return tables
 

@@ -17,8 +17,9 @@ from streamsvm.base.text import as_url
 from streamsvm.errors import Call, InputError, Interrupted, Option, Remedy, SettingsError, wrong_setting
 from streamsvm.losses import get_loss
 from streamsvm.run.directory import RunDir, entered, locked
-from streamsvm.settings.field import GIVEN, declared
-from streamsvm.settings.fit import NONE, Settings
+from streamsvm.settings.checks import GIVEN
+from streamsvm.settings.field import declared
+from streamsvm.settings.fit import BALANCED, NONE, Settings
 from streamsvm.settings.reading import ReadingSettings
 from streamsvm.store import open_store
 from streamsvm.store.addresses import local
@@ -162,9 +163,9 @@ def _inputs(paths: Paths, settings: Settings, reading: ReadingSettings) -> dict[
 def _check_before(settings: Settings) -> None:
     """Check what can be checked without the data, before hours may be spent on their conversion."""
     parse_transforms(settings.transform)
-    for name, each in declared(settings).items():
+    for name, each in declared(Settings).items():
         path = getattr(settings, name)
-        is_file = each.kind is os.PathLike and isinstance(path, str) and path not in (*each.words, GIVEN)
+        is_file = "PATH" in each.check.metavar and isinstance(path, str) and path not in (BALANCED, GIVEN)
         if is_file and name != "cache" and as_url(path) is None:
             with durable.os_errors_as(InputError, path, "read"):
                 os.stat(path)

@@ -27,7 +27,7 @@ from streamsvm.model.coefficients import Coefficients
 from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult
 from streamsvm.model.serialization import save_model
-from streamsvm.settings.field import GIVEN
+from streamsvm.settings.checks import GIVEN
 from streamsvm.settings.fit import Interval, Settings
 from streamsvm.store import Contents, StoreWriter, layout
 from streamsvm.training import fit_plan

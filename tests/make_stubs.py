@@ -7,22 +7,14 @@ A test compares the files with what this makes.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import textwrap
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import streamsvm
-from streamsvm.settings.field import Setting, declared
-from streamsvm.settings.fit import Settings
-from streamsvm.settings.online import OnlineSettings, StoreSettings
-from streamsvm.settings.reading import ReadingSettings
-from streamsvm.settings.search import SearchSettings
 from streamsvm.sklearn import StreamSVMClassifier
 
-SETTINGS = declared(OnlineSettings) | declared(StoreSettings) | declared(ReadingSettings) | declared(Settings)
 FUNCTIONS = ("fit", "plan", "resume", "online", "tune")  # which take settings
 HEAD = '''"""{title}, for type checkers and editors: written by tests/make_stubs.py."""
 
@@ -36,23 +28,16 @@ from typing import Any, Literal
 
 def signature(function: Any) -> str:
     """A function without its body, each parameter on a line."""
-    settings = SETTINGS | (declared(SearchSettings) if function is streamsvm.tune else {})
     found = inspect.signature(function)
     lines = []
     for each in found.parameters.values():
         if each.kind is each.KEYWORD_ONLY and "*" not in lines:
             lines.append("*")
-        of_type = "" if each.annotation is each.empty else f": {annotation(each, settings)}"
+        of_type = "" if each.annotation is each.empty else f": {each.annotation}"
         default = "" if each.default is each.empty else f" = {each.default!r}"
         lines.append(f"{each.name}{of_type}{default}")
     parameters = "".join(f"    {line},\n" for line in lines)
     return f"def {function.__name__}(\n{parameters}) -> {found.return_annotation}:\n"
-
-
-def annotation(parameter: inspect.Parameter, settings: Mapping[str, Setting]) -> str:
-    if isinstance(parameter.annotation, str):
-        return parameter.annotation
-    return dataclasses.replace(settings[parameter.name], default=parameter.default).annotation
 
 
 def docstring(of: Any) -> str:
@@ -78,7 +63,7 @@ def library() -> str:
 def estimator() -> str:
     """The stub of `streamsvm.sklearn`: the class of the source, with its parameters."""
     parameters = inspect.signature(StreamSVMClassifier).parameters.values()
-    attributes = "".join(f"    {each.name}: {annotation(each, SETTINGS)}\n" for each in parameters)
+    attributes = "".join(f"    {each.name}: {each.annotation}\n" for each in parameters)
     return (
         HEAD.format(title="The estimator for scikit-learn")
         + "from streamsvm.sklearn import estimator\n\n"

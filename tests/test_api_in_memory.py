@@ -58,8 +58,8 @@ def test_what_only_a_store_has_says_what_to_do(atlas: anndata.AnnData) -> None:
 
 
 def test_a_setting_is_for_stores_unless_it_says_otherwise() -> None:
-    new = dataclasses.make_dataclass("New", [("sample", float, setting(float, 1.0, "Share of the rows."))])
-    assert declared(new)["sample"].scope == STORE
+    new = dataclasses.make_dataclass("New", [("new", bool, setting("A new setting.", default=False))])
+    assert declared(new)["new"].scope == STORE
     assert not changes_of(new)
     assert {"valid", "join"} <= set(OF_STORES)
 

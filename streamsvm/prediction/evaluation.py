@@ -18,13 +18,13 @@ from streamsvm.base.threads import Threads, count_workers
 from streamsvm.data.class_costs import read_costs, read_tree
 from streamsvm.data.groups import group_starts
 from streamsvm.data.rows import Rows
-from streamsvm.errors import ModelError, SettingsError
+from streamsvm.errors import ModelError, SettingsError, wrong_setting
 from streamsvm.inputs.rows import RowsToScore
 from streamsvm.model.model import Model
 from streamsvm.prediction.class_counts import ClassCounts, ReadableByClass, data_frame
 from streamsvm.prediction.label_set_evaluation import LabelSetEvaluation, LabelSetMetrics
 from streamsvm.prediction.predictions import as_model, checked_threshold, checked_top_k
-from streamsvm.settings.rules import check_one_table
+from streamsvm.settings.rules import ONE_TABLE
 from streamsvm.settings.scoring import TO_EVALUATE, ScoringSettings
 from streamsvm.settings.signature import takes
 from streamsvm.store import Store
@@ -186,7 +186,8 @@ def evaluate(
     if top_k is not None:
         top_k = sorted({checked_top_k(k) for k in (top_k if isinstance(top_k, Iterable) else [top_k])})
     classes = model.record["classes"]
-    check_one_table(costs, tree)
+    if costs is not None and tree is not None:
+        raise wrong_setting("tree", f"must be {ONE_TABLE}")
     table = model.costs if costs is None else read_costs(costs, classes)
     if tree is not None:
         table = read_tree(tree, classes)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import os
+from typing import Annotated
 
+from streamsvm.settings import checks
 from streamsvm.settings.field import as_in, setting
 from streamsvm.settings.fit import Settings
 from streamsvm.settings.online import StoreSettings
@@ -24,27 +25,29 @@ class ConvertSettings(ReadingSettings):
         If a setting is not valid; says which, and what is.
     """
 
-    dtype: str = as_in(
-        Settings, "dtype", choices=("float16", "float32", "float64"),
-        help="Precision of the values; float16 is for dense ones, which are computed with in float32.",
+    dtype: Annotated[str, checks.one_of("float16", "float32", "float64")] = setting(
+        "Precision of the values; float16 is for dense ones, which are computed with in float32.",
+        default="float32", group="Computing",
     )  # fmt: skip
-    shuffle: bool = setting(bool, True, "Shuffle the rows, or keep the order of the input.")
-    seed: int = as_in(Settings, "seed", help="Seed of the shuffle.", least=-(2**63))
+    shuffle: bool = setting("Shuffle the rows, or keep the order of the input.", default=True)
+    seed: int = as_in(Settings, "seed", help="Seed of the shuffle.", check=checks.whole(-(2**63)))
     memory: int = _as_in_store(
         "memory", help="Memory budget in bytes, or as text such as 500M or 2G.",
         details="The decoder of compressed text takes up to 128 MB more.",
     )  # fmt: skip
-    threads: int | None = setting(int, None, "Number of threads; by default one per processor.", least=1)
-    codec: str = setting(
-        str, "fast", "Compression: fast (LZ), small (zstd or gzip), none.", choices=("fast", "small", "none")
+    threads: Annotated[int | None, checks.whole(1)] = setting(
+        "Number of threads; by default one per processor."
     )
-    chunk_nnz: int | None = setting(int, None, "Values in a chunk.", least=1)
+    codec: Annotated[str, checks.one_of("fast", "small", "none")] = setting(
+        "Compression: fast (LZ), small (zstd or gzip), none.", default="fast"
+    )
+    chunk_nnz: Annotated[int | None, checks.whole(1)] = setting("Values in a chunk.")
     unseen_label: str = _as_in_store("unseen_label")
-    weights: str | None = setting(
-        os.PathLike, None, "Weight of each row, one number a line, in the order of the input.",
-        "Rows that are skipped have one, too.", words=("-",),
-    )  # fmt: skip
-    groups: bool = setting(bool, False, "Keep qid: fields; rows of a group stay together, in order.")
+    weights: Annotated[str | None, checks.or_word("-", checks.PATH)] = setting(
+        "Weight of each row, one number a line, in the order of the input.",
+        "Rows that are skipped have one, too.",
+    )
+    groups: bool = setting("Keep qid: fields; rows of a group stay together, in order.", default=False)
     label: str | None = _as_in_store(
         "label", details="Or the array with them in an .npz file. Rows without a label are left out."
     )

@@ -6,30 +6,59 @@ import dataclasses
 import functools
 import math
 import numbers
-import os
 import re
 import time
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from streamsvm.base.text import parse_part
 from streamsvm.errors import SettingsError
 from streamsvm.losses import LOSSES, get_loss
-from streamsvm.losses.base import FILLING, Loss
+from streamsvm.losses.base import Loss
+from streamsvm.settings import checks
 from streamsvm.settings.field import ESTIMATOR, MATRIX, CheckedSettings, declared, setting
-from streamsvm.settings.rules import check_combinations
+from streamsvm.settings.rules import check_combinations, parameters
 
 AUTO = "auto"
 BALANCED = "balanced"  # of class_weight
 NONE = "none"  # of sample_weight and transform
 CLASSES, ROWS = "classes", "rows"  # of split
 
-_model, _training, _weights, _features, _computing, _cores, _fine = (
+_model, _training, _weights, _labels, _features, _computing, _cores, _fine = (
     functools.partial(setting, group=heading)
     for heading in (
-        "Model", "Training", "Weights and costs", "Features", "Computing", "Several cores", "Fine tuning",
+        "Model", "Training", "Weights and costs", "Labels", "Features", "Computing", "Several cores",
+        "Fine tuning",
     )
 )  # fmt: skip
+_TITLES = "; ".join(f"{name}: {loss.title.partition(' (')[0]}" for name, loss in LOSSES.items())
+_LOSS = checks.one_of(*LOSSES)._replace(accepts="str", metavar="NAME")
+_SOLVERS = dict.fromkeys(each for loss in LOSSES.values() for each in loss.solvers)
+_SOLVER = checks.one_of(*_SOLVERS)._replace(accepts="str")
+
+
+def _class_weights(value: Any) -> Any:
+    """Return the weights of a mapping by the names of the classes, which `PATH` would refuse."""
+    if not isinstance(value, Mapping):
+        return checks.PATH.take(value)
+    from streamsvm.base.label_values import class_name  # needs NumPy, which help does without
+
+    return {
+        class_name(label): float(weight) if isinstance(weight, numbers.Real) else weight
+        for label, weight in value.items()
+    }
+
+
+_PART = checks.TEXT._replace(
+    wanted="a part such as 1/10, of 2 to 1,000 parts", take=lambda text: parse_part(text) and text
+)
+_TRANSFORM = checks.TEXT._replace(
+    accepts="str | Sequence[str]",
+    take=lambda value: ",".join([value] if isinstance(value, str) else value),
+)
+_CLASS_WEIGHT = checks.or_word(
+    BALANCED, checks.PATH._replace(take=_class_weights, accepts="str | Path | Mapping[str, float]")
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,214 +73,180 @@ class Settings(CheckedSettings):
         If a setting is not valid; says which, and what is.
     """
 
-    passes: int = _training(
-        int, 3, "Maximum number of passes over the data.",
-        least=1, scope=ESTIMATOR, searched=True, changeable="New total number of passes of a fit.",
+    passes: Annotated[int, checks.whole(1)] = _training(
+        "Maximum number of passes over the data.", default=3,
+        scope=ESTIMATOR, searched=True, changeable="New total number of passes of a fit.",
     )  # fmt: skip
-    C: float = _model(
-        float, AUTO,  # a number once data is at hand
+    C: Annotated[float, checks.or_word(AUTO, checks.POSITIVE)] = _model(  # a number once data is at hand
         "Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared distance of the rows "
         "from their mean.",
         "Of dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that are about "
         "best on held-out rows of a sample.",
-        words=(AUTO,), positive=True, scope=ESTIMATOR, searched=True,
+        default=AUTO, scope=ESTIMATOR, searched=True,
     )  # fmt: skip
-    loss: str = _model(
-        str, "ww", "Formulation of the multi-class SVM.",
-        '`streamsvm.losses` lists them: "ww" is Weston-Watkins.',
-        choices=lambda: tuple(LOSSES), titles=lambda: [loss.title for loss in LOSSES.values()],
-        scope=ESTIMATOR, searched=True,
-    )  # fmt: skip
-    margin: float = _model(
-        float, None, "Margin scale M of Weston-Watkins: 1 (default) or 0.5.",
-        scope=ESTIMATOR, searched=True, of_loss=True,
-    )  # fmt: skip
-    solver: str = _fine(
-        str, None,
+    loss: Annotated[str, _LOSS] = _model(
+        f"Formulation of the multi-class SVM. {_TITLES}.", default="ww", scope=ESTIMATOR, searched=True
+    )
+    margin: Annotated[float, checks.NOT_NEGATIVE] = _model(
+        "Margin scale M of Weston-Watkins: 1 (default) or 0.5.", scope=ESTIMATOR, searched=True
+    )
+    solver: Annotated[str, _SOLVER] = _fine(
         "Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, "
         "or another.",
-        choices=lambda: tuple(dict.fromkeys(each for loss in LOSSES.values() for each in loss.solvers)),
-        scope=ESTIMATOR, of_loss=True,
+        scope=ESTIMATOR,
+    )
+    smooth: Annotated[float | None, checks.POSITIVE] = _model(
+        "ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.", scope=ESTIMATOR
+    )
+    top: Annotated[int | None, checks.whole(1)] = _model(
+        "m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.", scope=ESTIMATOR
+    )
+    temperature: Annotated[float | None, checks.POSITIVE] = _fine(
+        "τ of the block solvers bcpl and oeg of chain; 1 by default.", scope=ESTIMATOR
+    )
+    dtype: Annotated[str, checks.one_of("float32", "float64")] = _computing(
+        "Precision of weights, duals and scores; sums and objectives are always float64.",
+        default="float32", scope=ESTIMATOR,
     )  # fmt: skip
-    smooth: float | None = _model(
-        float, None, "ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.",
-        positive=True, scope=ESTIMATOR, of_loss=True, loss_default=0.5,
-    )  # fmt: skip
-    top: int | None = _model(
-        int, None, "m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.",
-        least=1, scope=ESTIMATOR, of_loss=True, loss_default=5,
-    )  # fmt: skip
-    temperature: float | None = _fine(
-        float, None, "τ of the block solvers bcpl and oeg of chain; 1 by default.",
-        positive=True, scope=ESTIMATOR, of_loss=True, loss_default=1.0,
-    )  # fmt: skip
-    dtype: str = _computing(
-        str, "float32", "Precision of weights, duals and scores; sums and objectives are always float64.",
-        choices=("float32", "float64"), scope=ESTIMATOR,
-    )  # fmt: skip
-    seed: int = _computing(int, 0, "Seed of the order of blocks and rows.", scope=MATRIX)
-    memory: int = _computing(
-        int, 2**31, "Memory budget in bytes, or as text such as 500M or 2G.",
-        least=1, size=True, scope=MATRIX,
-    )  # fmt: skip
-    cache: str | None = _computing(
-        os.PathLike, None, "Folder for copies of data at addresses; by default in the run, or temporary.",
+    seed: Annotated[int, checks.whole()] = _computing(
+        "Seed of the order of blocks and rows.", default=0, scope=MATRIX
+    )
+    memory: Annotated[int, checks.SIZE] = _computing(
+        "Memory budget in bytes, or as text such as 500M or 2G.", default=2**31, scope=MATRIX
+    )
+    cache: Annotated[str | None, checks.PATH] = _computing(
+        "Folder for copies of data at addresses; by default in the run, or temporary.",
         "All workers of a cluster must see it.", changeable="Folder for copies of data at addresses.",
     )  # fmt: skip
-    tol: float | None = _training(
-        float, None, "Stop when the exact relative gap (primal - dual) / primal is at most this.",
+    tol: Annotated[float | None, checks.NOT_NEGATIVE] = _training(
+        "Stop when the exact relative gap (primal - dual) / primal is at most this.",
         "A negative gap, which rounding can give, counts by its size. The gap is that of the model after a "
         "pass: of the average, if the pass has one, or else of the last iterate.",
         scope=ESTIMATOR, searched=True,
         changeable="New tolerance of a fit, whose exact gap is then measured after each pass.",
     )  # fmt: skip
-    inner_passes: int | str = _fine(
-        int, AUTO,
+    inner_passes: Annotated[int | str, checks.or_word(AUTO, checks.whole())] = _fine(
         "How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a "
         "cost model.",
-        words=(AUTO,), scope=ESTIMATOR,
+        default=AUTO, scope=ESTIMATOR,
     )  # fmt: skip
     average: bool = _model(
-        bool, True,
         "Make the model the average of the iterates in the second half of the last pass, instead of the last "
         "iterate.",
         "The t-th iterate has weight t. With `tol` also earlier passes have an average, if it is expected to "
         "meet the tolerance. If `memory` has no room for the average, it is left out with a warning.",
-        scope=ESTIMATOR, searched=True,
+        default=True, scope=ESTIMATOR, searched=True,
     )  # fmt: skip
-    gap: str = _training(
-        str, None,
+    gap: Annotated[str, checks.one_of("pass", "end", "none")] = _training(
         "When to measure the exact gap, which reads the data once more: after each pass (default with a "
         "tolerance), at the end (default without), or never (none).",
-        choices=("pass", "end", "none"), scope=ESTIMATOR, searched=True,
+        scope=ESTIMATOR, searched=True,
     )  # fmt: skip
-    valid: str | None = _training(
-        os.PathLike, None, "Store, text or table to measure the accuracy on after each pass.",
-        address=True, searched=True, instead="give hold_out, or call streamsvm.evaluate on its model",
+    valid: Annotated[str | None, checks.ADDRESS] = _training(
+        "Store, text or table to measure the accuracy on after each pass.",
+        searched=True, instead="give hold_out, or call streamsvm.evaluate on its model",
         changeable="Where the validation store of a fit is now, or another one.",
     )  # fmt: skip
-    hold_out: str | None = _training(
-        str, None,
+    hold_out: Annotated[str | None, _PART] = _training(
         "Measure the accuracy on a part of the rows that is not trained on, such as 1/10: the first of 10 "
         "parts, by a hash of the rows' numbers in the data as given.",
         "Groups of rows stay whole. These rows count neither for C auto nor for the statistics of "
         "transforms, nor for balanced weights of classes.",
-        scope=MATRIX, searched=True, parse=parse_part,
+        scope=MATRIX, searched=True,
     )  # fmt: skip
-    class_weight: str | Mapping[str, float] | None = _weights(
-        os.PathLike, None,
+    class_weight: Annotated[str | Mapping[str, float] | None, _CLASS_WEIGHT] = _weights(
         "Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of "
         "lines with a class and its weight (others: 1).",
         "Balanced is the number of labels / (number of classes × rows of the class). The cost of a row is C "
         "times the weights of its class and of itself; of ``ovr`` and ``ovr2`` the weight of a class is that "
         "of its own machine's positive rows, as in LIBLINEAR.",
-        words=(BALANCED,), mapping="mapping of class to float", scope=MATRIX,
+        scope=MATRIX,
     )  # fmt: skip
-    sample_weight: str | None = _weights(
-        str, None,
+    sample_weight: Annotated[str | None, checks.TEXT._replace(accepts="Any")] = _weights(
         "Numeric column of obs with the weights of the rows. A store that was converted with weights has "
         "them in the column weight, and uses them unless this is none.",
-        "Of a matrix it may be an array. A row of weight 0 is left out; of the rows of a group, with the "
-        "loss ``chain``, the mean counts.",
-        given="array_like of shape (n,)", scope=MATRIX,
+        "Of a matrix it may be an array of shape (n,). A row of weight 0 is left out. The mean counts in a "
+        "group, with the loss ``chain``.",
+        scope=MATRIX,
     )  # fmt: skip
-    weights: str | None = _weights(
-        os.PathLike, None,
+    weights: Annotated[str | None, checks.PATH] = _weights(
         "Weights of the rows of a matrix, text or a table: a file with one a line; of a matrix also .npy.",
         instead="give sample_weight",
-    )  # fmt: skip
-    costs: str | None = _weights(
-        os.PathLike, None,
+    )
+    costs: Annotated[str | None, checks.TABLE] = _weights(
         "Table of margins by which each class (row) must win against each other (column): CSV with the names "
         "of the classes in the first line and column, or .npy in their order.",
-        given="DataFrame or array_like of shape (k, k)", scope=ESTIMATOR,
+        "Or a DataFrame, or an array of shape (k, k).", scope=ESTIMATOR,
     )  # fmt: skip
-    tree: str | None = _weights(
-        os.PathLike, None,
+    tree: Annotated[str | None, checks.TABLE] = _weights(
         "Tree of the classes, a child and its parent a line, in place of costs: the margin of two classes is "
         "the length of the path between them.",
-        given="mapping of child to parent", scope=ESTIMATOR,
+        "Or a mapping of child to parent.", scope=ESTIMATOR,
     )  # fmt: skip
-    transform: str | None = _model(
-        str, None,
+    transform: Annotated[str | None, _TRANSFORM] = _model(
         "What is done with each row first, in this order, in training and by the model: normalize[=sum], "
         "log1p, binarize, idf, df=power, scale=std|maxabs, clip=v, select=FILE, hash=bits, l2, "
         "bias[=value]; such as normalize=1e4,log1p,scale=std; or none. By default a table with columns of "
         "numbers has scale=std,bias.",
-        "Or a list of such texts. A DataFrame is a table; another matrix has ``bias``. What they must know "
-        "of all rows takes one more reading of the data. ``normalize`` scales each row to a sum, 1e4 by "
-        "default; ``binarize`` gives 1 for values above 0; ``df`` multiplies each feature by a power of the "
-        "share of rows that have it; ``scale`` divides it by its standard deviation or largest absolute "
-        "value, and zeros stay zeros; ``clip`` limits values to [-v, v]; ``select`` takes the features that "
-        "a file lists, one a line; ``l2`` scales rows to norm 1; ``bias``, the last one, is a constant "
-        "feature, with the coefficients `Model.intercept_`. ``docs/transforms.md`` says more.",
-        listed=True, scope=MATRIX, searched=True,
-    )  # fmt: skip
-    label: str | None = setting(
-        str, None,
-        "Column with the labels: of a table, or of obs of AnnData that was not written by convert.",
-        "It can be in memory, and then also the name of an indicator matrix in obsm.",
-        group="Labels", scope=MATRIX,
-    )  # fmt: skip
-    labels: str | None = setting(
-        os.PathLike, None, "Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.",
-        group="Labels", instead="give y",
-    )  # fmt: skip
-    valid_labels: str | None = setting(
-        os.PathLike, None, "Labels of the matrix that valid names.",
-        group="Labels", instead="call streamsvm.evaluate on its model",
-        changeable="Labels of the matrix that valid names, if they are elsewhere now, or others.",
-    )  # fmt: skip
-    layer: str | None = _features(str, None, "Layer of such AnnData to train on instead of X.", scope=MATRIX)
-    raw: bool = _features(bool, False, "Train on raw.X of such AnnData, with its features.", scope=MATRIX)
-    obsm: str | None = _features(
-        str, None, "Entry of obsm of such AnnData to train on instead of X, such as an embedding.",
-        scope=MATRIX,
-    )  # fmt: skip
-    join: str = _features(
-        str, "inner", "Features of several files: those that all have (inner), or all that any has (outer).",
-        choices=("inner", "outer"), instead="concatenate before",
-    )  # fmt: skip
-    keep_duals: bool = _fine(
-        bool, None, "Keep the duals so that passes can be added later; the default unless passes is 1.",
+        "Or a list of such texts. A DataFrame is a table; another matrix has ``bias``, a constant feature "
+        "with the coefficients `Model.intercept_`. Transforms that need facts of all rows read the data once "
+        "more. ``docs/transforms.md`` explains each.",
         scope=MATRIX, searched=True,
     )  # fmt: skip
-    block_rows: int | None = _fine(
-        int, None, "Maximum number of rows in a block; by default memory decides.",
-        least=1, scope=MATRIX,
+    label: str | None = _labels(
+        "Column with the labels: of a table, or of obs of AnnData that was not written by convert.",
+        "It can be in memory, and then also the name of an indicator matrix in obsm.", scope=MATRIX,
     )  # fmt: skip
-    slice_rows: int | None = _fine(
-        int, None,
+    labels: Annotated[str | None, checks.PATH] = _labels(
+        "Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.", instead="give y"
+    )
+    valid_labels: Annotated[str | None, checks.PATH] = _labels(
+        "Labels of the matrix that valid names.", instead="call streamsvm.evaluate on its model",
+        changeable="Labels of the matrix that valid names, if they are elsewhere now, or others.",
+    )  # fmt: skip
+    layer: str | None = _features("Layer of such AnnData to train on instead of X.", scope=MATRIX)
+    raw: bool = _features("Train on raw.X of such AnnData, with its features.", default=False, scope=MATRIX)
+    obsm: str | None = _features(
+        "Entry of obsm of such AnnData to train on instead of X, such as an embedding.", scope=MATRIX
+    )
+    join: Annotated[str, checks.one_of("inner", "outer")] = _features(
+        "Features of several files: those that all have (inner), or all that any has (outer).",
+        default="inner", instead="concatenate before",
+    )  # fmt: skip
+    keep_duals: bool = _fine(
+        "Keep the duals so that passes can be added later; the default unless passes is 1.",
+        scope=MATRIX, searched=True,
+    )  # fmt: skip
+    block_rows: Annotated[int | None, checks.whole(1)] = _fine(
+        "Maximum number of rows in a block; by default memory decides.", scope=MATRIX
+    )
+    slice_rows: Annotated[int | None, checks.whole()] = _fine(
         "Data that is not shuffled is read in slices of so many rows, each block from anywhere in it, or in "
         "its own order (0); by default chosen by chunks and memory.",
-        least=0, scope=MATRIX,
-    )  # fmt: skip
-    split: str = _cores(
-        str, AUTO,
+        scope=MATRIX,
+    )
+    split: Annotated[str, checks.one_of(AUTO, CLASSES, ROWS)] = _cores(
         "How training is split, if it has several splits: by classes, whose groups are solved in pairs; by "
         "rows, whose steps are added up; or auto: by classes if each worker then has less work than one core "
         "would have.",
         "By classes it is the scheme of Alber et al. (2017) with exact blocks; by rows CoCoA+ (Ma et al. "
         "2015).",
-        choices=(AUTO, CLASSES, ROWS), scope=ESTIMATOR,
+        default=AUTO, scope=ESTIMATOR,
     )  # fmt: skip
-    splits: int = _cores(
-        int, 1,
+    splits: Annotated[int, checks.whole(1, 512)] = _cores(
         "Parts of each block that are trained on at the same time. The model depends on them, but not on how "
         "many workers there are.",
-        least=1, most=512, scope=ESTIMATOR,
+        default=1, scope=ESTIMATOR,
     )  # fmt: skip
     # Not for users: factors of C in the first passes, ascending. The last one holds for all later passes.
     C_factors: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        factors: Any = self.C_factors  # a list in run.json
-        if not isinstance(factors, list | tuple) or not all(
-            isinstance(each, float) and 0 < each < math.inf for each in factors
-        ):
+        try:
+            self._set("C_factors", tuple(map(checks.POSITIVE.take, self.C_factors)))  # a list in run.json
+        except (TypeError, ValueError, OverflowError):
             self.refuse("C_factors", "positive numbers")
-        self._set("C_factors", tuple(factors))
         loss = get_loss(self.loss)
         defaults = {
             "margin": loss.margins[0],
@@ -259,29 +254,12 @@ class Settings(CheckedSettings):
             "keep_duals": self.passes > 1,
             "gap": "end" if self.tol is None else "pass",
         }
-        for name, value in defaults.items():
+        for name, value in (defaults | parameters(loss, self.solver or loss.solvers[0])).items():
             if getattr(self, name) is None:
                 self._set(name, value)
-        if not loss.has_inner_passes:
-            if self.inner_passes not in (0, AUTO):
-                self.refuse(
-                    "inner_passes",
-                    f"0 or auto with the loss {self.loss}, "
-                    + ("which has none" if loss.sequences else "whose rows have duals of all classes"),
-                )
-            self._set("inner_passes", 0)
-        for name, values in (("margin", loss.margins), ("solver", loss.solvers)):
-            if getattr(self, name) not in values:
-                self.refuse(name, f"{' or '.join(map(str, values))} for the loss {self.loss}")
-        takes = (*loss.parameters, *["temperature"] * (self.solver in FILLING))
-        for name, each in declared(self).items():
-            if each.loss_default is None:
-                continue
-            if name not in takes and getattr(self, name) is not None:
-                self.refuse(name, f"left out with the loss {self.loss} and the solver {self.solver}")
-            if name in takes and getattr(self, name) is None:
-                self._set(name, each.loss_default)
         check_combinations(self)
+        if not loss.has_inner_passes:
+            self._set("inner_passes", 0)
 
     @property
     def trained_loss(self) -> Loss:
@@ -301,6 +279,11 @@ class Settings(CheckedSettings):
         plain = self.class_weight is None or not loss.own_dual  # else they weigh each class of a row
         return plain and not self.has_pair_margins and self.solver == loss.solvers[0]
 
+    @property
+    def is_search(self) -> bool:
+        """True if the passes search for C: held-out rows are scored once for each C, and nobody resumes."""
+        return bool(self.C_factors) and self.tol is None
+
     def share_of_C(self, number: int) -> float:
         """Return the C of pass `number` (from 1 on) divided by the setting C."""
         factors = self.C_factors or (1.0,)
@@ -308,9 +291,8 @@ class Settings(CheckedSettings):
 
     def is_measured(self, number: int) -> bool:
         """Return True if held-out rows are scored after pass `number`: of a search, the last of each C."""
-        is_search = bool(self.C_factors) and self.tol is None
         ends = self.share_of_C(number) != self.share_of_C(number + 1)
-        return not is_search or number == self.passes or ends
+        return not self.is_search or number == self.passes or ends
 
 
 TO_TUNE = {name: each for name, each in declared(Settings).items() if not each.searched}

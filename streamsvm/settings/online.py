@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from typing import Annotated, Any
 
 from streamsvm.errors import SettingsError
 from streamsvm.losses import get_loss
+from streamsvm.settings import checks
 from streamsvm.settings.field import CheckedSettings, as_in, declared, setting
 from streamsvm.settings.fit import NONE, Settings
 
@@ -39,13 +40,8 @@ class OnlineSettings(CheckedSettings):
     top: int | None = _as_in_fit("top")
     temperature: float | None = _as_in_fit("temperature")
     dtype: str = _as_in_fit("dtype")
-    hash_bits: int | None = setting(
-        int,
-        None,
-        "Hash the features to 2**hash_bits columns.",
-        group="Model",
-        least=1,
-        most=MAX_HASH_BITS,
+    hash_bits: Annotated[int | None, checks.whole(1, MAX_HASH_BITS)] = setting(
+        "Hash the features to 2**hash_bits columns.", group="Model"
     )
     seed: int = _as_in_fit("seed", help="Seed of the feature hash.")
 
@@ -84,14 +80,13 @@ class StoreSettings(CheckedSettings):
     obsm: str | None = _as_in_fit("obsm")
     join: str = _as_in_fit("join")
     sample_weight: str | None = _as_in_fit(
-        "sample_weight", choices=(NONE,), given="", details="",
+        "sample_weight", check=checks.one_of(NONE), details="",
         help="none: learn from a store whose rows have weights as if they had none.",
     )  # fmt: skip
     cache: str | None = _as_in_fit("cache", details="")
-    unseen_label: str = setting(
-        str, "error",
+    unseen_label: Annotated[str, checks.one_of("error", "keep")] = setting(
         "With known classes: whether another label is an error, or kept and counted as wrong.",
-        group="Labels", choices=("error", "keep"),
+        default="error", group="Labels",
     )  # fmt: skip
     memory: int = _as_in_fit(
         "memory",

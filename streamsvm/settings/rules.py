@@ -4,60 +4,49 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamsvm.errors import SettingsError, wrong_setting
 from streamsvm.losses import LOSSES, get_loss
+from streamsvm.losses.base import FILLING, Loss
+
+ONE_TABLE = "left out with costs; both are a table of costs"
+_PARAMETERS: dict[str, Any] = {"smooth": 0.5, "top": 5, "temperature": 1.0}  # of few losses and solvers
+
+
+def parameters(loss: Loss, solver: str) -> dict[str, Any]:
+    """Return the defaults of the parameters that this loss and this solver have, and most have not."""
+    return {name: _PARAMETERS[name] for name in (*loss.parameters, *["temperature"] * (solver in FILLING))}
 
 
 def check_combinations(settings: Any) -> None:
     """Raise `SettingsError` if settings, a `Settings`, are valid by themselves but do not go together."""
-    _check_pairs(settings)
-    _check_split(settings)
-    if settings.hold_out is not None and settings.valid is not None:
-        raise SettingsError(
-            "valid and hold_out both give rows to measure; leave one of them out", setting="hold_out"
-        )
-    if settings.passes > 1 and not settings.keep_duals:
-        raise wrong_setting(
-            "keep_duals", "must be on with more than one pass: each starts from the duals of the last"
-        )
-    if settings.tol is not None and settings.gap != "pass":
-        raise wrong_setting(
-            "gap",
-            f"must be pass with a tolerance, which needs the exact gap after each pass, not {settings.gap}",
-        )
-
-
-def _check_split(settings: Any) -> None:
-    """Raise `SettingsError` if the training cannot be split as the settings ask."""
-    loss = get_loss(settings.loss)
-    if settings.splits > 1 and loss.sequences:
-        settings.refuse("splits", f"1 with the loss {settings.loss}, whose sequences are solved as a whole")
-    if settings.splits == 1 or settings.split != "classes":
-        return
-    if not loss.class_splits:
-        able = ", ".join(name for name, other in LOSSES.items() if other.class_splits)
-        settings.refuse(
-            "split", f"rows with the loss {settings.loss}; the losses {able} can be split by classes"
-        )
-    if not settings.can_split_classes:
-        settings.refuse(
-            "split",
-            "rows with costs, a tree, class weights in one-vs-rest, or a solver other than the default",
-        )
-
-
-def _check_pairs(settings: Any) -> None:
-    """Raise `SettingsError` unless the settings have one source of margins at most, and the loss takes it."""
-    check_one_table(settings.costs, settings.tree)
-    if settings.has_pair_margins and not get_loss(settings.loss).pair_margins:
-        able = ", ".join(name for name, other in LOSSES.items() if other.pair_margins)
-        raise SettingsError(
-            f"the loss {settings.loss} cannot have margins for each pair of classes; choose one of {able}",
-            setting="loss",
-        )
-
-
-def check_one_table(costs: Any, tree: Any) -> None:
-    """Raise `SettingsError` if there are costs and a tree."""
-    if costs is not None and tree is not None:
-        raise SettingsError("costs and tree are both a table of costs; leave one of them out", setting="tree")
+    loss, name = get_loss(settings.loss), settings.loss
+    by_classes = settings.splits > 1 and settings.split == "classes"
+    with_pairs = ", ".join(each for each, other in LOSSES.items() if other.pair_margins)
+    with_splits = ", ".join(each for each, other in LOSSES.items() if other.class_splits)
+    not_taken = _PARAMETERS.keys() - parameters(loss, settings.solver)
+    refused = (
+        (settings.margin not in loss.margins, "margin",
+         f"{' or '.join(map(str, loss.margins))} for the loss {name}"),
+        (settings.solver not in loss.solvers, "solver", f"{' or '.join(loss.solvers)} for the loss {name}"),
+        *((getattr(settings, each) is not None, each,
+           f"left out with the loss {name} and the solver {settings.solver}") for each in not_taken),
+        (not loss.has_inner_passes and settings.inner_passes not in (0, "auto"), "inner_passes",
+         f"0 or auto with the loss {name}, whose rows have duals of all classes or none of their own"),
+        (None not in (settings.costs, settings.tree), "tree", ONE_TABLE),
+        (settings.has_pair_margins and not loss.pair_margins, "loss",
+         f"one of {with_pairs} with margins for each pair of classes"),
+        (settings.splits > 1 and loss.sequences, "splits",
+         f"1 with the loss {name}, whose sequences are solved as a whole"),
+        (by_classes and not loss.class_splits, "split",
+         f"rows with the loss {name}; the losses {with_splits} can be split by classes"),
+        (by_classes and not settings.can_split_classes, "split",
+         "rows with costs, a tree, class weights in one-vs-rest, or a solver other than the default"),
+        (None not in (settings.hold_out, settings.valid), "hold_out",
+         "left out with valid; both give rows to measure"),
+        (settings.passes > 1 and not settings.keep_duals, "keep_duals",
+         "on with more than one pass: each starts from the duals of the last"),
+        (settings.tol is not None and settings.gap != "pass", "gap",
+         "pass with a tolerance, which needs the exact gap after each pass"),
+    )  # fmt: skip
+    for is_wrong, setting, wanted in refused:
+        if is_wrong:
+            settings.refuse(setting, wanted)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-from typing import Any
+from typing import Annotated, Any
 
 from streamsvm.errors import wrong_setting
+from streamsvm.settings import checks
 from streamsvm.settings.field import CheckedSettings, as_in, declared, setting
 from streamsvm.settings.fit import Settings
 from streamsvm.settings.reading import ReadingSettings
@@ -23,24 +23,21 @@ class ScoringSettings(CheckedSettings):
     """
 
     label: str | None = setting(
-        str, None,
         "Column with the labels: of a table, or of obs of AnnData that was not written by convert; by "
         "default the one that the model was trained on.",
         "Or, of AnnData in memory, also the name of an indicator matrix in ``obsm``. Rows without a label "
         "are left out.",
-    )  # fmt: skip
-    labels: str | None = setting(
-        os.PathLike, None, "Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.",
-    )  # fmt: skip
-    layer: str | None = setting(str, None, "Layer of AnnData to score instead of X.", "Also in memory.")
-    raw: bool = setting(bool, False, "Score raw.X of AnnData.")
-    obsm: str | None = setting(
-        str, None, "Entry of obsm of AnnData to score instead of X, such as an embedding.",
-    )  # fmt: skip
+    )
+    labels: Annotated[str | None, checks.PATH] = setting(
+        "Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line."
+    )
+    layer: str | None = setting("Layer of AnnData to score instead of X.", "Also in memory.")
+    raw: bool = setting("Score raw.X of AnnData.", default=False)
+    obsm: str | None = setting("Entry of obsm of AnnData to score instead of X, such as an embedding.")
     multilabel: bool = setting(
-        bool, False,
         "LIBSVM text: commas separate several labels of a row; by default as the model was trained.",
-    )  # fmt: skip
+        default=False,
+    )
     format: str | None = as_in(ReadingSettings, "format")
     on_error: str = as_in(ReadingSettings, "on_error")
     cache: str | None = as_in(Settings, "cache", details="")

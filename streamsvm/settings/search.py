@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from typing import Any
+from typing import Annotated, Any
 
 from streamsvm.errors import SettingsError
+from streamsvm.settings import checks
 from streamsvm.settings.field import CheckedSettings, as_in, setting
 from streamsvm.settings.fit import AUTO, Settings
 
@@ -25,35 +26,35 @@ class SearchSettings(CheckedSettings):
         If a setting is not valid; says which, and what is.
     """
 
-    C: tuple[Any, ...] = setting(
-        str, AUTO,
+    C: Annotated[tuple[Any, ...], checks.several(checks.TEXT)._replace(accepts="Any")] = setting(
         "Values of C: a range such as 2^-6:2^3, by factors of its base; numbers with commas; or auto, 10 "
         "values by factors of 2 around the C of fit.",
         "0.01:10 goes by factors of 2. With auto each training has the C of its own rows; the table and the "
         "best training have that of all rows.",
-        words=(AUTO,), given="float or sequence of float", repeated=True,
-    )  # fmt: skip
+        default=AUTO,
+    )
     loss: tuple[str, ...] = _as_in_fit(
-        "loss", help="Loss (see fit); several (ww,cs) are compared.", choices=None, titles=None,
-        repeated=True,
-    )  # fmt: skip
+        "loss", help="Loss (see fit); several (ww,cs) are compared.", check=checks.several(checks.TEXT)
+    )
     margin: tuple[float | None, ...] | None = _as_in_fit(
-        "margin", help="Margin scale of Weston-Watkins; several are compared.", repeated=True,
-    )  # fmt: skip
+        "margin",
+        help="Margin scale of Weston-Watkins; several are compared.",
+        check=checks.several(checks.NOT_NEGATIVE),
+    )
     transform: tuple[str | None, ...] | None = _as_in_fit(
-        "transform", help="Transforms of the rows (see fit), or none; several are compared.",
+        "transform",
+        help="Transforms of the rows (see fit), or none; several are compared.",
         details="A list has texts such as ``df=-0.25,l2``; None stands for the default of the data.",
-        listed=False, repeated=True,
-    )  # fmt: skip
-    folds: int | None = setting(
-        int, None, "Measure on each of so many parts instead, in so many trainings.", "The mean counts.",
-        least=2, most=100,
-    )  # fmt: skip
+        check=checks.several(checks.TEXT),
+    )
+    folds: Annotated[int | None, checks.whole(2, 100)] = setting(
+        "Measure on each of so many parts instead, in so many trainings.", "The mean counts."
+    )
     hold_out: str | None = _as_in_fit(
-        "hold_out", help="Part of the rows that is held out and measured on, 1/10 by default.",
-    )  # fmt: skip
+        "hold_out", help="Part of the rows that is held out and measured on, 1/10 by default."
+    )
     valid: str | None = _as_in_fit("valid", help="Store, text or table to measure on instead.")
-    passes_each: int = setting(int, 2, "Passes for each value of C.", least=1)
+    passes_each: Annotated[int, checks.whole(1)] = setting("Passes for each value of C.", default=2)
     passes: int = _as_in_fit("passes", help="Passes of the training with the best, on all rows.")
 
     def __post_init__(self) -> None:

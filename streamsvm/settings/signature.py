@@ -6,16 +6,14 @@ import functools
 import inspect
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from streamsvm.errors import wrong_setting
 from streamsvm.settings.field import Setting, declared
 from streamsvm.settings.fit import Settings
 
 _WIDTH = 106  # columns of the documentation
-_TYPES = {"Any": Any, "Literal": Literal, "Mapping": Mapping, "Path": Path, "Sequence": Sequence}
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -33,18 +31,17 @@ def takes(settings: Mapping[str, Setting], *, after: str) -> Callable[[Function]
         parameters = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
         names = [each.name for each in parameters]
         taken = {name: each for name, each in settings.items() if name not in names}
-        types = {name: eval(each.annotation, _TYPES) for name, each in taken.items()}
         place = names.index(after) + 1
         parameters[place:place] = [
             inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=types[name]
+                name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type
             )
             for name, each in taken.items()
         ]
 
         @functools.wraps(function)
         def call(*args: Any, **given: Any) -> Any:
-            for name in [each for each in given if each not in call.__signature__.parameters]:  # type: ignore[attr-defined]
+            for name in [each for each in given if each not in names and each not in taken]:
                 called = function.__qualname__.removesuffix(".__init__")
                 if name in declared(Settings):
                     raise wrong_setting(name, f"does not apply to {called}")
@@ -52,8 +49,6 @@ def takes(settings: Mapping[str, Setting], *, after: str) -> Callable[[Function]
             return function(*args, **given)
 
         call.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-        call.__annotations__ = {**function.__annotations__, **types}
-        call.__annotations__.pop("settings", None)
         call.__doc__ = documented(function.__doc__, taken)
         return call  # type: ignore[return-value]
 
@@ -69,7 +64,6 @@ def documented(docstring: str | None, settings: Mapping[str, Setting]) -> str | 
         textwrap.fill, width=_WIDTH, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False
     )
     entries = [
-        f"{name} : {each.described}\n{fill(f'{each.help} {each.details}')}\n"
-        for name, each in settings.items()
+        f"{name} : {each.type}\n{fill(f'{each.help} {each.details}')}\n" for name, each in settings.items()
     ]
     return f"{before}{''.join(entries)}{after}"

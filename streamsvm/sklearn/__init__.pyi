@@ -17,30 +17,34 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
     ----------
     passes : int
         Maximum number of passes over the data.
-    C : float or "auto"
+    C : float | Literal["auto"]
         Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared distance of the rows
         from their mean. Of dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that
         are about best on held-out rows of a sample.
     loss : str
-        Formulation of the multi-class SVM. `streamsvm.losses` lists them: "ww" is Weston-Watkins.
-    margin : float, optional
+        Formulation of the multi-class SVM. ww: Weston-Watkins; ww2: Weston-Watkins, squared hinge; wws:
+        Weston-Watkins, smoothed hinge; cs: Crammer-Singer; cs2: Crammer-Singer, squared; top-m: mean of the m
+        largest hinges; llw: Lee-Lin-Wahba; llw2: Lee-Lin-Wahba, squared hinge; ovr: one-vs-rest, hinge; ovr2:
+        one-vs-rest, squared hinge; logistic: multinomial logistic regression; sparsemax: sparsemax; chain:
+        chain-structured SVM.
+    margin : float | None
         Margin scale M of Weston-Watkins: 1 (default) or 0.5.
-    solver : str, optional
+    solver : str | None
         Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, or
         another.
-    smooth : float, optional
+    smooth : float | None
         ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.
-    top : int, optional
+    top : int | None
         m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.
-    temperature : float, optional
+    temperature : float | None
         τ of the block solvers bcpl and oeg of chain; 1 by default.
-    dtype : {"float32", "float64"}
+    dtype : Literal["float32", "float64"]
         Precision of weights, duals and scores; sums and objectives are always float64.
-    tol : float, optional
+    tol : float | None
         Stop when the exact relative gap (primal - dual) / primal is at most this. A negative gap, which
         rounding can give, counts by its size. The gap is that of the model after a pass: of the average, if
         the pass has one, or else of the last iterate.
-    inner_passes : int or "auto"
+    inner_passes : int | Literal["auto"]
         How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a cost
         model.
     average : bool
@@ -48,16 +52,17 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
         iterate. The t-th iterate has weight t. With `tol` also earlier passes have an average, if it is
         expected to meet the tolerance. If `memory` has no room for the average, it is left out with a
         warning.
-    gap : {"pass", "end", "none"}, optional
+    gap : Literal["pass", "end", "none"] | None
         When to measure the exact gap, which reads the data once more: after each pass (default with a
         tolerance), at the end (default without), or never (none).
-    costs : path, DataFrame or array_like of shape (k, k), optional
+    costs : Any
         Table of margins by which each class (row) must win against each other (column): CSV with the names of
-        the classes in the first line and column, or .npy in their order.
-    tree : path or mapping of child to parent, optional
+        the classes in the first line and column, or .npy in their order. Or a DataFrame, or an array of shape
+        (k, k).
+    tree : Any
         Tree of the classes, a child and its parent a line, in place of costs: the margin of two classes is
-        the length of the path between them.
-    split : {"auto", "classes", "rows"}
+        the length of the path between them. Or a mapping of child to parent.
+    split : Literal["auto", "classes", "rows"]
         How training is split, if it has several splits: by classes, whose groups are solved in pairs; by
         rows, whose steps are added up; or auto: by classes if each worker then has less work than one core
         would have. By classes it is the scheme of Alber et al. (2017) with exact blocks; by rows CoCoA+ (Ma

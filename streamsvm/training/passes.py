@@ -215,8 +215,8 @@ class Fit(Trainer):
         self.log(record)
         self.learner.end_pass()
         duals = {p: end for p, end in position.duals.items() if p != this_pass - 1}
-        if is_last and settings.C_factors and settings.tol is None:
-            duals = {}  # of a search for C, which nobody extends
+        if is_last and settings.is_search:
+            duals = {}  # nobody extends a search
         self.position = dataclasses.replace(
             self.position,
             history=(*position.history, record),

@@ -15,7 +15,7 @@ OPTIONS = [  # words, and what the last line of the message has
     ("fitt a", "No such command 'fitt'. Did you mean 'fit'?"),
     ("fit a --pases 3", "No such option: --pases (Possible options:"),
     ("fit a --passes many", "Invalid value for '--passes'"),
-    ("fit a --passes 0", "'--passes': Input should be greater than or equal to 1"),
+    ("fit a --passes 0", "--passes must be a whole number in [1, 2**63), not 0"),
     ("fit a --gap x", "'--gap': Value error, 'x' is not one of 'pass', 'end', 'none'"),
     ("fit a --out r --C x", "--C must be auto or positive and finite, not 'x'"),
     ("fit a --out r --memory 3x", "'3x' is not a size: a number of bytes, or text such as 500M or 2G"),

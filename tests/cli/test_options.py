@@ -41,15 +41,15 @@ VALUES: dict[str, tuple[str, Any]] = {  # of options: a word, and what it stands
     "text": ("a,b", ("a", "b")), "threads": ("7", 7), "threshold": ("-0.5", -0.5),
     "tol": ("0.5", 0.5), "top": ("7", 7), "top_k": ("7", 7), "transform": ("l2", "l2"), "tree": PATH,
     "unseen_label": ("keep", "keep"), "valid": PATH, "valid_labels": PATH, "verify": FLAG,
-    "weights": ("some/path", "some/path"), "workers": ("7", 7),
+    "weights": PATH, "workers": ("7", 7),
 }  # fmt: skip
 OF_COMMANDS: dict[str, dict[str, tuple[str, Any]]] = {  # where it is something else
     "tune": {"C": ("2^-1:2", ["2^-1:2"]), "loss": ("ww,cs", ["ww,cs"]), "margin": ("0.5", [0.5]),
-             "transform": ("l2", ["l2"]), "weights": PATH},
+             "transform": ("l2", ["l2"])},
     "evaluate": {"top_k": ("7", (1, 7))},
     "convert": {"out": ("a.zarr", Path("a.zarr"))},
     "online": {"sample_weight": ("none", "none")},
-    "fit": {"class_weight": ("some/path", "some/path"), "weights": PATH},
+    "fit": {"class_weight": PATH},
     "export": {"format": ("liblinear", "liblinear"), "dtype": ("float16", "float16")},
 }  # fmt: skip
 ELSEWHERE = {"quiet", "json", "dry_run", "confusion", "dir"}  # what they do is tested in other files

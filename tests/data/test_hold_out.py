@@ -81,7 +81,7 @@ def test_wrong_parts_are_refused() -> None:
     for text in ("0/10", "11/10", "1/1", "1", "a/b", "1/1001"):
         with pytest.raises(SettingsError, match="hold_out must be a part such as 1/10"):
             fit(X, labels, hold_out=text)
-    with pytest.raises(SettingsError, match="leave one of them out"):
+    with pytest.raises(SettingsError, match="hold_out must be left out with valid"):
         fit("a.h5", out="run", hold_out="1/10", valid="b.h5")
 
 

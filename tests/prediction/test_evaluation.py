@@ -165,7 +165,7 @@ def test_the_mean_cost_is_over_the_rows_with_known_labels(tmp_path: Path) -> Non
     model.costs = costs
     assert evaluate(model, rows).mean_cost == mean_cost
     assert evaluate(model, rows, tree=parents).mean_cost == mean_distance
-    with pytest.raises(SettingsError, match="leave one of them out"):
+    with pytest.raises(SettingsError, match="tree must be left out with costs"):
         evaluate(model, rows, costs=costs, tree=parents)
     with pytest.raises(InputError, match="the table of costs is 2 x 2, and 7 classes need 7 x 7"):
         evaluate(model, rows, costs=np.zeros((2, 2)))

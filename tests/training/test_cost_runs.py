@@ -167,8 +167,11 @@ CLASSES_REFUSED = [
 
 
 SETTINGS_REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"loss": "logistic", "costs": COSTS}, "the loss logistic cannot have margins for each pair of classes"),
-    ({"costs": COSTS, "tree": TREE}, "costs and tree are both a table of costs"),
+    (
+        {"loss": "logistic", "costs": COSTS},
+        "loss must be one of .* with margins for each pair of classes, not 'logistic'",
+    ),
+    ({"costs": COSTS, "tree": TREE}, "tree must be left out with costs"),
     ({"class_weight": {"0": "much"}}, "class_weight: the class '0' has the weight 'much'"),
     ({"sample_weight": np.ones(3)}, r"sample_weight has the shape \(3,\), and X has 70 rows"),
     ({"sample_weight": np.full(N, np.nan)}, r"sample_weight\[0\] is nan; weights are numbers from 0 on"),

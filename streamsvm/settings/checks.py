@@ -1,0 +1,135 @@
+"""Checks of settings, for ``Annotated[type, check]``, with the option of a command that goes with each."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import operator
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from streamsvm.base.text import absolute, check_local, parse_size
+from streamsvm.errors import SettingsError
+
+GIVEN = "given"  # for a Python object in the place of a file, of which the settings have no copy
+LARGEST = 2**63 - 1  # compiled code takes no larger number
+
+
+class Check(NamedTuple):
+    """What a setting takes, for ``Annotated[type, Check(...)]``.
+
+    Attributes
+    ----------
+    accepts : str
+        Type of the argument, as Python writes it.
+    wanted : str
+        The valid values, as text that completes "it must be ...".
+    take : callable
+        Returns a value as the settings keep it. For a value that is not valid it raises `TypeError`,
+        `ValueError` or `OverflowError`.
+    option : type or callable
+        Type of the option of a command; or a function of its text.
+    metavar : str
+        What stands for the value in the help of a command.
+    choices : tuple of str
+        The valid values, if they are few.
+    repeated : bool
+        Whether there may be several values: a sequence, or an option that is given several times.
+    """
+
+    accepts: str
+    wanted: str
+    take: Callable[[Any], Any]
+    option: Any = str
+    metavar: str = ""
+    choices: tuple[str, ...] = ()
+    repeated: bool = False
+
+
+def whole(least: int = 0, most: int = LARGEST) -> Check:
+    """Return the check of a whole number in ``[least, most]``."""
+
+    def take(value: Any) -> int:
+        number = operator.index(value)
+        if isinstance(value, bool) or not least <= number <= most:
+            raise ValueError
+        return number
+
+    end = "2**63)" if most == LARGEST else f"{most}]"
+    return Check("int", f"a whole number in [{least}, {end}", take, int, "NUMBER")
+
+
+def _real(wanted: str, holds: Callable[[float], bool]) -> Check:
+    def take(value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not holds(float(value)):
+            raise ValueError
+        return float(value)
+
+    return Check("float", wanted, take, float, "NUMBER")
+
+
+def _instance(kind: type, wanted: str) -> Check:
+    def take(value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise TypeError
+        return kind(value)
+
+    return Check(kind.__name__, wanted, take, kind, "TEXT" if kind is str else "")
+
+
+def _local(path: Any) -> str:
+    check_local(path, SettingsError)
+    return absolute(path)
+
+
+POSITIVE = _real("positive and finite", lambda value: 0 < value < math.inf)
+NUMBER = _real("a number", lambda value: True)
+NOT_NEGATIVE = _real("a number, 0 or more", lambda value: value >= 0)
+FLAG = _instance(bool, "True or False")
+TEXT = _instance(str, "text")
+SIZE = Check("int | str", "a size", parse_size, parse_size, "SIZE")
+PATH = Check("str | Path", "a path", _local, Path, "PATH")
+ADDRESS = PATH._replace(take=absolute)  # a path, or an address such as s3://bucket/name
+TABLE = PATH._replace(accepts="Any", take=lambda value: value if value == GIVEN else _local(value))
+
+
+def one_of(*choices: str) -> Check:
+    """Return the check of a text that is one of `choices`."""
+
+    def take(value: Any) -> str:
+        if value not in choices:
+            raise ValueError
+        return str(value)
+
+    accepts = ", ".join(f'"{choice}"' for choice in choices)
+    return Check(f"Literal[{accepts}]", f"one of {', '.join(choices)}", take, choices=choices)
+
+
+def or_word(word: str, check: Check) -> Check:
+    """Return a check that takes a word, too."""
+
+    def parse(text: str) -> Any:
+        try:
+            return text if text == word else check.option(text)
+        except ValueError:
+            return text  # which `take` refuses
+
+    return Check(
+        f'{check.accepts} | Literal["{word}"]',
+        f"{word} or {check.wanted}",
+        lambda value: word if isinstance(value, str) and value == word else check.take(value),
+        parse,
+        f"{check.metavar}|{word}",
+    )
+
+
+def several(check: Check) -> Check:
+    """Return the check of one or several values, each of which is checked where it is used."""
+
+    def take(value: Any) -> tuple[Any, ...]:
+        value = value.tolist() if hasattr(value, "tolist") else value
+        return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+    accepts = f"{check.accepts} | Sequence[{check.accepts}]"
+    return check._replace(accepts=accepts, take=take, repeated=True)
