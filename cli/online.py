@@ -126,7 +126,7 @@ def text_like(like: str | Path, index_base: int | None, settings: dict[str, Any]
 
 def parse_classes(text: str) -> list[str]:
     """Return the labels in a file, separated by white space, or in a list with commas, in class order."""
-    from streamsvm.base.label_texts import class_order
+    from streamsvm.base.label_values import class_order
 
     labels = [label.strip() for label in text.split(",")]
     if os.path.exists(text):  # a pipe too

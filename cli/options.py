@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import typer
 from streamsvm_cli.console import Console, complain, fail
 
-from streamsvm.base.compiling import told_of_compiling
+from streamsvm.base.progress import told_of_compiling
 from streamsvm.errors import Interrupted, StreamsvmError
 from streamsvm.settings import checks
 from streamsvm.settings.field import Setting

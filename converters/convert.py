@@ -15,7 +15,7 @@ import numpy as np
 
 from streamsvm.base.decode import decode, encode
 from streamsvm.base.format import CHUNK_NNZ, LABEL_DTYPE, UNSEEN_LABEL, index_dtype
-from streamsvm.base.label_values import OBJECT, TEXT, dtype_of_names
+from streamsvm.base.label_values import OBJECT, TEXT, class_order, dtype_of_names
 from streamsvm.base.progress import Progress, logger, shown
 from streamsvm.base.repr import Readable
 from streamsvm.base.text import check_local
@@ -178,7 +178,6 @@ def convert(
     from streamsvm_converters.staging import os_errors_about, publish, staging_folder
     from streamsvm_converters.waiting_rows import WaitingRows
 
-    from streamsvm.base.label_texts import class_order
     from streamsvm.base.prefetch import Prefetcher
     from streamsvm.inputs.schema import read_schema
     from streamsvm.store import Contents, StoreWriter, layout, store_kind

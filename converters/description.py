@@ -9,7 +9,7 @@ from typing import Any
 from streamsvm_converters.kinds.options import ReadOptions
 from streamsvm_converters.kinds.registry import open_reader
 
-from streamsvm.base.label_texts import class_order
+from streamsvm.base.label_values import class_order
 from streamsvm.base.progress import Progress
 from streamsvm.errors import InputError
 from streamsvm.store.kinds import TABLES, TO_FILE

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base.format import LABEL_DTYPE, UNSEEN_LABEL
-from streamsvm.base.label_texts import as_number, label_text
+from streamsvm.base.label_values import as_number, label_text
 from streamsvm.base.text import check_classes, shortened
 from streamsvm.errors import InputError, Option, PlanError, Remedy
 

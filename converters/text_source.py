@@ -16,7 +16,7 @@ from streamsvm_converters.libsvm.position import ReadingState
 
 from streamsvm.base.decode import decode, encode
 from streamsvm.base.durable import open_file, os_errors_as
-from streamsvm.base.label_values import INTEGER, TEXT, class_name, dtype_of_names
+from streamsvm.base.label_values import INTEGER, TEXT, canonical_name, class_name, class_order, dtype_of_names
 from streamsvm.base.text import check_classes, check_local, parse_size, printable
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Option, Remedy, part_of_memory
@@ -74,8 +74,6 @@ class TextSource:
     dense_rows: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        from streamsvm.base.label_texts import canonical_name
-
         ConvertSettings(**self._options())  # checks them
         if self.classes is not None:
             names = [class_name(label) for label in self.classes]
@@ -188,8 +186,6 @@ class TextSource:
     @staticmethod
     def in_order(classes: Sequence[str]) -> np.ndarray:
         """Return the permutation that puts `classes` in the order of a store."""
-        from streamsvm.base.label_texts import class_order
-
         return class_order(classes)
 
     def label_dtype(self, classes: Sequence[str]) -> str:

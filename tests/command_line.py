@@ -13,10 +13,10 @@ import pytest
 from streamsvm_cli import main
 from warm_process import Ended, run
 
-from streamsvm.base import compiling
+from streamsvm.base import progress
 
 SHORT = re.compile("C .* is far too large for .* passes|tolerance .* not reached|that was tried; go on with")
-COMPILING = f"streamsvm: {compiling.LINE}\n"
+COMPILING = f"streamsvm: {progress.COMPILING}\n"
 
 
 def streamsvm(*words: object, cwd: Path | None = None) -> Ended:

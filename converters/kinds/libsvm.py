@@ -22,7 +22,7 @@ from streamsvm_converters.libsvm.position import MAX_FIRST_ERRORS, LinePosition,
 from streamsvm_converters.libsvm.rows import compact, repair
 
 from streamsvm.base.format import UNSEEN_LABEL, index_dtype
-from streamsvm.base.label_texts import canonical_name
+from streamsvm.base.label_values import canonical_name
 from streamsvm.base.threads import Threads
 from streamsvm.data.checks import first_labels, row_of
 from streamsvm.data.label_sets import distinct_sets

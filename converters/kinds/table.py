@@ -17,7 +17,7 @@ from streamsvm_converters.tables.text import TEXTS_PER_BATCH, hashed_texts, join
 
 from streamsvm.base.decode import decode, encode
 from streamsvm.base.format import UNSEEN_LABEL
-from streamsvm.base.label_texts import MISSING_TEXTS
+from streamsvm.base.label_values import MISSING_TEXTS
 from streamsvm.data.names import feature_names
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Option, Remedy, SettingsError, warn

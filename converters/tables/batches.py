@@ -12,7 +12,7 @@ from typing import Any
 from streamsvm_converters.libsvm.position import InputFile
 from streamsvm_converters.tables.quotes import CheckedText
 
-from streamsvm.base.label_texts import MISSING_TEXTS
+from streamsvm.base.label_values import MISSING_TEXTS
 from streamsvm.base.text import format_size, printable
 from streamsvm.errors import InputError, Option, PlanError, Remedy, extra
 from streamsvm.store.kinds import MAGIC_SIZE, compression_of

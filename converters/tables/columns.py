@@ -11,7 +11,7 @@ from streamsvm_converters.tables.batches import TableFile, is_numeric, listed, l
 from streamsvm_converters.tables.encoding import ColumnsEncoding, EncodedColumn
 
 from streamsvm.base.format import index_dtype
-from streamsvm.base.label_texts import label_text
+from streamsvm.base.label_values import label_text
 from streamsvm.base.text import printable
 from streamsvm.errors import InputError, Option, Remedy
 

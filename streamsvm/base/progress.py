@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-from streamsvm.base import compiling
 from streamsvm.errors import wrong_setting
 
 Progress = Callable[[str, int, int | None], None]  # of a stage, what is done, and all of it or None
@@ -20,6 +19,8 @@ logger.addHandler(logging.NullHandler())  # a program that sets up no logging se
 # Beginnings of names in the report of a pass: of what is measured of the average, and, where the model is the
 # average, of accuracies of the last iterate.
 AVERAGE_PREFIX, LAST_ITERATE_PREFIX = "average_", "last_iterate_"
+COMPILING = "compiling kernels; this happens once on a machine"
+_listeners: list[Callable[[str], None]] = []  # to compiling
 _BAR_DELAY = 1.0  # seconds that a stage may take before a bar that nobody asked for appears
 _BYTES = ("convert", "copy", "read", "verify")  # first words of the stages in which bytes are counted
 _FIGURES = ("relative_gap", "dual", "primal", "train_accuracy", "valid_accuracy", "progressive_accuracy")
@@ -43,16 +44,37 @@ def shown(progress: bool | Progress | None) -> Iterator[Progress]:
     if not callable(progress) and progress not in (None, True, False):
         raise wrong_setting("progress", f"must be True, False, None or a function, not {progress!r:.40}")
     with ExitStack() as stack:
-        stack.enter_context(compiling.told_of_compiling(logger.info))
+        stack.enter_context(told_of_compiling(logger.info))
         if callable(progress):
             yield progress
         elif _is_watched() if progress is None else progress:
             bars = _Bars(_BAR_DELAY if progress is None else 0.0)
             stack.callback(bars.close)
-            stack.enter_context(compiling.told_of_compiling(bars.say))
+            stack.enter_context(told_of_compiling(bars.say))
             yield bars
         else:
             yield lambda stage, done, total: None
+
+
+@contextmanager
+def told_of_compiling(say: Callable[[str], None]) -> Iterator[None]:
+    """Call ``say(COMPILING)`` once if anything is compiled meanwhile."""
+    if say in _listeners:  # of a function that called this one
+        yield
+        return
+    _listeners.append(say)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # it was told
+            _listeners.remove(say)
+
+
+def tell_of_compiling() -> None:
+    """Tell all who listen, before something is compiled; a stream that is full or closed does not stop it."""
+    while _listeners:
+        with suppress(IndexError, OSError, ValueError):  # the first, if another thread told the last one
+            _listeners.pop(0)(COMPILING)
 
 
 def unit_of(stage: str) -> str:
@@ -127,20 +149,12 @@ def _log(event: dict[str, Any]) -> None:
             f"{event['trial']}, " if "trial" in event else "", event["pass"], _figures(event),
             f"{event['rows']:,}", event["seconds"],
         )  # fmt: skip
-    elif kind == "search":
-        logger.info("%d trainings", event["trainings"])
-    elif kind == "tried":
-        logger.info(
-            "C %.4g %s: valid accuracy %.4f", event["C"], event["settings"] or "", event["valid_accuracy"]
-        )
-    elif kind == "C":
-        found = ", ".join(f"{each['C']:.4g} {each['valid_accuracy']:.4f}" for each in event["tried"])
-        logger.info("C %.4g, by valid accuracies on a sample: %s", event["C"], found)
     elif kind == "rows" and "pass" not in event:  # of a stream, which has no passes
         logger.info("%s rows: %s", f"{event['rows']:,}", _figures(event))
-    elif logger.isEnabledFor(logging.DEBUG):
+    else:
+        level = logging.INFO if kind in ("search", "tried", "C") else logging.DEBUG
         known = {name: value for name, value in event.items() if name != "event" and value is not None}
-        logger.debug("%s: %s", kind, ", ".join(f"{name}={value}" for name, value in known.items()))
+        logger.log(level, "%s: %s", kind, ", ".join(f"{name}={value}" for name, value in known.items()))
 
 
 def of_model(report: dict[str, Any]) -> dict[str, Any]:

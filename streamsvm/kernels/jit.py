@@ -25,7 +25,7 @@ from typing import Any
 import llvmlite.binding
 import numba
 
-from streamsvm.base import compiling
+from streamsvm.base.progress import tell_of_compiling
 from streamsvm.errors import StreamsvmWarning
 
 # A program that logs everything at the level DEBUG would get 200,000 lines of each compilation.
@@ -183,7 +183,7 @@ def _keep(dispatcher: Any, function: Callable) -> None:
             raise AttributeError("this version of Numba keeps it elsewhere")
         dispatcher._cache = _cache_class()(function, source_digest(folder))
     except Exception as error:  # no folder for it, or a Numba of other private names
-        _warn_of_cache(f"{_NOT_KEPT}: {error}")  # which is said instead of `compiling.LINE`
+        _warn_of_cache(f"{_NOT_KEPT}: {error}")  # which is said instead of `COMPILING`
 
 
 _warned: list[str] = []
@@ -344,7 +344,7 @@ def _cache_class() -> Any:
             with contextlib.suppress(Exception):  # undamaged, but unreadable, or not what this Numba takes
                 found = self._load_overload(sig, target_context)
             if found is None:  # Numba compiles it next
-                compiling.tell()
+                tell_of_compiling()
             return found
 
         def save_overload(self, sig: Any, data: Any) -> None:

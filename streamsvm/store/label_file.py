@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.base import label_values
 from streamsvm.base.durable import open_file, os_errors_as
 from streamsvm.base.format import LABEL_DTYPE, UNSEEN_LABEL
-from streamsvm.base.label_texts import MISSING_TEXTS, canonical_name, class_order, label_text
-from streamsvm.base.label_values import TEXT, dtype_of_names
 from streamsvm.data.checks import first_no_amount
 from streamsvm.errors import InputError, Option, Remedy
 from streamsvm.store.array_file import load_array
@@ -45,13 +44,14 @@ class FileLabels:
         names: list[str | None] = []
         for number, value in enumerate(distinct.tolist()):
             try:
-                names.append(label_text(value))
+                names.append(label_values.label_text(value))
             except ValueError as error:  # of UnicodeDecodeError, too
                 row = int(np.argmax(at == number))
                 raise InputError(f"{where}, row {row}: this cannot be a label: {error}") from None
         known = list(dict.fromkeys(name for name in names if name is not None))  # all NaN are one
-        self.classes = [known[place] for place in class_order(known)] if known else []
-        self.label_dtype = TEXT if labels.dtype.kind in "US" else dtype_of_names(self.classes)
+        self.classes = [known[place] for place in label_values.class_order(known)] if known else []
+        is_text = labels.dtype.kind in "US"
+        self.label_dtype = label_values.TEXT if is_text else label_values.dtype_of_names(self.classes)
         code = {name: number for number, name in enumerate(self.classes)}
         codes = [UNSEEN_LABEL if name is None else code[name] for name in names]
         self._codes = np.array(codes, LABEL_DTYPE)[at.ravel()]
@@ -121,6 +121,6 @@ def _read_labels(path: Path, like: Mapping[str, Any]) -> np.ndarray:
     if like.get("labels_as") == "text":
         return np.array(lines, object)
     known = set(like.get("classes", ()))
-    names = {line: canonical_name(line) for line in set(lines)}
-    names |= {line: line for line in known} | dict.fromkeys(MISSING_TEXTS - known, "")
+    names = {line: label_values.canonical_name(line) for line in set(lines)}
+    names |= {line: line for line in known} | dict.fromkeys(label_values.MISSING_TEXTS - known, "")
     return np.array([names[line] for line in lines], object)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.base.label_texts import MISSING_TEXTS
+from streamsvm.base.label_values import MISSING_TEXTS
 from streamsvm.data.checks import first_true
 from streamsvm.errors import Call, InputError, Remedy, StoreError, extra
 from streamsvm.store.array_file import MatrixFile

@@ -13,7 +13,7 @@ from streamsvm_cli.options import command
 from streamsvm_cli.wording import shell_value
 from warm_process import COMMAND_LINE, run
 
-from streamsvm.base import compiling
+from streamsvm.base import progress
 
 ODD = "B\tcell\n\x1b[31m\u202e"
 SHOWN = "B\\tcell\\n\\x1b[31m\\u202e"
@@ -53,13 +53,13 @@ def test_names_of_files_cannot_break_a_line_or_reach_the_terminal(tmp_path: Path
 @command()
 def compiles(console: Console) -> None:
     for _ in range(2):
-        compiling.tell()
+        progress.tell_of_compiling()
 
 
 @pytest.mark.parametrize(("asked", "said"), [("", COMPILING), ("quiet", ""), ("json", "")])
 def test_a_command_says_once_that_it_compiles_but_not_to_machines(asked: str, said: str, capsys) -> None:
     compiles(quiet=asked == "quiet", json=asked == "json")
-    compiling.tell()  # after the command: nobody listens
+    progress.tell_of_compiling()  # after the command: nobody listens
     assert capsys.readouterr() == ("", said)
 
 

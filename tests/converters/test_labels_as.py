@@ -17,7 +17,7 @@ from stored_rows import labels_of
 from streamsvm_converters import TextSource, convert
 
 import streamsvm
-from streamsvm.base.label_texts import canonical_name, class_order
+from streamsvm.base.label_values import canonical_name, class_order
 from streamsvm.errors import InputError
 from streamsvm.inputs.schema import read_schema
 from streamsvm.store import open_store

@@ -13,7 +13,7 @@ from stored_rows import stored
 from streamsvm_converters import convert
 
 import streamsvm
-from streamsvm.base.label_texts import MISSING_TEXTS
+from streamsvm.base.label_values import MISSING_TEXTS
 from streamsvm.errors import InputError, SettingsError
 
 N = 300
