@@ -154,7 +154,8 @@ def _describe_run(run: Any, verify: bool) -> dict[str, Any]:
     for number in run.commits():
         try:
             position = read_commit(run, run.commit_path(number), verify=verify)
-            if not commits and durable.size_or_zero(run.metrics) < position.metrics_length:
+            is_whole = run.metrics.exists() and durable.size(run.metrics) >= position.metrics_length
+            if not commits and not is_whole:
                 damage.append(f"{run.metrics} is cut short")
             if online:
                 commits.append(f"{int(position.tally[VISITED])} rows done")

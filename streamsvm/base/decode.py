@@ -133,8 +133,6 @@ def _decode_record(kind: Any, value: Any, where: str) -> Any:
             raise SchemaError(f"{path} is missing")
     try:
         return kind(**entries)
-    except SchemaError:
-        raise
     except ValueError as error:  # of its __post_init__
         raise SchemaError(f"{where or 'the record'}: {error}") from None
 

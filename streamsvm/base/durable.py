@@ -140,14 +140,6 @@ def size(path: Path) -> int:
         return os.fstat(file.fileno()).st_size
 
 
-def size_or_zero(path: Path) -> int:
-    """Return the size of a regular file in bytes; 0 if there is none."""
-    try:
-        return size(path)
-    except FileNotFoundError:
-        return 0
-
-
 def free_bytes(path: Path) -> int:
     """Return the bytes that this user can still write to the file system of `path`."""
     found = os.statvfs(path)

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from streamsvm.base.text import printable
+from streamsvm.base.text import printable, shortened
 
 _MAX_ITEMS = 4  # items of a list that are shown
 _MAX_TEXT = 60  # characters of a text that are shown
@@ -63,11 +63,6 @@ def _escaped(text: str) -> str:
     return html.escape(printable(text))
 
 
-def _shortened(text: str) -> str:
-    text = printable(text)
-    return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT // 2]}...{text[-_MAX_TEXT // 2 :]}"
-
-
 def _in_line(value: Any) -> str:
     """Return a value as Python code, shortened."""
     if isinstance(value, float):
@@ -75,7 +70,7 @@ def _in_line(value: Any) -> str:
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     if isinstance(value, str):
-        return repr(value) if len(value) <= _MAX_TEXT else repr(_shortened(value))
+        return repr(value if len(value) <= _MAX_TEXT else shortened(value, _MAX_TEXT))
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{name!r}: {_in_line(each)}" for name, each in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -97,4 +92,4 @@ def _in_cell(value: Any) -> str:
     if isinstance(value, list | tuple):
         shown = [_in_cell(each) for each in value[:_MAX_ITEMS]] + ["..."] * (len(value) > _MAX_ITEMS)
         return ", ".join(shown)
-    return _shortened(os.fspath(value)) if isinstance(value, str | os.PathLike) else _in_line(value)
+    return shortened(os.fspath(value), _MAX_TEXT) if isinstance(value, str | os.PathLike) else _in_line(value)

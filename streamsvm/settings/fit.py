@@ -81,8 +81,7 @@ class Settings(CheckedSettings):
         "Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared distance of the rows "
         "from their mean.",
         "Of dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that are about "
-        "best on held-out rows of a sample.",
-        default=AUTO, scope=ESTIMATOR, searched=True,
+        "best on held-out rows of a sample.", default=AUTO, scope=ESTIMATOR, searched=True,
     )  # fmt: skip
     loss: Annotated[str, _LOSS] = _model(
         f"Formulation of the multi-class SVM. {_TITLES}.", default="ww", scope=ESTIMATOR, searched=True
@@ -92,9 +91,8 @@ class Settings(CheckedSettings):
     )
     solver: Annotated[str, _SOLVER] = _fine(
         "Block solver of the loss: newton by default (ovr, ovr2: clip; chain: cached), sorted as published, "
-        "or another.",
-        scope=ESTIMATOR,
-    )
+        "or another.", scope=ESTIMATOR,
+    )  # fmt: skip
     smooth: Annotated[float | None, checks.POSITIVE] = _model(
         "ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.", scope=ESTIMATOR
     )
@@ -127,8 +125,7 @@ class Settings(CheckedSettings):
     )  # fmt: skip
     inner_passes: Annotated[int | str, checks.or_word(AUTO, checks.whole())] = _fine(
         "How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a "
-        "cost model.",
-        default=AUTO, scope=ESTIMATOR,
+        "cost model.", default=AUTO, scope=ESTIMATOR,
     )  # fmt: skip
     average: bool = _model(
         "Make the model the average of the iterates in the second half of the last pass, instead of the last "
@@ -139,8 +136,7 @@ class Settings(CheckedSettings):
     )  # fmt: skip
     gap: Annotated[str, checks.one_of("pass", "end", "none")] = _training(
         "When to measure the exact gap, which reads the data once more: after each pass (default with a "
-        "tolerance), at the end (default without), or never (none).",
-        scope=ESTIMATOR, searched=True,
+        "tolerance), at the end (default without), or never (none).", scope=ESTIMATOR, searched=True,
     )  # fmt: skip
     valid: Annotated[str | None, checks.ADDRESS] = _training(
         "Store, text or table to measure the accuracy on after each pass.",
@@ -151,23 +147,20 @@ class Settings(CheckedSettings):
         "Measure the accuracy on a part of the rows that is not trained on, such as 1/10: the first of 10 "
         "parts, by a hash of the rows' numbers in the data as given.",
         "Groups of rows stay whole. These rows count neither for C auto nor for the statistics of "
-        "transforms, nor for balanced weights of classes.",
-        scope=MATRIX, searched=True,
+        "transforms, nor for balanced weights of classes.", scope=MATRIX, searched=True,
     )  # fmt: skip
     class_weight: Annotated[str | Mapping[str, float] | None, _CLASS_WEIGHT] = _weights(
         "Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of "
         "lines with a class and its weight (others: 1).",
         "Balanced is the number of labels / (number of classes × rows of the class). The cost of a row is C "
         "times the weights of its class and of itself; of ``ovr`` and ``ovr2`` the weight of a class is that "
-        "of its own machine's positive rows, as in LIBLINEAR.",
-        scope=MATRIX,
+        "of its own machine's positive rows, as in LIBLINEAR.", scope=MATRIX,
     )  # fmt: skip
     sample_weight: Annotated[str | None, checks.TEXT._replace(accepts="Any")] = _weights(
         "Numeric column of obs with the weights of the rows. A store that was converted with weights has "
         "them in the column weight, and uses them unless this is none.",
         "Of a matrix it may be an array of shape (n,). A row of weight 0 is left out. The mean counts in a "
-        "group, with the loss ``chain``.",
-        scope=MATRIX,
+        "group, with the loss ``chain``.", scope=MATRIX,
     )  # fmt: skip
     weights: Annotated[str | None, checks.PATH] = _weights(
         "Weights of the rows of a matrix, text or a table: a file with one a line; of a matrix also .npy.",
@@ -190,8 +183,7 @@ class Settings(CheckedSettings):
         "numbers has scale=std,bias.",
         "Or a list of such texts. A DataFrame is a table; another matrix has ``bias``, a constant feature "
         "with the coefficients `Model.intercept_`. Transforms that need facts of all rows read the data once "
-        "more. ``docs/transforms.md`` explains each.",
-        scope=MATRIX, searched=True,
+        "more. ``docs/transforms.md`` explains each.", scope=MATRIX, searched=True,
     )  # fmt: skip
     label: str | None = _labels(
         "Column with the labels: of a table, or of obs of AnnData that was not written by convert.",
@@ -222,21 +214,18 @@ class Settings(CheckedSettings):
     )
     slice_rows: Annotated[int | None, checks.whole()] = _fine(
         "Data that is not shuffled is read in slices of so many rows, each block from anywhere in it, or in "
-        "its own order (0); by default chosen by chunks and memory.",
-        scope=MATRIX,
-    )
+        "its own order (0); by default chosen by chunks and memory.", scope=MATRIX,
+    )  # fmt: skip
     split: Annotated[str, checks.one_of(AUTO, CLASSES, ROWS)] = _cores(
         "How training is split, if it has several splits: by classes, whose groups are solved in pairs; by "
         "rows, whose steps are added up; or auto: by classes if each worker then has less work than one core "
         "would have.",
         "By classes it is the scheme of Alber et al. (2017) with exact blocks; by rows CoCoA+ (Ma et al. "
-        "2015).",
-        default=AUTO, scope=ESTIMATOR,
+        "2015).", default=AUTO, scope=ESTIMATOR,
     )  # fmt: skip
     splits: Annotated[int, checks.whole(1, 512)] = _cores(
         "Parts of each block that are trained on at the same time. The model depends on them, but not on how "
-        "many workers there are.",
-        default=1, scope=ESTIMATOR,
+        "many workers there are.", default=1, scope=ESTIMATOR,
     )  # fmt: skip
     # Not for users: factors of C in the first passes, ascending. The last one holds for all later passes.
     C_factors: tuple[float, ...] = ()

@@ -75,9 +75,8 @@ class ReadingSettings(CheckedSettings):
     )
     drop: Annotated[Sequence[str], _NAMES] = _features(
         "Columns of a table that are not used. All others, but the labels, become features: numbers and "
-        "booleans as they are, and texts one feature for each of their values.",
-        default=(),
-    )
+        "booleans as they are, and texts one feature for each of their values.", default=(),
+    )  # fmt: skip
     categorical: Annotated[Sequence[str], _NAMES] = _features(
         "Columns of numbers that are categories, such as codes.", default=()
     )
@@ -85,9 +84,8 @@ class ReadingSettings(CheckedSettings):
         "What a missing number of a table becomes: an error; 0; the mean of its column; or 0, and a feature "
         "COLUMN=missing that is 1 there (indicator).",
         "The mean is over the rows that are kept; categories that lack values have such a feature, too. With "
-        "`like` it is what the earlier data has.",
-        default="error",
-    )
+        "`like` it is what the earlier data has.", default="error",
+    )  # fmt: skip
     labels_as: Annotated[str | None, checks.one_of("numbers", "text")] = _labels(
         "How labels of text are read: as numbers, so that +1 and 1.0 are 1, and in text but LIBSVM's, NA and "
         "the like are missing; or as the text that they are. By default as those of like, or as numbers.",
@@ -96,15 +94,13 @@ class ReadingSettings(CheckedSettings):
     multilabel: bool = _labels(
         "LIBSVM text: commas separate several labels of a row (1,5,7 1:0.3), and a line that begins with a "
         "blank has none.",
-        "A label that a row lists twice counts once.",
-        default=False,
-    )
+        "A label that a row lists twice counts once.", default=False,
+    )  # fmt: skip
     index_base: Annotated[int | str, checks.or_word("auto", checks.whole(0, 1))] = _features(
         "LIBSVM text: index of the first feature. auto is 0 if any row that is kept has an index 0, explicit "
         "zeros included, else 1.",
-        "With `like` it is that of its data, and must not contradict it.",
-        default="auto",
-    )
+        "With `like` it is that of its data, and must not contradict it.", default="auto",
+    )  # fmt: skip
     n_features: Annotated[int | None, checks.whole(1, 2**62 - 1)] = _features(
         "LIBSVM text: number of features. By default the largest index determines it; fewer are an error."
     )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Any
+from typing import Any
 
 from streamsvm.errors import wrong_setting
-from streamsvm.settings import checks
 from streamsvm.settings.field import CheckedSettings, as_in, declared, setting
 from streamsvm.settings.fit import Settings
 from streamsvm.settings.reading import ReadingSettings
@@ -28,9 +27,7 @@ class ScoringSettings(CheckedSettings):
         "Or, of AnnData in memory, also the name of an indicator matrix in ``obsm``. Rows without a label "
         "are left out.",
     )
-    labels: Annotated[str | None, checks.PATH] = setting(
-        "Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line."
-    )
+    labels: str | None = as_in(Settings, "labels")
     layer: str | None = setting("Layer of AnnData to score instead of X.", "Also in memory.")
     raw: bool = setting("Score raw.X of AnnData.", default=False)
     obsm: str | None = setting("Entry of obsm of AnnData to score instead of X, such as an embedding.")

@@ -30,23 +30,20 @@ class SearchSettings(CheckedSettings):
         "Values of C: a range such as 2^-6:2^3, by factors of its base; numbers with commas; or auto, 10 "
         "values by factors of 2 around the C of fit.",
         "0.01:10 goes by factors of 2. With auto each training has the C of its own rows; the table and the "
-        "best training have that of all rows.",
-        default=AUTO,
-    )
+        "best training have that of all rows.", default=AUTO,
+    )  # fmt: skip
     loss: tuple[str, ...] = _as_in_fit(
         "loss", help="Loss (see fit); several (ww,cs) are compared.", check=checks.several(checks.TEXT)
     )
     margin: tuple[float | None, ...] | None = _as_in_fit(
-        "margin",
-        help="Margin scale of Weston-Watkins; several are compared.",
+        "margin", help="Margin scale of Weston-Watkins; several are compared.",
         check=checks.several(checks.NOT_NEGATIVE),
-    )
+    )  # fmt: skip
     transform: tuple[str | None, ...] | None = _as_in_fit(
-        "transform",
-        help="Transforms of the rows (see fit), or none; several are compared.",
+        "transform", help="Transforms of the rows (see fit), or none; several are compared.",
         details="A list has texts such as ``df=-0.25,l2``; None stands for the default of the data.",
         check=checks.several(checks.TEXT),
-    )
+    )  # fmt: skip
     folds: Annotated[int | None, checks.whole(2, 100)] = setting(
         "Measure on each of so many parts instead, in so many trainings.", "The mean counts."
     )
