@@ -18,30 +18,20 @@ from streamsvm.run.directory import RunDir
 
 PATH = ("some/path", Path("some/path"))
 FLAG = ("", True)
-VALUES: dict[str, tuple[str, Any]] = {  # of options: a word, and what it stands for
-    "C": ("0.5", 0.5), "analyzer": ("char", "char"), "average": ("--no", False),
-    "bits": ("9", 9), "block_rows": ("7", 7), "cache": PATH,
-    "categorical": ("a,b", ("a", "b")), "checkpoint_every": ("5m", "5m"), "chunk_nnz": ("7", 7),
-    "class_weight": ("balanced", "balanced"), "classes": ("b,a", ["a", "b"]), "cluster": ("local", "local"),
-    "codec": ("small", "small"), "costs": PATH, "data": PATH,
-    "drop": ("a,b", ("a", "b")), "dtype": ("float32", "float32"), "folds": ("7", 7),
-    "force": FLAG, "format": ("csv", "csv"), "gap": ("pass", "pass"), "groups": FLAG, "hash_bits": ("9", 9),
-    "hold_out": ("1/7", "1/7"), "index_base": ("1", 1), "inner_passes": ("7", 7),
-    "join": ("outer", "outer"), "keep_data": ("--no", False), "keep_duals": FLAG,
-    "label": ("y", "y"), "labels": PATH, "labels_as": ("text", "text"), "layer": ("x", "x"), "like": PATH,
-    "loss": ("cs", "cs"), "margin": ("0.5", 0.5), "memory": ("3M", 3 * 2**20), "missing": ("mean", "mean"),
-    "multilabel": FLAG, "n_features": ("7", 7), "n_labels": ("7", 7), "ngrams": ("1-3", (1, 3)),
-    "obsm": ("x", "x"), "on_error": ("skip", "skip"), "out": PATH, "passes": ("7", 7),
-    "passes_each": ("7", 7),
-    "proba": FLAG, "prune": ("0.5", 0.5), "raw": FLAG, "resume_or_start": FLAG,
-    "sample_weight": ("w", "w"), "scores": FLAG, "seed": ("7", 7), "shuffle": ("--no", False),
-    "slice_rows": ("7", 7), "smooth": ("0.5", 0.5), "solver": ("newton", "newton"),
-    "split": ("rows", "rows"), "splits": ("7", 7),
-    "store": ("some/path", [Path("some/path")]), "temperature": ("0.5", 0.5),
-    "text": ("a,b", ("a", "b")), "threads": ("7", 7), "threshold": ("-0.5", -0.5),
-    "tol": ("0.5", 0.5), "top": ("7", 7), "top_k": ("7", 7), "transform": ("l2", "l2"), "tree": PATH,
-    "unseen_label": ("keep", "keep"), "valid": PATH, "valid_labels": PATH, "verify": FLAG,
-    "weights": PATH, "workers": ("7", 7),
+BY_METAVAR: dict[str | None, tuple[str, Any]] = {  # of options: a word, and what it stands for
+    "NUMBER": ("7", 7), "NUMBER|auto": ("7", 7), "EPS": ("0.5", 0.5), "SIZE": ("3M", 3 * 2**20),
+    "TEXT": ("x", "x"), "A,B": ("a,b", ("a", "b")), "N-M": ("1-3", (1, 3)), "FILE|LIST": ("b,a", ["a", "b"]),
+    "PATH": PATH, "HTML": PATH, "PATH|balanced": PATH, "PATH|-": PATH, "TIME|BLOCKS": ("5m", "5m"),
+    "ADDRESS": ("x", "x"),
+}  # fmt: skip
+VALUES: dict[str, tuple[str, Any]] = {  # of options with few values, and others
+    "analyzer": ("char", "char"), "average": ("--no", False), "codec": ("small", "small"),
+    "dtype": ("float32", "float32"), "format": ("csv", "csv"), "gap": ("pass", "pass"),
+    "index_base": ("1", 1), "join": ("outer", "outer"), "keep_data": ("--no", False),
+    "labels_as": ("text", "text"), "loss": ("cs", "cs"), "missing": ("mean", "mean"),
+    "on_error": ("skip", "skip"), "shuffle": ("--no", False), "smooth": ("0.5", 0.5),
+    "solver": ("newton", "newton"), "split": ("rows", "rows"), "store": ("some/path", [Path("some/path")]),
+    "threshold": ("-0.5", -0.5), "unseen_label": ("keep", "keep"),
 }  # fmt: skip
 OF_COMMANDS: dict[str, dict[str, tuple[str, Any]]] = {  # where it is something else
     "tune": {"C": ("2^-1:2", ["2^-1:2"]), "loss": ("ww,cs", ["ww,cs"]), "margin": ("0.5", [0.5]),
@@ -49,7 +39,6 @@ OF_COMMANDS: dict[str, dict[str, tuple[str, Any]]] = {  # where it is something 
     "evaluate": {"top_k": ("7", (1, 7))},
     "convert": {"out": ("a.zarr", Path("a.zarr"))},
     "online": {"sample_weight": ("none", "none")},
-    "fit": {"class_weight": PATH},
     "export": {"format": ("liblinear", "liblinear"), "dtype": ("float16", "float16")},
 }  # fmt: skip
 ELSEWHERE = {"quiet", "json", "dry_run", "confusion", "dir"}  # what they do is tested in other files
@@ -84,7 +73,8 @@ def test_options_reach_the_library(command: str, calls: dict[str, Any]) -> None:
         name = each.name
         if name in ELSEWHERE or (command, name) in (("evaluate", "force"), ("online", "like")):
             continue
-        word, value = (VALUES | OF_COMMANDS.get(command, {}))[name]
+        by_kind = FLAG if each.is_flag else BY_METAVAR.get(each.metavar)
+        word, value = (VALUES | OF_COMMANDS.get(command, {})).get(name, by_kind)
         option = f"--{name.replace('_', '-')}"
         words = [option.replace("--", "--no-")] if word == "--no" else [option, *word.split()]
         if name != "out" and any(other.name == "out" and other.required for other in parameters):
