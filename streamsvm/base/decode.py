@@ -43,10 +43,10 @@ def decode(kind: Any, value: Any, where: str = "") -> Any:
     Parameters
     ----------
     kind : type
-        A dataclass or named tuple; ``int`` (within 64 bits), ``float`` (finite), ``bool``, ``str``,
-        ``None`` or ``Any``; a ``list``, ``dict``, ``tuple``, ``Literal``, union or ``Annotated`` of these,
-        with any number of `Check`. Entries that a dataclass does not name are ignored; those missing take
-        its defaults.
+        A dataclass or named tuple; ``int`` (within 64 bits), ``float`` (finite), ``bool``, ``str`` or
+        ``Any``; a ``list``, ``dict``, ``tuple``, ``Literal``, union or ``Annotated`` of these, also with
+        None, and with any number of `Check`. Entries that a dataclass does not name are ignored; missing
+        ones take its defaults.
     value : object
         What ``json.loads`` returned.
     where : str, optional
@@ -87,16 +87,12 @@ def decode(kind: Any, value: Any, where: str = "") -> Any:
 
 
 def _decode_scalar(kind: Any, value: Any, where: str) -> Any:
-    if kind in (None, type(None)):
-        _require(value is None, where, "null", value)
-    elif kind is float:
+    if kind is float:
         _require(type(value) in (int, float), where, "a number", value)
         _require(abs(value) < 2.0**1023 and math.isfinite(value), where, "finite", value)
         return float(value)
-    else:
-        _require(type(value) is kind, where, f"of type {kind.__name__}", value)
-        if kind is int:
-            _require(-(2**63) <= value < 2**63, where, "within 64 bits", value)
+    _require(type(value) is kind, where, f"of type {kind.__name__}", value)
+    _require(kind is not int or -(2**63) <= value < 2**63, where, "within 64 bits", value)
     return value
 
 

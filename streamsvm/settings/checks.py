@@ -107,7 +107,7 @@ def one_of(*choices: str) -> Check:
 
 
 def or_word(word: str, check: Check) -> Check:
-    """Return a check that takes a word, too."""
+    """Return a check that also accepts a word."""
 
     def parse(text: str) -> Any:
         try:
@@ -125,7 +125,7 @@ def or_word(word: str, check: Check) -> Check:
 
 
 def several(check: Check) -> Check:
-    """Return the check of one or several values, each of which is checked where it is used."""
+    """Return the check of one or several values. Each value is checked later, where it is used."""
 
     def take(value: Any) -> tuple[Any, ...]:
         value = value.tolist() if hasattr(value, "tolist") else value

@@ -25,10 +25,9 @@ OF_LOSS = ("margin", "solver", "smooth", "top", "temperature")  # parameters of 
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """All that is known of a setting but its name.
+    """All facts about a setting except its name.
 
-    Where a new setting says nothing, it is refused for a matrix, by the estimator and by `resume`, and `tune`
-    takes it.
+    By default a setting is refused for a matrix, by the estimator and by `resume`, and accepted by `tune`.
 
     Attributes
     ----------
@@ -36,20 +35,20 @@ class Setting:
     default : object
         None if another value is put in its place, or if there is none.
     help : str
-        What the setting is, for the command line and for Python.
+        Description, for the command line and for Python.
     details : str
-        What the documentation of Python adds.
+        Further text of the documentation of Python.
     group : str
         Heading that the option stands under in the help of a command.
     scope : {STORE, MATRIX, ESTIMATOR}
-        What takes the setting: training on a store; on a matrix in memory, too; and as a parameter of
-        `StreamSVMClassifier`, too.
+        Trainings that take the setting: only those on a store; also those on a matrix in memory; also those
+        of `StreamSVMClassifier`, as a parameter.
     instead : str
-        What to do with a matrix, if it does not take the setting.
+        Advice for a matrix, if its training does not take the setting.
     searched : bool
-        Whether `streamsvm.tune` decides the setting, or gives it a meaning of its own: then it refuses it.
+        Whether `streamsvm.tune` chooses the setting or gives it another meaning. Then `tune` refuses it.
     changeable : str
-        What a new value is, for `resume`; without it a run keeps the setting.
+        Description of a new value for `resume`. Without it a run keeps the setting.
     """
 
     check: Check
@@ -75,12 +74,12 @@ def setting(help: str, details: str = "", *, default: Any = None, **facts: Any) 
 
 
 def as_in(settings: type, name: str, **facts: Any) -> Any:
-    """Return a field with the declaration that other settings have, but for some facts."""
+    """Return a field with the declaration of a setting in another class, except for some facts."""
     return setting(**{**vars(declared(settings)[name]), **facts})
 
 
 def _declared(settings: type) -> dict[str, Setting]:
-    """Return the settings that users give of a class, by name."""
+    """Return the settings of a class that users may give, by name."""
     hints = typing.get_type_hints(settings, include_extras=True)
     fields = (each for each in dataclasses.fields(settings) if each.metadata)
     return {each.name: Setting(**{"check": _check_of(hints[each.name]), **each.metadata}) for each in fields}
@@ -97,7 +96,7 @@ def _check_of(hint: Any) -> Check:
 
 
 def changes_of(settings: type) -> dict[str, Setting]:
-    """Return the declarations of new values for a run, by the names of the settings that may change."""
+    """Return the declarations of the settings that `resume` may change, by name."""
     return {
         name: dataclasses.replace(each, default=None, help=each.changeable, details="")
         for name, each in declared(settings).items()

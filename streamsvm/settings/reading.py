@@ -1,4 +1,4 @@
-"""Settings of how files that are no store are read: of `convert`, and of `fit` for such files."""
+"""Settings of reading files that are not stores, for `convert` and `fit`."""
 
 from __future__ import annotations
 

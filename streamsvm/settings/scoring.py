@@ -1,4 +1,4 @@
-"""Settings of what is read of data that a model scores."""
+"""Settings of reading the data that a model scores."""
 
 from __future__ import annotations
 
