@@ -63,7 +63,7 @@ def time_visits(rows: Rows, n_features: int, n_classes: int, C: float, *, passes
         spec, storage, dual_entries=entries, block_rows=n, dual_matrix=spec.dual_matrix_bytes > 0
     )
     run, position = MemoryRun(spec.dual_format()), RunPosition()
-    rows = storage.bind(rows._replace(cost=np.full(n, C)))
+    rows = rows._replace(cost=np.full(n, C))
     learner.compile(row_span(rows, 0, 0), run.old_duals(position, 0).segment(0, 0))
     full, bare, scores = [], [], np.zeros(spec.columns, spec.dtype)
     for this_pass in range(1, passes + 1):

@@ -66,7 +66,7 @@ class OnCluster(Learner):
 
     def compile(self, rows: Rows, old: OldDuals) -> None:
         """Compile the kernels of visits here, so that workers on this machine load them."""
-        self.compile_visits(self.storage.bind(rows), old)
+        self.compile_visits(rows, old)
 
     @functools.cached_property
     def _job(self) -> Any:

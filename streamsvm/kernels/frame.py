@@ -39,7 +39,7 @@ from streamsvm.kernels.scratch import (
     show_classes,
 )
 from streamsvm.kernels.simd import LANES, load_first_like, sum_lanes, zeros
-from streamsvm.kernels.sparse_rows import AVERAGE_DELTA, WEIGHT, add_sparse_scores, has_sparse_room
+from streamsvm.kernels.sparse_rows import AVERAGE_DELTA, WEIGHT, has_sparse_room, score_by_sparse_rows
 from streamsvm.kernels.tally import CORRECT, DUAL_DELTA, DUAL_SUM, LOSS_SUM
 from streamsvm.kernels.weights import sum_of_squares
 
@@ -163,7 +163,8 @@ def make_kernels(
             for t in range(begin, end):
                 i = order[t]
                 if kind == LISTS and not (
-                    has_room(new, problem.n_classes) and has_sparse_room(sparse_rows, i, len(scratch.scores))
+                    has_room(new, problem.n_classes)
+                    and has_sparse_room(sparse_rows, rows, i, len(scratch.scores))
                 ):
                     end = t
                     break
@@ -189,10 +190,12 @@ def make_kernels(
                     old_sum = fill_duals(problem.start * rows.cost[i], n, scratch)
                 if kind == LISTED:
                     show_classes(old, i, scratch, n)
+                if sparse_rows is not None:
+                    score_by_sparse_rows(scratch.scores, sparse_rows, rows, i, WEIGHT)
+                elif kind == LISTED:
                     score_vectors(scratch.scores, rows, i, weights.current, scratch.vectors, n)
                 else:
                     score_visit(scratch.scores, rows, i, weights, weights.tile, t - begin, problem)
-                add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)
                 vectors, n_scored = scratch.all_vectors, n_all
                 if kind == LISTED:
                     vectors, n_scored = scratch.vectors, n
@@ -239,11 +242,17 @@ def make_kernels(
                 if is_idle(rows, i, y, sets is not None and own_dual, tally):
                     continue
                 if kind == 0 or pairs is not None or sets is not None:  # which change more scores
-                    score_fixed(scratch.scores, rows, i, weights.current, weights.tile, False, problem)
-                    add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)
+                    if sparse_rows is None:
+                        score_fixed(scratch.scores, rows, i, weights.current, weights.tile, False, problem)
+                    else:
+                        score_by_sparse_rows(scratch.scores, sparse_rows, rows, i, WEIGHT)
                 if kind == 1:
-                    score_fixed(scratch.delta, rows, i, weights.average_delta, weights.tile, True, problem)
-                    add_sparse_scores(scratch.delta, sparse_rows, i, AVERAGE_DELTA)
+                    if sparse_rows is None:
+                        score_fixed(
+                            scratch.delta, rows, i, weights.average_delta, weights.tile, True, problem
+                        )
+                    else:
+                        score_by_sparse_rows(scratch.delta, sparse_rows, rows, i, AVERAGE_DELTA)
                     subtract_scores(scratch.scores, scratch.delta, average_scale)
                 take_own(i, y, own_dual, sets, scratch, n)
                 row, right = begin_row(

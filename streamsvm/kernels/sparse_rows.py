@@ -30,16 +30,13 @@ _LISTS = 40  # kinds of lists: each has room for twice as many entries as the on
 
 
 class SparseRows(NamedTuple):
-    """The sparse rows of the weights, and the rows of the block that is being visited.
+    """The sparse rows of the weights.
 
     The row of feature f has `size` weights from ``at`` of the pool on, and its average deltas `capacity`
     behind them, with ``at, size, capacity = extents[f]``. If `size` is the number of columns it is full.
     Else it is a list, and its classes are `capacity` before its weights.
     """
 
-    indptr: np.ndarray  # (n_rows + 1,) int64: CSR
-    indices: np.ndarray  # (any,) int32 or int64
-    data: np.ndarray  # (any,) dtype of the weights
     pool: np.ndarray  # (any,) dtype of the weights
     classes: np.ndarray  # the same memory, as unsigned integers of the same size
     extents: np.ndarray  # (n_features, 3) int64
@@ -55,9 +52,6 @@ class SparseRows(NamedTuple):
         """Make rows without entries, and without a pool."""
         nothing = np.zeros(0, dtype)
         return cls(
-            np.zeros(1, np.int64),
-            np.zeros(0, np.int64),
-            nothing,
             nothing,
             nothing.view(f"u{dtype.itemsize}"),
             np.zeros((n_features, 3), np.int64),
@@ -92,39 +86,38 @@ def most_places(sparse_rows, sizes, columns):
 
 
 @inlined
-def has_sparse_room(sparse_rows, i, columns):
+def has_sparse_room(sparse_rows, rows, i, columns):
     """Return True if the pool has room for whatever a visit of row `i` may add, or there is none."""
     if sparse_rows is None:
         return True
-    n_features = sparse_rows.indptr[i + 1] - sparse_rows.indptr[i]
+    n_features = rows.indptr[i + 1] - rows.indptr[i]
     return sparse_rows.used[0] + n_features * sparse_rows.width * columns <= len(sparse_rows.pool)
 
 
 @inlined
-def fetch_extents(sparse_rows, i):
+def fetch_extents(sparse_rows, rows, i):
     """Begin to load where the rows of the features of row `i` are."""
-    for p in range(sparse_rows.indptr[i], sparse_rows.indptr[i + 1]):
-        prefetch(sparse_rows.extents, (sparse_rows.indices[p], 0))
+    for p in range(rows.indptr[i], rows.indptr[i + 1]):
+        prefetch(sparse_rows.extents, (rows.indices[p], 0))
 
 
 @inlined
-def fetch_lists(sparse_rows, i):
+def fetch_lists(sparse_rows, rows, i):
     """Begin to load the first entries of the features of row `i`."""
     extents, pool = sparse_rows.extents, sparse_rows.pool
-    for p in range(sparse_rows.indptr[i], sparse_rows.indptr[i + 1]):
-        f = sparse_rows.indices[p]
+    for p in range(rows.indptr[i], rows.indptr[i + 1]):
+        f = rows.indices[p]
         prefetch(pool, extents[f, 0] - extents[f, 2])
         prefetch(pool, extents[f, 0])
 
 
 @inlined
-def add_sparse_scores(scores, sparse_rows, i, array):
-    """Add the scores of row `i` to `scores`, shape (K,), by the weights or by the average deltas, if any."""
-    if sparse_rows is None:
-        return
+def score_by_sparse_rows(scores, sparse_rows, rows, i, array):
+    """Write the scores of row `i`, shape (K,), by the weights or by the average deltas."""
     pool, classes, K = sparse_rows.pool, sparse_rows.classes, len(scores)
-    for p in range(sparse_rows.indptr[i], sparse_rows.indptr[i + 1]):
-        f, x = sparse_rows.indices[p], sparse_rows.data[p]
+    scores[:] = 0
+    for p in range(rows.indptr[i], rows.indptr[i + 1]):
+        f, x = rows.indices[p], rows.data[p]
         at, size, capacity = entries(sparse_rows, f)
         first = at + array * capacity
         if size == K:
@@ -185,7 +178,7 @@ def reserve_entries(sparse_rows, f, n, columns):
 
 
 @inlined
-def update_sparse_rows(sparse_rows, i, delta, vectors, n_vectors, rate):
+def update_sparse_rows(sparse_rows, rows, i, delta, vectors, n_vectors, rate):
     """Add row `i` times ``delta`` to the weights, and `rate` times that to the average deltas.
 
     ``delta`` has entries other than 0 in the vectors at ``vectors[:n_vectors]`` alone.
@@ -197,8 +190,8 @@ def update_sparse_rows(sparse_rows, i, delta, vectors, n_vectors, rate):
             if delta[c] != zero:
                 changed[m], marks[c] = c, _CHANGED
                 m += 1
-    for p in range(sparse_rows.indptr[i], sparse_rows.indptr[i + 1]):
-        f, x = sparse_rows.indices[p], sparse_rows.data[p]
+    for p in range(rows.indptr[i], rows.indptr[i + 1]):
+        f, x = rows.indices[p], rows.data[p]
         sparse_rows.dirty[f] = 1
         n_found = 0
         if sparse_rows.extents[f, 1] < len(delta):

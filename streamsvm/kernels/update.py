@@ -85,11 +85,12 @@ def update_weights(rows, i, weights, tile, delta, vectors, n_vectors, time_facto
 def _add_step(rows, i, weights, delta, vectors, n_vectors, time_factor, sparse_rows):
     mark_dirty(rows, i, weights, vectors, n_vectors)
     if sparse_rows is not None:
-        update_sparse_rows(sparse_rows, i, delta, vectors, n_vectors, delta.dtype.type(time_factor))
-    add_vectors(weights.current, rows, i, delta, vectors, n_vectors)
-    if len(weights.average_delta) > 0:
-        for q in range(n_vectors):
-            store(delta, vectors[q], time_factor * load_like(delta, vectors[q], cast(zeros(), delta)))
-        add_vectors(weights.average_delta, rows, i, delta, vectors, n_vectors)
+        update_sparse_rows(sparse_rows, rows, i, delta, vectors, n_vectors, delta.dtype.type(time_factor))
+    else:
+        add_vectors(weights.current, rows, i, delta, vectors, n_vectors)
+        if len(weights.average_delta) > 0:
+            for q in range(n_vectors):
+                store(delta, vectors[q], time_factor * load_like(delta, vectors[q], cast(zeros(), delta)))
+            add_vectors(weights.average_delta, rows, i, delta, vectors, n_vectors)
     for q in range(n_vectors):
         store(delta, vectors[q], zeros())

@@ -54,11 +54,11 @@ from streamsvm.kernels.simd import (
 from streamsvm.kernels.sparse_rows import (
     AVERAGE_DELTA,
     WEIGHT,
-    add_sparse_scores,
     entries,
     fetch_extents,
     fetch_lists,
     has_sparse_room,
+    score_by_sparse_rows,
     update_sparse_rows,
     value_at,
 )
@@ -320,14 +320,14 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         old, new, k = duals.old, duals.new, problem.n_classes
         for t in range(begin, end):
             i = order[t]
-            if not has_room(new, k) or not has_sparse_room(sparse_rows, i, len(scratch.scores)):
+            if not has_room(new, k) or not has_sparse_room(sparse_rows, rows, i, len(scratch.scores)):
                 return t
             fetch_rows(rows, order, t, end, None)
             fetch_duals(old, order, t, end)
             if t + 3 < end:
-                fetch_extents(sparse_rows, order[t + 3])
+                fetch_extents(sparse_rows, rows, order[t + 3])
             if t + 1 < end:
-                fetch_lists(sparse_rows, order[t + 1])
+                fetch_lists(sparse_rows, rows, order[t + 1])
             y = np.int64(rows.labels[i])
             if is_idle(rows, i, y, False, tally):
                 continue
@@ -335,8 +335,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
             n_vectors = mark_class(y, scratch, 0)
             n_old, n_vectors, old_sum, common = _add_listed(old, i, k, scratch, n_vectors)
             old_sum += (k - 1 - n_old) * common
-            scratch.scores[:] = 0
-            add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)  # less what all classes share
+            score_by_sparse_rows(scratch.scores, sparse_rows, rows, i, WEIGHT)  # less what all classes share
             loss, best = losses(y, problem, scratch.scores)
             m, n_vectors, new_common = solve(
                 y, best, rows.norm2[i], C, problem, n_old, old_sum, common, n_vectors, scratch
@@ -350,7 +349,7 @@ def _make(name: str, hinge: Hinge) -> Kernels:
             time_factor = (tally[CLOCK] / weights.time_unit) ** AVERAGE_POWER
             if changed:
                 rate = scratch.delta.dtype.type(time_factor)
-                update_sparse_rows(sparse_rows, i, scratch.delta, scratch.vectors, n_vectors, rate)
+                update_sparse_rows(sparse_rows, rows, i, scratch.delta, scratch.vectors, n_vectors, rate)
                 for q in range(n_vectors):
                     store(scratch.delta, scratch.vectors[q], zeros())
             clear_lanes(scratch, n_vectors)
@@ -367,10 +366,9 @@ def _make(name: str, hinge: Hinge) -> Kernels:
                 if is_idle(rows, i, y, False, tally):
                     continue
                 if which == 0:
-                    scratch.scores[:] = 0
-                    add_sparse_scores(scratch.scores, sparse_rows, i, WEIGHT)
+                    score_by_sparse_rows(scratch.scores, sparse_rows, rows, i, WEIGHT)
                 else:
-                    add_sparse_scores(scratch.delta, sparse_rows, i, AVERAGE_DELTA)
+                    score_by_sparse_rows(scratch.delta, sparse_rows, rows, i, AVERAGE_DELTA)
                     subtract_scores(scratch.scores, scratch.delta, average_scale)
                 loss, best = losses(y, problem, scratch.scores)
                 tally[LOSS_SUM] += rows.cost[i] * loss

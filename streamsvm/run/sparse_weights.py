@@ -65,7 +65,6 @@ class SparseWeights(WeightStorage):
         self.sparse_rows = SparseRows.create(n_features, columns, dtype, average=average)
         self._columns, self._path, self._most_bytes = columns, path, most_bytes
         self._in_file = False
-        self._longest = 0
         if path is not None:
             path.unlink(missing_ok=True)
 
@@ -78,26 +77,9 @@ class SparseWeights(WeightStorage):
     def n_features(self) -> int:
         return len(self.sparse_rows.extents)
 
-    def bind(self, rows: Rows) -> Rows:
-        """Keep the features and values of the rows for the kernels, and return the rows without them."""
-        self._longest = int(np.diff(rows.indptr).max(initial=0))
-        self.sparse_rows = self.sparse_rows._replace(
-            indptr=rows.indptr, indices=rows.features, data=rows.data
-        )
-        self.make_room()
-        return rows._replace(
-            indptr=np.zeros(len(rows.indptr), np.int64), indices=rows.features[:0], data=rows.data[:0]
-        )
-
-    def release(self) -> None:
-        self._longest = 0
-        rows = self.sparse_rows
-        self.sparse_rows = rows._replace(
-            indptr=np.zeros(1, np.int64), indices=rows.indices[:0].copy(), data=rows.data[:0].copy()
-        )
-
-    def make_room(self) -> None:
-        self.reserve(self._longest * self.sparse_rows.width * self._columns)  # as `has_sparse_room`
+    def make_room(self, rows: Rows, i: int) -> None:
+        n_features = int(rows.indptr[i + 1] - rows.indptr[i])
+        self.reserve(n_features * self.sparse_rows.width * self._columns)  # as `has_sparse_room`
 
     def reserve(self, n: int) -> None:
         """Make room for `n` more elements of the pool."""

@@ -80,7 +80,7 @@ class WeightStorage:
     weights : Weights
         The weights in the form that kernels take. Any method may replace it.
     sparse_rows : SparseRows or None
-        The sparse rows of the weights, and the bound rows; None if the weights are in the matrix.
+        The sparse rows of the weights; None if the weights are in the matrix.
     n_features : int
     """
 
@@ -96,15 +96,8 @@ class WeightStorage:
     def n_features(self) -> int:
         raise NotImplementedError
 
-    def bind(self, rows: Rows) -> Rows:
-        """Prepare for visits of these rows, and return them in the form that kernels take."""
-        return rows
-
-    def release(self) -> None:
-        """Drop references to the bound rows."""
-
-    def make_room(self) -> None:
-        """Make room for the changes that a visit of any bound row may make."""
+    def make_room(self, rows: Rows, i: int) -> None:
+        """Make room for the changes that a visit of row `i` may make."""
 
     def grow(self, n_features: int, n_classes: int) -> None:
         """Make room for at least so many features, and columns for so many classes."""

@@ -98,7 +98,7 @@ class IncrementalLearner:
         rows = rows._replace(cost=cost * rows.cost if len(rows.cost) else cost)
         learner, n = self._learner, rows.n_rows
         nothing = MemoryDuals(learner.spec.dual_format()).segment(0, n)
-        block = TrainingBlock(1, 0, learner.storage.bind(rows), np.arange(n))
+        block = TrainingBlock(1, 0, rows, np.arange(n))
         # So that the bytes of products are always the same.
         with one_thread_each if learner.spec.by_products else contextlib.nullcontext():
             for _ in learner.learn(block, nothing, None, lambda seen: seen + n + 1):

@@ -137,7 +137,6 @@ class Learner:
 
     def compile(self, rows: Rows, old: OldDuals) -> None:
         """Compile or load the kernels by learning `rows`, of which there are none."""
-        rows = self.storage.bind(rows)
         tally = self.tally
         self.tally = own_lines(N_TALLIES)
         permutation(0, 0, 0, 0, 0)
@@ -150,7 +149,7 @@ class Learner:
         self.tally = tally
 
     def compile_visits(self, rows: Rows, old: ReadDuals) -> None:
-        """Compile or load the kernels that visit and score bound `rows`, of which there are none."""
+        """Compile or load the kernels that visit and score `rows`, of which there are none."""
         nothing = np.zeros(0, np.int64)
         self._visit(rows, nothing, 0, 0, old)
         if self.makes_inner_passes and not self._dual_matrix:
@@ -166,7 +165,6 @@ class Learner:
         Parameters
         ----------
         block : TrainingBlock
-            With its rows bound to the storage.
         old : OldDuals or DualMatrix
             The rows' duals as the last pass left them: what `read_duals` returned.
         keep : DualWriter or MemoryDuals, optional
@@ -209,7 +207,8 @@ class Learner:
             is_full = reached < end and self._buffer_is_full()
             if is_full and self.dual_buffer.used[1] == 0:
                 raise self._too_long(rows, int(block.order[reached]))
-            self.storage.make_room()  # a visit also ends where sparse rows have no room
+            if reached < end and not is_full:  # sparse rows have no room
+                self.storage.make_room(rows, int(block.order[reached]))
             if isinstance(old, DualMatrix) and reached == rows.n_rows:
                 self._revisit_matrix(block.order, rows, old, place)
                 if keep is not None:
@@ -242,7 +241,7 @@ class Learner:
             mark_rows_dirty(features, weights)
 
     def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
-        """Add loss and correct predictions of bound rows to `tallies`, with the weights fixed.
+        """Add loss and correct predictions of rows to `tallies`, with the weights fixed.
 
         Parameters
         ----------

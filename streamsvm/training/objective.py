@@ -51,7 +51,6 @@ def score_blocks(
         For the last iterate and, unless `average_scale` is None, for the average. As in training, rows of
         norm zero do not enter the loss: it does not depend on the weights.
     """
-    storage = learner.storage
     tallies = np.zeros((1 if average_scale is None else 2, N_TALLIES))
     elsewhere = learner.score_elsewhere(len(blocks), average_scale) if of_training else None
     if elsewhere is not None:
@@ -63,9 +62,8 @@ def score_blocks(
     blocks = blocks.to_score()
     with read_ahead(blocks.read, len(blocks)) as all_rows:
         for block, rows in enumerate(all_rows):
-            learner.score(storage.bind(rows), average_scale, tallies)
+            learner.score(rows, average_scale, tallies)
             step(int(blocks.starts[block + 1]))
-    storage.release()
     return _scorings(tallies)
 
 

@@ -196,7 +196,6 @@ class Fit(Trainer):
             raise InputError(
                 f"all rows{others} have the weight 0; give some of them, and their classes, weights above 0"
             )
-        self.learner.storage.release()
         settings, position = self.settings, self.position
         is_last = this_pass == settings.passes
         record = {"event": "pass", "pass": this_pass, **self._measure(this_pass, is_last=is_last)}

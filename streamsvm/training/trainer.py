@@ -232,11 +232,10 @@ class Trainer(abc.ABC):
             self.make_room(block)
         except StreamsvmError as error:  # before any of these rows was learned from
             raise self.failed(error) from None
-        bound = dataclasses.replace(block, rows=learner.storage.bind(block.rows))
-        learner.storage.check_room(bound.rows)
+        learner.storage.check_room(block.rows)
         self._begin_average_if_due(this_pass)
-        duals = learner.read_duals(old, block.number, bound.rows)._replace(scale=self.position.dual_scale)
-        for at in learner.learn(bound, duals, new, self.next_pause):
+        duals = learner.read_duals(old, block.number, block.rows)._replace(scale=self.position.dual_scale)
+        for at in learner.learn(block, duals, new, self.next_pause):
             self.files.check_finite(learner.tally.tolist())
             self.at_pause(block, at)
             self._begin_average_if_due(this_pass)

@@ -42,8 +42,8 @@ def mark(c, scratch, n_vectors):
 
 
 @numba.njit
-def update(sparse_rows, scratch, n_vectors, rate):
-    update_sparse_rows(sparse_rows, 0, scratch.delta, scratch.vectors, n_vectors, rate)
+def update(sparse_rows, rows, scratch, n_vectors, rate):
+    update_sparse_rows(sparse_rows, rows, 0, scratch.delta, scratch.vectors, n_vectors, rate)
 
 
 ALWAYS = [
@@ -221,7 +221,8 @@ def test_rows_grow_move_fill_and_are_restored(tmp_path: Path, average: bool) -> 
         x = rng.standard_normal(len(row)).astype(np.float32)
         indptr, nothing = np.array([0, len(row)]), np.zeros(1)
         cost = np.ones(1)
-        storage.bind(Rows(x, row, indptr, np.zeros(1, np.int32), nothing, cost))
+        rows = Rows(x, row, indptr, np.zeros(1, np.int32), nothing, cost)
+        storage.make_room(rows, 0)
         classes = rng.choice(K, 2 + step % 3, replace=False)
         n_vectors = 0
         for c in classes:
@@ -231,7 +232,7 @@ def test_rows_grow_move_fill_and_are_restored(tmp_path: Path, average: bool) -> 
         added = np.outer(x, scratch.delta[:K])
         expected[0, row] += added
         expected[1, row] += rate * added
-        update(storage.sparse_rows, scratch, n_vectors, rate)
+        update(storage.sparse_rows, rows, scratch, n_vectors, rate)
         scratch.delta[:] = 0
         scratch.lanes[:] = 0
     if not average:
