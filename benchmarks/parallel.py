@@ -86,7 +86,7 @@ class Clock:
 
     @staticmethod
     def _workers(trainer: Trainer) -> int:
-        threads = getattr(trainer.learner, "_workers", None)
+        threads = getattr(trainer.learner.visits, "_workers", None)
         return 1 if threads is None else threads.number
 
 

@@ -27,6 +27,7 @@ from streamsvm.run.files import MemoryRun
 from streamsvm.settings.fit import Settings
 from streamsvm.training.build import new_storage
 from streamsvm.training.learner import Learner
+from streamsvm.training.plain_visits import PlainVisits
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
 
@@ -59,9 +60,10 @@ def time_visits(rows: Rows, n_features: int, n_classes: int, C: float, *, passes
     entries = max(n_classes, min(n * n_classes, BUFFER))
     placement = Placement(dual_entries=entries, weights_in_memory=True)
     storage = new_storage(spec, placement, None)
-    learner = Learner(
+    visits = PlainVisits(
         spec, storage, dual_entries=entries, block_rows=n, dual_matrix=spec.dual_matrix_bytes > 0
     )
+    learner = Learner(spec, storage, visits)
     run, position = MemoryRun(spec.dual_format()), RunPosition()
     rows = rows._replace(cost=np.full(n, C))
     learner.compile(row_span(rows, 0, 0), run.old_duals(position, 0).segment(0, 0))

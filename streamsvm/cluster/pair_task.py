@@ -12,7 +12,8 @@ from streamsvm.kernels.centre import mean_of_groups, subtract_from_columns, sums
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.training.learner import features_of
 from streamsvm.training.parallel import class_learner
-from streamsvm.training.parallel.class_learner import DualLists, in_columns, rows_by_group
+from streamsvm.training.parallel.class_groups import in_columns
+from streamsvm.training.parallel.class_learner import DualLists, rows_by_group
 
 
 def visit_pair(
@@ -25,7 +26,7 @@ def visit_pair(
     before: list[TaskResult],
     is_last: bool,
 ) -> tuple[WeightShard, WeightShard, DualLists, TaskResult]:
-    """Visit the rows of two groups over their classes, as `ClassSplitLearner` does.
+    """Visit the rows of two groups over their classes, as `ClassRounds` does.
 
     Parameters
     ----------

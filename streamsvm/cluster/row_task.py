@@ -31,7 +31,7 @@ class WeightDelta(NamedTuple):
 def visit_part(
     job: Job, round_: Round, split: int, shard: WeightShard, old: tuple[DualList, float]
 ) -> tuple[WeightDelta, TaskResult]:
-    """Visit one round's rows of a part of a block, as `RowSplitLearner` does.
+    """Visit one round's rows of a part of a block, as `RowRounds` does.
 
     `old` has the old duals of the part, and the factor of their values.
     """
@@ -79,14 +79,13 @@ def sum_deltas(left: WeightDelta, right: WeightDelta) -> WeightDelta:
 def score_part(
     job: Job, number: int, part: int, shard: WeightShard, average_scale: float | None
 ) -> TaskResult:
-    """Score a part of a block, as `SplitLearner.score` does."""
+    """Score a part of a block, as `SplitVisits.score` does."""
     begin = time.thread_time()
     rows = scored_part(job.reader().to_score(number), part)
     weights = job.weights_of(shard, averaged=average_scale is not None)
     visitor = Visitor(job.spec, job.spec.columns, 0, 0, job.reader().pairs)
-    problem = problem_of(job.spec.settings, job.spec.n_classes)
     tallies = np.zeros((1 if average_scale is None else 2, N_TALLIES))
-    visitor.score(rows, Target(problem, weights, tallies), average_scale)
+    visitor.score(rows, Target(problem_of(job.spec), weights, tallies), average_scale)
     return job.result([shard], begin, tallies)
 
 

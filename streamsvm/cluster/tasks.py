@@ -22,9 +22,9 @@ from streamsvm.data.memory_plan import forget_peak, peak_private_memory
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import RowDuals
+from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.weights import map_array
-from streamsvm.training.learner import problem_of
 from streamsvm.training.parallel.class_learner import DualList
 from streamsvm.training.parallel.split_learner import Turn
 from streamsvm.training.sources import ShuffledSource
@@ -192,7 +192,7 @@ def without_average(shard: WeightShard) -> WeightShard:
 def norm2_of(job: Job, shard: WeightShard, average_scale: float, n_classes: int) -> float:
     """Compute ‖w‖² of the first columns of a shard, or of its average, as `Learner.norm2` does."""
     weights = job.weights_of(shard, averaged=average_scale > 0)
-    problem, sums = problem_of(job.spec.settings, n_classes), np.zeros(1)
+    problem, sums = Problem(n_classes, job.spec.settings.margin), np.zeros(1)
     job.spec.loss.kernels.norm2(weights, average_scale, None, problem, sums)
     return float(sums[0])
 

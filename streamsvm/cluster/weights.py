@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from streamsvm.base.threads import WorkersLost
 from streamsvm.cluster import worker
 from streamsvm.cluster.tasks import (
     Job,
-    Round,
     TaskResult,
     WeightShard,
     in_slices,
@@ -27,111 +26,116 @@ from streamsvm.cluster.tasks import (
     without_average,
     zeros,
 )
+from streamsvm.data.blocks import Blocks
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.duals import OldDuals
-from streamsvm.kernels.tally import CLOCK
+from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.update import mark_rows_dirty
-from streamsvm.kernels.weights import add_up
+from streamsvm.kernels.weights import Weights
 from streamsvm.model.coefficients import Coefficients
-from streamsvm.training.learner import Learner
+from streamsvm.run.weights import WeightStorage
 from streamsvm.training.parallel.executor import Executor
-from streamsvm.training.parallel.split_learner import Turn
-from streamsvm.training.sources import TrainingBlock
-from streamsvm.training.training import Training
 
 # Counts of a pass before its first task, by their names in the record of the pass.
-_ZERO_COUNTS = {
+_ZERO_COUNTS: dict[str, float] = {
     "worker_tasks": 0, "worker_seconds": 0.0, "worker_peak_memory_bytes": 0, "moved_bytes": 0,
     "waited_for_workers_seconds": 0.0, "worker_bytes_read": 0, "gathered_bytes": 0,
 }  # fmt: skip
 
 
-class OnCluster(Learner):
-    """Base of the learners of a cluster, whose workers have the weights in their memory.
+class ShardedWeights(WeightStorage):
+    """Weights in the memory of the workers of a cluster.
 
-    Weights may be in two places: with the workers (`_shards`), and in the storage (`_is_here`). After a visit
-    the new weights are with the workers alone.
+    After a visit the new weights are with the workers alone. They are fetched when `weights` are asked for.
+
+    Parameters
+    ----------
+    here : WeightStorage
+        Storage of this process, which the weights are fetched into.
+    cluster : Executor
+    blocks : Blocks
+        The training data, which the workers can read, too.
+    facts : Job
     """
 
-    _cluster: Executor
-    _shards: list[Any] | None = None  # futures of `WeightShard`
-    _is_here = True
-    entries: int  # room for new duals
+    def __init__(self, here: WeightStorage, cluster: Executor, blocks: Blocks, facts: Job) -> None:
+        self._here, self.cluster, self.blocks, self._facts = here, cluster, blocks, facts
+        self._shards: list[Any] | None = None  # futures of `WeightShard`
+        self._is_here = True
+        self.work: dict[str, float] = dict(_ZERO_COUNTS)
+        groups = facts.spec.groups
+        ranges = [[0, 0, facts.spec.columns]] if groups is None else groups.ranges.tolist()
+        self._columns = [slice(begin, end) for begin, _, end in ranges]  # of each shard
 
-    def use(self, cluster: Executor, training: Training) -> Self:
-        """Let the workers of a cluster do the work."""
-        self._cluster, self._counted = cluster, dict(_ZERO_COUNTS)
-        self._job_facts = Job(cluster.token, training, self.spec, self.entries, self.pairs)
-        return self
+    @property
+    def n_features(self) -> int:
+        return self._here.n_features
 
-    def compile(self, rows: Rows, old: OldDuals) -> None:
-        """Compile the kernels of visits here, so that workers on this machine load them."""
-        self.compile_visits(rows, old)
+    @property
+    def weights(self) -> Weights:  # type: ignore[override]
+        self._fetch()
+        return self._here.weights
+
+    def _fetch(self) -> None:
+        if self._is_here or self._shards is None:
+            return
+        for columns, future in zip(self._columns, self._shards, strict=False):
+            (shard,) = self.cluster.results([future])
+            self._put_in(shard, columns)
+            self.work["gathered_bytes"] += shard.nbytes
+        self._is_here = True
 
     @functools.cached_property
-    def _job(self) -> Any:
+    def job(self) -> Any:
         """Return the future of the facts that all tasks need."""
-        [held] = self._cluster.start([self._cluster.task("settings", worker.hold, self._job_facts)])
+        [held] = self.cluster.start([self.cluster.task("settings", worker.hold, self._facts)])
         return held
 
-    # -- weights with the workers, and in the storage ------------------------------------------------
+    # -- weights with the workers, and in this process -----------------------------------------------
 
-    def _columns(self) -> list[tuple[int, int]]:
-        """List the first and last column of each shard."""
-        raise NotImplementedError
-
-    def _find_slots(self) -> None:
+    def find_slots(self) -> None:
         """Find out which workers are there."""
-        self._slots = self._cluster.slots
+        self._slots = self.cluster.slots
         if not self._slots:
             raise WorkersLost("no worker is left")
+        self.work["workers"] = len(set(self._slots))
 
-    def _places(self, count: int) -> list[str]:
+    def places(self, count: int) -> list[str]:
         """Choose the workers of so many pieces of work, neighbours on the same one, by their threads."""
         return [self._slots[at * len(self._slots) // count] for at in range(count)]
 
-    def _put(self, values: Sequence[Any], places: Sequence[str]) -> list[Any]:
+    def put(self, values: Sequence[Any], places: Sequence[str]) -> list[Any]:
         """Send each value to a worker, and return references to them."""
         found: dict[int, Any] = {}
         for worker_ in sorted(set(places)):
             at = [n for n, place in enumerate(places) if place == worker_]
-            found |= zip(at, self._cluster.put([values[n] for n in at], worker_), strict=True)
+            found |= zip(at, self.cluster.put([values[n] for n in at], worker_), strict=True)
         return [found[n] for n in range(len(values))]
 
-    def _find_shards(self) -> list[Any]:
-        """Return the futures of the weights; if there are none yet, of those in the storage."""
+    def find_shards(self, *, averaging: bool) -> list[Any]:
+        """Return the futures of the weights; if there are none yet, of those in this process."""
         if self._shards is None:
-            self._find_slots()
+            self.find_slots()
             shards: list[Any] = []
-            weights, columns = self.storage.weights, self._columns()
-            for (begin, end), at in zip(columns, self._places(len(columns)), strict=True):
-                current = weights.current[:, begin:end]
+            weights = self._here.weights
+            for columns, at in zip(self._columns, self.places(len(self._columns)), strict=True):
+                current = weights.current[:, columns]
                 if current.any():
-                    average = weights.average_delta[:, begin:end] if self.averaging else current[:0]
+                    average = weights.average_delta[:, columns] if averaging else current[:0]
                     shard = WeightShard(np.ascontiguousarray(current), np.ascontiguousarray(average))
-                    shards += self._cluster.put([shard], at)
+                    shards += self.cluster.put([shard], at)
                 else:
-                    zero = self._cluster.task("weights", zeros, *current.shape, current.dtype)
-                    shards += self._cluster.start([zero])
+                    zero = self.cluster.task("weights", zeros, *current.shape, current.dtype)
+                    shards += self.cluster.start([zero])
             self._shards = shards
         return self._shards
 
-    def _replace_shards(self, shards: list[Any]) -> None:
+    def replace_shards(self, shards: list[Any]) -> None:
         """Take the futures of new weights."""
         self._shards, self._is_here = shards, False
 
-    def fetch_weights(self) -> None:
-        if self._is_here:
-            return
-        for (begin, end), future in zip(self._columns(), self._find_shards(), strict=False):
-            (shard,) = self._cluster.results([future])
-            self._put_in(shard, slice(begin, end))
-            self._counted["gathered_bytes"] += shard.nbytes
-        self._is_here = True
-
     def _put_in(self, shard: WeightShard, columns: slice) -> None:
         """Write some columns into the storage."""
-        weights, bits = self.storage.weights, np.dtype(f"u{shard.current.itemsize}")
+        weights, bits = self._here.weights, np.dtype(f"u{shard.current.itemsize}")
         arrays = [(weights.current[:, columns], shard.current)]
         if len(shard.average_delta):
             arrays.append((weights.average_delta[:, columns], shard.average_delta))
@@ -142,72 +146,62 @@ class OnCluster(Learner):
                 is_there |= found.view(bits).any(axis=1)
             features = np.flatnonzero(is_there)
             mark_rows_dirty(features, weights)
-            self.storage.check_room(_only(features))
+            self._here.check_room(_only(features))
         for stored, found in arrays:
             for some in in_slices(len(features)):
                 stored[features[some]] = found[features[some]]
 
     def scale(self, factor: float) -> None:
         if factor != 1:
-            self._change("scale", scaled, factor)
+            self._change("scale", self.find_shards(averaging=False), scaled, factor)
 
-    def _change(self, name: str, function: Callable[..., WeightShard], *arguments: Any) -> None:
+    def begin_average(self) -> None:
+        self._here.begin_average()
+        if self._shards is not None:
+            self._change("average", self._shards, without_average)
+
+    def _change(
+        self, name: str, shards: list[Any], function: Callable[..., WeightShard], *arguments: Any
+    ) -> None:
         """Replace the weights by what a function makes of each shard."""
-        tasks = [self._cluster.task(name, function, shard, *arguments) for shard in self._find_shards()]
-        self._replace_shards(self._cluster.start(tasks))
+        tasks = [self.cluster.task(name, function, shard, *arguments) for shard in shards]
+        self.replace_shards(self.cluster.start(tasks))
+
+    def squares(self, norm2: Callable[..., None], problem: Problem, average_scale: float) -> list[float]:
+        if self._is_here or self._shards is None:
+            return self._here.squares(norm2, problem, average_scale)
+        sizes = [min(int(end), problem.n_classes) - int(first) for first, end, _ in problem.ranges]
+        tasks = [
+            self.cluster.task("norm", norm2_of, self.job, shard, average_scale, n_classes)
+            for shard, n_classes in zip(self._shards, sizes, strict=False)
+        ]
+        return self.cluster.results(self.cluster.start(tasks))
+
+    def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:
+        self._fetch()
+        return self._here.coefficients(average_scale, columns)
 
     # -- counts ------------------------------------------------------------------------------------
 
-    def _results(self, futures: list[Any]) -> list[Any]:
+    def end_pass(self) -> None:
+        self.work.update(_ZERO_COUNTS)
+
+    def results(self, futures: list[Any]) -> list[Any]:
         """Wait for the results of visits."""
         begin = time.perf_counter()
-        found = self._cluster.results(futures)
-        self._counted["waited_for_workers_seconds"] += time.perf_counter() - begin
+        found = self.cluster.results(futures)
+        self.work["waited_for_workers_seconds"] += time.perf_counter() - begin
         return found
 
-    def _count(self, results: Sequence[TaskResult]) -> None:
+    def count(self, results: Sequence[TaskResult]) -> None:
         """Add up the costs of tasks."""
-        counted = self._counted
+        work = self.work
         for result in results:
-            counted["worker_tasks"] += 1
-            counted["worker_seconds"] += result.seconds
-            counted["moved_bytes"] += result.moved
-            counted["worker_bytes_read"] += result.read
-            counted["worker_peak_memory_bytes"] = max(counted["worker_peak_memory_bytes"], result.peak)
-
-    def work_of_pass(self) -> dict[str, float]:
-        counted, self._counted = self._counted, dict(_ZERO_COUNTS)
-        return {"workers": len(set(self._cluster.slots)), **counted}
-
-    # -- norms and scores --------------------------------------------------------------------------
-
-    def begin_average(self) -> None:
-        super().begin_average()
-        if self._shards is not None:
-            self._change("average", without_average)
-
-    def norm2(self, average_scale: float = 0.0) -> float:
-        if self._is_here:
-            return super().norm2(average_scale)
-        sizes = [min(int(end), self.problem.n_classes) - int(first) for first, end, _ in self.problem.ranges]
-        tasks = [
-            self._cluster.task("norm", norm2_of, self._job, shard, average_scale, n_classes)
-            for shard, n_classes in zip(self._find_shards(), sizes, strict=False)
-        ]
-        return add_up(self._cluster.results(self._cluster.start(tasks)))
-
-    def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
-        if rows.n_rows:
-            self.fetch_weights()
-        super().score(rows, average_scale, tallies)
-
-    def coefficients(self, columns: np.ndarray, *, average: bool) -> Coefficients:
-        self.fetch_weights()
-        return super().coefficients(columns, average=average)
-
-    def _round(self, block: TrainingBlock, step: int) -> Round:
-        """Describe the next round to its tasks."""
-        return Round(Turn.of(block, step), self.averaging, self.tally[CLOCK])
+            work["worker_tasks"] += 1
+            work["worker_seconds"] += result.seconds
+            work["moved_bytes"] += result.moved
+            work["worker_bytes_read"] += result.read
+            work["worker_peak_memory_bytes"] = max(work["worker_peak_memory_bytes"], result.peak)
 
 
 def _only(features: np.ndarray) -> Rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from streamsvm.base import durable
 from streamsvm.base.text import format_size
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Remedy, RunError
+from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.jit import kernel
 from streamsvm.kernels.sparse_rows import SparseRows
 from streamsvm.kernels.weights import Weights
@@ -82,9 +83,12 @@ class WeightStorage:
     sparse_rows : SparseRows or None
         The sparse rows of the weights; None if the weights are in the matrix.
     n_features : int
+    work : mapping of str to float
+        What workers that have the weights did in the pass, for its record.
     """
 
     weights: Weights
+    work: Mapping[str, float] = {}
     sparse_rows: SparseRows | None = None
 
     @property
@@ -113,6 +117,12 @@ class WeightStorage:
 
     def check_room(self, rows: Rows) -> None:
         """Raise `RunError` if the disk cannot take what a block of these rows may change."""
+
+    def squares(self, norm2: Callable[..., None], problem: Problem, average_scale: float) -> list[float]:
+        """Return ‖w‖² of each range of classes by a kernel: of the last iterate, or of the average."""
+        sums = np.zeros(len(problem.ranges))
+        norm2(self.weights, average_scale, self.sparse_rows, problem, sums)
+        return sums.tolist()
 
     def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:
         """Return the coefficients of a model: of the last iterate (None), or of the average."""

@@ -20,6 +20,7 @@ from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.training.auto_c import c_for, norms_of_c, running_costs
 from streamsvm.training.build import new_storage
 from streamsvm.training.learner import Learner
+from streamsvm.training.plain_visits import PlainVisits
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
 from streamsvm.transforms import apply, features_after, parse_transforms, records_of
@@ -83,7 +84,8 @@ class IncrementalLearner:
         counts = np.zeros(len(self._labels["classes"]), np.int64)
         spec = Spec(self._settings, 0, self._n_features, counts, dense_rows=self._dense)
         placement = Placement(dual_entries=0, weights_in_memory=True, average=True)
-        self._learner = Learner(spec, new_storage(spec, placement, None))
+        storage = new_storage(spec, placement, None)
+        self._learner = Learner(spec, storage, PlainVisits(spec, storage))
 
     def learn(self, rows: Rows) -> None:
         """Visit rows in their order; their costs are weights, 1 if there are none.

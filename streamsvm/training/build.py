@@ -17,13 +17,15 @@ from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.directory import RunDir
 from streamsvm.run.files import Files, RunFiles
 from streamsvm.run.sparse_weights import SparseWeights
-from streamsvm.run.weights import DenseWeights
-from streamsvm.training.learner import Learner
-from streamsvm.training.parallel.class_learner import ClassSplitLearner
+from streamsvm.run.weights import DenseWeights, WeightStorage
+from streamsvm.training.learner import Learner, Visits
+from streamsvm.training.parallel.class_learner import ClassRounds
 from streamsvm.training.parallel.executor import Executor
-from streamsvm.training.parallel.row_learner import RowSplitLearner
+from streamsvm.training.parallel.row_learner import RowRounds
+from streamsvm.training.parallel.split_learner import room_for_duals
 from streamsvm.training.parallel.splits import check_splits
 from streamsvm.training.passes import AboutData, Fit
+from streamsvm.training.plain_visits import PlainVisits
 from streamsvm.training.sources import ShuffledSource
 from streamsvm.training.spec import Spec
 from streamsvm.training.trainer import Callbacks
@@ -65,27 +67,34 @@ def build(
     """
     settings = spec.settings
     spec = spec.changed(average=placement.average)
-    storage, pairs = new_storage(spec, placement, files.run), about.costs.pairs(settings, spec.columns)
+    storage: WeightStorage = new_storage(spec, placement, files.run)
+    pairs = about.costs.pairs(settings, spec.columns)
     entries, block_rows = placement.dual_entries, int(np.diff(blocks.starts).max())
-    learner: Learner
-    if isinstance(workers, Threads) and settings.splits == 1:
-        learner = Learner(
+    visits: Visits
+    if settings.splits == 1:
+        assert isinstance(workers, Threads)
+        visits = PlainVisits(
             spec, storage, pairs, threads=workers, dual_entries=entries, block_rows=block_rows,
             common_dual=placement.common_dual,
             dual_matrix=not placement.sparse and 0 < spec.dual_matrix_bytes <= files.held_bytes,
         )  # fmt: skip
     else:
-        threads = workers if isinstance(workers, Threads) else workers.threads
-        entries = -(-entries // settings.splits)  # not 0: duals would be lost
-        of_split = spec, storage, pairs, threads, entries, block_rows
+        entries = room_for_duals(spec, -(-entries // settings.splits))  # not 0: duals would be lost
         if isinstance(workers, Threads):
-            learner = RowSplitLearner(*of_split) if spec.groups is None else ClassSplitLearner(*of_split)
+            kind = RowRounds if spec.groups is None else ClassRounds
+            visits = kind(spec, pairs, workers, entries, block_rows)
         else:
-            from streamsvm.cluster.learners import ClusterClassLearner, ClusterRowLearner
+            from streamsvm.cluster.learners import ClusterClassRounds, ClusterRowRounds
+            from streamsvm.cluster.tasks import Job
+            from streamsvm.cluster.weights import ShardedWeights
 
             assert training is not None
-            kind = ClusterRowLearner if spec.groups is None else ClusterClassLearner
-            learner = kind(*of_split).use(workers, training)
+            kind = ClusterRowRounds if spec.groups is None else ClusterClassRounds
+            visits = kind(spec, pairs, workers.threads, entries, block_rows)
+            storage = visits.weights = ShardedWeights(
+                storage, workers, blocks, Job(workers.token, training, spec, entries, pairs)
+            )
+    learner = Learner(spec, storage, visits)
     source = ShuffledSource(blocks, settings, unread=not isinstance(workers, Threads))
     trainer = Fit(source, settings, files, learner, position, callbacks, about)
     if position is not None:

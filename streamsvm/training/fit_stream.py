@@ -23,6 +23,7 @@ from streamsvm.settings.online import OnlineSettings
 from streamsvm.training.build import find_workers
 from streamsvm.training.learner import Learner
 from streamsvm.training.online import Online, new_position
+from streamsvm.training.plain_visits import PlainVisits
 from streamsvm.training.sources import Stream, StreamSource
 from streamsvm.training.spec import Spec
 from streamsvm.training.store_stream import STORE, StoreStream
@@ -123,5 +124,5 @@ def _stream_trainer(
     spec = spec.grown(storage.n_features, len(state.classes))
     with find_workers(spec, None) as threads:
         assert isinstance(threads, Threads)
-        learner = Learner(spec, storage, threads=threads)
+        learner = Learner(spec, storage, PlainVisits(spec, storage, threads=threads))
         yield Online(source, online_settings, settings, files, learner, position, callbacks)

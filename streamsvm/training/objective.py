@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.base.prefetch import read_ahead
 from streamsvm.errors import Message, Option, Remedy
 from streamsvm.kernels.tally import CORRECT, LOSS_SUM, N_TALLIES, UNWEIGHTED, VISITED
 
@@ -29,8 +28,6 @@ def score_blocks(
     learner: Learner,
     average_scale: float | None,
     step: Callable[[int], None],
-    *,
-    of_training: bool = False,
 ) -> list[Scoring]:
     """Stream all blocks, in order, and add up loss and correct predictions.
 
@@ -42,8 +39,6 @@ def score_blocks(
         Score by the average too, from the same reading.
     step : callable
         Called with the number of rows that were scored, after each block or piece of one.
-    of_training : bool
-        True if these are the blocks of the training data, which workers may have, too.
 
     Returns
     -------
@@ -52,22 +47,8 @@ def score_blocks(
         norm zero do not enter the loss: it does not depend on the weights.
     """
     tallies = np.zeros((1 if average_scale is None else 2, N_TALLIES))
-    elsewhere = learner.score_elsewhere(len(blocks), average_scale) if of_training else None
-    if elsewhere is not None:
-        for block, found in enumerate(elsewhere):
-            for part in found:
-                tallies += part
-            step(int(blocks.starts[block + 1]))
-        return _scorings(tallies)
-    blocks = blocks.to_score()
-    with read_ahead(blocks.read, len(blocks)) as all_rows:
-        for block, rows in enumerate(all_rows):
-            learner.score(rows, average_scale, tallies)
-            step(int(blocks.starts[block + 1]))
-    return _scorings(tallies)
-
-
-def _scorings(tallies: np.ndarray) -> list[Scoring]:
+    for block in learner.visits.score_blocks(blocks, average_scale, tallies):
+        step(int(blocks.starts[block + 1]))
     return [
         Scoring(float(tally[LOSS_SUM]), accuracy_of(tally), int(tally[VISITED] - tally[UNWEIGHTED]))
         for tally in tallies

@@ -208,7 +208,7 @@ class Fit(Trainer):
             "waited_fraction": self.waited / max(seconds, 1e-9),
             "bytes_read": bytes_read - self._bytes_before,
             "peak_memory_bytes": self.peak,
-            **self.learner.work_of_pass(),
+            **self.learner.storage.work,
         }
         self._bytes_before = bytes_read
         self.log(record)
@@ -261,8 +261,8 @@ class Fit(Trainer):
             "C": settings.C * share,
             **({"best_growth": float(tally[DUAL_SUM]) / norm2} if grows and norm2 > 0 else {}),
             "dual": estimate["dual"],
-            "primal_estimate": estimate["primal"] if self.learner.progressive else None,
-            "relative_gap_estimate": estimate["relative_gap"] if self.learner.progressive else None,
+            "primal_estimate": estimate["primal"] if self.learner.visits.progressive else None,
+            "relative_gap_estimate": estimate["relative_gap"] if self.learner.visits.progressive else None,
         }
         if settings.gap == "pass" or (settings.gap == "end" and is_last):
             scorings = self._score(self.source.cut, f"gap {this_pass}")
@@ -302,8 +302,7 @@ class Fit(Trainer):
                 self.stopped()
 
         scale = self.learner.average_scale if self.learner.averaging else None
-        of_training = blocks is self.source.cut
-        return score_blocks(blocks, self.learner, scale, step, of_training=of_training)
+        return score_blocks(blocks, self.learner, scale, step)
 
     def _has_converged(self) -> bool:
         tol, history = self.settings.tol, self.position.history
@@ -321,7 +320,7 @@ class Fit(Trainer):
     def _progressive(self) -> dict[str, Any]:
         visited, tally = self.learner.visited, self.learner.tally
         begins_blank = not self.position.start  # the class means have the labels of all rows
-        is_meaningful = self.learner.progressive and begins_blank and not self._about.order_warning
+        is_meaningful = self.learner.visits.progressive and begins_blank and not self._about.order_warning
         return {
             "rows": visited,
             "progressive_accuracy": accuracy_of(tally) if is_meaningful else None,

@@ -252,10 +252,8 @@ class Trainer(abc.ABC):
 
     def commit(self, new: NewLog | None = None) -> None:
         """Commit the position, with the log of duals that is being written."""
-        learner = self.learner
         self.peak = max(self.peak, private_memory())
-        learner.fetch_weights()
-        self.position = self.files.commit(self.position, learner.storage, new)
+        self.position = self.files.commit(self.position, self.learner.storage, new)
 
     def log(self, record: dict[str, Any]) -> None:
         """Report `record`, and append it to the metrics."""

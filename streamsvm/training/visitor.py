@@ -39,8 +39,7 @@ class Visitor:
     columns : int
         Columns of the weights that are visited.
     dual_entries, n_rows : int
-        New duals, and rows that have any, that are held on their way to where they are kept; 0 if nobody
-        needs them.
+        Capacity of the buffer for new duals and their rows; 0 if duals are discarded.
     pairs : ClassPairs, optional
         Margins and costs of pairs of classes, if they are not all 1.
     storage : WeightStorage, optional
@@ -92,6 +91,12 @@ class Visitor:
             self._sparse_rows, self._pairs, label_sets(rows),
         )  # fmt: skip
 
+    def compile_revisit(self, rows: Rows, target: Target) -> None:
+        """Compile or load the kernel that revisits `rows`, of which there are none."""
+        if self.inner_passes is not None:
+            duals = Duals(RowDuals.of_buffer(self.buffer).in_block(0), self.buffer)
+            self.call(self.kernels.revisit, rows, np.zeros(0, np.int64), 0, 0, duals, target)
+
     def visit(
         self, rows: Rows, order: np.ndarray, old: OldDuals, target: Target, place: Place
     ) -> list[RowDuals]:
@@ -121,7 +126,7 @@ class Visitor:
         drop_zeros(buffer)
 
     def score(self, rows: Rows, target: Target, average_scale: float | None) -> None:
-        """Add loss and correct predictions of rows to the tallies, as `Learner.score` does."""
+        """Add loss and correct predictions of rows to the tallies, as `Visits.score` does."""
         self.kernels.loss_rows(
             rows, target.problem, target.weights, average_scale or 0.0, self.scratch, target.tally,
             self._sparse_rows, self._pairs, label_sets(rows),

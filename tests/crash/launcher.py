@@ -155,9 +155,9 @@ class Instants:
         self.around(h5py.File, "flush")
         self.around(h5py.File, "close")
 
-        from streamsvm.training.learner import Learner
+        from streamsvm.training.plain_visits import PlainVisits
 
-        self.around_visit(Learner)
+        self.around_visit(PlainVisits)
 
     def around_visit(self, owner: Any) -> None:
         """Make each call of a kernel that moves weights three instants."""

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamsvm.data.rows import Rows
 from streamsvm.kernels.weights import padded_classes
 
 
@@ -54,6 +55,12 @@ def group_classes(counts: np.ndarray, n_groups: int, dtype: np.dtype) -> ClassGr
         np.concatenate([begin + np.arange(size) for begin, size in zip(first, sizes, strict=True)]),
         np.repeat(np.arange(n_groups), widths),
     )
+
+
+def in_columns(rows: Rows, groups: ClassGroups) -> Rows:
+    """Return the rows with columns of the weights as labels."""
+    labels = np.append(groups.columns, -1)[rows.labels].astype(rows.labels.dtype)
+    return rows._replace(labels=labels)
 
 
 def tournament_rounds(n_groups: int) -> list[list[tuple[int, int]]]:

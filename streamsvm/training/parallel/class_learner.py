@@ -23,12 +23,11 @@ from streamsvm.kernels.tally import CLOCK, DUAL_DELTA, DUAL_SUM, EMPTY, N_TALLIE
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import Weights
 from streamsvm.losses.base import Loss
-from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.files import NewLog
 from streamsvm.training.inner_passes import Place
 from streamsvm.training.learner import ReadDuals, features_of, problem_of
-from streamsvm.training.parallel.class_groups import ClassGroups, tournament_rounds
-from streamsvm.training.parallel.split_learner import SplitLearner, Turn
+from streamsvm.training.parallel.class_groups import ClassGroups, in_columns, tournament_rounds
+from streamsvm.training.parallel.split_learner import SplitVisits, Turn
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
 from streamsvm.training.visitor import Target, Visitor
@@ -37,89 +36,77 @@ _CENTRED_PARTS = 8  # parts of the features that workers centre
 
 DualList = tuple[np.ndarray, np.ndarray, np.ndarray]  # counts of some rows, ids and values
 DualLists = dict[tuple[int, int], DualList]  # by the groups of the rows and of the classes
+Rounds = list[tuple[int, list[tuple[int, int]]]]  # numbers in the block, and pairs of groups
 
 
-class ClassSplitLearner(SplitLearner):
-    """Learner of classes in 2S groups, S pairs of which are solved at a time.
+class ClassRounds(SplitVisits):
+    """Visits of classes in 2S groups, S pairs of which are solved at a time.
 
     Labels and ids of duals are columns of the weights here, and between groups there are columns of no class.
     """
 
-    @property
-    def _groups(self) -> ClassGroups:
-        assert self.spec.groups is not None
-        return self.spec.groups
-
-    @functools.cached_property
-    def _rounds(self) -> list[list[tuple[int, int]]]:
-        return tournament_rounds(len(self._groups.ranges))
-
-    def _fit_classes(self) -> None:
-        columns = self._groups.n_columns
-        self.problem = problem_of(self.spec.settings, columns)._replace(ranges=self._groups.ranges)
-        self._own_visitor.make_room(columns)
-
-    def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
-        super().score(in_columns(rows, self._groups), average_scale, tallies)
-
-    def coefficients(self, columns: np.ndarray, *, average: bool) -> Coefficients:
-        return super().coefficients(self._groups.columns[columns], average=average)
-
     def learn(
-        self, block: TrainingBlock, old: ReadDuals, keep: NewLog | None, next_pause: Callable[[int], int]
-    ) -> Iterator[int]:
+        self, block: TrainingBlock, old: ReadDuals, keep: NewLog | None,
+        next_pause: Callable[[int], int],
+    ) -> Iterator[int]:  # fmt: skip
+        learner = self.learner
+        groups, tally = learner.spec.groups, learner.tally
+        assert groups is not None
         assert isinstance(old, OldDuals)
-        rows = in_columns(block.rows, self._groups)
-        duals = BlockDuals(rows, old, self._groups)
-        if len(self.storage.weights.dirty):
-            mark_rows_dirty(rows.features, self.storage.weights)
-        begin, done, n_rounds = self.visited, 0, len(self._rounds)
+        rows, all_rounds = in_columns(block.rows, groups), tournament_rounds(len(groups.ranges))
+        duals = BlockDuals(rows, old, groups)
+        begin, done, n_rounds = learner.visited, 0, len(all_rounds)
         while done < n_rounds:
-            pause, first = next_pause(self.visited), done
+            pause, first = next_pause(learner.visited), done
             while True:
                 done += 1
                 at = rows.n_rows * done // n_rounds
                 if done == n_rounds or begin + at >= pause:
                     break
-            for number, tallies in self._visit_rounds(block, rows, duals, range(first, done)):
-                self.tally[CLOCK] = tallies[:, CLOCK].max()
-                self.tally[DUAL_DELTA] += tallies[:, DUAL_DELTA].sum()
+            rounds = list(enumerate(all_rounds))[first:done]
+            for number, tallies in self._visit_rounds(block, rows, duals, rounds):
+                tally[CLOCK] = tallies[:, CLOCK].max()
+                tally[DUAL_DELTA] += tallies[:, DUAL_DELTA].sum()
                 if number == 0:  # a row is visited once in each round
-                    self.tally[[EMPTY, UNWEIGHTED]] += tallies[:, [EMPTY, UNWEIGHTED]].sum(axis=0)
-            self.tally[VISITED] = begin + at
+                    tally[[EMPTY, UNWEIGHTED]] += tallies[:, [EMPTY, UNWEIGHTED]].sum(axis=0)
+            tally[VISITED] = begin + at
             if done == n_rounds:
                 for (g, _), each in duals.lists.items():
-                    self.tally[DUAL_SUM] += sum_list(self.loss, self.problem, rows, duals.members[g], each)
+                    members = duals.members[g]
+                    tally[DUAL_SUM] += sum_list(learner.loss, learner.problem, rows, members, each)
                 if keep is not None:
                     for part in duals.parts():
                         keep.append_duals(block.number, part)
-            if self.visited >= pause:
+            if learner.visited >= pause:
                 yield at
 
     def _visit_rounds(
-        self, block: TrainingBlock, rows: Rows, duals: BlockDuals, rounds: range
+        self, block: TrainingBlock, rows: Rows, duals: BlockDuals, rounds: Rounds
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Visit the pairs of some rounds; yields the number of each round and the tallies of its pairs.
 
         The new duals go into the lists of `duals`.
         """
-        weights = self.moved_weights()
+        learner = self.learner
+        weights = learner.moved_weights()
+        if len(weights.dirty):
+            mark_rows_dirty(rows.features, weights)
 
         def visit(number: int, pair: tuple[int, int]) -> np.ndarray:
             tally = own_lines(N_TALLIES)
-            tally[CLOCK] = self.tally[CLOCK]
+            tally[CLOCK] = learner.tally[CLOCK]
             duals.lists |= visit_pair(
-                self._visitor, self.spec, Turn.of(block, number), rows, pair,
+                self._visitor, learner.spec, Turn.of(block, number), rows, pair,
                 [duals.members[g] for g in pair], duals.lists, weights._replace(dirty=weights.dirty[:0]),
                 tally,
             )  # fmt: skip
             return tally
 
-        features = features_of(rows, self.storage.n_features) if self.loss.centred else None
-        for number in rounds:
-            tallies = self._workers.map(functools.partial(visit, number), self._rounds[number])
+        features = features_of(rows, learner.storage.n_features) if learner.loss.centred else None
+        for number, pairs in rounds:
+            tallies = self._workers.map(functools.partial(visit, number), pairs)
             if features is not None:
-                self._workers.map(self.centre, np.array_split(features, _CENTRED_PARTS))
+                self._workers.map(learner.centre, np.array_split(features, _CENTRED_PARTS))
             yield number, np.array(tallies)
 
 
@@ -145,7 +132,7 @@ def visit_pair(
     both = np.sort(np.concatenate(members))
     number = turn.block * (len(spec.groups.ranges) - 1) + turn.number
     order = both[turn.permute(len(both), spec.settings.seed, turn.pass_number, number, 0)]
-    problem = problem_of(spec.settings, weights.current.shape[1])._replace(ranges=ranges)
+    problem = problem_of(spec)._replace(n_classes=weights.current.shape[1], ranges=ranges)
     new = visitor.visit(
         rows, order, join_lists(lists, pair, members, rows.n_rows, shifts), Target(problem, weights, tally),
         Place(turn.pass_number, number, turn.read_work * (turn.number == 0)),
@@ -154,12 +141,6 @@ def visit_pair(
     for at, (begin, _, end) in enumerate(ranges):
         places[begin:end] = at
     return divide_lists(new, pair, members, rows.n_rows, places, shifts)
-
-
-def in_columns(rows: Rows, groups: ClassGroups) -> Rows:
-    """Return the rows with columns of the weights as labels."""
-    labels = np.append(groups.columns, -1)[rows.labels].astype(rows.labels.dtype)
-    return rows._replace(labels=labels)
 
 
 def rows_by_group(rows: Rows, groups: ClassGroups) -> list[np.ndarray]:

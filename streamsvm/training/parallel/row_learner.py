@@ -25,7 +25,7 @@ from streamsvm.run.files import NewLog
 from streamsvm.run.weights import map_array
 from streamsvm.training.inner_passes import Place
 from streamsvm.training.learner import ReadDuals, features_of, problem_of
-from streamsvm.training.parallel.split_learner import SplitLearner, Turn
+from streamsvm.training.parallel.split_learner import SplitVisits, Turn
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
 from streamsvm.training.visitor import Target, Visitor
@@ -33,6 +33,8 @@ from streamsvm.training.visitor import Target, Visitor
 ROUNDS = 2  # rounds of a block, between which the average can begin
 _MAX_SUMS = 8  # largest number of parts of the features that are added up in parallel
 _VALUES_PER_SUM = 1 << 18  # numbers for which one more part pays
+
+TallyAndDuals = tuple[np.ndarray, list[RowDuals]]  # of the rows of a part, in the block
 
 
 class _Part(NamedTuple):
@@ -68,7 +70,7 @@ def visit_part(
     splits, piece = settings.splits, turn.block * settings.splits + split
     order = turn.permute(rows.n_rows, settings.seed, turn.pass_number, piece, 0)
     begin, end = (rows_after(n, rows.n_rows) for n in (turn.number, turn.number + 1))
-    problem = problem_of(settings, spec.n_classes)._replace(sigma=float(splits))
+    problem = problem_of(spec)._replace(sigma=float(splits))
     return visitor.visit(
         rows._replace(norm2=rows.norm2 * splits), order[begin:end], old, Target(problem, weights, tally),
         Place(turn.pass_number, piece * ROUNDS + turn.number, turn.read_work),
@@ -91,83 +93,86 @@ def sum_as_tree(features: list[np.ndarray], moved: list[np.ndarray]) -> np.ndarr
     return features[0]
 
 
-class RowSplitLearner(SplitLearner):
-    """Learner that learns from S parts of each block at the same time."""
+class RowRounds(SplitVisits):
+    """Visits of S parts of each block at the same time."""
 
     @functools.cached_property
     def _own_weights(self) -> list[list[np.ndarray]]:
         """Weights of each split, and their average."""
-        shape, dtype = self.storage.weights.current.shape, self.storage.weights.current.dtype
-        copies, splits = range(1 + self.spec.settings.average), range(self.spec.settings.splits)
-        return [[map_array(None, shape, dtype) for _ in copies] for _ in splits]
+        spec = self.learner.spec
+        copies, splits = range(1 + spec.settings.average), range(spec.settings.splits)
+        return [[map_array(None, spec.shape, spec.dtype) for _ in copies] for _ in splits]
 
     def learn(
-        self, block: TrainingBlock, old: ReadDuals, keep: NewLog | None, next_pause: Callable[[int], int]
-    ) -> Iterator[int]:
+        self, block: TrainingBlock, old: ReadDuals, keep: NewLog | None,
+        next_pause: Callable[[int], int],
+    ) -> Iterator[int]:  # fmt: skip
+        learner = self.learner
         assert isinstance(old, OldDuals)
-        rows, splits = block.rows, self.spec.settings.splits
+        rows, splits = block.rows, learner.spec.settings.splits
         lengths = np.diff(rows.n_rows * np.arange(splits + 1) // splits)
         begun = self._begin_block(rows, old)
         for number in range(ROUNDS):
-            pause = next_pause(self.visited)
-            self._visit_round(block, number, begun, keep)
-            if self.visited >= pause:
+            pause = next_pause(learner.visited)
+            for tally, duals in self._visit_round(Turn.of(block, number), begun):
+                clock = max(learner.tally[CLOCK], tally[CLOCK])
+                learner.tally += tally
+                learner.tally[CLOCK] = clock
+                if keep is not None:
+                    for part in duals:
+                        keep.append_duals(block.number, part)
+            if learner.visited >= pause:
                 yield int(rows_after(number + 1, lengths).sum())
 
     def _begin_block(self, rows: Rows, old: OldDuals) -> Any:
         """Return the parts of a block, which its rounds share."""
-        splits = range(self.spec.settings.splits)
-        return self._workers.map(functools.partial(self._part, rows, old, self._own_weights), splits)
+        work = functools.partial(self._part, rows, old, self._own_weights)
+        return self._workers.map(work, range(self.learner.spec.settings.splits))
 
-    def _visit_round(self, block: TrainingBlock, number: int, parts: Any, keep: NewLog | None) -> None:
-        """Visit the rows of a round, and add up the steps; `parts` is from `_begin_block`."""
-        work = functools.partial(self._visit_part, Turn.of(block, number), parts)
-        self._count_parts(block, self._workers.map(work, range(len(parts))), keep)
+    def _visit_round(self, turn: Turn, parts: Any) -> list[TallyAndDuals]:
+        """Visit the rows of a round, add up the steps, and return tallies and new duals of the parts.
+
+        `parts` is from `_begin_block`.
+        """
+        work = functools.partial(self._visit_part, turn, parts)
+        found = self._workers.map(work, range(len(parts)))
         self._add_up(parts)
-
-    def _count_parts(
-        self, block: TrainingBlock, found: list[tuple[np.ndarray, list[RowDuals]]], keep: NewLog | None
-    ) -> None:
-        """Add up the tallies of the parts, in their order, and keep their new duals."""
-        for tally, duals in found:
-            clock = max(self.tally[CLOCK], tally[CLOCK])
-            self.tally += tally
-            self.tally[CLOCK] = clock
-            if keep is not None:
-                for part in duals:
-                    keep.append_duals(block.number, part)
+        return found
 
     def _part(self, rows: Rows, old: OldDuals, weights: list[list[np.ndarray]], split: int) -> _Part:
-        begin, end = (rows.n_rows * s // self.spec.settings.splits for s in (split, split + 1))
+        learner = self.learner
+        begin, end = (rows.n_rows * s // learner.spec.settings.splits for s in (split, split + 1))
         rows = row_span(rows, begin, end)
-        features = features_of(rows, self.storage.n_features)
+        features = features_of(rows, learner.storage.n_features)
         current, *delta = weights[split]
         average_delta = delta[0] if delta else current[:0]
-        own = self.storage.weights._replace(current=current, average_delta=average_delta)
+        own = learner.storage.weights._replace(current=current, average_delta=average_delta)
         return _Part(begin, rows, features, old.span(begin, end), own._replace(dirty=own.dirty[:0]))
 
-    def _visit_part(self, turn: Turn, parts: list[_Part], split: int) -> tuple[np.ndarray, list[RowDuals]]:
+    def _visit_part(self, turn: Turn, parts: list[_Part], split: int) -> TallyAndDuals:
         """Visit a part's rows on a private copy of the weights; on return the copy holds the change."""
+        learner = self.learner
         begin, rows, features, old, own = parts[split]
-        copy_rows(features, self.storage.weights.current, own.current)
-        if self.averaging:
+        copy_rows(features, learner.storage.weights.current, own.current)
+        if learner.averaging:
             own.average_delta[features] = 0
         else:
             own = own._replace(average_delta=own.average_delta[:0], time_unit=np.inf)
         tally = own_lines(N_TALLIES)
-        tally[CLOCK] = self.tally[CLOCK]
-        new = visit_part(self._visitor, self.spec, turn, split, rows, old, own, tally)
-        add_rows(features, self.storage.weights.current, -1.0, own.current)
+        tally[CLOCK] = learner.tally[CLOCK]
+        new = visit_part(self._visitor, learner.spec, turn, split, rows, old, own, tally)
+        add_rows(features, learner.storage.weights.current, -1.0, own.current)
         return tally, [part._replace(rows=part.rows + np.int32(begin)) for part in new]
 
     def _add_up(self, parts: list[_Part]) -> None:
         """Add the mean of the parts' changes to the weights; the changes are summed as a binary tree."""
-        weights = self.moved_weights()
+        learner = self.learner
+        weights = learner.moved_weights()
         n_sums = min(
             1 + sum(len(part.features) for part in parts) * weights.current.shape[1] // _VALUES_PER_SUM,
             _MAX_SUMS,
         )
-        bounds = self.storage.n_features * np.arange(n_sums + 1) // n_sums
+        bounds = learner.storage.n_features * np.arange(n_sums + 1) // n_sums
         sums = [(weights.current, [part.weights.current for part in parts])]
         if len(weights.average_delta):
             sums.append((weights.average_delta, [part.weights.average_delta for part in parts]))
@@ -180,8 +185,8 @@ class RowSplitLearner(SplitLearner):
             for target, moved in sums:
                 together = sum_as_tree(features, moved)
                 add_rows(together, moved[0], 1.0 / len(parts), target)
-                if self.loss.extra_columns:
-                    centre_with_shared(together, target, self.n_classes)
+                if learner.loss.extra_columns:
+                    centre_with_shared(together, target, learner.n_classes)
 
         self._workers.map(add, range(n_sums))
         if len(weights.dirty):

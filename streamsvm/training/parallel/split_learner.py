@@ -1,7 +1,8 @@
-"""Base of learners that split their work: it has the workers, and scores with all of them."""
+"""Base of visits in splits: it has the workers, and scores with all of them."""
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,8 +12,10 @@ import numpy as np
 from streamsvm.base.threads import Threads
 from streamsvm.data.rows import Rows, row_span
 from streamsvm.kernels.class_pairs import ClassPairs
-from streamsvm.run.weights import WeightStorage
-from streamsvm.training.learner import Learner
+from streamsvm.kernels.duals import OldDuals
+from streamsvm.training.inner_passes import Place
+from streamsvm.training.learner import Visits
+from streamsvm.training.parallel.class_groups import in_columns
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
 from streamsvm.training.visitor import Target, Visitor
@@ -34,63 +37,62 @@ class Turn(NamedTuple):
         return cls(block.pass_number, block.number, number, block.read_work, block.permute)
 
 
-class SplitLearner(Learner):
-    """Learner that shares its work among workers. It cannot estimate a progressive accuracy.
+class SplitVisits(Visits):
+    """Visits that are shared among threads. They cannot estimate a progressive accuracy.
 
     Parameters
     ----------
-    spec, storage, pairs
-        As for `Learner`.
+    spec : Spec
+    pairs : ClassPairs or None
+        Margins and costs of pairs of classes, if they are not all 1.
     workers : Threads
-    dual_entries : int
-        New duals that each worker may hold before they are copied.
-    block_rows : int
-        Rows of the largest block.
-
-    Attributes
-    ----------
-    entries : int
-        New duals that each worker has room for; if there are any, those of one row at least.
+    entries, block_rows : int
+        New duals that each worker has room for (see `room_for_duals`), and rows of the largest block.
     """
 
     progressive = False
 
     def __init__(
-        self,
-        spec: Spec,
-        storage: WeightStorage,
-        pairs: ClassPairs | None,
-        workers: Threads,
-        dual_entries: int,
-        block_rows: int,
+        self, spec: Spec, pairs: ClassPairs | None, workers: Threads, entries: int, block_rows: int
     ) -> None:
-        super().__init__(spec, storage, pairs)
-        if spec.groups is not None:  # duals pass from round to round, whoever keeps them after the block
-            self.entries, self._visited_rows = max(dual_entries, spec.columns), block_rows
-        else:
-            self.entries = max(dual_entries, spec.n_classes) if dual_entries else 0
-            self._visited_rows = -(-block_rows // spec.settings.splits)
+        self.kernels = spec.loss.kernels_of(spec.settings.solver)
+        rows = block_rows if spec.groups is not None else -(-block_rows // spec.settings.splits)
+        self._new_visitor = functools.partial(Visitor, spec, spec.columns, entries, rows, pairs)
         self._workers, self._local = workers, threading.local()
 
     @property
     def _visitor(self) -> Visitor:
         """Visitor of this thread."""
         if not hasattr(self._local, "visitor"):
-            self._local.visitor = Visitor(
-                self.spec, self.spec.columns, self.entries, self._visited_rows, self.pairs
-            )
+            self._local.visitor = self._new_visitor()
         found: Visitor = self._local.visitor
         return found
 
+    def compile(self, rows: Rows, old: OldDuals) -> None:
+        place = Place(0, 0, 0)
+        self._visitor.visit(rows, np.zeros(0, np.int64), old, self.learner.target, place)
+        self._visitor.compile_revisit(rows, self.learner.target)
+
     def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
+        weights, groups = self.learner.storage.weights, self.learner.spec.groups
+        if groups is not None:
+            rows = in_columns(rows, groups)
+
         def work(part: int) -> np.ndarray:
             some = scored_part(rows, part)
             found = np.zeros_like(tallies)
-            self._visitor.score(some, Target(self.problem, self.storage.weights, found), average_scale)
+            self._visitor.score(some, Target(self.learner.problem, weights, found), average_scale)
             return found
 
         for found in self._workers.map(work, range(SCORED_PARTS)):
             tallies += found
+
+
+def room_for_duals(spec: Spec, dual_entries: int) -> int:
+    """Return the new duals that a worker has room for: if there are any, those of one row at least."""
+    if spec.groups is not None:  # duals pass from round to round, whoever keeps them after the block
+        return max(dual_entries, spec.columns)
+    return max(dual_entries, spec.n_classes) if dual_entries else 0
 
 
 def scored_part(rows: Rows, part: int) -> Rows:

@@ -1,0 +1,219 @@
+"""Visits of the rows of a block, one after the other, with pauses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from streamsvm.base.threads import Threads
+from streamsvm.data.rows import Rows
+from streamsvm.errors import Option, PlanError, Remedy
+from streamsvm.kernels.class_pairs import ClassPairs
+from streamsvm.kernels.dual_matrix import DualMatrix, find_duals, from_lists, new_matrix
+from streamsvm.kernels.duals import Duals, OldDuals, RowDuals
+from streamsvm.kernels.tally import CORRECT
+from streamsvm.kernels.weights import Weights
+from streamsvm.run.files import MemoryDuals, NewLog, OldLog
+from streamsvm.run.weights import WeightStorage
+from streamsvm.training.inner_passes import Place
+from streamsvm.training.learner import Learner, ReadDuals, Visits, features_of
+from streamsvm.training.products import Products
+from streamsvm.training.sources import TrainingBlock
+from streamsvm.training.spec import Spec
+from streamsvm.training.visitor import Target, Visitor
+
+# Largest difference of scores that count as equal in the first pass, if there is a common dual.
+_TIE_TOLERANCE = 1e-3
+# Weights are centred at the end of a block, and within it after at least this many non-zeros for each of its
+# features and this many rows.
+_CENTRE_NON_ZEROS = 50
+_CENTRE_ROWS = 100
+
+
+class PlainVisits(Visits):
+    """Visits that are not split.
+
+    Parameters
+    ----------
+    spec : Spec
+    storage : WeightStorage
+    pairs : ClassPairs, optional
+        Margins and costs of pairs of classes, if they are not all 1.
+    threads : Threads
+        Which compute parts of matrix products, if rows are dense.
+    dual_entries, block_rows : int
+        Capacity of the buffer for new duals and their rows; 0 if duals are discarded.
+    common_dual : bool
+        True if most wrong classes of a row have one dual in common (see `streamsvm.losses.common_dual`); the
+        weights are then sparse rows.
+    dual_matrix : bool
+        True if the data are one block that stays in memory, and each row has a place for a dual of every
+        class (see `streamsvm.kernels.dual_matrix`); the buffer is not used then.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        storage: WeightStorage,
+        pairs: ClassPairs | None = None,
+        *,
+        threads: Threads = Threads(),  # noqa: B008
+        dual_entries: int = 0,
+        block_rows: int = 0,
+        common_dual: bool = False,
+        dual_matrix: bool = False,
+    ) -> None:
+        self._visitor = Visitor(spec, 0, dual_entries, block_rows, pairs, storage, common_dual=common_dual)
+        self.kernels, self._buffer = self._visitor.kernels, self._visitor.buffer
+        self._tie_tolerance = _TIE_TOLERANCE if common_dual else 0.0
+        self._dual_matrix = dual_matrix
+        self._spare = new_matrix(0, 0, spec.dtype)  # for a new matrix of duals
+        self._threads = threads
+        self._products: Products | None = None
+
+    def set_columns(self, spec: Spec) -> None:
+        if len(self._visitor.scratch.scores) != spec.columns:
+            self._visitor.make_room(spec.columns)
+            if spec.by_products:
+                self._products = Products(spec.columns, spec.dtype, self._threads)
+
+    def compile(self, rows: Rows, old: OldDuals) -> None:
+        none = self._matrix(0)
+        duals = DualMatrix(none, none) if self._dual_matrix else old
+        self._visit(rows, np.zeros(0, np.int64), 0, 0, duals)
+        if not self._dual_matrix:
+            self._visitor.compile_revisit(rows, self.learner.target)
+
+    def learn(
+        self, block: TrainingBlock, old: ReadDuals, keep: NewLog | None,
+        next_pause: Callable[[int], int],
+    ) -> Iterator[int]:  # fmt: skip
+        learner = self.learner
+        rows, first_rows = block.rows, _first_rows(block, learner.n_classes)
+        place = Place(block.pass_number, block.number, block.read_work)
+        if self._tie_tolerance:
+            near = self._tie_tolerance if block.pass_number == 1 else 0.0
+            learner.problem = learner.problem._replace(near=near)
+        at, centre_rows, features = 0, max(rows.n_rows, 1), np.zeros(0, np.int64)
+        if learner.loss.extra_columns:
+            features = features_of(rows, learner.storage.n_features)
+            of_row = max(int(rows.indptr[-1] - rows.indptr[0]) // max(rows.n_rows, 1), 1)
+            centre_rows = max(_CENTRE_NON_ZEROS * len(features) // of_row, _CENTRE_ROWS)
+        while True:
+            pause = at + next_pause(learner.visited) - learner.visited
+            end = min(rows.n_rows, pause, (at // centre_rows + 1) * centre_rows)
+            if block.arrived is not None:
+                end = min(end, block.arrived(at))
+            correct = learner.tally[CORRECT]
+            is_first = bool(first_rows) and first_rows[0] == at
+            if is_first:
+                end = at + 1
+                learner.set_classes(learner.n_classes + 1)
+                del first_rows[0]
+            elif first_rows:
+                end = min(end, first_rows[0])
+            reached = self._visit(rows, block.order, at, end, old)
+            if is_first:
+                learner.tally[CORRECT] = correct  # a class that nobody knew was not predicted
+            is_full = reached < end and self._buffer_is_full()
+            if is_full and self._buffer.used[1] == 0:
+                raise _too_long(learner, rows, int(block.order[reached]))
+            if reached < end and not is_full:  # sparse rows have no room
+                learner.storage.make_room(rows, int(block.order[reached]))
+            if isinstance(old, DualMatrix) and reached == rows.n_rows:
+                self._revisit_matrix(block.order, rows, old, place)
+                if keep is not None:
+                    assert isinstance(keep, MemoryDuals)
+                    keep.append_matrix(block.number, old.new)
+            elif is_full or reached == rows.n_rows:
+                self._visitor.revisit(rows, learner.target, place)
+                if keep is not None:
+                    keep.append_duals(block.number, RowDuals.of_buffer(self._buffer))
+                self._buffer.used[:] = 0
+            at = reached
+            if at % centre_rows == 0 or at == rows.n_rows:
+                learner.centre(features)
+            if at >= pause:  # beyond it, if the visit went on to the end of a group
+                yield at
+            if at == rows.n_rows:
+                break
+
+    def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
+        weights = self.learner.storage.weights
+        parts: Iterable[tuple[Rows, Weights]] = [(rows, weights)]
+        if self._products is not None and rows.dense:
+            parts = self._products.score(rows, weights, average=len(tallies) > 1)
+        for part, of_part in parts:
+            self._visitor.score(part, Target(self.learner.problem, of_part, tallies), average_scale)
+
+    def read_duals(self, log: OldLog, block: int, rows: Rows) -> ReadDuals:
+        if not self._dual_matrix:
+            return log.segment(block, rows.n_rows)
+        old = log.matrix(block) if isinstance(log, MemoryDuals) else None
+        if old is None:
+            lists = log.segment(block, rows.n_rows)
+            old = self._matrix(rows.n_rows if lists.counts.any() else 0)
+            if len(old):
+                from_lists(lists, old)
+        is_needed = self.learner.spec.settings.keep_duals or self._visitor.inner_passes is not None
+        n_new = rows.n_rows if is_needed else 0
+        new = self._spare if len(self._spare) == n_new else self._matrix(n_new)
+        self._spare = old  # which nobody has when the next pass begins: fresh pages take time
+        return DualMatrix(old, new)
+
+    def _matrix(self, n_rows: int) -> np.ndarray:
+        """Return a matrix for the duals of `n_rows` rows."""
+        spec = self.learner.spec
+        return new_matrix(n_rows, spec.n_classes + spec.loss.extra_columns, spec.dtype)
+
+    def _visit(self, rows: Rows, order: np.ndarray, begin: int, end: int, old: ReadDuals) -> int:
+        target = self.learner.target
+        if isinstance(old, DualMatrix):
+            return self._visitor.call(self.kernels.visit_matrix, rows, order, begin, end, old, target)
+
+        def visit(begin: int, end: int, weights: Weights) -> int:
+            to, duals = target._replace(weights=weights), Duals(old, self._buffer)
+            return self._visitor.call(self.kernels.visit, rows, order, begin, end, duals, to)
+
+        if self._products is None or not rows.dense:
+            return visit(begin, end, target.weights)
+        return self._products.visit(visit, rows, order, begin, end, target.weights, self.learner.tally)
+
+    def _revisit_matrix(self, order: np.ndarray, rows: Rows, duals: DualMatrix, place: Place) -> None:
+        """Make inner passes over the rows of a block that have duals."""
+        if (passes := self._visitor.inner_passes) is None:
+            return
+        found = np.empty(rows.n_rows, np.bool_)
+        find_duals(duals.new, found)
+        # Rows that enter the objective: others took no time, and say nothing of what a visit costs.
+        entered = (rows.cost != 0) & (rows.norm2 != 0) & ((rows.labels >= 0) | self.learner.loss.own_dual)
+        visited = order[entered[order]]
+        again = duals._replace(old=duals.new, scale=1.0, again=True)
+        counts = found[visited] * duals.new.shape[1]
+        for each in passes.orders(rows, self.learner.storage.weights.current, visited, counts, place):
+            self._visit(rows, each, 0, len(each), again)
+
+    def _buffer_is_full(self) -> bool:
+        if self.learner.loss.sequences:
+            return True  # there is nothing else that a visit stops for
+        return len(self._buffer.ids) > 0 and self._buffer.used[0] + self.learner.n_classes > len(
+            self._buffer.ids
+        )
+
+
+def _too_long(learner: Learner, rows: Rows, first: int) -> PlanError:
+    length = int(np.count_nonzero(rows.qid == rows.qid[first]))
+    return PlanError(
+        f"the memory budget cannot hold the new duals of a group of {length:,} rows, up to "
+        f"{length * learner.spec.max_duals:,}",
+        remedy=Remedy("give more with {}, or cut the sequence", Option("memory")),
+    )
+
+
+def _first_rows(block: TrainingBlock, n_classes: int) -> list[int]:
+    """Return the row of the block in which each of its new classes appears first."""
+    if not block.new_classes:
+        return []
+    codes, first = np.unique(block.rows.labels, return_index=True)
+    return first[np.searchsorted(codes, n_classes) :].tolist()
