@@ -84,7 +84,7 @@ class StatisticsBuilder:
     """
 
     def __init__(self, n_rows: int, n_features: int, kind: Literal["counts", "moments"] = "moments") -> None:
-        from streamsvm.kernels import statistics as kernels  # numba takes long to load
+        from streamsvm.kernels import csr as kernels  # numba takes long to load
 
         self._kernels = kernels
         self._stops = [stop for _, stop in spans(n_rows)[:-1]]  # of the spans that another follows

@@ -1,4 +1,4 @@
-"""CSR rows: whether they are what kernels rely on, with their norms; and some of their columns."""
+"""CSR rows: whether they are what kernels rely on, with their norms; statistics of columns; some columns."""
 
 from __future__ import annotations
 
@@ -62,3 +62,24 @@ def _keep_columns(data, indices, indptr, places, new_data, new_indices, new_indp
                 new_indices[filled] = place
                 filled += 1
         new_indptr[i + 1] = filled
+
+
+@kernel
+def add_counts(data, indices, count):
+    """Add to `count` of each feature."""
+    for p in range(len(data)):
+        if data[p] != 0:
+            count[indices[p]] += 1.0
+
+
+@kernel
+def add_moments(data, indices, count, moments):
+    """Add to `count` and `moments` of each feature."""
+    for p in range(len(data)):
+        f, x = indices[p], np.float64(data[p])
+        if x != 0:
+            count[f] += 1.0
+            change = x - moments[f, 0]
+            moments[f, 0] += change / count[f]
+            moments[f, 1] += change * (x - moments[f, 0])
+            moments[f, 2] = max(moments[f, 2], abs(x))

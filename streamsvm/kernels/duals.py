@@ -1,14 +1,22 @@
-"""The duals of a block: as the last pass left them, and as they are being collected for the next one."""
+"""The duals of a block in two forms: lists of those that are not 0, as on disk, and a matrix.
+
+Where there are few classes, a list takes longer to scatter and collect than a row's block problem takes to
+solve. So the duals of a block that stays in memory are a matrix there, in which each row has a place for a
+dual of every class. Both forms hold the same numbers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.kernels.jit import inlined, kernel
+from streamsvm.kernels.jit import allocating, inlined, kernel
+from streamsvm.kernels.scratch import own_lines
 from streamsvm.kernels.simd import (
+    LANES,
+    differing,
     lanes,
     load,
     load_like,
@@ -21,6 +29,9 @@ from streamsvm.kernels.simd import (
     sum_lanes,
     zeros,
 )
+
+MOST_COLUMNS = 64  # of the weights, with which duals may be a matrix
+_ROWS_AT_ONCE = 2**10  # of a matrix that become lists
 
 
 class OldDuals(NamedTuple):
@@ -97,6 +108,19 @@ class Duals(NamedTuple):
 
     old: OldDuals
     new: DualBuffer
+
+
+class DualMatrix(NamedTuple):
+    """The duals of a block: as the last pass left them, and as they are being collected.
+
+    Old ones of no rows stand for zeros; new ones of no rows, for duals that nobody needs. Both may be the
+    same array.
+    """
+
+    old: np.ndarray  # (n_rows, n_columns) or (0, n_columns), dtype of the weights
+    new: np.ndarray  # the same
+    scale: float = 1.0  # by which the old ones have been multiplied since
+    again: bool = False  # whether visits are those of an inner pass, which count neither rows nor losses
 
 
 @inlined
@@ -210,3 +234,127 @@ def drop_zeros(dual_buffer):
         at += n
         counts[row] = kept - begin
     dual_buffer.used[0] = kept
+
+
+# -- the matrix, and lists of it ---------------------------------------------------------------------
+
+
+def new_matrix(n_rows: int, n_classes: int, dtype: np.dtype) -> np.ndarray:
+    """Return zeros; a column of the weights beyond the classes counts as one of `n_classes`."""
+    columns = -(-n_classes // LANES) * LANES
+    return own_lines(n_rows * columns, dtype).reshape(n_rows, columns)
+
+
+def to_lists(matrix: np.ndarray, ids_dtype: np.dtype) -> Iterator[RowDuals]:
+    """Yield lists of the duals in a matrix, as a log takes them."""
+    for begin in range(0, len(matrix), _ROWS_AT_ONCE):
+        some = matrix[begin : begin + _ROWS_AT_ONCE]
+        counts = np.count_nonzero(some, axis=1).astype(np.int32)
+        with_duals = np.flatnonzero(counts)
+        rows, ids = np.nonzero(some)
+        yield RowDuals(
+            (begin + with_duals).astype(np.int32), counts[with_duals], ids.astype(ids_dtype), some[rows, ids]
+        )
+
+
+@kernel
+def from_lists(old, matrix):
+    """Write the duals of all rows, without their scale, to zeros."""
+    for i in range(len(old.counts)):
+        for r in range(old.counts[i]):
+            matrix[i, old.ids[old.ids_at[i] + r]] = old.values[old.values_at[i] + r]
+
+
+@kernel
+def find_duals(matrix, found):
+    """Write whether a row has a dual that is not 0 to `found`, shape (n_rows,)."""
+    for i in range(len(found)):
+        left, zero = np.int64(0), zeros()
+        for c in range(0, matrix.shape[1], LANES):
+            left |= differing(load_like(matrix, (i, c), zero), 0.0)
+        found[i] = left != 0
+
+
+@inlined
+def load_matrix_row(duals, i, n, scratch):
+    """Write the old duals of row `i` into ``scratch.old``; return their sum."""
+    total = zeros()
+    if len(duals.old) > 0:
+        for r in range(n):
+            c = scratch.vectors[r]
+            old = duals.scale * load_like(duals.old, (i, c), total)
+            store(scratch.old, c, old)
+            total = total + old
+    return sum_lanes(total)
+
+
+@inlined
+def clear_matrix_row(matrix, i):
+    """Set the duals of row `i` to 0."""
+    if len(matrix) > 0:
+        for c in range(0, matrix.shape[1], LANES):
+            store(matrix, (i, c), zeros())
+
+
+# -- lists by groups of classes -----------------------------------------------------------------------
+
+
+@allocating
+def by_group(duals, rows, groups, n_groups):
+    """Return the duals of ``rows``, group after group.
+
+    Those with an id of which ``groups[id]`` is negative are left out.
+
+    Returns
+    -------
+    counts : ndarray of int32, shape (n_groups, len(rows))
+    ids, values : ndarray
+        All of the first group in the order of ``rows``, then all of the second, and so on.
+    """
+    counts = np.zeros((n_groups, len(rows)), np.int32)
+    for t in range(len(rows)):
+        begin = duals.ids_at[rows[t]]
+        for p in range(begin, begin + duals.counts[rows[t]]):
+            if groups[duals.ids[p]] >= 0:
+                counts[groups[duals.ids[p]], t] += 1
+    at = np.zeros(n_groups, np.int64)
+    total = 0
+    for g in range(n_groups):
+        at[g] = total
+        for t in range(len(rows)):
+            total += counts[g, t]
+    ids = np.empty(total, duals.ids.dtype)
+    values = np.empty(total, duals.values.dtype)
+    for t in range(len(rows)):
+        i = rows[t]
+        for p in range(duals.counts[i]):
+            g = groups[duals.ids[duals.ids_at[i] + p]]
+            if g >= 0:
+                ids[at[g]] = duals.ids[duals.ids_at[i] + p]
+                values[at[g]] = values.dtype.type(
+                    duals.scale * np.float64(duals.values[duals.values_at[i] + p])
+                )
+                at[g] += 1
+    return counts, ids, values
+
+
+@allocating
+def by_row(counts, ids, values):
+    """Join what `by_group` divided: the number of duals of each row, and ids and values row after row."""
+    n_groups, n = counts.shape
+    at = np.zeros(n_groups, np.int64)
+    total = 0
+    for g in range(n_groups):
+        at[g] = total
+        for t in range(n):
+            total += counts[g, t]
+    all_ids, all_values = np.empty(total, ids.dtype), np.empty(total, values.dtype)
+    row_counts, q = np.zeros(n, np.int32), 0
+    for t in range(n):
+        for g in range(n_groups):
+            for _ in range(counts[g, t]):
+                all_ids[q], all_values[q] = ids[at[g]], values[at[g]]
+                at[g] += 1
+                q += 1
+            row_counts[t] += counts[g, t]
+    return row_counts, all_ids, all_values

@@ -11,8 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.kernels.dual_matrix import clear_matrix_row, load_matrix_row
-from streamsvm.kernels.duals import close_row, fill_duals, has_room, load_duals
+from streamsvm.kernels.duals import (
+    clear_matrix_row,
+    close_row,
+    fill_duals,
+    has_room,
+    load_duals,
+    load_matrix_row,
+)
 from streamsvm.kernels.fetch import fetch_duals, fetch_matrix, fetch_rows
 from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.row_steps import (
@@ -22,6 +28,8 @@ from streamsvm.kernels.row_steps import (
     MATRIX,
     OWN_CLASSES,
     begin_row,
+    count_first,
+    count_rise,
     is_idle,
     leave_own,
     linear_terms,
@@ -40,7 +48,7 @@ from streamsvm.kernels.scratch import (
 )
 from streamsvm.kernels.simd import LANES, load_first_like, sum_lanes, zeros
 from streamsvm.kernels.sparse_rows import AVERAGE_DELTA, WEIGHT, has_sparse_room, score_by_sparse_rows
-from streamsvm.kernels.tally import CORRECT, DUAL_DELTA, DUAL_SUM, LOSS_SUM
+from streamsvm.kernels.tally import CORRECT, LOSS_SUM
 from streamsvm.kernels.weights import sum_of_squares
 
 _ALL = np.array([[0, 2**62, 2**62]])
@@ -85,7 +93,6 @@ def make_kernels(
     opposite: int = OWN_CLASSES,
     norm2: Any = sum_of_squares,
     needs_all: bool = False,
-    inner_passes: bool = True,
 ) -> Kernels:
     """Make the kernels of one loss, from the functions in which it states its mathematics.
 
@@ -117,8 +124,6 @@ def make_kernels(
         the current weights or of the average, to `sums`.
     needs_all : bool
         Whether `solve` needs all classes, not only those that have a dual or a score above its threshold.
-    inner_passes : bool
-        Whether there is a `revisit`: where nearly all classes have duals, it would not be cheaper.
 
     Returns
     -------
@@ -149,88 +154,117 @@ def make_kernels(
 
     measure = measure or inlined(loss_of_solve, name=f"{name}_loss_of_solve")
 
-    def make_visit(name: str, kind: int) -> Any:
-        step = make_step(name, kind, terms=terms, sum_term=sum_term, own_dual=own_dual, opposite=opposite)
+    step_to_lists, step_in_lists, step_in_matrix = (
+        make_step(
+            f"{name}_{visit}", kind, terms=terms, sum_term=sum_term, own_dual=own_dual, opposite=opposite
+        )
+        for visit, kind in (("visit", LISTS), ("revisit", LISTED), ("visit_matrix", MATRIX))
+    )
 
-        def visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
-            old, new = duals.old, duals.new
-            n_all = show_all_classes(problem, beyond, scratch)
-            starts = kind == LISTS and problem.start > 0
-            lists_all = kind == MATRIX or starts or (kind == LISTS and (needs_all or n_all <= _FEW))
-            is_first = kind == LISTS or (kind == MATRIX and not duals.again)
-            if lists_all:
-                list_all(n_all, scratch)
-            for t in range(begin, end):
-                i = order[t]
-                if kind == LISTS and not (
-                    has_room(new, problem.n_classes)
-                    and has_sparse_room(sparse_rows, rows, i, len(scratch.scores))
-                ):
-                    end = t
-                    break
-                fetch_rows(rows, order, t, end, weights.tile)
-                if kind == MATRIX:
-                    fetch_matrix(duals, order, t, end)
-                else:
-                    fetch_duals(old, order, t, end)
-                y = np.int64(rows.labels[i])
-                if is_first and is_idle(rows, i, y, sets is not None and own_dual, tally):
-                    if kind == MATRIX:
-                        clear_matrix_row(new, i)
-                    continue
-                n = n_all
-                if kind != MATRIX and not lists_all:
-                    n = mark_classes(old, i, scratch)
-                n = take_own(i, y, own_dual, sets, scratch, n)
-                if kind == MATRIX:
-                    old_sum = load_matrix_row(duals, i, n, scratch)
-                else:
-                    old_sum = load_duals(old, i, scratch)
-                if starts:
-                    old_sum = fill_duals(problem.start * rows.cost[i], n, scratch)
-                if kind == LISTED:
-                    show_classes(old, i, scratch, n)
-                if sparse_rows is not None:
-                    score_by_sparse_rows(scratch.scores, sparse_rows, rows, i, WEIGHT)
-                elif kind == LISTED:
-                    score_vectors(scratch.scores, rows, i, weights.current, scratch.vectors, n)
-                else:
-                    score_visit(scratch.scores, rows, i, weights, weights.tile, t - begin, problem)
-                vectors, n_scored = scratch.all_vectors, n_all
-                if kind == LISTED:
-                    vectors, n_scored = scratch.vectors, n
-                row, right = begin_row(
-                    rows, i, y, old_sum, vectors, n_scored, beyond, problem, pairs, sets, scratch
-                )
-                loss, limit = solve(row, n, problem, pairs, scratch)
-                if kind == LISTS and not lists_all:
-                    listed, n = n, mark_vectors_above(limit, n_all, scratch, n)
-                    if n > listed:
-                        loss, _ = solve(row, n, problem, pairs, scratch)
-                at = i
-                if kind == LISTS:
-                    at = new.used[0]
-                elif kind == LISTED:
-                    at = old.values_at[i]
-                end_of_duals, old_terms, rise, time_factor = step(
-                    rows, i, row, n, problem, weights, new, at, scratch, tally, sparse_rows, pairs, sets
-                )
-                if is_first:
-                    tally[LOSS_SUM] += row.C * loss
-                    tally[CORRECT] += right
-                    tally[DUAL_SUM] += old_terms  # of this pass, which counts all duals anew
-                tally[DUAL_SUM] += rise
-                tally[DUAL_DELTA] += time_factor * rise
-                if kind == LISTS:
-                    close_row(i, end_of_duals - at, new)
-                leave_own(i, y, sets, scratch)
-                if not lists_all:
-                    clear_lanes(scratch, n)
-            if lists_all:
-                clear_lanes(scratch, n_all)
-            return end
+    def visit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
+        old, new, starts = duals.old, duals.new, problem.start > 0
+        n_all = show_all_classes(problem, beyond, scratch)
+        has_all = starts or needs_all or n_all <= _FEW  # else only vectors that can have duals are listed
+        if has_all:
+            list_all(n_all, scratch)
+        for t in range(begin, end):
+            i = order[t]
+            if not (
+                has_room(new, problem.n_classes) and has_sparse_room(sparse_rows, rows, i, len(scratch.scores))
+            ):
+                end = t
+                break
+            fetch_rows(rows, order, t, end, weights.tile)
+            fetch_duals(old, order, t, end)
+            y = np.int64(rows.labels[i])
+            if is_idle(rows, i, y, sets is not None and own_dual, tally):
+                continue
+            n = n_all if has_all else mark_classes(old, i, scratch)
+            n = take_own(i, y, own_dual, sets, scratch, n)
+            old_sum = load_duals(old, i, scratch)
+            if starts:
+                old_sum = fill_duals(problem.start * rows.cost[i], n, scratch)
+            if sparse_rows is not None:
+                score_by_sparse_rows(scratch.scores, sparse_rows, rows, i, WEIGHT)
+            else:
+                score_visit(scratch.scores, rows, i, weights, weights.tile, t - begin, problem)
+            row, right = begin_row(
+                rows, i, y, old_sum, scratch.all_vectors, n_all, beyond, problem, pairs, sets, scratch
+            )
+            loss, limit = solve(row, n, problem, pairs, scratch)
+            if not has_all:
+                listed, n = n, mark_vectors_above(limit, n_all, scratch, n)
+                if n > listed:
+                    loss, _ = solve(row, n, problem, pairs, scratch)
+            at = new.used[0]
+            end_of_duals, old_terms, rise, time_factor = step_to_lists(
+                rows, i, row, n, problem, weights, new, at, scratch, tally, sparse_rows, pairs, sets
+            )
+            count_first(tally, row.C * loss, right, old_terms)
+            count_rise(tally, rise, time_factor)
+            close_row(i, end_of_duals - at, new)
+            leave_own(i, y, sets, scratch)
+            if not has_all:
+                clear_lanes(scratch, n)
+        if has_all:
+            clear_lanes(scratch, n_all)
+        return end
 
-        return kernel(visit, name=name)
+    def revisit(rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
+        old = duals.old
+        show_all_classes(problem, beyond, scratch)
+        for t in range(begin, end):
+            i = order[t]
+            fetch_rows(rows, order, t, end, weights.tile)
+            fetch_duals(old, order, t, end)
+            y = np.int64(rows.labels[i])
+            n = take_own(i, y, own_dual, sets, scratch, mark_classes(old, i, scratch))
+            old_sum = load_duals(old, i, scratch)
+            show_classes(old, i, scratch, n)
+            if sparse_rows is not None:
+                score_by_sparse_rows(scratch.scores, sparse_rows, rows, i, WEIGHT)
+            else:
+                score_vectors(scratch.scores, rows, i, weights.current, scratch.vectors, n)
+            row, _ = begin_row(rows, i, y, old_sum, scratch.vectors, n, beyond, problem, pairs, sets, scratch)
+            solve(row, n, problem, pairs, scratch)
+            _, _, rise, time_factor = step_in_lists(
+                rows, i, row, n, problem, weights, duals.new, old.values_at[i], scratch, tally,
+                sparse_rows, pairs, sets,
+            )  # fmt: skip
+            count_rise(tally, rise, time_factor)
+            leave_own(i, y, sets, scratch)
+            clear_lanes(scratch, n)
+        return end
+
+    def visit_matrix(
+        rows, order, begin, end, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets
+    ):
+        n = show_all_classes(problem, beyond, scratch)
+        list_all(n, scratch)
+        for t in range(begin, end):
+            i = order[t]
+            fetch_rows(rows, order, t, end, weights.tile)
+            fetch_matrix(duals, order, t, end)
+            y = np.int64(rows.labels[i])
+            if not duals.again and is_idle(rows, i, y, sets is not None and own_dual, tally):
+                clear_matrix_row(duals.new, i)
+                continue
+            take_own(i, y, own_dual, sets, scratch, n)
+            old_sum = load_matrix_row(duals, i, n, scratch)
+            score_visit(scratch.scores, rows, i, weights, weights.tile, t - begin, problem)
+            row, right = begin_row(
+                rows, i, y, old_sum, scratch.vectors, n, beyond, problem, pairs, sets, scratch
+            )
+            loss, _ = solve(row, n, problem, pairs, scratch)
+            _, old_terms, rise, time_factor = step_in_matrix(
+                rows, i, row, n, problem, weights, duals.new, i, scratch, tally, sparse_rows, pairs, sets
+            )
+            if not duals.again:
+                count_first(tally, row.C * loss, right, old_terms)
+            count_rise(tally, rise, time_factor)
+            leave_own(i, y, sets, scratch)
+        clear_lanes(scratch, n)
+        return end
 
     def loss_rows(rows, problem, weights, average_scale, scratch, tallies, sparse_rows, pairs, sets):
         n = show_all_classes(problem, beyond, scratch)
@@ -281,10 +315,10 @@ def make_kernels(
         return total
 
     return Kernels(
-        make_visit(f"{name}_visit", LISTS),
-        make_visit(f"{name}_revisit", LISTED) if inner_passes else None,
+        kernel(visit, name=f"{name}_visit"),
+        kernel(revisit, name=f"{name}_revisit"),
         kernel(loss_rows, name=f"{name}_loss_rows"),
         norm2,
         sum_duals=kernel(sum_duals, name=f"{name}_sum_duals"),
-        visit_matrix=make_visit(f"{name}_visit_matrix", MATRIX),
+        visit_matrix=kernel(visit_matrix, name=f"{name}_visit_matrix"),
     )

@@ -25,7 +25,16 @@ from streamsvm.kernels.simd import (
     sum_lanes,
     zeros,
 )
-from streamsvm.kernels.tally import CLOCK, CORRECT, EMPTY, UNWEIGHTED, VISITED
+from streamsvm.kernels.tally import (
+    CLOCK,
+    CORRECT,
+    DUAL_DELTA,
+    DUAL_SUM,
+    EMPTY,
+    LOSS_SUM,
+    UNWEIGHTED,
+    VISITED,
+)
 from streamsvm.kernels.update import time_of_step, update_weights
 from streamsvm.kernels.weights import AVERAGE_POWER
 
@@ -45,6 +54,13 @@ class Row(NamedTuple):
     old_sum: float  # Σ of its old duals
     own: Any  # None for a row with one class, else ``scratch.own``
     shared: float  # the score of the column beyond the classes, if there is one
+
+
+class LabelSets(NamedTuple):
+    """The labels of rows with several, all of them their own classes: ``codes[indptr[i]:indptr[i + 1]]``."""
+
+    codes: np.ndarray  # (n_labels,) int32
+    indptr: np.ndarray  # (n_rows + 1,) int64
 
 
 @inlined
@@ -233,3 +249,18 @@ def is_idle(rows, i, y, takes_unlabelled, tally):
         tally[CORRECT] += y == 0
         return True
     return False
+
+
+@inlined
+def count_first(tally, loss, right, old_terms):
+    """Count the visit of a row in a pass, which sums up the terms of all duals anew."""
+    tally[LOSS_SUM] += loss
+    tally[CORRECT] += right
+    tally[DUAL_SUM] += old_terms
+
+
+@inlined
+def count_rise(tally, rise, time_factor):
+    """Count the rise of the dual terms by a step."""
+    tally[DUAL_SUM] += rise
+    tally[DUAL_DELTA] += time_factor * rise

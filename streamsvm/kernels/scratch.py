@@ -10,10 +10,30 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from streamsvm.kernels.jit import inlined
-from streamsvm.kernels.memory import own_lines
-from streamsvm.kernels.simd import LANES, LOG_LANES, cast, load_like, not_below, store, zeros
+from streamsvm.kernels.simd import (
+    LANES,
+    LOG_LANES,
+    VECTOR_BYTES,
+    cast,
+    load_like,
+    not_below,
+    store,
+    zeros,
+)
+
+
+def own_lines(length: int, dtype: DTypeLike = np.float64) -> np.ndarray:
+    """Return zeros from the beginning of a cache line on, on lines without anything else.
+
+    Vectors then lie in one line each, and no thread waits for what another one writes beside them.
+    """
+    n_bytes = length * np.dtype(dtype).itemsize
+    memory = np.zeros(n_bytes + 2 * VECTOR_BYTES, np.uint8)
+    begin = -memory.ctypes.data % VECTOR_BYTES
+    return memory[begin : begin + n_bytes].view(dtype)
 
 
 class Scratch(NamedTuple):

@@ -89,7 +89,6 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         opposite=COLUMN_BEYOND,
         norm2=norm2_of_centred,
         needs_all=True,
-        inner_passes=False,
     )
 
 

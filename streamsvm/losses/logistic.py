@@ -127,6 +127,5 @@ KERNELS = {
         terms=_entropy_terms,
         sum_term=_own_entropy_term,
         needs_all=True,
-        inner_passes=False,
     )
 }

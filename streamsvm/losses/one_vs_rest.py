@@ -64,7 +64,6 @@ def make(name: str, hinge: Hinge, *, own_dual: bool) -> Kernels:
         terms=terms,
         own_dual=own_dual,
         opposite=NOTHING,
-        inner_passes=own_dual,
     )
 
 

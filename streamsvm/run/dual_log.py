@@ -14,7 +14,7 @@ import numpy as np
 from streamsvm.base.format import DUALS_MAGIC
 from streamsvm.errors import RunError
 from streamsvm.kernels.duals import DualBuffer, OldDuals, RowDuals, place_duals, repeats_class
-from streamsvm.kernels.memory import own_lines
+from streamsvm.kernels.scratch import own_lines
 from streamsvm.run.append_log import AppendLog, Part, mapped, scan
 
 

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base import durable, format
-from streamsvm.kernels.dual_matrix import to_lists
-from streamsvm.kernels.duals import OldDuals, RowDuals, joined
+from streamsvm.kernels.duals import OldDuals, RowDuals, joined, to_lists
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.model.model import Model
 from streamsvm.model.serialization import save_model, saved_record, write_record

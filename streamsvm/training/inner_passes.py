@@ -34,7 +34,7 @@ class InnerPasses:
 
     After a full visit a row has few duals: 2 of 1000, 11 of 105. A visit that scores only these classes is
     cheap, and cheaper still without reading; and it makes further progress. Where duals are a matrix, visits
-    are over all classes (see `streamsvm.kernels.dual_matrix`).
+    are over all classes (see `streamsvm.kernels.duals`).
 
     Parameters
     ----------

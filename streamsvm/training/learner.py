@@ -17,11 +17,10 @@ import numpy as np
 from streamsvm.base.prefetch import read_ahead
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.centre import centre, centre_with_shared
-from streamsvm.kernels.dual_matrix import DualMatrix
-from streamsvm.kernels.duals import OldDuals
+from streamsvm.kernels.duals import DualMatrix, OldDuals
 from streamsvm.kernels.frame import Kernels, Problem
-from streamsvm.kernels.memory import own_lines
 from streamsvm.kernels.random import permutation
+from streamsvm.kernels.scratch import own_lines
 from streamsvm.kernels.sum_rows import mark
 from streamsvm.kernels.tally import CLOCK, DUAL_DELTA, N_TALLIES, VISITED
 from streamsvm.kernels.update import mark_rows_dirty

@@ -10,8 +10,7 @@ from streamsvm.base.threads import Threads
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Option, PlanError, Remedy
 from streamsvm.kernels.class_pairs import ClassPairs
-from streamsvm.kernels.dual_matrix import DualMatrix, find_duals, from_lists, new_matrix
-from streamsvm.kernels.duals import Duals, OldDuals, RowDuals
+from streamsvm.kernels.duals import DualMatrix, Duals, OldDuals, RowDuals, find_duals, from_lists, new_matrix
 from streamsvm.kernels.tally import CORRECT
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.files import MemoryDuals, NewLog, OldLog
@@ -49,7 +48,7 @@ class PlainVisits(Visits):
         weights are then sparse rows.
     dual_matrix : bool
         True if the data are one block that stays in memory, and each row has a place for a dual of every
-        class (see `streamsvm.kernels.dual_matrix`); the buffer is not used then.
+        class (see `streamsvm.kernels.duals`); the buffer is not used then.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ import numpy as np
 from streamsvm.base.threads import Threads
 from streamsvm.data.rows import Rows, kept_rows, row_span
 from streamsvm.errors import Option, Remedy, RunError
-from streamsvm.kernels.memory import own_lines
+from streamsvm.kernels.scratch import own_lines
 from streamsvm.kernels.simd import LANES
 from streamsvm.kernels.tally import CLOCK
 from streamsvm.kernels.tile import Tile, add_columns, clear_steps, mark_moved

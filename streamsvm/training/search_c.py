@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.errors import Interrupted
-from streamsvm.kernels.dual_matrix import MOST_COLUMNS
+from streamsvm.kernels.duals import MOST_COLUMNS
 from streamsvm.kernels.random import permutation
 from streamsvm.losses import get_loss
 from streamsvm.settings.fit import AUTO, Settings

@@ -10,7 +10,7 @@ import numpy as np
 
 from streamsvm.data import memory_plan
 from streamsvm.data.memory_plan import dual_id_dtype
-from streamsvm.kernels.dual_matrix import MOST_COLUMNS
+from streamsvm.kernels.duals import MOST_COLUMNS
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses.base import FILLING, MOST_SEQUENCES, ROUNDS, Loss
 from streamsvm.run.dual_log import DualFormat
@@ -208,7 +208,7 @@ class Spec:
     def dual_matrix_bytes(self) -> int:
         """Most bytes of two passes' duals as matrices; 0 if they may not be.
 
-        See `streamsvm.kernels.dual_matrix`.
+        See `streamsvm.kernels.duals`.
         """
         if self.columns > MOST_COLUMNS or self.settings.splits > 1 or self.loss.sequences:
             return 0

@@ -9,10 +9,9 @@ import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
-from streamsvm.kernels.dual_matrix import DualMatrix
-from streamsvm.kernels.duals import Duals, OldDuals, RowDuals, drop_zeros
+from streamsvm.kernels.duals import DualMatrix, Duals, OldDuals, RowDuals, drop_zeros
 from streamsvm.kernels.frame import Problem
-from streamsvm.kernels.label_sets import LabelSets
+from streamsvm.kernels.row_steps import LabelSets
 from streamsvm.kernels.scratch import Scratch
 from streamsvm.kernels.sparse_rows import SparseRows
 from streamsvm.kernels.weights import Weights
@@ -69,7 +68,7 @@ class Visitor:
         if wanted == AUTO and (self._sparse_rows is not None or spec.by_products):
             wanted = 0  # a visit of few classes goes through the same lists, or a product scores all at once
         self.inner_passes = None
-        if wanted != 0 and self.kernels.revisit is not None:
+        if wanted != 0 and loss.has_inner_passes and not common_dual:
             self.inner_passes = InnerPasses(wanted, settings.seed)
 
     def make_room(self, columns: int) -> None:

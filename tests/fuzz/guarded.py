@@ -82,7 +82,7 @@ def guard(side: str, named: Any) -> Any:
 
 def errors_of(loss: Any, k: int, n: int, dtype: np.dtype, rng: np.random.Generator, side: str) -> list[Any]:
     """What errors may weigh and which labels rows may have: ``pairs, sets`` as kernels take them."""
-    from streamsvm.kernels.label_sets import LabelSets
+    from streamsvm.kernels.row_steps import LabelSets
     from streamsvm.kernels.weights import padded_classes
     from streamsvm.settings.fit import Settings
     from streamsvm.training.costs import TrainingCosts
@@ -164,8 +164,18 @@ def check_engine(side: str, everything: bool = False) -> None:
     """
     from streamsvm.data.memory_plan import dual_id_dtype
     from streamsvm.data.rows import Rows
-    from streamsvm.kernels.dual_matrix import DualMatrix, find_duals, from_lists, new_matrix
-    from streamsvm.kernels.duals import DualBuffer, Duals, OldDuals, RowDuals, drop_zeros, repeats_class
+    from streamsvm.kernels.duals import (
+        DualBuffer,
+        DualMatrix,
+        Duals,
+        OldDuals,
+        RowDuals,
+        drop_zeros,
+        find_duals,
+        from_lists,
+        new_matrix,
+        repeats_class,
+    )
     from streamsvm.kernels.frame import Problem
     from streamsvm.kernels.score import score_rows
     from streamsvm.kernels.scratch import Scratch
@@ -245,7 +255,7 @@ def check_engine(side: str, everything: bool = False) -> None:
                     )
                     used = new.counts[: new.used[1]]
                     active = guarded(new.rows[: new.used[1]][used > 0].astype(np.int64), side)
-                    if kernels.revisit is not None:
+                    if loss.has_inner_passes:
                         listed = RowDuals.of_buffer(new).in_block(n)
                         places = (guarded(array, side) for array in (listed.ids_at, listed.counts))
                         places = dict(zip(("ids_at", "counts"), places, strict=True))

@@ -16,10 +16,9 @@ from reference_blocks import by_breakpoints, logistic_block
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.class_pairs import ClassPairs
-from streamsvm.kernels.dual_matrix import DualMatrix, new_matrix
-from streamsvm.kernels.duals import Duals, RowDuals
+from streamsvm.kernels.duals import DualMatrix, Duals, RowDuals, new_matrix
 from streamsvm.kernels.frame import Problem
-from streamsvm.kernels.label_sets import LabelSets
+from streamsvm.kernels.row_steps import LabelSets
 from streamsvm.kernels.scratch import Scratch
 from streamsvm.kernels.tally import N_TALLIES
 from streamsvm.kernels.weights import Weights, padded_classes

@@ -6,8 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.kernels.dual_lists import by_group, by_row
-from streamsvm.kernels.duals import RowDuals
+from streamsvm.kernels.duals import RowDuals, by_group, by_row
 
 N_ROWS, N_IDS = 12, 20
 

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 
-from streamsvm.kernels.memory import own_lines
+from streamsvm.kernels.scratch import own_lines
 
 
 def test_begins_a_cache_line_and_shares_none() -> None:

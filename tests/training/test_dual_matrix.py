@@ -16,8 +16,7 @@ from small_problem import of_loss
 from streamsvm import fit, load_model, open_store, resume
 from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.errors import Interrupted
-from streamsvm.kernels.dual_matrix import from_lists, new_matrix, to_lists
-from streamsvm.kernels.duals import joined
+from streamsvm.kernels.duals import from_lists, joined, new_matrix, to_lists
 from streamsvm.losses import ROW_LOSSES
 from streamsvm.training import inner_passes
 from streamsvm.training.spec import Spec

@@ -15,10 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.dual_lists import by_group, by_row
-from streamsvm.kernels.duals import OldDuals, RowDuals, joined
+from streamsvm.kernels.duals import OldDuals, RowDuals, by_group, by_row, joined
 from streamsvm.kernels.frame import Problem
-from streamsvm.kernels.memory import own_lines
+from streamsvm.kernels.scratch import own_lines
 from streamsvm.kernels.tally import CLOCK, DUAL_DELTA, DUAL_SUM, EMPTY, N_TALLIES, UNWEIGHTED, VISITED
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import Weights

@@ -16,7 +16,7 @@ import numpy as np
 from streamsvm.data.rows import Rows, row_span
 from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.duals import OldDuals, RowDuals
-from streamsvm.kernels.memory import own_lines
+from streamsvm.kernels.scratch import own_lines
 from streamsvm.kernels.sum_rows import add_rows, copy_rows, unite
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.update import mark_rows_dirty
