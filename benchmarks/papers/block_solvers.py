@@ -23,7 +23,9 @@ from streamsvm.kernels.frame import Kernels, make_kernels
 from streamsvm.kernels.jit import allocating, inlined, kernel
 from streamsvm.kernels.simd import LANES, LOG_LANES
 from streamsvm.losses import LOSSES
-from streamsvm.losses.crammer_singer import largest_hinge, make
+from streamsvm.losses.crammer_singer import make
+from streamsvm.losses.hinges import HINGE
+from streamsvm.losses.largest_slacks import largest_slack
 from streamsvm.losses.published import KERNELS, polished
 from streamsvm.losses.top_m import partition
 
@@ -90,7 +92,7 @@ def _make(step: Any) -> Kernels:
 
     def solve(row, n, problem, pairs, scratch):
         improve(row, n, problem, scratch)
-        return largest_hinge(row, n, problem, scratch), -np.inf
+        return max(largest_slack(row, n, scratch), 0.0), -np.inf
 
     return make_kernels(name, solve=inlined(solve, name=f"{name}_solve"), needs_all=True)
 
@@ -203,7 +205,7 @@ def oeg(b, g, norm2, C, problem):
 
 
 SOLVERS = {
-    "pivot": make(f"cs_pivot_{_VERSION}", _find_pivot),
+    "pivot": make(f"cs_pivot_{_VERSION}", HINGE, _find_pivot),
     **{each.__name__.replace("_", "-"): _make(each) for each in (bisection, smo, frank_wolfe, bcpl, oeg)},
 }
 KERNELS.update({("cs", solver): kernels for solver, kernels in SOLVERS.items()})

@@ -11,14 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.kernels.duals import (
-    clear_matrix_row,
-    close_row,
-    fill_duals,
-    has_room,
-    load_duals,
-    load_matrix_row,
-)
+from streamsvm.kernels.duals import clear_matrix_row, fill_duals, has_room, load_duals, load_matrix_row
 from streamsvm.kernels.fetch import fetch_duals, fetch_matrix, fetch_rows
 from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.row_steps import (
@@ -28,8 +21,7 @@ from streamsvm.kernels.row_steps import (
     MATRIX,
     OWN_CLASSES,
     begin_row,
-    count_first,
-    count_rise,
+    count_visit,
     is_idle,
     leave_own,
     linear_terms,
@@ -169,8 +161,8 @@ def make_kernels(
             list_all(n_all, scratch)
         for t in range(begin, end):
             i = order[t]
-            if not (
-                has_room(new, problem.n_classes) and has_sparse_room(sparse_rows, rows, i, len(scratch.scores))
+            if not has_room(new, problem.n_classes) or not has_sparse_room(
+                sparse_rows, rows, i, len(scratch.scores)
             ):
                 end = t
                 break
@@ -188,7 +180,7 @@ def make_kernels(
                 score_by_sparse_rows(scratch.scores, sparse_rows, rows, i, WEIGHT)
             else:
                 score_visit(scratch.scores, rows, i, weights, weights.tile, t - begin, problem)
-            row, right = begin_row(
+            row = begin_row(
                 rows, i, y, old_sum, scratch.all_vectors, n_all, beyond, problem, pairs, sets, scratch
             )
             loss, limit = solve(row, n, problem, pairs, scratch)
@@ -196,14 +188,10 @@ def make_kernels(
                 listed, n = n, mark_vectors_above(limit, n_all, scratch, n)
                 if n > listed:
                     loss, _ = solve(row, n, problem, pairs, scratch)
-            at = new.used[0]
-            end_of_duals, old_terms, rise, time_factor = step_to_lists(
-                rows, i, row, n, problem, weights, new, at, scratch, tally, sparse_rows, pairs, sets
+            terms_of_row = step_to_lists(
+                rows, i, row, n, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets
             )
-            count_first(tally, row.C * loss, right, old_terms)
-            count_rise(tally, rise, time_factor)
-            close_row(i, end_of_duals - at, new)
-            leave_own(i, y, sets, scratch)
+            count_visit(tally, True, row, loss, *terms_of_row)
             if not has_all:
                 clear_lanes(scratch, n)
         if has_all:
@@ -225,14 +213,12 @@ def make_kernels(
                 score_by_sparse_rows(scratch.scores, sparse_rows, rows, i, WEIGHT)
             else:
                 score_vectors(scratch.scores, rows, i, weights.current, scratch.vectors, n)
-            row, _ = begin_row(rows, i, y, old_sum, scratch.vectors, n, beyond, problem, pairs, sets, scratch)
-            solve(row, n, problem, pairs, scratch)
-            _, _, rise, time_factor = step_in_lists(
-                rows, i, row, n, problem, weights, duals.new, old.values_at[i], scratch, tally,
-                sparse_rows, pairs, sets,
-            )  # fmt: skip
-            count_rise(tally, rise, time_factor)
-            leave_own(i, y, sets, scratch)
+            row = begin_row(rows, i, y, old_sum, scratch.vectors, n, beyond, problem, pairs, sets, scratch)
+            loss, _ = solve(row, n, problem, pairs, scratch)
+            terms_of_row = step_in_lists(
+                rows, i, row, n, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets
+            )
+            count_visit(tally, False, row, loss, *terms_of_row)
             clear_lanes(scratch, n)
         return end
 
@@ -252,17 +238,12 @@ def make_kernels(
             take_own(i, y, own_dual, sets, scratch, n)
             old_sum = load_matrix_row(duals, i, n, scratch)
             score_visit(scratch.scores, rows, i, weights, weights.tile, t - begin, problem)
-            row, right = begin_row(
-                rows, i, y, old_sum, scratch.vectors, n, beyond, problem, pairs, sets, scratch
-            )
+            row = begin_row(rows, i, y, old_sum, scratch.vectors, n, beyond, problem, pairs, sets, scratch)
             loss, _ = solve(row, n, problem, pairs, scratch)
-            _, old_terms, rise, time_factor = step_in_matrix(
-                rows, i, row, n, problem, weights, duals.new, i, scratch, tally, sparse_rows, pairs, sets
+            terms_of_row = step_in_matrix(
+                rows, i, row, n, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets
             )
-            if not duals.again:
-                count_first(tally, row.C * loss, right, old_terms)
-            count_rise(tally, rise, time_factor)
-            leave_own(i, y, sets, scratch)
+            count_visit(tally, not duals.again, row, loss, *terms_of_row)
         clear_lanes(scratch, n)
         return end
 
@@ -289,11 +270,9 @@ def make_kernels(
                         score_by_sparse_rows(scratch.delta, sparse_rows, rows, i, AVERAGE_DELTA)
                     subtract_scores(scratch.scores, scratch.delta, average_scale)
                 take_own(i, y, own_dual, sets, scratch, n)
-                row, right = begin_row(
-                    rows, i, y, 0.0, scratch.vectors, n, beyond, problem, pairs, sets, scratch
-                )
+                row = begin_row(rows, i, y, 0.0, scratch.vectors, n, beyond, problem, pairs, sets, scratch)
                 tally[LOSS_SUM] += row.C * measure(row, n, problem, pairs, scratch)
-                tally[CORRECT] += right
+                tally[CORRECT] += row.right
                 leave_own(i, y, sets, scratch)
                 if sets is None:  # it was hidden
                     scratch.scores[y] = row.own_score

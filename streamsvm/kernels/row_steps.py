@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.kernels.class_pairs import add_margins, cost_lanes, shift_lanes
-from streamsvm.kernels.duals import write_lanes
+from streamsvm.kernels.duals import close_row, write_lanes
 from streamsvm.kernels.jit import inlined
 from streamsvm.kernels.scratch import mark_class, own_bits
 from streamsvm.kernels.simd import (
@@ -25,16 +25,7 @@ from streamsvm.kernels.simd import (
     sum_lanes,
     zeros,
 )
-from streamsvm.kernels.tally import (
-    CLOCK,
-    CORRECT,
-    DUAL_DELTA,
-    DUAL_SUM,
-    EMPTY,
-    LOSS_SUM,
-    UNWEIGHTED,
-    VISITED,
-)
+from streamsvm.kernels.tally import CLOCK, CORRECT, DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, UNWEIGHTED, VISITED
 from streamsvm.kernels.update import time_of_step, update_weights
 from streamsvm.kernels.weights import AVERAGE_POWER
 
@@ -54,6 +45,7 @@ class Row(NamedTuple):
     old_sum: float  # Σ of its old duals
     own: Any  # None for a row with one class, else ``scratch.own``
     shared: float  # the score of the column beyond the classes, if there is one
+    right: bool  # whether the class with the largest score is one of its own
 
 
 class LabelSets(NamedTuple):
@@ -77,7 +69,7 @@ def no_sum_term(total, C, problem):
 
 @inlined
 def begin_row(rows, i, y, old_sum, vectors, n, beyond, problem, pairs, sets, scratch):
-    """Return the numbers of a row, and whether the class with the largest score is one of its own.
+    """Return the numbers of a row.
 
     Margins of pairs of classes are added to the scores. `beyond` is 1 if there is a column beyond the
     classes.
@@ -95,11 +87,10 @@ def begin_row(rows, i, y, old_sum, vectors, n, beyond, problem, pairs, sets, scr
                 top, first = scores[c], c
         own_score /= max(n_own, 1)
     shared = np.float64(scores[problem.n_classes]) if beyond else 0.0
-    row = Row(y, rows.norm2[i], rows.cost[i], own_score, n_own, old_sum, own, shared)
     right = hide_scores(top, first, vectors, n, scratch)
     if pairs is not None:
         add_margins(y, vectors, n, problem, pairs, scratch)
-    return row, right
+    return Row(y, rows.norm2[i], rows.cost[i], own_score, n_own, old_sum, own, shared, right)
 
 
 @inlined
@@ -133,14 +124,18 @@ def make_step(name: str, kind: int, *, terms: Any, sum_term: Any, own_dual: bool
 
     has_linear_terms = terms is linear_terms
 
-    def step(rows, i, row, n, problem, weights, new, at, scratch, tally, sparse_rows, pairs, sets):
-        """Round the new duals, write them to `new`, and update the weights.
+    def step(rows, i, row, n, problem, weights, duals, scratch, tally, sparse_rows, pairs, sets):
+        """Round the new duals, write them to ``duals.new``, and update the weights.
 
-        `at` is their row in a matrix, or the place in a list from which on they are written. Empty arrays of
-        new duals keep none. Returns the place after the duals that were written, the old dual
-        terms and what they rise by, and the factor by which the average moves.
+        Empty arrays of new duals keep none. Returns the old dual terms, what they rise by, and the factor by
+        which the average moves.
         """
-        delta, zero = scratch.delta, zeros()
+        new, delta, zero = duals.new, scratch.delta, zeros()
+        begin = at = i
+        if kind == LISTS:
+            begin = at = new.used[0]
+        elif kind == LISTED:
+            begin = at = duals.old.values_at[i]
         scale = problem.margin * problem.sigma
         changes, old_terms, new_terms = zero, zero, zero
         changed, n_moved = np.int64(0), 0
@@ -206,7 +201,10 @@ def make_step(name: str, kind: int, *, terms: Any, sum_term: Any, own_dual: bool
             update_weights(
                 rows, i, weights, weights.tile, delta, scratch.moved, n_moved, time_factor, sparse_rows
             )
-        return at, old_value + before, rise, time_factor
+        if kind == LISTS:
+            close_row(i, at - begin, new)
+        leave_own(i, row.y, sets, scratch)
+        return old_value + before, rise, time_factor
 
     return inlined(step, name=f"{name}_step")
 
@@ -252,15 +250,11 @@ def is_idle(rows, i, y, takes_unlabelled, tally):
 
 
 @inlined
-def count_first(tally, loss, right, old_terms):
-    """Count the visit of a row in a pass, which sums up the terms of all duals anew."""
-    tally[LOSS_SUM] += loss
-    tally[CORRECT] += right
-    tally[DUAL_SUM] += old_terms
-
-
-@inlined
-def count_rise(tally, rise, time_factor):
-    """Count the rise of the dual terms by a step."""
+def count_visit(tally, first, row, loss, old_terms, rise, time_factor):
+    """Count a visit of a row; only the `first` one in a pass counts the row's loss and all its duals."""
+    if first:
+        tally[LOSS_SUM] += row.C * loss
+        tally[CORRECT] += row.right
+        tally[DUAL_SUM] += old_terms
     tally[DUAL_SUM] += rise
     tally[DUAL_DELTA] += time_factor * rise

@@ -13,16 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from streamsvm.kernels.jit import inlined
-from streamsvm.kernels.simd import (
-    LANES,
-    LOG_LANES,
-    VECTOR_BYTES,
-    cast,
-    load_like,
-    not_below,
-    store,
-    zeros,
-)
+from streamsvm.kernels.simd import LANES, LOG_LANES, VECTOR_BYTES, cast, load_like, not_below, store, zeros
 
 
 def own_lines(length: int, dtype: DTypeLike = np.float64) -> np.ndarray:

@@ -65,11 +65,8 @@ class Loss:
     class_splits : bool
         Whether the classes may be split: the block problem over some of them alone is one of the same kind,
         and touches the weights of no others.
-    split_module : str, optional
-        The module with other ``KERNELS`` for split classes. They need weights whose mean over the classes
-        is 0.
     centred : bool
-        Whether that is so here.
+        Whether the weights are kept at the mean 0 over the classes, instead of with a column beyond them.
     """
 
     name: str
@@ -89,7 +86,6 @@ class Loss:
     starts_at_means: bool = False
     sequences: bool = False
     class_splits: bool = False
-    split_module: str | None = None
     centred: bool = False
 
     @property
@@ -100,9 +96,7 @@ class Loss:
     @property
     def by_classes(self) -> Loss:
         """The loss in the form that is trained if the classes are split."""
-        if self.split_module is None:
-            return self
-        return dataclasses.replace(self, module=self.split_module, extra_columns=0, centred=True)
+        return dataclasses.replace(self, extra_columns=0, centred=True) if self.extra_columns else self
 
     def extra_rows(self, n_classes: int) -> int:
         """Return the number of rows of the weights beyond the features."""
@@ -129,7 +123,7 @@ class Loss:
     @functools.cached_property
     def kernels(self) -> Kernels:
         """The kernels; importing them loads Numba."""
-        return self._kernels(self.module)[self.name]
+        return self._kernels(self.module)[(self.name, "classes") if self.centred else self.name]
 
     @functools.cached_property
     def common_kernels(self) -> Kernels:

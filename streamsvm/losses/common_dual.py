@@ -177,7 +177,8 @@ def norm2_of_centred(weights, average_scale, sparse_rows, problem, sums):
 
 
 def _make(name: str, hinge: Hinge) -> Kernels:
-    value, terms, curvature, upper_of = hinge
+    value, curve, upper_of = hinge
+    curvature, terms = curve.curvature, curve.terms(f"{name}_common")
 
     def losses(y, problem, scores):
         """Return the loss of a row with these scores, and its wrong class with the largest score."""

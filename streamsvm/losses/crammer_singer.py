@@ -16,44 +16,28 @@ from typing import Any
 
 from streamsvm.kernels.frame import Kernels
 from streamsvm.kernels.jit import inlined
-from streamsvm.losses.hinges import SQUARED_HINGE
-from streamsvm.losses.largest_slacks import find_newton, largest_slack, make_kernels_of_largest, sum_to_cost
+from streamsvm.losses.hinges import HINGE, SQUARED_HINGE, Hinge
+from streamsvm.losses.largest_slacks import find_newton, largest_slack, make_kernels_of_largest
 from streamsvm.losses.threshold import UNBOUNDED
 
 
-@inlined
-def largest_hinge(row, n, problem, scratch):
-    """Return the largest slack, if it is positive."""
-    return max(largest_slack(row, n, scratch), 0.0)
+def make(name: str, hinge: Hinge, find_threshold: Any = find_newton) -> Kernels:
+    """Make the kernels with a form of the hinge; `find_threshold` as `find_newton`."""
+    value, curve, upper_of = hinge
 
+    def loss_of(row, n, problem, scratch):
+        return value(largest_slack(row, n, scratch), problem)
 
-@inlined
-def _squared_loss(row, n, problem, scratch):
-    largest = largest_hinge(row, n, problem, scratch)
-    return largest * largest
+    def bounds(C, problem):
+        return UNBOUNDED, upper_of(C)
 
-
-@inlined
-def _no_bounds(C, problem):
-    return UNBOUNDED, UNBOUNDED
-
-
-@inlined
-def _squared_sum_term(total, C, problem):
-    return -total * total / (4.0 * C)
-
-
-def make(name: str, find_threshold: Any = find_newton) -> Kernels:
-    """Make the kernels; `find_threshold` as `find_newton`."""
-    return make_kernels_of_largest(name, largest_hinge, sum_to_cost, find_threshold=find_threshold)
-
-
-def make_squared(name: str, find_threshold: Any = find_newton) -> Kernels:
-    """Make the kernels with the squared loss."""
     return make_kernels_of_largest(
-        name, _squared_loss, _no_bounds,
-        find_threshold=find_threshold, curvature=SQUARED_HINGE.curvature, sum_term=_squared_sum_term,
-    )  # fmt: skip
+        name,
+        inlined(loss_of, name=f"{name}_loss"),
+        inlined(bounds, name=f"{name}_bounds"),
+        find_threshold=find_threshold,
+        of_sum=curve,
+    )
 
 
-KERNELS = {"cs": make("cs"), "cs2": make_squared("cs2")}
+KERNELS = {"cs": make("cs", HINGE), "cs2": make("cs2", SQUARED_HINGE)}

@@ -1,12 +1,15 @@
-"""The hinge of one class, and its squared and smoothed forms, as functions of the slack z.
+"""The hinge of one slack z, and its squared and smoothed forms; and what curves a dual objective.
 
-A loss that charges each class by itself, C Σ_j φ(z_j), has one dual b_j in [0, U] for each of them. The dual
-objective has the term b_j - Cφ*(b_j / C), and its curvature adds ρ‖b‖²/2 to the block problem.
+A loss C φ(z) has a dual b in [0, U]. The dual objective has the term b less a `Curve` ½ρ'b², and its second
+derivative ρ' divided by M²‖x‖² is the ρ of the block problems.
 
-                     φ(z)                         dual term     curvature   U
-    hinge            max(z, 0)                    b             0           C
-    squared hinge    max(z, 0)²                   b - b²/4C     1/2C        ∞
-    smoothed hinge   z²/2ε up to ε, then z - ε/2  b - εb²/2C    ε/C         C
+                     φ(z)                         curve         ρ'       U
+    hinge            max(z, 0)                    0             0        C
+    squared hinge    max(z, 0)²                   b²/4C         1/2C     ∞
+    smoothed hinge   z²/2ε up to ε, then z - ε/2  εb²/2C        ε/C      C
+
+A loss may charge each class by itself, C Σ_j φ(z_j), or the largest slack alone; then b is the sum of the
+row's duals.
 """
 
 from __future__ import annotations
@@ -14,17 +17,37 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from streamsvm.kernels.jit import inlined
-from streamsvm.kernels.row_steps import linear_terms
+from streamsvm.kernels.row_steps import linear_terms, no_sum_term
 from streamsvm.kernels.simd import maximum, minimum
 from streamsvm.losses.threshold import UNBOUNDED
+
+
+class Curve(NamedTuple):
+    """What the dual objective loses by a dual or by the sum of a row's duals, as inlined functions."""
+
+    curvature: Any  # (C, problem) -> its second derivative
+    value: Any  # (b, C, problem) -> its value
+
+    def terms(self, name: str) -> Any:
+        """Return the terms of duals: they less the curve."""
+        if self is STRAIGHT:
+            return linear_terms
+        value = self.value
+        return inlined(lambda b, C, problem: b - value(b, C, problem), name=f"{name}_terms")
+
+    def sum_term(self, name: str) -> Any:
+        """Return the term of the sum of duals, which count as `linear_terms` already."""
+        if self is STRAIGHT:
+            return no_sum_term
+        value = self.value
+        return inlined(lambda total, C, problem: -value(total, C, problem), name=f"{name}_sum_term")
 
 
 class Hinge(NamedTuple):
     """A form of the hinge, as inlined functions of numbers or of vectors of them."""
 
     value: Any  # (z, problem) -> φ(z)
-    terms: Any  # (b, C, problem) -> what the duals b add to the dual objective
-    curvature: Any  # (C, problem) -> minus the second derivative of a dual's term
+    curve: Curve
     upper: Any  # (C,) -> U
 
 
@@ -34,8 +57,13 @@ def _hinge(z, problem):
 
 
 @inlined
-def no_curvature(C, problem):
+def _no_curvature(C, problem):
     return 0.0 * C
+
+
+@inlined
+def _nothing(b, C, problem):
+    return 0.0 * b
 
 
 @inlined
@@ -50,13 +78,13 @@ def _squared_hinge(z, problem):
 
 
 @inlined
-def _squared_terms(b, C, problem):
-    return b - b * b / (4.0 * C)
+def _squared_curvature(C, problem):
+    return 0.5 / C
 
 
 @inlined
-def _squared_curvature(C, problem):
-    return 0.5 / C
+def _squared_curve(b, C, problem):
+    return b * b / (4.0 * C)
 
 
 @inlined
@@ -72,15 +100,16 @@ def _smooth_hinge(z, problem):
 
 
 @inlined
-def _smooth_terms(b, C, problem):
-    return b - 0.5 * problem.smooth * b * b / C
-
-
-@inlined
 def _smooth_curvature(C, problem):
     return problem.smooth / C
 
 
-HINGE = Hinge(_hinge, linear_terms, no_curvature, _cost)
-SQUARED_HINGE = Hinge(_squared_hinge, _squared_terms, _squared_curvature, _unbounded)
-SMOOTH_HINGE = Hinge(_smooth_hinge, _smooth_terms, _smooth_curvature, _cost)
+@inlined
+def _smooth_curve(b, C, problem):
+    return 0.5 * problem.smooth * b * b / C
+
+
+STRAIGHT = Curve(_no_curvature, _nothing)
+HINGE = Hinge(_hinge, STRAIGHT, _cost)
+SQUARED_HINGE = Hinge(_squared_hinge, Curve(_squared_curvature, _squared_curve), _unbounded)
+SMOOTH_HINGE = Hinge(_smooth_hinge, Curve(_smooth_curvature, _smooth_curve), _cost)

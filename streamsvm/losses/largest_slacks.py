@@ -26,7 +26,6 @@ import numpy as np
 from streamsvm.kernels.duals import clip_duals
 from streamsvm.kernels.frame import Kernels, make_kernels
 from streamsvm.kernels.jit import inlined
-from streamsvm.kernels.row_steps import linear_terms, no_sum_term
 from streamsvm.kernels.simd import (
     LANES,
     LOG_LANES,
@@ -41,8 +40,8 @@ from streamsvm.kernels.simd import (
     store,
     zeros,
 )
-from streamsvm.losses.hinges import no_curvature
-from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
+from streamsvm.losses.hinges import STRAIGHT, Curve
+from streamsvm.losses.threshold import threshold_newton
 
 _MOST_TOPS = 8  # classes that may take the place of the largest u
 
@@ -139,22 +138,14 @@ def find_newton(d, m, upper, most, slope, u_top, dual, problem):
     return threshold_newton(d, m, upper, most, slope, u_top, low, 0.0, guess)
 
 
-@inlined
-def sum_to_cost(C, problem):
-    """Return the bounds of duals that are bounded by their sum alone, which is at most C."""
-    return UNBOUNDED, C
-
-
 def make_kernels_of_largest(
     name: str,
     loss_of: Any,
     bounds: Any,
     *,
     find_threshold: Any = find_newton,
-    curvature: Any = no_curvature,
-    curvature_of_each: Any = no_curvature,
-    terms: Any = linear_terms,
-    sum_term: Any = no_sum_term,
+    of_each: Curve = STRAIGHT,
+    of_sum: Curve = STRAIGHT,
     has_two_bounds: bool = False,
 ) -> Kernels:
     """Make the kernels of a loss of the largest slacks.
@@ -162,7 +153,7 @@ def make_kernels_of_largest(
     Parameters
     ----------
     name : str
-        As for `make_kernels`, and so are `terms` and `sum_term`.
+        As for `make_kernels`.
     loss_of : inlined function
         ``loss_of(row, n, problem, scratch)`` is the loss of a row.
     bounds : inlined function
@@ -170,13 +161,13 @@ def make_kernels_of_largest(
     find_threshold : inlined function
         ``find_threshold(d, m, upper, most, slope, u_p, dual, problem)`` is θ of `m` entries d, which have
         room for a vector more; `dual` is the old one of p. Both bounds and `dual` are times 1 + ρ.
-    curvature, curvature_of_each : inlined function
-        ``curvature(C, problem)`` divided by ‖x‖² is κ - 1, or of several own classes κ less 1 over their
-        number;
-        ``curvature_of_each(C, problem)`` divided by ‖x‖² is ρ.
+    of_each, of_sum : Curve
+        What the dual objective loses by each dual, and by their sum. The second derivative divided by ‖x‖² is
+        ρ of the first, and κ - 1 of the second: of several own classes, κ less 1 over their number.
     has_two_bounds : bool
         Whether U and Z may both bind.
     """
+    curvature_of_each, curvature_of_sum = of_each.curvature, of_sum.curvature
 
     def threshold(row, n, u_p, score, dual, growth, upper, most, problem, scratch):
         """Find θ, if u_p is positive, else 0 or NaN; and the score and old dual that d is relative to."""
@@ -184,7 +175,7 @@ def make_kernels_of_largest(
         inverse, coupling = 1.0 / row.norm2, 1.0 / row.n_own
         if not u_p > 0.0:
             return -max(u_p, 0.0), score, dual
-        slope = growth / (coupling + curvature(row.C, problem) * inverse)
+        slope = growth / (coupling + curvature_of_sum(row.C, problem) * inverse)
         theta = find_threshold(scratch.v, m, upper, most, slope, u_p, growth * dual, problem)
         if has_two_bounds:  # γ may be far below u_p: more digits are right relative to the u next to it
             p = _nearest(scratch.v, m, theta)
@@ -233,6 +224,6 @@ def make_kernels_of_largest(
         name,
         solve=inlined(solve, name=f"{name}_solve"),
         measure=inlined(measure, name=f"{name}_measure"),
-        terms=terms,
-        sum_term=sum_term,
+        terms=of_each.terms(name),
+        sum_term=of_sum.sum_term(name),
     )

@@ -20,8 +20,16 @@ and the one scalar γ <= 0 for which Σ_j b_j = -k (1 + ρ) γ (see `streamsvm.l
 enters lowers γ, and so pulls others in: all wrong classes are candidates, and a row has many duals, most of
 them at C.
 
-Alber et al. (2017), Algorithms 1 and 2, make coordinate steps; their gradient has the sign of the problem in
--W.
+If the classes are split, the mean of the weights stands still while groups of classes meet. The dual
+objective, Σ terms - ½‖W̃‖² + ‖g‖²/2k, is coupled between the classes by g alone, and ‖g‖²/2k is convex: its
+tangent at the present g is below it. With the tangent in its place each class is a problem of its own, and
+what raises this lower bound raises the objective. Its block problem has the solution of
+`streamsvm.losses.one_vs_rest`, of the wrong classes alone. The weights are then kept as W itself, without a
+column of the sum: the learner subtracts the mean of all classes where they have moved before it next looks
+at them.
+
+Alber et al. (2017), Algorithms 1 and 2, make coordinate steps, and wait for the mean as well; their gradient
+has the sign of the problem in -W.
 """
 
 from __future__ import annotations
@@ -34,6 +42,7 @@ from streamsvm.kernels.jit import inlined, kernel
 from streamsvm.kernels.row_steps import COLUMN_BEYOND
 from streamsvm.kernels.simd import LANES, load_like, store, sum_lanes, zeros
 from streamsvm.kernels.weights import weight_at
+from streamsvm.losses import one_vs_rest
 from streamsvm.losses.hinges import HINGE, SQUARED_HINGE, Hinge
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
@@ -53,7 +62,8 @@ def norm2_of_centred(weights, average_scale, sparse_rows, problem, sums):
 
 
 def _make(name: str, hinge: Hinge) -> Kernels:
-    value, terms, curvature, upper_of = hinge
+    value, curve, upper_of = hinge
+    curvature = curve.curvature
 
     def write_v(row, n, inverse, growth, problem, scratch):
         """Write v, -infinity in lanes without a dual; return the loss."""
@@ -85,11 +95,16 @@ def _make(name: str, hinge: Hinge) -> Kernels:
         name,
         solve=inlined(solve, name=f"{name}_solve"),
         measure=inlined(measure, name=f"{name}_measure"),
-        terms=terms,
+        terms=curve.terms(name),
         opposite=COLUMN_BEYOND,
         norm2=norm2_of_centred,
         needs_all=True,
     )
 
 
-KERNELS = {"llw": _make("llw", HINGE), "llw2": _make("llw2", SQUARED_HINGE)}
+KERNELS = {
+    "llw": _make("llw", HINGE),
+    "llw2": _make("llw2", SQUARED_HINGE),
+    ("llw", "classes"): one_vs_rest.make("llw_by_classes", HINGE, own_dual=False),
+    ("llw2", "classes"): one_vs_rest.make("llw2_by_classes", SQUARED_HINGE, own_dual=False),
+}

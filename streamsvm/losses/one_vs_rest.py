@@ -34,7 +34,8 @@ from streamsvm.losses.hinges import HINGE, SQUARED_HINGE, Hinge
 
 def make(name: str, hinge: Hinge, *, own_dual: bool) -> Kernels:
     """Make the kernels; unless `own_dual`, of the wrong classes alone, without class weights."""
-    value, terms, curvature, upper_of = hinge
+    value, curve, upper_of = hinge
+    curvature = curve.curvature
 
     def solve(row, n, problem, pairs, scratch):
         zero, inverse = zeros(), 1.0 / row.norm2
@@ -61,7 +62,7 @@ def make(name: str, hinge: Hinge, *, own_dual: bool) -> Kernels:
     return make_kernels(
         name,
         solve=inlined(solve, name=f"{name}_solve"),
-        terms=terms,
+        terms=curve.terms(name),
         own_dual=own_dual,
         opposite=NOTHING,
     )

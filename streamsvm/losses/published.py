@@ -167,6 +167,6 @@ KERNELS = {
     ("ww2", "sorted"): weston_watkins.make("ww2_sorted", SQUARED_HINGE, find_by_sorting),
     ("wws", "sorted"): weston_watkins.make("wws_sorted", SMOOTH_HINGE, find_by_sorting),
     ("ww", "shark"): make_kernels("ww_shark", solve=_solve, needs_all=True),
-    ("cs", "sorted"): crammer_singer.make("cs_sorted", _find_sorted),
-    ("cs2", "sorted"): crammer_singer.make_squared("cs2_sorted", _find_sorted),
+    ("cs", "sorted"): crammer_singer.make("cs_sorted", HINGE, _find_sorted),
+    ("cs2", "sorted"): crammer_singer.make("cs2_sorted", SQUARED_HINGE, _find_sorted),
 }

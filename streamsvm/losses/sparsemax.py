@@ -17,7 +17,8 @@ from __future__ import annotations
 from streamsvm.kernels.duals import clip_duals
 from streamsvm.kernels.jit import inlined
 from streamsvm.kernels.simd import LANES, load_like, store, zeros
-from streamsvm.losses.largest_slacks import largest_slack, least_theta, make_kernels_of_largest, sum_to_cost
+from streamsvm.losses.hinges import Curve
+from streamsvm.losses.largest_slacks import largest_slack, least_theta, make_kernels_of_largest
 from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 
 
@@ -41,23 +42,19 @@ def _loss(row, n, problem, scratch):
 
 
 @inlined
+def _bounds(C, problem):
+    return UNBOUNDED, C
+
+
+@inlined
 def _curvature(C, problem):
     return 1.0 / C
 
 
 @inlined
-def _terms(b, C, problem):
-    return b - b * b / (2.0 * C)
+def _squares(b, C, problem):
+    return b * b / (2.0 * C)
 
 
-@inlined
-def _sum_term(total, C, problem):
-    return -total * total / (2.0 * C)
-
-
-KERNELS = {
-    "sparsemax": make_kernels_of_largest(
-        "sparsemax", _loss, sum_to_cost, curvature=_curvature, curvature_of_each=_curvature, terms=_terms,
-        sum_term=_sum_term,
-    )
-}  # fmt: skip
+_CURVE = Curve(_curvature, _squares)
+KERNELS = {"sparsemax": make_kernels_of_largest("sparsemax", _loss, _bounds, of_each=_CURVE, of_sum=_CURVE)}

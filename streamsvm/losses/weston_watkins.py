@@ -33,7 +33,8 @@ def find_newton(v, m, upper, slope, guess):
 
 def make(name: str, hinge: Hinge, find_threshold: Any = find_newton) -> Kernels:
     """Make the kernels with a form of the hinge; `find_threshold` as `find_newton`."""
-    value, terms, curvature, upper_of = hinge
+    value, curve, upper_of = hinge
+    curvature = curve.curvature
 
     def write_v(row, n, inverse, shrink, problem, scratch):
         """Write v, -infinity in lanes without a dual; return the loss."""
@@ -72,7 +73,7 @@ def make(name: str, hinge: Hinge, find_threshold: Any = find_newton) -> Kernels:
         name,
         solve=inlined(solve, name=f"{name}_solve"),
         measure=inlined(measure, name=f"{name}_measure"),
-        terms=terms,
+        terms=curve.terms(name),
     )
 
 
