@@ -1,4 +1,4 @@
-"""What MkDocs calls while it builds the site: the page of the commands is their own help."""
+"""What MkDocs calls while it builds the site: the help of the commands, and the table of losses."""
 
 from __future__ import annotations
 
@@ -23,8 +23,32 @@ def help_of(*words: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", shown.output).strip("\n")
 
 
+def table_of_losses() -> str:
+    """What each loss takes, as `LOSSES` states it."""
+    from streamsvm.losses import LOSSES
+
+    rows = [
+        "| `--loss` | formulation | `--solver` | own options | several labels | costs, tree | splits by |"
+    ]
+    rows.append("|---|---|---|---|---|---|---|")
+    for loss in LOSSES.values():
+        options = [*["margin"] * (len(loss.margins) > 1), *loss.parameters]
+        splits = [] if loss.sequences else [*["classes"] * loss.class_splits, "rows"]
+        cells = [
+            f"`{loss.name}`", loss.title, ", ".join(f"`{each}`" for each in loss.solvers),
+            ", ".join(f"`--{each}`" for each in options), "yes" if loss.label_sets else "",
+            "yes" if loss.pair_margins else "", ", ".join(splits),
+        ]  # fmt: skip
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
-    """Add the help of each command to the page of the commands."""
+    """Add the help of each command to the page of the commands, and the table to the page of losses."""
+    if page.file.src_uri == "losses.md":
+        return re.sub(
+            "^The site has the table of losses here.*$", table_of_losses(), markdown, flags=re.MULTILINE
+        )
     if page.file.src_uri != PAGE:
         return markdown
     from streamsvm_cli.commands import app

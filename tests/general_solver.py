@@ -1,9 +1,12 @@
-"""The primal problem of every loss, stated with cvxpy and solved by Clarabel's interior point method."""
+"""The primal problem of every loss, solved by Clarabel's interior point method through cvxpy."""
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import cvxpy as cp
 import numpy as np
+import reference
 
 
 def solve(
@@ -13,11 +16,10 @@ def solve(
     k: int,
     C: float | np.ndarray,
     margin: float = 1.0,
-    smooth: float = 0.5,
-    top: int = 5,
     *,
     margins: np.ndarray | None = None,
     own_costs: np.ndarray | None = None,
+    **parameters: Any,
 ) -> tuple[float, np.ndarray]:
     """The least ½‖W‖² + Σ C_i losses over all rows, and W, shape (d, k).
 
@@ -30,6 +32,8 @@ def solve(
         Δ(y, j).
     own_costs : ndarray of shape (k,), optional
         What the losses of the row's own classes are multiplied by.
+    **parameters
+        As `smooth`: of `reference.Loss`.
     """
     W = cp.Variable((X.shape[1], k))
     Y = np.eye(k)[labels] if labels.ndim == 1 else labels.astype(float)
@@ -38,8 +42,9 @@ def solve(
     of_own = np.ones(k) if own_costs is None else own_costs
     factors = np.where(Y > 0, of_own, 1.0)
     weights = np.broadcast_to(C, len(X)).astype(float)
-    value = losses(loss, X @ W, Y, margin, smooth, top, delta, weights[:, None] * factors)
-    constraints = [cp.sum(W, axis=1) == 0] if loss in ("llw", "llw2") else []
+    of_row = reference.LOSSES[loss](margin, **parameters)
+    value = losses(of_row, X @ W, Y, delta, weights[:, None] * factors)
+    constraints = [cp.sum(W, axis=1) == 0] if isinstance(of_row, reference.LeeLinWahba) else []
     problem = cp.Problem(cp.Minimize(0.5 * cp.sum_squares(W) + value), constraints)
     tol = 1e-8 if loss == "logistic" else 1e-9  # what it reaches with exponential cones, and without
     problem.solve(solver=cp.CLARABEL, tol_gap_abs=tol / 10, tol_gap_rel=tol, tol_feas=tol)
@@ -47,54 +52,25 @@ def solve(
     return problem.value, W.value
 
 
-def losses(
-    loss: str,
-    S: cp.Expression,
-    Y: np.ndarray,
-    margin: float,
-    smooth: float,
-    top: int,
-    delta: np.ndarray,
-    weights: np.ndarray,
-) -> cp.Expression:
-    """Σ of the weighted losses of scores S of rows whose classes are those in Y; all of shape (n, k).
+class Rows(NamedTuple):
+    """Scores of rows and what their losses are made of; all of shape (n, k) but `own`, which is (n,)."""
 
-    The score of a row's own class is the mean of several. `weights` are of single classes where the loss
-    charges each class by itself, and else the first one of a row is of the row.
-    """
-    k = Y.shape[1]
+    S: cp.Expression
+    Y: np.ndarray  # 1 for the row's own classes
+    own: cp.Expression  # the score of a row's own class: the mean of several
+    wrong: cp.Expression  # the positive parts of the slacks Δ - M (s_y - s_j), 0 for the own class
+    signed: cp.Expression  # the positive parts of Δ - s_y and Δ + s_j
+    delta: np.ndarray  # Δ
+    weights: np.ndarray  # of single classes if the loss charges each by itself, else the first is of the row
+
+
+def losses(
+    loss: reference.Loss, S: cp.Expression, Y: np.ndarray, delta: np.ndarray, weights: np.ndarray
+) -> cp.Expression:
+    """Σ of the weighted losses of scores S of rows whose classes are those in Y; all of shape (n, k)."""
     shares = Y / np.maximum(Y.sum(axis=1, keepdims=True), 1)
-    own = cp.reshape(cp.sum(cp.multiply(S, shares), axis=1), (len(Y), 1), order="C") @ np.ones((1, k))
-    wrong = cp.pos(cp.multiply(1 - Y, delta - margin * (own - S)))  # 0 for the own class
+    own = cp.sum(cp.multiply(S, shares), axis=1)
+    of_all = cp.reshape(own, (len(Y), 1), order="C") @ np.ones((1, Y.shape[1]))
+    wrong = cp.pos(cp.multiply(1 - Y, delta - loss.margin * (of_all - S)))
     signed = cp.pos(delta - cp.multiply(2 * Y - 1, S))
-    alone = cp.multiply(1 - Y, signed)
-    of_rows = weights[:, 0]
-    match loss:
-        case "ww":
-            return cp.sum(cp.multiply(weights, wrong))
-        case "ww2":
-            return cp.sum(cp.multiply(weights, cp.square(wrong)))
-        case "wws":
-            return cp.sum(cp.multiply(weights, cp.huber(wrong, smooth))) / (2 * smooth)
-        case "cs":
-            return of_rows @ cp.max(wrong, axis=1)
-        case "cs2":
-            return of_rows @ cp.square(cp.max(wrong, axis=1))
-        case "top-m":
-            m = min(top, k - 1)
-            return sum(c * cp.sum_largest(row, m) for c, row in zip(of_rows, wrong, strict=True)) / m
-        case "llw":
-            return cp.sum(cp.multiply(weights, alone))
-        case "llw2":
-            return cp.sum(cp.multiply(weights, cp.square(alone)))
-        case "ovr":
-            return cp.sum(cp.multiply(weights, signed))
-        case "ovr2":
-            return cp.sum(cp.multiply(weights, cp.square(signed)))
-        case "logistic":
-            return of_rows @ (cp.log_sum_exp(S, axis=1) - cp.sum(cp.multiply(S, Y), axis=1))
-        case "sparsemax":  # max_p (pᵀs - ½‖p‖²) = min_t (max_j t_j + ½‖s - t‖²)
-            T = cp.Variable(Y.shape)
-            nearest = cp.max(T, axis=1) + 0.5 * cp.sum(cp.square(S + delta - T), axis=1)
-            return of_rows @ (nearest - own[:, 0] - 0.5)
-    raise ValueError(loss)
+    return loss.convex(cp, Rows(S, Y, own, wrong, signed, delta, weights))

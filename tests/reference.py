@@ -2,17 +2,20 @@
 
 A loss is stated by its value, by the coefficients that a row's duals give it in W = Xᵀ A, by its term in the
 dual objective, and by the set of its feasible duals. The exact block step follows from these alone (see
-`reference_blocks`); nothing of the kernels' own derivations is used.
+`reference_blocks`); nothing of the kernels' own derivations is used. Beside these stand the loss as cvxpy
+takes it, its optima by that, and what else tests know of a loss.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from reference_blocks import by_breakpoints, logistic_block, project_to_simplex
 from scipy.special import entr
+
+OPTIMA_AT = (1.0, 1 / 16)
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,14 @@ class Loss:
     top: int = 5
 
     own_dual = False  # whether the row's own class has a dual
+    values: ClassVar[dict[str, Any]] = {}  # in tests, of the settings of this loss alone: not the defaults
+    factor: ClassVar[float | None] = None  # of the scores, if not 2M (see `tests/losses/test_identities.py`)
+    binary: ClassVar[str | None] = (
+        None  # with two classes: which loss of scikit-learn's binary machines it is, if any
+    )
+    hard_margin = False  # whether the optimum for large C is that of the hard margin
+    # By M: of `small_problem.digits`, for each C of `OPTIMA_AT`; `benchmarks/optima.py` prints them.
+    optima: ClassVar[dict[float, tuple[float, ...]]] = {}
 
     def value(self, scores: np.ndarray, y: int) -> float:
         """The loss of a row of class `y`, without C."""
@@ -43,6 +54,14 @@ class Loss:
     def of_slack(self, slack: np.ndarray) -> float:
         """The loss of the positive parts of all wrong classes."""
         raise NotImplementedError
+
+    def convex(self, cp: Any, rows: Any) -> Any:
+        """The sum of weighted losses, a cvxpy expression of `rows`: see `general_solver.Rows`."""
+        return cp.sum(cp.multiply(rows.weights, self.bent(cp, rows.wrong)))
+
+    def bent(self, cp: Any, slack: Any) -> Any:
+        """The loss of the positive part of a slack, where each is charged by itself or one alone."""
+        return slack
 
     def coefficients(self, b: np.ndarray, y: int) -> np.ndarray:
         """The row of A in W = XᵀA that duals b, shape (k,), stand for."""
@@ -96,11 +115,17 @@ class Loss:
 
 
 class WestonWatkins(Loss):
+    binary, hard_margin = "hinge", True
+    optima: ClassVar = {1.0: (9.60751714, 6.23917053), 0.5: (33.6025127, 16.1571629)}
+
     def of_slack(self, slack: np.ndarray) -> float:
         return slack.sum()
 
 
 class WestonWatkinsSquared(Loss):
+    binary, hard_margin = "squared_hinge", True
+    optima: ClassVar = {1.0: (8.43259317, 4.55711823), 0.5: (26.4612684, 11.5251067)}
+
     def of_slack(self, slack: np.ndarray) -> float:
         return (slack**2).sum()
 
@@ -110,9 +135,16 @@ class WestonWatkinsSquared(Loss):
     def curvature(self, C: Any) -> tuple[Any, Any]:
         return 1 / (2 * C), 0.0
 
+    def bent(self, cp: Any, slack: Any) -> Any:
+        return cp.square(slack)
+
 
 class WestonWatkinsSmooth(Loss):
     """The hinge with a parabola of width ε where it bends (Huber's loss)."""
+
+    values: ClassVar = {"smooth": 0.3}
+    hard_margin = True
+    optima: ClassVar = {1.0: (8.86016225, 5.04878598), 0.5: (28.4670477, 12.883408)}
 
     def of_slack(self, slack: np.ndarray) -> float:
         return np.where(slack <= self.smooth, slack**2 / (2 * self.smooth), slack - self.smooth / 2).sum()
@@ -120,21 +152,32 @@ class WestonWatkinsSmooth(Loss):
     def curvature(self, C: Any) -> tuple[Any, Any]:
         return self.smooth / C, 0.0
 
+    def bent(self, cp: Any, slack: Any) -> Any:
+        return cp.huber(slack, self.smooth) / (2 * self.smooth)
+
 
 class CrammerSinger(Loss):
+    binary, hard_margin = "hinge", True
+    optima: ClassVar = {1.0: (9.576136, 4.91642839)}
+
     def of_slack(self, slack: np.ndarray) -> float:
         return slack.max()
 
     def bounds(self, C: Any, k: int) -> tuple[Any, Any]:
         return C, C
 
+    def convex(self, cp: Any, rows: Any) -> Any:
+        return rows.weights[:, 0] @ self.bent(cp, cp.max(rows.wrong, axis=1))
 
-class CrammerSingerSquared(Loss):
+
+class CrammerSingerSquared(CrammerSinger):
+    binary = "squared_hinge"
+    bounds = WestonWatkinsSquared.bounds
+    bent = WestonWatkinsSquared.bent
+    optima: ClassVar = {1.0: (8.00642385, 3.53525307)}
+
     def of_slack(self, slack: np.ndarray) -> float:
         return slack.max() ** 2
-
-    def bounds(self, C: Any, k: int) -> tuple[Any, Any]:
-        return np.inf, np.inf
 
     def curvature(self, C: Any) -> tuple[Any, Any]:
         return 0.0, 1 / (2 * C)
@@ -143,15 +186,27 @@ class CrammerSingerSquared(Loss):
 class Top(Loss):
     """The mean of the m largest."""
 
+    values: ClassVar = {"top": 2}
+    binary, hard_margin = "hinge", True
+    optima: ClassVar = {1.0: (9.097152, 4.54623358)}
+
     def of_slack(self, slack: np.ndarray) -> float:
         return np.sort(slack)[::-1][: self.top].mean()
 
     def bounds(self, C: Any, k: int) -> tuple[Any, Any]:
         return C / min(self.top, k - 1), C
 
+    def convex(self, cp: Any, rows: Any) -> Any:
+        m = min(self.top, rows.wrong.shape[1] - 1)
+        largest = [cp.sum_largest(row, m) for row in rows.wrong]
+        return sum(c * of_row for c, of_row in zip(rows.weights[:, 0], largest, strict=True)) / m
+
 
 class LeeLinWahba(Loss):
     """Hinges of the wrong classes' own scores, with weights that sum to zero over the classes."""
+
+    factor, binary = 1.0, "hinge"
+    optima: ClassVar = {1.0: (1113.0567, 95.5989517)}
 
     def value(self, scores: np.ndarray, y: int) -> float:
         return self.of_slack(np.maximum(0, 1 + np.delete(scores, y)))
@@ -164,17 +219,25 @@ class LeeLinWahba(Loss):
         a[y] = 0
         return a - a.mean()
 
+    def convex(self, cp: Any, rows: Any) -> Any:
+        return cp.sum(cp.multiply(rows.weights * (1 - rows.Y), self.bent(cp, rows.signed)))
+
 
 class LeeLinWahbaSquared(LeeLinWahba):
+    binary = "squared_hinge"
     of_slack = WestonWatkinsSquared.of_slack
     bounds = WestonWatkinsSquared.bounds
     curvature = WestonWatkinsSquared.curvature
+    bent = WestonWatkinsSquared.bent
+    optima: ClassVar = {1.0: (1214.6879, 92.9529429)}
 
 
 class OneVsRest(Loss):
     """A binary hinge for each class, the own one included."""
 
+    factor, binary = 1.0, "hinge"
     own_dual = True
+    optima: ClassVar = {1.0: (45.425668, 16.6071148)}
 
     def value(self, scores: np.ndarray, y: int) -> float:
         return self.of_slack(np.maximum(0, 1 - signs(len(scores), y) * scores))
@@ -185,15 +248,24 @@ class OneVsRest(Loss):
     def coefficients(self, b: np.ndarray, y: int) -> np.ndarray:
         return signs(len(b), y) * b
 
+    def convex(self, cp: Any, rows: Any) -> Any:
+        return cp.sum(cp.multiply(rows.weights, self.bent(cp, rows.signed)))
+
 
 class OneVsRestSquared(OneVsRest):
+    binary = "squared_hinge"
     of_slack = WestonWatkinsSquared.of_slack
     bounds = WestonWatkinsSquared.bounds
     curvature = WestonWatkinsSquared.curvature
+    bent = WestonWatkinsSquared.bent
+    optima: ClassVar = {1.0: (36.7982673, 12.6777784)}
 
 
 class Logistic(CrammerSinger):
     """Cross-entropy of the softmax: the duals of the wrong classes are C times their probabilities."""
+
+    binary, hard_margin = "logistic", False
+    optima: ClassVar = {1.0: (73.670443, 17.363615)}
 
     def value(self, scores: np.ndarray, y: int) -> float:
         top = scores.max()
@@ -210,9 +282,15 @@ class Logistic(CrammerSinger):
         part = np.ones(len(b), bool) if among is None else among
         return logistic_block(without, y, q, C, part).astype(float)
 
+    def convex(self, cp: Any, rows: Any) -> Any:
+        return rows.weights[:, 0] @ (cp.log_sum_exp(rows.S, axis=1) - rows.own)
+
 
 class Sparsemax(CrammerSinger):
     """Its gradient is the projection of the scores onto the simplex, less the own class."""
+
+    binary = None
+    optima: ClassVar = {1.0: (6.06980121, 2.02425553)}
 
     def value(self, scores: np.ndarray, y: int) -> float:
         p = project_to_simplex(scores, 1.0)
@@ -220,6 +298,11 @@ class Sparsemax(CrammerSinger):
 
     def curvature(self, C: Any) -> tuple[Any, Any]:
         return 1 / C, 1 / C
+
+    def convex(self, cp: Any, rows: Any) -> Any:
+        T = cp.Variable(rows.Y.shape)  # max_p (pᵀs - ½‖p‖²) = min_t (max_j t_j + ½‖s - t‖²)
+        nearest = cp.max(T, axis=1) + 0.5 * cp.sum(cp.square(rows.S + rows.delta - T), axis=1)
+        return rows.weights[:, 0] @ (nearest - rows.own - 0.5)
 
 
 def signs(k: int, y: int) -> np.ndarray:

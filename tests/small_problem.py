@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import lzma
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import reference
 import scipy.sparse as sp
 from helpers import make_problem, make_store
+from sklearn.datasets import load_svmlight_file
 
 from streamsvm.losses import ROW_LOSSES as LOSSES
 
@@ -19,7 +22,7 @@ BLOCK = 16  # rows: five blocks, the last of six
 EXACT = ("newton", "sorted", "clip")
 
 # The settings of some losses alone, not at their defaults.
-PARAMETERS: dict[str, dict[str, Any]] = {"wws": {"smooth": 0.3}, "top-m": {"top": 2}}
+PARAMETERS: dict[str, dict[str, Any]] = {name: loss.values for name, loss in reference.LOSSES.items()}
 
 # Loss, margin and solver of every formulation with exact steps: of each loss the default first.
 FORMULATIONS = [
@@ -37,7 +40,15 @@ ONLINE = [loss.name for loss in LOSSES.values() if not loss.extra_columns]
 
 def of_loss(loss: str) -> dict[str, Any]:
     """The settings that train with a loss."""
-    return {"loss": loss, **PARAMETERS.get(loss, {})}
+    return {"loss": loss, **PARAMETERS[loss]}
+
+
+def digits() -> tuple[np.ndarray, np.ndarray]:
+    """The first 200 of the digits that the package brings, and their classes."""
+    path = Path(__file__).parents[1] / "cli" / "digits" / "digits.train.xz"
+    with lzma.open(path) as file:
+        X, labels = load_svmlight_file(file)
+    return X[:200].toarray() / 16, labels[:200].astype(int)
 
 
 def exactly(loss: str) -> dict[str, Any]:

@@ -40,6 +40,7 @@ RUNS = {
     "golden.py": "golden.json --only two",
     "label_sets.py": "--rows 2000 --classes 300 --losses ovr2 --passes 1",
     "losses.py": "--sets dna --losses ww,cs --repeat 1",
+    "optima.py": "cs",
     "papers/alber_errors.py": "--sets satimage --max-passes 5",
     "papers/blondel_solvers.py": "--sets sector --splits 2 --figure-passes 5 --max-passes 5",
     "papers/chain.py": "--lambdas 0.01 --passes 5",
@@ -92,6 +93,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.more
 @pytest.mark.parametrize(("name", "options"), [*RUNS.items(), *MORE_RUNS.items()])
 def test_a_benchmark_runs(name: str, options: str, data: Path, tmp_path: Path) -> None:
+    if name == "optima.py":
+        pytest.importorskip("cvxpy")
     done = subprocess.run(
         [sys.executable, FOLDER / name, *options.replace("{}", str(data)).split()],
         cwd=tmp_path, env={**os.environ, "STREAMSVM_DATA": str(data)}, capture_output=True, text=True,

@@ -19,9 +19,14 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from page_data import DATA
+
+from streamsvm.errors import SettingsError
+from streamsvm.losses import LOSSES
+from streamsvm.settings.fit import Settings
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -159,11 +164,29 @@ def test_the_reference_has_all_public_names() -> None:
         assert listed == set(module.__all__)
 
 
-def test_the_page_of_losses_has_each_of_them() -> None:
-    from streamsvm.losses import LOSSES
-
-    first = re.findall(r"^\| (`[^|]*) \|", (ROOT / "docs" / "losses.md").read_text(), re.MULTILINE)
-    assert sorted(re.findall(r"`(\w[\w-]*)`", " ".join(first))) == sorted(LOSSES)
+def test_the_table_of_losses_says_what_settings_take() -> None:
+    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
+    assert spec is not None
+    assert spec.loader is not None
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="losses.md"))
+    found = hooks.on_page_markdown((ROOT / "docs" / "losses.md").read_text(), page=page)
+    rows = [
+        re.split(r" *\| *", line.replace("`", ""))[1:-1]
+        for line in found.splitlines()
+        if line.startswith("| `")
+    ][1:]
+    assert [name for name, *_ in rows] == list(LOSSES)
+    for name, _, solvers, _, _, costs, splits in rows:
+        for taken, settings in (
+            (bool(costs), {"costs": "costs.csv"}),
+            ("classes" in splits, {"splits": 2, "split": "classes"}),
+            ("rows" in splits, {"splits": 2, "split": "rows"}),
+            (True, {"solver": solvers.split(", ")[-1]}),
+        ):
+            with contextlib.nullcontext() if taken else pytest.raises(SettingsError):
+                Settings(loss=name, **settings)
 
 
 def test_the_navigation_has_all_pages() -> None:

@@ -268,10 +268,10 @@ def test_exact_duals_are_those_of_a_general_solver(loss: str, errors: str, sever
         after = cp.Variable((1, k))
         margins = np.where(block.own, 1, block.of_class(block.margins))
         weights = C * np.where(block.own & (not LOSSES[loss].own_dual), 1, block.of_class(block.costs))
+        of_row = reference.LOSSES[loss](block.margin, block.smooth, block.top)
         value = general_solver.losses(
-            loss, after, block.own[None].astype(float), block.margin, block.smooth, block.top, margins[None],
-            weights[None],
-        )  # fmt: skip
+            of_row, after, block.own[None].astype(float), margins[None], weights[None]
+        )
         same_sum = [cp.sum(after) == block.scores.sum()] if loss.startswith("llw") else []
         objective = value + cp.sum_squares(after - block.scores[None]) / (2 * q)
         cp.Problem(cp.Minimize(objective), same_sum).solve(solver=cp.CLARABEL)

@@ -23,7 +23,7 @@ N, D, K = 40, 12, 5
     ("loss", "margin"), few(dict.fromkeys((loss, M) for loss, M, _ in FORMULATIONS), "ww", "cs", "ovr2")
 )
 def test_losses_of_the_weights_and_of_their_average_equal_plain_numpy(loss: str, margin: float) -> None:
-    parameters, kernels = PARAMETERS.get(loss, {}), LOSSES[loss].kernels
+    parameters, kernels = PARAMETERS[loss], LOSSES[loss].kernels
     X, labels = make_problem(N, D, K, seed=3)
     labels[4] = -1
     dense, known = X.toarray().astype(float), labels >= 0

@@ -77,7 +77,7 @@ def solve(loss: str, X: np.ndarray, labels: np.ndarray, k: int, C: Any, **more: 
 
     used = X.any(axis=1) & (np.broadcast_to(C, len(X)) > 0)
     C = np.broadcast_to(C, len(X))[used]
-    optimum, _ = general_solver.solve(loss, X[used], labels[used], k, C, **more, **PARAMETERS.get(loss, {}))
+    optimum, _ = general_solver.solve(loss, X[used], labels[used], k, C, **more, **PARAMETERS[loss])
     return optimum
 
 

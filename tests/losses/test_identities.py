@@ -49,26 +49,13 @@ def binary_machine(X: sp.csr_array, signs: np.ndarray, C: float, loss: str) -> t
 # for the losses of differences M (w_y - w_j)ᵀx, and of f = 1 for those of the scores themselves. Each row has
 # this loss once, or for the two machines of one-vs-rest twice. So the primal, times f²/2, is that of a binary
 # machine with C f²/2 or C f².
-FACTORS = {
-    ("ww", 1.0): (2, 1, "hinge"), ("ww", 0.5): (1, 1, "hinge"), ("cs", 1.0): (2, 1, "hinge"),
-    ("top-m", 1.0): (2, 1, "hinge"), ("llw", 1.0): (1, 1, "hinge"), ("ovr", 1.0): (1, 2, "hinge"),
-    ("ww2", 1.0): (2, 1, "squared_hinge"), ("ww2", 0.5): (1, 1, "squared_hinge"),
-    ("cs2", 1.0): (2, 1, "squared_hinge"), ("llw2", 1.0): (1, 1, "squared_hinge"),
-    ("ovr2", 1.0): (1, 2, "squared_hinge"), ("logistic", 1.0): (2, 1, "logistic"),
-}  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("loss", "margin"),
-    [
-        (each.name, M)
-        for each in LOSSES.values()
-        for M in each.margins
-        if each.name not in ("wws", "sparsemax")  # whose bent hinge these do not have
-    ],
+    [(name, M) for name, loss in LOSSES.items() for M in loss.margins if reference.LOSSES[name].binary],
 )
 def test_two_classes_are_a_binary_machine(loss: str, margin: float) -> None:
-    factor, times, binary = FACTORS[loss, margin]
+    stated = reference.LOSSES[loss]
+    factor, times, binary = stated.factor or 2 * margin, 1 + stated.own_dual, stated.binary
     X, labels = make_problem(N, D, 2, noise=2.0, empty=1)
     ours = optimum(X, labels, loss, margin=margin)
     u, theirs = binary_machine(X, 2 * labels - 1, times * C * factor**2 / 2, binary)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import io
-import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from cases import few
 from helpers import make_problem
 from helpers import plain_fit as fit
 from sklearn.datasets import load_svmlight_file
-from small_problem import PARAMETERS, assert_encloses, exactly
+from small_problem import assert_encloses, digits, exactly, of_loss
 
 from streamsvm.losses import ROW_LOSSES as LOSSES
 
@@ -91,23 +90,24 @@ OPTIMA = {
     },
 }  # fmt: skip
 OF_TABLE: dict[str, dict[str, Any]] = {"wws": {"smooth": 0.5}, "top-m": {"top": 2}}
+OF_SETS = sorted(OPTIMA["dna.scale"])
 ROWS = {"dna.scale": 200, "satimage.scale": 200, "letter.scale": 260}
 
 
-@pytest.mark.parametrize("name", OPTIMA)
-def test_every_loss_has_an_optimum_in_the_table(name: str) -> None:
-    assert OPTIMA[name].keys() == set(FORMULATIONS)
+def test_every_loss_has_its_optima_and_values_of_its_parameters() -> None:
+    assert reference.LOSSES.keys() == LOSSES.keys()
+    for name, loss in LOSSES.items():
+        of_tests = vars(reference.LOSSES[name])
+        assert of_tests["optima"].keys() == set(loss.margins)
+        assert set(of_tests.get("values", ())) == set(loss.parameters)
 
 
-def test_every_loss_has_values_of_its_parameters_in_tests() -> None:
-    named = {loss.name: set(PARAMETERS.get(loss.name, ())) for loss in LOSSES.values()}
-    assert named == {loss.name: set(loss.parameters) for loss in LOSSES.values()}
-
-
-def test_every_loss_is_stated_to_the_general_solver() -> None:
-    """Read from its source: cvxpy may not be there to run it."""
-    source = (Path(__file__).parents[1] / "general_solver.py").read_text()
-    assert set(re.findall(r'^ *case "(.*)":', source, re.MULTILINE)) == set(LOSSES)
+@pytest.mark.parametrize(("loss", "margin"), few(FORMULATIONS, "ww"))
+def test_optima_of_digits(loss: str, margin: float) -> None:
+    X, labels = digits()
+    for C, optimum in zip(reference.OPTIMA_AT, reference.LOSSES[loss].optima[margin], strict=True):
+        model = fit(X, labels, margin=margin, C=C, **of_loss(loss), **exactly(loss))
+        assert_encloses(model.result, optimum, 1e-8)  # the figures have nine digits
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def real_rows(data_folder: Path) -> dict[str, tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("name", few(OPTIMA, "dna.scale"))
-@pytest.mark.parametrize(("loss", "margin"), FORMULATIONS)
+@pytest.mark.parametrize(("loss", "margin"), OF_SETS)
 def test_optima_of_real_rows(
     real_rows: dict[str, tuple[Any, Any]], name: str, loss: str, margin: float
 ) -> None:

@@ -35,7 +35,7 @@ class Replay:
 
     def __init__(self, X: np.ndarray, labels: np.ndarray, C: float, loss: str, margin: float) -> None:
         self.problem = X, labels, C, loss, margin
-        self.plain = reference.LOSSES[loss](margin, **PARAMETERS.get(loss, {}))
+        self.plain = reference.LOSSES[loss](margin, **PARAMETERS[loss])
         self.W, self.B, self.terms = np.zeros((D, K)), np.zeros((N, K)), np.zeros(N)
         self.begin_average()
 
@@ -57,7 +57,7 @@ class Replay:
         self.sums = [self.sums[0] + weight * self.W, self.sums[1] + weight * self.terms.sum()]
         self.clock += 1
         self.W, self.B[i] = reference.one_visit(
-            self.W, self.B[i], X[i], labels[i], C, loss, margin, among, **PARAMETERS.get(loss, {})
+            self.W, self.B[i], X[i], labels[i], C, loss, margin, among, **PARAMETERS[loss]
         )
         self.terms[i] = self.plain.dual_term(self.B[i], C)
 
@@ -110,7 +110,7 @@ def test_training_equals_a_replay_in_numpy(
 
     all_C = [0.3 * factor for factor in factors or (1.0,) * passes]
     replay = Replay(X, labels, all_C[0], loss, margin)
-    plain, parameters = replay.plain, PARAMETERS.get(loss, {})
+    plain, parameters = replay.plain, PARAMETERS[loss]
     for this_pass in range(1, passes + 1):
         loss_sum, correct, curve = 0.0, np.zeros(2), {}
         n = 0

@@ -43,7 +43,7 @@ def test_an_online_pass_equals_a_replay_in_numpy(
     tmp_path: Path, problem, loss: str, margin: float, solver: str, dtype: str
 ) -> None:
     X, labels = problem
-    expected = OnlineReplay(X, labels, 0.3, loss, margin, **PARAMETERS.get(loss, {}))
+    expected = OnlineReplay(X, labels, 0.3, loss, margin, **PARAMETERS[loss])
     result = online(
         RowStream(X, labels, (7, 50, 51, 120)), out=tmp_path / "run",
         C=0.3, margin=margin, solver=solver, dtype=dtype, **of_loss(loss),
