@@ -60,9 +60,7 @@ def time_visits(rows: Rows, n_features: int, n_classes: int, C: float, *, passes
     entries = max(n_classes, min(n * n_classes, BUFFER))
     placement = Placement(dual_entries=entries, weights_in_memory=True)
     storage = new_storage(spec, placement, None)
-    visits = PlainVisits(
-        spec, storage, dual_entries=entries, block_rows=n, dual_matrix=spec.dual_matrix_bytes > 0
-    )
+    visits = PlainVisits(spec, dual_entries=entries, block_rows=n, dual_matrix=spec.dual_matrix_bytes > 0)
     learner = Learner(spec, storage, visits)
     run, position = MemoryRun(spec.dual_format()), RunPosition()
     rows = rows._replace(cost=np.full(n, C))

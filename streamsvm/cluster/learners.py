@@ -12,7 +12,6 @@ import numpy as np
 
 from streamsvm.cluster.pair_task import centre_group, sum_group, visit_pair
 from streamsvm.cluster.row_task import add_delta, score_part, sum_deltas, visit_part
-from streamsvm.cluster.tasks import Round
 from streamsvm.cluster.weights import ShardedWeights
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.rows import Rows
@@ -59,11 +58,11 @@ class ClusterClassRounds(ClassRounds):
         results: list[Any] = []
         before: list[Any] = []
         for number, _ in rounds:
-            round_ = Round(Turn.of(block, number), learner.averaging, learner.tally[CLOCK])
+            turn = Turn.of(learner, block, number)
             is_last = number + 2 == len(shards)
             for (g, h), at, lists in itertools.islice(visits, n_pairs):
                 found = cluster.task(
-                    "pair", visit_pair, weights.job, round_, (g, h), shards[g], shards[h], lists, before,
+                    "pair", visit_pair, weights.job, turn, (g, h), shards[g], shards[h], lists, before,
                     is_last, at=at,
                 )  # fmt: skip
                 shards[g], shards[h] = (cluster.task("take", getitem, found, n, at=at) for n in range(2))
@@ -72,7 +71,7 @@ class ClusterClassRounds(ClassRounds):
             if learner.averaging:
                 before = results[-n_pairs:]
             if learner.loss.centred:
-                _centre_groups(weights, round_, shards)
+                _centre_groups(weights, turn, shards)
         started = cluster.start([*shards, *new, *results])
         weights.replace_shards(started[: len(shards)])
         found = weights.results(started[len(shards) :])
@@ -88,13 +87,13 @@ class ClusterClassRounds(ClassRounds):
             yield number, np.array(tallies)
 
 
-def _centre_groups(weights: ShardedWeights, round_: Round, shards: list[Any]) -> None:
+def _centre_groups(weights: ShardedWeights, turn: Turn, shards: list[Any]) -> None:
     """Replace the groups by tasks that subtract the mean over all classes, which needs all groups."""
     cluster, at = weights.cluster, weights.places(len(shards))
     groups = list(zip(shards, at, strict=True))
-    sums = [cluster.task("sum", sum_group, weights.job, round_, group, at=there) for group, there in groups]
+    sums = [cluster.task("sum", sum_group, weights.job, turn, group, at=there) for group, there in groups]
     for g, (group, there) in enumerate(groups):
-        shards[g] = cluster.task("centre", centre_group, weights.job, round_, g, group, sums, at=there)
+        shards[g] = cluster.task("centre", centre_group, weights.job, turn, g, group, sums, at=there)
 
 
 def _lists_of_pair(duals: BlockDuals, g: int, h: int, with_own: bool) -> DualLists:
@@ -133,14 +132,12 @@ class ClusterRowRounds(RowRounds):
         return at, weights.put([(part, old.scale) for part in parts], at)
 
     def _visit_round(self, turn: Turn, parts: Any) -> list[TallyAndDuals]:
-        learner = self.learner
         weights, (at, old) = self.weights, parts
         cluster, copies = weights.cluster, self._copies(at)
-        round_ = Round(turn, learner.averaging, learner.tally[CLOCK])
         deltas, results = [], []
         for split, worker in enumerate(at):
             found = cluster.task(
-                "part", visit_part, weights.job, round_, split, copies[worker], old[split], at=worker
+                "part", visit_part, weights.job, turn, split, copies[worker], old[split], at=worker
             )
             deltas.append(cluster.task("take", getitem, found, 0, at=worker))
             results.append(cluster.task("result", getitem, found, 1, at=worker))
@@ -150,7 +147,7 @@ class ClusterRowRounds(RowRounds):
                 deltas[i] = cluster.task("sum", sum_deltas, deltas[i], deltas[i + step], at=at[i])
             step *= 2
         next_ = [
-            cluster.task("add", add_delta, weights.job, shard, deltas[0], round_, at=worker)
+            cluster.task("add", add_delta, weights.job, shard, deltas[0], turn, at=worker)
             for worker, shard in copies.items()
         ]
         started = cluster.start([*next_, *results])

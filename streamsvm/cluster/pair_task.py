@@ -7,18 +7,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamsvm.cluster.tasks import Job, Round, TaskResult, WeightShard, new_visitor
+from streamsvm.cluster.tasks import Job, TaskResult, WeightShard, new_visitor
 from streamsvm.kernels.centre import mean_of_groups, subtract_from_columns, sums_of_group
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.training.learner import features_of
 from streamsvm.training.parallel import class_learner
 from streamsvm.training.parallel.class_groups import in_columns
 from streamsvm.training.parallel.class_learner import DualLists, rows_by_group
+from streamsvm.training.parallel.split_learner import Turn
 
 
 def visit_pair(
     job: Job,
-    round_: Round,
+    turn: Turn,
     pair: tuple[int, int],
     left: WeightShard,
     right: WeightShard,
@@ -46,19 +47,19 @@ def visit_pair(
     begin = time.thread_time()
     groups, shards = job.spec.groups, [left, right]
     assert groups is not None
-    rows = in_columns(job.reader().rows(round_.turn), groups)
+    rows = in_columns(job.reader().rows(turn), groups)
     of_groups = rows_by_group(rows, groups)
     members = [of_groups[g] for g in pair]
     lists = lists | {
         (g, g): each.duals for g, each in zip(pair, shards, strict=True) if each.duals is not None
     }
     tally = np.zeros(N_TALLIES)
-    tally[CLOCK] = max([result.tally[CLOCK] for result in before], default=round_.clock)
+    tally[CLOCK] = max([result.tally[CLOCK] for result in before], default=turn.clock)
     if any(map(len, members)):
         bounds = np.cumsum([0, *(each.current.shape[1] for each in shards)])
-        weights = job.new_weights(len(left.current), int(bounds[-1]), averaging=round_.averaging)
+        weights = job.new_weights(len(left.current), int(bounds[-1]), averaging=turn.averaging)
         np.concatenate([each.current for each in shards], axis=1, out=weights.current)
-        if round_.averaging and all(len(each.average_delta) for each in shards):
+        if turn.averaging and all(len(each.average_delta) for each in shards):
             np.concatenate([each.average_delta for each in shards], axis=1, out=weights.average_delta)
         shifts = (bounds[:2] - groups.ranges[list(pair), 0]).tolist()
         here = np.full(groups.n_columns + 1, -1, rows.labels.dtype)  # columns of all weights, as labels are
@@ -66,7 +67,7 @@ def visit_pair(
             own = np.arange(*groups.ranges[g, ::2])
             here[own] = own + shift
         lists |= class_learner.visit_pair(
-            new_visitor(job, int(bounds[-1]), sum(map(len, members))), job.spec, round_.turn,
+            new_visitor(job, int(bounds[-1]), sum(map(len, members))), job.spec, turn,
             rows._replace(labels=here[rows.labels]), pair, members, lists, weights, tally, shifts,
         )  # fmt: skip
         left, right = (WeightShard.of(weights, slice(*bounds[at : at + 2])) for at in range(2))
@@ -76,9 +77,9 @@ def visit_pair(
     return left, right, done, job.result(shards, begin, tally)
 
 
-def sum_group(job: Job, round_: Round, shard: WeightShard) -> tuple[np.ndarray, np.ndarray]:
+def sum_group(job: Job, turn: Turn, shard: WeightShard) -> tuple[np.ndarray, np.ndarray]:
     """Sum up the columns of a group: of its weights and their average, for the features of a block."""
-    features = features_of(job.reader().rows(round_.turn), job.spec.n_features)
+    features = features_of(job.reader().rows(turn), job.spec.n_features)
     matrices = (shard.current, shard.average_delta)
     current, average = (
         sums_of_group(features, matrix, 0, matrix.shape[1]) if len(matrix) else np.zeros(len(features))
@@ -88,13 +89,13 @@ def sum_group(job: Job, round_: Round, shard: WeightShard) -> tuple[np.ndarray, 
 
 
 def centre_group(
-    job: Job, round_: Round, g: int, shard: WeightShard, sums: Sequence[tuple[np.ndarray, np.ndarray]]
+    job: Job, turn: Turn, g: int, shard: WeightShard, sums: Sequence[tuple[np.ndarray, np.ndarray]]
 ) -> WeightShard:
     """Subtract the mean over the classes of all groups from the weights of a group."""
     assert job.spec.groups is not None
-    features = features_of(job.reader().rows(round_.turn), job.spec.n_features)
+    features = features_of(job.reader().rows(turn), job.spec.n_features)
     n_columns = int(job.spec.groups.ranges[g, 1] - job.spec.groups.ranges[g, 0])
-    new = shard.copy(averaging=round_.averaging)
+    new = shard.copy(averaging=turn.averaging)
     for at, matrix in enumerate((new.current, new.average_delta)):
         if len(matrix):
             means = mean_of_groups([each[at] for each in sums], job.spec.n_classes)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.cluster.tasks import Job, Round, TaskResult, WeightShard, in_slices, new_visitor
+from streamsvm.cluster.tasks import Job, TaskResult, WeightShard, in_slices, new_visitor
 from streamsvm.data.rows import row_span
 from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.duals import RowDuals
@@ -16,7 +16,7 @@ from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.training.learner import features_of, problem_of
 from streamsvm.training.parallel import row_learner
 from streamsvm.training.parallel.class_learner import DualList
-from streamsvm.training.parallel.split_learner import scored_part
+from streamsvm.training.parallel.split_learner import Turn, scored_part
 from streamsvm.training.visitor import Target, Visitor
 
 
@@ -29,7 +29,7 @@ class WeightDelta(NamedTuple):
 
 
 def visit_part(
-    job: Job, round_: Round, split: int, shard: WeightShard, old: tuple[DualList, float]
+    job: Job, turn: Turn, split: int, shard: WeightShard, old: tuple[DualList, float]
 ) -> tuple[WeightDelta, TaskResult]:
     """Visit one round's rows of a part of a block, as `RowRounds` does.
 
@@ -37,7 +37,7 @@ def visit_part(
     """
     begin = time.thread_time()
     splits = job.spec.settings.splits
-    block = job.reader().rows(round_.turn)
+    block = job.reader().rows(turn)
     first, end = (block.n_rows * s // splits for s in (split, split + 1))
     lists, scale = old
     rows = row_span(block, first, end)
@@ -47,12 +47,12 @@ def visit_part(
     numbers[features] = np.arange(len(features))
     rows = rows._replace(indices=numbers[rows.features])
     # The average begins with zero, so that it becomes a change.
-    weights = job.new_weights(len(features), job.spec.columns, averaging=round_.averaging)
+    weights = job.new_weights(len(features), job.spec.columns, averaging=turn.averaging)
     np.take(shard.current, features, axis=0, out=weights.current, mode="clip")  # needs no buffer
     tally = np.zeros(N_TALLIES)
-    tally[CLOCK] = round_.clock
+    tally[CLOCK] = turn.clock
     new = row_learner.visit_part(
-        new_visitor(job, job.spec.columns, rows.n_rows), job.spec, round_.turn, split, rows,
+        new_visitor(job, job.spec.columns, rows.n_rows), job.spec, turn, split, rows,
         duals.in_block(rows.n_rows)._replace(scale=scale), weights, tally,
     )  # fmt: skip
     for some in in_slices(len(features)):
@@ -89,9 +89,9 @@ def score_part(
     return job.result([shard], begin, tallies)
 
 
-def add_delta(job: Job, shard: WeightShard, delta: WeightDelta, round_: Round) -> WeightShard:
+def add_delta(job: Job, shard: WeightShard, delta: WeightDelta, turn: Turn) -> WeightShard:
     """Return the weights plus the mean of the parts' changes, of which `delta` is the sum."""
-    new = shard.copy(averaging=round_.averaging)
+    new = shard.copy(averaging=turn.averaging)
     for weights, step in ((new.current, delta.current), (new.average_delta, delta.average_delta)):
         for some in in_slices(len(step)):
             features = delta.features[some]

@@ -128,14 +128,6 @@ class Job(NamedTuple):
         return TaskResult(tally, seconds, moved, read, peak_private_memory(), list(duals))
 
 
-class Round(NamedTuple):
-    """What all tasks of a round need, beside the weights."""
-
-    turn: Turn
-    averaging: bool
-    clock: float  # of the average, unless results of earlier tasks have a later one
-
-
 class WeightShard(NamedTuple):
     """Weights in the memory of a worker: all columns, or those of one group."""
 

@@ -257,17 +257,11 @@ def make_kernels(
                 if is_idle(rows, i, y, sets is not None and own_dual, tally):
                     continue
                 if kind == 0 or pairs is not None or sets is not None:  # which change more scores
-                    if sparse_rows is None:
-                        score_fixed(scratch.scores, rows, i, weights.current, weights.tile, False, problem)
-                    else:
-                        score_by_sparse_rows(scratch.scores, sparse_rows, rows, i, WEIGHT)
+                    matrix = weights.current
+                    score_fixed(scratch.scores, rows, i, matrix, weights.tile, sparse_rows, WEIGHT, problem)
                 if kind == 1:
-                    if sparse_rows is None:
-                        score_fixed(
-                            scratch.delta, rows, i, weights.average_delta, weights.tile, True, problem
-                        )
-                    else:
-                        score_by_sparse_rows(scratch.delta, sparse_rows, rows, i, AVERAGE_DELTA)
+                    matrix, array = weights.average_delta, AVERAGE_DELTA
+                    score_fixed(scratch.delta, rows, i, matrix, weights.tile, sparse_rows, array, problem)
                     subtract_scores(scratch.scores, scratch.delta, average_scale)
                 take_own(i, y, own_dual, sets, scratch, n)
                 row = begin_row(rows, i, y, 0.0, scratch.vectors, n, beyond, problem, pairs, sets, scratch)

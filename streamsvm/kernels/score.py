@@ -16,6 +16,7 @@ from streamsvm.kernels.simd import (
     zeros,
     zeros_like,
 )
+from streamsvm.kernels.sparse_rows import AVERAGE_DELTA, score_by_sparse_rows
 from streamsvm.kernels.tile import begin_tile_row, load_tile_scores
 
 
@@ -124,15 +125,17 @@ def score_visit(scores, rows, i, weights, tile, t, problem):
 
 
 @inlined
-def score_fixed(scores, rows, i, matrix, tile, average, problem):
-    """Write the scores of row `i` without a visit, by the weights or, if `average`, by ``average_delta``.
+def score_fixed(scores, rows, i, matrix, tile, sparse_rows, array, problem):
+    """Write the scores of row `i` without a visit, by the weights or by the average deltas.
 
-    `matrix` has these; with a tile, ``weights.tile``, the row is that one of it.
+    These are a `matrix`, or the `array` of sparse rows; with a tile, ``weights.tile``, the row is one of it.
     """
-    if tile is None:
+    if sparse_rows is not None:
+        score_by_sparse_rows(scores, sparse_rows, rows, i, array)
+    elif tile is None:
         score_ranges(scores, rows, i, matrix, problem)
     else:
-        load_tile_scores(scores, tile.average_scores if average else tile.scores, i)
+        load_tile_scores(scores, tile.average_scores if array == AVERAGE_DELTA else tile.scores, i)
 
 
 @inlined

@@ -83,12 +83,9 @@ class SparseWeights(WeightStorage):
 
     def reserve(self, n: int) -> None:
         """Make room for `n` more elements of the pool."""
-        needed = int(self.sparse_rows.used[0]) + n
-        if needed > len(self.sparse_rows.pool):
-            self._grow(needed)
-
-    def _grow(self, needed: int) -> None:
         old, used = self.sparse_rows.pool, int(self.sparse_rows.used[0])
+        if (needed := used + n) <= len(old):
+            return
         n = max(needed, 2 * len(old))
         if self._path is None:
             pool = map_array(None, (1, n), old.dtype)[0]

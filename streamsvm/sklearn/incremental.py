@@ -84,8 +84,7 @@ class IncrementalLearner:
         counts = np.zeros(len(self._labels["classes"]), np.int64)
         spec = Spec(self._settings, 0, self._n_features, counts, dense_rows=self._dense)
         placement = Placement(dual_entries=0, weights_in_memory=True, average=True)
-        storage = new_storage(spec, placement, None)
-        self._learner = Learner(spec, storage, PlainVisits(spec, storage))
+        self._learner = Learner(spec, new_storage(spec, placement, None), PlainVisits(spec))
 
     def learn(self, rows: Rows) -> None:
         """Visit rows in their order; their costs are weights, 1 if there are none.

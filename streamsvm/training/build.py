@@ -74,8 +74,8 @@ def build(
     if settings.splits == 1:
         assert isinstance(workers, Threads)
         visits = PlainVisits(
-            spec, storage, pairs, threads=workers, dual_entries=entries, block_rows=block_rows,
-            common_dual=placement.common_dual,
+            spec, pairs, threads=workers, dual_entries=entries, block_rows=block_rows,
+            sparse=placement.sparse, common_dual=placement.common_dual,
             dual_matrix=not placement.sparse and 0 < spec.dual_matrix_bytes <= files.held_bytes,
         )  # fmt: skip
     else:

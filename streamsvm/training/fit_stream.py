@@ -124,5 +124,5 @@ def _stream_trainer(
     spec = spec.grown(storage.n_features, len(state.classes))
     with find_workers(spec, None) as threads:
         assert isinstance(threads, Threads)
-        learner = Learner(spec, storage, PlainVisits(spec, storage, threads=threads))
+        learner = Learner(spec, storage, PlainVisits(spec, threads=threads))
         yield Online(source, online_settings, settings, files, learner, position, callbacks)

@@ -217,7 +217,7 @@ class Learner:
     @property
     def target(self) -> Target:
         """What visits solve, and what they change."""
-        return Target(self.problem, self.moved_weights(), self.tally)
+        return Target(self.problem, self.moved_weights(), self.tally, self.storage.sparse_rows)
 
 
 def features_of(rows: Rows, n_features: int) -> np.ndarray:

@@ -14,13 +14,12 @@ from streamsvm.kernels.duals import DualMatrix, Duals, OldDuals, RowDuals, find_
 from streamsvm.kernels.tally import CORRECT
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.files import MemoryDuals, NewLog, OldLog
-from streamsvm.run.weights import WeightStorage
 from streamsvm.training.inner_passes import Place
 from streamsvm.training.learner import Learner, ReadDuals, Visits, features_of
 from streamsvm.training.products import Products
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
-from streamsvm.training.visitor import Target, Visitor
+from streamsvm.training.visitor import Visitor
 
 # Largest difference of scores that count as equal in the first pass, if there is a common dual.
 _TIE_TOLERANCE = 1e-3
@@ -36,13 +35,14 @@ class PlainVisits(Visits):
     Parameters
     ----------
     spec : Spec
-    storage : WeightStorage
     pairs : ClassPairs, optional
         Margins and costs of pairs of classes, if they are not all 1.
     threads : Threads
         Which compute parts of matrix products, if rows are dense.
     dual_entries, block_rows : int
         Capacity of the buffer for new duals and their rows; 0 if duals are discarded.
+    sparse : bool
+        True if the weights are sparse rows.
     common_dual : bool
         True if most wrong classes of a row have one dual in common (see `streamsvm.losses.common_dual`); the
         weights are then sparse rows.
@@ -54,16 +54,18 @@ class PlainVisits(Visits):
     def __init__(
         self,
         spec: Spec,
-        storage: WeightStorage,
         pairs: ClassPairs | None = None,
         *,
         threads: Threads = Threads(),  # noqa: B008
         dual_entries: int = 0,
         block_rows: int = 0,
+        sparse: bool = False,
         common_dual: bool = False,
         dual_matrix: bool = False,
     ) -> None:
-        self._visitor = Visitor(spec, 0, dual_entries, block_rows, pairs, storage, common_dual=common_dual)
+        self._visitor = Visitor(
+            spec, 0, dual_entries, block_rows, pairs, sparse=sparse, common_dual=common_dual
+        )
         self.kernels, self._buffer = self._visitor.kernels, self._visitor.buffer
         self._tie_tolerance = _TIE_TOLERANCE if common_dual else 0.0
         self._dual_matrix = dual_matrix
@@ -139,12 +141,12 @@ class PlainVisits(Visits):
                 break
 
     def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
-        weights = self.learner.storage.weights
-        parts: Iterable[tuple[Rows, Weights]] = [(rows, weights)]
+        target = self.learner.target._replace(tally=tallies)
+        parts: Iterable[tuple[Rows, Weights]] = [(rows, target.weights)]
         if self._products is not None and rows.dense:
-            parts = self._products.score(rows, weights, average=len(tallies) > 1)
-        for part, of_part in parts:
-            self._visitor.score(part, Target(self.learner.problem, of_part, tallies), average_scale)
+            parts = self._products.score(rows, target.weights, average=len(tallies) > 1)
+        for part, weights in parts:
+            self._visitor.score(part, target._replace(weights=weights), average_scale)
 
     def read_duals(self, log: OldLog, block: int, rows: Rows) -> ReadDuals:
         if not self._dual_matrix:

@@ -15,7 +15,6 @@ from streamsvm.kernels.row_steps import LabelSets
 from streamsvm.kernels.scratch import Scratch
 from streamsvm.kernels.sparse_rows import SparseRows
 from streamsvm.kernels.weights import Weights
-from streamsvm.run.weights import WeightStorage
 from streamsvm.settings.fit import AUTO
 from streamsvm.training.inner_passes import InnerPasses, Place
 from streamsvm.training.spec import Spec
@@ -27,6 +26,7 @@ class Target(NamedTuple):
     problem: Problem
     weights: Weights
     tally: np.ndarray  # (N_TALLIES,); or (1 or 2, N_TALLIES) for scores
+    sparse_rows: SparseRows | None = None  # of the weights, if they are not in a matrix
 
 
 class Visitor:
@@ -41,8 +41,8 @@ class Visitor:
         Capacity of the buffer for new duals and their rows; 0 if duals are discarded.
     pairs : ClassPairs, optional
         Margins and costs of pairs of classes, if they are not all 1.
-    storage : WeightStorage, optional
-        Storage of the weights, if they may be sparse rows.
+    sparse : bool
+        True if the weights are sparse rows.
     common_dual : bool
         True if most wrong classes of a row have one dual in common (see `streamsvm.losses.common_dual`); the
         weights are then sparse rows.
@@ -55,17 +55,17 @@ class Visitor:
         dual_entries: int,
         n_rows: int,
         pairs: ClassPairs | None = None,
-        storage: WeightStorage | None = None,
         *,
+        sparse: bool = False,
         common_dual: bool = False,
     ) -> None:
         settings, loss = spec.settings, spec.loss
         self.kernels = loss.common_kernels if common_dual else loss.kernels_of(settings.solver)
         self.buffer = spec.dual_format(common_dual=common_dual).new_buffer(dual_entries, n_rows)
-        self._dtype, self._pairs, self._storage = spec.dtype, pairs, storage
+        self._dtype, self._pairs = spec.dtype, pairs
         self.make_room(columns)
         wanted = settings.inner_passes
-        if wanted == AUTO and (self._sparse_rows is not None or spec.by_products):
+        if wanted == AUTO and (sparse or spec.by_products):
             wanted = 0  # a visit of few classes goes through the same lists, or a product scores all at once
         self.inner_passes = None
         if wanted != 0 and loss.has_inner_passes and not common_dual:
@@ -75,10 +75,6 @@ class Visitor:
         """Make scratch arrays for weights with so many columns."""
         self.scratch = Scratch.create(columns, self._dtype)
 
-    @property
-    def _sparse_rows(self) -> SparseRows | None:
-        return self._storage.sparse_rows if self._storage is not None else None
-
     def call(
         self, kernel: Callable[..., int] | None, rows: Rows, order: np.ndarray, begin: int, end: int,
         duals: Duals | DualMatrix, target: Target,
@@ -87,7 +83,7 @@ class Visitor:
         assert kernel is not None
         return kernel(
             rows, order, begin, end, target.problem, target.weights, duals, self.scratch, target.tally,
-            self._sparse_rows, self._pairs, label_sets(rows),
+            target.sparse_rows, self._pairs, label_sets(rows),
         )  # fmt: skip
 
     def compile_revisit(self, rows: Rows, target: Target) -> None:
@@ -128,7 +124,7 @@ class Visitor:
         """Add loss and correct predictions of rows to the tallies, as `Visits.score` does."""
         self.kernels.loss_rows(
             rows, target.problem, target.weights, average_scale or 0.0, self.scratch, target.tally,
-            self._sparse_rows, self._pairs, label_sets(rows),
+            target.sparse_rows, self._pairs, label_sets(rows),
         )  # fmt: skip
 
 

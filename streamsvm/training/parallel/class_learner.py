@@ -93,9 +93,10 @@ class ClassRounds(SplitVisits):
 
         def visit(number: int, pair: tuple[int, int]) -> np.ndarray:
             tally = own_lines(N_TALLIES)
-            tally[CLOCK] = learner.tally[CLOCK]
+            turn = Turn.of(learner, block, number)
+            tally[CLOCK] = turn.clock
             duals.lists |= visit_pair(
-                self._visitor, learner.spec, Turn.of(block, number), rows, pair,
+                self._visitor, learner.spec, turn, rows, pair,
                 [duals.members[g] for g in pair], duals.lists, weights._replace(dirty=weights.dirty[:0]),
                 tally,
             )  # fmt: skip

@@ -114,7 +114,7 @@ class RowRounds(SplitVisits):
         begun = self._begin_block(rows, old)
         for number in range(ROUNDS):
             pause = next_pause(learner.visited)
-            for tally, duals in self._visit_round(Turn.of(block, number), begun):
+            for tally, duals in self._visit_round(Turn.of(learner, block, number), begun):
                 clock = max(learner.tally[CLOCK], tally[CLOCK])
                 learner.tally += tally
                 learner.tally[CLOCK] = clock
@@ -154,12 +154,12 @@ class RowRounds(SplitVisits):
         learner = self.learner
         begin, rows, features, old, own = parts[split]
         copy_rows(features, learner.storage.weights.current, own.current)
-        if learner.averaging:
+        if turn.averaging:
             own.average_delta[features] = 0
         else:
             own = own._replace(average_delta=own.average_delta[:0], time_unit=np.inf)
         tally = own_lines(N_TALLIES)
-        tally[CLOCK] = learner.tally[CLOCK]
+        tally[CLOCK] = turn.clock
         new = visit_part(self._visitor, learner.spec, turn, split, rows, old, own, tally)
         add_rows(features, learner.storage.weights.current, -1.0, own.current)
         return tally, [part._replace(rows=part.rows + np.int32(begin)) for part in new]

@@ -13,12 +13,13 @@ from streamsvm.base.threads import Threads
 from streamsvm.data.rows import Rows, row_span
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import OldDuals
+from streamsvm.kernels.tally import CLOCK
 from streamsvm.training.inner_passes import Place
-from streamsvm.training.learner import Visits
+from streamsvm.training.learner import Learner, Visits
 from streamsvm.training.parallel.class_groups import in_columns
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
-from streamsvm.training.visitor import Target, Visitor
+from streamsvm.training.visitor import Visitor
 
 SCORED_PARTS = 16  # parts of a block that are scored; sums are added up in their order, whatever the workers
 
@@ -31,10 +32,13 @@ class Turn(NamedTuple):
     number: int  # of the round in the block
     read_work: int
     permute: Callable[[int, int, int, int, int], np.ndarray]  # orders rows
+    averaging: bool
+    clock: float  # of the average when the round begins, unless results of earlier tasks have a later one
 
     @classmethod
-    def of(cls, block: TrainingBlock, number: int) -> Turn:
-        return cls(block.pass_number, block.number, number, block.read_work, block.permute)
+    def of(cls, learner: Learner, block: TrainingBlock, number: int) -> Turn:
+        of_block = block.pass_number, block.number, number, block.read_work, block.permute
+        return cls(*of_block, learner.averaging, learner.tally[CLOCK])
 
 
 class SplitVisits(Visits):
@@ -74,14 +78,14 @@ class SplitVisits(Visits):
         self._visitor.compile_revisit(rows, self.learner.target)
 
     def score(self, rows: Rows, average_scale: float | None, tallies: np.ndarray) -> None:
-        weights, groups = self.learner.storage.weights, self.learner.spec.groups
+        target, groups = self.learner.target, self.learner.spec.groups
         if groups is not None:
             rows = in_columns(rows, groups)
 
         def work(part: int) -> np.ndarray:
             some = scored_part(rows, part)
             found = np.zeros_like(tallies)
-            self._visitor.score(some, Target(self.learner.problem, weights, found), average_scale)
+            self._visitor.score(some, target._replace(tally=found), average_scale)
             return found
 
         for found in self._workers.map(work, range(SCORED_PARTS)):
