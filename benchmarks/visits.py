@@ -17,7 +17,7 @@ import numpy as np
 from common import Data, Sets, choose, print_table, start
 from tasks import Stores, usual_C
 
-from streamsvm.data.memory_plan import Placement
+from streamsvm.data.memory_plan import Plan
 from streamsvm.data.rows import Rows, row_span
 from streamsvm.kernels.jit import compiler, kernel
 from streamsvm.kernels.random import permutation
@@ -58,8 +58,7 @@ def time_visits(rows: Rows, n_features: int, n_classes: int, C: float, *, passes
     settings = Settings(C=C, passes=passes, inner_passes=0, average=False, gap="none")
     spec = Spec(settings, n, n_features, rows.class_counts(n_classes))
     entries = max(n_classes, min(n * n_classes, BUFFER))
-    placement = Placement(dual_entries=entries, weights_in_memory=True)
-    storage = new_storage(spec, placement, None)
+    storage = new_storage(spec, Plan(weights_in_memory=True), None)
     visits = PlainVisits(spec, dual_entries=entries, block_rows=n, dual_matrix=spec.dual_matrix_bytes > 0)
     learner = Learner(spec, storage, visits)
     run, position = MemoryRun(spec.dual_format()), RunPosition()

@@ -26,11 +26,13 @@ from streamsvm.settings.reading import ReadingSettings
 from streamsvm.settings.signature import takes
 from streamsvm.store.addresses import copy_address
 from streamsvm.store.kinds import is_read_in_place
-from streamsvm.training import fit_arrays, fit_store, fit_stream
+from streamsvm.training import fit_stream
+from streamsvm.training.execution import Execution
+from streamsvm.training.fit import fit_matrix, fit_store, plan_store
 from streamsvm.training.parallel.splits import check_splits
-from streamsvm.training.resume import resume_run
 from streamsvm.training.sources import Stream
 from streamsvm.training.store_stream import StoreStream
+from streamsvm.training.train import resume_run
 from streamsvm.training.trainer import Callbacks
 
 Kind = TypeVar("Kind", bound=CheckedSettings)
@@ -164,10 +166,8 @@ def fit(
             keep_data=not keep_data,
         )  # fmt: skip
         with shown(progress) as progress:
-            return fit_arrays.fit_matrix(
-                data, y, groups, asked, callbacks=Callbacks.of(report, progress, stop), given=tables,
-                workers=workers, encoding=encoding,
-            )  # fmt: skip
+            how = Execution(Callbacks.of(report, progress, stop), workers=workers)
+            return fit_matrix((data, y, groups), asked, how, tables, encoding=encoding)
     check_of_store(out, y=y, groups=groups, sample_weight=tables.get("sample_weight"))
     if cluster is not None:
         check_splits(asked.splits)
@@ -178,17 +178,13 @@ def fit(
         )
     read = [*paths, asked.valid]
     with shown(progress) as progress, replacing(RunDir(out), read, force=force) as run:
-        callbacks, had = Callbacks.of(report, progress, stop), run.data.exists()
+        how, had = Execution(Callbacks.of(report, progress, stop), every, workers, cluster), run.data.exists()
         made: dict[str, Any] = {}
         try:
             paths, asked, made = converted(
-                paths, asked, reading, run, force=force, resume=resume_or_start, keep=keep_data,
-                workers=workers, callbacks=callbacks, on_cluster=cluster is not None,
-            )  # fmt: skip
-            return fit_store.fit_store(
-                paths, run, asked, every=every, force=force, resume=resume_or_start, callbacks=callbacks,
-                given=tables, workers=workers, cluster=cluster, made=made,
-            )  # fmt: skip
+                paths, asked, reading, run, how, force=force, resume=resume_or_start, keep=keep_data
+            )
+            return fit_store(paths, run, asked, how, tables, force=force, resume=resume_or_start, made=made)
         except Exception as error:
             if (made or not had) and run.data.exists() and not run.settings.exists():
                 error.add_note(f"{run.data} is kept: given instead of its files, it saves reading them again")
@@ -276,7 +272,7 @@ def plan(
     tables = without_tables(settings)
     asked = Settings(**settings)
     paths = [copy_address(path, asked.cache) for path in as_paths(data) or []]
-    return fit_store.plan_store(paths, asked, given=tables, workers=workers, cluster=cluster is not None)
+    return plan_store(paths, asked, Execution(workers=workers, cluster=cluster), tables)
 
 
 @takes(changes_of(Settings), after="run")
@@ -333,10 +329,9 @@ def resume(
     """
     every = Interval(checkpoint_every)
     with shown(progress) as progress:
-        return resume_run(
-            run, open_stream or open_text, store=None if store is None else as_paths(store), every=every,
-            callbacks=Callbacks.of(report, progress, stop), workers=workers, cluster=cluster, **settings,
-        )  # fmt: skip
+        how = Execution(Callbacks.of(report, progress, stop), every, workers, cluster)
+        at = None if store is None else as_paths(store)
+        return resume_run(run, how, open_stream or open_text, store=at, **settings)
 
 
 @takes(declared(OnlineSettings) | declared(StoreSettings), after="out")

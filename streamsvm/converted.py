@@ -24,8 +24,7 @@ from streamsvm.settings.reading import ReadingSettings
 from streamsvm.store import open_store
 from streamsvm.store.addresses import local
 from streamsvm.store.kinds import is_read_in_place
-from streamsvm.training.store_training import copy_inputs
-from streamsvm.training.trainer import Callbacks
+from streamsvm.training.execution import Execution, copy_inputs
 from streamsvm.transforms import parse_transforms
 
 Paths = Sequence[str | os.PathLike[str]]
@@ -51,14 +50,12 @@ def converted(
     settings: Settings,
     reading: ReadingSettings,
     run: RunDir,
+    how: Execution,
     *,
     force: bool,
     resume: bool,
     keep: bool,
-    workers: int | None,
-    callbacks: Callbacks,
     by_tune: bool = False,
-    on_cluster: bool = False,
 ) -> tuple[Paths, Settings, dict[str, Any]]:
     """Convert the data, and held-out data, into the folder of a run, unless they are read where they lie.
 
@@ -84,13 +81,13 @@ def converted(
     StoreError
         If a store cannot be written.
     Interrupted
-        If `callbacks.stop` returned True.
+        If the callbacks' `stop` returned True.
     """
     read = [*paths, settings.valid]
     if any(path is not None and as_url(path) for path in read):
         resumes = resume and run.settings.exists()
         with locked(run) if resumes else _new_folder(run, force=force, by_tune=by_tune):
-            copy_inputs(run, read, settings.cache, callbacks, on_cluster=on_cluster)
+            copy_inputs(run, read, settings.cache, how)
     inputs = _inputs(paths, settings, reading)
     if not inputs:
         return paths, settings, {}
@@ -115,7 +112,7 @@ def converted(
         with _new_folder(run, force=force, by_tune=by_tune):
             for name, each in inputs.items():
                 own = {} if name == "data" else {"like": like, "unseen_label": "keep"}
-                files[name] = _convert(each, getattr(run, name), settings, workers, callbacks, **own)
+                files[name] = _convert(each, getattr(run, name), settings, how, **own)
     changes: dict[str, Any] = {}
     if "data" in inputs:
         paths = [run.data]
@@ -198,25 +195,18 @@ def _facts(files: Sequence[str], known: Sequence[Any] = ()) -> list[Any]:
     return found
 
 
-def _convert(
-    inputs: _Inputs,
-    out: Path,
-    settings: Settings,
-    workers: int | None,
-    callbacks: Callbacks,
-    **options: Any,
-) -> list[Any]:
+def _convert(inputs: _Inputs, out: Path, settings: Settings, how: Execution, **options: Any) -> list[Any]:
     """Convert files, and return the facts about them."""
 
     def progress(stage: str, done: int, total: int | None) -> None:
-        if callbacks.stop():
+        if how.callbacks.stop():
             raise Interrupted(f"stopped while {out.name} was made; the same command begins it anew")
-        callbacks.progress(stage if out.stem == "data" else f"{stage} {out.stem}", done, total)
+        how.callbacks.progress(stage if out.stem == "data" else f"{stage} {out.stem}", done, total)
 
     report = converters().convert(
-        inputs.paths, out, dtype=settings.dtype, seed=settings.seed, memory=settings.memory, threads=workers,
-        force=True, progress=progress, **inputs.options, **options,
+        inputs.paths, out, dtype=settings.dtype, seed=settings.seed, memory=settings.memory,
+        threads=how.threads, force=True, progress=progress, **inputs.options, **options,
     )  # fmt: skip
-    callbacks.report({"event": "convert", "report": report})
+    how.callbacks.report({"event": "convert", "report": report})
     with open_store(out) as store:
         return _facts(inputs.files, store.meta["sources"][: len(inputs.paths)])

@@ -30,10 +30,9 @@ from streamsvm.model.serialization import save_model
 from streamsvm.settings.checks import GIVEN
 from streamsvm.settings.fit import Interval, Settings
 from streamsvm.store import Contents, StoreWriter, layout
-from streamsvm.training import fit_plan
-from streamsvm.training import fit_store as fit_store_module
-from streamsvm.training.fit_arrays import fit_matrix
-from streamsvm.training.fit_store import fit_store
+from streamsvm.training import create, fit_plan
+from streamsvm.training.execution import Execution
+from streamsvm.training.fit import fit_matrix, fit_store
 from streamsvm.training.trainer import Callbacks
 
 FEATURES = Path(__file__).with_name("features.txt")  # numbers of eleven features, for select=FILE
@@ -60,7 +59,7 @@ class MemoryPolicy:
                 if field.name != "prefer":
                     patch.setattr(memory_plan, field.name.upper(), getattr(self, field.name))
             if self.prefer is not None:
-                for module in (fit_plan, fit_store_module):
+                for module in (fit_plan, create):
                     patch.setattr(module, "plan_fit", self._plan_fit)
             yield
 
@@ -97,9 +96,10 @@ def fit_with(
 ) -> FitResult:
     """`streamsvm.fit` on a store, with a memory policy, and with the settings that it does not show."""
     callbacks = Callbacks.of(*(options.pop(name, None) for name in ("report", "progress", "stop")))
-    settings, every = Settings(**options), Interval(checkpoint_every)
+    how = Execution(callbacks, Interval(checkpoint_every))
+    settings = Settings(**options)
     with policy.in_use():
-        return fit_store([store], out, settings, every=every, force=force, callbacks=callbacks)
+        return fit_store([store], out, settings, how, force=force)
 
 
 def fit_path(X: Any, y: Any, *, sample_weight: Any = None, **settings: Any) -> Model:
@@ -107,7 +107,7 @@ def fit_path(X: Any, y: Any, *, sample_weight: Any = None, **settings: Any) -> M
     chosen, given = Settings(**{"transform": "none", **settings}), {"sample_weight": sample_weight}
     if sample_weight is not None:
         chosen = dataclasses.replace(chosen, sample_weight=GIVEN)
-    return fit_matrix(X, y, None, chosen, callbacks=Callbacks(), given=given)
+    return fit_matrix((X, y, None), chosen, Execution(), given)
 
 
 def resume_with(policy: MemoryPolicy, run: str | Path, **options: Any) -> Any:

@@ -45,7 +45,7 @@ class _BlockReader:
     def __init__(self, training: Training, pairs: ClassPairs | None) -> None:
         forget_peak()
         self.pairs = pairs and ClassPairs(*map(np.array, pairs))  # what is received cannot be written to
-        self._store = training.data.open()
+        self._store = training.open()
         self._blocks = training.blocks(self._store)
         self._source = ShuffledSource(self._blocks, training.spec.settings)
         self._threads = Threads(1, "streamsvm-read", background=True)

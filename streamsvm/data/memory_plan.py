@@ -42,41 +42,39 @@ COMMON_DUAL_CLASSES = 2000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Placement:
-    """Where a training has its weights and new duals."""
+class Plan:
+    """Memory of each part of a fit in bytes, decided before the first row is read.
 
-    dual_entries: int  # most new duals held before they are appended to the log
+    Memory-mapped files (weights that do not fit, duals of the last pass) are not counted: the operating
+    system caches as many of their pages as it has room for. Where there is a single block, duals of two
+    passes take what the budget has left. A training of rows in memory has no budget: its plan leaves sizes 0.
+    """
+
+    dual_entries: int = 0  # most new duals held before they are appended to the log
     weights_in_memory: bool = False  # or in memory-mapped files
     average: bool = False  # there is memory for the average of the iterates, and it is wanted
     sparse: bool = False  # the weights are sparse rows
     pool_bytes: int = 0  # of these, what may be in memory: the rest is in a memory-mapped file
     common_dual: bool = False  # most wrong classes of a row have one dual in common
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Plan(Placement):
-    """Memory of each part of a fit in bytes, decided before the first row is read.
-
-    Memory-mapped files (weights that do not fit, duals of the last pass) are not counted: the operating
-    system caches as many of their pages as it has room for. Where there is a single block, duals of two
-    passes take what the budget has left.
-    """
-
-    memory: int  # the budget: that of the settings, or less if the process may not use as much
-    fixed: int  # all but duals and blocks: weights in memory, chunks being decoded, scratch of one row
-    decode_bytes: int  # the chunks being decoded, which `fixed` includes
-    least_duals: int  # of the new duals: room for those of any row, or of any group that is visited as one
-    dual_bytes: int
-    block_bytes: int  # the most that one block may take
-    as_they_arrive: bool  # the rows of a block are visited piece by piece, while the next piece is read
-    held_blocks: int  # 1 then, or if there is but one; else the one being trained on and the next one
-    piece_bytes: int  # the most that one piece takes in its block
-    piece_copies: int  # times that it is in memory while it is read, beside the blocks
-    reading_bytes: int  # of all pieces that are being read
-    row_bytes: int  # of each row in a block, without its non-zeros
-    nnz_bytes: int  # of each non-zero in a block
-    max_block_rows: int
-    max_block_nnz: int
+    memory: int = 0  # the budget: that of the settings, or less if the process may not use as much
+    fixed: int = 0  # all but duals and blocks: weights in memory, chunks being decoded, scratch of one row
+    decode_bytes: int = 0  # the chunks being decoded, which `fixed` includes
+    least_duals: int = (
+        0  # of the new duals: room for those of any row, or of any group that is visited as one
+    )
+    dual_bytes: int = 0
+    block_bytes: int = 0  # the most that one block may take
+    as_they_arrive: bool = (
+        False  # the rows of a block are visited piece by piece, while the next piece is read
+    )
+    held_blocks: int = 0  # 1 then, or if there is but one; else the one being trained on and the next one
+    piece_bytes: int = 0  # the most that one piece takes in its block
+    piece_copies: int = 0  # times that it is in memory while it is read, beside the blocks
+    reading_bytes: int = 0  # of all pieces that are being read
+    row_bytes: int = 0  # of each row in a block, without its non-zeros
+    nnz_bytes: int = 0  # of each non-zero in a block
+    max_block_rows: int = 0
+    max_block_nnz: int = 0
     label_bytes: int = 0  # of each label in a block, if rows may have several
     max_block_labels: int = 0
     needs_cluster: bool = False  # whose workers hold the weights of each split, which are not counted
@@ -144,7 +142,7 @@ def make_plan(
         True if the rows of a block may be visited piece by piece while it is read, so that there need not be
         memory for a second block.
     **recorded
-        Placement of the weights, only recorded in the plan: `shared` includes their memory.
+        Place of the weights, only recorded in the plan: `shared` includes their memory.
     """
     decode = 8 * store.chunk_nnz * (store.dtype.itemsize + store.index_bytes)
     scratch = columns * (4 * dtype.itemsize + 6 * 8 + 5) + 16 * columns  # the second for a sorted copy

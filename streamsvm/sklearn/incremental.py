@@ -11,7 +11,7 @@ import numpy as np
 
 from streamsvm.base.format import index_dtype
 from streamsvm.base.threads import one_thread_each
-from streamsvm.data.memory_plan import Placement
+from streamsvm.data.memory_plan import Plan
 from streamsvm.data.rows import Rows, with_index_dtype
 from streamsvm.model.model import Model
 from streamsvm.run.checkpoint import finite_json
@@ -83,8 +83,8 @@ class IncrementalLearner:
     def _make(self) -> None:
         counts = np.zeros(len(self._labels["classes"]), np.int64)
         spec = Spec(self._settings, 0, self._n_features, counts, dense_rows=self._dense)
-        placement = Placement(dual_entries=0, weights_in_memory=True, average=True)
-        self._learner = Learner(spec, new_storage(spec, placement, None), PlainVisits(spec))
+        plan = Plan(weights_in_memory=True, average=True)
+        self._learner = Learner(spec, new_storage(spec, plan, None), PlainVisits(spec))
 
     def learn(self, rows: Rows) -> None:
         """Visit rows in their order; their costs are weights, 1 if there are none.

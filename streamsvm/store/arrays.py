@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base import format
+from streamsvm.base.label_values import TEXT
 from streamsvm.data.rows import Rows, joined_rows, kept_rows, row_span, with_index_dtype
 from streamsvm.store.ranges import Ranges, numbers_in
 from streamsvm.store.store import COLUMNS, IN_MEMORY, Columns, Facts, RowSizes, Store, Whole, only
@@ -50,7 +51,7 @@ class ArrayStore(Store):
             n_features=n_features,
             nnz=len(rows.data),
             classes=tuple(labels["classes"]),
-            label_dtype=labels.get("label_dtype", ""),
+            label_dtype=labels.get("label_dtype", TEXT),
             dtype=rows.data.dtype,
             chunk_nnz=0,
             chunk_rows=float(rows.n_rows),

@@ -1,74 +1,58 @@
-"""Wiring of a training: from its specification and the place of its arrays to its trainer."""
+"""Wiring of a training: learner, weights, source, files and trainer."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamsvm.base.threads import Threads, count_workers, one_thread_each
-from streamsvm.data.blocks import Blocks
-from streamsvm.data.memory_plan import Placement
-from streamsvm.run.checkpoint import RunPosition
+from streamsvm.data.memory_plan import Plan
 from streamsvm.run.directory import RunDir
-from streamsvm.run.files import Files, RunFiles
+from streamsvm.run.files import MemoryRun, RunFiles
 from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weights import DenseWeights, WeightStorage
+from streamsvm.training.execution import Execution
 from streamsvm.training.learner import Learner, Visits
+from streamsvm.training.opened import OpenTraining
 from streamsvm.training.parallel.class_learner import ClassRounds
 from streamsvm.training.parallel.executor import Executor
 from streamsvm.training.parallel.row_learner import RowRounds
 from streamsvm.training.parallel.split_learner import room_for_duals
 from streamsvm.training.parallel.splits import check_splits
-from streamsvm.training.passes import AboutData, Fit
+from streamsvm.training.passes import Fit
 from streamsvm.training.plain_visits import PlainVisits
 from streamsvm.training.sources import ShuffledSource
 from streamsvm.training.spec import Spec
-from streamsvm.training.trainer import Callbacks
-
-if TYPE_CHECKING:
-    from streamsvm.training.training import Training
 
 
 def build(
-    spec: Spec,
-    placement: Placement,
-    blocks: Blocks,
-    files: Files,
+    opened: OpenTraining,
     workers: Threads | Executor,
-    callbacks: Callbacks,
-    about: AboutData,
-    *,
-    position: RunPosition | None = None,
-    training: Training | None = None,
+    how: Execution,
+    run: RunDir | None = None,
+    warnings: Sequence[str] = (),
 ) -> Fit:
-    """Return the trainer of several passes, at a position.
+    """Return the trainer of several passes, at the last commit of the run; without a run, in memory.
 
-    Parameters
-    ----------
-    spec : Spec
-    placement : Placement
-        Where the weights and the new duals are.
-    blocks : Blocks
-        The rows to train on, with their costs.
-    files : RunFiles or MemoryRun
-        With memory for matrices of the duals of two passes, and the place of weights that are not in memory.
-    workers : Threads or Executor
-    callbacks : Callbacks
-    about : AboutData
-    position : RunPosition, optional
-        Position of the last commit.
-    training : Training, optional
-        The training as a value, for the workers of a cluster.
+    `workers` do the work; the result has the `warnings`.
     """
-    settings = spec.settings
-    spec = spec.changed(average=placement.average)
-    storage: WeightStorage = new_storage(spec, placement, files.run)
-    pairs = about.costs.pairs(settings, spec.columns)
+    training, blocks, callbacks = opened.training, opened.blocks, how.callbacks
+    placement, settings = training.plan, training.spec.settings
+    duals, position = training.spec.dual_format(common_dual=placement.common_dual), None
+    files = MemoryRun(duals, held_bytes=opened.held_bytes)
+    if run is not None:
+        assert how.every is not None
+        callbacks.report({**opened.described, "C_auto": opened.run_record["C_auto"]})
+        files = RunFiles(run, duals, how.every, held_bytes=opened.held_bytes)
+        position = files.recover()
+        files.warnings += filter(None, [*warnings, opened.described["average_warning"]])
+    spec = training.spec.changed(average=placement.average)
+    storage: WeightStorage = new_storage(spec, placement, run)
+    pairs = opened.costs.pairs(settings, spec.columns)
     entries, block_rows = placement.dual_entries, int(np.diff(blocks.starts).max())
     visits: Visits
     if settings.splits == 1:
@@ -88,7 +72,6 @@ def build(
             from streamsvm.cluster.tasks import Job
             from streamsvm.cluster.weights import ShardedWeights
 
-            assert training is not None
             kind = ClusterRowRounds if spec.groups is None else ClusterClassRounds
             visits = kind(spec, pairs, workers.threads, entries, block_rows)
             storage = visits.weights = ShardedWeights(
@@ -96,7 +79,7 @@ def build(
             )
     learner = Learner(spec, storage, visits)
     source = ShuffledSource(blocks, settings, unread=not isinstance(workers, Threads))
-    trainer = Fit(source, settings, files, learner, position, callbacks, about)
+    trainer = Fit(source, settings, files, learner, position, callbacks, opened)
     if position is not None:
         assert isinstance(files, RunFiles)
         files.restore(position, storage)
@@ -127,7 +110,7 @@ def find_workers(
             yield threads
 
 
-def new_storage(spec: Spec, placement: Placement, run: RunDir | None) -> DenseWeights | SparseWeights:
+def new_storage(spec: Spec, placement: Plan, run: RunDir | None) -> DenseWeights | SparseWeights:
     """Make the storage of the weights: in memory, in files of the run, or as sparse rows."""
     if placement.sparse:
         return SparseWeights(

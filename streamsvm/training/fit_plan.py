@@ -11,7 +11,7 @@ import numpy as np
 
 from streamsvm.base.page_cache import memory_limit
 from streamsvm.base.text import format_size
-from streamsvm.data.groups import GIVE_GROUPS
+from streamsvm.data.groups import GIVE_GROUPS, group_starts
 from streamsvm.data.memory_plan import (
     INTERPRETER,
     SMALL_BLOCK,
@@ -36,6 +36,8 @@ from streamsvm.training.spec import Spec
 from streamsvm.training.training import Training
 
 _DIRTY_BYTES = 16  # size of a feature's dirty bits
+_MAX_BUFFERED_DUALS = 2**22  # entries of the buffer of new duals, if the rows are in memory
+_SMALL = 2**28  # bytes that matrices of their duals may take; or twice those of the rows
 
 
 def plan_fit(store: Store, spec: Spec, *, cluster: bool = False) -> tuple[Plan, np.ndarray]:
@@ -94,17 +96,13 @@ def plan_fit(store: Store, spec: Spec, *, cluster: bool = False) -> tuple[Plan, 
         ) from None
 
 
-def find_slice_rows(store: Store, spec: Spec, *, cluster: bool = False) -> int:
+def find_slice_rows(store: Store, settings: Settings, n_blocks: int) -> int:
     """Return the rows of the random slices in which to read a store that is not shuffled; 0 without slices.
 
     A single block needs none. A store keeps its own order if its labels are spread evenly and slices would
     be shorter than chunks.
     """
-    settings = spec.settings
-    if store.shuffled or store.grouped or settings.slice_rows == 0:
-        return 0
-    n_blocks = len(plan_fit(store, spec, cluster=cluster)[1]) - 1
-    if n_blocks < 2:
+    if n_blocks < 2 or store.shuffled or store.grouped or settings.slice_rows == 0:
         return 0
     if settings.slice_rows is not None:
         return settings.slice_rows
@@ -142,6 +140,28 @@ def choices(store: Store, spec: Spec, budget: int, *, cluster: bool = False) -> 
         plans.append(plan(0, most_block_bytes=max(SMALL_BLOCK, budget // 8)))
         plans.append(plan(0))
     return plans
+
+
+def plan_rows(store: Store, spec: Spec) -> tuple[Plan, np.ndarray]:
+    """Return the plan of a training of rows in memory, and the bounds of its one block.
+
+    Raises
+    ------
+    PlanError
+        If the process cannot hold dense duals.
+    """
+    check_dense_duals(spec, available_memory(), "the memory of this process")
+    settings, rows, common = spec.settings, store.rows(0, store.n_rows), spec.has_common_dual
+    entries = 0  # room for the new duals of any row or group
+    if settings.keep_duals or settings.inner_passes:
+        entries = max(spec.n_classes, min(rows.n_rows * spec.max_duals, _MAX_BUFFERED_DUALS))
+        if spec.loss.sequences:
+            entries = max(entries, int(np.diff(group_starts(rows.qid)).max()) * spec.max_duals)
+    plan = Plan(
+        memory=max(_SMALL, 2 * rows.nbytes), dual_entries=entries, weights_in_memory=True,
+        average=settings.average, sparse=common, common_dual=common,
+    )  # fmt: skip
+    return plan, np.array([0, store.n_rows])
 
 
 def find_budget(settings: Settings) -> int:
@@ -234,7 +254,7 @@ def describe_fit(store: Store, training: Training) -> dict[str, Any]:
         "classes": store.n_classes,
         "nnz": store.nnz,
         "unlabelled_rows": store.unlabelled,
-        "slice_rows": training.data.slice_rows,
+        "slice_rows": training.slice_rows,
         "blocks": n_blocks,
         "budget": plan.memory,
         "planned_bytes": plan.total,

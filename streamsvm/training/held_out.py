@@ -14,9 +14,11 @@ from streamsvm.inputs.blocks import blocks_to_score
 from streamsvm.inputs.schema import schema_of_store
 from streamsvm.settings.fit import CLASSES, Settings
 from streamsvm.store import Store, open_validation_store
+from streamsvm.store.views import as_sparse
 from streamsvm.training.fit_plan import check_has_groups
-from streamsvm.training.training import Training, rows_to_learn
+from streamsvm.training.training import Training
 from streamsvm.transforms.fitting import first_rows
+from streamsvm.transforms.store import transformed
 
 _CHECKED_ROWS = 256  # held-out rows that are transformed before the training, to find refusals early
 
@@ -26,7 +28,7 @@ def check_held_out(raw: Store, training: Training, record: Mapping[str, Any]) ->
 
     `record` is the record of the training data that `fit_transforms` returns.
     """
-    settings, transforms = training.spec.settings, training.data.transforms
+    settings, transforms = training.spec.settings, training.transforms
     if settings.valid is None:
         if settings.valid_labels is not None:
             raise SettingsError("valid_labels is for the matrix of valid; give both", setting="valid_labels")
@@ -89,7 +91,7 @@ def held_out_blocks(held_out: Store, raw: Store, training: Training, held_bytes:
         schema_of_store(raw, "the training data"),
         training.spec.dtype,
         memory - held_bytes,
-        transformed=lambda matched: rows_to_learn(
-            matched, training.data.transforms, dense=training.spec.dense_rows
+        transformed=lambda matched: transformed(
+            matched if training.spec.dense_rows else as_sparse(matched), training.transforms
         ),
     )

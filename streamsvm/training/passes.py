@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import numpy as np
@@ -21,7 +21,6 @@ from streamsvm.run.files import Files
 from streamsvm.settings.fit import Settings
 from streamsvm.training.class_means import begin_at_means
 from streamsvm.training.convergence import average_saves_passes, gap_warning, zero_warning
-from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.learner import Learner
 from streamsvm.training.objective import (
     Scoring,
@@ -31,40 +30,11 @@ from streamsvm.training.objective import (
     score_blocks,
     warn_of_rounding,
 )
+from streamsvm.training.opened import OpenTraining
 from streamsvm.training.sources import ShuffledSource, TrainingBlock
 from streamsvm.training.trainer import Callbacks, Trainer
-from streamsvm.transforms import Transform
 
 _OBJECTIVE = ("dual", "primal", "gap", "relative_gap")
-
-
-@dataclasses.dataclass(frozen=True)
-class AboutData:
-    """What a fit does not learn from, but records and measures.
-
-    Attributes
-    ----------
-    record : mapping
-        Entries of the model's record, to which training adds others.
-    names : sequence of str or None
-        Names of the features.
-    costs : TrainingCosts
-        The model keeps its table.
-    transforms : sequence of Transform
-        Transforms that the rows have been through; they become part of the model.
-    valid_blocks : callable, optional
-        Opens the validation rows, unless a part of the rows is held out: a context manager whose value is the
-        blocks to score.
-    order_warning : str, optional
-        Warning about the order of the labels.
-    """
-
-    record: Mapping[str, Any]
-    names: Sequence[str] | None
-    costs: TrainingCosts
-    transforms: Sequence[Transform]
-    valid_blocks: Callable[[], Any] | None = None
-    order_warning: str | None = None
 
 
 class Fit(Trainer):
@@ -79,7 +49,7 @@ class Fit(Trainer):
     position : RunPosition or None
         Position of the last commit; None before the first commit.
     callbacks : Callbacks
-    about : AboutData
+    about : OpenTraining
     """
 
     source: ShuffledSource
@@ -92,7 +62,7 @@ class Fit(Trainer):
         learner: Learner,
         position: RunPosition | None,
         callbacks: Callbacks,
-        about: AboutData,
+        about: OpenTraining,
     ) -> None:
         super().__init__(source, settings, files, learner, position or RunPosition(), callbacks)
         self.n_rows = int(source.cut.starts[-1])

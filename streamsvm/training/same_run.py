@@ -12,21 +12,20 @@ from streamsvm.settings.field import changes_of, declared
 from streamsvm.settings.fit import Settings
 
 # Entries that are compared otherwise, or not.
-_COMPARED_SEPARATELY = ("version", "settings", "store", "plan", "checksum")
+_COMPARED_SEPARATELY = ("version", "settings", "store", "plan", "valid_fingerprint", "checksum")
 _DIFFERENCES = {  # how errors name a difference in one of the other entries
     "C_auto": "with C {}chosen from the data",
     "files": "with other files, or another way to read them",
     "transforms": "with other transforms",
     format.SUMS: "with other transforms",
     "error_weights": "with other contents of class_weight, costs or tree",
-    "valid_fingerprint": "with another content of valid",
 }
 
 
-def check_same(run: RunDir, record: dict[str, Any]) -> None:
-    """Raise `RunError`, which names the difference, unless `run` was begun with this ``run.json``.
+def read_same(run: RunDir, record: dict[str, Any]) -> dict[str, Any]:
+    """Return the record of a run; raise `RunError`, which names the difference, unless it is like `record`.
 
-    The memory plan may differ: a run keeps its own.
+    The memory plan is not compared: a run keeps its own. Nor is the content of the validation store.
     """
     old, new = run.read_settings(), json.loads(json.dumps(record))
     run.find_stores(old)
@@ -43,7 +42,7 @@ def check_same(run: RunDir, record: dict[str, Any]) -> None:
     for name in declared(Settings):
         was, value = old["settings"].get(name), new["settings"][name]
         if was != value:
-            if name in changes_of(Settings) and value is not None and (name != "passes" or value > was):
+            if name in changes_of(Settings) and value is not None:
                 remedy = Remedy("to change it, use {}", Call("resume", run.path, (Option(name, value),)))
             else:
                 remedy = Remedy("give {}, or another {}", Option(name, was), Option("out"))
@@ -54,3 +53,4 @@ def check_same(run: RunDir, record: dict[str, Any]) -> None:
         if old.get(name) != new.get(name):
             what = _DIFFERENCES.get(name, f"with another {name}").format("" if old.get(name) else "not ")
             raise RunError(f"{run.path} was begun {what}", remedy=other)
+    return old

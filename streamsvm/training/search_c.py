@@ -19,9 +19,13 @@ from streamsvm.store.arrays import ArrayStore
 from streamsvm.store.ranges import ranges_of
 from streamsvm.training.auto_c import rows_trained_on
 from streamsvm.training.costs import TrainingCosts
+from streamsvm.training.execution import Execution
+from streamsvm.training.fit_plan import plan_rows
+from streamsvm.training.opened import OpenTraining
 from streamsvm.training.spec import specify, takes_dense_rows
-from streamsvm.training.train_rows import train_rows
+from streamsvm.training.train import train
 from streamsvm.training.trainer import Callbacks
+from streamsvm.training.training import Training
 
 _FACTORS = (0.001, 0.01, 0.1, 1.0)
 _HOLD_OUT = "1/3"
@@ -128,19 +132,17 @@ def search_c(
     try:
         rows = sample.read(store)
         costs = costs.of_classes(sample.classes)
-        record = {"classes": rows.classes, "n_features": rows.n_features, "index_base": None, "C_auto": True}
         note_progress()
         for path in paths:
             trial = dataclasses.replace(
                 settings, C=C, C_factors=path, passes=len(path), keep_duals=True, tol=None, gap="none",
                 hold_out=_HOLD_OUT, valid=None, valid_labels=None,
             )  # fmt: skip
-            called = Callbacks(report, stop=callbacks.stop)
-            trained = train_rows(
-                rows, specify(trial, rows), costs, record=record, callbacks=called, workers=1
-            )
-            assert trained.result is not None
-            for each in trained.result.history:
+            spec = specify(trial, rows)
+            training = Training(spec, *plan_rows(rows, spec), costs.row_factors(trial))
+            called = Execution(Callbacks(report, stop=callbacks.stop), workers=1)
+            result, _ = train(OpenTraining(training, rows, rows, costs, {"C_auto": True}), called)
+            for each in result.history:
                 if "valid_accuracy" in each:
                     tried.append({"C": each["C"], "valid_accuracy": each["valid_accuracy"]})
     except Interrupted:

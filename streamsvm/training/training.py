@@ -38,36 +38,51 @@ def open_to_train(paths: Sequence[str | os.PathLike[str]], settings: Settings) -
     return store
 
 
-def rows_to_learn(raw: Store, transforms: Sequence[Transform], *, dense: bool) -> Store:
-    """Return the transformed rows of an opened store: as CSR, unless dense rows may stay so."""
-    return transformed(raw if dense else as_sparse(raw), transforms)
+def rows_to_learn(
+    raw: Store, transforms: Sequence[Transform], settings: Settings, slice_rows: int = 0
+) -> Store:
+    """Return the transformed rows of an opened store, in random slices of `slice_rows` if these are not 0.
+
+    They are CSR, unless dense rows may stay dense.
+    """
+    store = transformed(raw if takes_dense_rows(settings) else as_sparse(raw), transforms)
+    return sliced(store, slice_rows, settings.seed) if slice_rows else store
 
 
-@dataclasses.dataclass(frozen=True)
-class DataRef:
-    """Picklable reference to the data of a run: the stores, and how their rows are transformed and sliced.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Training:
+    """What is trained, as a picklable value: any process opens the same blocks of a store with it.
 
     Attributes
     ----------
-    paths : tuple of str
-    fingerprint : str
-        Content fingerprint of the stores.
-    settings : Settings
-        They say which columns and layers of the stores are read.
-    transforms : tuple of Transform
+    spec : Spec
+    plan : Plan
+    starts : ndarray of int64
+        The first row of each block, and the number of rows.
+    class_weights : ndarray of float64, shape (k,), or None
+        Factor of the cost of a row of each class.
+    transforms : sequence of Transform
     slice_rows : int
         Rows of a slice, if rows are read in random slices; else 0.
+    paths : tuple of str
+        The stores; none if the rows are in memory.
+    fingerprint : str
+        Content fingerprint of the stores.
     """
 
-    paths: tuple[str, ...]
-    fingerprint: str
-    settings: Settings
-    transforms: tuple[Transform, ...] = ()
+    spec: Spec
+    plan: Plan
+    starts: np.ndarray
+    class_weights: np.ndarray | None = None
+    transforms: Sequence[Transform] = ()
     slice_rows: int = 0
+    paths: tuple[str, ...] = ()
+    fingerprint: str = ""
 
     def open(self) -> Store:
         """Open the store, with transforms and slices; raises `StoreError` if its content is another."""
-        raw = open_to_train([copy_address(path, self.settings.cache) for path in self.paths], self.settings)
+        settings = self.spec.settings
+        raw = open_to_train([copy_address(path, settings.cache) for path in self.paths], settings)
         if raw.fingerprint != self.fingerprint:
             found = raw.fingerprint
             raw.close()
@@ -76,54 +91,18 @@ class DataRef:
                 f"{self.fingerprint[:12]}",
                 remedy=Remedy("let all machines read the same store"),
             )
-        return self.view(raw)
-
-    def view(self, raw: Store) -> Store:
-        """Return the rows to train on of the opened stores."""
-        store = rows_to_learn(raw, self.transforms, dense=takes_dense_rows(self.settings))
-        if self.slice_rows:
-            store = sliced(store, self.slice_rows, self.settings.seed)
-        return store
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Training:
-    """What a run trains, as a value: any process opens the same blocks with it.
-
-    Attributes
-    ----------
-    data : DataRef
-    spec : Spec
-    plan : Plan
-    starts : ndarray of int64
-        The first row of each block, and the number of rows.
-    class_weights : ndarray of float64, shape (k,), or None
-        Factor of the cost of a row of each class.
-    """
-
-    data: DataRef
-    spec: Spec
-    plan: Plan
-    starts: np.ndarray
-    class_weights: np.ndarray | None
+        return rows_to_learn(raw, self.transforms, settings, self.slice_rows)
 
     def blocks(self, store: Store) -> Blocks:
-        """Return the blocks of the opened data."""
-        return blocks_to_train(store, self.starts, self.spec, self.class_weights, self.plan)
-
-
-def blocks_to_train(
-    store: Store, starts: np.ndarray, spec: Spec, class_weights: np.ndarray | None, plan: Plan | None = None
-) -> Blocks:
-    """Return the blocks of opened data, with the costs of their rows; held-out rows have the cost 0."""
-    settings = spec.settings
-    return Blocks(
-        store,
-        starts,
-        spec.dtype,
-        cost=settings.C,
-        class_weights=class_weights,
-        weighted=settings.sample_weight != NONE,
-        held_out=held_out_part(settings.hold_out),
-        plan=plan,
-    )
+        """Return the blocks of the opened store, with the costs of their rows; held-out rows have cost 0."""
+        settings = self.spec.settings
+        return Blocks(
+            store,
+            self.starts,
+            self.spec.dtype,
+            cost=settings.C,
+            class_weights=self.class_weights,
+            weighted=settings.sample_weight != NONE,
+            held_out=held_out_part(settings.hold_out),
+            plan=self.plan,
+        )

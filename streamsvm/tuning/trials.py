@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from streamsvm.base import durable, format
@@ -17,12 +15,11 @@ from streamsvm.errors import Option, PlanError, Remedy, RunError
 from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult
 from streamsvm.run.directory import RunDir, claimed
-from streamsvm.settings.fit import Interval, Settings
-from streamsvm.training import fit_arrays
-from streamsvm.training.fit_store import fit_store
+from streamsvm.settings.fit import Settings
+from streamsvm.training.create import create, fit_to_store
+from streamsvm.training.execution import Execution
+from streamsvm.training.fit import fit_matrix, fit_store, open_matrix
 from streamsvm.training.held_out import open_held_out
-from streamsvm.training.prepare import fit_to_store, prepare
-from streamsvm.training.trainer import Callbacks
 from streamsvm.training.training import open_to_train
 from streamsvm.transforms.defaults import with_transform
 from streamsvm.transforms.fitting import FittedTransforms
@@ -55,24 +52,17 @@ class StoreSearch:
         The store.
     run : RunDir
         Run directory of the training with the best settings.
-    every : Interval
-    callbacks : Callbacks
+    how : Execution
     given : mapping
         ``costs`` or ``tree`` if it is not a file, by name.
-    workers : int, optional
-        Threads of trainings that are split; or workers of the cluster to wait for.
-    cluster : str or path, optional
     made : mapping
         Entries of ``run.json`` about stores that were made of files, if there are any.
     """
 
     paths: Sequence[str | os.PathLike[str]]
     run: RunDir
-    every: Interval
-    callbacks: Callbacks
+    how: Execution
     given: Mapping[str, Any]
-    workers: int | None
-    cluster: str | os.PathLike[str] | None
     made: Mapping[str, Any]
 
     def begin(self, trials: Sequence[Trial], *, force: bool) -> None:
@@ -101,7 +91,7 @@ class StoreSearch:
                 durable.make_dir(run.trials)
                 durable.write_atomic(run.tuning, json.dumps(format.sealed(asked), indent=1).encode())
         if not run.model.exists():
-            self.callbacks.report({"event": "search", "trainings": len(trials)})
+            self.how.callbacks.report({"event": "search", "trainings": len(trials)})
 
     def known(self) -> list[dict[str, Any]]:
         """Read the results of a search that has ended."""
@@ -126,32 +116,29 @@ class StoreSearch:
         """Make a training of the search."""
 
         def report(event: dict[str, Any]) -> None:
-            self.callbacks.report({**event, "trial": trial.name})
+            self.how.callbacks.report({**event, "trial": trial.name})
 
-        callbacks = dataclasses.replace(self.callbacks, report=report)
-        folder = self.run.trials / trial.name
-        result = self._fit(folder, trial.settings, callbacks)
+        callbacks = dataclasses.replace(self.how.callbacks, report=report)
+        folder, how = self.run.trials / trial.name, dataclasses.replace(self.how, callbacks=callbacks)
+        fitted = self._fitted(trial.settings)
+        result = fit_store(self.paths, folder, trial.settings, how, self.given, resume=True, fitted=fitted)
         durable.remove(folder / format.MODEL)  # which needs space, and is made again from the last commit
         return result
 
     def train(self, settings: Settings) -> tuple[FitResult, None]:
         """Train with the best settings, on all rows."""
-        return self._fit(self.run, settings, self.callbacks, tuned=True), None
-
-    def _fit(
-        self, folder: Path | RunDir, settings: Settings, callbacks: Callbacks, *, tuned: bool = False
-    ) -> FitResult:
-        return fit_store(
-            self.paths, folder, settings, every=copy.copy(self.every), resume=True, callbacks=callbacks,
-            given=self.given, fitted=self._fitted(settings), tuned=tuned, workers=self.workers,
-            cluster=self.cluster, made=self.made if tuned else {},
+        result = fit_store(
+            self.paths, self.run, settings, self.how, self.given, resume=True, fitted=self._fitted(settings),
+            tuned=True, made=self.made,
         )  # fmt: skip
+        return result, None
 
     def automatic_c(self, settings: Settings) -> float:
         """Return the C that a training with the settings would choose."""
         with open_to_train(self.paths, settings) as raw:
             fitted = self._fitted(settings)
-            return prepare(raw, fitted, settings, self.given, self.callbacks).spec.settings.C
+            opened = create(raw, settings, self.how, self.given, paths=self.paths, fitted=fitted)
+            return opened.training.spec.settings.C
 
     def _fitted(self, settings: Settings) -> FittedTransforms:
         """Fit the transforms of the settings to the rows that are trained on.
@@ -162,10 +149,8 @@ class StoreSearch:
         wanted = settings.transform, settings.hold_out
         if wanted not in self._transforms:
             with open_to_train(self.paths, settings) as store:
-                fit = functools.partial(
-                    fit_to_store, store, with_transform(settings, store.meta.get("encoding")), self.callbacks,
-                    self.workers if self.cluster is None else None,
-                )  # fmt: skip
+                asked = with_transform(settings, store.meta.get("encoding"))
+                fit = functools.partial(fit_to_store, store, asked, self.how)
                 try:
                     fitted = fit(self._parts)
                 except PlanError:
@@ -183,20 +168,16 @@ class ArraySearch:
     """Trainings on a matrix, of which nothing is kept."""
 
     data: tuple[Any, Any, Any]  # X, y and groups
-    callbacks: Callbacks
+    how: Execution
     tables: Mapping[str, Any]
-    workers: int
 
     def fit(self, trial: Trial) -> FitResult:
         return self.train(trial.settings)[0]
 
     def train(self, settings: Settings) -> tuple[FitResult, Model]:
-        model = fit_arrays.fit_matrix(
-            *self.data, settings, callbacks=self.callbacks, given=self.tables, workers=self.workers,
-            tuned=True,
-        )  # fmt: skip
+        model = fit_matrix(self.data, settings, self.how, self.tables, tuned=True)
         assert model.result is not None
         return model.result, model
 
     def automatic_c(self, settings: Settings) -> float:
-        return fit_arrays.automatic_c(*self.data, settings, self.tables, self.callbacks)
+        return open_matrix(self.data, settings, self.how, self.tables).training.spec.settings.C

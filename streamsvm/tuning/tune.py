@@ -32,6 +32,7 @@ from streamsvm.settings.fit import AUTO, TO_TUNE, Interval, Settings
 from streamsvm.settings.reading import ReadingSettings
 from streamsvm.settings.search import SearchSettings
 from streamsvm.settings.signature import takes
+from streamsvm.training.execution import Execution
 from streamsvm.training.parallel.splits import check_splits
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import parse_transforms
@@ -106,7 +107,8 @@ def tune(
         n_threads = count_workers(workers)  # checks it
         callbacks = Callbacks.of(report, progress, stop)
         if paths is None:
-            search: ArraySearch | StoreSearch = ArraySearch((data, y, groups), callbacks, tables, n_threads)
+            how = Execution(callbacks, workers=n_threads)
+            search: ArraySearch | StoreSearch = ArraySearch((data, y, groups), how, tables)
         else:
             assert out is not None
             run = stack.enter_context(replacing(RunDir(out), [*paths, asked.valid], force=force))
@@ -116,16 +118,15 @@ def tune(
                 splits = trials[0][0].settings.splits
                 check_splits(splits)
                 cluster, workers = stack.enter_context(running_cluster(cluster, workers, splits))
-            every = Interval(checkpoint_every)
+            how = Execution(callbacks, Interval(checkpoint_every), workers, cluster)
             # Groups are read if one of the losses needs them.
             first = max((some[0].settings for some in trials), key=lambda each: each.trained_loss.sequences)
             paths, read, made = converted(
-                paths, first, reading, run, force=force, resume=not force, keep=True, by_tune=True,
-                workers=None if cluster else workers, callbacks=callbacks, on_cluster=cluster is not None,
-            )  # fmt: skip
+                paths, first, reading, run, how, force=force, resume=not force, keep=True, by_tune=True
+            )
             common |= {name: getattr(read, name) for name in _OF_FILES}
             trials = _trials(asked, C, factors, common)
-            search = StoreSearch(paths, run, every, callbacks, tables, workers, cluster, made)
+            search = StoreSearch(paths, run, how, tables, made)
             search.begin(list(itertools.chain.from_iterable(trials)), force=force)
         rows = search.known() if isinstance(search, StoreSearch) else []
         for row in rows:

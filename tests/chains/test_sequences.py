@@ -187,7 +187,7 @@ def test_a_buffer_too_small_for_a_block_is_emptied_in_time(
     X, labels, qid = problem
     options = of_solver(solver, passes=4)
     whole = fit(X, labels, groups=qid, **options)
-    monkeypatch.setattr("streamsvm.training.train_rows._MAX_BUFFERED_DUALS", 1)  # raised to the longest group
+    monkeypatch.setattr("streamsvm.training.fit_plan._MAX_BUFFERED_DUALS", 1)  # raised to the longest group
     np.testing.assert_array_equal(fit(X, labels, groups=qid, **options).coef_, whole.coef_)
 
 

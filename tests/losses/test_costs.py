@@ -22,9 +22,9 @@ from streamsvm.losses import LOSSES, ROW_LOSSES
 from streamsvm.model.model import Model
 from streamsvm.settings.fit import Settings
 from streamsvm.store.arrays import ArrayStore
-from streamsvm.training.prepare import prepare
-from streamsvm.training.train_rows import train_rows
-from streamsvm.training.trainer import Callbacks
+from streamsvm.training.create import create
+from streamsvm.training.execution import Execution
+from streamsvm.training.train import train
 from streamsvm.transforms.fitting import FittedTransforms
 
 pytestmark = pytest.mark.engine
@@ -130,9 +130,9 @@ def fit_sets(X: np.ndarray, Y: np.ndarray, C: float, loss: str, **settings: Any)
     labels = {"classes": [str(c) for c in range(Y.shape[1])]}
     raw = ArrayStore(rows, labels, matrix.n_features)
     asked = Settings(C=C, **{**exactly(loss), **of_loss(loss), **settings})
-    store, spec, costs, _, chosen = prepare(raw, FittedTransforms([], {}), asked, {}, Callbacks())
-    record = {**labels, "n_features": matrix.n_features, "index_base": None, "C_auto": chosen}
-    return train_rows(store, spec, costs, record=record)
+    model = train(create(raw, asked, Execution(), fitted=FittedTransforms([], {})), Execution())[1]
+    assert model is not None
+    return model
 
 
 @quick_and_others

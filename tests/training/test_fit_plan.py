@@ -17,7 +17,7 @@ from streamsvm.settings.fit import Settings
 from streamsvm.store.store import RowSizes
 from streamsvm.training.fit_plan import describe_fit, find_budget, plan_fit
 from streamsvm.training.spec import specify
-from streamsvm.training.training import DataRef, Training
+from streamsvm.training.training import Training
 
 MB = 2**20
 ARRAY = 200_000 * 128 * 4  # bytes of the weights of `wide`, in whole vectors
@@ -41,8 +41,7 @@ def wide(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def described_fit(wide: Any, settings: Settings) -> dict[str, Any]:
     spec = specify(settings, wide)
-    data = DataRef(("rows",), "", settings)
-    return describe_fit(wide, Training(data, spec, *plan_fit(wide, spec), None))
+    return describe_fit(wide, Training(spec, *plan_fit(wide, spec)))
 
 
 def limit_to(monkeypatch: pytest.MonkeyPatch, size: int) -> None:

@@ -24,7 +24,6 @@ from streamsvm import fit, load_model, tune
 from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.store import open_store
 from streamsvm.store.sliced import sliced
-from streamsvm.training import fit_arrays
 from streamsvm.transforms import fitting
 from streamsvm.tuning import trials as tuning_runs
 
@@ -146,10 +145,10 @@ def test_each_fold_of_a_search(kind: str, part: int, tmp_path: Path, monkeypatch
     """Its training learns the same, whatever the rows of its part are; the table has the C of all rows."""
     transform = "scale=std,l2,scale=maxabs"
     models: list[Any] = []
-    matrix, store = fit_arrays.fit_matrix, tuning_runs.fit_store
+    matrix, store = tuning_runs.fit_matrix, tuning_runs.fit_store
 
-    def of_store(paths: Any, out: Any, settings: Any, **more: Any) -> Any:
-        result = store(paths, out, settings, **more)
+    def of_store(*given: Any, **more: Any) -> Any:
+        result = store(*given, **more)
         models.append(load_model(result.model))
         return result
 
@@ -158,7 +157,7 @@ def test_each_fold_of_a_search(kind: str, part: int, tmp_path: Path, monkeypatch
         return models[-1]
 
     monkeypatch.setattr(tuning_runs, "fit_store", of_store)
-    monkeypatch.setattr(fit_arrays, "fit_matrix", of_matrix)
+    monkeypatch.setattr(tuning_runs, "fit_matrix", of_matrix)
     found = []
     for changed in (False, True):
         given = data_of(kind, tmp_path / str(changed), *problem(part, changed=changed))

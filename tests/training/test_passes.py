@@ -14,8 +14,8 @@ from run_files import metrics_of, stop_after, without_times
 
 from streamsvm import fit, resume
 from streamsvm.errors import Interrupted
+from streamsvm.training.opened import OpenTraining
 from streamsvm.training.spec import Spec
-from streamsvm.training.store_training import StoreRun
 
 _COUNTED = {"open", "os.remove", "os.rename", "os.listdir", "os.scandir", "mmap.__new__", "thread"}
 _MEMORY = "/proc/self/status"  # read at most ten times a second
@@ -65,9 +65,9 @@ def test_a_run_has_the_same_bytes_wherever_its_duals_are_between_commits(
     options: dict[str, Any] = {"passes": 3, "gap": "pass"}
     if not dense:
         monkeypatch.setattr(Spec, "dual_matrix_bytes", 0)
-    monkeypatch.setattr(StoreRun, "_held_bytes", lambda self: 10**6 * dense)
+    monkeypatch.setattr(OpenTraining, "held_bytes", 10**6 * dense)
     fit(store, out=tmp_path / "whole", **options)
-    monkeypatch.setattr(StoreRun, "_held_bytes", lambda self: held)
+    monkeypatch.setattr(OpenTraining, "held_bytes", held)
     run = tmp_path / "run"
     for n in itertools.count(1):
         try:

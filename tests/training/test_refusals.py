@@ -50,7 +50,7 @@ def test_duals_that_no_disk_holds_are_refused_before_training(
     entry = 8 + 1  # float64, and the number of a class
     row = 8 + (K - 1) * entry
     for free, refused in ((2 * N * row - 1, True), (2 * N * row, False)):
-        monkeypatch.setattr("streamsvm.training.fit_store.durable.free_bytes", lambda path, free=free: free)
+        monkeypatch.setattr("streamsvm.training.fit.durable.free_bytes", lambda path, free=free: free)
         if not refused:
             fit(store, out=tmp_path / "run", loss=loss, passes=2, gap="none", dtype="float64")
             continue
@@ -76,7 +76,7 @@ def test_the_plan_knows_the_size_of_dense_duals(tmp_path: Path, loss: str) -> No
 
 def test_duals_that_no_memory_holds_are_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
     X, labels = make_problem(N, D, K)
-    monkeypatch.setattr("streamsvm.training.train_rows.available_memory", lambda: 1000)
+    monkeypatch.setattr("streamsvm.training.fit_plan.available_memory", lambda: 1000)
     with pytest.raises(PlanError, match="the memory of this process has"):
         fit(X, labels, loss="logistic", passes=2)
     fit(X, labels, loss="ww", passes=2)

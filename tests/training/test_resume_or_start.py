@@ -108,7 +108,7 @@ def test_other_contents_of_the_same_name_are_refused(folder: Path) -> None:
 
     for change, message in (
         (lambda: chosen.write_text("2\n3\n4\n"), "was begun with other transforms"),
-        (changed_data, "was begun with another content of valid"),
+        (changed_data, "has changed since the run was begun"),
         (lambda: weights.write_text("0 3\n"), "was begun with other contents of class_weight"),
         (other_rows, r"was begun on other data than is now in .*s\.h5"),
     ):

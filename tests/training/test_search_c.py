@@ -124,7 +124,7 @@ def written(tmp_path: Path) -> dict[str, Any]:
 
 def test_a_plan_says_that_c_will_be_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = written(tmp_path)
-    monkeypatch.setattr(f"{SEARCH}.train_rows", None)
+    monkeypatch.setattr(f"{SEARCH}.train", None)
     plan = streamsvm.plan(**given)
     assert (plan["C"], plan["C_auto"]) == ("auto", True)
     plan = streamsvm.plan(**given, C=0.5)

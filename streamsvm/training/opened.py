@@ -1,0 +1,110 @@
+"""A training with its opened data, in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from streamsvm.data.blocks import Blocks
+from streamsvm.inputs.schema import reading_of
+from streamsvm.store import Store
+from streamsvm.training.costs import TrainingCosts
+from streamsvm.training.fit_plan import describe_fit
+from streamsvm.training.held_out import held_out_blocks, open_held_out, other_held_out
+from streamsvm.training.training import Training
+from streamsvm.transforms import Transform
+from streamsvm.transforms.fitting import DATA_ENTRIES
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OpenTraining:
+    """A training with its opened data, and with the facts that it records but does not learn from.
+
+    Attributes
+    ----------
+    training : Training
+    raw : Store
+        The store before transforms; a view of it, `store`, has the rows of the training's blocks.
+    store : Store
+    costs : TrainingCosts
+        The model keeps its table.
+    run_record : dict
+        Content of ``run.json``; without a run, what the model's record takes from it.
+    on_cluster : bool
+        True if workers of a cluster do the work.
+    """
+
+    training: Training
+    raw: Store
+    store: Store
+    costs: TrainingCosts
+    run_record: dict[str, Any]
+    on_cluster: bool = False
+
+    @functools.cached_property
+    def blocks(self) -> Blocks:
+        return self.training.blocks(self.store)
+
+    @functools.cached_property
+    def described(self) -> dict[str, Any]:
+        """Description of the plan that `streamsvm.plan` returns and a run reports."""
+        return describe_fit(self.store, self.training)
+
+    @property
+    def transforms(self) -> Sequence[Transform]:
+        return self.training.transforms
+
+    @property
+    def names(self) -> Sequence[str] | None:
+        """Names of the features before the transforms."""
+        return self.raw.feature_names()
+
+    @functools.cached_property
+    def record(self) -> dict[str, Any]:
+        """Entries of the model's record, to which training adds others."""
+        store, settings = self.store, self.training.spec.settings
+        of_run: dict[str, Any] = {"memory": settings.memory, "block_rows": settings.block_rows}
+        of_run |= {"store_fingerprint": self.training.fingerprint}
+        names = ("C_auto", "class_values", *DATA_ENTRIES)
+        return {
+            **(of_run if self.training.paths else {}),
+            "classes": list(store.classes),
+            "label_dtype": store.label_dtype,
+            "n_features": store.n_features,
+            "index_base": store.index_base,
+            **{name: self.run_record[name] for name in names if name in self.run_record},
+            **reading_of(store.meta),
+        }
+
+    @property
+    def order_warning(self) -> str | None:
+        """Warning about the order of the labels of a store."""
+        return self.described["order_warning"] if self.training.paths else None
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory for the duals of two passes: what the plan leaves, if there is but one block.
+
+        Blocks of the validation store take half of it.
+        """
+        if len(self.blocks) > 1 or self.on_cluster:
+            return 0
+        plan = self.training.plan
+        left = max(plan.memory - plan.total, 0)
+        return left if self.training.spec.settings.valid is None else left // 2
+
+    @property
+    def valid_blocks(self) -> Callable[[], Any] | None:
+        """Function that opens the blocks of the validation store, as a context manager; None without one."""
+        return None if self.training.spec.settings.valid is None else self._open_valid
+
+    @contextlib.contextmanager
+    def _open_valid(self) -> Iterator[Blocks]:
+        settings = self.training.spec.settings
+        with open_held_out(settings) as store:
+            if store.fingerprint != self.run_record["valid_fingerprint"]:
+                raise other_held_out(settings)
+            yield held_out_blocks(store, self.raw, self.training, self.held_bytes)

@@ -1,0 +1,220 @@
+"""Training from a record: the first time, after a kill, longer, and of rows in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from streamsvm.base import durable, format
+from streamsvm.base.text import absolute, as_url, format_size
+from streamsvm.base.threads import Threads, WorkersLost
+from streamsvm.data.memory_plan import Plan, cut_blocks
+from streamsvm.errors import ClusterError, Interrupted, Option, Remedy, RunError, SettingsError, StoreError
+from streamsvm.model.model import Model
+from streamsvm.model.results import FitResult, OnlineResult
+from streamsvm.model.transform_files import load_transforms
+from streamsvm.run.checkpoint import read_commit
+from streamsvm.run.directory import RunDir, locked
+from streamsvm.settings.fit import Settings
+from streamsvm.store import Store
+from streamsvm.training.build import build, find_workers
+from streamsvm.training.costs import TrainingCosts
+from streamsvm.training.execution import Execution, copy_inputs
+from streamsvm.training.fit_stream import resume_stream
+from streamsvm.training.held_out import check_held_out, other_held_out
+from streamsvm.training.opened import OpenTraining
+from streamsvm.training.parallel.executor import Executor
+from streamsvm.training.passes import Fit
+from streamsvm.training.sources import Stream
+from streamsvm.training.spec import specify
+from streamsvm.training.training import Training, open_to_train, rows_to_learn
+
+_MAX_LOSSES = 4  # losses of workers, one after the other without a commit between them
+
+
+def train(
+    opened: OpenTraining,
+    how: Execution,
+    run: RunDir | None = None,
+    claim: contextlib.AbstractContextManager[None] = contextlib.nullcontext(),  # noqa: B008
+) -> tuple[FitResult, Model | None]:
+    """Train to the end: a run from its last commit, if there is one, or rows in memory, which give a model.
+
+    If workers of a cluster are lost, the training goes on from the last commit with the others.
+
+    Parameters
+    ----------
+    opened : OpenTraining
+    how : Execution
+    run : RunDir, optional
+    claim : context manager
+        Makes the folder of a new run, when all else was checked.
+    """
+    training = opened.training
+    if run is not None:
+        _check_run(opened, how, run)
+    with find_workers(training.spec, how.workers, how.cluster) as workers:
+        warnings, times, before = _check_workers(workers, opened, how, run), 0, None
+        with claim:
+            while True:
+                trainer: Fit | None = None  # without the weights of the last attempt
+                try:
+                    if times:
+                        warnings = _check_workers(workers, opened, how, run)  # others may have come
+                    trainer = build(opened, workers, how, run, warnings)
+                    if run is not None:
+                        run.write_settings(opened.run_record)  # only now: a refusal changes nothing
+                    begins = trainer.position.passes_done, trainer.position.blocks_done
+                    times, before = times + 1 if begins == before else 1, begins
+                    result = trainer.run()
+                    break
+                except WorkersLost as error:
+                    assert run is not None
+                    if times >= _MAX_LOSSES:
+                        raise ClusterError(error.message.problem, remedy=run.continues()) from error
+                    warning = f"{error.message.problem}; the training goes on from the last commit"
+                    how.callbacks.report({"event": "warning", "warning": warning})
+                except ClusterError as error:
+                    if run is None or times == 0:  # nothing has begun
+                        raise
+                    raise ClusterError(error.message.problem, remedy=run.continues()) from None
+            if run is not None and not opened.run_record.get("keep_data", True):
+                for path in (*run.stores(), run.cache):
+                    durable.remove(path)
+    model = trainer.files.model
+    if model is not None:
+        model.result = result
+    return result, model
+
+
+def _check_run(opened: OpenTraining, how: Execution, run: RunDir) -> None:
+    """Raise an error unless the run can be trained here; record the fingerprint of its validation store."""
+    settings, plan = opened.training.spec.settings, opened.training.plan
+    if plan.needs_cluster and how.cluster is None:
+        raise RunError(
+            f"{run.path} was begun on a cluster: the weights of its {settings.splits} splits do not fit "
+            f"into {format_size(plan.memory)}",
+            remedy=Remedy("go on with {}", Option("cluster")),
+        )
+    found = check_held_out(opened.raw, opened.training, opened.run_record)
+    if opened.run_record.setdefault("valid_fingerprint", found) != found:
+        raise other_held_out(settings)
+
+
+def _check_workers(
+    workers: Threads | Executor, opened: OpenTraining, how: Execution, run: RunDir | None
+) -> list[str]:
+    """Return warnings of the workers of a cluster; raise `ClusterError` unless they read the store."""
+    if isinstance(workers, Threads):
+        return []
+
+    def stop_in_block() -> None:
+        if how.callbacks.stop():
+            assert run is not None
+            raise Interrupted("stopped while a worker does not answer", remedy=run.continues())
+
+    warnings = workers.check(opened.training)
+    workers.when_silent = stop_in_block
+    return warnings
+
+
+def resume_run(
+    path: str | Path | RunDir,
+    how: Execution,
+    open_stream: Callable[[dict[str, Any]], Stream] | None = None,
+    *,
+    store: Sequence[str | os.PathLike[str]] | None = None,
+    **changes: Any,
+) -> FitResult | OnlineResult:
+    """Continue a run of either kind, as `streamsvm.resume` describes it; a change may be None."""
+    run = RunDir.at(path)
+    run.read_settings()  # before the lock file is made, so that a wrong path stays clean
+    changes = {name: value for name, value in changes.items() if value is not None}
+    with locked(run):
+        record = run.read_settings()
+        if record.get("kind") == format.ONLINE:
+            for name, value in {**changes, "workers": how.workers, "cluster": how.cluster}.items():
+                if value is not None:
+                    raise SettingsError(f"{name} does not apply: {run.path} is a run of online", setting=name)
+            assert how.every is not None
+            return resume_stream(run, record, open_stream, how.every, how.callbacks, store)
+        run.find_stores(record)
+        paths = record["store"]["path"] if store is None else [absolute(each) for each in store]
+        if store is None and not record.get("keep_data", True) and not run.data.exists():
+            again = Remedy("convert them again, and say with {} where they are", Option("store"))
+            raise StoreError(f"{run.path} has not kept its data", remedy=again)
+        settings = Settings(**record["settings"])
+        valid, cache = changes.get("valid") or settings.valid, changes.get("cache") or settings.cache
+        for each, name in [*((path, "store") for path in paths), *([(valid, "valid")] if valid else [])]:
+            if as_url(each) is None and not Path(each).exists():
+                remedy = Remedy("bring it back, or say where it is now with {}", Option(name))
+                raise StoreError(f"{each}: nothing is there", remedy=remedy)
+        copy_inputs(run, [*paths, valid], cache, how)
+        with open_to_train(paths, settings) as raw:
+            if raw.fingerprint != record["store"]["fingerprint"]:
+                raise RunError(
+                    f"the store {', '.join(paths)} has changed since {run.path} was begun (its content "
+                    "fingerprint differs)",
+                    remedy=Remedy("bring the old store back, or fit again"),
+                )
+            return train(_reopen(run, record, raw, paths, changes, how), how, run)[0]
+
+
+def _reopen(
+    run: RunDir,
+    record: dict[str, Any],
+    raw: Store,
+    paths: Sequence[str],
+    changes: dict[str, Any],
+    how: Execution,
+) -> OpenTraining:
+    """Return the training of a run by its record and the opened store, with changes of its settings."""
+    settings, facts, plan = Settings(**record["settings"]), record["store"], Plan(**record["plan"])
+    _check_passes(run, settings, changes.get("passes", settings.passes))
+    transforms = tuple(load_transforms(run.path, record, raw.n_features, facts["n_features"]))
+    store = rows_to_learn(raw, transforms, settings, facts["slice_rows"])
+    if "tol" in changes:
+        changes["gap"] = "pass"
+    if settings.valid and absolute(changes.get("valid", settings.valid)) != absolute(settings.valid):
+        changes.setdefault("valid_labels", None)  # those were of other rows
+    if "valid" in changes:
+        del record["valid_fingerprint"]
+    spec = specify(settings, store).changed(**changes)
+    costs = TrainingCosts.load(record["error_weights"], run.costs, store.classes)
+    record["settings"], facts["path"] = dataclasses.asdict(spec.settings), paths
+    training = Training(
+        spec, plan, cut_blocks(store, plan), costs.row_factors(spec.settings), transforms,
+        facts["slice_rows"], tuple(paths), raw.fingerprint,
+    )  # fmt: skip
+    return OpenTraining(training, raw, store, costs, record, how.cluster is not None)
+
+
+def _check_passes(run: RunDir, settings: Settings, passes: int) -> None:
+    """Raise `RunError` unless a run with these settings can end after `passes`.
+
+    A longer run needs the duals of the last pass. In a shorter one the last pass, for its average, is yet to
+    begin, and C must not depend on the passes.
+    """
+    if passes > settings.passes and not settings.keep_duals:
+        raise RunError(
+            f"{run.path} kept no duals to start another pass from",
+            remedy=Remedy("fit again with {}", Option("keep_duals", True)),
+        )
+    if passes >= settings.passes:
+        return
+    done = least = 0
+    for number in run.commits():
+        with contextlib.suppress(RunError, OSError):  # a damaged one: the one before is resumed
+            position = read_commit(run, run.commit_path(number), verify=False)
+            done, least = position.passes_done, position.passes_done + 1 + (position.blocks_done > 0)
+            break
+    if passes < least:
+        remedy = Remedy("give {} or more", Option("passes", least))
+        problem = f"{run.path} has made {done} passes, and cannot be shortened to {passes}"
+        raise RunError(problem, remedy=remedy if least < settings.passes else None)
+    if settings.C_factors:
+        raise RunError(f"C of {run.path} depends on its passes: they cannot be fewer")
