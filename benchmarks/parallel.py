@@ -56,7 +56,7 @@ class Clock:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        whole_map, whole_pass = Threads.map, Trainer._train_pass
+        whole_map, whole_pass = Threads.map, Trainer.learn
 
         def timed_map(threads: Threads, work: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
             def timed(item: Any) -> tuple[Any, float]:
@@ -67,20 +67,21 @@ class Clock:
             self._maps.append([seconds for _, seconds in found])
             return [result for result, _ in found]
 
-        def timed_pass(trainer: Trainer, this_pass: int) -> None:
+        def timed_pass(trainer: Trainer, *args: Any, **options: Any) -> bool:
             self._maps.clear()
             begin, begin_cpu = time.perf_counter(), time.thread_time()
-            whole_pass(trainer, this_pass)
+            finished = whole_pass(trainer, *args, **options)
             seconds, serial = time.perf_counter() - begin, time.thread_time() - begin_cpu
             items = sum(map(sum, self._maps))
             if self._workers(trainer) == 1:  # this thread did the items
                 serial -= items
             ideal = sum(makespan(each, self._cores) for each in self._maps)
             self.passes.append(PassTime(seconds, serial + items, serial + ideal, serial))
+            return finished
 
         with (
             mock.patch.object(Threads, "map", timed_map),
-            mock.patch.object(Trainer, "_train_pass", timed_pass),
+            mock.patch.object(Trainer, "learn", timed_pass),
         ):
             yield
 

@@ -16,7 +16,7 @@ from streamsvm_converters.libsvm.position import ReadingState
 
 from streamsvm.base.decode import decode, encode
 from streamsvm.base.durable import open_file, os_errors_as
-from streamsvm.base.label_values import INTEGER, TEXT, canonical_name, class_name, class_order, dtype_of_names
+from streamsvm.base.label_values import INTEGER, TEXT, canonical_name, class_name, dtype_of_names
 from streamsvm.base.text import check_classes, check_local, parse_size, printable
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Option, Remedy, part_of_memory
@@ -151,7 +151,10 @@ class TextSource:
         with part_of_memory(2):
             for rows, numbers in reader:
                 new = reader.labels()[known:] if len(reader.label_codes) > known else []
-                if new and self.label_dtype([first or new[0]]) == INTEGER != self.label_dtype(new):
+                are_numbers = (
+                    self.label_dtype is None and new and dtype_of_names([first or new[0]]) == INTEGER
+                )
+                if are_numbers and dtype_of_names(new) != INTEGER:
                     raise _other_label(first or new[0], new, rows.labels - known, numbers)
                 known, first = known + len(new), first or next(iter(new), None)
                 yield rows, new, encode(reader.position)
@@ -183,14 +186,10 @@ class TextSource:
         """Return name, size and SHA-256 of each input that ends before `place`."""
         return encode(self._state(place).sources)
 
-    @staticmethod
-    def in_order(classes: Sequence[str]) -> np.ndarray:
-        """Return the permutation that puts `classes` in the order of a store."""
-        return class_order(classes)
-
-    def label_dtype(self, classes: Sequence[str]) -> str:
-        """Return the type of the labels in Python: int64 or str."""
-        return TEXT if self.labels_as == "text" else dtype_of_names(classes)
+    @property
+    def label_dtype(self) -> str | None:
+        """Type of the labels in Python; None for int64 if all classes are whole numbers, and else str."""
+        return TEXT if self.labels_as == "text" else None
 
 
 def _other_label(first: str, new: Sequence[str], codes: np.ndarray, numbers: np.ndarray) -> InputError:

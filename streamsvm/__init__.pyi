@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from streamsvm import errors as errors, plot as plot
 from streamsvm.base.progress import Progress, Report
-from streamsvm.training.sources import Stream
+from streamsvm.training.stream import Stream
 from streamsvm.model.results import Calibration as Calibration
 from streamsvm.prediction.evaluation import Evaluation as Evaluation
 from streamsvm.exporting.export import Exported as Exported

@@ -30,8 +30,8 @@ from streamsvm.training import fit_stream
 from streamsvm.training.execution import Execution
 from streamsvm.training.fit import fit_matrix, fit_store, plan_store
 from streamsvm.training.parallel.splits import check_splits
-from streamsvm.training.sources import Stream
 from streamsvm.training.store_stream import StoreStream
+from streamsvm.training.stream import Stream
 from streamsvm.training.train import resume_run
 from streamsvm.training.trainer import Callbacks
 

@@ -51,7 +51,7 @@ def library() -> str:
     lines = [
         "from streamsvm import errors as errors, plot as plot",
         "from streamsvm.base.progress import Progress, Report",
-        "from streamsvm.training.sources import Stream",
+        "from streamsvm.training.stream import Stream",
         *(f"from {getattr(streamsvm, name).__module__} import {name} as {name}" for name in names),
         f"\n__version__: str\n__all__ = {streamsvm.__all__}\n",
     ]

@@ -55,6 +55,7 @@ class RowStream:
     index_base = 0
     feature_names = None
     dense_rows = False
+    label_dtype = "str"
 
     def __init__(
         self,
@@ -98,11 +99,3 @@ class RowStream:
 
     def summary(self, place: dict[str, Any] | None) -> dict[str, Any]:
         return {"rows": place["row"]}
-
-    @staticmethod
-    def in_order(classes: Sequence[str]) -> np.ndarray:
-        return np.argsort(classes)
-
-    @staticmethod
-    def label_dtype(classes: Sequence[str]) -> str:
-        return "str"

@@ -2,7 +2,7 @@
 
 import streamsvm
 from streamsvm.sklearn import StreamSVMClassifier
-from streamsvm.training.sources import Stream
+from streamsvm.training.stream import Stream
 
 
 def calls(stream: Stream) -> None:

@@ -38,26 +38,23 @@ class StreamPosition:
 
     Attributes
     ----------
-    place : dict
-        Place at which the input continues, in the stream's own form.
+    place : dict or None
+        Place at which the input continues, in the stream's own form; None at its beginning.
     classes : list of str
         Classes in the order of their codes.
-    reported : tuple of int
-        Rows, and correct predictions among them, at the last line of metrics.
     norms : tuple of float and int
-        Sum and number of the squared norms from which C is chosen.
+        Sum and number of the squared norms of the first 1,000 rows, or fewer, from which C is chosen.
     label_groups : list of list of float
         State of `streamsvm.data.order.LabelGroups`.
-    ended : bool
-        True if the stream was read to its end.
+    n_features : int
+        One more than the largest feature so far.
     """
 
-    place: dict[str, Any]
-    classes: list[str]
-    reported: tuple[int, int]
-    norms: tuple[float, int]
-    label_groups: list[list[float]]
-    ended: bool
+    place: dict[str, Any] | None = None
+    classes: list[str] = dataclasses.field(default_factory=list)
+    norms: tuple[float, int] = (0.0, 0)
+    label_groups: list[list[float]] = dataclasses.field(default_factory=lambda: [[], [], []])
+    n_features: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +91,8 @@ class RunPosition:
         Time spent training, without the pass in progress.
     pass_seconds : float
         Time spent in the pass in progress.
+    reported : tuple of int
+        Rows, and correct predictions among them, at the last line of metrics of a run over a stream.
     stream : StreamPosition, optional
         For a run over a stream.
     """
@@ -112,6 +111,7 @@ class RunPosition:
     average_pass: int = 0
     seconds: float = 0.0
     pass_seconds: float = 0.0
+    reported: tuple[int, int] = (0, 0)
     stream: StreamPosition | None = None
 
 

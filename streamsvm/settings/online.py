@@ -13,8 +13,6 @@ from streamsvm.settings.field import CheckedSettings, as_in, declared, setting
 from streamsvm.settings.fit import NONE, Settings
 
 MAX_HASH_BITS = 31  # of a hash: a column, and a position in a row, then fit one number to sort by
-# Settings of a fit that visits each row once, in the order of the data, and keeps no duals.
-ONE_PASS: dict[str, Any] = {"passes": 1, "keep_duals": False, "inner_passes": 0, "gap": "none"}
 _as_in_fit = functools.partial(as_in, Settings)
 
 
@@ -54,13 +52,15 @@ class OnlineSettings(CheckedSettings):
                 "after the other; train with fit, or with another loss",
                 setting="loss",
             )
-        of_fit = Settings(passes=1, loss=self.loss, **self.of_loss)
-        for name, value in of_fit.of_loss.items():
+        for name, value in self.one_pass().of_loss.items():
             self._set(name, value)
 
     def one_pass(self) -> Settings:
-        """Return the settings of the pass over the stream."""
-        return Settings(C=self.C, loss=self.loss, dtype=self.dtype, **self.of_loss, **ONE_PASS)
+        """Return the settings of a fit that visits each row once, in the order of the data."""
+        return Settings(
+            C=self.C, loss=self.loss, dtype=self.dtype, **self.of_loss,
+            passes=1, keep_duals=False, inner_passes=0, gap="none",
+        )  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)

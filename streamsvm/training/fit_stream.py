@@ -15,6 +15,7 @@ from streamsvm.base import durable, format
 from streamsvm.base.threads import Threads
 from streamsvm.errors import PlanError, Remedy, RunError, SettingsError
 from streamsvm.model.results import OnlineResult
+from streamsvm.run.checkpoint import RunPosition, StreamPosition
 from streamsvm.run.directory import RunDir, claimed
 from streamsvm.run.files import RunFiles
 from streamsvm.run.growing_weights import GrowingWeights
@@ -22,11 +23,11 @@ from streamsvm.settings.fit import Interval
 from streamsvm.settings.online import OnlineSettings
 from streamsvm.training.build import find_workers
 from streamsvm.training.learner import Learner
-from streamsvm.training.online import Online, new_position
+from streamsvm.training.online import Online
 from streamsvm.training.plain_visits import PlainVisits
-from streamsvm.training.sources import Stream, StreamSource
 from streamsvm.training.spec import Spec
 from streamsvm.training.store_stream import STORE, StoreStream
+from streamsvm.training.stream import Stream, StreamSource
 from streamsvm.training.trainer import Callbacks
 from streamsvm.transforms import Transform
 
@@ -106,12 +107,12 @@ def _stream_trainer(
     counts = np.zeros(len(stream.classes or ()), np.int64)
     spec = Spec(settings, 0, 0, counts, dense_rows=source.dense_rows)
     files = RunFiles(run, spec.dual_format(), every)
-    position = files.recover() or new_position(stream.classes)
-    state = position.stream
-    assert state is not None
+    position = files.recover() or RunPosition(stream=StreamPosition(classes=list(stream.classes or ())))
+    assert position.stream is not None
+    classes = position.stream.classes
     if position.blocks_done and (
         source.n_features not in (None, position.weights_shape[0])
-        or source.classes not in (None, state.classes)  # whose codes the stream gives to labels
+        or stream.classes not in (None, classes)  # whose codes the stream gives to labels
     ):
         raise RunError(
             f"{run.path} was begun on a stream of other features or classes",
@@ -120,8 +121,8 @@ def _stream_trainer(
     storage = GrowingWeights(position.weights_shape, dtype, (run.weights, run.dirty, run.average_delta))
     files.restore(position, storage)
     if source.n_features is not None:
-        storage.grow(source.n_features, len(state.classes))
-    spec = spec.grown(storage.n_features, len(state.classes))
+        storage.grow(source.n_features, len(classes))
+    spec = spec.grown(storage.n_features, len(classes))
     with find_workers(spec, None) as threads:
         assert isinstance(threads, Threads)
         learner = Learner(spec, storage, PlainVisits(spec, threads=threads))

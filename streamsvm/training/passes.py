@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import numpy as np
@@ -52,8 +52,6 @@ class Fit(Trainer):
     about : OpenTraining
     """
 
-    source: ShuffledSource
-
     def __init__(
         self,
         source: ShuffledSource,
@@ -65,7 +63,7 @@ class Fit(Trainer):
         about: OpenTraining,
     ) -> None:
         super().__init__(source, settings, files, learner, position or RunPosition(), callbacks)
-        self.n_rows = int(source.cut.starts[-1])
+        self.source = source
         self._about = about
         self._valid_blocks = about.valid_blocks
         if settings.hold_out is not None:
@@ -75,7 +73,9 @@ class Fit(Trainer):
 
     def run(self) -> FitResult:
         """Make the passes that are left, and save the model."""
-        self.train()
+        with self.compiled(self.source.empty()):
+            while self.position.passes_done < self.settings.passes and not self._has_converged():
+                self._make_pass(self.position.passes_done + 1)
         columns = np.arange(self.learner.n_classes)
         coefficients = self.learner.coefficients(columns, average=self._is_average())
         about = self._about
@@ -87,19 +87,28 @@ class Fit(Trainer):
 
     # -- the passes --------------------------------------------------------------------------------
 
-    def remaining_passes(self) -> Iterator[int]:
-        while self.position.passes_done < self.settings.passes and not self._has_converged():
-            yield self.position.passes_done + 1
-
-    def blocks_left(self, this_pass: int) -> Prefetcher[TrainingBlock]:
+    def _make_pass(self, this_pass: int) -> None:
+        self.begin_pass(this_pass)
+        self._grow_or_begin(this_pass)
         cut = self.source.cut
         is_single = len(cut) == 1 and (this_pass > 1 or not cut.in_pieces)
-        return Prefetcher(self.source.blocks(this_pass, self.position.blocks_done), is_single=is_single)
+        blocks = self.source.blocks(this_pass, self.position.blocks_done)
+        with Prefetcher(blocks, is_single=is_single) as read:
+            stage = f"pass {this_pass} of {self.settings.passes}"
+            finished = self.learn(
+                self._whole(read), stage, self._report_rows, averages=self._averages(this_pass)
+            )
+        self.waited = read.waited
+        if not finished:
+            self._stopped()
+        self._end_pass(this_pass)
 
-    def whole(self, block: TrainingBlock, take: Callable[[], Any]) -> TrainingBlock:
-        return block if block.all_cost is None else self.source.whole(block, take)
+    def _whole(self, read: Prefetcher[TrainingBlock]) -> Iterator[TrainingBlock]:
+        """Yield whole blocks; the source reads some of them in pieces."""
+        for block in read:
+            yield block if block.all_cost is None else self.source.whole(block, lambda: next(read))
 
-    def begin_pass(self, this_pass: int) -> None:
+    def _grow_or_begin(self, this_pass: int) -> None:
         """Begin at the means of the classes; if C grows, scale weights and duals.
 
         The factor is the one that is best for the dual objective.
@@ -126,41 +135,27 @@ class Fit(Trainer):
         if growth <= 1:
             return 1.0
         best = self.position.history[-1].get("best_growth", 1.0)
-        scale = float(self.dtype.type(max(min(growth, best), 1.0)))
+        scale = float(self.learner.spec.dtype.type(max(min(growth, best), 1.0)))
         self.learner.scale(scale)
         return scale
 
-    def position_after(self, block: TrainingBlock) -> RunPosition:
-        return dataclasses.replace(self.position, blocks_done=self.position.blocks_done + 1)
+    def _report_rows(self, block: TrainingBlock, at: int) -> None:
+        self.log({"event": "rows", "pass": 1, "block": block.number, **self._progressive()})
 
-    def next_pause(self, visited: int) -> int:
-        """Pause where the average begins, and each time the rows of pass 1 have doubled."""
-        half, doubled = self.n_rows // 2, 1 << visited.bit_length()
-        if self.position.passes_done:
-            doubled = self.n_rows + 1
-        return min(doubled, half) if visited < half else doubled
-
-    def at_pause(self, block: TrainingBlock, at: int) -> None:
-        if block.pass_number == 1 and self.learner.visited.bit_count() == 1:
-            self.log({"event": "rows", "pass": 1, "block": block.number, **self._progressive()})
-
-    def average_begins(self, this_pass: int) -> int | None:
-        """Begin at half of the pass, if its average is wanted: as the model, or to be measured.
-
-        Only iterates of the second half of a pass are averaged, so that averages are independent.
-        """
+    def _averages(self, this_pass: int) -> bool:
+        """Return whether the average of a pass is wanted: as the model, or to be measured."""
         settings = self.settings
         if not self.learner.spec.settings.average:
-            return None
+            return False
         wanted = this_pass == settings.passes
         wanted |= self._valid_blocks is not None and settings.is_measured(this_pass)
         if settings.tol is None:
             wanted |= settings.gap == "pass"
         else:
             wanted |= average_saves_passes(settings.tol, self.position.history)
-        return self.n_rows // 2 if wanted else None
+        return wanted
 
-    def end_pass(self, this_pass: int) -> None:
+    def _end_pass(self, this_pass: int) -> None:
         if self.learner.tally[UNWEIGHTED] == self.n_rows:
             others = f" but those that are held out ({part})" if (part := self.settings.hold_out) else ""
             raise InputError(
@@ -201,7 +196,7 @@ class Fit(Trainer):
         else:
             self.files.prune(self.position)
 
-    def stopped(self) -> NoReturn:
+    def _stopped(self) -> NoReturn:
         position = self.position
         raise Interrupted(
             f"stopped in pass {position.passes_done + 1} after {position.blocks_done} of "
@@ -269,7 +264,7 @@ class Fit(Trainer):
             self.note_memory()
             if self.stop():
                 self.commit()
-                self.stopped()
+                self._stopped()
 
         scale = self.learner.average_scale if self.learner.averaging else None
         return score_blocks(blocks, self.learner, scale, step)
@@ -354,7 +349,7 @@ class Fit(Trainer):
             model=model,
             settings=dataclasses.asdict(self.settings),
             history=list(history),
-            warnings=[*warnings, *warn_of_rounding(last, self.dtype)],
+            warnings=[*warnings, *warn_of_rounding(last, self.learner.spec.dtype)],
         )
 
 

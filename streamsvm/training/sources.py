@@ -1,22 +1,20 @@
-"""Sources of blocks of rows: data that can be read again, or a stream of rows that come once."""
+"""Source of the blocks of data that can be read again."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streamsvm.base.format import index_dtype
 from streamsvm.data.groups import group_starts, in_group_order
 from streamsvm.data.row_space import RowSpace
-from streamsvm.data.rows import Rows, with_index_dtype
+from streamsvm.data.rows import Rows
 from streamsvm.kernels.random import local_permutation, permutation
-from streamsvm.settings.fit import AUTO, CLASSES, Settings
-from streamsvm.training.auto_c import Norms, c_for, running_costs
+from streamsvm.run.checkpoint import StreamPosition
+from streamsvm.settings.fit import CLASSES, Settings
 from streamsvm.training.inner_passes import READ_AHEAD, READ_BEFORE
-from streamsvm.transforms import Transform, apply, features_after
 
 if TYPE_CHECKING:
     from streamsvm.data.blocks import Blocks
@@ -39,8 +37,8 @@ class TrainingBlock:
         Empty if other processes read the rows.
     new_classes : list of str
         Classes that appear first in this block: codes from the number of classes known before it.
-    place : StreamPlace, optional
-        Place of the stream after the block.
+    behind : StreamPosition, optional
+        Position of a stream behind the block.
     read_work : int
         Cost of reading a non-zero for this pass, as inner passes count it: 0 if the rows were in memory.
     permute : callable
@@ -59,47 +57,12 @@ class TrainingBlock:
     rows: Rows
     order: np.ndarray
     new_classes: Sequence[str] = ()
-    place: StreamPlace | None = None
+    behind: StreamPosition | None = None
     read_work: int = READ_BEFORE
     permute: Callable[[int, int, int, int, int], np.ndarray] = permutation
     begin: int = 0
     all_cost: np.ndarray | None = None
     arrived: Callable[[int], int] | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class StreamPlace:
-    """Place in a stream, from which it can be read again.
-
-    Attributes
-    ----------
-    place : dict or None
-        Place in the stream's own form, as JSON; None at the beginning.
-    norms : tuple of float and int
-        Sum and number of the squared norms of the first 1,000 rows, or fewer, from which C is chosen.
-    """
-
-    place: dict[str, Any] | None = None
-    norms: Norms = (0.0, 0)
-
-
-class Source(Protocol):
-    """Source of the blocks of a training.
-
-    Attributes
-    ----------
-    n_rows : int or None
-        Number of rows; None for a stream, which is read once.
-    """
-
-    @property
-    def n_rows(self) -> int | None: ...
-
-    def blocks(self, pass_number: int, begin: Any) -> Iterator[TrainingBlock]:
-        """Yield the blocks of a pass that are left from `begin` on."""
-
-    def empty(self) -> Rows:
-        """Return no rows, in the types of those in the blocks."""
 
 
 class ShuffledSource:
@@ -214,119 +177,3 @@ class ShuffledSource:
 
     def empty(self) -> Rows:
         return self.cut.empty()
-
-
-class Stream(Protocol):
-    """Stream of rows in an order that is the same each time they are read.
-
-    Attributes
-    ----------
-    resumable : bool
-        True if the stream can be read again from a place in it.
-    classes : list of str or None
-        All classes; None if they appear on the way.
-    n_features : int or None
-        All features; None if they appear on the way.
-    index_base : int or None
-        Number of the first feature in the text, for the model's users; None if it is not from text.
-    feature_names : sequence of str or None
-        Names of the features, if they have any.
-    dense_rows : bool
-        Whether the rows are dense.
-    """
-
-    resumable: bool
-    classes: list[str] | None
-    n_features: int | None
-
-    @property
-    def index_base(self) -> int | None: ...
-
-    @property
-    def feature_names(self) -> Sequence[str] | None: ...
-
-    @property
-    def dense_rows(self) -> bool: ...
-
-    def batches(
-        self, place: dict[str, Any] | None, classes: Sequence[str]
-    ) -> Iterator[tuple[Rows, list[str], dict[str, Any]]]:
-        """Yield rows from `place` on, the classes that are new in them, and the place after them, as JSON.
-
-        Labels are codes in `classes` and, beyond, in the order of first appearance. A batch without rows
-        may say how far the stream was read beyond the last one.
-        """
-
-    def record(self) -> dict[str, Any]:
-        """Return the record, as JSON, from which the stream can be opened again."""
-
-    def sources(self, place: dict[str, Any] | None) -> list[dict[str, Any]]:
-        """Return the inputs fully read before `place`, for the model's record."""
-
-    def summary(self, place: dict[str, Any] | None) -> dict[str, Any]:
-        """Return parse statistics up to `place`."""
-
-    def in_order(self, classes: Sequence[str]) -> np.ndarray:
-        """Return the order in which a model lists `classes`."""
-
-    def label_dtype(self, classes: Sequence[str]) -> str:
-        """Return the type of `classes` in Python: int64 or str."""
-
-
-class StreamSource:
-    """Source of a stream's blocks in its order: transformed, with the costs of their rows.
-
-    Parameters
-    ----------
-    stream : Stream
-    dtype : dtype
-        Type of the values.
-    C : float or "auto"
-        With "auto", one over the mean of ‖x‖² of the first 1,000 rows or, until then, of those up to a row.
-    transforms : sequence of Transform
-    """
-
-    n_rows: int | None = None
-
-    def __init__(self, stream: Stream, dtype: np.dtype, C: Any, transforms: Sequence[Transform] = ()) -> None:
-        self.stream = stream
-        self.classes: Sequence[str] | None = stream.classes
-        self._dtype = dtype
-        self._C = C
-        self.transforms = transforms
-        self.n_features = features_after(transforms, stream.n_features)
-        self.dense_rows = stream.dense_rows and all(each.keeps_dense for each in transforms)
-
-    def C_at(self, place: StreamPlace) -> float:
-        """Return the C that was given, or the one chosen from the rows before a place."""
-        return c_for(*place.norms) if self._C == AUTO else self._C
-
-    def blocks(self, pass_number: int, begin: Any) -> Iterator[TrainingBlock]:
-        """Yield the blocks that are left.
-
-        Parameters
-        ----------
-        begin : tuple of (StreamPlace, int, int, sequence of str)
-            The place, the blocks and rows before it, and the classes known there.
-        """
-        place, number, visited, classes = begin
-        for rows, new_classes, behind in self.stream.batches(place.place, classes):
-            rows = self._transformed(rows._replace(data=rows.data.astype(self._dtype, copy=False)), visited)
-            cost, norms = running_costs(self._C, rows.norm2, visited, place.norms)
-            place, rows = StreamPlace(behind, norms), rows._replace(cost=cost)
-            yield TrainingBlock(pass_number, number, rows, np.arange(rows.n_rows), new_classes, place)
-            number += rows.n_rows > 0
-            visited += rows.n_rows
-
-    def _transformed(self, rows: Rows, first: int = 0) -> Rows:
-        rows = apply(self.transforms, rows, where="the stream", first=first)
-        if self.n_features is None:
-            return rows
-        return with_index_dtype(rows, index_dtype(self.n_features))
-
-    def empty(self) -> Rows:
-        none = np.zeros(0, np.int32)
-        indices = None if self.stream.dense_rows else none
-        return self._transformed(
-            Rows(np.zeros(0, self._dtype), indices, np.zeros(1, np.int64), none, np.zeros(0), np.zeros(0))
-        )

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from streamsvm.base.label_values import TEXT, class_name, dtype_of_names
+from streamsvm.base.label_values import TEXT, class_name
 from streamsvm.base.text import absolute
 from streamsvm.data.rows import Rows
 from streamsvm.errors import InputError, Option, Remedy, SettingsError, StoreError, part_of_memory
@@ -64,6 +64,8 @@ class StoreStream:
         except BaseException:
             self.store.close()
             raise
+        own, known = self.store.label_dtype, set(self.store.classes)
+        self.label_dtype = own if own == TEXT or set(self.classes) <= known else None
         self.n_features: int | None = self.store.n_features
         self.index_base, self.dense_rows = self.store.index_base, self.store.dense_rows
 
@@ -132,15 +134,6 @@ class StoreStream:
     def summary(self, place: dict[str, Any] | None) -> dict[str, Any]:
         """Return the number of rows that have no label and are left out, of the whole store."""
         return {"unlabelled": self.store.unlabelled, "first_errors": []}
-
-    @staticmethod
-    def in_order(classes: Sequence[str]) -> np.ndarray:
-        return np.arange(len(classes))
-
-    def label_dtype(self, classes: Sequence[str]) -> str:
-        """Return the type of the labels in Python: that of the store, unless there are further classes."""
-        own = self.store.label_dtype
-        return own if own == TEXT or set(classes) <= set(self.store.classes) else dtype_of_names(classes)
 
     def __enter__(self) -> Self:
         return self

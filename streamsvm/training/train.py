@@ -29,8 +29,8 @@ from streamsvm.training.held_out import check_held_out, other_held_out
 from streamsvm.training.opened import OpenTraining
 from streamsvm.training.parallel.executor import Executor
 from streamsvm.training.passes import Fit
-from streamsvm.training.sources import Stream
 from streamsvm.training.spec import specify
+from streamsvm.training.stream import Stream
 from streamsvm.training.training import Training, open_to_train, rows_to_learn
 
 _MAX_LOSSES = 4  # losses of workers, one after the other without a commit between them

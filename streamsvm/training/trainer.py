@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import abc
+import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 
-from streamsvm.base.prefetch import Prefetcher, Stopped
 from streamsvm.base.progress import Progress, Report, logged
 from streamsvm.data.memory_plan import private_memory
+from streamsvm.data.rows import Rows
 from streamsvm.errors import StreamsvmError
 from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.files import Files, NewLog, OldLog
 from streamsvm.settings.fit import Settings
 from streamsvm.training.learner import Learner
-from streamsvm.training.sources import Source, TrainingBlock
+from streamsvm.training.sources import ShuffledSource, TrainingBlock
+from streamsvm.training.stream import StreamSource
 
 _MEMORY_SECONDS = 0.1  # between two measurements of memory, which read a file of the system
 
@@ -49,15 +50,14 @@ class Callbacks:
         return cls(logged(report), progress or cls.progress, stop or cls.stop)
 
 
-class Trainer(abc.ABC):
-    """Base of trainers: a training in progress.
+class Trainer:
+    """A training in progress: its loop over blocks, and the reports and commits on the way.
 
-    Subclasses define what differs between several passes over a store and one over a stream: which passes
-    are left, what is reported, and what happens when a pass ends.
+    `streamsvm.training.passes.Fit` makes several passes with it, `streamsvm.training.online.Online` one.
 
     Parameters
     ----------
-    source : Source
+    source : ShuffledSource or StreamSource
     settings : Settings
     files : RunFiles or MemoryRun
     learner : Learner
@@ -71,135 +71,140 @@ class Trainer(abc.ABC):
     position : RunPosition
         Progress of the training, in the form that commits record.
     waited : float
-        Seconds of the present pass spent waiting for rows.
+        Seconds of the last pass spent waiting for rows.
     peak : int
         Largest private memory observed, in bytes.
     """
 
     def __init__(
         self,
-        source: Source,
+        source: ShuffledSource | StreamSource,
         settings: Settings,
         files: Files,
         learner: Learner,
         position: RunPosition,
         callbacks: Callbacks,
     ) -> None:
-        self.source = source
+        self.n_rows = source.n_rows or 0  # of a stream nobody knows how many come
         self.settings = settings
         self.files = files
         self.learner = learner
         self.learner.tally[:] = position.tally
         self.position = position
         self.report, self.progress, self.stop = callbacks.report, callbacks.progress, callbacks.stop
-        self.dtype = np.dtype(settings.dtype)
         self.peak = private_memory()
         self._memory_due = -np.inf
         self.waited = 0.0
         # When the present pass began in this process, and what earlier ones spent on it.
         self._begin, self._before = time.perf_counter(), position.pass_seconds
 
-    # -- for subclasses ----------------------------------------------------------------------------
-
-    @abc.abstractmethod
-    def remaining_passes(self) -> Iterator[int]:
-        """Yield the numbers of the passes to make, each after the one before has ended."""
-
-    @abc.abstractmethod
-    def blocks_left(self, this_pass: int) -> Prefetcher[TrainingBlock]:
-        """Read the blocks of a pass that are not yet trained, in a thread if there may be several."""
-
-    @abc.abstractmethod
-    def position_after(self, block: TrainingBlock) -> RunPosition:
-        """Return the position after a block, without the entries that the loop itself records."""
-
-    @abc.abstractmethod
-    def next_pause(self, visited: int) -> int:
-        """Return the number of visited rows in the pass at which to pause next, after `visited` of them."""
-
-    @abc.abstractmethod
-    def at_pause(self, block: TrainingBlock, at: int) -> None:
-        """Report, if a report is due, within a block of which the first `at` rows have been visited."""
-
-    @abc.abstractmethod
-    def average_begins(self, this_pass: int) -> int | None:
-        """Return the number of visited rows at which the average of a pass begins; None without average."""
-
-    @abc.abstractmethod
-    def end_pass(self, this_pass: int) -> None:
-        """Report and commit a pass whose blocks have all been learned."""
-
-    @abc.abstractmethod
-    def stopped(self) -> NoReturn:
-        """Raise `Interrupted` after what was learned has been committed."""
-
-    def failed(self, error: StreamsvmError) -> StreamsvmError:
-        """Return the error to raise when the source, or making room for its rows, failed with `error`."""
-        return error
-
-    def make_room(self, block: TrainingBlock) -> None:  # noqa: B027
-        """Make room for the features and classes of a block."""
-
-    def whole(self, block: TrainingBlock, take: Callable[[], Any]) -> TrainingBlock:
-        """Return the block of which the source has yielded the first piece; `take` returns the next one."""
-        return block
-
-    def begin_pass(self, this_pass: int) -> None:  # noqa: B027
-        """Prepare a pass, or the rest of one."""
-
-    # -- the loop ----------------------------------------------------------------------------------
-
-    def train(self) -> None:
-        """Make the remaining passes."""
-        self._compile()
+    @contextlib.contextmanager
+    def compiled(self, rows: Rows) -> Iterator[None]:
+        """Compile the kernels for rows like `rows`, of which there are none; then train in this context."""
+        begin = time.perf_counter()
+        old = self.files.old_duals(self.position, 0)
+        self.learner.compile(rows, old.segment(0, 0))
+        self.report({"event": "ready", "seconds": time.perf_counter() - begin})
         self.files.every.restart()
         try:
-            for this_pass in self.remaining_passes():
-                self._train_pass(this_pass)
-                self.end_pass(this_pass)
+            yield
         except StreamsvmError:
             self.files.write_metrics(self.position)  # what was reported since the last commit
             raise
 
-    def _compile(self) -> None:
-        begin = time.perf_counter()
-        old = self.files.old_duals(self.position, 0)
-        self.learner.compile(self.source.empty(), old.segment(0, 0))
-        self.report({"event": "ready", "seconds": time.perf_counter() - begin})
+    # -- the loop ----------------------------------------------------------------------------------
 
-    def _train_pass(self, this_pass: int) -> None:
-        settings, learner = self.settings, self.learner
-        learner.averaging = self.position.average_pass == this_pass
+    def begin_pass(self, this_pass: int) -> None:
+        """Begin a pass, or the rest of one that was interrupted."""
+        self.learner.averaging = self.position.average_pass == this_pass
         self._begin, self._before = time.perf_counter(), self.position.pass_seconds
-        self.begin_pass(this_pass)
-        old = self.files.old_duals(self.position, this_pass - 1)
-        new = self.files.new_duals(self.position, this_pass) if settings.keep_duals else None
-        blocks = self.blocks_left(this_pass)
+
+    def learn(
+        self,
+        blocks: Iterable[TrainingBlock],
+        stage: str,
+        report_rows: Callable[[TrainingBlock, int], None],
+        *,
+        averages: bool,
+    ) -> bool:
+        """Learn from the blocks that are left of a pass.
+
+        Parameters
+        ----------
+        blocks : iterable of TrainingBlock
+        stage : str
+            Name of the pass for `progress`.
+        report_rows : callable
+            Called in the first pass whenever the number of visited rows has doubled, with the block and the
+            position in it.
+        averages : bool
+            Whether the iterates are averaged: those of the second half of the pass, or all of a stream.
+
+        Returns
+        -------
+        bool
+            False if the user stopped the training; what was learned has been committed.
+        """
+        position, this_pass = self.position, self.position.passes_done + 1
+        old = self.files.old_duals(position, this_pass - 1)
+        new = self.files.new_duals(position, this_pass) if self.settings.keep_duals else None
         try:
-            while (block := self._next(blocks, new)) is not None:
-                block = self.whole(block, lambda: self._next(blocks, new))
-                self._learn(block, old, new)
-                position = self.position_after(block)
+            for block in blocks:
+                self._learn(block, old, new, report_rows, averages)
+                position = self.position
                 self.position = dataclasses.replace(
                     position,
-                    tally=tuple(learner.tally.tolist()),
+                    blocks_done=position.blocks_done + (block.rows.n_rows > 0),
+                    tally=tuple(self.learner.tally.tolist()),
                     duals=position.duals if new is None else position.duals | {this_pass: new.end},
                     pass_seconds=self.seconds(),
+                    stream=block.behind,
                 )
-                if block.rows.n_rows == 0:
+                if block.rows.n_rows == 0:  # as behind the last row of a stream: nothing was learned
                     continue
                 self.note_memory()
-                self.progress(self.stage(this_pass), learner.visited, self.source.n_rows)
+                self.progress(stage, self.learner.visited, self.n_rows or None)
                 stopping = self.stop()
                 if self.files.every.due(1) or stopping:
                     self.commit(new)
                 if stopping:
-                    self.stopped()
+                    return False
         finally:
-            self.waited = blocks.waited
-            blocks.close()
             if new is not None:
                 new.close()
+        return True
+
+    def _learn(
+        self,
+        block: TrainingBlock,
+        old: OldLog,
+        new: NewLog | None,
+        report_rows: Callable[[TrainingBlock, int], None],
+        averages: bool,
+    ) -> None:
+        learner, is_first_pass = self.learner, self.position.passes_done == 0
+        half = self.n_rows // 2
+
+        def next_pause(visited: int) -> int:
+            """Pause where an average may begin and, in the first pass, each time the rows have doubled."""
+            doubled = 1 << visited.bit_length() if is_first_pass else self.n_rows + 1
+            return min(doubled, half) if visited < half else doubled
+
+        def begin_average_if_due() -> None:
+            # The visited rows are beyond the half, if a group of rows ended later.
+            if averages and not learner.averaging and half <= learner.visited:
+                learner.begin_average()
+                self.position = dataclasses.replace(self.position, average_pass=self.position.passes_done + 1)
+
+        learner.storage.check_room(block.rows)
+        begin_average_if_due()
+        duals = learner.read_duals(old, block.number, block.rows)._replace(scale=self.position.dual_scale)
+        for at in learner.learn(block, duals, new, next_pause):
+            self.files.check_finite(learner.tally.tolist())
+            if is_first_pass and learner.visited.bit_count() == 1:
+                report_rows(block, at)
+            begin_average_if_due()
+        self.files.check_finite(learner.tally.tolist())
 
     def seconds(self) -> float:
         """Return the time spent in the present pass, in earlier processes too."""
@@ -210,43 +215,6 @@ class Trainer(abc.ABC):
         if (now := time.monotonic()) >= self._memory_due:
             self.peak = max(self.peak, private_memory())
             self._memory_due = now + _MEMORY_SECONDS
-
-    def stage(self, this_pass: int) -> str:
-        """Return the name of a pass for `progress`."""
-        return f"pass {this_pass} of {self.settings.passes}"
-
-    def _next(self, blocks: Prefetcher[TrainingBlock], new: NewLog | None) -> TrainingBlock | None:
-        """Return the next block, or None at the end of the pass."""
-        try:
-            return next(blocks, None)
-        except Stopped:
-            if self.learner.visited:
-                self.commit(new)
-            self.stopped()
-        except StreamsvmError as error:
-            raise self.failed(error) from None
-
-    def _learn(self, block: TrainingBlock, old: OldLog, new: NewLog | None) -> None:
-        learner, this_pass = self.learner, block.pass_number
-        try:
-            self.make_room(block)
-        except StreamsvmError as error:  # before any of these rows was learned from
-            raise self.failed(error) from None
-        learner.storage.check_room(block.rows)
-        self._begin_average_if_due(this_pass)
-        duals = learner.read_duals(old, block.number, block.rows)._replace(scale=self.position.dual_scale)
-        for at in learner.learn(block, duals, new, self.next_pause):
-            self.files.check_finite(learner.tally.tolist())
-            self.at_pause(block, at)
-            self._begin_average_if_due(this_pass)
-        self.files.check_finite(learner.tally.tolist())
-
-    def _begin_average_if_due(self, this_pass: int) -> None:
-        begins, has_begun = self.average_begins(this_pass), self.position.average_pass == this_pass
-        # The visited rows are beyond the place, if a group of rows ended later.
-        if begins is not None and not has_begun and begins <= self.learner.visited:
-            self.learner.begin_average()
-            self.position = dataclasses.replace(self.position, average_pass=this_pass)
 
     # -- commits and reports -----------------------------------------------------------------------
 

@@ -60,10 +60,10 @@ VARIANTS = {
     "no-duals": Variant("s.zarr", ("--solver", "sorted", "--no-keep-duals"), first=1, passes=1),
 }
 # Where a kill can fall, for the tally: the first of these that the process was in.
-TRAIN_PASS = stage(Trainer._train_pass)
+TRAIN_PASS = stage(Trainer.learn)
 STAGES = (
     *map(stage, (checkpoint.commit, checkpoint.recover, save_model)),
-    *(TRAIN_PASS, stage(Fit.end_pass)),
+    *(TRAIN_PASS, stage(Fit._end_pass)),
     *map(stage, (StoreWriter.finish, staging.publish, StoreWriter.append, ExternalShuffle.append)),
     stage(StoreWriter.__init__),
 )

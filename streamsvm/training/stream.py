@@ -1,0 +1,137 @@
+"""Source of the blocks of a stream: rows that come once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from streamsvm.base.format import index_dtype
+from streamsvm.data.order import LabelGroups
+from streamsvm.data.rows import Rows, with_index_dtype
+from streamsvm.kernels.tally import VISITED
+from streamsvm.run.checkpoint import RunPosition, StreamPosition
+from streamsvm.settings.fit import AUTO
+from streamsvm.training.auto_c import c_for, running_costs
+from streamsvm.training.sources import TrainingBlock
+from streamsvm.transforms import Transform, apply, features_after
+
+
+class Stream(Protocol):
+    """Stream of rows in an order that is the same each time they are read.
+
+    Attributes
+    ----------
+    resumable : bool
+        True if the stream can be read again from a place in it.
+    classes : list of str or None
+        All classes; None if they appear on the way. A model then lists them in ascending order.
+    label_dtype : str or None
+        Type of the labels in Python; None for int64 if all classes are whole numbers, and else str.
+    n_features : int or None
+        All features; None if they appear on the way.
+    index_base : int or None
+        Number of the first feature in the text, for the model's users; None if it is not from text.
+    feature_names : sequence of str or None
+        Names of the features, if they have any.
+    dense_rows : bool
+        Whether the rows are dense.
+    """
+
+    resumable: bool
+    classes: list[str] | None
+    n_features: int | None
+
+    @property
+    def label_dtype(self) -> str | None: ...
+
+    @property
+    def index_base(self) -> int | None: ...
+
+    @property
+    def feature_names(self) -> Sequence[str] | None: ...
+
+    @property
+    def dense_rows(self) -> bool: ...
+
+    def batches(
+        self, place: dict[str, Any] | None, classes: Sequence[str]
+    ) -> Iterator[tuple[Rows, list[str], dict[str, Any]]]:
+        """Yield rows from `place` on, the classes that are new in them, and the place after them, as JSON.
+
+        Labels are codes in `classes` and, beyond, in the order of first appearance. A batch without rows
+        may say how far the stream was read beyond the last one.
+        """
+
+    def record(self) -> dict[str, Any]:
+        """Return the record, as JSON, from which the stream can be opened again."""
+
+    def sources(self, place: dict[str, Any] | None) -> list[dict[str, Any]]:
+        """Return the inputs fully read before `place`, for the model's record."""
+
+    def summary(self, place: dict[str, Any] | None) -> dict[str, Any]:
+        """Return parse statistics up to `place`."""
+
+
+class StreamSource:
+    """Source of a stream's blocks in its order: transformed, with the costs of their rows.
+
+    Parameters
+    ----------
+    stream : Stream
+    dtype : dtype
+        Type of the values.
+    C : float or "auto"
+        With "auto", one over the mean of ‖x‖² of the first 1,000 rows or, until then, of those up to a row.
+    transforms : sequence of Transform
+    """
+
+    n_rows: int | None = None
+
+    def __init__(self, stream: Stream, dtype: np.dtype, C: Any, transforms: Sequence[Transform] = ()) -> None:
+        self.stream = stream
+        self._dtype = dtype
+        self._C = C
+        self.transforms = transforms
+        self.n_features = features_after(transforms, stream.n_features)
+        self.dense_rows = stream.dense_rows and all(each.keeps_dense for each in transforms)
+
+    def C_at(self, place: StreamPosition) -> float:
+        """Return the C that was given, or the one chosen from the rows before a place."""
+        return c_for(*place.norms) if self._C == AUTO else self._C
+
+    def blocks(self, position: RunPosition) -> Iterator[TrainingBlock]:
+        """Yield the blocks behind a position."""
+        behind, number, visited = position.stream, position.blocks_done, int(position.tally[VISITED])
+        assert behind is not None
+        for rows, new_classes, place in self.stream.batches(behind.place, behind.classes):
+            rows = self._transformed(rows._replace(data=rows.data.astype(self._dtype, copy=False)), visited)
+            cost, norms = running_costs(self._C, rows.norm2, visited, behind.norms)
+            groups = LabelGroups(behind.label_groups)
+            groups.add(rows.labels)
+            behind = StreamPosition(
+                place,
+                [*behind.classes, *new_classes] if new_classes else behind.classes,
+                norms,
+                groups.state.tolist(),
+                max(behind.n_features, rows.largest_feature + 1),
+            )
+            order = np.arange(rows.n_rows)
+            yield TrainingBlock(1, number, rows._replace(cost=cost), order, new_classes, behind)
+            number += rows.n_rows > 0
+            visited += rows.n_rows
+
+    def _transformed(self, rows: Rows, first: int = 0) -> Rows:
+        rows = apply(self.transforms, rows, where="the stream", first=first)
+        if self.n_features is None:
+            return rows
+        return with_index_dtype(rows, index_dtype(self.n_features))
+
+    def empty(self) -> Rows:
+        """Return no rows, in the types of those in the blocks."""
+        none = np.zeros(0, np.int32)
+        indices = None if self.stream.dense_rows else none
+        return self._transformed(
+            Rows(np.zeros(0, self._dtype), indices, np.zeros(1, np.int64), none, np.zeros(0), np.zeros(0))
+        )
