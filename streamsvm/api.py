@@ -27,13 +27,13 @@ from streamsvm.settings.signature import takes
 from streamsvm.store.addresses import copy_address
 from streamsvm.store.kinds import is_read_in_place
 from streamsvm.training import fit_stream
-from streamsvm.training.execution import Execution
-from streamsvm.training.fit import fit_matrix, fit_store, plan_store
+from streamsvm.training.create import fit_store, open_matrix, plan_store
 from streamsvm.training.parallel.splits import check_splits
 from streamsvm.training.store_stream import StoreStream
 from streamsvm.training.stream import Stream
-from streamsvm.training.train import resume_run
+from streamsvm.training.train import resume_run, train
 from streamsvm.training.trainer import Callbacks
+from streamsvm.training.training import Execution
 
 Kind = TypeVar("Kind", bound=CheckedSettings)
 
@@ -167,7 +167,9 @@ def fit(
         )  # fmt: skip
         with shown(progress) as progress:
             how = Execution(Callbacks.of(report, progress, stop), workers=workers)
-            return fit_matrix((data, y, groups), asked, how, tables, encoding=encoding)
+            model = train(open_matrix((data, y, groups), asked, how, tables, encoding=encoding), how)[1]
+            assert model is not None
+            return model
     check_of_store(out, y=y, groups=groups, sample_weight=tables.get("sample_weight"))
     if cluster is not None:
         check_splits(asked.splits)

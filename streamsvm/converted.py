@@ -24,7 +24,7 @@ from streamsvm.settings.reading import ReadingSettings
 from streamsvm.store import open_store
 from streamsvm.store.addresses import local
 from streamsvm.store.kinds import is_read_in_place
-from streamsvm.training.execution import Execution, copy_inputs
+from streamsvm.training.training import Execution, copy_inputs
 from streamsvm.transforms import parse_transforms
 
 Paths = Sequence[str | os.PathLike[str]]

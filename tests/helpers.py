@@ -31,9 +31,10 @@ from streamsvm.settings.checks import GIVEN
 from streamsvm.settings.fit import Interval, Settings
 from streamsvm.store import Contents, StoreWriter, layout
 from streamsvm.training import create, fit_plan
-from streamsvm.training.execution import Execution
-from streamsvm.training.fit import fit_matrix, fit_store
+from streamsvm.training.create import fit_store, open_matrix
+from streamsvm.training.train import train
 from streamsvm.training.trainer import Callbacks
+from streamsvm.training.training import Execution
 
 FEATURES = Path(__file__).with_name("features.txt")  # numbers of eleven features, for select=FILE
 if TYPE_CHECKING:
@@ -107,7 +108,9 @@ def fit_path(X: Any, y: Any, *, sample_weight: Any = None, **settings: Any) -> M
     chosen, given = Settings(**{"transform": "none", **settings}), {"sample_weight": sample_weight}
     if sample_weight is not None:
         chosen = dataclasses.replace(chosen, sample_weight=GIVEN)
-    return fit_matrix((X, y, None), chosen, Execution(), given)
+    model = train(open_matrix((X, y, None), chosen, Execution(), given), Execution())[1]
+    assert model is not None
+    return model
 
 
 def resume_with(policy: MemoryPolicy, run: str | Path, **options: Any) -> Any:

@@ -15,7 +15,6 @@ from streamsvm.run.directory import RunDir
 from streamsvm.run.files import MemoryRun, RunFiles
 from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weights import DenseWeights, WeightStorage
-from streamsvm.training.execution import Execution
 from streamsvm.training.learner import Learner, Visits
 from streamsvm.training.opened import OpenTraining
 from streamsvm.training.parallel.class_learner import ClassRounds
@@ -27,6 +26,7 @@ from streamsvm.training.passes import Fit
 from streamsvm.training.plain_visits import PlainVisits
 from streamsvm.training.sources import ShuffledSource
 from streamsvm.training.spec import Spec
+from streamsvm.training.training import Execution
 
 
 def build(
@@ -102,12 +102,11 @@ def find_workers(
         check_splits(settings.splits)
         with Cluster(cluster, wanted, settings.splits) as found:
             yield found
-    elif spec.by_products:
-        with one_thread_each, Threads(number) as threads:
-            yield threads
-    else:
-        with Threads(min(number, settings.splits)) as threads:
-            yield threads
+        return
+    if not spec.by_products:
+        number = min(number, settings.splits)
+    with one_thread_each if spec.by_products else contextlib.nullcontext(), Threads(number) as threads:
+        yield threads
 
 
 def new_storage(spec: Spec, placement: Plan, run: RunDir | None) -> DenseWeights | SparseWeights:

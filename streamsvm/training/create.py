@@ -1,10 +1,12 @@
-"""Creation of a training: settings and opened data are resolved to a specification, a plan and a record."""
+"""From settings and data to a training, and the record of its run; fits of stores begin and end here."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -13,32 +15,116 @@ import numpy as np
 from streamsvm.base import format
 from streamsvm.base.text import absolute
 from streamsvm.base.threads import count_workers
+from streamsvm.cluster.worker_memory import worker_bytes
+from streamsvm.data.arrays import labelled_rows, labels_of, row_groups, row_weights, with_layer
 from streamsvm.data.hold_out import held_out_part
 from streamsvm.data.memory_plan import Plan, cut_blocks
-from streamsvm.errors import Interrupted, StreamsvmWarning, warn
+from streamsvm.errors import InputError, Interrupted, SettingsError, StreamsvmWarning, warn
 from streamsvm.inputs.schema import reading_of
+from streamsvm.losses import get_loss
+from streamsvm.model.results import FitResult
 from streamsvm.model.transform_files import transform_sums
-from streamsvm.run.directory import RunDir
+from streamsvm.run.directory import RunDir, check_place, claimed, locked
 from streamsvm.settings.fit import BALANCED, NONE, Settings
 from streamsvm.store import Store
-from streamsvm.store.arrays import in_memory
+from streamsvm.store.arrays import ArrayStore, in_memory
 from streamsvm.store.sliced import sliced
 from streamsvm.store.store import IN_MEMORY
 from streamsvm.training.auto_c import c_of_norms, rows_trained_on
-from streamsvm.training.costs import read_training_costs
-from streamsvm.training.execution import Execution
-from streamsvm.training.fit_plan import find_slice_rows, plan_fit, plan_rows
+from streamsvm.training.costs import check_multilabel, read_training_costs
+from streamsvm.training.fit_plan import check_has_groups, find_slice_rows, plan_fit, plan_rows
 from streamsvm.training.opened import OpenTraining
 from streamsvm.training.same_run import read_same
 from streamsvm.training.search_c import find_sample, search_c
 from streamsvm.training.spec import specify
-from streamsvm.training.training import Training, rows_to_learn
+from streamsvm.training.train import train
+from streamsvm.training.training import Execution, Training, open_to_train, rows_to_learn
 from streamsvm.transforms import parse_transforms, records_of
 from streamsvm.transforms.defaults import MATRIX_DEFAULT, with_transform
 from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_rows, raw_store
 from streamsvm.transforms.store import shift_to_text, transformed
 
+Paths = Sequence[str | os.PathLike[str]]
+
 _MANY_ROWS = 100  # of which most should not have classes of their own
+
+
+def fit_store(
+    paths: Paths,
+    out: str | Path | RunDir,
+    settings: Settings,
+    how: Execution,
+    given: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    force: bool = False,
+    resume: bool = False,
+    fitted: FittedTransforms | None = None,
+    tuned: bool = False,
+    made: Mapping[str, Any] = MappingProxyType({}),
+) -> FitResult:
+    """Train a run on a store, as `streamsvm.fit` describes it; if `resume`, go on with one that is there.
+
+    `given`, `fitted` and `tuned` are as for `create`; `made` are entries of ``run.json`` about the stores
+    that the run made of files.
+    """
+    run = RunDir.at(out)
+    check_place(run)
+    made_here = [run.path / f"{name}.zarr" for name in made.get("files", ())]  # by a search, too
+    kept = run.stores_among([*paths, settings.valid, *made_here])
+    begun = run if resume and run.settings.exists() else None
+    with locked(run) if begun else contextlib.nullcontext(), open_to_train(paths, settings) as raw:
+        opened = create(
+            raw, settings, how, given, paths=paths, fitted=fitted, tuned=tuned, made=made, begun=begun
+        )
+        claim = locked(run) if begun else claimed(run, force=force, by_tune=tuned, kept=kept)
+        return train(opened, how, run, claim)[0]
+
+
+def plan_store(
+    paths: Paths, settings: Settings, how: Execution, given: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
+    """Plan the memory and disk of a fit of a store, as `streamsvm.plan` describes it."""
+    with open_to_train(paths, settings) as raw:
+        opened = create(raw, settings, how, given, paths=paths, search=False)
+        plan = {
+            **opened.described,
+            **worker_bytes(opened.store, opened.training),
+            "C_auto": opened.run_record["C_auto"],
+        }
+        if find_sample(opened.store, settings) is not None:
+            plan["C"] = settings.C
+        return plan
+
+
+def open_matrix(
+    data: tuple[Any, Any, Any],
+    settings: Settings,
+    how: Execution,
+    given: Mapping[str, Any],
+    *,
+    tuned: bool = False,
+    encoding: Mapping[str, Any] | None = None,
+) -> OpenTraining:
+    """Create the training of a matrix.
+
+    `data` are X, y and groups; `given` may have ``sample_weight``, too; `encoding` is the record of how texts
+    became the matrix.
+    """
+    X, y, groups = data
+    X = with_layer(X, settings.layer, settings.raw, settings.obsm)
+    rows, labels, matrix = labelled_rows(X, labels_of(X, y, settings.label), np.dtype(settings.dtype))
+    if settings.sample_weight not in (None, NONE):
+        weights = given.get("sample_weight", settings.sample_weight)
+        rows = rows._replace(cost=row_weights(X, weights, rows.n_rows))
+    if groups is not None:
+        if not get_loss(settings.loss).sequences:
+            raise SettingsError(f"groups does not apply to the loss {settings.loss}", setting="groups")
+        rows = rows._replace(qid=row_groups(X, groups, rows.n_rows, InputError))
+    meta = {"encoding": matrix.encoding if encoding is None else encoding, "label": settings.label}
+    raw = ArrayStore(rows, labels, matrix.n_features, matrix.names, meta)
+    check_multilabel(settings, multilabel=raw.multilabel, where="y")
+    check_has_groups(settings, has_groups=raw.grouped, where="the matrix")
+    return create(raw, settings, how, given, tuned=tuned, made=labels)
 
 
 def create(
@@ -47,7 +133,7 @@ def create(
     how: Execution,
     given: Mapping[str, Any] = MappingProxyType({}),
     *,
-    paths: Sequence[str | os.PathLike[str]] = (),
+    paths: Paths = (),
     fitted: FittedTransforms | None = None,
     tuned: bool = False,
     made: Mapping[str, Any] = MappingProxyType({}),

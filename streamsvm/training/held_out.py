@@ -26,14 +26,14 @@ _CHECKED_ROWS = 256  # held-out rows that are transformed before the training, t
 def check_held_out(raw: Store, training: Training, record: Mapping[str, Any]) -> str | None:
     """Check the validation store before the training begins, and return its fingerprint; None without one.
 
-    `record` is the record of the training data that `fit_transforms` returns.
+    `record` is the record of the run, which may know the fingerprint.
     """
     settings, transforms = training.spec.settings, training.transforms
     if settings.valid is None:
         if settings.valid_labels is not None:
             raise SettingsError("valid_labels is for the matrix of valid; give both", setting="valid_labels")
         return None
-    with open_held_out(settings) as held_out:
+    with open_held_out(settings, record.get("valid_fingerprint")) as held_out:
         check_has_groups(settings, has_groups=held_out.grouped, where=settings.valid)
         blocks = held_out_blocks(held_out, raw, training)
         blocks.match.warn()
@@ -51,12 +51,23 @@ def check_held_out(raw: Store, training: Training, record: Mapping[str, Any]) ->
         return held_out.fingerprint
 
 
-def open_held_out(settings: Settings) -> Store:
-    """Open the validation store with the same label column and matrix as the store that is trained on."""
+def open_held_out(settings: Settings, known: str | None = None) -> Store:
+    """Open the validation store with the same label column and matrix as the store that is trained on.
+
+    Raises `RunError` if it does not have the `known` fingerprint.
+    """
     assert settings.valid is not None
-    return open_validation_store(
+    store = open_validation_store(
         settings.valid, settings.label, settings.layer, settings.raw, settings.obsm, settings.valid_labels
     )
+    if known not in (None, store.fingerprint):
+        store.close()
+        raise RunError(
+            f"the validation store {settings.valid} has changed since the run was begun (its content "
+            "fingerprint differs): what was measured before and after would not compare",
+            remedy=Remedy("bring the old store back, or resume with {} to take this one", Option("valid")),
+        )
+    return store
 
 
 def _check_labels(held_out: Store, store: Store) -> None:
@@ -67,15 +78,6 @@ def _check_labels(held_out: Store, store: Store) -> None:
     if unknown:
         problem = f"{held_out.path}: {unknown:,} of {held_out.n_rows:,} rows"
         warn(StreamsvmWarning(f"{problem} have labels that the training data lacks, and count as wrong"))
-
-
-def other_held_out(settings: Settings) -> RunError:
-    """Return the error for a validation store that has changed."""
-    return RunError(
-        f"the validation store {settings.valid} has changed since the run was begun (its content fingerprint "
-        "differs): what was measured before and after would not compare",
-        remedy=Remedy("bring the old store back, or resume with {} to take this one", Option("valid")),
-    )
 
 
 def held_out_blocks(held_out: Store, raw: Store, training: Training, held_bytes: int = 0) -> Blocks:

@@ -13,7 +13,7 @@ from streamsvm.inputs.schema import reading_of
 from streamsvm.store import Store
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.fit_plan import describe_fit
-from streamsvm.training.held_out import held_out_blocks, open_held_out, other_held_out
+from streamsvm.training.held_out import held_out_blocks, open_held_out
 from streamsvm.training.training import Training
 from streamsvm.transforms import Transform
 from streamsvm.transforms.fitting import DATA_ENTRIES
@@ -103,8 +103,5 @@ class OpenTraining:
 
     @contextlib.contextmanager
     def _open_valid(self) -> Iterator[Blocks]:
-        settings = self.training.spec.settings
-        with open_held_out(settings) as store:
-            if store.fingerprint != self.run_record["valid_fingerprint"]:
-                raise other_held_out(settings)
+        with open_held_out(self.training.spec.settings, self.run_record["valid_fingerprint"]) as store:
             yield held_out_blocks(store, self.raw, self.training, self.held_bytes)

@@ -19,13 +19,12 @@ from streamsvm.store.arrays import ArrayStore
 from streamsvm.store.ranges import ranges_of
 from streamsvm.training.auto_c import rows_trained_on
 from streamsvm.training.costs import TrainingCosts
-from streamsvm.training.execution import Execution
 from streamsvm.training.fit_plan import plan_rows
 from streamsvm.training.opened import OpenTraining
 from streamsvm.training.spec import specify, takes_dense_rows
 from streamsvm.training.train import train
 from streamsvm.training.trainer import Callbacks
-from streamsvm.training.training import Training
+from streamsvm.training.training import Execution, Training
 
 _FACTORS = (0.001, 0.01, 0.1, 1.0)
 _HOLD_OUT = "1/3"

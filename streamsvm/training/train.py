@@ -16,22 +16,23 @@ from streamsvm.data.memory_plan import Plan, cut_blocks
 from streamsvm.errors import ClusterError, Interrupted, Option, Remedy, RunError, SettingsError, StoreError
 from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult, OnlineResult
-from streamsvm.model.transform_files import load_transforms
+from streamsvm.model.serialization import check_room
+from streamsvm.model.transform_files import load_transforms, save_transforms
 from streamsvm.run.checkpoint import read_commit
 from streamsvm.run.directory import RunDir, locked
 from streamsvm.settings.fit import Settings
 from streamsvm.store import Store
 from streamsvm.training.build import build, find_workers
 from streamsvm.training.costs import TrainingCosts
-from streamsvm.training.execution import Execution, copy_inputs
+from streamsvm.training.fit_plan import check_dense_duals
 from streamsvm.training.fit_stream import resume_stream
-from streamsvm.training.held_out import check_held_out, other_held_out
+from streamsvm.training.held_out import check_held_out
 from streamsvm.training.opened import OpenTraining
 from streamsvm.training.parallel.executor import Executor
 from streamsvm.training.passes import Fit
 from streamsvm.training.spec import specify
 from streamsvm.training.stream import Stream
-from streamsvm.training.training import Training, open_to_train, rows_to_learn
+from streamsvm.training.training import Execution, Training, copy_inputs, open_to_train, rows_to_learn
 
 _MAX_LOSSES = 4  # losses of workers, one after the other without a commit between them
 
@@ -54,12 +55,20 @@ def train(
     claim : context manager
         Makes the folder of a new run, when all else was checked.
     """
-    training = opened.training
+    training, record, plan = opened.training, opened.run_record, opened.training.plan
     if run is not None:
-        _check_run(opened, how, run)
+        if plan.needs_cluster and how.cluster is None:
+            raise RunError(
+                f"{run.path} was begun on a cluster: the weights of its "
+                f"{training.spec.settings.splits} splits do not fit into {format_size(plan.memory)}",
+                remedy=Remedy("go on with {}", Option("cluster")),
+            )
+        record["valid_fingerprint"] = check_held_out(opened.raw, training, record)
     with find_workers(training.spec, how.workers, how.cluster) as workers:
         warnings, times, before = _check_workers(workers, opened, how, run), 0, None
         with claim:
+            if run is not None and not run.settings.exists():
+                _write_inputs(opened, run)
             while True:
                 trainer: Fit | None = None  # without the weights of the last attempt
                 try:
@@ -67,22 +76,20 @@ def train(
                         warnings = _check_workers(workers, opened, how, run)  # others may have come
                     trainer = build(opened, workers, how, run, warnings)
                     if run is not None:
-                        run.write_settings(opened.run_record)  # only now: a refusal changes nothing
+                        run.write_settings(record)  # only now: a refusal changes nothing
                     begins = trainer.position.passes_done, trainer.position.blocks_done
                     times, before = times + 1 if begins == before else 1, begins
                     result = trainer.run()
                     break
-                except WorkersLost as error:
-                    assert run is not None
-                    if times >= _MAX_LOSSES:
-                        raise ClusterError(error.message.problem, remedy=run.continues()) from error
-                    warning = f"{error.message.problem}; the training goes on from the last commit"
-                    how.callbacks.report({"event": "warning", "warning": warning})
                 except ClusterError as error:
                     if run is None or times == 0:  # nothing has begun
                         raise
-                    raise ClusterError(error.message.problem, remedy=run.continues()) from None
-            if run is not None and not opened.run_record.get("keep_data", True):
+                    problem = error.message.problem
+                    if times >= _MAX_LOSSES or not isinstance(error, WorkersLost):
+                        raise ClusterError(problem, remedy=run.continues()) from error
+                    warning = f"{problem}; the training goes on from the last commit"
+                    how.callbacks.report({"event": "warning", "warning": warning})
+            if run is not None and not record.get("keep_data", True):
                 for path in (*run.stores(), run.cache):
                     durable.remove(path)
     model = trainer.files.model
@@ -91,18 +98,14 @@ def train(
     return result, model
 
 
-def _check_run(opened: OpenTraining, how: Execution, run: RunDir) -> None:
-    """Raise an error unless the run can be trained here; record the fingerprint of its validation store."""
-    settings, plan = opened.training.spec.settings, opened.training.plan
-    if plan.needs_cluster and how.cluster is None:
-        raise RunError(
-            f"{run.path} was begun on a cluster: the weights of its {settings.splits} splits do not fit "
-            f"into {format_size(plan.memory)}",
-            remedy=Remedy("go on with {}", Option("cluster")),
-        )
-    found = check_held_out(opened.raw, opened.training, opened.run_record)
-    if opened.run_record.setdefault("valid_fingerprint", found) != found:
-        raise other_held_out(settings)
+def _write_inputs(opened: OpenTraining, run: RunDir) -> None:
+    """Write the files that the record of a new run names, if its disk has room for the training."""
+    spec = opened.training.spec
+    check_dense_duals(spec, durable.free_bytes(run.path), f"the disk of {run.path}")
+    check_room(run.path, spec.n_features, spec.n_classes, spec.dtype.itemsize)
+    opened.costs.save(run.costs)
+    save_transforms(run.path, opened.training.transforms)
+    durable.sync_tree(run.path)
 
 
 def _check_workers(
@@ -154,13 +157,7 @@ def resume_run(
                 remedy = Remedy("bring it back, or say where it is now with {}", Option(name))
                 raise StoreError(f"{each}: nothing is there", remedy=remedy)
         copy_inputs(run, [*paths, valid], cache, how)
-        with open_to_train(paths, settings) as raw:
-            if raw.fingerprint != record["store"]["fingerprint"]:
-                raise RunError(
-                    f"the store {', '.join(paths)} has changed since {run.path} was begun (its content "
-                    "fingerprint differs)",
-                    remedy=Remedy("bring the old store back, or fit again"),
-                )
+        with open_to_train(paths, settings, record["store"]["fingerprint"]) as raw:
             return train(_reopen(run, record, raw, paths, changes, how), how, run)[0]
 
 

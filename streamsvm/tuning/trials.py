@@ -16,11 +16,10 @@ from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult
 from streamsvm.run.directory import RunDir, claimed
 from streamsvm.settings.fit import Settings
-from streamsvm.training.create import create, fit_to_store
-from streamsvm.training.execution import Execution
-from streamsvm.training.fit import fit_matrix, fit_store, open_matrix
+from streamsvm.training.create import create, fit_store, fit_to_store, open_matrix
 from streamsvm.training.held_out import open_held_out
-from streamsvm.training.training import open_to_train
+from streamsvm.training.train import train
+from streamsvm.training.training import Execution, open_to_train
 from streamsvm.transforms.defaults import with_transform
 from streamsvm.transforms.fitting import FittedTransforms
 
@@ -174,10 +173,8 @@ class ArraySearch:
     def fit(self, trial: Trial) -> FitResult:
         return self.train(trial.settings)[0]
 
-    def train(self, settings: Settings) -> tuple[FitResult, Model]:
-        model = fit_matrix(self.data, settings, self.how, self.tables, tuned=True)
-        assert model.result is not None
-        return model.result, model
+    def train(self, settings: Settings) -> tuple[FitResult, Model | None]:
+        return train(open_matrix(self.data, settings, self.how, self.tables, tuned=True), self.how)
 
     def automatic_c(self, settings: Settings) -> float:
         return open_matrix(self.data, settings, self.how, self.tables).training.spec.settings.C

@@ -32,9 +32,9 @@ from streamsvm.settings.fit import AUTO, TO_TUNE, Interval, Settings
 from streamsvm.settings.reading import ReadingSettings
 from streamsvm.settings.search import SearchSettings
 from streamsvm.settings.signature import takes
-from streamsvm.training.execution import Execution
 from streamsvm.training.parallel.splits import check_splits
 from streamsvm.training.trainer import Callbacks
+from streamsvm.training.training import Execution
 from streamsvm.transforms import parse_transforms
 from streamsvm.tuning.trials import ArraySearch, StoreSearch, Trial
 

@@ -23,8 +23,8 @@ from streamsvm.model.model import Model
 from streamsvm.settings.fit import Settings
 from streamsvm.store.arrays import ArrayStore
 from streamsvm.training.create import create
-from streamsvm.training.execution import Execution
 from streamsvm.training.train import train
+from streamsvm.training.training import Execution
 from streamsvm.transforms.fitting import FittedTransforms
 
 pytestmark = pytest.mark.engine

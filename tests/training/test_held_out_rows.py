@@ -145,7 +145,7 @@ def test_each_fold_of_a_search(kind: str, part: int, tmp_path: Path, monkeypatch
     """Its training learns the same, whatever the rows of its part are; the table has the C of all rows."""
     transform = "scale=std,l2,scale=maxabs"
     models: list[Any] = []
-    matrix, store = tuning_runs.fit_matrix, tuning_runs.fit_store
+    matrix, store = tuning_runs.train, tuning_runs.fit_store
 
     def of_store(*given: Any, **more: Any) -> Any:
         result = store(*given, **more)
@@ -153,11 +153,12 @@ def test_each_fold_of_a_search(kind: str, part: int, tmp_path: Path, monkeypatch
         return result
 
     def of_matrix(*given: Any, **more: Any) -> Any:
-        models.append(matrix(*given, **more))
-        return models[-1]
+        result, model = matrix(*given, **more)
+        models.append(model)
+        return result, model
 
     monkeypatch.setattr(tuning_runs, "fit_store", of_store)
-    monkeypatch.setattr(tuning_runs, "fit_matrix", of_matrix)
+    monkeypatch.setattr(tuning_runs, "train", of_matrix)
     found = []
     for changed in (False, True):
         given = data_of(kind, tmp_path / str(changed), *problem(part, changed=changed))

@@ -50,7 +50,7 @@ def test_duals_that_no_disk_holds_are_refused_before_training(
     entry = 8 + 1  # float64, and the number of a class
     row = 8 + (K - 1) * entry
     for free, refused in ((2 * N * row - 1, True), (2 * N * row, False)):
-        monkeypatch.setattr("streamsvm.training.fit.durable.free_bytes", lambda path, free=free: free)
+        monkeypatch.setattr("streamsvm.training.train.durable.free_bytes", lambda path, free=free: free)
         if not refused:
             fit(store, out=tmp_path / "run", loss=loss, passes=2, gap="none", dtype="float64")
             continue

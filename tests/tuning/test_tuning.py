@@ -72,6 +72,8 @@ def test_accuracies_are_those_of_averaged_models_on_the_part(store: Path, tmp_pa
     lines = (tmp_path / "run/tune.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == found.tried
     assert not (tmp_path / "run/tune").exists()
+    fit(store, out=tmp_path / "run", force=True)
+    assert not (tmp_path / "run/tune.jsonl").exists()
 
 
 def test_a_matrix_and_a_store_choose_alike(store: Path, tmp_path: Path) -> None:
@@ -161,22 +163,6 @@ def test_what_does_not_apply_is_refused(store: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="y is missing"):
         tune(X)
     assert not (tmp_path / "run").exists()
-
-
-def test_other_data_in_the_place_of_the_store_is_noticed(tmp_path: Path) -> None:
-    """By the runs of the trainings before the search has ended, and by that of the model then."""
-    path = make_store(tmp_path / "s.h5", sp.csr_array(X), Y.astype(np.int32))
-    facts: dict[str, Any] = {"C": "0.1,1", "checkpoint_every": "1 blocks", "block_rows": 100}
-    with pytest.raises(Interrupted):
-        tune(path, out=tmp_path / "begun", stop=stop_after(3), **facts)
-    tune(path, out=tmp_path / "run", **facts)
-    path.unlink()
-    make_store(path, sp.csr_array(X), ((Y + 1) % 10).astype(np.int32))
-    for run in ("begun", "run"):
-        with pytest.raises(RunError, match="begun on other data"):
-            tune(path, out=tmp_path / run, **facts)
-    fit(path, out=tmp_path / "run", force=True)
-    assert not (tmp_path / "run/tune.jsonl").exists()
 
 
 def test_weights_of_rows_and_numpy_integers() -> None:
