@@ -26,8 +26,8 @@ from streamsvm.settings.reading import ReadingSettings
 from streamsvm.settings.signature import takes
 from streamsvm.store.addresses import copy_address
 from streamsvm.store.kinds import is_read_in_place
-from streamsvm.training import fit_stream
 from streamsvm.training.create import fit_store, open_matrix, plan_store
+from streamsvm.training.online import learn_stream
 from streamsvm.training.parallel.splits import check_splits
 from streamsvm.training.store_stream import StoreStream
 from streamsvm.training.stream import Stream
@@ -401,7 +401,7 @@ def online(
         replacing(RunDir(out), as_paths(data) or [], force=force) as run,
         _as_stream(data, of_store, asked.dtype, classes) as stream,
     ):
-        return fit_stream.learn_stream(
+        return learn_stream(
             stream, run, asked, every=every, force=force, callbacks=Callbacks.of(report, progress, stop)
         )
 

@@ -25,8 +25,8 @@ from streamsvm.store import Store
 from streamsvm.training.build import build, find_workers
 from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.fit_plan import check_dense_duals
-from streamsvm.training.fit_stream import resume_stream
 from streamsvm.training.held_out import check_held_out
+from streamsvm.training.online import resume_stream
 from streamsvm.training.opened import OpenTraining
 from streamsvm.training.parallel.executor import Executor
 from streamsvm.training.passes import Fit

@@ -15,7 +15,7 @@ from streamsvm.data.memory_plan import private_memory
 from streamsvm.data.rows import Rows
 from streamsvm.errors import StreamsvmError
 from streamsvm.run.checkpoint import RunPosition
-from streamsvm.run.files import Files, NewLog, OldLog
+from streamsvm.run.files import Files, NewLog
 from streamsvm.settings.fit import Settings
 from streamsvm.training.learner import Learner
 from streamsvm.training.sources import ShuffledSource, TrainingBlock
@@ -145,17 +145,39 @@ class Trainer:
         bool
             False if the user stopped the training; what was learned has been committed.
         """
-        position, this_pass = self.position, self.position.passes_done + 1
-        old = self.files.old_duals(position, this_pass - 1)
-        new = self.files.new_duals(position, this_pass) if self.settings.keep_duals else None
+        learner, this_pass = self.learner, self.position.passes_done + 1
+        half = self.n_rows // 2
+
+        def next_pause(visited: int) -> int:
+            """Pause where an average may begin and, in the first pass, each time the rows have doubled."""
+            doubled = 1 << visited.bit_length() if this_pass == 1 else self.n_rows + 1
+            return min(doubled, half) if visited < half else doubled
+
+        def begin_average_if_due() -> None:
+            # The visited rows are beyond the half, if a group of rows ended later.
+            if averages and not learner.averaging and half <= learner.visited:
+                learner.begin_average()
+                self.position = dataclasses.replace(self.position, average_pass=this_pass)
+
+        old = self.files.old_duals(self.position, this_pass - 1)
+        new = self.files.new_duals(self.position, this_pass) if self.settings.keep_duals else None
         try:
             for block in blocks:
-                self._learn(block, old, new, report_rows, averages)
+                learner.storage.check_room(block.rows)
+                begin_average_if_due()
+                duals = learner.read_duals(old, block.number, block.rows)
+                duals = duals._replace(scale=self.position.dual_scale)
+                for at in learner.learn(block, duals, new, next_pause):
+                    self.files.check_finite(learner.tally.tolist())
+                    if this_pass == 1 and learner.visited.bit_count() == 1:
+                        report_rows(block, at)
+                    begin_average_if_due()
+                self.files.check_finite(learner.tally.tolist())
                 position = self.position
                 self.position = dataclasses.replace(
                     position,
                     blocks_done=position.blocks_done + (block.rows.n_rows > 0),
-                    tally=tuple(self.learner.tally.tolist()),
+                    tally=tuple(learner.tally.tolist()),
                     duals=position.duals if new is None else position.duals | {this_pass: new.end},
                     pass_seconds=self.seconds(),
                     stream=block.behind,
@@ -163,7 +185,7 @@ class Trainer:
                 if block.rows.n_rows == 0:  # as behind the last row of a stream: nothing was learned
                     continue
                 self.note_memory()
-                self.progress(stage, self.learner.visited, self.n_rows or None)
+                self.progress(stage, learner.visited, self.n_rows or None)
                 stopping = self.stop()
                 if self.files.every.due(1) or stopping:
                     self.commit(new)
@@ -173,38 +195,6 @@ class Trainer:
             if new is not None:
                 new.close()
         return True
-
-    def _learn(
-        self,
-        block: TrainingBlock,
-        old: OldLog,
-        new: NewLog | None,
-        report_rows: Callable[[TrainingBlock, int], None],
-        averages: bool,
-    ) -> None:
-        learner, is_first_pass = self.learner, self.position.passes_done == 0
-        half = self.n_rows // 2
-
-        def next_pause(visited: int) -> int:
-            """Pause where an average may begin and, in the first pass, each time the rows have doubled."""
-            doubled = 1 << visited.bit_length() if is_first_pass else self.n_rows + 1
-            return min(doubled, half) if visited < half else doubled
-
-        def begin_average_if_due() -> None:
-            # The visited rows are beyond the half, if a group of rows ended later.
-            if averages and not learner.averaging and half <= learner.visited:
-                learner.begin_average()
-                self.position = dataclasses.replace(self.position, average_pass=self.position.passes_done + 1)
-
-        learner.storage.check_room(block.rows)
-        begin_average_if_due()
-        duals = learner.read_duals(old, block.number, block.rows)._replace(scale=self.position.dual_scale)
-        for at in learner.learn(block, duals, new, next_pause):
-            self.files.check_finite(learner.tally.tolist())
-            if is_first_pass and learner.visited.bit_count() == 1:
-                report_rows(block, at)
-            begin_average_if_due()
-        self.files.check_finite(learner.tally.tolist())
 
     def seconds(self) -> float:
         """Return the time spent in the present pass, in earlier processes too."""

@@ -43,7 +43,7 @@ VARIANTS = {
     "compressed": Variant(("first.bz2", "second"), ("--dtype", "float64", "--loss", "cs"), 2),
     "hashed": Variant(("first.bz2", "second"), ("--hash-bits", 5, "--seed", 9), 3),
 }
-STAGES = [stage(function) for function in (commit, recover, save_model, Trainer._learn, BlockReader._skip)]
+STAGES = [stage(function) for function in (commit, recover, save_model, Trainer.learn, BlockReader._skip)]
 TRIALS = [1, 2, 3]  # kills of a trial
 ROUNDS = few([None, *range(12)], None)
 

@@ -15,7 +15,7 @@ from small_problem import N
 from streamsvm import plan
 from streamsvm.data.blocks import Blocks
 from streamsvm.errors import Interrupted
-from streamsvm.training.trainer import Trainer
+from streamsvm.training.learner import Learner
 
 PIECES = MemoryPolicy(piece_bytes=2000, pieces_of_room=2**30)
 # The rows take 14 kB.
@@ -59,22 +59,22 @@ def test_each_pass_reads_the_rows_once_and_visits_them_as_they_arrive(
     tmp_path: Path, shuffled: Path, size: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, waits = [], []
-    one_piece, learn = Blocks._read, Trainer._learn
+    one_piece, learn = Blocks._read, Learner.learn
 
     def read_piece(self: Blocks, start: int, stop: int) -> Any:
         read.append(stop - start)
         return one_piece(self, start, stop)
 
-    def learn_block(self: Trainer, block: Any, *logs: Any) -> None:
+    def learn_block(self: Learner, block: Any, *duals: Any) -> Any:
         def arrived(at: int) -> int:
-            waits.append((self.learner.visited, at))
+            waits.append((self.visited, at))
             return block.arrived(at)
 
-        learn(self, dataclasses.replace(block, arrived=block.arrived and arrived), *logs)
+        yield from learn(self, dataclasses.replace(block, arrived=block.arrived and arrived), *duals)
         assert sorted(block.order.tolist()) == list(range(block.rows.n_rows))
 
     monkeypatch.setattr(Blocks, "_read", read_piece)
-    monkeypatch.setattr(Trainer, "_learn", learn_block)
+    monkeypatch.setattr(Learner, "learn", learn_block)
     with PIECES.in_use():
         blocks = plan(shuffled, C=1.0, **SIZES[size])["blocks"]
     fit_with(PIECES, shuffled, out=tmp_path / "run", C=1.0, passes=2, gap="none", **SIZES[size])
