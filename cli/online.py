@@ -153,9 +153,7 @@ class OnlineReporter(EventTable):
 
     def __call__(self, event: dict[str, Any]) -> None:
         super().__call__(event)
-        if event["event"] == "plan" and not event["resumable"]:
-            self.console.say("standard input or a pipe cannot be read again: this run cannot be resumed")
-        elif event["event"] == "rows" and event["rows"] >= _LEAST_ROWS:
+        if event["event"] == "rows" and event["rows"] >= _LEAST_ROWS:
             self.line(event)
         elif event["event"] == "saved":
             self.console.say(f"model: {event['model']}, the average of the iterates")

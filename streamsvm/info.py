@@ -151,6 +151,7 @@ def _describe_run(run: Any, verify: bool) -> dict[str, Any]:
     online = record.get("kind") == format.ONLINE
     commits: list[str] = []
     damage: list[str] = []
+    learned: list[int] = []  # rows of an online run, at each commit
     for number in run.commits():
         try:
             position = read_commit(run, run.commit_path(number), verify=verify)
@@ -158,7 +159,8 @@ def _describe_run(run: Any, verify: bool) -> dict[str, Any]:
             if not commits and not is_whole:
                 damage.append(f"{run.metrics} is cut short")
             if online:
-                commits.append(f"{int(position.tally[VISITED])} rows done")
+                learned.append(int(position.tally[VISITED]))
+                commits.append(f"{learned[-1]} rows done")
             else:
                 commits.append(f"{position.passes_done} passes and {position.blocks_done} blocks done")
         except RunError as error:
@@ -176,6 +178,7 @@ def _describe_run(run: Any, verify: bool) -> dict[str, Any]:
     result = {
         **achieved(read_history(run.path), model),
         **{name: n for name, n in sizes.items() if n is not None},
+        **({"rows": learned[0]} if learned else {}),  # which can be more than were reported
     }
     return {
         "kind": "run",

@@ -146,6 +146,7 @@ class LibsvmReader(Reader):
         self.sources = self._blocks.sources
         self._place = start.place
         self._number = start.place.row  # of the next row
+        self._fault = 0  # the row, within its block, that is malformed
         self._input, self._line = start.place.source, start.place.line  # the position of that row
 
     @property
@@ -254,10 +255,16 @@ class LibsvmReader(Reader):
         """Yield the rows of a block, parsed in several calls if they are many; `first` is the first one's."""
         if block.input != self._input:
             self._input, self._line = block.input, 0
-        hashed = 0
-        while block.at < block.cut:
+        hashed, cut = 0, block.cut
+        while block.at < cut:
             done, first = first or self._parse(block), None
-            batch = self._batch(block, done) if done.n_rows else None
+            try:
+                batch = self._batch(block, done) if done.n_rows else None
+            except InputError:
+                if self._fault == 0:
+                    raise
+                block = block._replace(cut=int(block.buffers.parsed.line_at[self._fault]))
+                continue  # with the rows before that
             self._line += done.lines
             if self._keeps_position:
                 end = min(done.at, block.real)
@@ -267,7 +274,7 @@ class LibsvmReader(Reader):
                 self._place = LinePosition(block.input, block.offset + end, self._line, self._number, digest)
             if batch is not None:
                 yield batch
-            block = block._replace(at=done.at)
+            block = block._replace(at=done.at, cut=cut)
         self._blocks.release(block.buffers)
         self.counts.bytes_read = block.bytes_read
         if self.options.progress is not None:
@@ -276,6 +283,10 @@ class LibsvmReader(Reader):
     def _batch(self, block: TextBlock, done: _ParsedRows) -> tuple[Rows, np.ndarray] | None:
         """Count and label the parsed rows that have no fault; return None if there are none."""
         counts, n_rows = self.counts, done.n_rows
+        self._fault = 0
+        kept = self._faultless(block, n_rows)
+        found = done.labels.of_rows(~block.buffers.parsed.faulty[:n_rows])
+        labels = self._codes_of(block, found, kept)
         if not self.options.groups:
             counts.qids += done.qids
         counts.repaired += done.repaired
@@ -285,9 +296,6 @@ class LibsvmReader(Reader):
         if done.largest > self.largest:
             self.largest = done.largest
             self.largest_at = self._line_name(block, done.largest_row)
-        kept = self._faultless(block, n_rows)
-        found = done.labels.of_rows(~block.buffers.parsed.faulty[:n_rows])
-        labels = self._codes_of(block, found, kept)
         if self.options.multilabel:
             codes, starts = distinct_sets(labels, found.indptr)
             labels = first_labels(codes, starts)
@@ -323,6 +331,7 @@ class LibsvmReader(Reader):
                 Remedy.join(remedies) if remedies else None,
             )
             if self.options.on_error == "raise":
+                self._fault = row
                 raise InputError(message)
             counts.first_errors.append(message)
         counts.skipped += n_rows - len(kept)
@@ -341,7 +350,7 @@ class LibsvmReader(Reader):
         """Return the codes of the labels of the kept rows."""
 
         def where(label: int) -> str:
-            row = int(kept[row_of(labels.indptr, label)])
+            row = self._fault = int(kept[row_of(labels.indptr, label)])
             column = labels.at[label] - block.buffers.parsed.line_at[row] + 1
             return f"{self._line_name(block, row)}, column {column}"
 

@@ -20,9 +20,6 @@ from small_problem import DEFAULTS, FORMULATIONS, ONLINE, PARAMETERS, of_loss
 from streamsvm import fit, load_model, online
 from streamsvm.base import format
 from streamsvm.errors import InputError, ModelError, PlanError
-from streamsvm.kernels.random import permutation
-from streamsvm.run.weight_log import restore
-from streamsvm.run.weights import DenseWeights
 
 QUICK = [(*each, "float64") for each in DEFAULTS if each[0] in ("ww", "cs", "ovr2")]
 
@@ -97,36 +94,6 @@ def test_the_model_does_not_depend_on_the_cut_into_batches(tmp_path: Path, probl
     cut = online(RowStream(X, labels, cuts), out=tmp_path / "b")
     assert model_bytes(tmp_path / "a") == model_bytes(tmp_path / "b")
     assert cut.progressive_accuracy == whole.progressive_accuracy
-
-
-def last_iterate(run: Path, shape: tuple[int, int], dtype: str) -> np.ndarray:
-    """The weights in a run's log, which are those of the last iterate."""
-    storage = DenseWeights(shape, np.dtype(dtype), 1.0)
-    (log,) = run.glob("changes-*.bin")
-    restore(log, log.stat().st_size, storage)
-    return storage.weights.current
-
-
-@pytest.mark.parametrize(
-    ("n", "loss", "dtype"), [(256, "ww", "float32"), (256, "cs", "float64"), (201, "ww", "float32")]
-)
-def test_an_online_pass_equals_one_pass_of_a_fit_in_the_same_order(tmp_path: Path, n, loss, dtype) -> None:
-    X, labels = make_problem(n, 20, 4, noise=1.5)
-    store = make_store(tmp_path / "a.h5", X, labels)
-    fitted = fit(store, out=tmp_path / "fit", passes=1, inner_passes=0, C=0.1, loss=loss, dtype=dtype)
-    order = permutation(n, 0, 1, 0, 0)  # of the one block there is
-    stream = RowStream(X[order], labels[order].astype(str), (50,), classes=list("0123"), n_features=20)
-    learned = online(stream, out=tmp_path / "online", C=0.1, loss=loss, dtype=dtype)
-    assert learned.progressive_accuracy == fitted.progressive_accuracy
-    # Not the models: their averages are of different parts of the pass.
-    of_fit, of_online = (
-        last_iterate(tmp_path / name, (20, 16 if dtype == "float32" else 8), dtype)
-        for name in ("fit", "online")
-    )
-    assert of_fit.any()
-    # One block of a fit has dense duals, and so another kernel, which LLVM may contract otherwise.
-    rounding = 8 * np.finfo(dtype).eps * np.abs(of_fit).max()
-    np.testing.assert_allclose(of_online, of_fit, rtol=0, atol=rounding)
 
 
 def test_given_classes_are_known_at_once_and_other_labels_count_as_wrong(tmp_path: Path, problem) -> None:

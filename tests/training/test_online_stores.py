@@ -16,6 +16,7 @@ from streamsvm_converters import TextSource, convert
 
 from streamsvm import load_model, online, predict, resume
 from streamsvm.errors import InputError, Interrupted, PlanError, SettingsError, StoreError
+from streamsvm.info import inspect
 
 pytestmark = pytest.mark.engine
 
@@ -92,17 +93,6 @@ def test_dense_rows_give_the_model_of_sparse_ones(
     of_dense, of_sparse = (load_model(run.model).coef_ for run in runs)
     np.testing.assert_allclose(of_dense, of_sparse, rtol=0, atol=1e-9 * abs(of_sparse).max())
     assert abs(of_sparse).max() > 0.01
-
-
-def test_a_matrix_gives_the_model_of_the_store_that_has_it(tmp_path: Path, problem, matrix) -> None:
-    X, y = problem
-    make_store(tmp_path / "a.zarr", sp.csr_array(X), y, dtype="float32", dense=True)
-    online(tmp_path / "a.zarr", out=tmp_path / "a", C=0.05)
-    online(**matrix, out=tmp_path / "b")
-    models = [load_model(tmp_path / run) for run in "ab"]
-    assert np.array_equal(models[0].coef_, models[1].coef_)
-    assert models[1].classes_.tolist() == list(range(K))
-    assert (models[1].predict(X) == y).mean() > 0.5
 
 
 @pytest.mark.parametrize("kind", ["matrix", "sparse.zarr", "dense.h5"])
@@ -188,19 +178,22 @@ def test_classes_that_are_given(tmp_path: Path, problem, matrix) -> None:
         online(**matrix, out=tmp_path / "twice", classes=[0, 1, 1])
 
 
-def test_text_is_learned_from_and_goes_on_by_its_path(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("line", "fault"), [("1 oops\n", "has no colon"), ("9 1:1\n", "not among the 3 known classes")]
+)
+def test_the_rows_before_a_bad_line_are_learned_and_counted(tmp_path: Path, line: str, fault: str) -> None:
     text = tmp_path / "train.txt"
     rows = [f"{i % 3} {1 + i % 3}:1 {4 + i % 7}:0.5\n" for i in range(200)]
     text.write_text("".join(rows))
-    online(TextSource([text], classes=["0", "1", "2"]), out=tmp_path / "whole")
-    text.write_text("".join(rows[:120]))
-    online(text, out=tmp_path / "run", classes=[0, 1, 2])
-    with text.open("a") as file:
-        file.writelines(rows[120:])
+    online(text, out=tmp_path / "whole", classes=[0, 1, 2])
+    text.write_text("".join([*rows[:50], line, *rows[50:]]))
+    with pytest.raises(InputError, match=rf"line 51, .* {fault}.*; 50 rows before were learned from; .*resume"):
+        online(text, out=tmp_path / "run", classes=[0, 1, 2])
+    found = inspect(tmp_path / "run")  # the last line of the report was after 32 rows
+    assert (found["result"]["rows"], found["commits"]) == (50, ["50 rows done"])
+    text.write_text("".join(rows))
     assert resume(tmp_path / "run").rows == 200
-    found, whole = (load_model(tmp_path / name) for name in ("run", "whole"))
-    np.testing.assert_array_equal(found.coef_, whole.coef_)
-    np.testing.assert_array_equal(found.classes_, whole.classes_)
+    assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
 
 
 def test_what_cannot_be_learned_from_is_refused(tmp_path: Path, matrix) -> None:
