@@ -41,8 +41,9 @@ from streamsvm.run.checkpoint import RunPosition, StreamPosition
 from streamsvm.run.directory import RunDir, claimed
 from streamsvm.run.files import RunFiles
 from streamsvm.run.growing_weights import GrowingWeights
-from streamsvm.settings.fit import AUTO, Interval, Settings
+from streamsvm.settings.fit import AUTO, Interval
 from streamsvm.settings.online import OnlineSettings
+from streamsvm.training.auto_c import c_for
 from streamsvm.training.build import find_workers
 from streamsvm.training.learner import Learner
 from streamsvm.training.plain_visits import PlainVisits
@@ -61,7 +62,7 @@ class Online(Trainer):
     ----------
     source : StreamSource
     online_settings : OnlineSettings
-        Settings for the model's record; `settings` is their form for the training loop.
+        Settings for the model's record; those of the learner are their form for the training loop.
     learner : Learner
     files : RunFiles
     position : RunPosition
@@ -74,20 +75,18 @@ class Online(Trainer):
         self,
         source: StreamSource,
         online_settings: OnlineSettings,
-        settings: Settings,
         files: RunFiles,
         learner: Learner,
         position: RunPosition,
         callbacks: Callbacks,
     ) -> None:
-        super().__init__(source, settings, files, learner, position, callbacks)
+        super().__init__(source, learner.spec.settings, files, learner, position, callbacks)
         self.source, self.stream = source, source.stream
         self._online_settings = online_settings
         self._run = files.run
         self._begun = position.blocks_done
         self._ended = position.passes_done > 0  # True once the stream was read to its end
         self.position = dataclasses.replace(position, passes_done=0)  # rows may have come since
-        self._has_warned = False
         self._history: list[dict[str, Any]] = []
 
     @property
@@ -182,8 +181,8 @@ class Online(Trainer):
     def _report_rows(self, block: TrainingBlock | None = None, at: int = 0) -> None:
         """Report the rows learned from, of which the first `at` of `block` are the last."""
         record = {"event": "rows", **self._figures(block, at)}
-        if record["progressive_accuracy"] is None and not self._has_warned:
-            self._has_warned = True
+        hidden = [each["progressive_accuracy"] is None for each in self._history]
+        if record["progressive_accuracy"] is None and not any(hidden):
             self.report({"event": "warning", "warning": STREAM_WARNING})
         reported = self.learner.visited, int(self.learner.tally[CORRECT])
         self.position = dataclasses.replace(self.position, reported=reported)
@@ -221,14 +220,15 @@ class Online(Trainer):
         figures = self._history[-1] if self._history else self._figures()
         state, stream = self._state, self.stream
         order = class_order(state.classes) if stream.classes is None else np.arange(len(state.classes))
+        record = self._model_record(order)
         model = self.files.save_model(
-            self.learner.coefficients(order, average=True), self._model_record(order),
+            self.learner.coefficients(order, average=True), record,
             stream.feature_names, saved=lambda model: self.report({"event": "saved", "model": model}),
         )  # fmt: skip
         warnings: list[str] = [STREAM_WARNING] if figures["progressive_accuracy"] is None else []
         return OnlineResult(
             status=status,
-            C=self.source.C_at(state),
+            C=record["C"],
             **{name: value for name, value in figures.items() if name != "event"},
             waited_fraction=self.waited / max(figures["seconds"], 1e-9),
             peak_memory_bytes=self.peak,
@@ -254,7 +254,7 @@ class Online(Trainer):
             "loss": online_settings.loss,
             "dtype": online_settings.dtype,
             **online_settings.of_loss,
-            "C": self.source.C_at(state),
+            "C": c_for(*state.norms) if online_settings.C == AUTO else online_settings.C,
             "C_auto": online_settings.C == AUTO,
             "transforms": records_of(self.source.transforms),
             "average": True,
@@ -358,4 +358,4 @@ def _stream_trainer(
     with find_workers(spec, None) as threads:
         assert isinstance(threads, Threads)
         learner = Learner(spec, storage, PlainVisits(spec, threads=threads))
-        yield Online(source, online_settings, settings, files, learner, position, callbacks)
+        yield Online(source, online_settings, files, learner, position, callbacks)

@@ -12,8 +12,7 @@ from streamsvm.data.order import LabelGroups
 from streamsvm.data.rows import Rows, with_index_dtype
 from streamsvm.kernels.tally import VISITED
 from streamsvm.run.checkpoint import RunPosition, StreamPosition
-from streamsvm.settings.fit import AUTO
-from streamsvm.training.auto_c import c_for, running_costs
+from streamsvm.training.auto_c import running_costs
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.transforms import Transform, apply, features_after
 
@@ -96,10 +95,6 @@ class StreamSource:
         self.transforms = transforms
         self.n_features = features_after(transforms, stream.n_features)
         self.dense_rows = stream.dense_rows and all(each.keeps_dense for each in transforms)
-
-    def C_at(self, place: StreamPosition) -> float:
-        """Return the C that was given, or the one chosen from the rows before a place."""
-        return c_for(*place.norms) if self._C == AUTO else self._C
 
     def blocks(self, position: RunPosition) -> Iterator[TrainingBlock]:
         """Yield the blocks behind a position."""
