@@ -23,7 +23,10 @@ COMPILING = "compiling kernels; this happens once on a machine"
 _listeners: list[Callable[[str], None]] = []  # to compiling
 _BAR_DELAY = 1.0  # seconds that a stage may take before a bar that nobody asked for appears
 _BYTES = ("convert", "copy", "read", "verify")  # first words of the stages in which bytes are counted
-_FIGURES = ("relative_gap", "dual", "primal", "train_accuracy", "valid_accuracy", "progressive_accuracy")
+_FIGURES = {  # formats of what is measured
+    "relative_gap": ".2e", "relative_gap_estimate": ".2e", "dual": ".6g", "primal": ".6g",
+    "train_accuracy": ".4f", "valid_accuracy": ".4f", "progressive_accuracy": ".4f",
+}  # fmt: skip
 
 
 @contextmanager
@@ -167,11 +170,7 @@ def of_model(report: dict[str, Any]) -> dict[str, Any]:
 
 def _figures(event: dict[str, Any]) -> str:
     """Return the measured values as text."""
-    event = of_model(event)
-    found = {name: event[name] for name in _FIGURES if event.get(name) is not None}
-    if "relative_gap" not in found and event.get("relative_gap_estimate") is not None:
-        found = {"estimated_relative_gap": event["relative_gap_estimate"], **found}
-    form = {"estimated_relative_gap": ".2e", "relative_gap": ".2e", "dual": ".6g", "primal": ".6g"}
+    known = [(name, of_model(event).get(name), form) for name, form in _FIGURES.items()]
     return ", ".join(
-        f"{name.replace('_', ' ')} {format(value, form.get(name, '.4f'))}" for name, value in found.items()
+        f"{name.replace('_', ' ')} {value:{form}}" for name, value, form in known if value is not None
     )
