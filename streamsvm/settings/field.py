@@ -20,7 +20,6 @@ from streamsvm.errors import wrong_setting
 from streamsvm.settings.checks import FLAG, TEXT, Check
 
 STORE, MATRIX, ESTIMATOR = range(3)  # scopes of a setting
-OF_LOSS = ("margin", "solver", "smooth", "top", "temperature")  # parameters of a loss or of its solver
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,6 +46,8 @@ class Setting:
         Advice for a matrix, if its training does not take the setting.
     searched : bool
         Whether `streamsvm.tune` chooses the setting or gives it another meaning. Then `tune` refuses it.
+    loss_default : object
+        Default of a parameter that few losses and solvers have, with those.
     changeable : str
         Description of a new value for `resume`. Without it a run keeps the setting.
     """
@@ -59,6 +60,7 @@ class Setting:
     scope: int = STORE
     instead: str = "leave it out, or give a file"
     searched: bool = False
+    loss_default: Any = None
     changeable: str = ""
 
     @property
@@ -125,7 +127,8 @@ class CheckedSettings:
     @property
     def of_loss(self) -> dict[str, Any]:
         """Parameters of the loss, without those that do not apply to it."""
-        values = {name: getattr(self, name) for name in OF_LOSS}
+        few = (name for name, each in declared(type(self)).items() if each.loss_default is not None)
+        values = {name: getattr(self, name) for name in ("margin", "solver", *few)}
         return {name: value for name, value in values.items() if value is not None}
 
     def _set(self, name: str, value: Any) -> None:

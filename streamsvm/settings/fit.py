@@ -14,10 +14,10 @@ from typing import Annotated, Any, ClassVar
 from streamsvm.base.text import parse_part
 from streamsvm.errors import SettingsError
 from streamsvm.losses import LOSSES, get_loss
-from streamsvm.losses.base import Loss
+from streamsvm.losses.base import FILLING, Loss
 from streamsvm.settings import checks
 from streamsvm.settings.field import ESTIMATOR, MATRIX, CheckedSettings, declared, setting
-from streamsvm.settings.rules import check_combinations, parameters
+from streamsvm.settings.rules import check_combinations
 
 AUTO = "auto"
 BALANCED = "balanced"  # of class_weight
@@ -94,13 +94,15 @@ class Settings(CheckedSettings):
         "or another.", scope=ESTIMATOR,
     )  # fmt: skip
     smooth: Annotated[float | None, checks.POSITIVE] = _model(
-        "ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.", scope=ESTIMATOR
-    )
+        "ε of wws, the smoothed hinge: slacks below it cost quadratically; 0.5 by default.",
+        scope=ESTIMATOR, loss_default=0.5,
+    )  # fmt: skip
     top: Annotated[int | None, checks.whole(1)] = _model(
-        "m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.", scope=ESTIMATOR
-    )
+        "m of top-m: how many of the largest hinges are averaged, at most all; 5 by default.",
+        scope=ESTIMATOR, loss_default=5,
+    )  # fmt: skip
     temperature: Annotated[float | None, checks.POSITIVE] = _fine(
-        "τ of the block solvers bcpl and oeg of chain; 1 by default.", scope=ESTIMATOR
+        "τ of the block solvers bcpl and oeg of chain; 1 by default.", scope=ESTIMATOR, loss_default=1.0
     )
     dtype: Annotated[str, checks.one_of("float32", "float64")] = _computing(
         "Precision of weights, duals and scores; sums and objectives are always float64.",
@@ -243,12 +245,18 @@ class Settings(CheckedSettings):
             "keep_duals": self.passes > 1,
             "gap": "end" if self.tol is None else "pass",
         }
-        for name, value in (defaults | parameters(loss, self.solver or loss.solvers[0])).items():
+        for name, value in (defaults | self.parameters).items():
             if getattr(self, name) is None:
                 self._set(name, value)
         check_combinations(self)
         if not loss.has_inner_passes:
             self._set("inner_passes", 0)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Defaults of the parameters that this loss and this solver have, and few others."""
+        names = (*get_loss(self.loss).parameters, *["temperature"] * (self.solver in FILLING))
+        return {name: declared(Settings)[name].loss_default for name in names}
 
     @property
     def trained_loss(self) -> Loss:

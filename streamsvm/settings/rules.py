@@ -5,15 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from streamsvm.losses import LOSSES, get_loss
-from streamsvm.losses.base import FILLING, Loss
 
 ONE_TABLE = "left out with costs; both are a table of costs"
-_PARAMETERS: dict[str, Any] = {"smooth": 0.5, "top": 5, "temperature": 1.0}  # of few losses and solvers
-
-
-def parameters(loss: Loss, solver: str) -> dict[str, Any]:
-    """Return the defaults of the parameters that this loss and this solver have, and most have not."""
-    return {name: _PARAMETERS[name] for name in (*loss.parameters, *["temperature"] * (solver in FILLING))}
 
 
 def check_combinations(settings: Any) -> None:
@@ -22,13 +15,13 @@ def check_combinations(settings: Any) -> None:
     by_classes = settings.splits > 1 and settings.split == "classes"
     with_pairs = ", ".join(each for each, other in LOSSES.items() if other.pair_margins)
     with_splits = ", ".join(each for each, other in LOSSES.items() if other.class_splits)
-    not_taken = _PARAMETERS.keys() - parameters(loss, settings.solver)
+    not_taken = settings.of_loss.keys() - {"margin", "solver", *settings.parameters}
     refused = (
         (settings.margin not in loss.margins, "margin",
          f"{' or '.join(map(str, loss.margins))} for the loss {name}"),
         (settings.solver not in loss.solvers, "solver", f"{' or '.join(loss.solvers)} for the loss {name}"),
-        *((getattr(settings, each) is not None, each,
-           f"left out with the loss {name} and the solver {settings.solver}") for each in not_taken),
+        *((True, each, f"left out with the loss {name} and the solver {settings.solver}")
+          for each in sorted(not_taken)),
         (not loss.has_inner_passes and settings.inner_passes not in (0, "auto"), "inner_passes",
          f"0 or auto with the loss {name}, whose rows have duals of all classes or none of their own"),
         (None not in (settings.costs, settings.tree), "tree", ONE_TABLE),
