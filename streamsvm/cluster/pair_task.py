@@ -14,7 +14,7 @@ from streamsvm.training.learner import features_of
 from streamsvm.training.parallel import class_learner
 from streamsvm.training.parallel.class_groups import in_columns
 from streamsvm.training.parallel.class_learner import DualLists, rows_by_group
-from streamsvm.training.parallel.split_learner import Turn
+from streamsvm.training.parallel.split_learner import Turn, new_weights
 
 
 def visit_pair(
@@ -57,7 +57,7 @@ def visit_pair(
     tally[CLOCK] = max([result.tally[CLOCK] for result in before], default=turn.clock)
     if any(map(len, members)):
         bounds = np.cumsum([0, *(each.current.shape[1] for each in shards)])
-        weights = job.new_weights(len(left.current), int(bounds[-1]), averaging=turn.averaging)
+        weights = new_weights(job.spec, len(left.current), int(bounds[-1]), averaging=turn.averaging)
         np.concatenate([each.current for each in shards], axis=1, out=weights.current)
         if turn.averaging and all(len(each.average_delta) for each in shards):
             np.concatenate([each.average_delta for each in shards], axis=1, out=weights.average_delta)

@@ -12,11 +12,11 @@ from streamsvm.data.rows import row_span
 from streamsvm.kernels.centre import centre_with_shared
 from streamsvm.kernels.duals import RowDuals
 from streamsvm.kernels.sum_rows import add_rows
-from streamsvm.kernels.tally import CLOCK, N_TALLIES
+from streamsvm.kernels.tally import N_TALLIES
 from streamsvm.training.learner import features_of, problem_of
 from streamsvm.training.parallel import row_learner
 from streamsvm.training.parallel.class_learner import DualList
-from streamsvm.training.parallel.split_learner import Turn, scored_part
+from streamsvm.training.parallel.split_learner import Turn, new_weights, scored_part
 from streamsvm.training.visitor import Target, Visitor
 
 
@@ -47,17 +47,14 @@ def visit_part(
     numbers[features] = np.arange(len(features))
     rows = rows._replace(indices=numbers[rows.features])
     # The average begins with zero, so that it becomes a change.
-    weights = job.new_weights(len(features), job.spec.columns, averaging=turn.averaging)
+    weights = new_weights(job.spec, len(features), job.spec.columns, averaging=turn.averaging)
     np.take(shard.current, features, axis=0, out=weights.current, mode="clip")  # needs no buffer
-    tally = np.zeros(N_TALLIES)
-    tally[CLOCK] = turn.clock
-    new = row_learner.visit_part(
-        new_visitor(job, job.spec.columns, rows.n_rows), job.spec, turn, split, rows,
-        duals.in_block(rows.n_rows)._replace(scale=scale), weights, tally,
+    tally, new = row_learner.visit_part(
+        new_visitor(job, job.spec.columns, rows.n_rows), job.spec, turn, split, first, rows,
+        duals.in_block(rows.n_rows)._replace(scale=scale), weights,
     )  # fmt: skip
     for some in in_slices(len(features)):
         weights.current[some] -= shard.current[features[some]]
-    new = [part._replace(rows=part.rows + np.int32(first)) for part in new]
     result = job.result([shard], begin, tally, new)
     return WeightDelta(features, weights.current, weights.average_delta), result
 

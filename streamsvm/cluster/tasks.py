@@ -24,7 +24,6 @@ from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import RowDuals
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.weights import Weights
-from streamsvm.run.weights import map_array
 from streamsvm.training.parallel.class_learner import DualList
 from streamsvm.training.parallel.split_learner import Turn
 from streamsvm.training.sources import ShuffledSource
@@ -110,13 +109,6 @@ class Job(NamedTuple):
         if averaged and not len(average):
             average = np.zeros_like(shard.current)
         return Weights.create(shard.current, average, self.spec.time_unit, np.zeros((0, 2), np.uint64))
-
-    def new_weights(self, n_features: int, columns: int, *, averaging: bool) -> Weights:
-        """Make weights of zeros for a task, and their average if one is being formed."""
-        shape, dtype = (n_features, columns), self.spec.dtype
-        average = map_array(None, shape if averaging else (0, columns), dtype)
-        time_unit = self.spec.time_unit if averaging else np.inf
-        return Weights.create(map_array(None, shape, dtype), average, time_unit, np.zeros((0, 2), np.uint64))
 
     def result(
         self, shards: Sequence[WeightShard], begin: float, tally: np.ndarray, duals: Sequence[RowDuals] = ()

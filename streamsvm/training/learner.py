@@ -199,10 +199,6 @@ class Learner:
         """Take rows without duals to have duals of this share of their costs, in all classes."""
         self.problem = self.problem._replace(start=share)
 
-    def scale(self, factor: float) -> None:
-        """Multiply the weights by a factor, before an average begins."""
-        self.storage.scale(factor)
-
     def norm2(self, average_scale: float = 0.0) -> float:
         """Return ‖w‖² of the last iterate, or of the average of this scale."""
         return add_up(self.storage.squares(self.visits.kernels.norm2, self.problem, average_scale))

@@ -136,7 +136,7 @@ class Fit(Trainer):
             return 1.0
         best = self.position.history[-1].get("best_growth", 1.0)
         scale = float(self.learner.spec.dtype.type(max(min(growth, best), 1.0)))
-        self.learner.scale(scale)
+        self.learner.storage.scale(scale)
         return scale
 
     def _report_rows(self, block: TrainingBlock, at: int) -> None:

@@ -87,9 +87,8 @@ class PlainVisits(Visits):
             self._visitor.compile_revisit(rows, self.learner.target)
 
     def learn(
-        self, block: TrainingBlock, old: ReadDuals, keep: NewLog | None,
-        next_pause: Callable[[int], int],
-    ) -> Iterator[int]:  # fmt: skip
+        self, block: TrainingBlock, old: ReadDuals, keep: NewLog | None, next_pause: Callable[[int], int]
+    ) -> Iterator[int]:
         learner = self.learner
         rows, first_rows = block.rows, _first_rows(block, learner.n_classes)
         place = Place(block.pass_number, block.number, block.read_work)

@@ -45,9 +45,8 @@ class ClassRounds(SplitVisits):
     """
 
     def learn(
-        self, block: TrainingBlock, old: ReadDuals, keep: NewLog | None,
-        next_pause: Callable[[int], int],
-    ) -> Iterator[int]:  # fmt: skip
+        self, block: TrainingBlock, old: ReadDuals, keep: NewLog | None, next_pause: Callable[[int], int]
+    ) -> Iterator[int]:
         learner = self.learner
         groups, tally = learner.spec.groups, learner.tally
         assert groups is not None

@@ -22,10 +22,9 @@ from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.files import NewLog
-from streamsvm.run.weights import map_array
 from streamsvm.training.inner_passes import Place
 from streamsvm.training.learner import ReadDuals, features_of, problem_of
-from streamsvm.training.parallel.split_learner import SplitVisits, Turn
+from streamsvm.training.parallel.split_learner import SplitVisits, Turn, new_weights
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
 from streamsvm.training.visitor import Target, Visitor
@@ -60,21 +59,27 @@ def visit_part(
     spec: Spec,
     turn: Turn,
     split: int,
+    first: int,
     rows: Rows,
     old: OldDuals,
     weights: Weights,
-    tally: np.ndarray,
-) -> list[RowDuals]:
-    """Visit the rows of a round of a part of a block, each with a step that counts S times."""
+) -> TallyAndDuals:
+    """Visit the rows of a round of a part of a block, each with a step that counts S times.
+
+    The part begins at the row `first` of the block.
+    """
     settings = spec.settings
     splits, piece = settings.splits, turn.block * settings.splits + split
     order = turn.permute(rows.n_rows, settings.seed, turn.pass_number, piece, 0)
     begin, end = (rows_after(n, rows.n_rows) for n in (turn.number, turn.number + 1))
     problem = problem_of(spec)._replace(sigma=float(splits))
-    return visitor.visit(
+    tally = own_lines(N_TALLIES)
+    tally[CLOCK] = turn.clock
+    new = visitor.visit(
         rows._replace(norm2=rows.norm2 * splits), order[begin:end], old, Target(problem, weights, tally),
         Place(turn.pass_number, piece * ROUNDS + turn.number, turn.read_work),
     )  # fmt: skip
+    return tally, [part._replace(rows=part.rows + np.int32(first)) for part in new]
 
 
 def sum_as_tree(features: list[np.ndarray], moved: list[np.ndarray]) -> np.ndarray:
@@ -97,16 +102,15 @@ class RowRounds(SplitVisits):
     """Visits of S parts of each block at the same time."""
 
     @functools.cached_property
-    def _own_weights(self) -> list[list[np.ndarray]]:
-        """Weights of each split, and their average."""
+    def _own_weights(self) -> list[Weights]:
+        """Weights of each split."""
         spec = self.learner.spec
-        copies, splits = range(1 + spec.settings.average), range(spec.settings.splits)
-        return [[map_array(None, spec.shape, spec.dtype) for _ in copies] for _ in splits]
+        new = functools.partial(new_weights, spec, *spec.shape, averaging=spec.settings.average)
+        return [new() for _ in range(spec.settings.splits)]
 
     def learn(
-        self, block: TrainingBlock, old: ReadDuals, keep: NewLog | None,
-        next_pause: Callable[[int], int],
-    ) -> Iterator[int]:  # fmt: skip
+        self, block: TrainingBlock, old: ReadDuals, keep: NewLog | None, next_pause: Callable[[int], int]
+    ) -> Iterator[int]:
         learner = self.learner
         assert isinstance(old, OldDuals)
         rows, splits = block.rows, learner.spec.settings.splits
@@ -139,30 +143,24 @@ class RowRounds(SplitVisits):
         self._add_up(parts)
         return found
 
-    def _part(self, rows: Rows, old: OldDuals, weights: list[list[np.ndarray]], split: int) -> _Part:
-        learner = self.learner
-        begin, end = (rows.n_rows * s // learner.spec.settings.splits for s in (split, split + 1))
+    def _part(self, rows: Rows, old: OldDuals, weights: list[Weights], split: int) -> _Part:
+        begin, end = (rows.n_rows * s // len(weights) for s in (split, split + 1))
         rows = row_span(rows, begin, end)
-        features = features_of(rows, learner.storage.n_features)
-        current, *delta = weights[split]
-        average_delta = delta[0] if delta else current[:0]
-        own = learner.storage.weights._replace(current=current, average_delta=average_delta)
-        return _Part(begin, rows, features, old.span(begin, end), own._replace(dirty=own.dirty[:0]))
+        features = features_of(rows, self.learner.storage.n_features)
+        return _Part(begin, rows, features, old.span(begin, end), weights[split])
 
     def _visit_part(self, turn: Turn, parts: list[_Part], split: int) -> TallyAndDuals:
         """Visit a part's rows on a private copy of the weights; on return the copy holds the change."""
-        learner = self.learner
         begin, rows, features, old, own = parts[split]
-        copy_rows(features, learner.storage.weights.current, own.current)
+        current = self.learner.storage.weights.current
+        copy_rows(features, current, own.current)
         if turn.averaging:
             own.average_delta[features] = 0
         else:
             own = own._replace(average_delta=own.average_delta[:0], time_unit=np.inf)
-        tally = own_lines(N_TALLIES)
-        tally[CLOCK] = turn.clock
-        new = visit_part(self._visitor, learner.spec, turn, split, rows, old, own, tally)
-        add_rows(features, learner.storage.weights.current, -1.0, own.current)
-        return tally, [part._replace(rows=part.rows + np.int32(begin)) for part in new]
+        found = visit_part(self._visitor, self.learner.spec, turn, split, begin, rows, old, own)
+        add_rows(features, current, -1.0, own.current)
+        return found
 
     def _add_up(self, parts: list[_Part]) -> None:
         """Add the mean of the parts' changes to the weights; the changes are summed as a binary tree."""

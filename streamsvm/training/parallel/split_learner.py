@@ -14,6 +14,8 @@ from streamsvm.data.rows import Rows, row_span
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import OldDuals
 from streamsvm.kernels.tally import CLOCK
+from streamsvm.kernels.weights import Weights
+from streamsvm.run.weights import map_array
 from streamsvm.training.inner_passes import Place
 from streamsvm.training.learner import Learner, Visits
 from streamsvm.training.parallel.class_groups import in_columns
@@ -97,6 +99,14 @@ def room_for_duals(spec: Spec, dual_entries: int) -> int:
     if spec.groups is not None:  # duals pass from round to round, whoever keeps them after the block
         return max(dual_entries, spec.columns)
     return max(dual_entries, spec.n_classes) if dual_entries else 0
+
+
+def new_weights(spec: Spec, n_features: int, columns: int, *, averaging: bool) -> Weights:
+    """Make weights of zeros for visits, and their average if one is being formed."""
+    shape, none = (n_features, columns), np.zeros((0, 2), np.uint64)
+    average = map_array(None, shape if averaging else (0, columns), spec.dtype)
+    time_unit = spec.time_unit if averaging else np.inf
+    return Weights.create(map_array(None, shape, spec.dtype), average, time_unit, none)
 
 
 def scored_part(rows: Rows, part: int) -> Rows:
