@@ -9,7 +9,7 @@ import numpy as np
 
 from streamsvm.cluster.tasks import Job, TaskResult, WeightShard, new_visitor
 from streamsvm.kernels.centre import mean_of_groups, subtract_from_columns, sums_of_group
-from streamsvm.kernels.tally import CLOCK, N_TALLIES
+from streamsvm.kernels.tally import CLOCK
 from streamsvm.training.learner import features_of
 from streamsvm.training.parallel import class_learner
 from streamsvm.training.parallel.class_groups import in_columns
@@ -53,24 +53,23 @@ def visit_pair(
     lists = lists | {
         (g, g): each.duals for g, each in zip(pair, shards, strict=True) if each.duals is not None
     }
-    tally = np.zeros(N_TALLIES)
-    tally[CLOCK] = max([result.tally[CLOCK] for result in before], default=turn.clock)
-    if any(map(len, members)):
-        bounds = np.cumsum([0, *(each.current.shape[1] for each in shards)])
-        weights = new_weights(job.spec, len(left.current), int(bounds[-1]), averaging=turn.averaging)
-        np.concatenate([each.current for each in shards], axis=1, out=weights.current)
-        if turn.averaging and all(len(each.average_delta) for each in shards):
-            np.concatenate([each.average_delta for each in shards], axis=1, out=weights.average_delta)
-        shifts = (bounds[:2] - groups.ranges[list(pair), 0]).tolist()
-        here = np.full(groups.n_columns + 1, -1, rows.labels.dtype)  # columns of all weights, as labels are
-        for g, shift in zip(pair, shifts, strict=True):
-            own = np.arange(*groups.ranges[g, ::2])
-            here[own] = own + shift
-        lists |= class_learner.visit_pair(
-            new_visitor(job, int(bounds[-1]), sum(map(len, members))), job.spec, turn,
-            rows._replace(labels=here[rows.labels]), pair, members, lists, weights, tally, shifts,
-        )  # fmt: skip
-        left, right = (WeightShard.of(weights, slice(*bounds[at : at + 2])) for at in range(2))
+    turn = turn._replace(clock=max([result.tally[CLOCK] for result in before], default=turn.clock))
+    bounds = np.cumsum([0, *(each.current.shape[1] for each in shards)])
+    weights = new_weights(job.spec, len(left.current), int(bounds[-1]), averaging=turn.averaging)
+    np.concatenate([each.current for each in shards], axis=1, out=weights.current)
+    if turn.averaging and all(len(each.average_delta) for each in shards):
+        np.concatenate([each.average_delta for each in shards], axis=1, out=weights.average_delta)
+    shifts = (bounds[:2] - groups.ranges[list(pair), 0]).tolist()
+    here = np.full(groups.n_columns + 1, -1, rows.labels.dtype)  # columns of all weights, as labels are
+    for g, shift in zip(pair, shifts, strict=True):
+        own = np.arange(*groups.ranges[g, ::2])
+        here[own] = own + shift
+    found, tally = class_learner.visit_pair(
+        new_visitor(job, int(bounds[-1]), sum(map(len, members))), job.spec, turn,
+        rows._replace(labels=here[rows.labels]), pair, members, lists, weights, shifts,
+    )  # fmt: skip
+    lists |= found
+    left, right = (WeightShard.of(weights, slice(*bounds[at : at + 2])) for at in range(2))
     own_duals = [None if is_last else lists[g, g] for g in pair]
     left, right = (each._replace(duals=own) for own, each in zip(own_duals, (left, right), strict=True))
     done = {(g, h): new for (g, h), new in lists.items() if is_last or g != h}

@@ -56,11 +56,9 @@ class ClassRounds(SplitVisits):
         begin, done, n_rounds = learner.visited, 0, len(all_rounds)
         while done < n_rounds:
             pause, first = next_pause(learner.visited), done
-            while True:
-                done += 1
-                at = rows.n_rows * done // n_rounds
-                if done == n_rounds or begin + at >= pause:
-                    break
+            ends = (n for n in range(first + 1, n_rounds) if begin + rows.n_rows * n // n_rounds >= pause)
+            done = next(ends, n_rounds)
+            at = rows.n_rows * done // n_rounds
             rounds = list(enumerate(all_rounds))[first:done]
             for number, tallies in self._visit_rounds(block, rows, duals, rounds):
                 tally[CLOCK] = tallies[:, CLOCK].max()
@@ -90,20 +88,17 @@ class ClassRounds(SplitVisits):
         if len(weights.dirty):
             mark_rows_dirty(rows.features, weights)
 
-        def visit(number: int, pair: tuple[int, int]) -> np.ndarray:
-            tally = own_lines(N_TALLIES)
-            turn = Turn.of(learner, block, number)
-            tally[CLOCK] = turn.clock
-            duals.lists |= visit_pair(
+        def visit(turn: Turn, pair: tuple[int, int]) -> np.ndarray:
+            new, tally = visit_pair(
                 self._visitor, learner.spec, turn, rows, pair,
                 [duals.members[g] for g in pair], duals.lists, weights._replace(dirty=weights.dirty[:0]),
-                tally,
             )  # fmt: skip
+            duals.lists |= new
             return tally
 
         features = features_of(rows, learner.storage.n_features) if learner.loss.centred else None
         for number, pairs in rounds:
-            tallies = self._workers.map(functools.partial(visit, number), pairs)
+            tallies = self._workers.map(functools.partial(visit, Turn.of(learner, block, number)), pairs)
             if features is not None:
                 self._workers.map(learner.centre, np.array_split(features, _CENTRED_PARTS))
             yield number, np.array(tallies)
@@ -118,10 +113,9 @@ def visit_pair(
     members: Sequence[np.ndarray],
     lists: DualLists,
     weights: Weights,
-    tally: np.ndarray,
     shifts: Sequence[int] = (0, 0),
-) -> DualLists:
-    """Visit the rows of two groups, `members`, over the classes of these, and return their new duals.
+) -> tuple[DualLists, np.ndarray]:
+    """Visit the rows of two groups, `members`, over the classes of these; return new duals and the tally.
 
     Labels of the rows are columns of the given weights: those of all weights plus one of `shifts` for either
     group.
@@ -132,6 +126,8 @@ def visit_pair(
     number = turn.block * (len(spec.groups.ranges) - 1) + turn.number
     order = both[turn.permute(len(both), spec.settings.seed, turn.pass_number, number, 0)]
     problem = problem_of(spec)._replace(n_classes=weights.current.shape[1], ranges=ranges)
+    tally = own_lines(N_TALLIES)
+    tally[CLOCK] = turn.clock
     new = visitor.visit(
         rows, order, join_lists(lists, pair, members, rows.n_rows, shifts), Target(problem, weights, tally),
         Place(turn.pass_number, number, turn.read_work * (turn.number == 0)),
@@ -139,7 +135,7 @@ def visit_pair(
     places = np.full(weights.current.shape[1], -1)
     for at, (begin, _, end) in enumerate(ranges):
         places[begin:end] = at
-    return divide_lists(new, pair, members, rows.n_rows, places, shifts)
+    return divide_lists(new, pair, members, rows.n_rows, places, shifts), tally
 
 
 def rows_by_group(rows: Rows, groups: ClassGroups) -> list[np.ndarray]:
