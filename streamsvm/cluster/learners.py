@@ -179,4 +179,4 @@ class ClusterRowRounds(RowRounds):
                 weights.count(found)
                 for result in found:
                     tallies += result.tally
-                yield number - _BLOCKS_AHEAD
+                yield int(blocks.starts[number - _BLOCKS_AHEAD + 1])

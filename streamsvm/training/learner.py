@@ -98,12 +98,12 @@ class Visits(abc.ABC):
         """
 
     def score_blocks(self, blocks: Blocks, average_scale: float | None, tallies: np.ndarray) -> Iterator[int]:
-        """Score blocks in their order as `score` does; yields the number of each block when it is done."""
+        """Score blocks in their order as `score` does; yields the number of rows done after each of them."""
         blocks = blocks.to_score()
         with read_ahead(blocks.read, len(blocks)) as all_rows:
             for number, rows in enumerate(all_rows):
                 self.score(rows, average_scale, tallies)
-                yield number
+                yield int(blocks.starts[number + 1])
 
 
 class Learner:

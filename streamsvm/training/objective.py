@@ -47,8 +47,8 @@ def score_blocks(
         norm zero do not enter the loss: it does not depend on the weights.
     """
     tallies = np.zeros((1 if average_scale is None else 2, N_TALLIES))
-    for block in learner.visits.score_blocks(blocks, average_scale, tallies):
-        step(int(blocks.starts[block + 1]))
+    for n_rows in learner.visits.score_blocks(blocks, average_scale, tallies):
+        step(n_rows)
     return [
         Scoring(float(tally[LOSS_SUM]), accuracy_of(tally), int(tally[VISITED] - tally[UNWEIGHTED]))
         for tally in tallies
