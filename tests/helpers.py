@@ -266,3 +266,14 @@ def text_lines(X: sp.csr_array, labels: Iterable[object], form: str = "") -> lis
             " ".join([str(label), *(f"{feature}:{value:{form}}" for feature, value in pairs)]) + "\n"
         )
     return lines
+
+
+GAMMA = 0x9E3779B97F4A7C15  # of SplitMix64
+
+
+def plain_mix(state: int) -> int:
+    """The finaliser of SplitMix64 with Python's integers."""
+    state %= 2**64
+    state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    state = (state ^ (state >> 27)) * 0x94D049BB133111EB % 2**64
+    return state ^ (state >> 31)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from streamsvm.data.rows import PIECE_ROWS
 from streamsvm.errors import Call, Message, Option, Remedy
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ _MIN_DEVIATIONS = 15  # standard deviations from random order: few rows may be s
 # In a stream, runs of a few alike labels do not matter, longer ones do; its first rows are no reason to warn.
 _GROUP_ROWS = 32
 _MIN_GROUPS = 8
-_PIECE_ROWS = 2**18  # labels read at a time
 
 
 class LabelGroups:
@@ -109,8 +109,8 @@ def block_warning(store: Store, n_blocks: int) -> str | None:
         return None
     # Of one size, for a short last block would weigh too much.
     groups = LabelGroups(size=store.n_rows // n_blocks, fewest=2)
-    for start in range(0, store.n_rows, _PIECE_ROWS):
-        groups.add(store.labels(start, min(start + _PIECE_ROWS, store.n_rows)))
+    for start in range(0, store.n_rows, PIECE_ROWS):
+        groups.add(store.labels(start, min(start + PIECE_ROWS, store.n_rows)))
     if not groups.alike:
         return None
     return Message(

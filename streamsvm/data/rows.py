@@ -12,6 +12,7 @@ _NO_CODES = np.empty(0, np.int32)
 NO_NUMBERS = np.empty(0, np.int64)
 OF_EACH_ROW = ("labels", "norm2", "cost", "qid", "numbers")  # of which some may be empty
 POINTERS = {"indptr": ("data", "indices"), "label_indptr": ("label_codes",)}  # and what they point to
+PIECE_ROWS = 2**18  # elements of an array with one for each row that are read at a time
 
 
 class Rows(NamedTuple):

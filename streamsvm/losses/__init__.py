@@ -52,3 +52,8 @@ def get_loss(name: str) -> Loss:
     if name not in LOSSES:
         raise SettingsError(f"unknown loss {name!r}; choose one of {', '.join(LOSSES)}")
     return LOSSES[name]
+
+
+def losses_with(fact: str) -> str:
+    """Return the names of the losses of which an attribute is true, for messages."""
+    return ", ".join(name for name, loss in LOSSES.items() if getattr(loss, fact))

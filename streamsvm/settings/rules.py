@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamsvm.losses import LOSSES, get_loss
+from streamsvm.losses import get_loss, losses_with
 
 ONE_TABLE = "left out with costs; both are a table of costs"
 
@@ -13,8 +13,6 @@ def check_combinations(settings: Any) -> None:
     """Raise `SettingsError` if settings, a `Settings`, are valid by themselves but do not go together."""
     loss, name = get_loss(settings.loss), settings.loss
     by_classes = settings.splits > 1 and settings.split == "classes"
-    with_pairs = ", ".join(each for each, other in LOSSES.items() if other.pair_margins)
-    with_splits = ", ".join(each for each, other in LOSSES.items() if other.class_splits)
     not_taken = settings.of_loss.keys() - {"margin", "solver", *settings.parameters}
     refused = (
         (settings.margin not in loss.margins, "margin",
@@ -26,11 +24,11 @@ def check_combinations(settings: Any) -> None:
          f"0 or auto with the loss {name}, whose rows have duals of all classes or none of their own"),
         (None not in (settings.costs, settings.tree), "tree", ONE_TABLE),
         (settings.has_pair_margins and not loss.pair_margins, "loss",
-         f"one of {with_pairs} with margins for each pair of classes"),
+         f"one of {losses_with('pair_margins')} with margins for each pair of classes"),
         (settings.splits > 1 and loss.sequences, "splits",
          f"1 with the loss {name}, whose sequences are solved as a whole"),
         (by_classes and not loss.class_splits, "split",
-         f"rows with the loss {name}; the losses {with_splits} can be split by classes"),
+         f"rows with the loss {name}; the losses {losses_with('class_splits')} can be split by classes"),
         (by_classes and not settings.can_split_classes, "split",
          "rows with costs, a tree, class weights in one-vs-rest, or a solver other than the default"),
         (None not in (settings.hold_out, settings.valid), "hold_out",

@@ -16,7 +16,7 @@ from streamsvm.base.label_values import TEXT
 from streamsvm.data import checks
 from streamsvm.data.arrays import one_matrix
 from streamsvm.data.names import feature_names, sort_rows
-from streamsvm.data.rows import Rows
+from streamsvm.data.rows import PIECE_ROWS, Rows
 from streamsvm.data.statistics import is_mostly_filled
 from streamsvm.errors import Option, Remedy, StoreError
 from streamsvm.store import layout
@@ -32,7 +32,6 @@ from streamsvm.store.store import Columns, Facts, Progress, RowSizes, Whole
 
 # The columns that enter the fingerprint, in this order.
 _FINGERPRINTED = {"label_indptr": "<i8", "label_codes": "<i4", "labels": "<i4", "cost": "<f8"}
-PIECE_ROWS = 2**18  # elements of a per-row array processed at a time
 
 
 def open_anndata(

@@ -10,12 +10,12 @@ import numpy as np
 from streamsvm.base import format
 from streamsvm.base.label_values import TEXT, dtype_of_names
 from streamsvm.data.checks import first_outside
+from streamsvm.data.rows import PIECE_ROWS
 from streamsvm.errors import StoreError
 from streamsvm.store.container import Container, StoredArray
 from streamsvm.store.ranges import Ranges, number_at, spans
 from streamsvm.store.store import Columns
 
-_PIECE_ROWS = 2**18  # elements read at a time
 _MAX_CLASSES = 2**24  # distinct values of a column
 _NULLABLE = ("nullable-integer", "nullable-boolean", "nullable-string-array")
 # Places of the values of a column, by its encoding.
@@ -138,7 +138,7 @@ class LabelColumn:
 
     def _distinct(self, n_rows: int) -> np.ndarray:
         found: np.ndarray | None = None
-        for ranges in spans(n_rows, _PIECE_ROWS):
+        for ranges in spans(n_rows, PIECE_ROWS):
             values, missing = self.column.read(ranges)
             more = np.unique(values[~missing])
             found = more if found is None else np.union1d(found, more)

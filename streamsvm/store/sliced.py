@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from streamsvm.data.rows import PIECE_ROWS
 from streamsvm.store.ranges import Ranges, split_ranges
 from streamsvm.store.store import Facts, Store, Units
 from streamsvm.store.views import View, ViewedStore
@@ -21,7 +22,6 @@ _SLICE_ORDER = -2  # stands for a block's number where the order of the slices i
 _CHUNKS_PER_SLICE = 4  # of values in a slice: it reads at most five
 _MIN_SLICES_PER_BLOCK = 128  # in a block
 _MIN_SLICES = 512
-_PIECE_ROWS = 2**18  # row pointers read at a time
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ def sliced(store: Store, slice_rows: int, seed: int) -> Store:
 
 def _nnz_of_slices(store: Store, begins: np.ndarray, slice_rows: int) -> Iterator[np.ndarray]:
     """Yield the non-zeros of the slices in the order of the file."""
-    step = max(1, _PIECE_ROWS // slice_rows)
+    step = max(1, PIECE_ROWS // slice_rows)
     for at in range(0, len(begins) - 1, step):
         few = begins[at : at + step + 1]
         indptr = store.indptr(int(few[0]), int(few[-1]))

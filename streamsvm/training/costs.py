@@ -22,7 +22,7 @@ from streamsvm.errors import (
     SettingsError,
 )
 from streamsvm.kernels.class_pairs import ClassPairs
-from streamsvm.losses import LOSSES, get_loss
+from streamsvm.losses import get_loss, losses_with
 from streamsvm.model.saved_files import SavedFiles, sum_of_array, write_array
 from streamsvm.settings.fit import BALANCED, Settings
 
@@ -179,7 +179,7 @@ def check_multilabel(settings: Settings, *, multilabel: bool, where: str) -> Non
         return
     loss = get_loss(settings.loss)
     if not loss.label_sets:
-        able = ", ".join(name for name, other in LOSSES.items() if other.label_sets)
+        able = losses_with("label_sets")
         raise SettingsError(
             f"the loss {loss.name} takes one label a row, and {where} has several; choose one of {able}",
             setting="loss",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from helpers import GAMMA, plain_mix
 from stored_rows import lines_of
 from streamsvm_converters import convert
 
@@ -27,13 +28,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def reference_key(seed: int, number: int) -> int:
     """splitmix64 as published, in Python's integers."""
-
-    def mix(z: int) -> int:
-        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
-        z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
-        return z ^ (z >> 31)
-
-    return mix((mix(seed % 2**64) + (number + 1) * 0x9E3779B97F4A7C15) % 2**64)
+    return plain_mix(plain_mix(seed) + (number + 1) * GAMMA)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from helpers import GAMMA, plain_mix
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
@@ -55,9 +56,8 @@ def test_few_rows_are_permuted_wholly() -> None:
 def test_mix_gives_the_published_outputs_of_splitmix64() -> None:
     """The first outputs for the seed 1234567, as printed beside Vigna's reference implementation."""
     published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
-    gamma = 0x9E3779B97F4A7C15
     mixed = kernel(mix.py_func)  # the function itself is inlined into others
-    assert [int(mixed(np.uint64((1234567 + i * gamma) % 2**64))) for i in range(1, 5)] == published
+    assert [int(mixed(np.uint64((1234567 + i * GAMMA) % 2**64))) for i in range(1, 5)] == published
 
 
 @given(st.integers(0, 2**64 - 1), st.lists(st.integers(0, 2**62), max_size=50, unique=True))
@@ -65,12 +65,4 @@ def test_draws_are_outputs_of_splitmix64_and_distinct(seed: int, numbers: list[i
     found = draws(np.uint64(seed), np.array(numbers, np.int64))
     assert found.dtype == np.uint64
     assert len(set(found.tolist())) == len(numbers)
-    assert found.tolist() == [plain_mix(plain_mix(seed) + (n + 1) * 0x9E3779B97F4A7C15) for n in numbers]
-
-
-def plain_mix(state: int) -> int:
-    """The finaliser of SplitMix64 with Python's integers."""
-    state %= 2**64
-    state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
-    state = (state ^ (state >> 27)) * 0x94D049BB133111EB % 2**64
-    return state ^ (state >> 31)
+    assert found.tolist() == [plain_mix(plain_mix(seed) + (n + 1) * GAMMA) for n in numbers]

@@ -6,19 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import as_rows, make_problem
+from helpers import GAMMA, as_rows, make_problem, plain_mix
 
 from streamsvm.transforms import transforms_from
 from streamsvm.transforms.hashing import Hashing
-
-MASK = 2**64 - 1
-
-
-def mix(state: int) -> int:
-    """The finaliser of SplitMix64, in Python's integers."""
-    state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 & MASK
-    state = (state ^ (state >> 27)) * 0x94D049BB133111EB & MASK
-    return state ^ (state >> 31)
 
 
 @pytest.mark.parametrize(("bits", "seed"), [(1, 0), (4, 7), (10, 2**63 - 1), (16, 123456789)])
@@ -26,12 +17,11 @@ def test_features_are_added_with_their_signs_in_the_columns_of_the_formula(bits:
     X, labels = make_problem(30, 40, 3, empty=1)
     rows = as_rows(X, labels)
     hashed = Hashing(bits, seed)(rows)
-    gamma = 0x9E3779B97F4A7C15
-    key = mix((seed + gamma) & MASK)
+    key = plain_mix(seed + GAMMA)
     expected = np.zeros((30, 2**bits))
     for i in range(30):
         for p in range(rows.indptr[i], rows.indptr[i + 1]):
-            h = mix((key + int(rows.indices[p]) * gamma) & MASK)
+            h = plain_mix(key + int(rows.indices[p]) * GAMMA)
             expected[i, h >> (64 - bits)] += (1 - 2 * (h & 1)) * rows.data[p]
     found = np.zeros_like(expected)
     for i in range(30):
