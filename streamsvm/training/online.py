@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base import durable, format
-from streamsvm.base.label_values import class_order
-from streamsvm.base.label_values import dtype_of_names
+from streamsvm.base.label_values import class_order, dtype_of_names
 from streamsvm.base.prefetch import Prefetcher, Stopped
 from streamsvm.base.threads import Threads
 from streamsvm.data.order import STREAM_WARNING, LabelGroups
