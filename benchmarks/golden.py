@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any
 from unittest import mock
 
+import google_crc32c
 import numpy as np
 import scipy.sparse as sp
 from common import start, write_json
@@ -27,8 +28,9 @@ from typer import Argument, Option
 import streamsvm
 from streamsvm.data import memory_plan
 from streamsvm.losses import LOSSES, ROW_LOSSES
-from streamsvm.run.append_log import scan
-from streamsvm.run.dual_log import DualFormat, DualLog
+from streamsvm.run.directory import RunDir
+from streamsvm.run.duals import DualFile, DualFormat, PassDuals
+from streamsvm.run.sums import FileSum
 from streamsvm.training.spec import Spec
 
 Trained = Callable[[Path], Any]  # trains into a folder that does not exist yet; returns a result or a model
@@ -283,18 +285,25 @@ def digest(*parts: bytes) -> str:
     return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
-def dual_digests(log: Path, dual_format: DualFormat) -> Iterator[str]:
-    """Yield a hash of the duals of each block of a log, whatever their order in it."""
-    length = log.stat().st_size
-    duals = DualLog(log, length, dual_format)
-    for block in sorted({part.numbers[0] for part in scan(log, length)} if length else ()):
-        old = duals.segment(block, MAX_ROWS)
-        rows = np.repeat(np.arange(MAX_ROWS), old.counts)
-        nth = np.arange(len(rows)) - np.repeat(np.cumsum(old.counts) - old.counts, old.counts)
-        ids, values = old.ids[old.ids_at[rows] + nth], old.values[old.values_at[rows] + nth]
-        order = np.lexsort((values, ids, rows))
-        arrays = rows[order], ids[order].astype(np.int64), values[order]
-        yield digest(*(array.tobytes() for array in arrays))
+def dual_digests(run: Path, dual_format: DualFormat) -> Iterator[str]:
+    """Yield a hash of the duals of each block of each pass that a run kept, whatever their order in files."""
+    found: dict[int, list[DualFile]] = {}
+    for path in run.glob("duals-*.bin"):
+        pass_number, first, part = map(int, path.stem.split("-")[1:])
+        content = path.read_bytes()
+        summed = FileSum(len(content), google_crc32c.value(content))
+        found.setdefault(pass_number, []).append(DualFile(first, part, summed))
+    for pass_number, files in sorted(found.items()):
+        duals = PassDuals(dual_format, RunDir(run), pass_number, tuple(sorted(files)))
+        firsts = sorted({file.first for file in files})
+        for first, end in zip(firsts, [*firsts[1:], firsts[-1] + MAX_ROWS], strict=True):
+            old = duals.segment(first, end - first)
+            rows = np.repeat(np.arange(len(old.counts)), old.counts)
+            nth = np.arange(len(rows)) - np.repeat(np.cumsum(old.counts) - old.counts, old.counts)
+            ids, values = old.ids[old.ids_at[rows] + nth], old.values[old.values_at[rows] + nth]
+            order = np.lexsort((values, ids, rows))
+            arrays = rows[order], ids[order].astype(np.int64), values[order]
+            yield digest(*(array.tobytes() for array in arrays))
 
 
 def describe(train: Trained, out: Path, data: Data) -> dict[str, Any]:
@@ -310,8 +319,7 @@ def describe(train: Trained, out: Path, data: Data) -> dict[str, Any]:
     model = trained if isinstance(trained, streamsvm.Model) else streamsvm.load_model(out)
     coef = model.coef_.toarray() if sp.issparse(model.coef_) else np.asarray(model.coef_)
     by_class = coef if len(coef) == len(model.classes_) else coef.T
-    logs = sorted(path for path in out.glob("duals*") if path.is_file())
-    hashes = [each for log in logs for each in dual_digests(log, formats[-1])]
+    hashes = list(dual_digests(out, formats[-1])) if formats else []
     result = model.result if trained is model else trained
     found = {
         "coef": digest(np.ascontiguousarray(by_class).tobytes(), np.asarray(model.intercept_).tobytes()),

@@ -8,6 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
+
+from streamsvm.run.directory import RunDir
+from streamsvm.run.duals import DualFile, DualFormat, PassDuals
+from streamsvm.run.sums import FileSum
+
 # Figures that differ between equal trainings.
 _VARYING = {
     "seconds", "rows_per_second", "waited_seconds", "waited_fraction", "bytes_read", "peak_memory_bytes",
@@ -36,6 +42,22 @@ def without_times(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def commits_of(run: Path) -> list[Path]:
     """The commits of a run, newest first."""
     return sorted((run / "checkpoint").iterdir(), reverse=True)
+
+
+def files_of_duals(run: Path, pass_number: int) -> list[Path]:
+    """The files with the duals of a pass."""
+    return sorted(run.glob(f"duals-{pass_number}-*.bin"))
+
+
+def kept_duals(run: Path, pass_number: int, dual_format: DualFormat) -> PassDuals:
+    """The duals of a pass, from all its files."""
+    files = []
+    for path in files_of_duals(run, pass_number):
+        _, _, first, part = path.stem.split("-")
+        content = path.read_bytes()
+        found = FileSum(len(content), google_crc32c.value(content))
+        files.append(DualFile(int(first), int(part), found))
+    return PassDuals(dual_format, RunDir(run), pass_number, tuple(files))
 
 
 def stop_after(n: int) -> Callable[[], bool]:

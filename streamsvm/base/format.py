@@ -36,7 +36,7 @@ def index_dtype(n_features: int) -> np.dtype:
 
 # -- run directory ---------------------------------------------------------------------------------
 
-RUN_VERSION = 16  # 1 to 15 were never released
+RUN_VERSION = 17  # 1 to 16 were never released
 RUN_JSON = "run.json"
 ONLINE = "online"  # the kind of a run over a stream; a fit has none
 WEIGHTS = "weights.bin"
@@ -53,27 +53,21 @@ CACHE = "cache"  # copies of what is at addresses
 TUNING_JSON, TUNED, TRIALS = "tune.json", "tune.jsonl", "tune"
 REPLACED = "replaced"  # marks a run that another one has moved aside
 REPORT = "report.html"
-# Kinds of logs: of duals, numbered by their pass; of weights, numbered from 1.
+# Files of duals, by pass, first row and part; logs of weights, numbered from 1.
 DUALS, WEIGHT_LOG = "duals", "changes"
-_LOG_NAME = re.compile(rf"({DUALS}|{WEIGHT_LOG})-([0-9]{{1,18}})\.bin")
+_NUMBER = "-[0-9]{1,18}"
+_STATE_NAME = re.compile(rf"({DUALS}{_NUMBER}{_NUMBER}{_NUMBER}|{WEIGHT_LOG}{_NUMBER})\.bin")
 
 
-def log_name(kind: str, number: int) -> str:
-    """Return the file name of a log."""
-    return f"{kind}-{number}.bin"
-
-
-def log_of(name: str) -> tuple[str, int] | None:
-    """Return the kind and number of the log of a file name; None for other files."""
-    found = _LOG_NAME.fullmatch(name)
-    return (found[1], int(found[2])) if found else None
+def is_state(name: str) -> bool:
+    """Return True if a file of duals or weights has this name."""
+    return _STATE_NAME.fullmatch(name) is not None
 
 
 # A part of a log is a header and arrays, each padded to 8 bytes. The header is the magic number, the bytes of
 # the payload, three numbers, the CRC-32 of the payload, and that of the header before it.
 LOG_HEADER = struct.Struct("<8sqqqqII")
 LOG_CRC = struct.Struct("<I")
-DUALS_MAGIC = b"SSVMDUAL"  # numbers: block, rows, non-zero duals
 WEIGHTS_MAGIC = b"SSVMWGTS"  # numbers: features, values of each array, 0
 SPARSE_WEIGHTS_MAGIC = b"SSVMROWS"  # numbers: rows, entries, 0
 

@@ -38,7 +38,7 @@ class OldDuals(NamedTuple):
     """A block's duals as the last pass left them: row i has ``counts[i]`` of them.
 
     Their classes begin at ``ids[ids_at[i]]``, their values at ``values[values_at[i]]``. The arrays usually
-    are views of one memory-mapped log, so each has offsets of its own.
+    are views of one memory-mapped file.
     """
 
     ids: np.ndarray  # (any,) uint8, uint16 or uint32
@@ -176,22 +176,6 @@ def clip_duals(v, m, threshold, upper):
     while j < m:
         store(v, j, minimum(upper, maximum(0.0, load(v, j) - threshold)))
         j += lanes(v)
-
-
-@kernel
-def place_duals(rows, counts, ids_at, values_at, max_duals, duals):
-    """Write to `duals` where those of ``rows`` are, of which each has ``counts`` from the given places on.
-
-    Returns how many these are, or -1 if a row, or the count of one, is impossible.
-    """
-    total = 0
-    for r in range(len(rows)):
-        i, count = rows[r], counts[r]
-        if not (0 <= i < len(duals.counts) and 0 <= count <= max_duals):
-            return -1
-        duals.ids_at[i], duals.values_at[i], duals.counts[i] = ids_at + total, values_at + total, count
-        total += count
-    return total
 
 
 @kernel

@@ -1,9 +1,9 @@
 """Commits and recovery: the protocol by which a run survives being killed at any instant.
 
 A commit is a folder ``checkpoint/<number>/`` with a manifest: written aside, synced, and renamed as the
-last step. The logs of duals and weights are synced before it and only ever grow, so the manifest describes
-each of them by its length and digest; it also records which run it belongs to. The last two commits are
-kept, and every log that either of them needs; when there is a model, the last one alone.
+last step. Files of duals and the log of weights are synced before it, and the manifest names them with their
+lengths and checksums; it also records which run it belongs to. The last two commits are kept, and every file
+that either of them needs; when there is a model, the last one alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from streamsvm.kernels.tally import N_TALLIES
 from streamsvm.run import append_log, weight_log
 from streamsvm.run.append_log import AppendLog, LogEnd
 from streamsvm.run.directory import RunDir
+from streamsvm.run.duals import DualFile
 from streamsvm.run.weights import WeightStorage
 
 _KEPT_COMMITS = 2
@@ -71,8 +72,8 @@ class RunPosition:
         Sums over the rows of the pass in progress (see `streamsvm.kernels.tally`).
     history : tuple of dict
         The report of each pass done.
-    duals : dict of int to LogEnd
-        The committed part of the duals of each pass that is still needed.
+    duals : dict of int to tuple of DualFile
+        The files with the duals of each pass that is still needed.
     weights : LogEnd
         The committed part of the log of weights.
     weights_number : int
@@ -101,7 +102,7 @@ class RunPosition:
     blocks_done: int = 0
     tally: tuple[float, ...] = (0.0,) * N_TALLIES
     history: tuple[dict[str, Any], ...] = ()
-    duals: dict[int, LogEnd] = dataclasses.field(default_factory=dict)
+    duals: dict[int, tuple[DualFile, ...]] = dataclasses.field(default_factory=dict)
     weights: LogEnd = _NO_LOG
     weights_number: int = 0
     weights_shape: tuple[int, int] = (0, 0)
@@ -118,7 +119,7 @@ class RunPosition:
 def commit(run: RunDir, position: RunPosition, storage: WeightStorage) -> tuple[RunPosition, int]:
     """Commit `position` and the weights: a run that crashes later resumes from them.
 
-    The caller has synced the logs of duals and the metrics up to the lengths in `position`. If a commit
+    The caller has synced the files of duals, and the metrics up to their length in `position`. If a commit
     fails, the commits before it are unharmed, and the next one begins a new log of weights.
 
     Parameters
@@ -146,7 +147,7 @@ def commit(run: RunDir, position: RunPosition, storage: WeightStorage) -> tuple[
     try:
         position, size = _write_weights(run, position, storage)
         _write_manifest(run, position)
-        prune(run, position.duals)
+        prune(run, position)
     except BaseException:
         weight_log.make_dirty(storage.in_use, storage.sparse_rows)
         raise
@@ -228,22 +229,27 @@ def drop(run: RunDir, numbers: Iterable[int]) -> None:
         durable.remove(aside)
 
 
-def prune(run: RunDir, in_use: Iterable[int], kept: int = _KEPT_COMMITS) -> None:
-    """Delete old commits, and all logs but those of kept commits and the duals of passes `in_use`."""
+def prune(run: RunDir, in_use: RunPosition | None, kept: int = _KEPT_COMMITS) -> None:
+    """Delete old commits, and all files of duals and weights but those of kept commits and `in_use`."""
     numbers = run.commits()
     durable.remove(run.checkpoints / _ASIDE)
     drop(run, numbers[kept:])
-    needed = {(format.DUALS, number) for number in in_use}
+    needed = set(_files_of(run, in_use)) if in_use else set()
     for number in numbers[:kept]:
         try:
-            position = read_commit(run, run.commit_path(number), verify=False)
+            needed |= set(_files_of(run, read_commit(run, run.commit_path(number), verify=False)))
         except (RunError, OSError):
             return  # a damaged commit does not say what it needs; `recover` reports it
-        needed.add((format.WEIGHT_LOG, position.weights_number))
-        needed.update((format.DUALS, p) for p in position.duals)
-    for path, log in run.logs().items():
-        if log not in needed:
+    for path in run.state():
+        if path not in needed:
             durable.remove(path)
+
+
+def _files_of(run: RunDir, position: RunPosition) -> Iterator[Path]:
+    """Yield the files of duals and weights of a position."""
+    yield run.weight_log(position.weights_number)
+    for pass_number, files in position.duals.items():
+        yield from (run.duals(pass_number, file.first, file.part) for file in files)
 
 
 def recover(run: RunDir) -> tuple[RunPosition | None, list[str]]:
@@ -279,7 +285,7 @@ def recover(run: RunDir) -> tuple[RunPosition | None, list[str]]:
             raise RunError(message) from error
         drop(run, (newer for newer in numbers if newer > number))
         position, lost = cut_metrics(run, position)
-        prune(run, position.duals)  # a crash may have kept the last commit from doing it
+        prune(run, position)  # a crash may have kept the last commit from doing it
         return position, [f"{reason}; the commit before it is used" for reason in reasons] + lost
     if numbers:
         raise RunError("; ".join(reasons) + "; no commit is left to resume from: fit again")
@@ -315,11 +321,13 @@ def read_commit(run: RunDir, folder: Path, *, verify: bool = True) -> RunPositio
         if manifest.get("run") != run.identity:
             raise RunError(f"{run.settings} belongs to another run than {path}; bring its own back")
         position: RunPosition = decode(RunPosition, manifest)
-        logs = {run.weight_log(position.weights_number): position.weights}
-        logs |= {run.duals(p): end for p, end in position.duals.items()}
-        for log, end in logs.items() if verify else ():
+        if verify:
+            log, end = run.weight_log(position.weights_number), position.weights
             if append_log.check(log, end.length) != end:
                 raise RunError(f"{log} is not the log that {path} needs: it belongs to another run")
+            for pass_number, files in position.duals.items():
+                for file in files:
+                    file.sum.check(run.duals(pass_number, file.first, file.part))
     except SchemaError as error:
         raise RunError(f"{path} is damaged: {error}") from None
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:

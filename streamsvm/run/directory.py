@@ -69,32 +69,33 @@ class RunDir:
         """Return the run at a path; or the run that is given, whose lock may be held."""
         return path if isinstance(path, RunDir) else cls(path)
 
-    def duals(self, pass_number: int) -> Path:
-        """Return the path of the log of the duals of a pass."""
-        return self.path / format.log_name(format.DUALS, pass_number)
+    def duals(self, pass_number: int, first: int, part: int) -> Path:
+        """Return the path of a file of the duals of a pass (see `streamsvm.run.duals`)."""
+        return self.path / f"{format.DUALS}-{pass_number}-{first}-{part}.bin"
 
     def weight_log(self, number: int) -> Path:
         """Return the path of a log of weights, numbered from 1."""
-        return self.path / format.log_name(format.WEIGHT_LOG, number)
+        return self.path / f"{format.WEIGHT_LOG}-{number}.bin"
 
     def last_weight_log(self) -> int:
         """Return the largest number of a log of weights that exists, or 0."""
-        return max((number for kind, number in self.logs().values() if kind == format.WEIGHT_LOG), default=0)
+        logs = self.path.glob(f"{format.WEIGHT_LOG}-*.bin")
+        return max((int(path.stem.rpartition("-")[2]) for path in logs), default=0)
 
     def commit_path(self, number: int) -> Path:
         """Return the path of the folder of a commit."""
         return self.checkpoints / f"{number:08d}"
 
-    def logs(self) -> dict[Path, tuple[str, int]]:
-        """Return the kind and number of each log that exists."""
-        return {path: log for path in self.path.iterdir() if (log := format.log_of(path.name))}
+    def state(self) -> list[Path]:
+        """Return the files of duals and weights that exist."""
+        return [path for path in self.path.iterdir() if format.is_state(path.name)]
 
     def owns(self, name: str) -> bool:
         """Return True if a run may contain a file or folder of this name."""
         files = (path.name for path in vars(self).values() if isinstance(path, Path))
         made = {durable.staging_path(store).name for store in self.stores()}
         others = {*files, *made, *format.TRANSFORM_ARRAYS, *format.TEMPORARY}
-        return name in others or format.log_of(name) is not None
+        return name in others or format.is_state(name)
 
     def stores(self) -> list[Path]:
         """Return the paths of stores that the run may have made."""

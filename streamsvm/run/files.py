@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,14 +12,12 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base import durable, format
-from streamsvm.kernels.duals import OldDuals, RowDuals, joined, to_lists
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.model.model import Model
 from streamsvm.model.serialization import save_model, saved_record, write_record
-from streamsvm.run.append_log import LogEnd
 from streamsvm.run.checkpoint import RunPosition, commit, finite_json, prune, recover
 from streamsvm.run.directory import RunDir
-from streamsvm.run.dual_log import DualFormat, DualLog, DualWriter
+from streamsvm.run.duals import DualFormat, PassDuals
 from streamsvm.run.weight_log import restore
 from streamsvm.run.weights import WeightStorage
 from streamsvm.settings.fit import Interval
@@ -62,24 +59,29 @@ class MemoryRun:
         self.every = every or Interval(10**9)
         self.warnings: list[str] = []
         self._format = duals
-        self._held: dict[int, MemoryDuals] = {}  # by pass
+        self._duals: dict[int, PassDuals] = {}  # by pass
 
     @property
     def path(self) -> Path | None:
         """Path of the run directory, if there is one."""
         return None if self.run is None else self.run.path
 
-    def old_duals(self, position: RunPosition, pass_number: int) -> OldLog:
+    def old_duals(self, position: RunPosition, pass_number: int) -> PassDuals:
         """Return the duals of a pass as they are at `position`, and drop those of earlier passes."""
-        self._held = {p: duals for p, duals in self._held.items() if p >= pass_number}
-        return self._held.setdefault(pass_number, MemoryDuals(self._format))
+        self._duals = {p: duals for p, duals in self._duals.items() if p >= pass_number}
+        return self.new_duals(position, pass_number)
 
-    def new_duals(self, position: RunPosition, pass_number: int) -> NewLog:
-        """Return where the duals of a pass go: behind what `position` has in their log, or to memory."""
-        return self._held.setdefault(pass_number, MemoryDuals(self._format))
+    def new_duals(self, position: RunPosition, pass_number: int) -> PassDuals:
+        """Return where the duals of a pass go, with those that it has at `position`."""
+        if pass_number not in self._duals:
+            self._duals[pass_number] = self._duals_at(position, pass_number)
+        return self._duals[pass_number]
 
-    def commit(self, position: RunPosition, storage: WeightStorage, new: NewLog | None = None) -> RunPosition:
-        """Commit `position`; `new` is the log of duals that is being written."""
+    def _duals_at(self, position: RunPosition, pass_number: int) -> PassDuals:
+        return PassDuals(self._format)
+
+    def commit(self, position: RunPosition, storage: WeightStorage) -> RunPosition:
+        """Commit `position`, with the weights and duals."""
         return position
 
     def prune(self, position: RunPosition) -> None:
@@ -146,28 +148,14 @@ class RunFiles(MemoryRun):
         if position.weights.length:
             restore(self.run.weight_log(position.weights_number), position.weights.length, storage)
 
-    def old_duals(self, position: RunPosition, pass_number: int) -> OldLog:
-        self._held = {p: duals for p, duals in self._held.items() if p >= pass_number}
-        if pass_number in self._held and not self._held[pass_number].end.length:
-            return self._held[pass_number]
-        end = position.duals.get(pass_number, LogEnd())
-        return DualLog(self.run.duals(pass_number), end.length, self._format)
+    def _duals_at(self, position: RunPosition, pass_number: int) -> PassDuals:
+        files = position.duals.get(pass_number, ())
+        return PassDuals(self._format, self.run, pass_number, files, self.held_bytes // 3)
 
-    def new_duals(self, position: RunPosition, pass_number: int) -> NewLog:
-        end = position.duals.get(pass_number, LogEnd())
-        if end.length or not self.held_bytes:
-            return DualWriter(self.run.duals(pass_number), end)
-        held = MemoryDuals(self._format, self.run.duals(pass_number), self.held_bytes // 3)
-        return self._held.setdefault(pass_number, held)
-
-    def commit(self, position: RunPosition, storage: WeightStorage, new: NewLog | None = None) -> RunPosition:
+    def commit(self, position: RunPosition, storage: WeightStorage) -> RunPosition:
         begin = time.perf_counter()
-        if new is not None:
-            new.flush()
-        ends = {p: duals.write() for p, duals in self._held.items() if p in position.duals}
-        position = dataclasses.replace(position, duals=position.duals | ends)
-        for pass_number in position.duals:
-            durable.sync_tree(self.run.duals(pass_number))
+        files = {p: duals.commit() for p, duals in self._duals.items() if p in position.duals}
+        position = dataclasses.replace(position, duals=position.duals | files)
         self._write_metrics(position.metrics_length)
         position, written = commit(self.run, position, storage)
         self.checkpoint_bytes += written
@@ -177,8 +165,8 @@ class RunFiles(MemoryRun):
         return position
 
     def prune(self, position: RunPosition) -> None:
-        if any(end.length for end in position.duals.values()):
-            prune(self.run, position.duals)
+        if any(position.duals.values()):
+            prune(self.run, position)
 
     def append_metrics(self, position: RunPosition, record: dict[str, Any]) -> RunPosition:
         line = finite_json(self.path, record).encode() + b"\n"
@@ -216,7 +204,7 @@ class RunFiles(MemoryRun):
         save_model(self.run.model, coefficients, record, names=names, complete=keep, **parts)
         saved(str(self.run.model))
         self.run.clean_up()
-        prune(self.run, (), kept=1)
+        prune(self.run, None, kept=1)
         return str(self.run.model)
 
     def _keep_temperature(self, folder: Path) -> None:
@@ -233,62 +221,4 @@ class RunFiles(MemoryRun):
             )
 
 
-class MemoryDuals:
-    """Duals of a pass in memory, instead of a `DualWriter` and a `DualLog`.
-
-    Those of a run directory are of a single block. They move to the log at `path` when they take more than
-    `limit` bytes, and when a commit calls `write`.
-    """
-
-    def __init__(self, duals: DualFormat, path: Path | None = None, limit: float = math.inf) -> None:
-        self.end = LogEnd()
-        self._format = duals
-        self._parts: dict[int, list[RowDuals]] = {}
-        self._matrices: dict[int, np.ndarray] = {}
-        self._path = path
-        self._left = limit
-
-    def append_duals(self, block: int, duals: RowDuals) -> None:
-        kept = duals.copy()
-        self._parts.setdefault(block, []).append(kept)
-        self._left -= sum(array.nbytes for array in kept)
-        if self._left < 0:
-            self.write()
-
-    def append_matrix(self, block: int, duals: np.ndarray) -> None:
-        self._matrices[block] = duals
-
-    def matrix(self, block: int) -> np.ndarray | None:
-        """Return what `append_matrix` kept of a block; None if that is nothing."""
-        return self._matrices.get(block)
-
-    def segment(self, block: int, n_rows: int) -> OldDuals:
-        none = RowDuals.of_buffer(self._format.new_buffer(0, 0))
-        return joined(self._parts.get(block, [none])).in_block(n_rows)
-
-    def write(self) -> LogEnd:
-        """Move them to their log, and return its end."""
-        if self._parts or self._matrices:
-            assert self._path is not None
-            with DualWriter(self._path, self.end) as log:
-                for block, parts in self._parts.items():
-                    for part in parts:
-                        log.append_duals(block, part)
-                for block, matrix in self._matrices.items():
-                    for part in to_lists(matrix, self._format.ids_dtype):
-                        log.append_duals(block, part)
-            self.end = log.end
-            self._parts.clear()
-            self._matrices.clear()
-        return self.end
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
 Files = MemoryRun  # of either kind
-OldLog = DualLog | MemoryDuals  # of the duals that the last pass left
-NewLog = DualWriter | MemoryDuals  # of those of the pass in progress

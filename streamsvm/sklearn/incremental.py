@@ -15,7 +15,7 @@ from streamsvm.data.memory_plan import Plan
 from streamsvm.data.rows import Rows, with_index_dtype
 from streamsvm.model.model import Model
 from streamsvm.run.checkpoint import finite_json
-from streamsvm.run.files import MemoryDuals
+from streamsvm.run.duals import PassDuals
 from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.training.auto_c import c_for, norms_of_c, running_costs
 from streamsvm.training.build import new_storage
@@ -98,7 +98,7 @@ class IncrementalLearner:
         cost, self._norms = running_costs(self._settings.C, norm2, self._rows, self._norms)
         rows = rows._replace(cost=cost * rows.cost if len(rows.cost) else cost)
         learner, n = self._learner, rows.n_rows
-        nothing = MemoryDuals(learner.spec.dual_format()).segment(0, n)
+        nothing = PassDuals(learner.spec.dual_format()).segment(0, n)
         block = TrainingBlock(1, 0, rows, np.arange(n))
         # So that the bytes of products are always the same.
         with one_thread_each if learner.spec.by_products else contextlib.nullcontext():

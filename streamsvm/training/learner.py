@@ -26,7 +26,7 @@ from streamsvm.kernels.tally import CLOCK, DUAL_DELTA, N_TALLIES, VISITED
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import AVERAGE_POWER, Weights, add_up
 from streamsvm.model.coefficients import Coefficients
-from streamsvm.run.files import NewLog, OldLog
+from streamsvm.run.duals import PassDuals
 from streamsvm.run.weights import WeightStorage
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
@@ -61,13 +61,13 @@ class Visits(abc.ABC):
     def compile(self, rows: Rows, old: OldDuals) -> None:
         """Compile or load the kernels by visiting `rows`, of which there are none."""
 
-    def read_duals(self, log: OldLog, block: int, rows: Rows) -> ReadDuals:
-        """Read the duals of a block that the last pass left, for `learn`."""
-        return log.segment(block, rows.n_rows)
+    def read_duals(self, duals: PassDuals, first: int, rows: Rows) -> ReadDuals:
+        """Read the duals that the last pass left of a block that begins with row `first`, for `learn`."""
+        return duals.segment(first, rows.n_rows)
 
     @abc.abstractmethod
     def learn(
-        self, block: TrainingBlock, old: ReadDuals, keep: NewLog | None, next_pause: Callable[[int], int]
+        self, block: TrainingBlock, old: ReadDuals, keep: PassDuals | None, next_pause: Callable[[int], int]
     ) -> Iterator[int]:
         """Visit the rows of a block in its order, each with one exact block step.
 
@@ -76,8 +76,8 @@ class Visits(abc.ABC):
         block : TrainingBlock
         old : OldDuals or DualMatrix
             The rows' duals as the last pass left them: what `read_duals` returned.
-        keep : DualWriter or MemoryDuals, optional
-            Log to which new duals are appended as the buffer fills.
+        keep : PassDuals, optional
+            Duals of this pass, to which new duals are appended as the buffer fills.
         next_pause : callable
             Maps a number of visited rows to the larger number at which to pause next.
 

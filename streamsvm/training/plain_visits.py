@@ -13,7 +13,7 @@ from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import DualMatrix, Duals, OldDuals, RowDuals, find_duals, from_lists, new_matrix
 from streamsvm.kernels.tally import CORRECT
 from streamsvm.kernels.weights import Weights
-from streamsvm.run.files import MemoryDuals, NewLog, OldLog
+from streamsvm.run.duals import PassDuals
 from streamsvm.training.inner_passes import Place
 from streamsvm.training.learner import Learner, ReadDuals, Visits, features_of
 from streamsvm.training.products import Products
@@ -87,7 +87,7 @@ class PlainVisits(Visits):
             self._visitor.compile_revisit(rows, self.learner.target)
 
     def learn(
-        self, block: TrainingBlock, old: ReadDuals, keep: NewLog | None, next_pause: Callable[[int], int]
+        self, block: TrainingBlock, old: ReadDuals, keep: PassDuals | None, next_pause: Callable[[int], int]
     ) -> Iterator[int]:
         learner = self.learner
         rows, first_rows = block.rows, _first_rows(block, learner.n_classes)
@@ -124,12 +124,11 @@ class PlainVisits(Visits):
             if isinstance(old, DualMatrix) and reached == rows.n_rows:
                 self._revisit_matrix(block.order, rows, old, place)
                 if keep is not None:
-                    assert isinstance(keep, MemoryDuals)
-                    keep.append_matrix(block.number, old.new)
+                    keep.append_matrix(block.first, old.new)
             elif is_full or reached == rows.n_rows:
                 self._visitor.revisit(rows, learner.target, place)
                 if keep is not None:
-                    keep.append_duals(block.number, RowDuals.of_buffer(self._buffer))
+                    keep.append_duals(block.first, RowDuals.of_buffer(self._buffer))
                 self._buffer.used[:] = 0
             at = reached
             if at % centre_rows == 0 or at == rows.n_rows:
@@ -147,12 +146,12 @@ class PlainVisits(Visits):
         for part, weights in parts:
             self._visitor.score(part, target._replace(weights=weights), average_scale)
 
-    def read_duals(self, log: OldLog, block: int, rows: Rows) -> ReadDuals:
+    def read_duals(self, duals: PassDuals, first: int, rows: Rows) -> ReadDuals:
         if not self._dual_matrix:
-            return log.segment(block, rows.n_rows)
-        old = log.matrix(block) if isinstance(log, MemoryDuals) else None
+            return duals.segment(first, rows.n_rows)
+        old = duals.matrix(first)
         if old is None:
-            lists = log.segment(block, rows.n_rows)
+            lists = duals.segment(first, rows.n_rows)
             old = self._matrix(rows.n_rows if lists.counts.any() else 0)
             if len(old):
                 from_lists(lists, old)

@@ -29,8 +29,8 @@ class TrainingBlock:
     Attributes
     ----------
     pass_number, number : int
-        The pass, from 1 on, and the number of the block in the source: together they name its duals, and
-        determine the order of its inner passes.
+        The pass, from 1 on, and the number of the block in the source: together they determine the order of
+        its inner passes.
     rows : Rows
         The rows with their costs.
     order : ndarray of int64, shape (n_rows,)
@@ -43,6 +43,8 @@ class TrainingBlock:
         Cost of reading a non-zero for this pass, as inner passes count it: 0 if the rows were in memory.
     permute : callable
         ``permute(n, seed, pass_number, number, 0)`` orders `n` of the rows as the source orders all of them.
+    first : int
+        The first row of the block, by which its duals are found.
     begin : int
         Of a piece of a block, its first row in the block. The piece has `order` in the block, too.
     all_cost : ndarray of float64, shape (n_rows,), optional
@@ -60,6 +62,7 @@ class TrainingBlock:
     behind: StreamPosition | None = None
     read_work: int = READ_BEFORE
     permute: Callable[[int, int, int, int, int], np.ndarray] = permutation
+    first: int = 0
     begin: int = 0
     all_cost: np.ndarray | None = None
     arrived: Callable[[int], int] | None = None
@@ -111,7 +114,10 @@ class ShuffledSource:
                 if self._by_group:
                     order = in_group_order(rows.qid, order)
             work = READ_BEFORE * (pass_number == 1) if is_only else READ_AHEAD
-            yield TrainingBlock(pass_number, number, rows, order, read_work=work, permute=self._permutation)
+            yield TrainingBlock(
+                pass_number, number, rows, order,
+                read_work=work, permute=self._permutation, first=int(self.cut.starts[number]),
+            )  # fmt: skip
 
     def order(self, pass_number: int) -> np.ndarray:
         """Return the numbers of the blocks in the order of a pass."""
@@ -172,7 +178,8 @@ class ShuffledSource:
         add(first)
         return TrainingBlock(
             first.pass_number, number, rows, order,
-            read_work=READ_AHEAD, permute=self._permutation, arrived=arrived,
+            read_work=READ_AHEAD, permute=self._permutation, first=int(self.cut.starts[number]),
+            arrived=arrived,
         )  # fmt: skip
 
     def empty(self) -> Rows:

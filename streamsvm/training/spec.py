@@ -13,7 +13,7 @@ from streamsvm.data.memory_plan import dual_id_dtype
 from streamsvm.kernels.duals import MOST_COLUMNS
 from streamsvm.kernels.weights import padded_classes
 from streamsvm.losses.base import FILLING, MOST_SEQUENCES, ROUNDS, Loss
-from streamsvm.run.dual_log import DualFormat
+from streamsvm.run.duals import DualFormat
 from streamsvm.run.growing_weights import TIME_UNIT
 from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.settings.fit import AUTO, CLASSES, Settings

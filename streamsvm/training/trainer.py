@@ -15,7 +15,7 @@ from streamsvm.data.memory_plan import private_memory
 from streamsvm.data.rows import Rows
 from streamsvm.errors import StreamsvmError
 from streamsvm.run.checkpoint import RunPosition
-from streamsvm.run.files import Files, NewLog
+from streamsvm.run.files import Files
 from streamsvm.settings.fit import Settings
 from streamsvm.training.learner import Learner
 from streamsvm.training.sources import ShuffledSource, TrainingBlock
@@ -161,39 +161,35 @@ class Trainer:
 
         old = self.files.old_duals(self.position, this_pass - 1)
         new = self.files.new_duals(self.position, this_pass) if self.settings.keep_duals else None
-        try:
-            for block in blocks:
-                learner.storage.check_room(block.rows)
-                begin_average_if_due()
-                duals = learner.read_duals(old, block.number, block.rows)
-                duals = duals._replace(scale=self.position.dual_scale)
-                for at in learner.learn(block, duals, new, next_pause):
-                    self.files.check_finite(learner.tally.tolist())
-                    if this_pass == 1 and learner.visited.bit_count() == 1:
-                        report_rows(block, at)
-                    begin_average_if_due()
+        for block in blocks:
+            learner.storage.check_room(block.rows)
+            begin_average_if_due()
+            duals = learner.read_duals(old, block.first, block.rows)
+            duals = duals._replace(scale=self.position.dual_scale)
+            for at in learner.learn(block, duals, new, next_pause):
                 self.files.check_finite(learner.tally.tolist())
-                position = self.position
-                self.position = dataclasses.replace(
-                    position,
-                    blocks_done=position.blocks_done + (block.rows.n_rows > 0),
-                    tally=tuple(learner.tally.tolist()),
-                    duals=position.duals if new is None else position.duals | {this_pass: new.end},
-                    pass_seconds=self.seconds(),
-                    stream=block.behind,
-                )
-                if block.rows.n_rows == 0:  # as behind the last row of a stream: nothing was learned
-                    continue
-                self.note_memory()
-                self.progress(stage, learner.visited, self.n_rows or None)
-                stopping = self.stop()
-                if self.files.every.due(1) or stopping:
-                    self.commit(new)
-                if stopping:
-                    return False
-        finally:
-            if new is not None:
-                new.close()
+                if this_pass == 1 and learner.visited.bit_count() == 1:
+                    report_rows(block, at)
+                begin_average_if_due()
+            self.files.check_finite(learner.tally.tolist())
+            position = self.position
+            self.position = dataclasses.replace(
+                position,
+                blocks_done=position.blocks_done + (block.rows.n_rows > 0),
+                tally=tuple(learner.tally.tolist()),
+                duals=position.duals if new is None else position.duals | {this_pass: new.files},
+                pass_seconds=self.seconds(),
+                stream=block.behind,
+            )
+            if block.rows.n_rows == 0:  # as behind the last row of a stream: nothing was learned
+                continue
+            self.note_memory()
+            self.progress(stage, learner.visited, self.n_rows or None)
+            stopping = self.stop()
+            if self.files.every.due(1) or stopping:
+                self.commit()
+            if stopping:
+                return False
         return True
 
     def seconds(self) -> float:
@@ -208,10 +204,10 @@ class Trainer:
 
     # -- commits and reports -----------------------------------------------------------------------
 
-    def commit(self, new: NewLog | None = None) -> None:
-        """Commit the position, with the log of duals that is being written."""
+    def commit(self) -> None:
+        """Commit the position, the weights and the duals."""
         self.peak = max(self.peak, private_memory())
-        self.position = self.files.commit(self.position, self.learner.storage, new)
+        self.position = self.files.commit(self.position, self.learner.storage)
 
     def log(self, record: dict[str, Any]) -> None:
         """Report `record`, and append it to the metrics."""

@@ -30,7 +30,7 @@ from streamsvm.kernels.duals import RowDuals
 from streamsvm.kernels.jit import kernel
 from streamsvm.losses import LOSSES
 from streamsvm.losses.base import MOST_SEQUENCES
-from streamsvm.run.dual_log import DualFormat
+from streamsvm.run.duals import DualFormat
 from streamsvm.settings.fit import Settings
 from streamsvm.training.fit_plan import plan_fit
 from streamsvm.training.spec import Spec, specify
@@ -243,7 +243,7 @@ def test_a_run_whose_passes_were_changed_resumes_again(tmp_path: Path, store: Pa
     assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
 
 
-def test_a_damaged_log_of_duals_is_found(tmp_path: Path, store: Path) -> None:
+def test_a_damaged_file_of_duals_is_found(tmp_path: Path, store: Path) -> None:
     run = tmp_path / "run"
     with pytest.raises(Interrupted):
         fit(store, out=run, stop=stop_after(6), block_rows=BLOCK, checkpoint_every="1", **of_solver("cached"))

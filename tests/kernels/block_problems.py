@@ -23,7 +23,7 @@ from streamsvm.kernels.scratch import Scratch
 from streamsvm.kernels.tally import N_TALLIES
 from streamsvm.kernels.weights import Weights, padded_classes
 from streamsvm.losses import LOSSES
-from streamsvm.run.dual_log import DualFormat
+from streamsvm.run.duals import DualFormat
 
 F64 = np.dtype(float)
 SLACKS = ("mixed", "ties", "equal", "all at U", "far below 0", "around U", "huge and tiny", "equal scores")

@@ -119,7 +119,7 @@ def test_another_validation_store_in_the_place_of_the_first_is_refused(store: Pa
 def test_a_link_or_a_pipe_in_a_run_is_refused_at_once(store: Path, tmp_path: Path, soon) -> None:
     run, outside = stopped(store, tmp_path / "run"), tmp_path / "outside"
     for pattern in (
-        "run.json", "checkpoint/0*/manifest.json", "changes-*.bin", "duals-1.bin", "duals-2.bin",
+        "run.json", "checkpoint/0*/manifest.json", "changes-*.bin", "duals-1-0-0.bin", "duals-2-*.bin",
         "metrics.jsonl", "lock",
     ):  # fmt: skip
         path = max(run.glob(pattern))

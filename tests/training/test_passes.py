@@ -77,7 +77,7 @@ def test_a_run_has_the_same_bytes_wherever_its_duals_are_between_commits(
             stopped = True
         else:
             stopped = False
-        for name in ("model/coef.npy", "model/model.json", "duals-3.bin"):
+        for name in ("model/coef.npy", "model/model.json", "duals-3-0-0.bin"):
             assert (run / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), (n, name)
         assert without_times(metrics_of(run)) == without_times(metrics_of(tmp_path / "whole")), n
         if not stopped:

@@ -14,7 +14,7 @@ import pytest
 from cases import few
 from helpers import make_problem, make_store
 from helpers import plain_fit as fit
-from run_files import commits_of, flip, metrics_of, model_bytes, parse_metrics, stop_after
+from run_files import commits_of, files_of_duals, flip, metrics_of, model_bytes, parse_metrics, stop_after
 from small_problem import BLOCK, D, K, N
 
 from streamsvm import plan, resume
@@ -64,12 +64,12 @@ def test_duals_that_no_disk_holds_are_refused_before_training(
 @pytest.mark.engine
 @pytest.mark.parametrize("loss", ["llw", pytest.param("llw2", marks=pytest.mark.more), "logistic"])
 def test_the_plan_knows_the_size_of_dense_duals(tmp_path: Path, loss: str) -> None:
-    """What it says of two passes is twice the log of the last one, but for headers and padding."""
+    """What it says of two passes is twice the files of the last one, but for headers."""
     store = make_store(tmp_path / "a.zarr", *make_problem(2000, D, 40))
     options: dict[str, Any] = {"loss": loss, "dtype": "float64"}
     announced = plan(store, passes=2, C=0.05, **options)["dense_duals_bytes"]
     fit(store, out=tmp_path / "run", passes=2, C=0.05, gap="none", **options)
-    written = 2 * (tmp_path / "run/duals-2.bin").stat().st_size
+    written = 2 * sum(path.stat().st_size for path in files_of_duals(tmp_path / "run", 2))
     assert 0.98 * written <= announced <= 1.02 * written  # a few duals are 0
     assert plan(store, passes=2, loss="ww")["dense_duals_bytes"] == 0
 
@@ -113,14 +113,14 @@ def test_when_all_commits_are_damaged_there_is_no_model(stopped: Path) -> None:
 
 
 def test_files_that_no_commit_refers_to_are_ignored(stopped: Path, expected: dict[str, bytes]) -> None:
-    """Weights in use, an incomplete commit, a torn tail of a log, metrics that were not committed."""
+    """Weights in use, an incomplete commit, half a file of duals, metrics that were not committed."""
     (stopped / "weights.bin").write_bytes(b"noise")
     aside = stopped / "checkpoint/aside"
     shutil.copytree(commits_of(stopped)[0], aside)
     (aside / "manifest.json").unlink()
-    for name in ("duals-2.bin", "metrics.jsonl"):
-        with (stopped / name).open("ab") as file:
-            file.write(b'{"half a line')
+    (stopped / "duals-2-90-0.bin").write_bytes(b"half a file")
+    with (stopped / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"half a line')
     assert resume(stopped).warnings == []
     assert model_bytes(stopped) == expected
     assert [line["event"] for line in metrics_of(stopped)].count("pass") == 3

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import make_problem, make_store
+from run_files import files_of_duals
 from small_problem import BLOCK
 
 from streamsvm import fit, open_store, plan
-from streamsvm.run.append_log import scan
 from streamsvm.store.container import StoredArray
 from streamsvm.store.ranges import Ranges
 from streamsvm.store.reader import ContainerStore
@@ -67,16 +67,14 @@ def test_each_row_is_read_once_a_pass_and_a_chunk_again_only_where_blocks_share_
     assert {c: t for (name, c), t in reading.chunks.items() if name == "X/indices"} == data
 
 
-def test_the_log_of_duals_has_each_row_with_values_once(tmp_path: Path, store: Path, problem) -> None:
+def test_files_of_duals_have_each_row_with_values_once(tmp_path: Path, store: Path, problem) -> None:
     """In the last pass; rows without values have no duals."""
     fit(store, out=tmp_path / "run", passes=2, block_rows=BLOCK)
-    path = tmp_path / "run/duals-2.bin"
-    log = path.read_bytes()
     seen: Counter[int] = Counter()
-    for part in scan(path, len(log)):
-        block, n_rows, _ = part.numbers
-        rows = np.frombuffer(log, np.int32, n_rows, part.at)
-        seen.update((block * BLOCK + rows).tolist())
+    for path in files_of_duals(tmp_path / "run", 2):
+        content, first = path.read_bytes(), int(path.stem.split("-")[2])
+        n_rows = int(np.frombuffer(content, np.int64, 1)[0])
+        seen.update((first + np.frombuffer(content, np.int32, n_rows, 16)).tolist())
     assert seen == Counter(np.flatnonzero(problem[0].toarray().any(axis=1)).tolist())
 
 

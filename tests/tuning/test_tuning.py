@@ -215,7 +215,7 @@ def test_on_a_full_disk_the_search_is_to_be_repeated(
 
     def full(self: Fit) -> Any:
         self.commit()
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "duals-1.bin")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "duals-1-0-0.bin")
 
     monkeypatch.setattr(Fit, "run", full)
     facts: dict[str, Any] = {"out": tmp_path / "run", "C": "0.1,1"}

@@ -22,7 +22,7 @@ from streamsvm.kernels.tally import CLOCK, DUAL_DELTA, DUAL_SUM, EMPTY, N_TALLIE
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import Weights
 from streamsvm.losses.base import Loss
-from streamsvm.run.files import NewLog
+from streamsvm.run.duals import PassDuals
 from streamsvm.training.inner_passes import Place
 from streamsvm.training.learner import ReadDuals, features_of, problem_of
 from streamsvm.training.parallel.class_groups import ClassGroups, in_columns, tournament_rounds
@@ -45,7 +45,7 @@ class ClassRounds(SplitVisits):
     """
 
     def learn(
-        self, block: TrainingBlock, old: ReadDuals, keep: NewLog | None, next_pause: Callable[[int], int]
+        self, block: TrainingBlock, old: ReadDuals, keep: PassDuals | None, next_pause: Callable[[int], int]
     ) -> Iterator[int]:
         learner = self.learner
         groups, tally = learner.spec.groups, learner.tally
@@ -72,7 +72,7 @@ class ClassRounds(SplitVisits):
                     tally[DUAL_SUM] += sum_list(learner.loss, learner.problem, rows, members, each)
                 if keep is not None:
                     for part in duals.parts():
-                        keep.append_duals(block.number, part)
+                        keep.append_duals(block.first, part)
             if learner.visited >= pause:
                 yield at
 

@@ -21,7 +21,7 @@ from streamsvm.kernels.sum_rows import add_rows, copy_rows, unite
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
 from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import Weights
-from streamsvm.run.files import NewLog
+from streamsvm.run.duals import PassDuals
 from streamsvm.training.inner_passes import Place
 from streamsvm.training.learner import ReadDuals, features_of, problem_of
 from streamsvm.training.parallel.split_learner import SplitVisits, Turn, new_weights
@@ -109,7 +109,7 @@ class RowRounds(SplitVisits):
         return [new() for _ in range(spec.settings.splits)]
 
     def learn(
-        self, block: TrainingBlock, old: ReadDuals, keep: NewLog | None, next_pause: Callable[[int], int]
+        self, block: TrainingBlock, old: ReadDuals, keep: PassDuals | None, next_pause: Callable[[int], int]
     ) -> Iterator[int]:
         learner = self.learner
         assert isinstance(old, OldDuals)
@@ -124,7 +124,7 @@ class RowRounds(SplitVisits):
                 learner.tally[CLOCK] = clock
                 if keep is not None:
                     for part in duals:
-                        keep.append_duals(block.number, part)
+                        keep.append_duals(block.first, part)
             if learner.visited >= pause:
                 yield int(rows_after(number + 1, lengths).sum())
 

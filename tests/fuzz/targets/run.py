@@ -8,6 +8,7 @@ import json
 import shutil
 from pathlib import Path
 
+import google_crc32c
 import numpy as np
 from fuzz import bundle, logs
 from fuzz.workplace import allowed, folder
@@ -20,7 +21,7 @@ from streamsvm.info import inspect
 
 CRC, RESUME = 2, 8  # flags: checksums of logs, and their digests in manifests
 MAX_BYTES = 12_000
-TOKENS = (b"SSVMDUAL", b"SSVMWGTS", b"[" * 60, b'{"a":' * 40)
+TOKENS = (b"SSVMWGTS", b"[" * 60, b'{"a":' * 40)
 
 mutate = bundle.mutate
 
@@ -49,7 +50,7 @@ def run(data: bytes) -> None:
 def _fit_sums(files: dict[str, bytes]) -> None:
     """Make the checksums of logs fit, and their digests in manifests that are whole."""
     for name in files:
-        if name.endswith(".bin"):
+        if name.startswith(format.WEIGHT_LOG):
             files[name] = logs.with_checksums(files[name])
     for name in files:
         if not name.endswith(format.MANIFEST):
@@ -57,8 +58,11 @@ def _fit_sums(files: dict[str, bytes]) -> None:
         with contextlib.suppress(ValueError, RecursionError, KeyError):
             record = json.loads(files[name])
             if format.is_sealed(record):
-                named = {format.log_name(format.WEIGHT_LOG, record["weights_number"]): record["weights"]}
-                named |= {format.log_name(format.DUALS, int(p)): end for p, end in record["duals"].items()}
+                named = {f"{format.WEIGHT_LOG}-{record['weights_number']}.bin": record["weights"]}
+                for p, kept in record["duals"].items():
+                    for file in kept:
+                        content = files[f"duals-{p}-{file['first']}-{file['part']}.bin"]
+                        file["sum"] = {"length": len(content), "crc32c": google_crc32c.value(content)}
                 for log, end in named.items():
                     end["digest"] = logs.digest(files[log], end["length"])
                 files[name] = json.dumps(format.sealed(record)).encode()
@@ -99,6 +103,11 @@ def seeds() -> list[bytes]:
         found += [bundle.pack(flags, files) for flags in (RESUME, RESUME | CRC)]
         for name in (name for name in files if name.endswith(".bin")):
             log = files[name]
+            if name.startswith(format.DUALS):
+                for at in (0, 16, len(log) // 2):
+                    forged = files | {name: log[:at] + b"\xff" * (len(log) - at)}
+                    found.append(bundle.pack(RESUME | CRC, forged))
+                continue
             for begin, end in logs.parts(log):
                 for at in (begin + logs.HEADER, (begin + logs.HEADER + end) // 2):
                     forged = files | {name: log[:at] + b"\xff" * (end - at) + log[end:]}

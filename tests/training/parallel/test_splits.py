@@ -11,14 +11,14 @@ import reference
 from cases import few
 from helpers import dense_duals, make_problem, make_store
 from helpers import plain_fit as fit
-from run_files import metrics_of, model_bytes, stop_after, without_times
+from run_files import kept_duals, metrics_of, model_bytes, stop_after, without_times
 from small_problem import of_loss
 from streamsvm_converters import convert
 
 from streamsvm import load_model, plan, resume
 from streamsvm.errors import Interrupted, PlanError, SettingsError
 from streamsvm.losses import ROW_LOSSES
-from streamsvm.run.dual_log import DualFormat, DualLog
+from streamsvm.run.duals import DualFormat
 from streamsvm.training.parallel.class_groups import group_classes
 
 N, D, K, C, BLOCK = 131, 14, 9, 0.4, 50
@@ -43,14 +43,9 @@ def duals_of(run: Path, labels: np.ndarray, split: str, splits: int, loss: str =
     columns = np.arange(K)
     if split == "classes":
         columns = group_classes(np.bincount(labels), 2 * splits, np.dtype(float)).columns
-    path, n_ids = run / "duals-3.bin", int(columns.max()) + 1
+    n_ids = int(columns.max()) + 1
     duals = DualFormat(np.dtype(float), np.dtype(np.uint8), n_ids, ROW_LOSSES[loss].max_duals(K))
-    log = DualLog(path, path.stat().st_size, duals)
-    found = np.zeros((N, n_ids))
-    for block, begin in enumerate(range(0, N, BLOCK)):
-        n_rows = min(BLOCK, N - begin)
-        found[begin : begin + n_rows] = dense_duals(log.segment(block, n_rows), n_ids)
-    return found[:, columns]
+    return dense_duals(kept_duals(run, 3, duals).segment(0, N), n_ids)[:, columns]
 
 
 @pytest.mark.parametrize(

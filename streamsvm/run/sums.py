@@ -1,0 +1,47 @@
+"""Files that a manifest names with their lengths and checksums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import google_crc32c
+import numpy as np
+
+from streamsvm.base import durable
+from streamsvm.base.decode import Count
+from streamsvm.errors import RunError
+
+_PIECE_BYTES = 2**20  # read or written at a time
+
+
+class FileSum(NamedTuple):
+    """Length of a file in bytes, and its CRC-32C."""
+
+    length: Count
+    crc32c: Count
+
+    def check(self, path: Path) -> None:
+        """Raise `RunError` unless the file at `path` is this one; `OSError` if it cannot be read."""
+        crc = length = 0
+        with durable.named(path), durable.open_file(path) as file:
+            while piece := file.read(_PIECE_BYTES):
+                crc, length = google_crc32c.extend(crc, piece), length + len(piece)
+        if length < self.length:
+            raise RunError(f"{path} is cut short: {length:,} of {self.length:,} bytes")
+        if (length, crc) != self:
+            raise RunError(f"{path} is damaged: wrong checksum")
+
+
+def write_summed(path: Path, arrays: Iterable[np.ndarray]) -> FileSum:
+    """Write contiguous arrays one after another to a new file, which is not made durable."""
+    crc = length = 0
+    with durable.named(path), durable.open_file(path, "wb") as file:
+        for array in arrays:
+            content = array.reshape(-1).view(np.uint8)
+            for begin in range(0, len(content), _PIECE_BYTES):
+                piece = content[begin : begin + _PIECE_BYTES].tobytes()
+                file.write(piece)
+                crc, length = google_crc32c.extend(crc, piece), length + len(piece)
+    return FileSum(length, crc)
