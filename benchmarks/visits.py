@@ -22,8 +22,8 @@ from streamsvm.data.rows import Rows, row_span
 from streamsvm.kernels.jit import compiler, kernel
 from streamsvm.kernels.random import permutation
 from streamsvm.kernels.score import score_row
-from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.files import MemoryRun
+from streamsvm.run.manifest import RunPosition
 from streamsvm.settings.fit import Settings
 from streamsvm.training.build import new_storage
 from streamsvm.training.learner import Learner

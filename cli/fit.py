@@ -115,7 +115,7 @@ def print_plan(console: Console, plan: dict[str, Any], *, with_size: bool = True
         sizes = [format_size(plan[name]) for name in ("worker_bytes", "worker_split_bytes")]
         console.say("a worker of a cluster holds about {}, and {} for each further split".format(*sizes))
     if plan["mapped_bytes"]:
-        console.say(f"disk: up to {format_size(plan['log_bytes'])} for weights and the log of their changes")
+        console.say(f"disk: a commit writes up to {format_size(plan['commit_bytes'])} of weights")
     if plan["warning"]:
         console.say(plan["warning"])
     for name in ("average_warning", "order_warning"):

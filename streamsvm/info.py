@@ -118,9 +118,11 @@ def _run(path: Path, verify: bool, progress: Callable[[str, int, int | None], No
 
     run = RunDir(path)
     for _ in range(_READ_ATTEMPTS):
-        begun = run.commits(), durable.file_identity(run.settings)
+        begun = [durable.file_identity(path) for path in (run.commit, run.settings)]
         found = _describe_run(run, verify)
-        if not found["damage"] or begun == (run.commits(), durable.file_identity(run.settings)):
+        if not found["damage"] or begun == [
+            durable.file_identity(path) for path in (run.commit, run.settings)
+        ]:
             break
     else:
         raise RunError(
@@ -144,23 +146,23 @@ def _describe_run(run: Any, verify: bool) -> dict[str, Any]:
     from streamsvm.model.model import load_model
     from streamsvm.model.serialization import saved_record
     from streamsvm.reporting.history import achieved, read_history
-    from streamsvm.run.checkpoint import read_commit
     from streamsvm.run.directory import names_of_files
+    from streamsvm.run.manifest import read_commit
 
     record = run.read_settings()
     online = record.get("kind") == format.ONLINE
     commits: list[str] = []
     damage: list[str] = []
-    learned: list[int] = []  # rows of an online run, at each commit
-    for number in run.commits():
+    learned: dict[str, int] = {}  # rows of an online run at its commit, which can be more than were reported
+    if run.has_commit:
         try:
-            position = read_commit(run, run.commit_path(number), verify=verify)
+            position = read_commit(run, verify=verify)
             is_whole = run.metrics.exists() and durable.size(run.metrics) >= position.metrics_length
-            if not commits and not is_whole:
+            if not is_whole:
                 damage.append(f"{run.metrics} is cut short")
             if online:
-                learned.append(int(position.tally[VISITED]))
-                commits.append(f"{learned[-1]} rows done")
+                learned = {"rows": int(position.tally[VISITED])}
+                commits.append(f"{learned['rows']} rows done")
             else:
                 commits.append(f"{position.passes_done} passes and {position.blocks_done} blocks done")
         except RunError as error:
@@ -178,7 +180,7 @@ def _describe_run(run: Any, verify: bool) -> dict[str, Any]:
     result = {
         **achieved(read_history(run.path), model),
         **{name: n for name, n in sizes.items() if n is not None},
-        **({"rows": learned[0]} if learned else {}),  # which can be more than were reported
+        **learned,
     }
     return {
         "kind": "run",

@@ -39,11 +39,6 @@ def without_times(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: value for key, value in line.items() if key not in _VARYING} for line in lines]
 
 
-def commits_of(run: Path) -> list[Path]:
-    """The commits of a run, newest first."""
-    return sorted((run / "checkpoint").iterdir(), reverse=True)
-
-
 def files_of_duals(run: Path, pass_number: int) -> list[Path]:
     """The files with the duals of a pass."""
     return sorted(run.glob(f"duals-{pass_number}-*.bin"))

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import re
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +43,7 @@ AVERAGE_DELTA = "weights-avg.bin"
 DIRTY = "weights-dirty.bin"
 SPARSE_WEIGHTS = "weights-sparse.bin"
 RUN_COSTS = "class-costs.npy"
-CHECKPOINTS = "checkpoint"
-MANIFEST = "manifest.json"
+COMMIT = "commit.json"
 METRICS = "metrics.jsonl"
 LOCK = "lock"
 RUN_DATA = "data.zarr"  # a store that the run made of other files
@@ -53,23 +51,15 @@ CACHE = "cache"  # copies of what is at addresses
 TUNING_JSON, TUNED, TRIALS = "tune.json", "tune.jsonl", "tune"
 REPLACED = "replaced"  # marks a run that another one has moved aside
 REPORT = "report.html"
-# Files of duals, by pass, first row and part; logs of weights, numbered from 1.
-DUALS, WEIGHT_LOG = "duals", "changes"
+# Files of duals, by pass, first row and part; weights of commits, numbered from 1.
+DUALS, COMMITTED = "duals", "committed"
 _NUMBER = "-[0-9]{1,18}"
-_STATE_NAME = re.compile(rf"({DUALS}{_NUMBER}{_NUMBER}{_NUMBER}|{WEIGHT_LOG}{_NUMBER})\.bin")
+_STATE_NAME = re.compile(rf"({DUALS}{_NUMBER}{_NUMBER}{_NUMBER}|{COMMITTED}{_NUMBER})\.bin")
 
 
 def is_state(name: str) -> bool:
     """Return True if a file of duals or weights has this name."""
     return _STATE_NAME.fullmatch(name) is not None
-
-
-# A part of a log is a header and arrays, each padded to 8 bytes. The header is the magic number, the bytes of
-# the payload, three numbers, the CRC-32 of the payload, and that of the header before it.
-LOG_HEADER = struct.Struct("<8sqqqqII")
-LOG_CRC = struct.Struct("<I")
-WEIGHTS_MAGIC = b"SSVMWGTS"  # numbers: features, values of each array, 0
-SPARSE_WEIGHTS_MAGIC = b"SSVMROWS"  # numbers: rows, entries, 0
 
 
 # -- model -----------------------------------------------------------------------------------------
@@ -80,6 +70,7 @@ MODEL = "model"
 # What a crash may leave of a file or folder that is replaced as a whole.
 TEMPORARY = (
     f"{RUN_JSON}.tmp",
+    f"{COMMIT}.tmp",
     f"{REPORT}.tmp",
     f"{TUNING_JSON}.tmp",
     f"{TUNED}.tmp",

@@ -28,7 +28,7 @@ class RunDir:
     ----------
     path : Path
     settings, weights, average_delta, dirty, sparse_weights, costs : Path
-    checkpoints, metrics, model, lock, report, tuning, tuned, trials, data, valid : Path
+    commit, metrics, model, lock, report, tuning, tuned, trials, data, valid : Path
         Files and folders of the run, whether or not they exist; the last two are stores that it made of
         files of other kinds.
     cache : Path
@@ -48,7 +48,7 @@ class RunDir:
         self.dirty = self.path / format.DIRTY
         self.sparse_weights = self.path / format.SPARSE_WEIGHTS
         self.costs = self.path / format.RUN_COSTS
-        self.checkpoints = self.path / format.CHECKPOINTS
+        self.commit = self.path / format.COMMIT
         self.metrics = self.path / format.METRICS
         self.model = self.path / format.MODEL
         self.lock = self.path / format.LOCK
@@ -73,18 +73,13 @@ class RunDir:
         """Return the path of a file of the duals of a pass (see `streamsvm.run.duals`)."""
         return self.path / f"{format.DUALS}-{pass_number}-{first}-{part}.bin"
 
-    def weight_log(self, number: int) -> Path:
-        """Return the path of a log of weights, numbered from 1."""
-        return self.path / f"{format.WEIGHT_LOG}-{number}.bin"
+    def committed_weights(self, number: int) -> Path:
+        """Return the path of the weights of a commit, numbered from 1."""
+        return self.path / f"{format.COMMITTED}-{number}.bin"
 
-    def last_weight_log(self) -> int:
-        """Return the largest number of a log of weights that exists, or 0."""
-        logs = self.path.glob(f"{format.WEIGHT_LOG}-*.bin")
-        return max((int(path.stem.rpartition("-")[2]) for path in logs), default=0)
-
-    def commit_path(self, number: int) -> Path:
-        """Return the path of the folder of a commit."""
-        return self.checkpoints / f"{number:08d}"
+    @property
+    def has_commit(self) -> bool:
+        return os.path.lexists(self.commit)
 
     def state(self) -> list[Path]:
         """Return the files of duals and weights that exist."""
@@ -240,14 +235,6 @@ class RunDir:
         durable.write_atomic(self.settings, text.encode() + b"\n")
         self.identity = identity(record)
 
-    def commits(self) -> list[int]:
-        """Return the numbers of all commits, newest first."""
-        try:
-            names = os.listdir(self.checkpoints)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
-
 
 def names_of_files(record: dict[str, Any]) -> dict[str, list[str]]:
     """Return the names of the files of which a run made stores, by the names of these; "-" for a pipe."""
@@ -301,7 +288,7 @@ def replacing(
 
     Raises `RunError` if one of `paths`, which are read, is in a run that `force` moves aside.
     """
-    if force and (run.model.exists() or run.commits()):
+    if force and (run.model.exists() or run.has_commit):
         for path in (Path(absolute(path)) for path in paths if path is not None):
             if any(Path(absolute(each)) in (path, *path.parents) for each in (run.path, run.replaced)):
                 raise RunError(f"{path} belongs to the run that is to be replaced; choose another folder")
@@ -333,7 +320,7 @@ def entered(run: RunDir, *, force: bool, by_tune: bool = False) -> Iterator[None
         raise RunError(
             f"{run.path} holds other files ({(foreign or names)[0]}); choose a new folder for the run"
         )
-    if force and not run.is_locked and (run.model.exists() or run.commits()):
+    if force and not run.is_locked and (run.model.exists() or run.has_commit):
         with locked(run):
             run.set_aside()
         _make_folder(run)

@@ -15,10 +15,9 @@ from streamsvm.base import durable, format
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.model.model import Model
 from streamsvm.model.serialization import save_model, saved_record, write_record
-from streamsvm.run.checkpoint import RunPosition, commit, finite_json, prune, recover
 from streamsvm.run.directory import RunDir
 from streamsvm.run.duals import DualFormat, PassDuals
-from streamsvm.run.weight_log import restore
+from streamsvm.run.manifest import RunPosition, commit, finite_json, prune, recover
 from streamsvm.run.weights import WeightStorage
 from streamsvm.settings.fit import Interval
 from streamsvm.transforms import Transform, records_of
@@ -132,11 +131,13 @@ class RunFiles(MemoryRun):
     def __init__(self, run: RunDir, duals: DualFormat, every: Interval, *, held_bytes: int = 0) -> None:
         super().__init__(duals, every, held_bytes=held_bytes)
         self.run = run
+        self._committed = RunPosition()
         self._lines: list[bytes] = []  # of the metrics, which the next commit appends
 
     def recover(self) -> RunPosition | None:
         """Cut the files back to the last commit, and return its position; None before the first commit."""
         position, self.warnings = recover(self.run)
+        self._committed = position or RunPosition()
         if position is None:
             if self.run.model.exists():  # of a run that ended, so it had commits
                 self.warnings.append(f"the commits of {self.run.path} are gone; it began anew")
@@ -145,8 +146,8 @@ class RunFiles(MemoryRun):
 
     def restore(self, position: RunPosition, storage: WeightStorage) -> None:
         """Write the committed weights into `storage`, whose weights must be zero."""
-        if position.weights.length:
-            restore(self.run.weight_log(position.weights_number), position.weights.length, storage)
+        if position.weights is not None:
+            storage.restore(self.run.committed_weights(position.weights_number))
 
     def _duals_at(self, position: RunPosition, pass_number: int) -> PassDuals:
         files = position.duals.get(pass_number, ())
@@ -157,8 +158,9 @@ class RunFiles(MemoryRun):
         files = {p: duals.commit() for p, duals in self._duals.items() if p in position.duals}
         position = dataclasses.replace(position, duals=position.duals | files)
         self._write_metrics(position.metrics_length)
-        position, written = commit(self.run, position, storage)
-        self.checkpoint_bytes += written
+        position = self._committed = commit(self.run, position, storage)
+        assert position.weights is not None
+        self.checkpoint_bytes += position.weights.length
         self.checkpoints += 1
         self.checkpoint_seconds += max(time.perf_counter() - begin, 0.0)
         self.every.restart()
@@ -166,7 +168,7 @@ class RunFiles(MemoryRun):
 
     def prune(self, position: RunPosition) -> None:
         if any(position.duals.values()):
-            prune(self.run, position)
+            prune(self.run, position, self._committed)
 
     def append_metrics(self, position: RunPosition, record: dict[str, Any]) -> RunPosition:
         line = finite_json(self.path, record).encode() + b"\n"
@@ -196,7 +198,7 @@ class RunFiles(MemoryRun):
         saved: Callable[[str], None] = lambda model: None,
         **parts: Any,
     ) -> str:
-        """Write the model, and delete what nobody needs then: all commits but the last, and other files.
+        """Write the model, and delete what nobody needs then: files of duals, weights and others.
 
         `saved` is called with the model's folder before files are deleted, which can take minutes.
         """
@@ -204,7 +206,7 @@ class RunFiles(MemoryRun):
         save_model(self.run.model, coefficients, record, names=names, complete=keep, **parts)
         saved(str(self.run.model))
         self.run.clean_up()
-        prune(self.run, None, kept=1)
+        prune(self.run, self._committed)
         return str(self.run.model)
 
     def _keep_temperature(self, folder: Path) -> None:

@@ -8,23 +8,34 @@ thousands of zeros. So a row holds only the classes that have a weight, until th
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from streamsvm.base import durable
 from streamsvm.data.rows import Rows
+from streamsvm.errors import RunError
 from streamsvm.kernels.jit import kernel
 from streamsvm.kernels.sparse_rows import (
     SparseRows,
     class_at,
     drop_negligible,
     entries,
+    most_places,
+    reserve_entries,
     restart_sparse_average,
     scale_sparse_rows,
 )
 from streamsvm.kernels.weights import Weights
 from streamsvm.model.coefficients import Coefficients
+from streamsvm.run.segments import HEADER
 from streamsvm.run.weights import WeightStorage, check_mapped, map_array
+
+_PART_ENTRIES = 2**16  # of sparse rows that are copied at a time
+_NONE = np.zeros(0, np.uint8)
 
 
 class SparseWeights(WeightStorage):
@@ -109,12 +120,73 @@ class SparseWeights(WeightStorage):
     def end_pass(self) -> None:
         drop_negligible(self.sparse_rows, self._columns)
 
+    def state(self) -> Iterator[np.ndarray]:
+        """Yield a header, the numbers of some rows, their sizes and their entries, again and again.
+
+        An entry is a class, its weight and, with an average, its average delta.
+        """
+        rows = self.sparse_rows
+        for numbers in _parts_of_rows(rows):
+            sizes = np.ascontiguousarray(rows.extents[numbers, 1])
+            found = np.empty((int(sizes.sum()), rows.width), rows.pool.dtype)
+            gather_entries(rows, numbers, found)
+            yield np.array([len(numbers), len(found), 0])
+            yield from (numbers, sizes, found)
+
+    def restore(self, path: Path) -> None:
+        with durable.named(path), durable.open_file(path) as file:
+            content = np.asarray(np.memmap(file, np.uint8, "r")) if os.fstat(file.fileno()).st_size else _NONE
+        at = 0
+
+        def take(dtype: Any, n: int) -> np.ndarray:
+            nonlocal at
+            end = at + n * np.dtype(dtype).itemsize
+            if not 0 <= at <= end <= len(content):
+                raise RunError(f"{path} is damaged: impossible sizes")
+            found = np.frombuffer(content[at:end].tobytes(), dtype)
+            at = end
+            return found
+
+        while at < len(content):
+            n, n_entries, _ = take(np.int64, HEADER).tolist()
+            numbers, sizes = take(np.int64, n), take(np.int64, n)
+            self._restore(
+                path, numbers, sizes, take(self.sparse_rows.pool.dtype, n_entries * self.sparse_rows.width)
+            )
+
+    def _restore(self, path: Path, numbers: np.ndarray, sizes: np.ndarray, values: np.ndarray) -> None:
+        rows, columns = self.sparse_rows, self._columns
+        entries = values.reshape(-1, rows.width)
+        if not (
+            ((numbers >= 0) & (numbers < len(rows.extents))).all()
+            and ((sizes >= 0) & (sizes <= columns)).all()
+            and sizes.sum() == len(entries)
+            and ((entries[:, 0] >= 0) & (entries[:, 0] < columns)).all()
+        ):
+            raise RunError(f"{path} is damaged: impossible numbers")
+        keys = np.repeat(np.arange(len(numbers)) * columns, sizes) + entries[:, 0].astype(np.int64)
+        if len(np.unique(keys)) < len(entries):  # kernels have no room for a class twice
+            raise RunError(f"{path} is damaged: a class twice in a row")
+        self.reserve(int(most_places(rows, sizes, columns)))
+        scatter_entries(self.sparse_rows, numbers, sizes, entries)
+
     def check_room(self, rows: Rows) -> None:
         if self._in_file and self._path is not None:
             check_mapped([(self._path, self.sparse_rows.pool[None])], 1)
 
     def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:
         return Coefficients(_Spread(self.sparse_rows, average_scale or 0.0), columns)
+
+
+def _parts_of_rows(sparse_rows: SparseRows) -> Iterator[np.ndarray]:
+    """Yield the numbers of the rows with entries, for about `_PART_ENTRIES` entries at a time."""
+    numbers = np.flatnonzero(sparse_rows.extents[:, 1])
+    ends, begin = np.cumsum(sparse_rows.extents[numbers, 1]), 0
+    while begin < len(numbers):
+        before = int(ends[begin - 1]) if begin else 0
+        end = max(begin + 1, int(np.searchsorted(ends, before + _PART_ENTRIES, "right")))
+        yield numbers[begin:end]
+        begin = end
 
 
 class _Spread:
@@ -146,3 +218,42 @@ def spread_rows(sparse_rows, first, average_scale, spread):
             spread[r, c] = sparse_rows.pool[begin + e]
             if average_scale != 0:
                 spread[r, c] -= scale * sparse_rows.pool[begin + e + distance]
+
+
+@kernel
+def gather_entries(sparse_rows, numbers, gathered):
+    """Copy the entries of the sparse rows `numbers` to `gathered`, one row after another."""
+    at, columns = 0, len(sparse_rows.marks)
+    for k in range(len(numbers)):
+        begin, size, distance = entries(sparse_rows, numbers[k])
+        for e in range(size):
+            gathered[at, 0] = class_at(sparse_rows, numbers[k], e, columns)
+            for column in range(1, gathered.shape[1]):
+                gathered[at, column] = sparse_rows.pool[begin + (column - 1) * distance + e]
+            at += 1
+
+
+@kernel
+def scatter_entries(sparse_rows, numbers, sizes, gathered):
+    """Replace the entries of the sparse rows `numbers`; there is room for them."""
+    at, columns = 0, len(sparse_rows.marks)
+    for k in range(len(numbers)):
+        f, size = numbers[k], sizes[k]
+        if sparse_rows.extents[f, 1] < columns:
+            sparse_rows.extents[f, 1] = 0
+            reserve_entries(sparse_rows, f, size, columns)
+        is_full = sparse_rows.extents[f, 1] == columns
+        if not is_full:
+            sparse_rows.extents[f, 1] = size
+        begin, n, distance = entries(sparse_rows, f)
+        for e in range(n if is_full else 0):
+            for column in range(1, gathered.shape[1]):
+                sparse_rows.pool[begin + (column - 1) * distance + e] = 0
+        for e in range(size):
+            c = np.int64(gathered[at + e, 0])
+            if not is_full:
+                sparse_rows.classes[begin - distance + e] = c
+            for column in range(1, gathered.shape[1]):
+                place = begin + (column - 1) * distance + (c if is_full else e)
+                sparse_rows.pool[place] = gathered[at + e, column]
+        at += size

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from streamsvm.kernels.sparse_rows import SparseRows
 from streamsvm.kernels.weights import Weights
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.directory import RunDir
+from streamsvm.run.segments import restore_arrays, state_of
 
 LARGEST_FILE = 2**43  # bytes: ext4 ends at 16 TB
 # Weights in memory up to this size (bytes) have no dirty bits, and each commit writes them whole: marking
@@ -115,6 +116,17 @@ class WeightStorage:
     def end_pass(self) -> None:
         """Drop negligible weights, if that saves anything."""
 
+    def state(self) -> Iterator[np.ndarray]:
+        """Yield the arrays that a commit writes one after another."""
+        raise NotImplementedError
+
+    def restore(self, path: Path) -> None:
+        """Read the weights of a commit, whose checksum was checked; they must be zero before.
+
+        Raises `RunError` for numbers that would lead kernels out of their arrays.
+        """
+        raise NotImplementedError
+
     def check_room(self, rows: Rows) -> None:
         """Raise `RunError` if the disk cannot take what a block of these rows may change."""
 
@@ -174,6 +186,19 @@ class DenseWeights(WeightStorage):
     def scale(self, factor: float) -> None:
         multiply_known(self.weights.current, self.weights.dirty, self.weights.group_bits, factor)
         mark_known(self.weights.dirty)
+
+    def state(self) -> Iterator[np.ndarray]:
+        paths = [*self._paths[::2], None, None]
+        return state_of(list(zip(self._dense(self.in_use), paths, strict=False)))
+
+    def restore(self, path: Path) -> None:
+        restore_arrays(path, self._dense(self.weights))
+        if len(self.weights.dirty):
+            self.weights.dirty[:, 1] = ~np.uint64(0)
+
+    @staticmethod
+    def _dense(weights: Weights) -> list[np.ndarray]:
+        return [array for array in (weights.current, weights.average_delta) if len(array)]
 
     def check_room(self, rows: Rows) -> None:
         """Raise `RunError` if the disk is too full: the first write to a page would then end the process."""

@@ -14,8 +14,8 @@ from streamsvm.base.threads import one_thread_each
 from streamsvm.data.memory_plan import Plan
 from streamsvm.data.rows import Rows, with_index_dtype
 from streamsvm.model.model import Model
-from streamsvm.run.checkpoint import finite_json
 from streamsvm.run.duals import PassDuals
+from streamsvm.run.manifest import finite_json
 from streamsvm.settings.fit import AUTO, Settings
 from streamsvm.training.auto_c import c_for, norms_of_c, running_costs
 from streamsvm.training.build import new_storage

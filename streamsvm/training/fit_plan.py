@@ -25,8 +25,6 @@ from streamsvm.data.memory_plan import (
 from streamsvm.data.order import block_warning
 from streamsvm.errors import Message, Option, PlanError, Remedy, SettingsError, StoreError
 from streamsvm.losses import get_loss
-from streamsvm.run.checkpoint import MAX_LOG_RATIO
-from streamsvm.run.weight_log import append_buffer_bytes
 from streamsvm.run.weights import LARGEST_FILE
 from streamsvm.settings.fit import ROWS, Settings
 from streamsvm.store import Store
@@ -210,12 +208,11 @@ def _plan(
 
     `longest` is the largest number of rows that are visited as one; `recorded` goes to `make_plan`.
     """
-    settings, (n_rows, columns) = spec.settings, spec.shape
+    settings, columns = spec.settings, spec.shape[1]
     held += spec.product_bytes + spec.pair_bytes + spec.chain_bytes(longest) * spec.loss.sequences
     held_row_bytes = 0
     if spec.groups is not None:  # duals of a block: counts by group, and lists, with copies
         held_row_bytes = 2 * settings.splits * 4 + 3 * spec.row_dual_bytes
-    held += append_buffer_bytes(n_rows, columns, spec.dtype.itemsize, average=average, sparse=sparse)
     duals = spec.dual_format(common_dual=common_dual)
     # A piece of a block is like the whole, but rows of a group stay together; splits, sparse rows and
     # weights in files take whole blocks, and so does the mean that is subtracted from weights.
@@ -265,7 +262,7 @@ def describe_fit(store: Store, training: Training) -> dict[str, Any]:
         "sparse_bytes": plan.pool_bytes,
         "common_dual": plan.common_dual,
         "dense_duals_bytes": spec.dense_duals_bytes,
-        "log_bytes": int(MAX_LOG_RATIO * size) + in_files,
+        "commit_bytes": size,
         "warning": _warning(store, spec, plan, in_files),
         "average_warning": _average_warning(store, spec, plan),
         "split_reason": None

@@ -36,10 +36,10 @@ from streamsvm.errors import (
 from streamsvm.inputs.schema import reading_of
 from streamsvm.kernels.tally import CORRECT, EMPTY
 from streamsvm.model.results import OnlineResult
-from streamsvm.run.checkpoint import RunPosition, StreamPosition
 from streamsvm.run.directory import RunDir, claimed
 from streamsvm.run.files import RunFiles
 from streamsvm.run.growing_weights import GrowingWeights
+from streamsvm.run.manifest import RunPosition, StreamPosition
 from streamsvm.settings.fit import AUTO, Interval
 from streamsvm.settings.online import OnlineSettings
 from streamsvm.training.auto_c import c_for
@@ -119,7 +119,7 @@ class Online(Trainer):
 
     def end_early(self) -> OnlineResult:
         """End a pass over a stream that cannot be read again, at its last commit."""
-        if not self._run.commits() or len(self._state.classes) < 2:
+        if not self._run.has_commit or len(self._state.classes) < 2:
             raise RunError(
                 f"{self._run.path} learned from standard input or a pipe, which cannot be read again, and "
                 "has no commit to end at",
@@ -292,7 +292,7 @@ def learn_stream(
             with _stream_trainer(run, stream, online_settings, every, callbacks) as trainer:
                 return trainer.run()
         except Exception:
-            if not run.commits():
+            if not run.has_commit:
                 durable.remove(run.settings)  # there is nothing to continue: the folder is free again
             raise
 

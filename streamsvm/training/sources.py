@@ -12,7 +12,7 @@ from streamsvm.data.groups import group_starts, in_group_order
 from streamsvm.data.row_space import RowSpace
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.random import local_permutation, permutation
-from streamsvm.run.checkpoint import StreamPosition
+from streamsvm.run.manifest import StreamPosition
 from streamsvm.settings.fit import CLASSES, Settings
 from streamsvm.training.inner_passes import READ_AHEAD, READ_BEFORE
 

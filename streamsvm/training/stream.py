@@ -11,7 +11,7 @@ from streamsvm.base.format import index_dtype
 from streamsvm.data.order import LabelGroups
 from streamsvm.data.rows import Rows, with_index_dtype
 from streamsvm.kernels.tally import VISITED
-from streamsvm.run.checkpoint import RunPosition, StreamPosition
+from streamsvm.run.manifest import RunPosition, StreamPosition
 from streamsvm.training.auto_c import running_costs
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.transforms import Transform, apply, features_after

@@ -18,8 +18,8 @@ from streamsvm.model.model import Model
 from streamsvm.model.results import FitResult, OnlineResult
 from streamsvm.model.serialization import check_room
 from streamsvm.model.transform_files import load_transforms, save_transforms
-from streamsvm.run.checkpoint import read_commit
 from streamsvm.run.directory import RunDir, locked
+from streamsvm.run.manifest import read_commit
 from streamsvm.settings.fit import Settings
 from streamsvm.store import Store
 from streamsvm.training.build import build, find_workers
@@ -204,11 +204,10 @@ def _check_passes(run: RunDir, settings: Settings, passes: int) -> None:
     if passes >= settings.passes:
         return
     done = least = 0
-    for number in run.commits():
-        with contextlib.suppress(RunError, OSError):  # a damaged one: the one before is resumed
-            position = read_commit(run, run.commit_path(number), verify=False)
+    if run.has_commit:
+        with contextlib.suppress(RunError, OSError):  # a damaged one, which is reported later
+            position = read_commit(run, verify=False)
             done, least = position.passes_done, position.passes_done + 1 + (position.blocks_done > 0)
-            break
     if passes < least:
         remedy = Remedy("give {} or more", Option("passes", least))
         problem = f"{run.path} has made {done} passes, and cannot be shortened to {passes}"

@@ -14,8 +14,8 @@ from streamsvm.base.progress import Progress, Report, logged
 from streamsvm.data.memory_plan import private_memory
 from streamsvm.data.rows import Rows
 from streamsvm.errors import StreamsvmError
-from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.files import Files
+from streamsvm.run.manifest import RunPosition
 from streamsvm.settings.fit import Settings
 from streamsvm.training.learner import Learner
 from streamsvm.training.sources import ShuffledSource, TrainingBlock

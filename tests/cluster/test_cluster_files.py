@@ -31,7 +31,7 @@ def test_logs_are_those_of_threads(store: Path, local: Any, tmp_path: Path, sett
         with pytest.raises(Interrupted):
             fit(store, tmp_path / run, settings, stop=stop_after(10), **who)
     ours = logs_in(tmp_path / "run")
-    assert {name[:7] for name in ours} == {"changes", "duals-1", "duals-2"}
+    assert {name[:7] for name in ours} == {"committ", "duals-1", "duals-2"}
     assert ours == logs_in(tmp_path / "threads")
 
 

@@ -24,29 +24,29 @@ from streamsvm.base import durable
 from streamsvm.training.trainer import Trainer
 
 FIT = ("--passes", 2, "--C", 0.0003, "--block-rows", 300, "--no-average", "--json")
-TWO_COMMITS = ("--checkpoint-every", 1, "--keep-duals", "--force")
+COMMITS = ("--checkpoint-every", 1, "--keep-duals", "--force")
 
 # Damaged files of each kind: a pattern in the folder of originals, and how many times.
 STORES = {"s.zarr": 44, "s.h5": 36}
 INTERRUPTED = {
     "interrupted/run.json": 8,
     "interrupted/duals-*.bin": 16,
-    "interrupted/changes-*.bin": 10,
-    "interrupted/checkpoint/*/manifest.json": 10,
+    "interrupted/committed-*.bin": 10,
+    "interrupted/commit.json": 10,
     "interrupted/metrics.jsonl": 5,
     "interrupted/weights*.bin": 3,
 }
 FINISHED = {
     "finished/run.json": 4,
     "finished/duals-*.bin": 8,
-    "finished/changes-*.bin": 5,
-    "finished/checkpoint/*/manifest.json": 5,
+    "finished/committed-*.bin": 5,
+    "finished/commit.json": 5,
     "finished/metrics.jsonl": 3,
     "finished/model/*": 3,
 }
 MODELS = {"finished/model/model.json": 12, "finished/model/coef.npy": 12}
 INPUTS = {"train.gz": 9, "train.bz2": 7, "train.xz": 6, "train.zst": 6}
-QUICK = ["interrupted/run.json", "interrupted/duals-*.bin", "interrupted/checkpoint/*/manifest.json"]
+QUICK = ["interrupted/run.json", "interrupted/duals-*.bin", "interrupted/commit.json"]
 # Of each kind, tests without `more` damage a quarter of the files of round 0.
 ROUNDS = few([None, *range(5)], None)
 
@@ -91,9 +91,9 @@ def originals(launcher, digits, quick_folders) -> Originals:
     run("convert", digits / "test", "--out", "test.zarr", "--like", "s.h5")
     models = {}
     for passes in (3, 2):
-        run("fit", "s.h5", "--out", "finished", *FIT, *TWO_COMMITS, "--passes", passes)
+        run("fit", "s.h5", "--out", "finished", *FIT, *COMMITS, "--passes", passes)
         models[passes] = content(folder / "finished/model")
-    # Stopped in the second pass, with a commit in it, one before it, and a tail that is in neither.
+    # Stopped in the second pass, with a commit in it, and files that it does not name.
     fit = ("fit", "s.h5", "--out", "interrupted", *FIT, "--checkpoint-every", 1)
     count, at = launcher(*fit, cwd=folder).count, 0
     for at in range(int(count * 0.7), count):
@@ -102,13 +102,13 @@ def originals(launcher, digits, quick_folders) -> Originals:
         if (
             ended.what == "after fsync"
             and {stage(Trainer.commit), stage(durable.sync_tree)} <= set(ended.stack)
-            and len(list((folder / "interrupted").glob("duals-*.bin"))) == 2
+            and {path.name[:7] for path in (folder / "interrupted").glob("duals-*.bin")}
+            == {"duals-1", "duals-2"}
         ):
             break
     assert ended.code == -signal.SIGKILL
     assert not (folder / "interrupted/model").exists()
-    logs = list((folder / "interrupted").glob("duals-*.bin"))
-    assert len(logs) == len(list((folder / "interrupted/checkpoint").iterdir())) == 2
+    assert (folder / "interrupted/commit.json").exists()
     reading = {words: run(*words) for words in READING}
     return Originals(folder, converted[0]["fingerprint"], models, reading)
 

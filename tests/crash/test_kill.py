@@ -23,7 +23,7 @@ from streamsvm_converters.external_shuffle import ExternalShuffle
 from trials import content, result, stage
 
 from streamsvm.model.serialization import save_model
-from streamsvm.run import checkpoint
+from streamsvm.run import manifest
 from streamsvm.store.writer import StoreWriter
 from streamsvm.training.passes import Fit
 from streamsvm.training.trainer import Trainer
@@ -62,7 +62,7 @@ VARIANTS = {
 # Where a kill can fall, for the tally: the first of these that the process was in.
 TRAIN_PASS = stage(Trainer.learn)
 STAGES = (
-    *map(stage, (checkpoint.commit, checkpoint.recover, save_model)),
+    *map(stage, (manifest.commit, manifest.recover, save_model)),
     *(TRAIN_PASS, stage(Fit._end_pass)),
     *map(stage, (StoreWriter.finish, staging.publish, StoreWriter.append, ExternalShuffle.append)),
     stage(StoreWriter.__init__),
@@ -203,11 +203,10 @@ class Trial:
         assert content(run / "model") == self.reference.model
         assert without_times(metrics_of(run)) == self.reference.metrics
         assert record["passes"] == self.variant.passes
-        # The two last commits, and the duals that they need.
-        assert len(list((run / "checkpoint").iterdir())) <= 2
+        assert len(list(run.glob("committed-*.bin"))) == 1
         left = {path.name for path in run.iterdir()}
-        left = {name for name in left if not name.startswith(("duals-", "changes-", "transform-"))}
-        assert left == {"run.json", "checkpoint", "metrics.jsonl", "model", "lock"}
+        left = {name for name in left if not name.startswith(("duals-", "committed-", "transform-"))}
+        assert left == {"run.json", "commit.json", "metrics.jsonl", "model", "lock"}
         result(self.launcher("info", "run", "--verify", "--json", cwd=self.folder))
 
 
@@ -235,7 +234,7 @@ def test_killed_at_counted_instants(
     assert tally.total() == sum(map(sum, trials))
     assert sum(len(trial) >= 2 for trial in struck) >= len(struck) / 2
     if VARIANTS[name].every == 1 and number is not None:
-        assert sum(count for place, count in tally.items() if stage(checkpoint.commit) in place) >= 1
+        assert sum(count for place, count in tally.items() if stage(manifest.commit) in place) >= 1
     assert sum(count for place, count in tally.items() if place.startswith("resume")) >= 1
 
 

@@ -17,7 +17,7 @@ from streamsvm_converters.libsvm.blocks import BlockReader
 from trials import content, stage
 
 from streamsvm.model.serialization import save_model
-from streamsvm.run.checkpoint import commit, recover
+from streamsvm.run.manifest import commit, recover
 from streamsvm.training.trainer import Trainer
 
 
@@ -104,9 +104,9 @@ def test_killed_and_resumed(launcher, text, reference, quick_path, name: str, nu
         assert content(folder / "run/model") == model
         for key in ("rows", "classes", "features", "progressive_accuracy", "empty_rows", "input"):
             assert result[key] == said[key], key
-        left = {path.name for path in (folder / "run").iterdir() if not path.name.startswith("changes-")}
+        left = {path.name for path in (folder / "run").iterdir() if not path.name.startswith("committed-")}
         assert left == {
-            *("run.json", "lock", "checkpoint", "metrics.jsonl", "model"),
+            *("run.json", "lock", "commit.json", "metrics.jsonl", "model"),
         }
         lines = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
         assert [line["rows"] for line in lines] == [*(2**i for i in range(11)), said["rows"]]

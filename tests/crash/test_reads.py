@@ -51,9 +51,8 @@ BEGUN = {
 
 
 def position(folder: Path) -> list[int]:
-    """How far the newest commit has come."""
-    newest = max(folder.glob("run/checkpoint/0*/manifest.json"))
-    manifest = json.loads(newest.read_bytes())
+    """How far the commit has come."""
+    manifest = json.loads((folder / "run/commit.json").read_bytes())
     return [manifest["passes_done"], manifest["blocks_done"]]
 
 
@@ -70,9 +69,8 @@ def test_a_refusal_is_no_damage(traced, inputs, quick_path, begun: str, error: s
     before.mkdir()
     for name in ("text", "s.h5"):
         (quick_path / name).symlink_to(inputs / name)
-    kill = Plan(["rename"], path="run/checkpoint/aside", at=3, act=["kill", signal.SIGKILL])
+    kill = Plan(["rename"], path="run/commit.json.tmp", at=3, act=["kill", signal.SIGKILL])
     assert traced(*BEGUN[begun], cwd=before, trace=kill).code == -signal.SIGKILL
-    assert len(list(before.glob("run/checkpoint/0*"))) >= 2
     resume = ("resume", "run", "--checkpoint-every", 1, "--json")
     shutil.copytree(before, folder)
     whole = traced(*resume, cwd=folder, trace=Plan(["open", "read", *CHANGES], path="run/*"))
@@ -111,7 +109,7 @@ LOSSES = {  # what is done, to what, and a word of what is said
     "weights-cut-short": ("s.h5", ["truncate", "run/weights.bin", 0], ""),  # mapped
     "weights-removed": ("s.h5", ["remove", "run/weights.bin"], ""),  # its map lives on
     "run-removed": ("s.h5", ["remove", "run"], "run"),
-    "checkpoints-removed": ("s.h5", ["remove", "run/checkpoint"], ""),  # the next commit makes it anew
+    "commit-removed": ("s.h5", ["remove", "run/commit.json"], ""),  # the next commit makes it anew
 }
 
 
@@ -135,7 +133,7 @@ def test_lost_while_training(traced, inputs, quick_path, name: str, at: int) -> 
         one_line(ended)
         assert word in ended.err, ended.err
     else:
-        assert name in ("weights-removed", "checkpoints-removed")
+        assert name in ("weights-removed", "commit-removed")
     if store == "s.zarr":
         shutil.rmtree(folder / store, ignore_errors=True)
         shutil.copytree(inputs / store, folder / store)

@@ -23,7 +23,7 @@ PACKAGE = HERE.parents[1] / "streamsvm"
 COMPILED = [
     *(
         f"streamsvm.{name}"
-        for name in ("run.weights", "run.weight_log", "run.sparse_weights", "transforms.hashing")
+        for name in ("run.weights", "run.segments", "run.duals", "run.sparse_weights", "transforms.hashing")
     ),
     *(
         f"streamsvm.{folder}.{path.stem}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from helpers import make_problem, make_store
+from helpers import IN_FILES, fit_with, make_problem, make_store
 
 from streamsvm import fit
 from streamsvm.errors import RunError
@@ -27,9 +27,9 @@ def test_a_run_owns_every_name_that_appears_in_it(store: Path, tmp_path: Path) -
         seen.update(path.name for path in run.path.iterdir())
         return False
 
-    fit(store, out=run.path, passes=2, memory=2**20, inner_passes=0, checkpoint_every="1", stop=look)
+    fit_with(IN_FILES, store, out=run.path, passes=2, checkpoint_every="1", stop=look)
     look()
-    assert {"weights.bin", "weights-dirty.bin", "duals-1-0-0.bin", "changes-1.bin", "model", "lock"} <= seen
+    assert {"weights.bin", "weights-dirty.bin", "duals-1-0-0.bin", "committed-1.bin", "model", "lock"} <= seen
     assert {name for name in seen if not run.owns(name)} == set()
 
 
@@ -37,7 +37,7 @@ def test_other_files_are_never_deleted(store: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     fit(store, out=run, passes=1)
     others = (
-        "notes.txt", "duals-a.bin", "duals-1-0-0xbin", "duals-1-0-0.bin.bak", "changes-.bin", "Model",
+        "notes.txt", "duals-a.bin", "duals-1-0-0xbin", "duals-1-0-0.bin.bak", "committed-.bin", "Model",
         "lock.tmp",
     )  # fmt: skip
     for folder, force in (run, True), (tmp_path / "thesis", True), (tmp_path / "thesis", False):
@@ -49,7 +49,7 @@ def test_other_files_are_never_deleted(store: Path, tmp_path: Path) -> None:
             assert (folder / name).read_text() == "a file of the user"
             (folder / name).unlink()
     assert (run / "model").exists()
-    for name in ("run.json.tmp", "duals-7-0-0.bin", "changes-31.bin", "model.aside", "model.old"):
+    for name in ("run.json.tmp", "duals-7-0-0.bin", "committed-31.bin", "model.aside", "model.old"):
         (run / name).write_text("")  # as a crash leaves them
     fit(store, out=run, passes=1, force=True)
     assert not (run / "duals-7-0-0.bin").exists()

@@ -16,15 +16,13 @@ from run_files import flip, model_bytes, stop_after
 from small_problem import of_loss
 
 from streamsvm import load_model
-from streamsvm.base.format import SPARSE_WEIGHTS_MAGIC
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Interrupted, PlanError, RunError
 from streamsvm.kernels.scratch import Scratch, mark_class
 from streamsvm.kernels.sparse_rows import update_sparse_rows
 from streamsvm.losses import ROW_LOSSES as LOSSES
-from streamsvm.run.append_log import AppendLog, LogEnd
 from streamsvm.run.sparse_weights import SparseWeights
-from streamsvm.run.weight_log import append_weights, restore
+from streamsvm.run.sums import write_summed
 
 pytestmark = pytest.mark.engine
 
@@ -145,10 +143,9 @@ def test_resumes_to_the_same_bytes(
 
 @pytest.mark.parametrize(("fewer", "expected"), [(1, True), (0, False)])
 def test_weights_are_sparse_where_a_matrix_outgrows_the_budget(
-    store: Path, monkeypatch: pytest.MonkeyPatch, fewer: int, expected: bool
+    store: Path, fewer: int, expected: bool
 ) -> None:
     """The budget that just holds the weights and the rows beside them, and one byte less."""
-    monkeypatch.setattr("streamsvm.run.weight_log._PART_ROWS", 1)  # else commits take more than the matrix
     settings: dict[str, Any] = {"average": False}
     enough, many = MemoryPolicy(many_classes=K), MemoryPolicy(many_classes=K + 1)
     least = least_budget(store, enough, settings)
@@ -171,10 +168,7 @@ def least_budget(store: Path, policy: MemoryPolicy, settings: dict[str, Any]) ->
     return high
 
 
-def test_the_plan_counts_what_sparse_rows_take(
-    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("streamsvm.run.weight_log._PART_ROWS", 1)  # else commits take more than the matrix
+def test_the_plan_counts_what_sparse_rows_take(tmp_path: Path, store: Path) -> None:
     with pytest.raises(PlanError) as refused:
         fit_with(IN_FILES, store, out=tmp_path / "run", memory=100, dtype="float64")
     memory = refused.value.needed_memory
@@ -190,11 +184,9 @@ def test_the_plan_counts_what_sparse_rows_take(
 def test_a_flipped_byte_of_sparse_rows_is_noticed(tmp_path: Path, store: Path) -> None:
     with pytest.raises(Interrupted):
         fit_with(SPARSE, store, out=tmp_path / "run", dtype="float64", block_rows=70, stop=stop_after(3))
-    (log,) = (tmp_path / "run").glob("changes-*.bin")
-    flip(log, -3)  # the last part holds sparse rows
-    content = log.read_bytes()
-    assert content.rfind(b"SSVMROWS") >= 0 > content.rfind(b"SSVMWGTS")
-    with pytest.raises(RunError, match=r"changes-1\.bin is damaged: wrong checksum"):
+    (committed,) = (tmp_path / "run").glob("committed-*.bin")
+    flip(committed, -3)
+    with pytest.raises(RunError, match=r"committed-1\.bin is damaged: wrong checksum"):
         resume_with(SPARSE, tmp_path / "run")
 
 
@@ -212,7 +204,7 @@ def weights_of(storage: SparseWeights) -> np.ndarray:
 
 @pytest.mark.parametrize("average", few([False, True], True))
 def test_rows_grow_move_fill_and_are_restored(tmp_path: Path, average: bool) -> None:
-    """Random updates, in float32, of a few classes each: as of a matrix; and once more from their log."""
+    """Random updates, in float32, of a few classes each: as of a matrix; and once more from their commit."""
     rng = np.random.default_rng(0)
     storage, expected = new_weights(average=average), np.zeros((2, 5, K), np.float32)
     scratch = Scratch.create(48, np.dtype(np.float32))
@@ -240,10 +232,9 @@ def test_rows_grow_move_fill_and_are_restored(tmp_path: Path, average: bool) -> 
     np.testing.assert_allclose(weights_of(storage), expected, rtol=0, atol=1e-5)
     sizes = storage.sparse_rows.extents[:, 1].tolist()
     assert sizes[0] == 48  # full
-    with AppendLog(tmp_path / "log", LogEnd()) as log:
-        append_weights(log, storage.weights, storage.sparse_rows)
+    write_summed(tmp_path / "f", storage.state())
     restored = new_weights(average=average)
-    restore(log.path, log.end.length, restored)
+    restored.restore(tmp_path / "f")
     assert restored.sparse_rows.extents[:, 1].tolist() == sizes
     np.testing.assert_array_equal(weights_of(restored), weights_of(storage))
 
@@ -252,7 +243,6 @@ def test_a_sparse_row_with_impossible_classes_is_refused(tmp_path: Path) -> None
     """Such a row, with valid checksums, would outgrow the room that kernels count on."""
     for classes in ([2, 2], [2, 48], [2, -1], [2, 2.5], [2, np.nan]):
         entries = np.array([(c, 0.5) for c in classes], np.float32)
-        with AppendLog(tmp_path / "log", LogEnd()) as log:
-            log.append(SPARSE_WEIGHTS_MAGIC, (1, 2, 0), [np.array([3]), np.array([2]), entries])
-        with pytest.raises(RunError, match=r"log is damaged: (impossible numbers|a class twice)"):
-            restore(log.path, log.end.length, new_weights())
+        write_summed(tmp_path / "f", (np.array([1, 2, 0]), np.array([3]), np.array([2]), entries))
+        with pytest.raises(RunError, match=r"f is damaged: (impossible numbers|a class twice)"):
+            new_weights().restore(tmp_path / "f")

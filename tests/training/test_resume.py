@@ -132,14 +132,13 @@ def test_only_the_duals_that_commits_need_are_kept(tmp_path: Path, store: Path) 
     duals = files_of_duals(tmp_path / "run", 5)
     assert duals == sorted((tmp_path / "run").glob("duals-*"))
     assert duals
-    assert len(list((tmp_path / "run/checkpoint").iterdir())) == 1
-    assert len(list((tmp_path / "run").glob("changes-*"))) == 1
+    assert len(list((tmp_path / "run").glob("committed-*"))) == 1
     with pytest.raises(Interrupted):
         fit(
             store, out=tmp_path / "stopped", passes=5, block_rows=BLOCK, checkpoint_every="1",
             stop=stop_after(9),
         )  # fmt: skip
-    assert len(list((tmp_path / "stopped/checkpoint").iterdir())) == 2
+    assert len(list((tmp_path / "stopped").glob("committed-*"))) == 1
 
 
 class Killed(BaseException):

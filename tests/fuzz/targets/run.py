@@ -10,7 +10,7 @@ from pathlib import Path
 
 import google_crc32c
 import numpy as np
-from fuzz import bundle, logs
+from fuzz import bundle
 from fuzz.workplace import allowed, folder
 from helpers import make_problem, make_store
 
@@ -19,9 +19,9 @@ from streamsvm.base import format
 from streamsvm.errors import Interrupted, PlanError, RunError, StoreError
 from streamsvm.info import inspect
 
-CRC, RESUME = 2, 8  # flags: checksums of logs, and their digests in manifests
+CRC, RESUME = 2, 8  # flags: checksums of files in the manifest
 MAX_BYTES = 12_000
-TOKENS = (b"SSVMWGTS", b"[" * 60, b'{"a":' * 40)
+TOKENS = (b"[" * 60, b'{"a":' * 40)
 
 mutate = bundle.mutate
 
@@ -48,24 +48,19 @@ def run(data: bytes) -> None:
 
 
 def _fit_sums(files: dict[str, bytes]) -> None:
-    """Make the checksums of logs fit, and their digests in manifests that are whole."""
-    for name in files:
-        if name.startswith(format.WEIGHT_LOG):
-            files[name] = logs.with_checksums(files[name])
-    for name in files:
-        if not name.endswith(format.MANIFEST):
-            continue
-        with contextlib.suppress(ValueError, RecursionError, KeyError):
-            record = json.loads(files[name])
-            if format.is_sealed(record):
-                named = {f"{format.WEIGHT_LOG}-{record['weights_number']}.bin": record["weights"]}
-                for p, kept in record["duals"].items():
-                    for file in kept:
-                        content = files[f"duals-{p}-{file['first']}-{file['part']}.bin"]
-                        file["sum"] = {"length": len(content), "crc32c": google_crc32c.value(content)}
-                for log, end in named.items():
-                    end["digest"] = logs.digest(files[log], end["length"])
-                files[name] = json.dumps(format.sealed(record)).encode()
+    """Make the checksums in a manifest that is whole those of the files."""
+
+    def summed(name: str) -> dict[str, int]:
+        return {"length": len(files[name]), "crc32c": google_crc32c.value(files[name])}
+
+    with contextlib.suppress(ValueError, RecursionError, KeyError):
+        record = json.loads(files[format.COMMIT])
+        if format.is_sealed(record):
+            record["weights"] = summed(f"{format.COMMITTED}-{record['weights_number']}.bin")
+            for p, kept in record["duals"].items():
+                for file in kept:
+                    file["sum"] = summed(f"{format.DUALS}-{p}-{file['first']}-{file['part']}.bin")
+            files[format.COMMIT] = json.dumps(format.sealed(record)).encode()
 
 
 @functools.cache
@@ -102,14 +97,8 @@ def seeds() -> list[bytes]:
         files = bundle.read_files(path)
         found += [bundle.pack(flags, files) for flags in (RESUME, RESUME | CRC)]
         for name in (name for name in files if name.endswith(".bin")):
-            log = files[name]
-            if name.startswith(format.DUALS):
-                for at in (0, 16, len(log) // 2):
-                    forged = files | {name: log[:at] + b"\xff" * (len(log) - at)}
-                    found.append(bundle.pack(RESUME | CRC, forged))
-                continue
-            for begin, end in logs.parts(log):
-                for at in (begin + logs.HEADER, (begin + logs.HEADER + end) // 2):
-                    forged = files | {name: log[:at] + b"\xff" * (end - at) + log[end:]}
-                    found.append(bundle.pack(RESUME | CRC, forged))
+            content = files[name]
+            for at in (0, 8, 16, 24, len(content) // 2):
+                forged = files | {name: content[:at] + b"\xff" * (len(content) - at)}
+                found.append(bundle.pack(RESUME | CRC, forged))
     return found

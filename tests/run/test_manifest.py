@@ -1,8 +1,7 @@
-"""What a commit stands on: its own logs, its own run, and files that lie in the run."""
+"""What a commit stands on: its own files, its own run, and files that lie in the run."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -15,7 +14,7 @@ from run_files import model_bytes, stop_after
 from streamsvm import fit, resume
 from streamsvm.errors import Interrupted, RunError, StreamsvmError
 from streamsvm.info import inspect
-from streamsvm.run.checkpoint import finite_json
+from streamsvm.run.manifest import finite_json
 
 K = 4
 OPTIONS = {"passes": 2, "C": 0.01, "block_rows": 20, "keep_duals": True, "checkpoint_every": "1"}
@@ -34,22 +33,19 @@ def stopped(store: Path, path: Path, blocks: int = 12, **options) -> Path:
     return path
 
 
-def newest(run: Path) -> dict:
-    return json.loads(max(run.glob("checkpoint/0*/manifest.json")).read_bytes())
+# -- weights and settings of another run --------------------------------------------------------------
 
 
-# -- logs and settings of another run --------------------------------------------------------------
-
-
-def test_a_log_of_weights_of_another_run_is_refused(store: Path, tmp_path: Path) -> None:
+def test_weights_of_another_run_are_refused(store: Path, tmp_path: Path) -> None:
     run, other = stopped(store, tmp_path / "a"), stopped(store, tmp_path / "b", C=0.02)
-    name = f"changes-{newest(run)['weights_number']}.bin"
-    assert (run / name).stat().st_size == (other / name).stat().st_size
-    shutil.copy(other / name, run / name)
-    with pytest.raises(RunError, match=rf"{name} is not the log that .*manifest\.json needs"):
-        inspect(run, verify=True)
-    result = resume(run)
-    assert f"{name} is not the log that" in result.warnings[0]
+    (path,) = run.glob("committed-*.bin")
+    kept = path.read_bytes()
+    shutil.copy(other / path.name, path)
+    for use in (lambda: inspect(run, verify=True), lambda: resume(run)):
+        with pytest.raises(RunError, match=rf"{path.name} is damaged: wrong checksum"):
+            use()
+    path.write_bytes(kept)
+    resume(run)
     fit(store, out=tmp_path / "whole", **OPTIONS)
     assert model_bytes(run) == model_bytes(tmp_path / "whole")
 
@@ -59,7 +55,7 @@ def test_settings_of_another_run_are_refused(store: Path, tmp_path: Path) -> Non
     before = (run / "run.json").read_bytes()
     shutil.copy(other / "run.json", run / "run.json")
     for use in (lambda: inspect(run, verify=True), lambda: resume(run)):
-        with pytest.raises(RunError, match=r"run\.json belongs to another run than .*manifest\.json"):
+        with pytest.raises(RunError, match=r"run\.json belongs to another run than .*commit\.json"):
             use()
     (run / "run.json").write_bytes(before)
     assert resume(run).warnings == []
@@ -119,7 +115,7 @@ def test_another_validation_store_in_the_place_of_the_first_is_refused(store: Pa
 def test_a_link_or_a_pipe_in_a_run_is_refused_at_once(store: Path, tmp_path: Path, soon) -> None:
     run, outside = stopped(store, tmp_path / "run"), tmp_path / "outside"
     for pattern in (
-        "run.json", "checkpoint/0*/manifest.json", "changes-*.bin", "duals-1-0-0.bin", "duals-2-*.bin",
+        "run.json", "commit.json", "committed-*.bin", "duals-1-0-0.bin", "duals-2-*.bin",
         "metrics.jsonl", "lock",
     ):  # fmt: skip
         path = max(run.glob(pattern))
