@@ -159,10 +159,10 @@ def resumed(data: Path, **options: Any) -> Trained:
 
 
 def in_pieces(train: Trained) -> Trained:
-    """A training whose blocks are read, and mostly visited, in pieces of a few rows."""
+    """A training whose blocks are filled by reads of a few rows."""
 
     def trained(out: Path) -> Any:
-        with mock.patch.multiple(memory_plan, PIECE_BYTES=2**12, PIECES_OF_ROOM=2**62):
+        with mock.patch.multiple(memory_plan, READ_BYTES=2**12, READS_OF_ROOM=2**62):
             return train(out)
 
     return trained

@@ -47,8 +47,9 @@ class MemoryPolicy:
 
     dual_share: float = memory_plan.DUAL_SHARE
     block_work: int = memory_plan.BLOCK_WORK
-    piece_bytes: int = memory_plan.PIECE_BYTES
-    pieces_of_room: int = memory_plan.PIECES_OF_ROOM
+    read_bytes: int = memory_plan.READ_BYTES
+    reads_of_room: int = memory_plan.READS_OF_ROOM
+    first_bytes: int = memory_plan.FIRST_BYTES
     many_classes: int = memory_plan.MANY_CLASSES
     common_dual_classes: int = memory_plan.COMMON_DUAL_CLASSES
     prefer: Callable[[Plan], bool] | None = None

@@ -72,7 +72,7 @@ class _BlockReader:
         """Read one block with the final costs; keep it, since its other parts are requested next."""
         with self._lock:
             if self._scored is None or self._scored[0] != number:
-                self._scored = number, self._blocks.read(number)
+                self._scored = number, self._threads.submit(self._blocks.read, number).result()
             return self._scored[1]
 
     def newly_read(self) -> int:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamsvm.base.format import LABEL_DTYPE
 from streamsvm.data.checks import first_false, row_of
-from streamsvm.data.groups import group_starts
 from streamsvm.data.hold_out import HeldOutPart
-from streamsvm.data.memory_plan import Plan, cut_pieces
+from streamsvm.data.memory_plan import Plan
 from streamsvm.data.names import FeatureMatch
-from streamsvm.data.row_space import RowSpace
+from streamsvm.data.row_buffer import RowBuffer
 from streamsvm.data.rows import NO_NUMBERS, Rows
 from streamsvm.errors import Option, Remedy, StoreError
 
@@ -26,12 +24,12 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(eq=False, repr=False)
 class Blocks:
-    """Blocks of successive rows of a store, which are read one at a time, in pieces.
+    """Blocks of successive rows of a store, which are read one at a time.
 
     Parameters
     ----------
     starts : ndarray of int64
-        As `cut_blocks` gives them.
+        As `cut_blocks` gives them. A single block stays in memory.
     dtype : dtype
         Of the computation; values are converted to it.
     cost : float
@@ -45,14 +43,14 @@ class Blocks:
     held_out : HeldOutPart, optional
         Rows whose cost is 0.
     plan : Plan, optional
-        The memory plan, which says how large pieces are; by default blocks are read in one.
+        The memory plan, which says how much is read at a time; by default a block is read at once.
+    labelled : bool
+        True to raise `StoreError` if a row has no known class.
 
     Attributes
     ----------
     shuffled : bool
         Whether the rows are known to be in random order.
-    in_pieces : bool
-        True if the rows of a block are to be visited piece by piece.
     """
 
     store: Store
@@ -64,87 +62,79 @@ class Blocks:
     match: FeatureMatch = FeatureMatch()  # noqa: RUF009
     held_out: HeldOutPart | None = None
     plan: Plan | None = None
+    labelled: bool = False
 
     def __post_init__(self) -> None:
-        plan = self.plan
         self.shuffled = self.store.shuffled
-        self._has_pieces = plan is not None and plan.piece_bytes < min(plan.largest_block, plan.block_bytes)
-        self.in_pieces = plan is not None and plan.as_they_arrive and self._has_pieces
-        self._only: Rows | None = None  # the rows, if all are one block: read once
+        self._buffers = self._new_buffer(), self._new_buffer()
         self._measures = False  # True if only the held-out rows count
 
     def __len__(self) -> int:
         return len(self.starts) - 1
 
-    def space(self) -> RowSpace:
-        """Return arrays that any of the blocks fits into."""
+    def _new_buffer(self) -> RowBuffer:
         nnz = self.store.nnz
         if self.plan is not None and len(self) > 1:
             nnz = min(self.plan.block_bytes // self.plan.nnz_bytes, nnz)
-        return RowSpace(int(np.diff(self.starts).max()), nnz, self.store.n_labels)
+        return RowBuffer(int(np.diff(self.starts).max(initial=0)), nnz, self.store.n_labels)
 
-    def read(self, block: int, space: RowSpace | None = None) -> Rows:
-        """Return the rows of a block; held-out rows have the cost 0. They may be put into a `space`."""
-        return self._without_held_out(self.read_all(block, space))
+    def read(self, number: int, buffer: RowBuffer | None = None) -> Rows:
+        """Return the rows of a block, read into `buffer`; held-out rows have the cost 0."""
+        return self.rows(int(self.starts[number]), int(self.starts[number + 1]), buffer)
 
-    def read_all(self, block: int, space: RowSpace | None = None) -> Rows:
-        """Return the rows of a block; held-out rows keep their cost, and all their numbers."""
-        if self._only is not None:
-            return self._only
-        n_rows = int(self.starts[block + 1] - self.starts[block])
-        for begin, rows in self._pieces(block):
-            if rows.n_rows == n_rows:
-                break
-            if begin == 0:
-                space = space or self.space()
-                space.begin(rows, n_rows)
-            assert space is not None
-            space.append(rows)
-            rows = space.rows()
-        self.keep(rows)
-        return rows
+    def each(self, starts: np.ndarray, numbers: Iterable[int]) -> Iterator[Rows]:
+        """Yield the rows of blocks that begin at `starts`, which are valid until the block after the next."""
+        for at, number in enumerate(numbers):
+            yield self.rows(int(starts[number]), int(starts[number + 1]), self._buffers[at % 2])
 
-    def keep(self, rows: Rows) -> None:
-        """Keep the rows of a block, with all costs, if it is the only one."""
+    @property
+    def first_starts(self) -> np.ndarray:
+        """First row of each block of the first pass, and the number of rows."""
+        if self.plan is None or len(self) > 1:
+            return self.starts
+        n_blocks = self.plan.first_blocks
+        return self.starts[-1] * np.arange(n_blocks + 1) // n_blocks
+
+    def rows(self, start: int, stop: int, buffer: RowBuffer | None = None) -> Rows:
+        """Return the rows of a block, or fewer if there is only one, read into `buffer`.
+
+        A single block is read up to `stop`, and its rows stay in memory.
+        """
         if len(self) == 1:
-            self._only = rows
+            buffer, first = self._buffers[0], 0
+        else:
+            buffer, first = buffer or self._new_buffer(), start
+            buffer.begin(stop - start)
+        for rows in self._reads(first + buffer.n_rows, stop):
+            buffer.append(rows)
+        return self._without_held_out(buffer.span(start - first, stop - first))
 
-    def pieces_to_train(self, block: int) -> Iterator[tuple[int, Rows, np.ndarray]]:
-        """Yield the pieces of a block: where it begins in the block, its rows to train on, and all costs."""
-        for begin, rows in self._pieces(block):
-            first = int(self.starts[block]) + begin
-            yield begin, self._checked(self._without_held_out(rows), first), rows.cost
-
-    def _pieces(self, block: int) -> Iterator[tuple[int, Rows]]:
-        """Read a block piece by piece: yield where each begins in the block, and its rows."""
-        start, cuts = self._cuts(block)
-        for begin, end in itertools.pairwise(cuts):
-            yield begin, self._read(start + begin, start + end)
-
-    def _cuts(self, block: int) -> tuple[int, list[int]]:
-        """Return the first row of a block, and where its pieces begin in it, and where it ends."""
-        start, stop = int(self.starts[block]), int(self.starts[block + 1])
-        if self.plan is None or not self._has_pieces:
-            return start, [0, stop - start]
-        rows, indptr = np.arange(stop - start + 1), self.store.indptr(start, stop)
-        if self.store.grouped:
-            rows = group_starts(self.store.groups(start, stop))
-        n_labels = self.store.n_labels * (stop - start) // self.store.n_rows
-        return start, cut_pieces(self.plan, rows, indptr[rows], n_labels)
+    def _reads(self, start: int, stop: int) -> Iterator[Rows]:
+        """Read successive rows, as many at a time as the plan allows."""
+        if start >= stop:
+            return
+        offsets = np.zeros(stop - start + 1, np.int64)
+        row_bytes, most = 0, 0
+        if (plan := self.plan) is not None:
+            offsets, most = self.store.indptr(start, stop), plan.read_bytes
+            row_bytes = plan.row_bytes + plan.label_bytes * -(-self.store.n_labels // self.store.n_rows)
+            offsets = plan.nnz_bytes * offsets
+        ends = offsets + row_bytes * np.arange(len(offsets))
+        at = 0
+        while at < stop - start:
+            end = max(int(np.searchsorted(ends, ends[at] + most, "right")) - 1, at + 1)
+            yield self._read(start + at, start + end)
+            at = end
 
     def _read(self, start: int, stop: int) -> Rows:
         rows = self.store.rows(start, stop)
+        if self.labelled and not len(rows.label_indptr) and rows.labels.min(initial=0) < 0:
+            raise StoreError(
+                f"{self.store.path}: row {start + int(np.argmax(rows.labels < 0))} has a label outside the "
+                "store's classes: such a store serves to evaluate, not to train"
+            )
         numbers = NO_NUMBERS if self.held_out is None else rows.numbers
         return rows._replace(data=self._cast(rows, start), cost=self._costs(rows), numbers=numbers)
-
-    def to_score(self) -> Blocks:
-        """Return blocks of the same rows that are as small as pieces, unless they are kept in memory."""
-        if self._only is not None or not self._has_pieces:
-            return self
-        pieces = copy.copy(self)
-        begins = (start + np.array(cuts)[:-1] for start, cuts in map(self._cuts, range(len(self))))
-        pieces.starts = np.concatenate([*begins, self.starts[-1:]])
-        return pieces
 
     def to_measure(self) -> Blocks:
         """Return blocks of the same rows in which the held-out rows have the cost 1, and all others 0."""
@@ -152,16 +142,11 @@ class Blocks:
         blocks._measures = True
         return blocks
 
-    def unread(self, block: int) -> Rows:
-        """Return as many rows as a block has, in place of rows that other processes read."""
-        labels, none = np.full(int(self.starts[block + 1] - self.starts[block]), -1, LABEL_DTYPE), np.zeros(0)
-        return Rows(none, np.zeros(0, np.int32), np.zeros(1, np.int64), labels, none)
-
-    def without_values(self, block: int) -> Rows:
-        """Return the rows of a block with their labels and costs alone."""
-        start, stop = int(self.starts[block]), int(self.starts[block + 1])
+    def without_values(self, start: int, stop: int) -> Rows:
+        """Return the rows of a block, which other processes read, with their labels and costs alone."""
         columns = self.store.columns(np.array([[start, stop]]), {"labels", "cost", "qid", "numbers"})
-        rows = self.unread(block)._replace(**columns)
+        none = np.zeros(0)
+        rows = Rows(none, np.zeros(0, np.int32), np.zeros(1, np.int64), none, none)._replace(**columns)
         return self._without_held_out(rows._replace(cost=self._costs(rows)))
 
     def _without_held_out(self, rows: Rows) -> Rows:
@@ -201,16 +186,3 @@ class Blocks:
         start = np.zeros(1, np.int64)
         rows = Rows(np.zeros(0, self.dtype), indices, start, labels, np.zeros(0), np.zeros(0))
         return rows._replace(label_indptr=start) if self.store.multilabel else rows
-
-    def read_to_train(self, block: int, space: RowSpace | None = None) -> Rows:
-        """Return the rows of a block as `read` does; raise `StoreError` if one has no known class."""
-        return self._checked(self.read(block, space), int(self.starts[block]))
-
-    def _checked(self, rows: Rows, first: int) -> Rows:
-        if rows.n_rows and not len(rows.label_indptr) and rows.labels.min() < 0:
-            row = first + int(np.argmax(rows.labels < 0))
-            raise StoreError(
-                f"{self.store.path}: row {row} has a label outside the store's classes: such a store "
-                "serves to evaluate, not to train"
-            )
-        return rows

@@ -17,11 +17,15 @@ from streamsvm.errors import PlanError
 if TYPE_CHECKING:
     from streamsvm.store import Store
 
-# Rows are read in pieces of this many bytes, as a block holds them: or more if there is much memory, or less
-# if there is little. Smaller ones decode the chunks at their ends twice, larger ones are waited for.
-PIECE_BYTES = 2**26
-PIECES_OF_ROOM = 256  # pieces in the memory that weights, duals and scratch leave, if it is much
-_LEAST_PIECES = 6  # in it, if it is little: four in the block, and two that are being read
+# A block is filled by reads of this many bytes, as it holds them: more if there is much memory, fewer if
+# there is little. Smaller reads decode the chunks at their ends twice, larger ones leave less for the blocks.
+READ_BYTES = 2**26
+READS_OF_ROOM = 256  # reads in the memory that weights, duals and scratch leave, if it is much
+LEAST_READS = 8  # in it, if it is little: what is read takes an eighth, and two blocks the rest
+# Rows that fit are one block from the second pass on. The first pass has at most so many blocks, of at least
+# so many bytes: it begins before all rows are read.
+FIRST_BLOCKS = 16
+FIRST_BYTES = 2**26
 # Bytes of a block where the weights need the memory: rows are read in sequence, weights at random.
 SMALL_BLOCK = 2**22
 # Bytes that a process needs in addition to its plan: for the interpreter, libraries and compiled code.
@@ -59,18 +63,12 @@ class Plan:
     memory: int = 0  # the budget: that of the settings, or less if the process may not use as much
     fixed: int = 0  # all but duals and blocks: weights in memory, chunks being decoded, scratch of one row
     decode_bytes: int = 0  # the chunks being decoded, which `fixed` includes
-    least_duals: int = (
-        0  # of the new duals: room for those of any row, or of any group that is visited as one
-    )
     dual_bytes: int = 0
     block_bytes: int = 0  # the most that one block may take
-    as_they_arrive: bool = (
-        False  # the rows of a block are visited piece by piece, while the next piece is read
-    )
-    held_blocks: int = 0  # 1 then, or if there is but one; else the one being trained on and the next one
-    piece_bytes: int = 0  # the most that one piece takes in its block
-    piece_copies: int = 0  # times that it is in memory while it is read, beside the blocks
-    reading_bytes: int = 0  # of all pieces that are being read
+    held_blocks: int = 0  # 1 if there is but one; else the one being trained on and the next one
+    first_blocks: int = 1  # blocks of the first pass, if there is but one in later passes
+    read_bytes: int = 0  # the most that rows which are read at a time take in their block
+    read_copies: int = 0  # times that they are in memory meanwhile, beside the blocks
     row_bytes: int = 0  # of each row in a block, without its non-zeros
     nnz_bytes: int = 0  # of each non-zero in a block
     max_block_rows: int = 0
@@ -82,7 +80,7 @@ class Plan:
     @property
     def total(self) -> int:
         """Maximum memory that the plan uses: less than the budget if the store is too small to fill it."""
-        return self.fixed + self.dual_bytes + self.reading_bytes + self.held_bytes
+        return self.fixed + self.dual_bytes + self.read_copies * self.read_bytes + self.held_bytes
 
     @property
     def held_bytes(self) -> int:
@@ -110,7 +108,7 @@ def make_plan(
     block_rows: int | None = None,
     most_block_bytes: int | None = None,
     held_row_bytes: int = 0,
-    as_they_arrive: bool = False,
+    in_one_read: bool = False,
     **recorded: Any,
 ) -> Plan:
     """Divide the budget: `shared` and scratch come first, then new duals, then blocks.
@@ -138,9 +136,8 @@ def make_plan(
         Largest rows and bytes of a block, if the budget allows more.
     held_row_bytes : int
         Bytes of each row of a block that is trained on, beside those of any training.
-    as_they_arrive : bool
-        True if the rows of a block may be visited piece by piece while it is read, so that there need not be
-        memory for a second block.
+    in_one_read : bool
+        True if a block is read at once: blocks that are only scored need not be large.
     **recorded
         Place of the weights, only recorded in the plan: `shared` includes their memory.
     """
@@ -149,10 +146,10 @@ def make_plan(
     fixed = decode + scratch + shared + store.held_bytes
     entry = dtype.itemsize + dual_id_dtype(dual_ids or store.n_classes).itemsize
     row_duals = row_duals or store.n_classes
-    dual_entries, least_duals = 0, rows_at_once * row_duals
+    dual_entries = 0
     if keeps_duals:
         worst = store.n_rows * row_duals
-        dual_entries = max(least_duals, min(worst, int((memory - fixed) * DUAL_SHARE) // entry))
+        dual_entries = max(rows_at_once * row_duals, min(worst, int((memory - fixed) * DUAL_SHARE) // entry))
     dual_bytes = dual_entries * entry
     # A non-zero: its value in the dtype of the weights, and its index. Of dense rows all values count.
     nnz_bytes = dtype.itemsize + store.index_bytes
@@ -173,28 +170,26 @@ def make_plan(
     room = max(memory - fixed - dual_bytes, 0)
     most = room if most_block_bytes is None else most_block_bytes
     everything = row_bytes * store.n_rows + nnz_bytes * store.nnz + label_bytes * store.n_labels
-    piece = min(max(PIECE_BYTES, room // PIECES_OF_ROOM), everything, most)
-    reading = copies * piece
-    if largest == everything <= min(most, room - reading):
-        held_blocks = 1
-    else:
-        held_blocks = 1 if as_they_arrive else 2
-        piece = min(piece, room // (_LEAST_PIECES * copies))
-        reading = 2 * copies * piece
-    block_bytes = min((room - reading) // held_blocks, most)
+    read = min(max(READ_BYTES, room // READS_OF_ROOM), everything, most)
+    held_blocks = 1
+    if not largest == everything <= min(most, room - copies * read):
+        held_blocks = 2
+        read = min(read, room // (2 + copies if in_one_read else LEAST_READS * copies))
+    block_bytes = min((room - copies * read) // held_blocks, read if in_one_read else most)
+    first_blocks = 1
+    if held_blocks == 1 and store.shuffled and not store.grouped:
+        first_blocks = max(1, min(FIRST_BLOCKS, everything // FIRST_BYTES, store.n_rows))
     return Plan(
         memory=memory,
         fixed=fixed,
         decode_bytes=decode,
         dual_entries=dual_entries,
-        least_duals=least_duals,
         dual_bytes=dual_bytes,
         block_bytes=block_bytes,
-        as_they_arrive=as_they_arrive,
         held_blocks=held_blocks,
-        piece_bytes=piece,
-        piece_copies=copies,
-        reading_bytes=reading,
+        first_blocks=first_blocks,
+        read_bytes=read,
+        read_copies=copies,
         row_bytes=row_bytes,
         nnz_bytes=nnz_bytes,
         max_block_rows=n_rows,
@@ -285,9 +280,8 @@ def least_budget(store: Store, plan: Plan) -> tuple[int, int]:
     for units in _units(store, plan):
         largest = max(largest, int(np.diff(units.cost).max()))
         longest = max(longest, int(np.diff(units.offsets).max()))
-    room = (_LEAST_PIECES * plan.piece_copies if largest <= PIECE_BYTES else PIECES_OF_ROOM) * (largest + 1)
-    entry = plan.dual_bytes // max(plan.dual_entries, 1)
-    need = plan.fixed + max(room + plan.least_duals * entry, int(room / (1 - DUAL_SHARE))) + 8
+    room = (LEAST_READS * plan.read_copies if largest <= READ_BYTES else READS_OF_ROOM) * (largest + 1)
+    need = plan.fixed + max(room + plan.dual_bytes, int(room / (1 - DUAL_SHARE))) + 8
     return need, longest
 
 
@@ -325,8 +319,8 @@ def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
     """
     starts = [0]
     limits = plan.max_block_rows, plan.max_block_nnz, plan.block_bytes
-    # A slice may be read in several pieces, but not a row, or group.
-    longest = plan.block_bytes if store.units else min(plan.block_bytes, plan.piece_bytes)
+    # A slice may be read in several parts, but not a row, or group.
+    longest = plan.block_bytes if store.units else min(plan.block_bytes, plan.read_bytes)
     rows_left, nnz_left, bytes_left = limits
     for rows, offsets, cost in _units(store, plan):
         if np.diff(cost).max(initial=0) > longest:
@@ -350,21 +344,6 @@ def cut_blocks(store: Store, plan: Plan) -> np.ndarray:
             bytes_left -= int(cost[end] - cost[at])
             at = end
     return np.array([*starts, store.n_rows] if store.n_rows else [0], dtype=np.int64)
-
-
-def cut_pieces(plan: Plan, rows: np.ndarray, offsets: np.ndarray, n_labels: int = 0) -> list[int]:
-    """Return where the pieces begin in which the rows of a block are read, and the number of the rows.
-
-    A piece begins at one of the increasing `rows`, from 0 to the number of rows, whose first non-zeros
-    `offsets` has, at most; `n_labels` is the number of all labels, if rows may have several.
-    """
-    row_bytes = plan.row_bytes - -plan.label_bytes * n_labels // max(int(rows[-1]), 1)  # of the mean row
-    cost = plan.nnz_bytes * offsets + row_bytes * rows
-    cuts = [0]
-    while cuts[-1] < len(rows) - 1:
-        end = int(np.searchsorted(cost, cost[cuts[-1]] + plan.piece_bytes, "right")) - 1
-        cuts.append(max(end, cuts[-1] + 1))
-    return rows[cuts].tolist()
 
 
 def available_memory() -> int:

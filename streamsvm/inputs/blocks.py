@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -67,8 +66,6 @@ def blocks_to_score(
     if tuple(like.classes) != store.classes:
         store = recoded(store, like.classes, store.label_dtype)
     plan = make_plan(
-        store, dtype=dtype, columns=len(like.classes), memory=memory, keeps_duals=False, as_they_arrive=True
+        store, dtype=dtype, columns=len(like.classes), memory=memory, keeps_duals=False, in_one_read=True
     )
-    if plan.largest_block > plan.block_bytes:  # two pieces are in memory, instead of a block
-        plan = dataclasses.replace(plan, block_bytes=plan.piece_bytes)
     return Blocks(store, cut_blocks(store, plan), dtype, match=match, plan=plan)

@@ -17,7 +17,15 @@ import numpy as np
 from streamsvm.base import durable
 from streamsvm.base.decode import Count
 from streamsvm.errors import RunError
-from streamsvm.kernels.duals import DualBuffer, OldDuals, RowDuals, joined, repeats_class, to_lists
+from streamsvm.kernels.duals import (
+    DualBuffer,
+    OldDuals,
+    RowDuals,
+    joined,
+    new_matrix,
+    repeats_class,
+    to_lists,
+)
 from streamsvm.kernels.scratch import own_lines
 from streamsvm.run.directory import RunDir
 from streamsvm.run.sums import FileSum, write_summed
@@ -121,9 +129,20 @@ class PassDuals:
         """Keep the duals of all rows of a block, in memory."""
         self._matrices[first] = duals
 
-    def matrix(self, first: int) -> np.ndarray | None:
-        """Return what `append_matrix` kept of a block; None if there is nothing."""
-        return self._matrices.get(first)
+    def matrix(self, first: int, n_rows: int) -> np.ndarray | None:
+        """Return the duals of rows from `first` on as a matrix; None if `append_matrix` has not kept all.
+
+        Then they become lists, which `segment` has. Those of several blocks are joined.
+        """
+        parts = [each for begin, each in self._matrices.items() if first <= begin < first + n_rows]
+        if len(parts) > 1 and sum(map(len, parts)) == n_rows:
+            whole = new_matrix(n_rows, parts[0].shape[1], parts[0].dtype)
+            self._matrices = {first: np.concatenate(parts, out=whole)}
+        found = self._matrices.get(first)
+        if found is not None and len(found) == n_rows:
+            return found
+        self._list_matrices()
+        return None
 
     def segment(self, first: int, n_rows: int) -> OldDuals:
         """Return the duals of rows from `first` on; rows without any have a count of 0.
@@ -153,15 +172,17 @@ class PassDuals:
 
     def commit(self) -> tuple[DualFile, ...]:
         """Make the duals durable in files whose names are not yet durable, and return all files."""
+        self._list_matrices()
         self._write_held()
-        for first, matrix in self._matrices.items():
-            for part in to_lists(matrix, self._format.ids_dtype):
-                self._write(first, part)
-        self._matrices.clear()
         for path in self._unsynced:
             durable.sync_tree(path)
         self._unsynced.clear()
         return self.files
+
+    def _list_matrices(self) -> None:
+        for first, matrix in self._matrices.items():
+            self._held += [(first, part) for part in to_lists(matrix, self._format.ids_dtype)]
+        self._matrices.clear()
 
     def _path(self, first: int, part: int) -> Path:
         assert self._run is not None

@@ -40,15 +40,15 @@ def begin_at_means(
     """
     weights, sum_of_costs = storage.weights, 0.0
     current = weights.current[:, :n_classes]
-    for block in range(len(blocks)):
-        first = int(blocks.starts[block])
-        for begin, rows, _ in blocks.pieces_to_train(block):
-            storage.check_room(rows)
-            cost = np.where(rows.norm2 > 0, rows.cost * share, 0.0)
-            sum_of_costs += float(cost.sum())
-            with np.errstate(over="ignore", invalid="ignore"):
-                _add_class_sums(rows, cost.astype(current.dtype), current)
-            progress(first + begin + rows.n_rows)
+    n_read = 0
+    for rows in blocks.each(blocks.first_starts, range(len(blocks.first_starts) - 1)):
+        storage.check_room(rows)
+        cost = np.where(rows.norm2 > 0, rows.cost * share, 0.0)
+        sum_of_costs += float(cost.sum())
+        with np.errstate(over="ignore", invalid="ignore"):
+            _add_class_sums(rows, cost.astype(current.dtype), current)
+        n_read += rows.n_rows
+        progress(n_read)
     squares, step, start = 0.0, max(1, _WEIGHTS // n_classes), 0.0
     with np.errstate(over="ignore", invalid="ignore"):
         for f in range(0, len(current), step):

@@ -13,7 +13,9 @@ from streamsvm.base.page_cache import memory_limit
 from streamsvm.base.text import format_size
 from streamsvm.data.groups import GIVE_GROUPS, group_starts
 from streamsvm.data.memory_plan import (
+    DUAL_SHARE,
     INTERPRETER,
+    LEAST_READS,
     SMALL_BLOCK,
     Plan,
     available_memory,
@@ -201,7 +203,6 @@ def _plan(
     average: bool = False,
     sparse: bool = False,
     common_dual: bool = False,
-    weights_in_memory: bool = False,
     **recorded: Any,
 ) -> Plan:
     """Return the plan in which weights, or the index of sparse ones, take `held` bytes.
@@ -214,10 +215,6 @@ def _plan(
     if spec.groups is not None:  # duals of a block: counts by group, and lists, with copies
         held_row_bytes = 2 * settings.splits * 4 + 3 * spec.row_dual_bytes
     duals = spec.dual_format(common_dual=common_dual)
-    # A piece of a block is like the whole, but rows of a group stay together; splits, sparse rows and
-    # weights in files take whole blocks, and so does the mean that is subtracted from weights.
-    is_plain = weights_in_memory and not sparse and settings.splits == 1
-    in_any_pieces = store.shuffled and not spec.loss.sequences and not spec.loss.extra_columns
     return make_plan(
         store,
         dtype=spec.dtype,
@@ -233,8 +230,6 @@ def _plan(
         sparse=sparse,
         common_dual=common_dual,
         held_row_bytes=held_row_bytes,
-        as_they_arrive=is_plain and in_any_pieces,
-        weights_in_memory=weights_in_memory,
         **recorded,
     )
 
@@ -315,7 +310,8 @@ def _average_warning(store: Store, spec: Spec, plan: Plan) -> str | None:
 
 def _enough(plan: Plan, n_classes: int) -> int:
     """Return a budget, in whole MiB, with which a plan has room for small blocks."""
-    return -(-(plan.fixed + 2 * plan.held_blocks * SMALL_BLOCK + 16 * n_classes) // 2**20) * 2**20
+    room = int(2 * SMALL_BLOCK / (1 - 1 / LEAST_READS) / (1 - DUAL_SHARE))
+    return -(-(plan.fixed + room + 16 * n_classes) // 2**20) * 2**20
 
 
 def _what_helps(remedies: list[Remedy]) -> Remedy:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamsvm.base.prefetch import read_ahead
+from streamsvm.base.prefetch import Prefetcher
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.centre import centre, centre_with_shared
 from streamsvm.kernels.duals import DualMatrix, OldDuals
@@ -99,8 +99,8 @@ class Visits(abc.ABC):
 
     def score_blocks(self, blocks: Blocks, average_scale: float | None, tallies: np.ndarray) -> Iterator[int]:
         """Score blocks in their order as `score` does; yields the number of rows done after each of them."""
-        blocks = blocks.to_score()
-        with read_ahead(blocks.read, len(blocks)) as all_rows:
+        each = blocks.each(blocks.starts, range(len(blocks)))
+        with Prefetcher(each, is_single=len(blocks) == 1) as all_rows:
             for number, rows in enumerate(all_rows):
                 self.score(rows, average_scale, tallies)
                 yield int(blocks.starts[number + 1])

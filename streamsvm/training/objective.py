@@ -38,7 +38,7 @@ def score_blocks(
     average_scale : float, optional
         Score by the average too, from the same reading.
     step : callable
-        Called with the number of rows that were scored, after each block or piece of one.
+        Called with the number of rows that were scored, after each block.
 
     Returns
     -------

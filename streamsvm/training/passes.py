@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import numpy as np
@@ -90,23 +89,14 @@ class Fit(Trainer):
     def _make_pass(self, this_pass: int) -> None:
         self.begin_pass(this_pass)
         self._grow_or_begin(this_pass)
-        cut = self.source.cut
-        is_single = len(cut) == 1 and (this_pass > 1 or not cut.in_pieces)
         blocks = self.source.blocks(this_pass, self.position.blocks_done)
-        with Prefetcher(blocks, is_single=is_single) as read:
+        with Prefetcher(blocks, is_single=len(self.source.starts(this_pass)) == 2) as read:
             stage = f"pass {this_pass} of {self.settings.passes}"
-            finished = self.learn(
-                self._whole(read), stage, self._report_rows, averages=self._averages(this_pass)
-            )
+            finished = self.learn(read, stage, self._report_rows, averages=self._averages(this_pass))
         self.waited = read.waited
         if not finished:
             self._stopped()
         self._end_pass(this_pass)
-
-    def _whole(self, read: Prefetcher[TrainingBlock]) -> Iterator[TrainingBlock]:
-        """Yield whole blocks; the source reads some of them in pieces."""
-        for block in read:
-            yield block if block.all_cost is None else self.source.whole(block, lambda: next(read))
 
     def _grow_or_begin(self, this_pass: int) -> None:
         """Begin at the means of the classes; if C grows, scale weights and duals.
@@ -200,7 +190,7 @@ class Fit(Trainer):
         position = self.position
         raise Interrupted(
             f"stopped in pass {position.passes_done + 1} after {position.blocks_done} of "
-            f"{len(self.source.cut)} blocks",
+            f"{len(self.source.starts(position.passes_done + 1)) - 1} blocks",
             remedy=self._continue(),
         )
 

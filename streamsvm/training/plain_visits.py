@@ -103,8 +103,6 @@ class PlainVisits(Visits):
         while True:
             pause = at + next_pause(learner.visited) - learner.visited
             end = min(rows.n_rows, pause, (at // centre_rows + 1) * centre_rows)
-            if block.arrived is not None:
-                end = min(end, block.arrived(at))
             correct = learner.tally[CORRECT]
             is_first = bool(first_rows) and first_rows[0] == at
             if is_first:
@@ -149,7 +147,7 @@ class PlainVisits(Visits):
     def read_duals(self, duals: PassDuals, first: int, rows: Rows) -> ReadDuals:
         if not self._dual_matrix:
             return duals.segment(first, rows.n_rows)
-        old = duals.matrix(first)
+        old = duals.matrix(first, rows.n_rows)
         if old is None:
             lists = duals.segment(first, rows.n_rows)
             old = self._matrix(rows.n_rows if lists.counts.any() else 0)

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streamsvm.data.groups import group_starts, in_group_order
-from streamsvm.data.row_space import RowSpace
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.random import local_permutation, permutation
 from streamsvm.run.manifest import StreamPosition
-from streamsvm.settings.fit import CLASSES, Settings
+from streamsvm.settings.fit import Settings
 from streamsvm.training.inner_passes import READ_AHEAD, READ_BEFORE
 
 if TYPE_CHECKING:
@@ -29,8 +28,8 @@ class TrainingBlock:
     Attributes
     ----------
     pass_number, number : int
-        The pass, from 1 on, and the number of the block in the source: together they determine the order of
-        its inner passes.
+        The pass, from 1 on, and the number of the block in it: together they determine the order of its inner
+        passes.
     rows : Rows
         The rows with their costs.
     order : ndarray of int64, shape (n_rows,)
@@ -39,19 +38,12 @@ class TrainingBlock:
         Classes that appear first in this block: codes from the number of classes known before it.
     behind : StreamPosition, optional
         Position of a stream behind the block.
+    first : int
+        The first row of the block in the source, which names its duals.
     read_work : int
         Cost of reading a non-zero for this pass, as inner passes count it: 0 if the rows were in memory.
     permute : callable
         ``permute(n, seed, pass_number, number, 0)`` orders `n` of the rows as the source orders all of them.
-    first : int
-        The first row of the block, by which its duals are found.
-    begin : int
-        Of a piece of a block, its first row in the block. The piece has `order` in the block, too.
-    all_cost : ndarray of float64, shape (n_rows,), optional
-        Of a piece of a block, the costs that its rows have in any pass, if they are not held out.
-    arrived : callable, optional
-        Of a block that comes in pieces: maps a number of rows of `order` to a larger number, of those that
-        have been read, and waits until there are as many.
     """
 
     pass_number: int
@@ -60,12 +52,9 @@ class TrainingBlock:
     order: np.ndarray
     new_classes: Sequence[str] = ()
     behind: StreamPosition | None = None
+    first: int = 0
     read_work: int = READ_BEFORE
     permute: Callable[[int, int, int, int, int], np.ndarray] = permutation
-    first: int = 0
-    begin: int = 0
-    all_cost: np.ndarray | None = None
-    arrived: Callable[[int], int] | None = None
 
 
 class ShuffledSource:
@@ -78,8 +67,7 @@ class ShuffledSource:
         With the seed, and the share of C in each pass. With a loss of groups the rows of a group are visited
         one after the other, in their order.
     unread : bool
-        True if other processes read the rows: blocks then have no values, but labels and costs if classes
-        are split.
+        True if other processes read the rows: blocks then have labels and costs, but no values.
     """
 
     def __init__(self, blocks: Blocks, settings: Settings, *, unread: bool = False) -> None:
@@ -87,100 +75,52 @@ class ShuffledSource:
         self._share_of_C = settings.share_of_C
         self._seed = settings.seed
         self._by_group = settings.trained_loss.sequences
-        self._unread, self._labelled = unread, settings.split == CLASSES
-        self._spaces: list[RowSpace] = []  # of blocks, to be used again
+        self._unread = unread
         self._permutation = local_permutation if blocks.shuffled else permutation
 
     @property
     def n_rows(self) -> int | None:
         return int(self.cut.starts[-1])
 
+    def starts(self, pass_number: int) -> np.ndarray:
+        """Return the first row of each block of a pass, and the number of rows."""
+        return self.cut.first_starts if pass_number == 1 else self.cut.starts
+
+    def order(self, pass_number: int) -> np.ndarray:
+        """Return the numbers of the blocks in the order of a pass."""
+        if len(self.cut) == 1:  # they are read one after the other
+            return np.arange(len(self.starts(pass_number)) - 1)
+        return permutation(len(self.cut), self._seed, pass_number, _BLOCK_ORDER, 0)
+
     def blocks(self, pass_number: int, begin: Any) -> Iterator[TrainingBlock]:
         """Yield the blocks of a pass in its order, without the first `begin` of them."""
-        for number in self.order(pass_number)[begin:].tolist():
-            is_only = len(self.cut) == 1
-            if self.cut.in_pieces and not (is_only and pass_number > 1):
-                yield from self._pieces(pass_number, number)
-                continue
-            if self._unread:
-                rows = self.cut.unread(number)
-                if self._labelled:
-                    rows = self._with_costs(pass_number, self.cut.without_values(number))
-                order = np.zeros(0, np.int64)
-            else:
-                rows = self.read(pass_number, number, self._next_space())
+        starts, numbers = self.starts(pass_number), self.order(pass_number)[begin:].tolist()
+        is_only = len(starts) == 2
+        work = READ_BEFORE * (pass_number == 1) if is_only else READ_AHEAD
+        each = self.cut.each(starts, numbers)
+        if self._unread:
+            each = map(self.cut.without_values, starts[numbers], starts[np.add(numbers, 1)])
+        for number, rows in zip(numbers, each, strict=True):
+            rows = self._with_costs(pass_number, rows)
+            order = np.zeros(0, np.int64)
+            if not self._unread:
                 n = len(group_starts(rows.qid)) - 1 if self._by_group else rows.n_rows
                 order = self._permutation(n, self._seed, pass_number, number, 0)
                 if self._by_group:
                     order = in_group_order(rows.qid, order)
-            work = READ_BEFORE * (pass_number == 1) if is_only else READ_AHEAD
             yield TrainingBlock(
                 pass_number, number, rows, order,
-                read_work=work, permute=self._permutation, first=int(self.cut.starts[number]),
+                first=int(starts[number]), read_work=work, permute=self._permutation,
             )  # fmt: skip
 
-    def order(self, pass_number: int) -> np.ndarray:
-        """Return the numbers of the blocks in the order of a pass."""
-        return permutation(len(self.cut), self._seed, pass_number, _BLOCK_ORDER, 0)
-
-    def read(self, pass_number: int, number: int, space: RowSpace | None = None) -> Rows:
-        """Read the rows of a block, with their costs in a pass; they may be put into a `space`."""
-        return self._with_costs(pass_number, self.cut.read_to_train(number, space))
+    def read(self, pass_number: int, number: int) -> Rows:
+        """Return the rows of a block of a pass, with their costs in it, in new arrays."""
+        start, stop = self.starts(pass_number)[number : number + 2].tolist()
+        return self._with_costs(pass_number, self.cut.rows(start, stop))
 
     def _with_costs(self, pass_number: int, rows: Rows) -> Rows:
         share = self._share_of_C(pass_number)
         return rows if share == 1 else rows._replace(cost=rows.cost * share)
-
-    def _next_space(self) -> RowSpace | None:
-        """Return arrays to put a block into: those of the block before the one that is being learned."""
-        if len(self.cut) == 1:
-            return None
-        if len(self._spaces) < 2:
-            self._spaces.append(self.cut.space())
-        else:
-            self._spaces.reverse()
-        return self._spaces[-1]
-
-    def _pieces(self, pass_number: int, number: int) -> Iterator[TrainingBlock]:
-        """Read the pieces of a block; each is visited in a random order of its own."""
-        nnz = 0
-        for at, (begin, rows, all_cost) in enumerate(self.cut.pieces_to_train(number)):
-            if begin and self._spaces:
-                self._spaces[0].touch(nnz, nnz + len(rows.data))
-            nnz += len(rows.data)
-            order = begin + self._permutation(rows.n_rows, self._seed, pass_number, number, -at)
-            rows = self._with_costs(pass_number, rows)
-            yield TrainingBlock(pass_number, number, rows, order, begin=begin, all_cost=all_cost)
-
-    def whole(self, first: TrainingBlock, take: Callable[[], TrainingBlock]) -> TrainingBlock:
-        """Return the block of which `first` is the first piece; its rows arrive as it calls `take`."""
-        number = first.number
-        n_rows = int(self.cut.starts[number + 1] - self.cut.starts[number])
-        if not self._spaces:
-            self._spaces.append(self.cut.space())
-        space, order = self._spaces[0], np.empty(n_rows, np.int64)
-        all_cost: list[Any] = []
-        rows = space.begin(first.rows, n_rows)
-
-        def add(piece: TrainingBlock) -> None:
-            space.append(piece.rows)
-            order[piece.begin : space.n_rows] = piece.order
-            all_cost.append(piece.all_cost)
-            if space.n_rows == n_rows and len(self.cut) == 1:
-                self.cut.keep(space.rows()._replace(cost=np.concatenate(all_cost)))
-                self._spaces.clear()
-
-        def arrived(at: int) -> int:
-            while space.n_rows <= at:
-                add(take())
-            return space.n_rows
-
-        add(first)
-        return TrainingBlock(
-            first.pass_number, number, rows, order,
-            read_work=READ_AHEAD, permute=self._permutation, first=int(self.cut.starts[number]),
-            arrived=arrived,
-        )  # fmt: skip
 
     def empty(self) -> Rows:
         return self.cut.empty()

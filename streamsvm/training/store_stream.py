@@ -59,8 +59,8 @@ class StoreStream:
             self.feature_names = self.store.feature_names()
             with part_of_memory(2):
                 like = dataclasses.replace(schema_of_store(self.store, self.store.path), classes=self.classes)
-                blocks = blocks_to_score(self.store, like, np.dtype(dtype), settings.memory // 2)
-                self._blocks = blocks.to_score()
+                self._blocks = blocks_to_score(self.store, like, np.dtype(dtype), settings.memory // 2)
+            self._blocks.labelled = settings.unseen_label != "keep"
         except BaseException:
             self.store.close()
             raise
@@ -123,9 +123,8 @@ class StoreStream:
             raise InputError(
                 f"{self.store.path} is read in other blocks than before; bring the old store back"
             )
-        read = blocks.read if self._settings.unseen_label == "keep" else blocks.read_to_train
         for block in range(first, len(blocks)):
-            yield read(block), [], {"row": int(blocks.starts[block + 1])}
+            yield blocks.read(block), [], {"row": int(blocks.starts[block + 1])}
 
     def sources(self, place: dict[str, Any] | None) -> list[dict[str, Any]]:
         """Return nothing: the record of the run has the fingerprint of the store."""

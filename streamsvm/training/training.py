@@ -160,4 +160,5 @@ class Training:
             weighted=settings.sample_weight != NONE,
             held_out=held_out_part(settings.hold_out),
             plan=self.plan,
+            labelled=True,
         )

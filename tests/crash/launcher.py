@@ -294,8 +294,10 @@ def warm(folder: Path) -> None:
     import typer.main
     import zarr
 
+    from streamsvm.data import memory_plan
     from streamsvm.training import fit_plan
 
+    memory_plan.FIRST_BYTES = 2000  # rows that fit are several blocks in the first pass
     typer.main.get_command = functools.cache(typer.main.get_command)  # which every command would make anew
 
     # Without an average, as if too large for memory: in files, which a crash may leave in any state.

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from streamsvm.data import memory_plan
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.hold_out import HeldOutPart
-from streamsvm.data.memory_plan import cut_blocks, cut_pieces, make_plan
-from streamsvm.data.rows import joined_rows
+from streamsvm.data.memory_plan import cut_blocks, make_plan
 from streamsvm.errors import PlanError, StoreError, part_of_memory
 from streamsvm.inputs.blocks import blocks_to_score
 from streamsvm.inputs.schema import schema_of_store
@@ -183,57 +182,38 @@ def test_sizes_of_rows_are_read_once_while_blocks_are_cut(monkeypatch, groups) -
     assert read == list(range(100))
 
 
-def test_pieces_hold_every_row_once_and_stay_within_the_plan() -> None:
-    rng = np.random.default_rng(0)
-    for n_rows in (1, 5, 300):
-        indptr = np.concatenate([[0], np.cumsum(rng.integers(0, 50, n_rows))])
-        plan = plan_of(store_of(np.diff(indptr).tolist()), 20_000, as_they_arrive=True)
-        cuts = np.array(cut_pieces(plan, np.arange(n_rows + 1), indptr))
-        assert (cuts[0], cuts[-1]) == (0, n_rows)
-        assert (np.diff(cuts) > 0).all()
-        cost = plan.nnz_bytes * indptr + plan.row_bytes * np.arange(n_rows + 1)
-        assert np.diff(cost[cuts]).max() <= plan.piece_bytes
-        assert (np.diff(cost[cuts[::2]]) > plan.piece_bytes).all()  # no two of them would fit
-
-
-def test_no_piece_cuts_a_group() -> None:
-    """Sequences are scored as wholes."""
-    sizes = np.random.default_rng(0).integers(1, 9, 200)
-    groups = np.repeat(np.arange(200), sizes)
-    store = store_of([20] * len(groups), groups=groups.tolist())
-    plan = plan_of(store, 40_000)
-    blocks = Blocks(store, cut_blocks(store, plan), np.dtype("f4"), plan=plan)  # type: ignore[arg-type]
-    pieces = blocks.to_score().starts
-    assert len(pieces) > 2 * len(blocks)
-    assert set(blocks.starts) <= set(pieces) <= {0, *np.cumsum(sizes)}
-    assert (np.diff(pieces) > 0).all()
-
-
 @pytest.mark.parametrize("held_out", [None, HeldOutPart(1, 3)])
-def test_rows_put_together_from_pieces_are_those_that_are_read_at_once(tmp_path, held_out) -> None:
+@pytest.mark.parametrize("room", [6000, 10**6])
+def test_rows_put_together_from_reads_are_those_that_are_read_at_once(
+    tmp_path, monkeypatch, held_out, room
+) -> None:
     X, labels = make_problem(50, 12, 4)
+    monkeypatch.setattr(memory_plan, "READ_BYTES", 700)
+    monkeypatch.setattr(memory_plan, "READS_OF_ROOM", 2**30)
     with open_store(make_store(tmp_path / "a.zarr", X, labels)) as store:
         fixed = plan_of(store, 0, keeps_duals=False).fixed
-        plan = plan_of(store, fixed + 6000, as_they_arrive=True, keeps_duals=False)
+        plan = plan_of(store, fixed + room, keeps_duals=False)
         starts = cut_blocks(store, plan)
-        assert len(starts) > 2
-        blocks, at_once = (
-            Blocks(store, starts, np.dtype("f4"), held_out=held_out, plan=each) for each in (plan, None)
-        )
-        space = blocks.space()
-        assert len(blocks.to_score()) > len(blocks)
-        for block in [*range(len(blocks)), 0]:
-            expected = at_once.read(block)
+        assert (len(starts) > 3) is (room == 6000)
+        blocks = Blocks(store, starts, np.dtype("f4"), held_out=held_out, plan=plan)
+        at_once = Blocks(store, np.array([0, *starts]), np.dtype("f4"), held_out=held_out)
+        all_expected = [at_once.read(1 + number) for number in range(len(blocks))]
+        reads, read = [], store.rows
+        monkeypatch.setattr(store, "rows", lambda *span: reads.append(span) or read(*span))
+        numbers = [*range(len(blocks)), 0]
+        for number, rows in zip(numbers, blocks.each(starts, numbers), strict=True):
+            (start, stop), expected = starts[number : number + 2], all_expected[number]
             if held_out is not None:
-                numbers = np.arange(*starts[block : block + 2])
-                np.testing.assert_array_equal(expected.numbers, numbers)
-                np.testing.assert_array_equal(expected.cost == 0, held_out.has(numbers))
-            pieces = [rows for _, rows, _ in blocks.pieces_to_train(block)]
-            assert len(pieces) > 1
-            for rows in (blocks.read(block), blocks.read(block, space), joined_rows(pieces)):
-                for found, array in zip(rows, expected, strict=True):
-                    np.testing.assert_array_equal(found, array)
-                    assert found.dtype == array.dtype
+                np.testing.assert_array_equal(expected.numbers, np.arange(start, stop))
+                np.testing.assert_array_equal(expected.cost == 0, held_out.has(expected.numbers))
+            for found in (rows, blocks.read(number)):
+                for array, right in zip(found, expected, strict=True):
+                    np.testing.assert_array_equal(array, right)
+                    assert array.dtype == right.dtype
+        assert len(reads) > 2 * len(blocks)
+        for start, stop in reads:
+            size = plan.nnz_bytes * (X.indptr[stop] - X.indptr[start]) + plan.row_bytes * (stop - start)
+            assert size <= plan.read_bytes
 
 
 def test_a_row_longer_than_the_preferred_block_gets_a_block_of_its_own(monkeypatch) -> None:
@@ -247,10 +227,10 @@ def test_rows_with_unknown_labels_cannot_be_trained_on(tmp_path) -> None:
     X, labels = make_problem(30, 12, 4)
     labels[11] = -1
     with open_store(make_store(tmp_path / "a.zarr", X, labels)) as store:
-        blocks = Blocks(store, np.array([0, 10, 30]), np.dtype("f4"))
-        blocks.read_to_train(0)
+        blocks = Blocks(store, np.array([0, 10, 30]), np.dtype("f4"), labelled=True)
+        blocks.read(0)
         with pytest.raises(StoreError, match="row 11 "):
-            blocks.read_to_train(1)
+            blocks.read(1)
 
 
 def test_a_value_too_large_for_the_dtype_is_one_error_that_names_its_row(tmp_path) -> None:

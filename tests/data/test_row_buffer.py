@@ -1,4 +1,4 @@
-"""Rows of blocks that are put together from pieces."""
+"""Rows of blocks that are put together from several reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.data.label_sets import with_label_sets
-from streamsvm.data.row_space import RowSpace
+from streamsvm.data.row_buffer import RowBuffer
 from streamsvm.data.rows import Rows, row_span
 
 lengths = st.lists(st.integers(0, 3), min_size=1, max_size=6)  # non-zeros, or labels, of each row
@@ -33,15 +33,14 @@ def test_blocks_are_their_pieces_whatever_was_there_before(
     """Pieces without values, or labels, are among them, the first one of all too."""
     n_rows = max(sum(map(len, block)) for block in blocks)
     most = max(sum(map(sum, block)) for block in blocks)
-    space = RowSpace(n_rows, most, most if several else 0)
+    buffer = RowBuffer(n_rows, most, most if several else 0)
     for sizes in blocks:
-        expected, at = block_of(sizes, seed, several=several), 0
+        expected, before = block_of(sizes, seed, several=several), []
+        buffer.begin(expected.n_rows)
         for piece in sizes:
-            some = row_span(expected, at, at + len(piece))
-            if at == 0:
-                space.begin(some, expected.n_rows)
-            space.append(some)
-            at += len(piece)
-        found = space.rows()
-        for name, array in expected._asdict().items():
-            np.testing.assert_array_equal(getattr(found, name), array, err_msg=name)
+            at = buffer.n_rows
+            buffer.append(row_span(expected, at, at + len(piece)))
+            before.append((at, buffer.span(at, at + len(piece))))
+        for at, found in [*before, (0, buffer.span(0, buffer.n_rows))]:
+            for name, array in row_span(expected, at, at + found.n_rows)._asdict().items():
+                np.testing.assert_array_equal(getattr(found, name), array, err_msg=name)

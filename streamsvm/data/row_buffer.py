@@ -1,0 +1,73 @@
+"""Arrays in which the rows of a block are put together from several reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from streamsvm.data.rows import OF_EACH_ROW, POINTERS, Rows, pointed_to, row_span
+
+_OF_VALUES = POINTERS["indptr"]
+
+
+class RowBuffer:
+    """Arrays for the rows of one block after another.
+
+    The system provides their pages when rows are first put there.
+
+    Parameters
+    ----------
+    n_rows, nnz, n_labels : int
+        The most that a block has; labels only if rows may have several.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows of the block that are there.
+    """
+
+    def __init__(self, n_rows: int, nnz: int, n_labels: int) -> None:
+        self._sizes = dict.fromkeys(_OF_VALUES, nnz) | dict.fromkeys(OF_EACH_ROW, n_rows)
+        self._sizes |= dict.fromkeys(POINTERS, n_rows + 1) | {"label_codes": n_labels}
+        self._arrays: Rows | None = None
+        self.begin(n_rows)
+
+    def begin(self, n_rows: int) -> None:
+        """Begin a block of `n_rows` rows."""
+        self.n_rows, self._wanted = 0, n_rows
+
+    def append(self, part: Rows) -> None:
+        """Add the next rows of the block: a copy, unless they are all of its rows."""
+        if part.n_rows == self._wanted:
+            self._rows, self.n_rows = part, part.n_rows
+            return
+        if self._arrays is None:
+            self._arrays = self._new_arrays(part)
+        self._rows, at = self._arrays, self.n_rows
+        self.n_rows += part.n_rows
+        for name in OF_EACH_ROW:
+            if len(values := getattr(part, name)):
+                getattr(self._rows, name)[at : self.n_rows] = values
+        for name, targets in POINTERS.items():
+            if not len(pointers := getattr(part, name)):
+                continue
+            own = getattr(self._rows, name)
+            begin = int(own[at])
+            np.add(pointers[1:], begin, out=own[at + 1 : self.n_rows + 1])
+            for target, values in pointed_to(part, targets):
+                getattr(self._rows, target)[begin : begin + len(values)] = values
+
+    def _new_arrays(self, like: Rows) -> Rows:
+        arrays: dict[str, Any] = {"indices": None}  # of dense rows
+        for name, array in pointed_to(like, Rows._fields):
+            is_absent = name in self._sizes.keys() - {*_OF_VALUES, "label_codes"} and not len(array)
+            arrays[name] = np.empty(0 if is_absent else self._sizes[name], array.dtype)
+        for name in POINTERS:
+            arrays[name][:1] = 0
+        return Rows(**arrays)
+
+    def span(self, start: int, stop: int) -> Rows:
+        """Return views of rows of the block that are there."""
+        is_all = (start, stop) == (0, len(self._rows.labels))
+        return self._rows if is_all and self._rows is not self._arrays else row_span(self._rows, start, stop)
