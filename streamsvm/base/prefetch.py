@@ -117,8 +117,3 @@ class Prefetcher(Generic[T]):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-
-def read_ahead(read: Callable[[int], T], n: int) -> Prefetcher[T]:
-    """Call ``read`` with the numbers of `n` blocks, one ahead of the use of what it returns."""
-    return Prefetcher(map(read, range(n)), is_single=n == 1)

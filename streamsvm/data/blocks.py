@@ -46,11 +46,6 @@ class Blocks:
         The memory plan, which says how much is read at a time; by default a block is read at once.
     labelled : bool
         True to raise `StoreError` if a row has no known class.
-
-    Attributes
-    ----------
-    shuffled : bool
-        Whether the rows are known to be in random order.
     """
 
     store: Store
@@ -65,7 +60,6 @@ class Blocks:
     labelled: bool = False
 
     def __post_init__(self) -> None:
-        self.shuffled = self.store.shuffled
         self._buffers = self._new_buffer(), self._new_buffer()
         self._measures = False  # True if only the held-out rows count
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from streamsvm.base.converters import converters
 from streamsvm.base.label_values import NO_LABEL
-from streamsvm.base.prefetch import read_ahead
+from streamsvm.base.prefetch import Prefetcher
 from streamsvm.base.threads import count_workers
 from streamsvm.data.arrays import check_is_matrix, label_column, labels_of, with_layer
 from streamsvm.data.checks import first_false, first_outside, row_of
@@ -137,7 +137,7 @@ class RowsToScore:
             begin, end = map(int, blocks.starts[block : block + 2])
             return blocks.read(block), store.names(begin, end) if self.named else np.arange(begin, end)
 
-        with read_ahead(read, len(blocks)) as found:
+        with Prefetcher(map(read, range(len(blocks))), is_single=len(blocks) == 1) as found:
             yield from found
 
     def _of_file(self, path: Any, label: str | None) -> Read:

@@ -277,25 +277,15 @@ def _warning(store: Store, spec: Spec, plan: Plan, in_files: int) -> str | None:
             f"{format_size(limit)}: it may be killed",
             Remedy("resume it where there is more memory"),
         )
-    free = max(available_memory() - plan.total, 0)
     if plan.sparse or not in_files:
         return None
-    remedies = []
-    resident = choices(store, spec, plan.memory)[0]
-    enough = _enough(resident, store.n_classes)
-    if limit > enough + INTERPRETER:
-        remedies.append(Remedy("{}, which holds them in memory", Option("memory", enough)))
-    if in_files <= free:
-        slow = f"weights of {format_size(in_files)} are in files, slower than in memory"
-        return Message(slow, _what_helps(remedies)) if remedies else slow
-    if spec.settings.dtype == "float64":
-        remedies.append(Remedy("{} (half)", Option("dtype", "float32")))
-    remedies.append(Remedy("a machine or a limit with more memory"))
-    return Message(
-        f"weights of {format_size(in_files)} are in files, and {format_size(free)} of memory are left for "
-        "them: a pass may take tens of times as long",
-        _what_helps(remedies),
-    )
+    slow = f"weights of {format_size(in_files)} are in files, slower than in memory"
+    if in_files > (free := max(available_memory() - plan.total, 0)):
+        slow += f": a pass may take tens of times as long, since {format_size(free)} are left for them"
+    enough = _enough(choices(store, spec, plan.memory)[0], store.n_classes)
+    if limit <= enough + INTERPRETER:
+        return slow
+    return Message(slow, Remedy("{} holds them in memory", Option("memory", enough)))
 
 
 def _average_warning(store: Store, spec: Spec, plan: Plan) -> str | None:
@@ -312,8 +302,3 @@ def _enough(plan: Plan, n_classes: int) -> int:
     """Return a budget, in whole MiB, with which a plan has room for small blocks."""
     room = int(2 * SMALL_BLOCK / (1 - 1 / LEAST_READS) / (1 - DUAL_SHARE))
     return -(-(plan.fixed + room + 16 * n_classes) // 2**20) * 2**20
-
-
-def _what_helps(remedies: list[Remedy]) -> Remedy:
-    joined = Remedy.join(remedies, ", ")
-    return Remedy(f"what helps: {joined.words}", *joined.parts)

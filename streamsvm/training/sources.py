@@ -76,7 +76,7 @@ class ShuffledSource:
         self._seed = settings.seed
         self._by_group = settings.trained_loss.sequences
         self._unread = unread
-        self._permutation = local_permutation if blocks.shuffled else permutation
+        self._permutation = local_permutation if blocks.store.shuffled else permutation
 
     @property
     def n_rows(self) -> int | None:

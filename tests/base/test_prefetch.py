@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamsvm.base.prefetch import Prefetcher, Stopped, read_ahead
+from streamsvm.base.prefetch import Prefetcher, Stopped
 
 
 def test_all_items_come_in_order_from_another_thread_one_ahead() -> None:
@@ -92,5 +92,3 @@ def test_a_single_item_comes_from_the_thread_that_asks_for_it() -> None:
         assert next(prefetched) == threading.get_ident()
         assert not closed
     assert closed
-    assert list(read_ahead([10].__getitem__, 1)) == [10]
-    assert list(read_ahead([10, 11].__getitem__, 2)) == [10, 11]
