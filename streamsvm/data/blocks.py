@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -99,26 +100,22 @@ class Blocks:
         else:
             buffer, first = buffer or self._new_buffer(), start
             buffer.begin(stop - start)
-        for rows in self._reads(first + buffer.n_rows, stop):
-            buffer.append(rows)
+        cuts = self._cuts(first + buffer.n_rows, stop)
+        for begin, end in itertools.pairwise(cuts):
+            buffer.append(self._read(begin, end))
         return self._without_held_out(buffer.span(start - first, stop - first))
 
-    def _reads(self, start: int, stop: int) -> Iterator[Rows]:
-        """Read successive rows, as many at a time as the plan allows."""
-        if start >= stop:
-            return
-        offsets = np.zeros(stop - start + 1, np.int64)
-        row_bytes, most = 0, 0
-        if (plan := self.plan) is not None:
-            offsets, most = self.store.indptr(start, stop), plan.read_bytes
-            row_bytes = plan.row_bytes + plan.label_bytes * -(-self.store.n_labels // self.store.n_rows)
-            offsets = plan.nnz_bytes * offsets
-        ends = offsets + row_bytes * np.arange(len(offsets))
-        at = 0
-        while at < stop - start:
-            end = max(int(np.searchsorted(ends, ends[at] + most, "right")) - 1, at + 1)
-            yield self._read(start + at, start + end)
-            at = end
+    def _cuts(self, start: int, stop: int) -> list[int]:
+        """Return where to cut rows so that a part is as much as the plan allows to read at a time."""
+        if (plan := self.plan) is None or start >= stop:
+            return [start, stop] if start < stop else []
+        row_bytes = plan.row_bytes + plan.label_bytes * -(-self.store.n_labels // self.store.n_rows)
+        ends = plan.nnz_bytes * self.store.indptr(start, stop) + row_bytes * np.arange(stop - start + 1)
+        cuts = [0]
+        while cuts[-1] < stop - start:
+            end = int(np.searchsorted(ends, ends[cuts[-1]] + plan.read_bytes, "right")) - 1
+            cuts.append(max(end, cuts[-1] + 1))
+        return [start + cut for cut in cuts]
 
     def _read(self, start: int, stop: int) -> Rows:
         rows = self.store.rows(start, stop)
