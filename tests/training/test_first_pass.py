@@ -72,7 +72,7 @@ def test_rows_that_fit_are_read_once_and_are_one_block_after_the_first_pass(
         learn(self, block, *logs)
         order = np.sort(block.order)
         np.testing.assert_array_equal(order, np.arange(block.rows.n_rows))
-        learned.append((block.pass_number, block.first_row, block.rows.n_rows))
+        learned.append((block.pass_number, block.first, block.rows.n_rows))
 
     monkeypatch.setattr(Blocks, "_read", counting)
     monkeypatch.setattr(Trainer, "_learn", learn_block)
