@@ -201,7 +201,7 @@ def test_convert_and_fit_within_a_hard_limit(digits_run, tmp_path, name: str) ->
         (tmp_path / "text").unlink()
         fitted = result(limit, *fit, "1h")
         planned = result(limit, *fit[:2], *fit[4:], "1h", "--dry-run")
-    duals = max(size_of(path) for path in (tmp_path / "run").glob("duals-*.bin"))
+    duals = sum(size_of(path) for path in (tmp_path / "run").glob("duals-2-*.bin"))
     weights = planned["weights_bytes"]
     total = size_of(tmp_path / "s.zarr") + duals + weights
     print(
