@@ -502,8 +502,8 @@ def plan(
         if that is less, and ``planned_bytes``; ``weights_bytes`` (as a dense matrix, with the average if
         there is one), ``mapped_bytes`` of them in files, and ``weights_in_memory``; ``sparse``, whether
         weights are stored sparsely, and ``sparse_bytes``, how much of them may be in memory; ``common_dual``,
-        whether most wrong classes of a row have one dual; ``log_bytes``, the disk space for weights and their
-        log at most; ``warning``, None or what is slow about the plan; ``average_warning``, None or the memory
+        whether most wrong classes of a row have one dual; ``commit_bytes``, of weights that a commit writes
+        at most; ``warning``, None or what is slow about the plan; ``average_warning``, None or the memory
         that the average needs, for want of which the model is the last iterate; ``order_warning``, None or
         what is wrong with the order of the labels; ``C_auto``, whether C was chosen from the data; and the
         settings, in which ``C`` is "auto" if `fit` will choose it on a sample of the rows, and ``split`` is
