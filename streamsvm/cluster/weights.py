@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -176,6 +177,13 @@ class ShardedWeights(WeightStorage):
             for shard, n_classes in zip(self._shards, sizes, strict=False)
         ]
         return self.cluster.results(self.cluster.start(tasks))
+
+    def state(self) -> Iterator[np.ndarray]:
+        self._fetch()
+        return self._here.state()
+
+    def restore(self, path: Path) -> None:
+        self._here.restore(path)
 
     def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:
         self._fetch()
