@@ -15,7 +15,7 @@ from small_problem import N
 from streamsvm import plan
 from streamsvm.data.blocks import Blocks
 from streamsvm.errors import Interrupted
-from streamsvm.training.trainer import Trainer
+from streamsvm.training.sources import ShuffledSource
 
 SMALL = MemoryPolicy(read_bytes=1400, reads_of_room=2**30, first_bytes=2000)
 # The rows take 14 kB.
@@ -62,20 +62,20 @@ def test_rows_that_fit_are_read_once_and_are_one_block_after_the_first_pass(
     tmp_path: Path, shuffled: Path, size: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, learned = [], []
-    read_rows, learn = Blocks._read, Trainer._learn
+    read_rows, blocks_of = Blocks._read, ShuffledSource.blocks
 
     def counting(self: Blocks, start: int, stop: int) -> Any:
         read.append(stop - start)
         return read_rows(self, start, stop)
 
-    def learn_block(self: Trainer, block: Any, *logs: Any) -> None:
-        learn(self, block, *logs)
-        order = np.sort(block.order)
-        np.testing.assert_array_equal(order, np.arange(block.rows.n_rows))
-        learned.append((block.pass_number, block.first, block.rows.n_rows))
+    def noting(self: ShuffledSource, *which: Any) -> Any:
+        for block in blocks_of(self, *which):
+            np.testing.assert_array_equal(np.sort(block.order), np.arange(block.rows.n_rows))
+            learned.append((block.pass_number, block.first, block.rows.n_rows))
+            yield block
 
     monkeypatch.setattr(Blocks, "_read", counting)
-    monkeypatch.setattr(Trainer, "_learn", learn_block)
+    monkeypatch.setattr(ShuffledSource, "blocks", noting)
     with SMALL.in_use():
         blocks = plan(shuffled, C=1.0, **SIZES[size])["blocks"]
     fit_with(SMALL, shuffled, out=tmp_path / "run", C=1.0, passes=2, gap="none", **SIZES[size])
