@@ -29,7 +29,7 @@ def save_transforms(folder: Path, transforms: Sequence[Transform]) -> None:
 
 def load_transforms(
     folder: Path, record: dict[str, Any], n_features_in: int, n_features: int
-) -> list[Transform]:
+) -> tuple[Transform, ...]:
     """Make the transforms in the record of a model or run, with their arrays as maps of files in its folder.
 
     Raises
@@ -52,4 +52,4 @@ def load_transforms(
             raise ValueError("they give another number of features")
     except ValueError as error:
         raise ModelError(f"{folder} is damaged: its transforms are not valid: {error}") from None
-    return transforms
+    return tuple(transforms)

@@ -99,13 +99,14 @@ def train(
 
 
 def _write_inputs(opened: OpenTraining, run: RunDir) -> None:
-    """Write the files that the record of a new run names, if its disk has room for the training."""
+    """Write the record of a new run and the files that it names, if its disk has room for the training."""
     spec = opened.training.spec
     check_dense_duals(spec, durable.free_bytes(run.path), f"the disk of {run.path}")
     check_room(run.path, spec.n_features, spec.n_classes, spec.dtype.itemsize)
     opened.costs.save(run.costs)
     save_transforms(run.path, opened.training.transforms)
     durable.sync_tree(run.path)
+    run.write_settings(opened.run_record)  # before anything is reported: the reader of reports may be gone
 
 
 def _check_workers(
@@ -172,7 +173,7 @@ def _reopen(
     """Return the training of a run by its record and the opened store, with changes of its settings."""
     settings, facts, plan = Settings(**record["settings"]), record["store"], Plan(**record["plan"])
     _check_passes(run, settings, changes.get("passes", settings.passes))
-    transforms = tuple(load_transforms(run.path, record, raw.n_features, facts["n_features"]))
+    transforms = load_transforms(run.path, record, raw.n_features, facts["n_features"])
     store = rows_to_learn(raw, transforms, settings, facts["slice_rows"])
     if "tol" in changes:
         changes["gap"] = "pass"

@@ -14,7 +14,7 @@ import streamsvm
 from streamsvm.base import durable
 from streamsvm.errors import InputError, Interrupted, RunError, StreamsvmError
 from streamsvm.run.directory import RunDir, locked
-from streamsvm.training.learner import Learner
+from streamsvm.training.trainer import Trainer
 
 LINES = [f"{1 + i % 3} {1 + i % 3}:1 {4 + i % 5}:{i % 7 + 1}\n" for i in range(600)]
 ASIDE = "the older run is in {} until the new one has a model"
@@ -48,7 +48,7 @@ def fit(text: Path, run: Path, **options: Any) -> Any:
     return streamsvm.fit(text, out=run, passes=2, block_rows=100, checkpoint_every="1", **options)
 
 
-def failing(*arguments: Any) -> Any:
+def failing(*arguments: Any, **options: Any) -> Any:
     raise InputError("it fails")
 
 
@@ -65,7 +65,7 @@ def test_an_error_names_the_older_run(
     text: Path, run: Path, old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = content(run)
-    monkeypatch.setattr(Learner, "learn", failing)
+    monkeypatch.setattr(Trainer, "learn", failing)
     with pytest.raises(StreamsvmError) as error:
         fit(text, run, force=True)
     assert ASIDE.format(old) in error.value.__notes__
