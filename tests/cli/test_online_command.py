@@ -1,34 +1,29 @@
-"""`streamsvm online` as a user runs it: pipes, classes, hashing, predicting, bad input, resuming."""
+"""`streamsvm online` as a user runs it: its classes, its features, and what `--like` gives."""
 
 from __future__ import annotations
 
 import json
 import lzma
-import os
 import re
-import signal
-import tempfile
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import piped, streamsvm, succeeds
+from command_line import succeeds
 from streamsvm_cli.online import text_like
-from warm_process import Process
 
 from streamsvm.errors import InputError
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the digits as text and as a store, and a run over them."""
+    """A folder with the digits as a store, and some of them as text."""
     path = tmp_path_factory.mktemp("online")
     packed = resources.files("streamsvm_cli").joinpath("digits", "digits.train.xz").read_bytes()
     (path / "train").write_bytes(lzma.decompress(packed))
     (path / "few").write_bytes(b"".join((path / "train").read_bytes().splitlines(keepends=True)[:30]))
     succeeds("convert", "train", "--out", "train.h5", cwd=path)
-    succeeds("online", "train", "--out", "run", "--C", 0.01, cwd=path)
     return path
 
 
@@ -80,47 +75,3 @@ def test_hashed_features_keep_the_numbers_in_the_text(likes: Path) -> None:
     options = ("--hash-bits", 8, "--seed", 3, "--index-base", 1)
     succeeds("online", "few", "--out", "based", *options, cwd=likes)
     assert coef(likes / "based") == coef(likes / "hashed")
-
-
-def test_a_bad_row_in_a_pipe_leaves_the_model_of_those_before(folder: Path, tmp_path: Path) -> None:
-    good = (folder / "train").read_bytes()
-    text = good + b"1 oops\n" + good
-    done = piped("online", "-", "--out", "run", "--C", 0.01, cwd=tmp_path, text=text)
-    assert done.code == 1
-    assert "line 1438, column 3" in done.err
-    assert "1,437 rows before were learned from; run/model is their model" in done.err
-    assert coef(tmp_path / "run") == coef(folder / "run")
-
-
-def test_an_empty_pipe_is_said_to_be_empty_and_no_more(tmp_path: Path) -> None:
-    done = piped("online", "-", "--out", "run", cwd=tmp_path, text=b"")
-    assert (done.code, done.out) == (1, "")
-    assert done.err == "streamsvm: the input has no rows to learn from\n"
-
-
-def test_a_pipe_that_is_stopped_leaves_a_model_and_is_not_resumed(folder: Path, tmp_path: Path) -> None:
-    (source, text), (lines, out) = os.pipe(), os.pipe()
-    command = ("online", "-", "--out", "run", "--memory", "1M")
-    with (
-        tempfile.TemporaryFile() as err,
-        open(text, "wb") as sink,
-        open(lines) as report,
-        Process(*command, cwd=tmp_path, files=(source, out, err.fileno())) as process,
-    ):
-        os.close(source)
-        os.close(out)
-        sink.write((folder / "train").read_bytes())  # and more may come
-        sink.flush()
-        assert any(line.split()[:1] == ["1,024"] for line in report)
-        os.kill(process.pid, signal.SIGTERM)
-        assert process.wait() == 130
-        err.seek(0)
-        assert b"cannot be resumed" in err.read()
-    rows = json.loads((tmp_path / "run/model/model.json").read_text())["rows"]
-    assert 1024 <= rows <= 1437
-    before = coef(tmp_path / "run")
-    again = streamsvm("resume", "run", "--json", cwd=tmp_path)
-    assert again.code == 0
-    assert "is not resumed" in again.err
-    assert json.loads(again.out)["status"] == "stopped"
-    assert coef(tmp_path / "run") == before

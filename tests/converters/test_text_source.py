@@ -194,8 +194,6 @@ def test_given_classes_and_width(tmp_path: Path) -> None:
     assert each == [("b", [(0, 1.0)]), ("a", [(1, 3.0)]), (None, [(0, 1.0)])]
     assert known == ["a", "b"]
     assert stream.summary(end)["unseen_features"] == stream.summary(end)["unseen_labels"] == 1
-    with pytest.raises(InputError, match=r"line 3.*not among the 2 known classes"):
-        draw(TextSource([tmp_path / "a"], classes=["a", "b"]), classes=["a", "b"])
 
 
 def test_a_record_gives_the_same_source(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from helpers import IN_FILES, fit_with, make_problem, make_store
 from helpers import plain_fit as fit
 from row_stream import RowStream, late_problem
 from run_files import metrics_of, model_bytes, stop_after, without_times
-from small_problem import BLOCK, ONLINE, K, N, of_loss
+from small_problem import BLOCK, ONLINE, K, of_loss
 
 from streamsvm import load_model, online, resume
 from streamsvm.errors import Interrupted, SettingsError
@@ -53,7 +53,7 @@ def test_a_run_stopped_in_one_container_and_resumed_is_a_whole_run_in_the_other(
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_weights_in_files_and_rows_in_memory_give_the_same_model(
+def test_weights_in_files_give_the_same_model(
     tmp_path: Path, stores: tuple[Path, Path], problem: tuple[sp.csr_array, np.ndarray], loss: str
 ) -> None:
     options = {**OPTIONS, **of_loss(loss), "average": False}
@@ -67,12 +67,6 @@ def test_weights_in_files_and_rows_in_memory_give_the_same_model(
     accuracy = (model.predict(X) == labels.astype(str)).mean()
     assert expected.train_accuracy == pytest.approx(accuracy)
 
-    del options["block_rows"]  # all rows in memory are one block
-    stored = fit(stores[1], out=tmp_path / "one", block_rows=N, **options)
-    of_arrays = fit(X, labels, **options)
-    np.testing.assert_allclose(of_arrays.coef_, load_model(tmp_path / "one").coef_, rtol=0, atol=1e-13)
-    assert of_arrays.result.dual == pytest.approx(stored.dual, rel=1e-12)
-
 
 @pytest.mark.engine
 def test_the_solver_of_shark_approaches_the_same_optimum() -> None:
@@ -84,22 +78,6 @@ def test_the_solver_of_shark_approaches_the_same_optimum() -> None:
     assert found.dual <= exact.primal
     assert found.primal >= exact.dual
     assert found.gap <= 0.01 * found.history[0]["gap"]
-
-
-@pytest.mark.parametrize("loss", few(ONLINE, "ww", "cs", "ovr2"))
-def test_a_resumed_online_pass_ends_in_the_same_bytes(tmp_path: Path, loss: str) -> None:
-    X, labels = late_problem()
-    cuts = (30, 80, 120)
-    settings = {"dtype": "float64", **of_loss(loss)}
-    online(RowStream(X, labels, cuts), out=tmp_path / "whole", **settings)
-    for batches in (1, 3):
-        with pytest.raises(Interrupted):
-            online(
-                RowStream(X, labels, cuts), out=tmp_path / "run", stop=stop_after(batches), force=True,
-                **settings,
-            )  # fmt: skip
-        resume(tmp_path / "run", open_stream=lambda record: RowStream(X, labels, cuts))
-        assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("loss", sorted(LOSSES.keys() - set(ONLINE)))
