@@ -6,17 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import anndata
 import numpy as np
-import pandas as pd
 import pytest
-import scipy.sparse as sp
 from helpers import make_problem, make_store
 
 import streamsvm
 from streamsvm.errors import StreamsvmError
-
-BAD_ROW, BAD_COLUMN = 7, 3
 
 
 @pytest.fixture(scope="module")
@@ -34,44 +29,6 @@ def test_a_store_that_is_open_is_taken_like_its_path(folder: Path) -> None:
         assert streamsvm.evaluate(model, store) == streamsvm.evaluate(folder / "run", str(folder / "a.zarr"))
         of_path = streamsvm.predict(model, folder / "a.zarr").labels
         assert np.array_equal(streamsvm.predict(folder / "run", store).labels, of_path)
-
-
-def _dense(value: float) -> np.ndarray:
-    X = make_problem(30, 6, 3)[0].toarray().astype(np.float64)
-    X[BAD_ROW, BAD_COLUMN] = value
-    return X
-
-
-NAMES = [f"gene {j}" for j in range(6)]
-MATRICES: dict[str, Callable[[np.ndarray], Any]] = {
-    "array": lambda X: X,
-    "list": lambda X: X.tolist(),
-    "float32": lambda X: X.astype(np.float32),
-    "csr": sp.csr_array,
-    "csc": sp.csc_matrix,
-    "coo": sp.coo_array,
-    "frame": lambda X: pd.DataFrame(X, columns=NAMES),
-    "anndata": lambda X: anndata.AnnData(
-        X, obs=pd.DataFrame(index=[f"cell {i}" for i in range(len(X))]), var=pd.DataFrame(index=NAMES)
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", MATRICES)
-def test_a_value_that_is_not_finite_is_named_by_row_and_column(kind: str) -> None:
-    y = make_problem(30, 6, 3)[1]
-    model = streamsvm.fit(MATRICES[kind](_dense(1.0)), y, passes=1)
-    where = f"X, row {BAD_ROW}, column {BAD_COLUMN}"
-    if kind in ("frame", "anndata"):
-        where += rf" \('gene {BAD_COLUMN}'\)"
-    for value in (np.nan, np.inf, -np.inf) if kind in ("array", "csr") else (np.nan,):
-        bad = MATRICES[kind](_dense(value))
-        for use in (
-            lambda X: streamsvm.fit(X, y, passes=1), model.predict, model.decision_function,
-            lambda X: streamsvm.predict(model, X), lambda X: streamsvm.evaluate(model, X, y),
-        ):  # fmt: skip
-            with pytest.raises(StreamsvmError, match=f"{where}: {value} is not finite"):
-                use(bad)
 
 
 def test_a_wrong_argument_is_named_with_what_to_give(folder: Path) -> None:

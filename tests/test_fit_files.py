@@ -170,7 +170,7 @@ def test_held_out_rows_of_classes_that_the_training_lacks_are_said(text) -> None
         streamsvm.fit("train", out="none", valid="other")
 
 
-def test_bad_input_leaves_what_was_there(text) -> None:
+def test_bad_input_is_named_by_its_line_and_converted_data_are_kept(text) -> None:
     Path("bad").write_text("1 2:0.5\n2 x\n")
     with pytest.raises(InputError, match="bad, line 2"):
         streamsvm.fit("bad", out="run")
@@ -180,14 +180,6 @@ def test_bad_input_leaves_what_was_there(text) -> None:
     assert error.value.__notes__ == [
         "other/data.zarr is kept: given instead of its files, it saves reading them again"
     ]
-    streamsvm.fit("train", out="run")
-    before = model_bytes(Path("run"))
-    with pytest.raises(InputError, match="bad, line 2"):
-        streamsvm.fit("bad", out="run", force=True)
-    with pytest.raises(RunError, match="is a run already"):
-        streamsvm.fit("train", out="run")
-    assert model_bytes(Path("run")) == before
-    assert streamsvm.resume("run", passes=4).passes == 4
 
 
 def test_converted_data_of_a_training_that_cannot_begin_are_kept(text) -> None:
@@ -205,17 +197,6 @@ def test_converted_data_of_a_training_that_cannot_begin_are_kept(text) -> None:
     streamsvm.fit("run/data.zarr", out="run")
     streamsvm.fit("train", out="by-hand")
     assert model_bytes(Path("run")) == model_bytes(Path("by-hand"))
-
-
-def test_an_error_after_the_conversion_leaves_the_older_run_beside_the_data(text) -> None:
-    streamsvm.fit("train", out="run")
-    Path("costs.csv").write_text("class,0\n0,0\n")
-    with pytest.raises(InputError) as error:
-        streamsvm.fit("test", out="run", costs="costs.csv", force=True)
-    kept, older = error.value.__notes__
-    assert kept.startswith("run/data.zarr is kept")
-    assert "run.old" in older
-    assert streamsvm.open_store("run.old/data.zarr").n_rows == 500
 
 
 def test_stopped_while_it_converts(text) -> None:

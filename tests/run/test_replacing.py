@@ -104,8 +104,10 @@ def test_an_older_run_with_a_model_is_never_overwritten_by_one_without(
             fit(text, run, force=True, stop=stop_after(15), **options)
         assert content(old) == before
     run.rename(run.with_name("gone"))  # as after a kill between two renames
-    with pytest.raises(RunError, match="is a run that was being replaced"):
-        fit(text, run)
+    for begin, given in ((fit, {"run": run}), (streamsvm.tune, {"out": run, "C": "0.1,1", "folds": 2})):
+        with pytest.raises(RunError, match="is a run that was being replaced"):
+            begin(text, **given)
+    assert content(old) == before
     fit(text, run, force=True)
     assert not old.exists()
 
@@ -176,13 +178,3 @@ def test_an_empty_folder_of_the_user_stays(text: Path, run: Path, old: Path) -> 
     old.mkdir()
     streamsvm.resume(run, passes=3)
     assert old.exists()
-
-
-def test_tune_does_not_replace_a_run_that_was_being_replaced(text: Path, run: Path, old: Path) -> None:
-    with pytest.raises(Interrupted):
-        fit(text, run, force=True, stop=stop_after(15))
-    before = content(old)
-    run.rename(run.with_name("gone"))
-    with pytest.raises(RunError, match="is a run that was being replaced"):
-        streamsvm.tune(text, out=run, C="0.1,1", folds=2)
-    assert content(old) == before

@@ -22,8 +22,6 @@ from sklearn.utils.class_weight import compute_class_weight
 
 from streamsvm import fit, load_model, tune
 from streamsvm.data.hold_out import HeldOutPart
-from streamsvm.store import open_store
-from streamsvm.store.sliced import sliced
 from streamsvm.transforms import fitting
 from streamsvm.tuning import trials as tuning_runs
 
@@ -195,16 +193,6 @@ def test_one_reading_serves_all_folds_or_each_has_its_own(
     assert tried[0] == tried[1]
     models = [(tmp_path / name / "model/coef.npy").read_bytes() for name in ("1", str(2**29))]
     assert models[0] == models[1]
-
-
-def test_slices_know_the_numbers_of_the_data(tmp_path: Path) -> None:
-    """Each row by its name, which is its number in the input."""
-    path = make_store(tmp_path / "s.h5", *problem(1, changed=False))
-    with open_store(path) as store:
-        view = sliced(store, 7, seed=3)
-        for begin, end in [(0, N), (5, 5), (13, 301)]:
-            np.testing.assert_array_equal(view.numbers(begin, end), view.names(begin, end))
-        assert not np.array_equal(view.numbers(0, N), np.arange(N))
 
 
 @pytest.mark.more

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import zarr
-from command_line import succeeds
 from streamsvm_converters import convert
 
 import streamsvm
@@ -65,17 +62,6 @@ def test_a_run_is_the_same_on_files_and_on_anndata(folder: Path) -> None:
     np.testing.assert_array_equal(predict("npy", "F.npy").labels[:, 0], load_model("npy").predict(X))
 
 
-@pytest.mark.parametrize("layout", [{"zarr_format": 2}, {"zarr_format": 3, "shards": (600, 10)}])
-def test_a_run_on_an_array_of_zarr_is_that_on_a_file(folder: Path, layout: dict[str, Any]) -> None:
-    X = np.load("X.npy")
-    zarr.create_array("X.zarr", shape=X.shape, dtype=X.dtype, chunks=(60, 5), **layout)[:] = X
-    trained("X.npy", out="npy", labels="y.npy", slice_rows=60)
-    valid = {"valid": "X.zarr", "valid_labels": "y.npy"}
-    result = trained("X.zarr", out="zarr", labels="y.txt", slice_rows=60, **valid)
-    np.testing.assert_array_equal(load_model("zarr").coef_, load_model("npy").coef_)
-    assert result.valid_accuracy == evaluate("npy", "X.npy", labels="y.npy").accuracy
-
-
 def test_weights_of_rows_are_in_a_file_of_their_own(folder: Path) -> None:
     adata = anndata.read_h5ad("a.h5ad")
     weights = np.random.default_rng(3).integers(0, 4, N)
@@ -120,17 +106,11 @@ def test_a_column_of_lists_is_the_same_matrix(folder: Path) -> None:
     with pa.ipc.new_stream("t.arrow", table.schema) as writer:
         writer.write_table(table, max_chunksize=400)
     trained("X.npy", out="npy", labels="y.npy", slice_rows=100)
-    trained("t.arrow", out="arrow", label="label", slice_rows=100)
-    words = "fit t.parquet --label label --valid t.arrow --passes 2 --loss ww --dtype float32 --C 1"
-    words += " --slice-rows 100 --block-rows 500 --out parquet"
-    succeeds(*words.split(), cwd=folder, notes=True)
-    for run in "arrow", "parquet":
-        np.testing.assert_array_equal(load_model(run).coef_, load_model("npy").coef_)
     wanted = evaluate("npy", "X.npy", labels="y.npy").accuracy
-    for given in ["t.arrow"], ["t.parquet", "--label", "label"], ["t.parquet", "--labels", "y.txt"]:
-        assert json.loads(succeeds("evaluate", "parquet", *given, "--json", cwd=folder))["accuracy"] == wanted
-    lines = succeeds("predict", "parquet", "t.arrow", cwd=folder).split()
-    np.testing.assert_array_equal(np.array(lines, int), load_model("npy").predict(X.astype(np.float32)))
+    for name in "t.arrow", "t.parquet":
+        result = trained(name, out="run", label="label", slice_rows=100, valid="t.arrow", force=True)
+        np.testing.assert_array_equal(load_model("run").coef_, load_model("npy").coef_)
+        assert result.valid_accuracy == evaluate("run", name, labels="y.txt").accuracy == wanted
 
 
 def test_other_held_out_data_have_labels_of_their_own(folder: Path) -> None:

@@ -15,11 +15,10 @@ from helpers import plain_fit as fit
 from run_files import model_bytes, stop_after
 from sklearn import preprocessing
 
-from streamsvm import evaluate, load_model, open_store, plan, predict, resume
+from streamsvm import evaluate, load_model, plan, predict, resume
 from streamsvm.base import format
 from streamsvm.errors import InputError, Interrupted, ModelError, PlanError, SettingsError
-from streamsvm.transforms import fitting, parse_transforms
-from streamsvm.transforms.store import transformed
+from streamsvm.transforms import fitting
 
 N, D, K = 240, 15, 3
 KEPT = np.loadtxt(FEATURES, np.int64) - 1  # columns
@@ -187,25 +186,6 @@ def test_a_model_with_transforms_that_do_not_fit_is_refused(tmp_path: Path, stor
 
 
 # -- the view --------------------------------------------------------------------------------------
-
-
-def test_a_transformed_store_is_a_store(store: Path) -> None:
-    X, _ = make_counts()
-    with open_store(store) as inner:
-        raw = fitting.raw_store(inner, 2**20)
-        found = fitting.fit_transforms(parse_transforms(FULL), raw)[0].transforms
-        view = transformed(inner, found)
-        assert (view.n_rows, view.n_features, view.nnz) == (N, 12, X.nnz + N)
-        assert view.fingerprint not in (inner.fingerprint, transformed(inner, found[:-1]).fingerprint)
-        assert view.feature_names() is None
-        dense = by_hand(X, X)
-        for start, stop in [(0, N), (7, 7), (4, 19), (N - 1, N)]:
-            rows, offsets = view.rows(start, stop), view.indptr(start, stop)
-            assert (np.diff(rows.indptr) <= np.diff(offsets)).all()
-            found_rows = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(stop - start, 12))
-            np.testing.assert_allclose(found_rows.toarray(), dense[start:stop], rtol=1e-9, atol=1e-12)
-            np.testing.assert_allclose(view.norms(start, stop), (dense[start:stop] ** 2).sum(axis=1))
-            np.testing.assert_array_equal(rows.labels, inner.labels(start, stop))
 
 
 def test_a_plan_counts_what_transforms_hold(store: Path) -> None:
