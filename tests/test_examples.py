@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
 import os
 import re
@@ -12,8 +13,11 @@ from typing import Any
 
 import pytest
 import warm_process
+from helpers import make_problem, make_store, text_lines
+from run_files import model_bytes
 
 ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
 
 
 def run(command: list[str], folder: Path) -> tuple[str, str]:
@@ -31,11 +35,17 @@ def run_example(name: str, folder: Path) -> tuple[str, str]:
     return run([sys.executable, "-W", "error", str(ROOT / "examples" / name)], folder)
 
 
-def run_readme(section: str, folder: Path, language: str = "sh") -> None:
-    """Run the commands, or the Python, of a section of the README."""
-    (text,) = re.findall(rf"\n## {section}\n(.*?)\n## ", (ROOT / "README.md").read_text(), re.DOTALL)
-    (block,) = re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
-    run(["bash", "-ec", block] if language == "sh" else [sys.executable, "-c", block], folder)
+def in_readme(language: str, containing: str = "", section: str = "") -> str:
+    """Return the one code block of the README, or of a section, in a language that contains some text."""
+    (text,) = re.findall(rf"\n## {section}(.*?)\n## ", f"{README}\n## ", re.DOTALL) if section else (README,)
+    (found,) = (
+        each for each in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL) if containing in each
+    )
+    return found
+
+
+def in_shell(commands: str, folder: Path) -> None:
+    run(["bash", "-ec", "set -o pipefail\n" + commands], folder)
 
 
 def load_example(name: str) -> Any:
@@ -65,11 +75,11 @@ def test_atlas(tmp_path: Path) -> None:
     atlas, query = (anndata.read_h5ad(tmp_path / f"{name}.h5ad") for name in ("atlas", "query"))
     missing = len(set(atlas.var_names) - set(query.var_names))
     assert set(re.findall(r"(\d+) are missing", messages)) == {str(missing)}
-    run_readme("Cells", tmp_path)
+    in_shell(in_readme("sh", section="Cells"), tmp_path)
     predicted = pq.read_table(tmp_path / "types.parquet")
     assert predicted["row"].to_pylist() == query.obs_names.tolist()
     assert (predicted["label"].to_numpy() == query.obs["cell_type"].astype(str)).mean() > 0.93
-    run_readme("Cells", tmp_path, "python")
+    run([sys.executable, "-c", in_readme("python", section="Cells")], tmp_path)
     labels = anndata.read_h5ad(tmp_path / "query.h5ad").obs["svm_label"]
     assert labels.tolist() == predicted["label"].to_pylist()
 
@@ -85,15 +95,48 @@ def test_texts(tmp_path: Path) -> None:
     assert predicted["row"].to_pylist() == list(range(1000))
     assert predicted.column_names == ["row", "label", "score", "margin"]
     (tmp_path / "texts.zarr").rename(tmp_path / "earlier.zarr")
-    run_readme("Text", tmp_path)
+    in_shell(in_readme("sh", section="Text"), tmp_path)
     again = pq.read_table(tmp_path / "topics.parquet")["label"].to_numpy()
     assert (again == predicted["label"].to_numpy()).mean() > 0.95  # of three passes instead of one
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    """A folder with LIBSVM text in the files `train`, `test` and `more.gz`."""
+    X, labels = make_problem(90, 12, 4, noise=1.5)
+    lines = text_lines(X, [f"class{label}" for label in labels])
+    (tmp_path / "train").write_text("".join(lines[:70]))
+    (tmp_path / "test").write_text("".join(lines[70:]))
+    (tmp_path / "more.gz").write_bytes(gzip.compress("".join(lines).encode()))
+    return tmp_path
+
+
+def test_the_command_line_example(text: Path) -> None:
+    in_shell(in_readme("sh", "streamsvm convert train"), text)
+    predicted = (text / "labels.txt").read_text().splitlines()
+    assert len(predicted) == 20
+    assert all(len(line.split("\t")) == 6 for line in predicted)  # three labels, each with its score
+    assert (text / "stream-run/model/model.json").exists()
+
+
+def test_the_example_of_workers(text: Path) -> None:
+    pytest.importorskip("distributed")
+    in_shell("streamsvm convert train --out train.zarr\n" + in_readme("sh", "--cluster local"), text)
+    assert model_bytes(text / "threads") == model_bytes(text / "processes")
+
+
+def test_the_python_example(text: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(text)
+    names: dict[str, Any] = {"X": make_problem(30, 12, 4)[0]}
+    exec(in_readme("python", "import fit"), names)
+    assert names["result"].passes == 3
+    assert len(names["labels"]) == 30
+    assert set(names["model"].classes_) <= {f"class{c}" for c in range(4)}
 
 
 @pytest.mark.parametrize("block_rows", [None, 17])
 def test_walrus(tmp_path: Path, block_rows: int | None) -> None:
     import numpy as np
-    from helpers import make_problem
     from sklearn.datasets import dump_svmlight_file
 
     import streamsvm
@@ -121,8 +164,6 @@ def test_walrus(tmp_path: Path, block_rows: int | None) -> None:
 
 
 def test_the_command_line_of_walrus(tmp_path: Path) -> None:
-    from helpers import make_problem, make_store
-
     store = make_store(tmp_path / "a.zarr", *make_problem(30, 6, 3))
     program = (ROOT / "examples/walrus.py").read_text()
     out = warm_process.run(store, "--passes", 200, code=program, cwd=tmp_path).out
@@ -131,8 +172,6 @@ def test_the_command_line_of_walrus(tmp_path: Path) -> None:
 
 def test_dask_predict(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
-    from helpers import make_problem, make_store
-
     import streamsvm
 
     stores = [
@@ -159,7 +198,6 @@ def test_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import asyncio
 
     import numpy as np
-    from helpers import make_problem
 
     import streamsvm
 

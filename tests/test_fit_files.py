@@ -46,6 +46,10 @@ def test_of_text_with_held_out_text(text) -> None:
     assert model_bytes(Path("run")) == model_bytes(Path("by-hand"))
     assert result.valid_accuracy == by_hand.valid_accuracy
     assert streamsvm.open_store("run/data.zarr").fingerprint == streamsvm.open_store("train.zarr").fingerprint
+    assert streamsvm.fit("train.zarr", out="mixed", valid="test").valid_accuracy == result.valid_accuracy
+    with pytest.raises(SettingsError, match="held-out text and tables go with one store of convert"):
+        streamsvm.fit(["train.zarr", "test.zarr"], out="two", valid="test")
+    assert not Path("two").exists()
 
 
 def test_of_a_table(table) -> None:
@@ -110,16 +114,6 @@ def test_starts_or_goes_on_with_the_same_files_labels_and_weights_only(table) ->
         streamsvm.fit("none.csv", **options)
     with pytest.raises(SettingsError, match="keep_data must be on"):
         streamsvm.fit("t.csv", keep_data=False, **options)
-
-
-def test_held_out_text_is_like_the_one_store_that_is_trained_on(text) -> None:
-    streamsvm.convert(["train"], "train.zarr")
-    by_text = streamsvm.fit("train.zarr", out="run", valid="test")
-    streamsvm.convert(["test"], "test.zarr", like="train.zarr")
-    assert by_text.valid_accuracy == streamsvm.fit("train.zarr", out="of", valid="test.zarr").valid_accuracy
-    with pytest.raises(SettingsError, match="held-out text and tables go with one store of convert"):
-        streamsvm.fit(["train.zarr", "test.zarr"], out="two", valid="test")
-    assert not Path("two").exists()
 
 
 def test_sequences_have_groups_in_held_out_text_too(tmp_path, monkeypatch) -> None:

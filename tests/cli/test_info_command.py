@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from command_line import fails, succeeds
+from command_line import succeeds
 from helpers import make_problem, make_store
 
 from streamsvm import fit, load_model
@@ -84,22 +84,6 @@ def test_csc_is_described_by_its_headers(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("streamsvm.data.memory_plan.available_memory", lambda: 4 * X.nnz)
     with pytest.raises(PlanError, match=r"loading its .* bytes takes twice as many"):
         inspect(tmp_path / "s.npz")
-
-
-def test_other_files_are_one_clear_line(tmp_path: Path) -> None:
-    path = tmp_path / "a.bin"
-    for content, message in (
-        (b"", "the input has no rows"),
-        (b"just words\n", "line 1, column 6: 'words' has no colon"),
-        (b"\x00\x01\x02" * 100, "is of no kind that is read"),
-        (b"\x93NUMPY\x01\x00\xff", "a.bin"),
-        (b"PK\x03\x04 and more", "a.bin"),
-        (b"PAR1 and more", "cannot be read as a Parquet table"),
-        (gzip.compress(TEXT.encode(), mtime=0)[:30], "a.bin"),
-        (b"\x89HDF\r\n\x1a\n", "a.bin"),
-    ):
-        path.write_bytes(content)
-        assert message in fails(1, "info", path)
 
 
 # -- runs ------------------------------------------------------------------------------------------

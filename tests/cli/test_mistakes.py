@@ -17,20 +17,16 @@ OPTIONS = [  # words, and what the last line of the message has
     ("fit a --passes many", "Invalid value for '--passes'"),
     ("fit a --passes 0", "--passes must be a whole number in [1, 2**63), not 0"),
     ("fit a --gap x", "'--gap': Value error, 'x' is not one of 'pass', 'end', 'none'"),
-    ("fit a --out r --C x", "--C must be auto or positive and finite, not 'x'"),
     ("fit a --out r --memory 3x", "'3x' is not a size: a number of bytes, or text such as 500M or 2G"),
     ("convert a -o b.zarr --ngrams 1-x", "--ngrams must be the least and the largest length"),
     ("fit", "Missing argument 'DATA'"),
     ("fit a", "--out is missing; name the run directory to create with --out"),
     ("tune a", "Missing option '--out'"),
     ("fit a --out r --checkpoint-every 0", "give a time (0.5s, 60s, 5m) or a number of blocks"),
-    ("fit a --out r --loss cs --margin 0.5", "--margin must be 1.0 for the loss cs, not 0.5"),
     ("online text --out r --classes text", "--classes text is neither a file nor a list of two classes"),
-    ("online text --out r --classes a", "--classes a is neither a file nor a list of two classes"),
     ("online text --out r --classes a,b --like run", "give one of them"),
     ("online text --out r --labels y.npy", "--labels is for a store"),
     ("online x.npy --out r --labels y.npy --on-error skip", "--on-error does not apply to stores"),
-    ("online x.npy --out r --labels y.npy --like run", "--like does not apply to stores"),
     ("predict run data --json", "--json needs --out"),
     ("export run --out m", "or m have one of the suffixes .joblib, .onnx, .txt, .model"),
     ("export run --out m.txt --dtype float16", "--dtype is for the format streamsvm"),
@@ -44,25 +40,20 @@ FAILURES = [
     ("fit s.h5 --out text", "is not a folder; choose another folder"),
     ("resume absent", "nothing is there"),
     ("resume .", "not a run"),
-    ("resume run --passes 1", "cannot be shortened to 1"),
     ("predict absent text", "nothing is there"),
     ("predict text text", "give a run directory or a model folder"),
     ("predict run absent.svm", "absent.svm"),
     ("predict run text --out no/p.csv", "no/p.csv: the folder no does not exist; create it first"),
-    ("predict run text --proba", "`streamsvm calibrate`"),
     ("evaluate run absent.svm", "No such file or directory; check the path"),
-    ("export run --out no/m.txt", "the folder no does not exist; create it first"),
     ("export run --out run --format streamsvm", "already; --force replaces it"),
     ("online absent.svm --out r", "No such file or directory; check the path"),
-    ("online text --out r --classes a,a", "have a label, or a number, twice"),
+    ("info bad.bin", "bad.bin"),
     ("info absent", "absent cannot be read: No such file or directory; check the path"),
-    ("convert absent.svm --out a.zarr", "No such file or directory; check the path"),
     ("convert text --out a.txt", ".zarr"),
     ("convert text --out s.h5", "--force"),
     ("fit s.h5 --out s3://bucket/a", "streamsvm: s3://bucket/a is not a path on this machine"),
     ("predict run nosuch://bucket/a.zarr", "streamsvm[remote]"),
     ("tune absent.h5 --out r", "nothing is there"),
-    ("tune s.h5 --valid absent.h5 --out r", "nothing is there"),
 ]
 
 
@@ -71,6 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("refusals")
     fit(make_store(path / "s.h5", *make_problem(60, 5, 3)), out=path / "run", passes=2)
     (path / "text").write_text("a")
+    (path / "bad.bin").write_bytes(b"\x93NUMPY\x01\x00\xff")
     np.save(path / "x.npy", np.eye(2))
     np.save(path / "y.npy", np.arange(2))
     return path

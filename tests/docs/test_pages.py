@@ -142,7 +142,7 @@ def test_extras_that_are_to_be_installed_exist() -> None:
 
 
 def test_the_readme_has_no_commands_that_other_tests_do_not_run() -> None:
-    """They are run by `tests/cli/test_readme.py` and `tests/test_examples.py`; CI runs the installation."""
+    """They are run by `tests/test_examples.py`; CI runs the installation."""
     sections = re.findall(r"^## (.*)\n((?:(?!## ).*\n)*)", (ROOT / "README.md").read_text(), re.MULTILINE)
     languages = {title: re.findall(r"^```(.*)\n", text, re.MULTILINE)[::2] for title, text in sections}
     assert {title: found for title, found in languages.items() if found} == {

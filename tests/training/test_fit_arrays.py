@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -65,15 +66,9 @@ def test_a_training_is_stopped(problem) -> None:
 def test_any_path_names_a_store(tmp_path: Path, problem) -> None:
     """Whatever has ``__fspath__``, not only what `pathlib` makes."""
 
-    class Named:
-        def __init__(self, path: Path) -> None:
-            self.path = path
-
-        def __fspath__(self) -> str:
-            return str(self.path)
-
     store = make_store(tmp_path / "a.zarr", *problem)
-    fit(Named(store), out=Named(tmp_path / "run"), valid=Named(store), passes=1)
+    (named,) = os.scandir(tmp_path)
+    fit(named, out=tmp_path / "run", valid=named, passes=1)
     fit(store, out=tmp_path / "same", valid=store, passes=1)
     np.testing.assert_array_equal(load_model(tmp_path / "run").coef_, load_model(tmp_path / "same").coef_)
-    assert plan(Named(store))["rows"] == N
+    assert plan(named)["rows"] == N
