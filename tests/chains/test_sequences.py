@@ -90,20 +90,6 @@ def test_groups_of_any_values_become_numbers_in_the_order_of_the_rows() -> None:
     assert codes_of_groups([], 0, InputError).tolist() == []
 
 
-@pytest.mark.parametrize(
-    ("groups", "message"),
-    [
-        ([1, 1, 2, 1], "group 1 comes twice, at row 0 and at row 3"),
-        ([1, 1], "groups has the shape"),
-        (["a", 1, None, "a"], "cannot be compared|comes twice"),
-        ([1.0, np.nan, np.nan, 2.0], r"groups\[1\] is missing"),
-    ],
-)
-def test_groups_that_are_none_are_refused(groups: list, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        codes_of_groups(np.array(groups, object), 4, InputError)
-
-
 @pytest.mark.parametrize("step", [1, 3, 4, 7, 1000])
 def test_pieces_have_whole_groups(problem, step: int) -> None:
     X, labels, qid = problem
@@ -343,6 +329,9 @@ def test_what_does_not_apply_is_refused(tmp_path: Path, problem, store: Path) ->
     def chain(**settings: Any) -> Any:
         return fit(X, labels, groups=qid, loss="chain", **settings)
 
+    def codes(*groups: Any) -> Any:
+        return codes_of_groups(np.array(groups, object), 4, InputError)
+
     needed, one = "which rows are a sequence", "which rows are one"
     cases: list[tuple[Any, type[Exception], str]] = [
         (lambda: fit(X, labels, loss="chain"), SettingsError, needed),
@@ -366,6 +355,10 @@ def test_what_does_not_apply_is_refused(tmp_path: Path, problem, store: Path) ->
         (lambda: evaluate(model, X, labels, groups=qid, top_k=3), SettingsError, "top_k"),
         (lambda: model.predict_proba(X), ModelError, "no probabilities"),
         (lambda: fit(X, labels).predict(X, groups=qid), ModelError, "groups"),
+        (lambda: codes(1, 1, 2, 1), InputError, "group 1 comes twice, at row 0 and at row 3"),
+        (lambda: codes(1, 1), InputError, "groups has the shape"),
+        (lambda: codes("a", 1, None, "a"), InputError, "cannot be compared|comes twice"),
+        (lambda: codes(1.0, np.nan, np.nan, 2.0), InputError, r"groups\[1\] is missing"),
     ]
     for call, error, words in cases:
         with pytest.raises(error, match=words):
