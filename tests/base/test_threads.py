@@ -126,19 +126,6 @@ def test_what_is_made_ahead_is_in_the_order_of_the_items_and_the_caller_takes_th
     assert set(threading.enumerate()) <= before
 
 
-def test_a_later_item_is_worked_on_while_an_earlier_one_takes_long() -> None:
-    later = threading.Event()
-
-    def work(item: int) -> int:
-        if item:
-            later.set()
-        else:
-            assert later.wait(timeout=60)
-        return item
-
-    assert list(map_ahead(work, range(4), 2)) == [0, 1, 2, 3]
-
-
 class Item:
     pass
 

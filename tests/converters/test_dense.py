@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 from stored_rows import stored
-from streamsvm_converters import convert, external_shuffle, waiting_rows
+from streamsvm_converters import convert, waiting_rows
 from streamsvm_converters.kinds import stored as reader_module
 
 from streamsvm.errors import InputError, PlanError, SettingsError
@@ -105,16 +105,6 @@ def test_the_bytes_depend_on_neither_memory_nor_threads(folder, suffix: str) -> 
     whole = contents(f"a.{suffix}", threads=1)
     for number, options in enumerate([{"threads": 3}, {"memory": 2**17}, {"memory": 2**16, "threads": 2}]):
         assert contents(f"{number}.{suffix}", **options) == whole
-
-
-def test_deep_splits_keep_every_row(folder, X, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Levels of one bit, and buckets of a few rows."""
-    monkeypatch.setattr(external_shuffle, "_MAX_LEVEL_BITS", 1)
-    convert(["x.npy"], "s.h5", labels="y.npy", chunk_nnz=24, memory=2**14)
-    with open_store("s.h5") as store:
-        names = store.names(0, N)
-    assert sorted(names.tolist()) == list(range(N))
-    np.testing.assert_array_equal(stored("s.h5")[0], X[names].astype(np.float32))
 
 
 # -- what becomes CSR ------------------------------------------------------------------------------

@@ -131,17 +131,6 @@ def test_many_unknown_labels_take_little_memory(tmp_path: Path) -> None:
     assert reader.counts.unseen_labels == 40_000
 
 
-def test_a_file_of_labels_is_read_as_text_is(tmp_path: Path) -> None:
-    np.save(tmp_path / "X.npy", np.eye(5))
-    np.savetxt(tmp_path / "y.txt", [1, 2.5, 1, np.nan, -0.0])
-    report = convert([tmp_path / "X.npy"], tmp_path / "a.zarr", labels=tmp_path / "y.txt", shuffle=False)
-    assert (labels_of(tmp_path / "a.zarr"), report.unlabelled) == (["1", "2.5", "1", "0"], 1)
-    (tmp_path / "y.txt").write_text("01\n1\nNA\n1.0\n+1\n")
-    how = {"labels": tmp_path / "y.txt", "labels_as": "text", "shuffle": False}
-    convert([tmp_path / "X.npy"], tmp_path / "b.zarr", **how)
-    assert labels_of(tmp_path / "b.zarr") == ["01", "1", "NA", "1.0", "+1"]
-
-
 def test_whole_numbers_that_were_rounded_are_no_labels(tmp_path: Path) -> None:
     """JSON lines are read with whole numbers as float64, of which two may be one."""
     (tmp_path / "t.jsonl").write_text('{"y": 9007199254740993, "n": 1}\n{"y": 9007199254740992, "n": 2}\n')

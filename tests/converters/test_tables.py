@@ -330,16 +330,6 @@ def test_texts_are_faulty_as_for_a_strict_reader(text: str, size: int) -> None:
         assert found is None
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_the_line_is_that_where_the_field_begins(end: str) -> None:
-    lines = ['"x","y"', '1,"two', 'lines"', '2,"open', '3,"b"', "4,c"]
-    assert fault(end.join(lines).encode()) == 4  # the next mark does not end a field
-    lines[4] = "3,b"
-    assert fault(end.join(lines).encode()) == 4  # never closed
-    lines[3] = '2,"closed"'
-    assert fault(end.join(lines).encode()) is None
-
-
 def texts(path: Path, rows: list[list[str]]) -> list[list[str]]:
     """The rows of a table, written by Python's writer, as they are read."""
     with path.open("w", newline="", encoding="utf-8") as file:

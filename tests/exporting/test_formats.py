@@ -119,18 +119,6 @@ def test_onnx_has_probabilities_where_the_model_has(tmp_path: Path, loss: str) -
     np.testing.assert_allclose(found, model.predict_proba(X), atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["m.txt", "m.joblib", "m"])
-def test_nothing_else_is_overwritten_and_nothing_is_left(tmp_path: Path, name: str) -> None:
-    model, _ = trained(3)
-    others = {f"{name}.tmp", f"{name}.aside", f"{name}.old", f".{name}.tmp", f".{name}.old"}
-    for other in others:
-        (tmp_path / other).write_text(other)
-    for force in (False, True):  # which replaces what is there
-        export_model(model, tmp_path / name, "streamsvm" if name == "m" else None, force=force)
-    assert {path.name for path in tmp_path.iterdir()} == {name, *others}
-    assert all((tmp_path / other).read_text() == other for other in others)
-
-
 # -- our own format --------------------------------------------------------------------------------
 
 

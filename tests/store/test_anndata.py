@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import pickle
 import warnings
@@ -326,15 +325,6 @@ def test_what_cannot_be_read_is_refused(target, tmp_path):
         spoil(path)
         with pytest.raises(StoreError, match=reason):
             read_all(path, LABEL)
-
-
-def test_big_endian_arrays_are_read(tmp_path):
-    path, adata = tmp_path / "a.h5ad", cells("f8")
-    write(adata, path)
-    for name, dtype in ("data", ">f8"), ("indices", ">i8"), ("indptr", ">i4"):
-        replaced(f"X/{name}", functools.partial(np.ndarray.astype, dtype=dtype))(path)
-    with open_store(path, **LABEL) as store:
-        assert_rows_equal(store.rows(0, 120), adata.X, adata.obs["celltype"].cat.codes.to_numpy())
 
 
 @pytest.mark.parametrize("name", ["obs/celltype/categories", "X/data"])

@@ -19,7 +19,7 @@ from anndata.io import sparse_dataset
 from store_problems import Problem, assert_rows_equal, make_dense_problem, make_full_problem, make_problem
 
 from streamsvm.errors import StoreError
-from streamsvm.store import Contents, StoreWriter, layout, open_store, store_kind
+from streamsvm.store import layout, open_store
 
 
 @pytest.fixture(params=["zarr", "h5ad"])
@@ -274,14 +274,6 @@ def test_the_chunk_length_of_per_row_arrays_follows_that_of_the_values():
     assert layout.chunk_length(layout.MATRIX, 7 * 384, n=7, nnz=7 * 384, chunk_nnz=2**18) == 7 * 384
 
 
-def test_the_suffix_decides_the_container():
-    assert [store_kind(f"x.{s}") for s in ("zarr", "h5", "hdf5", "h5ad")] == ["zarr", "hdf5", "hdf5", "hdf5"]
-    with pytest.raises(
-        StoreError, match=r"x\.txt: the name of a store must end in \.zarr, \.h5, \.hdf5, \.h5ad"
-    ):
-        store_kind("x.txt")
-
-
 # -- refused by the writer ----------------------------------------------------------------------------
 
 
@@ -322,28 +314,6 @@ def test_the_writer_refuses_values_that_are_not_finite_and_norms_that_overflow(t
                 StoreError, match=f"row {problem.names[1]} of the input: a value is not finite, or"
             ):
                 problem.write(tmp_path / f"{value}-{dtype}-{make.__name__}.zarr", dtype=dtype.split()[-1])
-
-
-def test_the_writer_refuses_an_existing_path(problem: Problem, stored: Path):
-    with pytest.raises(StoreError, match="small"):
-        problem.write(stored)
-    with open_store(stored) as store:
-        store.verify()
-
-
-def test_the_writer_refuses_invalid_arguments(tmp_path):
-    good = {"n": 1, "d": 1, "nnz": 1, "n_classes": 1, "dtype": "float32", "index_base": 0}
-    for bad in (
-        {"dtype": "float16"},
-        {"dense": True, "nnz": 0},
-        {"dense": True, "n": 0, "nnz": 0},
-        {"dense": True, "d": 2**27 + 1, "nnz": 2**27 + 1},
-    ):
-        with pytest.raises(ValueError, match=r".+"):
-            Contents(**{**good, **bad})
-    with pytest.raises(StoreError, match=r"a\\x00b.*control character"):
-        StoreWriter(tmp_path / "a.zarr", Contents(**good), ["a\0b"])
-    assert not list(tmp_path.iterdir())
 
 
 def test_weights_are_named(tmp_path):
