@@ -38,46 +38,36 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def calls(folder: Path, tmp_path: Path) -> dict[str, Callable[..., Any]]:
-    """Every function that takes a while, ready to be called with `progress`."""
-    store, run = folder / "a.zarr", folder / "run"
-    X, y = make_problem(30, 8, 3)
-    return {
-        "fit": lambda **how: streamsvm.fit(store, out=tmp_path / "fit", passes=2, force=True, **how),
-        "fit of a matrix": lambda **how: streamsvm.fit(X, y, passes=2, **how),
-        "tune": lambda **how: streamsvm.tune(X, y, C=[0.1, 1.0], passes_each=1, passes=1, **how),
-        "resume": lambda **how: streamsvm.resume(_copy(run, tmp_path / "resumed"), passes=3, **how),
-        "online": lambda **how: streamsvm.online(
-            TextSource([str(folder / "text")]), out=tmp_path / "online", force=True, **how
-        ),
-        "evaluate": lambda **how: streamsvm.evaluate(run, store, **how),
-        "predict": lambda **how: streamsvm.predict(run, store, **how),
-        "calibrate": lambda **how: streamsvm.calibrate(streamsvm.load_model(run), store, **how),
-        "convert": lambda **how: convert(folder / "text", tmp_path / "b.zarr", force=True, **how),
-    }
-
-
-def _copy(run: Path, to: Path) -> Path:
-    shutil.rmtree(to, ignore_errors=True)
-    return shutil.copytree(run, to)
-
-
-NAMES = ["fit", "fit of a matrix", "tune", "resume", "online", "evaluate", "predict", "calibrate", "convert"]
-
-
+# Functions that take a while: of a folder with data, a folder to write to, and `progress`.
+X, Y = make_problem(30, 8, 3)
+CALLS: dict[str, Callable[..., Any]] = {
+    "fit": lambda data, to, **how: streamsvm.fit(data / "a.zarr", out=to / "fit", passes=2, **how),
+    "fit of a matrix": lambda data, to, **how: streamsvm.fit(X, Y, passes=2, **how),
+    "tune": lambda data, to, **how: streamsvm.tune(X, Y, C=[0.1, 1.0], passes_each=1, passes=1, **how),
+    "resume": lambda data, to, **how: streamsvm.resume(
+        shutil.copytree(data / "run", to / "run"), passes=3, **how
+    ),
+    "online": lambda data, to, **how: streamsvm.online(TextSource([data / "text"]), out=to / "online", **how),
+    "evaluate": lambda data, to, **how: streamsvm.evaluate(data / "run", data / "a.zarr", **how),
+    "predict": lambda data, to, **how: streamsvm.predict(data / "run", data / "a.zarr", **how),
+    "calibrate": lambda data, to, **how: streamsvm.calibrate(
+        streamsvm.load_model(data / "run"), data / "a.zarr", **how
+    ),
+    "convert": lambda data, to, **how: convert(data / "text", to / "b.zarr", **how),
+}
 SAID = {  # in a log line
     "evaluate": "Evaluation(n=60, ", "predict": "predicted 60 rows", "convert": "ConvertReport(path=",
     "calibrate": "Calibration(temperature=", "online": "rows: ",
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CALLS)
 def test_a_function_tells_its_progress_and_prints_nothing(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     told: list[tuple[str, int, int | None]] = []
     with caplog.at_level(logging.INFO, logger="streamsvm"):
-        calls(folder, tmp_path)[name](progress=lambda *step: told.append(step))
+        CALLS[name](folder, tmp_path, progress=lambda *step: told.append(step))
     assert SAID.get(name, "") in caplog.text
     assert told
     by_stage: dict[str, list[int]] = {}
@@ -102,7 +92,7 @@ def test_a_function_tells_its_progress_and_prints_nothing(
 def test_bars_are_on_standard_error_when_asked_for_and_are_removed(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, name: str
 ) -> None:
-    calls(folder, tmp_path)[name](progress=True)
+    CALLS[name](folder, tmp_path, progress=True)
     printed = capsys.readouterr()
     assert printed.out == ""
     stages = {

@@ -114,11 +114,10 @@ def refusal(store: Path, tmp_path: Path, **given: Any) -> str:
 
 def test_no_scheduler_is_there(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamsvm.cluster.client.LIMITS", LIMITS._replace(connect=1.0))
-    for address in ("tcp://127.0.0.1:9", "nonsense://x", str(tmp_path / "none.json")):
-        assert f"no Dask scheduler at {address}" in refusal(store, tmp_path, cluster=address)
     damaged = tmp_path / "scheduler.json"
     damaged.write_text("{")
-    assert f"no Dask scheduler at {damaged}" in refusal(store, tmp_path, cluster=damaged)
+    for address in ("tcp://127.0.0.1:9", "nonsense://x", str(tmp_path / "none.json"), damaged):
+        assert f"no Dask scheduler at {address}" in refusal(store, tmp_path, cluster=address)
 
 
 def test_too_few_workers_come(
@@ -144,18 +143,17 @@ def test_a_scheduler_file_serves_as_address(store: Path, local: Any, tmp_path: P
     assert model_bytes(tmp_path / "dask") == model_bytes(tmp_path / "threads")
 
 
-def test_a_cluster_needs_splits(store: Path, tmp_path: Path) -> None:
+def test_a_cluster_needs_a_store_splits_and_its_extra(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "splits" in refusal(store, tmp_path, splits=1, split="auto", cluster="local")
-
-
-def test_the_extra_is_missing(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SettingsError, match="cluster does not apply"):
+        streamsvm.fit(np.eye(4), [0, 1, 0, 1], passes=1, splits=2, cluster="local")
+    with pytest.raises(SettingsError, match="a cluster has nothing to share out"):
+        streamsvm.tune(store, out=tmp_path / "run", cluster="local", progress=False)
+    assert not (tmp_path / "run").exists()
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert "streamsvm[cluster]" in refusal(store, tmp_path, cluster="local")
-
-
-def test_a_matrix_is_not_trained_on_a_cluster(local: Any) -> None:
-    with pytest.raises(SettingsError, match="cluster does not apply"):
-        streamsvm.fit(np.eye(4), [0, 1, 0, 1], passes=1, splits=2, cluster=local.scheduler_address)
 
 
 def test_versions_differ(store: Path, tmp_path: Path) -> None:
@@ -216,9 +214,3 @@ def test_settings_are_chosen_on_a_cluster(store: Path, local: Any, tmp_path: Pat
     assert without_seconds[0] == without_seconds[1]
     assert model_bytes(tmp_path / "dask") == model_bytes(tmp_path / "threads")
     assert dask.result.history[-1]["workers"] == 2
-
-
-def test_a_search_without_splits_has_no_use_for_a_cluster(store: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="a cluster has nothing to share out"):
-        streamsvm.tune(store, out=tmp_path / "run", cluster="local", progress=False)
-    assert not (tmp_path / "run").exists()

@@ -42,15 +42,8 @@ def test_an_indicator_matrix_has_its_columns_as_classes() -> None:
     named = pd.DataFrame(own, columns=["d", "c", "b", "a"])
     explicit = sp.csr_array(own + 1)
     explicit.data -= 1  # zeros that are stored
-    for y in (
-        own,
-        own.astype(bool),
-        own.astype(np.float32),
-        sp.csc_matrix(own),
-        sp.coo_array(own),
-        explicit,
-        named,
-    ):
+    kinds = [own.astype(dtype) for dtype in (int, bool, np.float32)]
+    for y in [*kinds, sp.csc_matrix(own), sp.coo_array(own), explicit, named]:
         rows, labels, _ = labelled_rows(X, y, FLOAT)
         classes = labels["classes"]
         assert classes == (["d", "c", "b", "a"] if y is named else ["0", "1", "2", "3"])

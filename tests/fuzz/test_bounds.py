@@ -26,15 +26,11 @@ def run(*words: object, **environment: object) -> None:
 @pytest.mark.parametrize(
     ("what", "side"),
     [
-        ("parser", "after"),
-        ("parser", "before"),
-        ("engine", "after"),
-        pytest.param("chains", "after", marks=pytest.mark.more),
-        pytest.param("chains", "before", marks=pytest.mark.more),
-        pytest.param("everything", "after", marks=pytest.mark.more),
-        pytest.param("everything", "before", marks=pytest.mark.more),
+        ("parser", "after"), ("parser", "before"), ("engine", "after"),
+        *(pytest.param(what, side, marks=pytest.mark.more)
+          for what in ("chains", "everything") for side in ("after", "before")),
     ],
-)
+)  # fmt: skip
 def test_nothing_beyond_an_array_is_touched(what: str, side: str) -> None:
     run(HERE / "guarded.py", what, side)
 

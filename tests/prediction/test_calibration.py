@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import as_rows, make_problem, make_store, save_weights
+from helpers import as_rows, make_problem, make_store
 from reference_blocks import project_to_simplex
 from scipy.special import softmax
 from sklearn.metrics import log_loss
@@ -272,17 +272,6 @@ def test_a_temperature_lasts_as_long_as_the_coefficients(run: Path) -> None:
     (warning,) = resume(run, passes=3).warnings
     assert "calibrate it again" in warning
     assert load_model(run).temperature is None
-
-
-def test_a_nonsense_temperature_in_the_record_is_refused(tmp_path: Path) -> None:
-    record = {"classes": ["a", "b"], "n_features": D, "index_base": 1, "dtype": "float64"}
-    weights = np.ones((D, 8))
-    save_weights(tmp_path / "model", weights, {**record, format.TEMPERATURE: 1})
-    assert load_model(tmp_path / "model").temperature == 1
-    for value in (0, -1.0, 1e101, 1e-101, 10**400, "1", True, [1.0], {}):
-        save_weights(tmp_path / "model", weights, {**record, format.TEMPERATURE: value})
-        with pytest.raises(ModelError, match=r"model\.json is damaged: probability_temperature must be"):
-            load_model(tmp_path / "model")
 
 
 def test_a_model_that_was_replaced_meanwhile_is_left_alone(tmp_path: Path) -> None:

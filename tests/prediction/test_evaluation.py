@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,32 +117,26 @@ def test_of_equal_scores_the_first_class_ranks_first() -> None:
     assert found.accuracy == pytest.approx(1 / 3)
 
 
-def test_data_without_a_known_label_is_refused() -> None:
-    """An accuracy of 0 would look like one that was measured."""
-    model = make_model()
+def test_data_and_settings_that_do_not_apply_are_refused() -> None:
+    """An accuracy of 0 for data without a known label would look like one that was measured."""
     X, labels = make_problem(9, D, 3)
-    for nothing in ([], iter([])):
-        with pytest.raises(ModelError, match="the data has no rows"):
-            evaluate(model, nothing)
-    with pytest.raises(ModelError, match="no rows"):
-        evaluate(model, X[:0], [])
-    with pytest.raises(ModelError, match="none of the 9 rows has a label that the model knows"):
-        evaluate(model, [as_rows(X, np.full_like(labels, -1))])
-    with pytest.raises(ModelError, match="none of the 9 rows"):
-        evaluate(model, X, ["?"] * 9)
-    with pytest.raises(InputError, match="y is missing: give one label for each row"):
-        evaluate(model, X)
-
-
-def test_settings_that_do_not_apply_are_refused() -> None:
-    rows = as_rows(*make_problem(9, D, 3))
-    for data in (rows, [rows], iter([rows]), "store.zarr"):
-        with pytest.raises(SettingsError, match="y is for the labels of a matrix"):
-            evaluate(make_model(), data, ["c0"] * 9)
-    for top_k in (0, 1.5, "2", True):
-        for function in (predict, evaluate):
-            with pytest.raises(SettingsError, match="top_k must be a whole number, 1 or more"):
-                function(make_model(), rows, top_k=top_k)
+    rows = as_rows(X, labels)
+    of_matrix, whole = "y is for the labels of a matrix", "top_k must be a whole number, 1 or more"
+    refused: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
+        ([], None, {}, ModelError, "the data has no rows"),
+        (iter([]), None, {}, ModelError, "the data has no rows"),
+        (X[:0], [], {}, ModelError, "no rows"),
+        ([as_rows(X, np.full_like(labels, -1))], None, {}, ModelError, "none of the 9 rows has a label that"),
+        (X, ["?"] * 9, {}, ModelError, "none of the 9 rows"),
+        (X, None, {}, InputError, "y is missing: give one label for each row"),
+        *((data, ["c0"] * 9, {}, SettingsError, of_matrix) for data in (rows, [rows], "store.zarr")),
+        *((rows, None, {"top_k": top_k}, SettingsError, whole) for top_k in (0, 1.5, "2", True)),
+    ]
+    for data, y, settings, error, words in refused:
+        with pytest.raises(error, match=words):
+            evaluate(make_model(), data, y, **settings)
+    with pytest.raises(SettingsError, match=whole):
+        predict(make_model(), rows, top_k=0)
 
 
 @pytest.mark.filterwarnings("ignore:the data. labels unknown to the model")

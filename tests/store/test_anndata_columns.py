@@ -107,14 +107,11 @@ def test_the_fingerprint_depends_on_the_content_and_not_on_the_container(tmp_pat
         with open_store(path, label=label, sample_weight=weight) as store:
             return store.fingerprint
 
-    def in_float64(adata):
-        adata.X = adata.X.astype("f8")
-
-    def renamed(names):
-        return lambda adata: setattr(adata, "var_names", names(adata.var_names.tolist()))
-
     def in_x(adata):
         adata.X.data[-1] += 1
+
+    def in_float64(adata):
+        adata.X = adata.X.astype("f8")
 
     def of_type(adata):
         adata.obs["celltype"] = adata.obs["celltype"].cat.rename_categories({"NK": "nk"})
@@ -125,20 +122,18 @@ def test_the_fingerprint_depends_on_the_content_and_not_on_the_container(tmp_pat
     def of_depth(adata):
         adata.obs.loc["cell-80", "depth"] += 1
 
+    def of_name(adata):
+        adata.var_names = ["x", *adata.var_names[1:]]
+
     base = fingerprint()
     assert fingerprint("dense") == fingerprint("csr-float", suffix="v2.zarr") == base
     assert fingerprint(suffix="v3.zarr") == fingerprint(change=of_depth) == base  # which is not read
-    changed = [fingerprint(change=change) for change in (in_x, in_float64, of_row)]
-    changed += [fingerprint(change=renamed(names)) for names in (lambda n: n[::-1], lambda n: ["x", *n[1:]])]
+    changed = [fingerprint(change=change) for change in (in_x, in_float64, of_row, of_name)]
     changed += [fingerprint(change=lambda adata: adata[:119].copy()), fingerprint("dataframe")]
     changed += [fingerprint(label=label) for label in ("celltype", "batch")]
     changed += [fingerprint(label="celltype", change=of_type), fingerprint(label="celltype", weight="w")]
-    changed += [
-        fingerprint(weight="w"),
-        fingerprint(weight="w", change=of_depth),
-        fingerprint(weight="depth"),
-    ]
-    assert len({base, *changed}) == 15
+    changed += [fingerprint(weight=name) for name in ("w", "depth")]
+    assert len({base, *changed, fingerprint(weight="w", change=of_depth)}) == 14
 
 
 def with_weights(values: Any) -> anndata.AnnData:
@@ -157,17 +152,10 @@ WEIGHTS, TAGS = {"label": "celltype", "sample_weight": "w"}, {"label": "tags"}
 NOWHERE = r"obs has no column '.*'; it has .* Nor has obsm such a matrix"
 # AnnData, how it is opened, and the message.
 REFUSED: list[tuple[anndata.AnnData, dict[str, str], str]] = [
-    (
-        with_weights(np.where(np.arange(120) == 17, np.nan, 1.0)),
-        WEIGHTS,
-        "row 17 has the weight nan in obs co",
+    *(
+        (with_weights(np.where(np.arange(120) == 17, weight, 1)), WEIGHTS, f"row 17 has the weight {weight}")
+        for weight in (np.nan, -2.0, np.inf)
     ),
-    (
-        with_weights(np.where(np.arange(120) == 17, -2, 1)),
-        WEIGHTS,
-        r"row 17 has the weight -2\.0 in obs colum",
-    ),
-    (with_weights(np.where(np.arange(120) == 17, np.inf, 1)), WEIGHTS, "row 17 has the weight inf"),
     (with_weights(pd.Categorical(["1"] * 120)), WEIGHTS, r"'w' does not hold numbers; in .*astype\(float\)"),
     (with_weights(["1.5"] * 120), WEIGHTS, r"column 'w' does not hold numbers"),
     (with_weights(pd.array([1, None] * 60, dtype="Int64")), WEIGHTS, r"column 'w' does not hold numbers"),
@@ -249,13 +237,10 @@ def test_every_kind_of_index_is_read(tmp_path: Path, kind: str, suffix: str) -> 
 
 def test_damage_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.h5ad"
-    write_index(path, INDEXES["categorical"])
-    with h5py.File(path, "r+") as file:
-        file["obs/cell/codes"][2] = 3
-    with open_store(path, labelled=False) as store, pytest.raises(StoreError, match="code 3 is out of range"):
-        store.names(0, 4)
-    with h5py.File(path, "r+") as file:
-        del file["obs/cell/codes"]
-        file["obs/cell/codes"] = np.zeros(5, np.int8)
-    with open_store(path, labelled=False) as store, pytest.raises(StoreError, match="5 elements, expected 4"):
-        store.names(0, 4)
+    for codes, words in ([0, 1, 3, 2], "code 3 is out of range"), ([0] * 5, "5 elements, expected 4"):
+        write_index(path, INDEXES["categorical"])
+        with h5py.File(path, "r+") as file:
+            del file["obs/cell/codes"]
+            file["obs/cell/codes"] = np.array(codes, np.int8)
+        with open_store(path, labelled=False) as store, pytest.raises(StoreError, match=words):
+            store.names(0, 4)

@@ -94,12 +94,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         ({"v": row_70([None] * D)}, "y", StoreError, "row 70: a number is missing"),
         ({"v": row_70([np.inf] * D)}, "y", StoreError, "X, row 70: a value is not finite"),
         ({"v": [[], *lists[1:]]}, "y", StoreError, "row 0: it has no numbers"),
-        (
-            {"v": lists, "w": lists},
-            "y",
-            StoreError,
-            "has 2 columns of lists of numbers, not one, among y, v, w",
-        ),
+        ({"v": lists, "w": lists}, "y", StoreError, "has 2 columns of lists .*, not one, among y, v, w"),
         ({"v": X[:, 0]}, "y", StoreError, "has 0 columns of lists.*convert"),
         ({"v": lists}, "z", InputError, "no column 'z' of labels; it has y"),
         ({"v": lists, "t": np.zeros(N, "M8[s]")}, "t", InputError, "column 't' is of timestamp"),

@@ -43,20 +43,14 @@ def test_arrays_that_exceed_the_page_cache_are_dropped_from_it_once_read(
         ("0::/a/b\n", {"a/b/memory.max": "max", "a/memory.max": "4096"}, 4096),
         ("0::/a/b\n", {"a/b/memory.max": "max", "memory.max": "max"}, None),
         ("0::/\n", {"memory.max": "8192"}, 8192),
-        (
-            "5:cpu,cpuacct:/c\n4:memory:/a/b\n0::/\n",
-            {
-                "memory/memory.limit_in_bytes": "9223372036854771712",
-                "memory/a/memory.limit_in_bytes": "4096",
-                "cpu/c/memory.limit_in_bytes": "1",
-            },
-            4096,
-        ),
+        ("5:cpu,cpuacct:/c\n4:memory:/a/b\n0::/\n",
+         {"memory/memory.limit_in_bytes": "9223372036854771712", "memory/a/memory.limit_in_bytes": "4096",
+          "cpu/c/memory.limit_in_bytes": "1"}, 4096),
         # Inside a container the path may be that of the host, which is not visible.
         ("4:memory:/docker/x\n", {"memory/memory.limit_in_bytes": "4096"}, 4096),
         (None, {}, None),
     ],
-)
+)  # fmt: skip
 def test_the_memory_limit_is_the_tightest_of_all_control_groups(
     membership, limits, expected, tmp_path, monkeypatch
 ) -> None:

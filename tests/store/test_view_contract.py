@@ -167,17 +167,12 @@ def test_rows_columns_sizes_and_facts_of_a_view_agree(
     assert (view.n_rows, view.n_features) == truth.values.shape
     assert (view.multilabel, view.weighted, view.grouped) == (several, True, problem.groups is not None)
     read, arrays = [], []
-    for kind, method in [
-        (ContainerStore, "_read_matrix"),
-        (AnnDataStore, "_read_matrix"),
-        (ArrayStore, "read"),
-    ]:
+    for kind, method in (
+        (ContainerStore, "_read_matrix"), (AnnDataStore, "_read_matrix"), (ArrayStore, "read"),
+    ):  # fmt: skip
         own = getattr(kind, method)
-        monkeypatch.setattr(
-            kind,
-            method,
-            lambda self, ranges, own=own: read.append(lengths(ranges).sum()) or own(self, ranges),
-        )
+        counted = lambda self, ranges, own=own: read.append(lengths(ranges).sum()) or own(self, ranges)  # noqa: E731
+        monkeypatch.setattr(kind, method, counted)
     read_ranges = StoredArray.read_ranges
     monkeypatch.setattr(
         StoredArray, "read_ranges", lambda self, ranges: arrays.append(self.name) or read_ranges(self, ranges)
