@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import threading
-import time
 import weakref
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import CancelledError
@@ -189,13 +188,6 @@ def test_threads_end_when_the_caller_stops_early(number: int) -> None:
         assert [next(results) for _ in range(11)] == [str(item) for item in range(11)]
     assert set(threading.enumerate()) <= before
     assert len(taken) <= 10 + number
-
-
-def test_results_that_nobody_takes_do_not_block_once_the_threads_have_ended(soon: None) -> None:
-    with Threads(2) as threads:
-        results = threads.map_ahead(lambda item: time.sleep(0.01), range(50), 50)
-        next(results)
-    results.close()
 
 
 @pytest.mark.parametrize("number", [1, 2])

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import os
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import few
 from stored_rows import lines_of
 from streamsvm_converters import convert
-from warm_process import run
 
 from streamsvm.base.durable import locked
 from streamsvm.errors import InputError, PlanError, SettingsError, StoreError
@@ -134,34 +130,6 @@ def test_killed_while_replacing(text: Path, tmp_path: Path) -> None:
     with open_store(out) as store:
         assert store.fingerprint == second.fingerprint
     assert not work.exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "when"),
-    few(
-        itertools.product(["a.zarr", "a.h5"], ["reading", "writing"]),
-        ("a.zarr", "reading"),
-        ("a.h5", "writing"),
-    ),
-)
-def test_sigkill(text: Path, tmp_path: Path, name: str, when: str) -> None:
-    """No store is left behind, and the next conversion deletes the remains."""
-    program = f"""
-import os, signal, sys
-from streamsvm.data.rows import Rows
-from streamsvm.store import StoreWriter
-from streamsvm_converters import convert
-def die(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-if {when == "writing"}:
-    StoreWriter.finish = die
-convert([{str(text)!r}], {str(tmp_path / name)!r}, progress=die if {when == "reading"} else None)
-"""
-    assert run(code=program).code == -signal.SIGKILL
-    assert files(tmp_path) == sorted([f".{name}.partial", "data.svm"])
-    report = convert([text], tmp_path / name)
-    assert report.n == 3
-    assert files(tmp_path) == sorted([name, "data.svm"])
 
 
 def test_the_working_folder_of_another_is_left_alone(text: Path, tmp_path: Path) -> None:

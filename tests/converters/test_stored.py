@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,45 +84,6 @@ def test_every_sparse_format_is_the_same_matrix(X, kind: str) -> None:
     assert labels == TYPES[LABELLED].tolist()
     found = (report.n, report.d, report.nnz, report.empty_rows, report.unlabelled, report.index_base)
     assert found == (len(LABELLED), D, X[LABELLED].nnz, 1, N - len(LABELLED), None)
-
-
-@pytest.mark.parametrize("dtype", ["float16", ">f4"])
-def test_compressed_arrays_of_any_type(X, dtype: str) -> None:
-    dense = (X.toarray() * 8).astype(dtype)
-    y = np.where(TYPES == None, np.nan, np.arange(N) % 3)  # noqa: E711
-    np.savez_compressed("x.npz", X=np.asfortranarray(dense), y=y)
-    report = convert(["x.npz"], "a.zarr", label="y", shuffle=False)
-    matrix, labels, _ = stored("a.zarr")
-    np.testing.assert_array_equal(matrix, dense[LABELLED].astype(np.float32))
-    assert labels == [str(row % 3) for row in LABELLED]
-    assert report.unlabelled == N - len(LABELLED)
-
-
-MATRICES: dict[str, Callable[[Any], Any]] = {
-    "csr": sp.csr_matrix, "csc": sp.csc_matrix, "dense": lambda X: X.toarray(),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("matrix", "suffix"), [("csr", "zarr"), ("csc", "h5ad"), ("dense", "zarr")])
-def test_rows_are_those_of_anndata(cells, matrix: str, suffix: str) -> None:
-    of = MATRICES[matrix]
-    counts = sp.csr_matrix(cells.X.multiply(10).ceil())
-    cells.X, cells.layers["counts"] = of(cells.X), of(counts)
-    cells.raw = anndata.AnnData(of(counts * 2), cells.obs, cells.var)
-    few = cells[:, :10].copy()
-    few.write_h5ad("a.h5ad") if suffix == "h5ad" else few.write_zarr("a.zarr")
-    wanted: dict[str, tuple[dict[str, Any], Any]] = {
-        "X": ({}, few.X), "layer": ({"layer": "counts"}, counts[:, :10]), "raw": ({"raw": True}, counts * 2),
-    }  # fmt: skip
-    for name, (options, X) in wanted.items():
-        out = f"{name}.{suffix}" if suffix == "zarr" else f"{name}.h5"
-        convert([f"a.{suffix}"], out, label="type", shuffle=False, **options)
-        found, labels, names = stored(out)
-        np.testing.assert_array_equal(found, (X.toarray() if sp.issparse(X) else X)[LABELLED])
-        assert labels == TYPES[LABELLED].tolist()
-        with open_store(out) as store:
-            assert names == [f"g{j}" for j in range(found.shape[1])]
-            assert store.names(0, store.n_rows).tolist() == LABELLED.tolist()
 
 
 def test_files_are_joined_though_one_is_csc(cells) -> None:
@@ -212,12 +172,7 @@ def in_npy(header: str, content: bytes = bytes(8 * N * D)) -> bytes:
 
 
 HEADER = "{'descr': '<f8', 'fortran_order': False, 'shape': (300, 40), }"
-MALFORMED = (
-    HEADER.replace("40), }", "40, }"), HEADER[:-1], "", "-" * 9000, "(" * 3000 + ")" * 3000, "[" * 60000,
-    HEADER.replace("300", str(10**10)), HEADER.replace("300, 40", "1000000000, 1000000000"),
-    HEADER.replace("300", str(10**30)), HEADER.replace("300", "-300"), HEADER.replace("'descr'", "1"),
-    HEADER.replace("'descr'", "[]"), HEADER.replace("<f8", "<f3"), HEADER.replace("<f8", "|O"),
-)  # fmt: skip
+MALFORMED = ("[" * 60000, HEADER.replace("300", str(10**10)), HEADER.replace("<f8", "|O"))
 
 
 def test_damage_of_an_archive_is_one_line(X) -> None:

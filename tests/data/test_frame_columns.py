@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from streamsvm_converters import convert
 
 from streamsvm import Model, evaluate, fit, load_model
 from streamsvm.errors import InputError, ModelError, StreamsvmWarning
@@ -56,17 +55,6 @@ def test_the_features_are_those_of_pandas(
     np.testing.assert_array_equal(loaded.predict(people), model.predict(people))
     np.testing.assert_allclose(loaded.decision_function(dummies), model.decision_function(people), **rounding)
     assert evaluate(loaded, people, groups).accuracy == np.mean(model.predict(people) == groups)
-
-
-def test_the_encoding_is_that_of_a_table(
-    people: pd.DataFrame, groups: np.ndarray, model: Model, tmp_path: Path
-) -> None:
-    people.assign(group=groups).to_parquet(tmp_path / "people.parquet")
-    convert([tmp_path / "people.parquet"], tmp_path / "people.zarr", label="group")
-    fit(tmp_path / "people.zarr", out=tmp_path / "run")
-    of_table = load_model(tmp_path / "run")
-    assert of_table.record["encoding"] == model.record["encoding"]
-    assert evaluate(of_table, people, groups) == evaluate(of_table, tmp_path / "people.zarr")
 
 
 def test_other_values_and_columns_are_warnings_and_no_feature(people: pd.DataFrame, model: Model) -> None:

@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import anndata
-import h5py
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-import zarr
 from helpers import save_weights
 
 from streamsvm import Model, calibrate, evaluate, load_model, predict
@@ -110,23 +108,3 @@ def test_what_cannot_be_read_in_parts_is_refused(model: Model, tmp_path: Path) -
         data = anndata.read_h5ad(tmp_path / name, backed="r")
         with pytest.raises(error, match=match):
             evaluate(model, data, memory=PART, **options)
-
-
-@pytest.mark.filterwarnings("ignore:Writing zarr v2")
-def test_labels_are_written_into_the_files_of_the_data(
-    model: Model, backed: anndata.AnnData, tmp_path: Path
-) -> None:
-    backed.obs["svm"] = model.predict(backed)
-    backed.file.close()
-    with h5py.File(tmp_path / "cells.h5ad", "r+") as file:
-        anndata.io.write_elem(file, "obs", backed.obs)
-    cells().write_zarr(tmp_path / "cells.zarr")
-    group = zarr.open_group(tmp_path / "cells.zarr", mode="r+", use_consolidated=False)
-    obs = anndata.io.read_elem(group["obs"])
-    obs["svm"] = predict(model, tmp_path / "cells.zarr").labels[:, 0]
-    anndata.io.write_elem(group, "obs", obs)
-    zarr.consolidate_metadata(group.store)
-    for found in anndata.read_h5ad(tmp_path / "cells.h5ad"), anndata.read_zarr(tmp_path / "cells.zarr"):
-        assert found.obs["svm"].tolist() == BEST.tolist()
-        np.testing.assert_array_equal(found.X.toarray(), X[:, ::-1])
-        np.testing.assert_array_equal(found.raw.X.toarray(), X)

@@ -14,7 +14,7 @@ from helpers import save_weights
 
 from streamsvm import load_model
 from streamsvm.data.rows import Rows, dense_rows
-from streamsvm.errors import ModelError, StreamsvmWarning
+from streamsvm.errors import ModelError
 from streamsvm.inputs.rows import RowsToScore
 from streamsvm.model.matrix import rows_of_matrix
 
@@ -67,22 +67,6 @@ def test_scores_of_dense_rows(layout: str, dtype: str, tmp_path: Path) -> None:
         ]
         assert max(scores.nbytes for _, scores in pieces) <= max(memory, weights[0].nbytes)
         np.testing.assert_array_equal(np.concatenate([scores for _, scores in pieces]), X @ weights)
-
-
-def test_features_of_dense_rows_are_matched_by_name(layout: str, tmp_path: Path) -> None:
-    """Of data that have other columns, and miss some."""
-    weights, X = weights_of(layout), values()
-    save(tmp_path / "model", weights)
-    model = load_model(tmp_path / "model")
-    order = np.random.default_rng(2).permutation(D)[:250]
-    given = np.column_stack([np.full(N, 100, np.float32), X[:, order]])
-    columns = ["other", *model.feature_names_in_[order]]
-    scores = X[:, order] @ weights[order]
-    with pytest.warns(StreamsvmWarning, match="50 are missing"):
-        np.testing.assert_array_equal(model.decision_function(pd.DataFrame(given, columns=columns)), scores)
-    adata = anndata.AnnData(given, var=pd.DataFrame(index=columns))
-    with pytest.warns(StreamsvmWarning, match="50 are missing"):
-        np.testing.assert_array_equal(model.decision_function(adata), scores)
 
 
 def rows_of(X: np.ndarray) -> Rows:

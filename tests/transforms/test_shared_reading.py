@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import anndata
@@ -19,11 +19,11 @@ from run_files import model_bytes
 from streamsvm import fit
 from streamsvm.base.threads import Threads
 from streamsvm.data.rows import Rows
-from streamsvm.errors import InputError, Interrupted, StoreError
+from streamsvm.errors import InputError, Interrupted
 from streamsvm.store import Store, open_store
 from streamsvm.store.joined import join_stores
 from streamsvm.transforms import fitting, parse_transforms
-from streamsvm.transforms.fitting import RawData, fit_transforms, raw_store
+from streamsvm.transforms.fitting import fit_transforms, raw_store
 
 N, D = 400, 25
 PLACE = fitting._PIECE_SHARE * fitting._NNZ_BYTES  # bytes of budget for each non-zero that is in memory
@@ -141,29 +141,6 @@ def test_the_first_row_that_cannot_be_transformed_is_named(
         with pytest.raises(InputError, match=r"native\.zarr: row 211 has the value 0\.5"):
             fit_transforms(parse_transforms("counts,idf"), raw)
     assert set(threading.enumerate()) <= set(before)
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_a_row_before_one_that_cannot_be_read_is_named(counts: sp.csr_array, workers: int) -> None:
-    """Whatever is found first, the error is that of the first row."""
-    good = Rows(
-        counts.data, counts.indices, counts.indptr.astype(np.int64), np.zeros(N, np.int32), np.zeros(N)
-    )
-
-    def pieces(fails_at: int) -> Iterator[tuple[int, Rows]]:
-        for at in range(10):
-            if at == fails_at:
-                raise StoreError("the store is damaged")
-            yield at * N, good if at != 5 else good._replace(data=good.data + np.float32(0.5))
-
-    def fit_to(fails_at: int) -> Callable[[], object]:
-        raw = RawData(N, D, None, None, "rows", lambda: pieces(fails_at), [], workers=workers)
-        return lambda: fit_transforms(parse_transforms("counts,idf"), raw)
-
-    with pytest.raises(InputError, match=f"rows: row {5 * N} "):
-        fit_to(6)()
-    with pytest.raises(StoreError, match="damaged"):
-        fit_to(5)()
 
 
 @pytest.mark.parametrize("workers", [1, 3])
