@@ -102,23 +102,14 @@ ROWS = st.lists(
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ROWS)
 def test_text_to_store_to_text(
-    write: Callable[..., Path],
-    tmp_path: Path,
-    rows: list[tuple[str, dict[int, float]]],
+    write: Callable[..., Path], tmp_path: Path, rows: list[tuple[str, dict[int, float]]]
 ) -> None:
     lines = [
         " ".join([label, *(f"{index}:{np.float32(value)!s}" for index, value in sorted(pairs.items()))])
         for label, pairs in rows
     ]
-    report = convert(
-        [write("\n".join(lines))],
-        tmp_path / "a.zarr",
-        index_base=1,
-        n_features=2**40,
-        labels_as="text",
-        shuffle=False,
-        force=True,
-    )
+    options: dict[str, Any] = {"index_base": 1, "n_features": 2**40, "labels_as": "text", "shuffle": False}
+    report = convert([write("\n".join(lines))], tmp_path / "a.zarr", force=True, **options)
     assert lines_of(tmp_path / "a.zarr") == lines
     assert report.empty_rows == sum(not pairs for _, pairs in rows)
 

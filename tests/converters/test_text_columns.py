@@ -103,14 +103,10 @@ def test_long_texts_are_read_and_hashed_few_at_a_time(
     batches: list[int] = []
     pieces: list[int] = []
     read, cut = TableFile.batches, table._pieces
-    monkeypatch.setattr(
-        TableFile,
-        "batches",
-        lambda *given: (batches.append(each.nbytes) or each for each in read(*given)),
-    )
-    monkeypatch.setattr(
-        table, "_pieces", lambda *given: (pieces.append(each.nbytes) or each for each in cut(*given))
-    )
+    batched = lambda *given: (batches.append(each.nbytes) or each for each in read(*given))  # noqa: E731
+    pieced = lambda *given: (pieces.append(each.nbytes) or each for each in cut(*given))  # noqa: E731
+    monkeypatch.setattr(TableFile, "batches", batched)
+    monkeypatch.setattr(table, "_pieces", pieced)
     report = convert(tmp_path / "a.parquet", tmp_path / "a.zarr", text="body", label="topic", memory="64M")
     assert report.n == 100
     assert sum(pieces) >= 10_000_000

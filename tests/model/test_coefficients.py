@@ -80,15 +80,8 @@ def test_average_dirty_bits_and_columns_are_honoured_whatever_the_pieces(
     dirty = np.zeros((D, 2), np.uint64)
     dirty[::2, 0] = dirty[1::4, 1] = 1
     columns = rng.permutation(COLUMNS)[:K]
-    save_weights(
-        tmp_path / "model",
-        weights,
-        record(),
-        average_delta=delta,
-        average_scale=0.5,
-        columns=columns,
-        dirty=dirty,
-    )
+    average = {"average_delta": delta, "average_scale": 0.5, "dirty": dirty}
+    save_weights(tmp_path / "model", weights, record(), columns=columns, **average)
     expected = np.where(dirty.any(axis=1)[:, None], weights - 0.5 * delta, 0)[:, columns]
     coef = load_model(tmp_path / "model").coef_.T
     assert sp.issparse(coef) == (density < 0.1)

@@ -128,6 +128,7 @@ def test_data_and_settings_that_do_not_apply_are_refused() -> None:
         (X[:0], [], {}, ModelError, "no rows"),
         ([as_rows(X, np.full_like(labels, -1))], None, {}, ModelError, "none of the 9 rows has a label that"),
         (X, ["?"] * 9, {}, ModelError, "none of the 9 rows"),
+        (X, ["c0"] * 5, {}, ModelError, "X has 9 rows, and y 5 labels"),
         (X, None, {}, InputError, "y is missing: give one label for each row"),
         *((data, ["c0"] * 9, {}, SettingsError, of_matrix) for data in (rows, [rows], "store.zarr")),
         *((rows, None, {"top_k": top_k}, SettingsError, whole) for top_k in (0, 1.5, "2", True)),

@@ -90,11 +90,6 @@ def test_the_needed_memory_of_an_error_is_enough(folder: Path) -> None:
         assert caught.value.remedy.options == {"memory": caught.value.needed_memory}
 
 
-def test_labels_of_a_matrix_must_be_as_many_as_its_rows(folder: Path) -> None:
-    with pytest.raises(ModelError, match="X has 120 rows, and y 5 labels"):
-        evaluate(folder / "run", X, LABELS[:5])
-
-
 def test_a_store_has_its_own_labels(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"y is for .*; leave it out"):
         fit(folder / "s.h5", LABELS, out=tmp_path / "run")
