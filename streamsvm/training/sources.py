@@ -94,13 +94,13 @@ class ShuffledSource:
 
     def blocks(self, pass_number: int, begin: Any) -> Iterator[TrainingBlock]:
         """Yield the blocks of a pass in its order, without the first `begin` of them."""
-        starts, numbers = self.starts(pass_number), self.order(pass_number)[begin:].tolist()
+        starts, numbers = self.starts(pass_number), self.order(pass_number)[begin:]
         is_only = len(starts) == 2
         work = READ_BEFORE * (pass_number == 1) if is_only else READ_AHEAD
         each = self.cut.each(starts, numbers)
         if self._unread:
-            each = map(self.cut.without_values, starts[numbers], starts[np.add(numbers, 1)])
-        for number, rows in zip(numbers, each, strict=True):
+            each = map(self.cut.without_values, starts[numbers], starts[numbers + 1])
+        for number, rows in zip(numbers.tolist(), each, strict=True):
             rows = self._with_costs(pass_number, rows)
             order = np.zeros(0, np.int64)
             if not self._unread:
