@@ -288,6 +288,8 @@ class Settings(CheckedSettings):
 
     def is_measured(self, number: int) -> bool:
         """Return True if held-out rows are scored after pass `number`: of a search, the last of each C."""
+        if self.valid is None and self.hold_out is None:
+            return False
         ends = self.share_of_C(number) != self.share_of_C(number + 1)
         return not self.is_search or number == self.passes or ends
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from streamsvm.base.threads import Threads, count_workers, one_thread_each
 from streamsvm.data.memory_plan import Plan
+from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.directory import RunDir
 from streamsvm.run.files import MemoryRun, RunFiles
 from streamsvm.run.sparse_weights import SparseWeights
@@ -79,7 +80,7 @@ def build(
             )
     learner = Learner(spec, storage, visits)
     source = ShuffledSource(blocks, settings, unread=not isinstance(workers, Threads))
-    trainer = Fit(source, settings, files, learner, position, callbacks, opened)
+    trainer = Fit(source, settings, files, learner, position or RunPosition(), callbacks, opened)
     if position is not None:
         assert isinstance(files, RunFiles)
         files.restore(position, storage)

@@ -54,38 +54,23 @@ from streamsvm.training.trainer import Callbacks, Trainer
 from streamsvm.transforms import Transform, records_of
 
 
+@dataclasses.dataclass(eq=False)
 class Online(Trainer):
-    """Trainer for one pass over a stream.
+    """Trainer for one pass over a stream; its position has a `StreamPosition`.
 
-    Parameters
-    ----------
-    source : StreamSource
-    online_settings : OnlineSettings
-        Settings for the model's record; those of the learner are their form for the training loop.
-    learner : Learner
-    files : RunFiles
-    position : RunPosition
-        With a `StreamPosition`.
+    `online_settings` are for the model's record; `settings` are their form for the training loop.
     """
 
+    source: StreamSource
     files: RunFiles
+    online_settings: OnlineSettings
 
-    def __init__(
-        self,
-        source: StreamSource,
-        online_settings: OnlineSettings,
-        files: RunFiles,
-        learner: Learner,
-        position: RunPosition,
-        callbacks: Callbacks,
-    ) -> None:
-        super().__init__(source, learner.spec.settings, files, learner, position, callbacks)
-        self.source, self.stream = source, source.stream
-        self._online_settings = online_settings
-        self._run = files.run
-        self._begun = position.blocks_done
-        self._ended = position.passes_done > 0  # True once the stream was read to its end
-        self.position = dataclasses.replace(position, passes_done=0)  # rows may have come since
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.stream, self._run = self.source.stream, self.files.run
+        self._begun = self.position.blocks_done
+        self._ended = self.position.passes_done > 0  # True once the stream was read to its end
+        self.position = dataclasses.replace(self.position, passes_done=0)  # rows may have come since
         self._history: list[dict[str, Any]] = []
 
     @property
@@ -242,7 +227,7 @@ class Online(Trainer):
 
     def _model_record(self, order: np.ndarray) -> dict[str, Any]:
         """Return the model's record, which has no entry that differs between equal passes."""
-        online_settings, state = self._online_settings, self._state
+        online_settings, state = self.online_settings, self._state
         classes = [state.classes[code] for code in order]
         return {
             "classes": classes,
@@ -357,4 +342,4 @@ def _stream_trainer(
     with find_workers(spec, None) as threads:
         assert isinstance(threads, Threads)
         learner = Learner(spec, storage, PlainVisits(spec, threads=threads))
-        yield Online(source, online_settings, files, learner, position, callbacks)
+        yield Online(source, spec.settings, files, learner, position, callbacks, online_settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from streamsvm.data.blocks import Blocks
@@ -15,7 +15,6 @@ from streamsvm.training.costs import TrainingCosts
 from streamsvm.training.fit_plan import describe_fit
 from streamsvm.training.held_out import held_out_blocks, open_held_out
 from streamsvm.training.training import Training
-from streamsvm.transforms import Transform
 from streamsvm.transforms.fitting import DATA_ENTRIES
 
 
@@ -53,15 +52,6 @@ class OpenTraining:
         """Description of the plan that `streamsvm.plan` returns and a run reports."""
         return describe_fit(self.store, self.training)
 
-    @property
-    def transforms(self) -> Sequence[Transform]:
-        return self.training.transforms
-
-    @property
-    def names(self) -> Sequence[str] | None:
-        """Names of the features before the transforms."""
-        return self.raw.feature_names()
-
     @functools.cached_property
     def record(self) -> dict[str, Any]:
         """Entries of the model's record, to which training adds others."""
@@ -96,12 +86,12 @@ class OpenTraining:
         left = max(plan.memory - plan.total, 0)
         return left if self.training.spec.settings.valid is None else left // 2
 
-    @property
-    def valid_blocks(self) -> Callable[[], Any] | None:
-        """Function that opens the blocks of the validation store, as a context manager; None without one."""
-        return None if self.training.spec.settings.valid is None else self._open_valid
-
     @contextlib.contextmanager
-    def _open_valid(self) -> Iterator[Blocks]:
-        with open_held_out(self.training.spec.settings, self.run_record["valid_fingerprint"]) as store:
+    def measured_blocks(self) -> Iterator[Blocks]:
+        """Open the blocks that are measured: of the rows that are held out, or of the validation store."""
+        settings = self.training.spec.settings
+        if settings.hold_out is not None:
+            yield self.blocks.to_measure()
+            return
+        with open_held_out(settings, self.run_record["valid_fingerprint"]) as store:
             yield held_out_blocks(store, self.raw, self.training, self.held_bytes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 from typing import Any, NoReturn
@@ -15,12 +14,8 @@ from streamsvm.data.blocks import Blocks
 from streamsvm.errors import InputError, Interrupted, Remedy
 from streamsvm.kernels.tally import DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, UNWEIGHTED
 from streamsvm.model.results import FitResult
-from streamsvm.run.files import Files
-from streamsvm.run.manifest import RunPosition
-from streamsvm.settings.fit import Settings
 from streamsvm.training.class_means import begin_at_means
 from streamsvm.training.convergence import average_saves_passes, gap_warning, zero_warning
-from streamsvm.training.learner import Learner
 from streamsvm.training.objective import (
     Scoring,
     accuracy_of,
@@ -31,44 +26,22 @@ from streamsvm.training.objective import (
 )
 from streamsvm.training.opened import OpenTraining
 from streamsvm.training.sources import ShuffledSource, TrainingBlock
-from streamsvm.training.trainer import Callbacks, Trainer
+from streamsvm.training.trainer import Trainer
 
 _OBJECTIVE = ("dual", "primal", "gap", "relative_gap")
 
 
+@dataclasses.dataclass(eq=False)
 class Fit(Trainer):
-    """Trainer for passes over the blocks of a source until a tolerance is met, or all are made.
+    """Trainer for passes over the blocks of a source until a tolerance is met, or all are made."""
 
-    Parameters
-    ----------
-    source : ShuffledSource
-    settings : Settings
-    files : RunFiles or MemoryRun
-    learner : Learner
-    position : RunPosition or None
-        Position of the last commit; None before the first commit.
-    callbacks : Callbacks
-    about : OpenTraining
-    """
+    source: ShuffledSource
+    about: OpenTraining
 
-    def __init__(
-        self,
-        source: ShuffledSource,
-        settings: Settings,
-        files: Files,
-        learner: Learner,
-        position: RunPosition | None,
-        callbacks: Callbacks,
-        about: OpenTraining,
-    ) -> None:
-        super().__init__(source, settings, files, learner, position or RunPosition(), callbacks)
-        self.source = source
-        self._about = about
-        self._valid_blocks = about.valid_blocks
-        if settings.hold_out is not None:
-            self._valid_blocks = lambda: contextlib.nullcontext(source.cut.to_measure())
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._norm2 = math.inf  # of the last iterate when it was measured
-        self._bytes_before = source.cut.store.bytes_read
+        self._bytes_before = self.source.cut.store.bytes_read
 
     def run(self) -> FitResult:
         """Make the passes that are left, and save the model."""
@@ -77,10 +50,10 @@ class Fit(Trainer):
                 self._make_pass(self.position.passes_done + 1)
         columns = np.arange(self.learner.n_classes)
         coefficients = self.learner.coefficients(columns, average=self._is_average())
-        about = self._about
+        about = self.about
         model = self.files.save_model(
-            coefficients, self._model_record(), about.names,
-            costs=about.costs.costs, transforms=about.transforms,
+            coefficients, self._model_record(), about.raw.feature_names(),
+            costs=about.costs.costs, transforms=about.training.transforms,
         )  # fmt: skip
         return self._result(model)
 
@@ -138,7 +111,7 @@ class Fit(Trainer):
         if not self.learner.spec.settings.average:
             return False
         wanted = this_pass == settings.passes
-        wanted |= self._valid_blocks is not None and settings.is_measured(this_pass)
+        wanted |= settings.is_measured(this_pass)
         if settings.tol is None:
             wanted |= settings.gap == "pass"
         else:
@@ -228,8 +201,8 @@ class Fit(Trainer):
             if len(scorings) > 1:
                 record |= self._measure_average(scorings[1], of_pass)
             record |= _accuracies("train_accuracy", scorings)
-        if self._valid_blocks is not None and settings.is_measured(this_pass):
-            with self._valid_blocks() as blocks:
+        if settings.is_measured(this_pass):
+            with self.about.measured_blocks() as blocks:
                 scorings = self._score(blocks, f"valid {this_pass}")
             if settings.hold_out is not None and not scorings[0].rows:
                 raise InputError(
@@ -275,7 +248,7 @@ class Fit(Trainer):
     def _progressive(self) -> dict[str, Any]:
         visited, tally = self.learner.visited, self.learner.tally
         begins_blank = not self.position.start  # the class means have the labels of all rows
-        is_meaningful = self.learner.visits.progressive and begins_blank and not self._about.order_warning
+        is_meaningful = self.learner.visits.progressive and begins_blank and not self.about.order_warning
         return {
             "rows": visited,
             "progressive_accuracy": accuracy_of(tally) if is_meaningful else None,
@@ -285,14 +258,14 @@ class Fit(Trainer):
 
     def _model_record(self) -> dict[str, Any]:
         """Return the model's record, which has no entry that differs between equal trainings."""
-        names, weights = ["loss", "C", "inner_passes", "seed", "dtype"], self._about.costs.class_weights
+        names, weights = ["loss", "C", "inner_passes", "seed", "dtype"], self.about.costs.class_weights
         if self.settings.splits > 1:
             names += ["split", "splits"]
         return {
             **{name: getattr(self.settings, name) for name in names},
             "C": self._last_C,
             **self.settings.of_loss,
-            **self._about.record,
+            **self.about.record,
             **({} if weights is None else {"class_weights": weights.tolist()}),
             "average": self._is_average(),
             "passes": self.position.passes_done,
@@ -310,11 +283,11 @@ class Fit(Trainer):
         averaged, is_measured = self._is_average(), "gap" in last
         of_last: dict[str, Any] = {name: last[name] if is_measured else None for name in _OBJECTIVE}
         measured = {name: of_model(last)[name] if is_measured else None for name in _OBJECTIVE}
-        warnings = [*self.files.warnings, *filter(None, [self._about.order_warning])]
+        warnings = [*self.files.warnings, *filter(None, [self.about.order_warning])]
         zero = zero_warning(self._norm2) if self.n_rows > first.get("empty_rows", 0) else []
         warnings += zero
         if not (zero or self._has_converged()):
-            gap, chosen = measured["relative_gap"], self._about.record["C_auto"]
+            gap, chosen = measured["relative_gap"], self.about.record["C_auto"]
             warnings += gap_warning(gap, self.settings, history, self.files.path, chosen=chosen)
         return FitResult(
             status="converged" if self._has_converged() else "done",

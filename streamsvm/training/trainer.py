@@ -50,12 +50,13 @@ class Callbacks:
         return cls(logged(report), progress or cls.progress, stop or cls.stop)
 
 
+@dataclasses.dataclass(eq=False)
 class Trainer:
     """A training in progress: its loop over blocks, and the reports and commits on the way.
 
     `streamsvm.training.passes.Fit` makes several passes with it, `streamsvm.training.online.Online` one.
 
-    Parameters
+    Attributes
     ----------
     source : ShuffledSource or StreamSource
     settings : Settings
@@ -63,40 +64,31 @@ class Trainer:
     learner : Learner
         Learner with the weights of `position`.
     position : RunPosition
-        Position to begin at.
-    callbacks : Callbacks
-
-    Attributes
-    ----------
-    position : RunPosition
         Progress of the training, in the form that commits record.
+    callbacks : Callbacks
     waited : float
         Seconds of the last pass spent waiting for rows.
     peak : int
         Largest private memory observed, in bytes.
     """
 
-    def __init__(
-        self,
-        source: ShuffledSource | StreamSource,
-        settings: Settings,
-        files: Files,
-        learner: Learner,
-        position: RunPosition,
-        callbacks: Callbacks,
-    ) -> None:
-        self.n_rows = source.n_rows or 0  # of a stream nobody knows how many come
-        self.settings = settings
-        self.files = files
-        self.learner = learner
-        self.learner.tally[:] = position.tally
-        self.position = position
-        self.report, self.progress, self.stop = callbacks.report, callbacks.progress, callbacks.stop
+    source: ShuffledSource | StreamSource
+    settings: Settings
+    files: Files
+    learner: Learner
+    position: RunPosition
+    callbacks: Callbacks
+
+    def __post_init__(self) -> None:
+        called = self.callbacks
+        self.report, self.progress, self.stop = called.report, called.progress, called.stop
+        self.n_rows = self.source.n_rows or 0  # of a stream nobody knows how many come
+        self.learner.tally[:] = self.position.tally
         self.peak = private_memory()
         self._memory_due = -np.inf
         self.waited = 0.0
         # When the present pass began in this process, and what earlier ones spent on it.
-        self._begin, self._before = time.perf_counter(), position.pass_seconds
+        self._begin, self._before = time.perf_counter(), self.position.pass_seconds
 
     @contextlib.contextmanager
     def compiled(self, rows: Rows) -> Iterator[None]:
