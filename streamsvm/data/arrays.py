@@ -310,7 +310,7 @@ def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, dict[str, Any]
     matrix = as_matrix(X, dtype)
     n_rows = len(matrix.indptr) - 1
     sets = label_lists(y, n_rows)
-    codes, labels = _encode(y, n_rows) if sets is None else _encode_sets(sets)
+    codes, labels = _encode(y, n_rows, sets)
     classes = labels["classes"]
     norm2 = row_norms(matrix.data, matrix.indptr)
     if (row := first_false(np.isfinite(norm2))) is not None:
@@ -332,33 +332,21 @@ def labelled_rows(X: Any, y: Any, dtype: np.dtype) -> tuple[Rows, dict[str, Any]
     return several, labels, matrix
 
 
-def _encode(y: Any, n_rows: int) -> tuple[np.ndarray, dict[str, Any]]:
+def _encode(y: Any, n_rows: int, sets: LabelLists | None) -> tuple[np.ndarray, dict[str, Any]]:
+    """Return the codes of all labels, and the record of the classes."""
+    if sets is not None and sets.columns is not None:
+        return sets.labels.astype(LABEL_DTYPE), _checked(class_record(sets.columns))
+    y = y if sets is None else sets.labels
     labels = np.asarray(y)
-    if labels.shape != (n_rows,):
+    if sets is None and labels.shape != (n_rows,):
         raise InputError(
             f"X has {n_rows:,} rows, and y the shape {labels.shape}; give one label for each row"
         )
     given = () if labels.dtype.kind in "iub" else y if isinstance(y, list) else labels.tolist()
-    if (missing := _first_missing(given)) is not None:
-        raise InputError(f"y[{missing}] is missing; drop rows without a label")
-    return _codes_and_classes(y)
-
-
-def _encode_sets(sets: LabelLists) -> tuple[np.ndarray, dict[str, Any]]:
-    """Return the codes of all labels, and the record of the classes."""
-    if sets.columns is not None:
-        return sets.labels.astype(LABEL_DTYPE), _checked(class_record(sets.columns))
-    if (missing := _first_missing(sets.labels)) is not None:
-        raise InputError(f"y[{row_of(sets.indptr, missing)}] has a label that is missing; drop it")
-    return _codes_and_classes(sets.labels)
-
-
-def _first_missing(labels: Sequence[Any]) -> int | None:
-    return next((i for i, label in enumerate(labels) if is_missing(label)), None)
-
-
-def _codes_and_classes(y: Any) -> tuple[np.ndarray, dict[str, Any]]:
-    labels = np.asarray(y)
+    missing = next((i for i, label in enumerate(given) if is_missing(label)), None)
+    if missing is not None:
+        row, has = (missing, "is") if sets is None else (row_of(sets.indptr, missing), "has a label that is")
+        raise InputError(f"y[{row}] {has} missing; drop rows without a label")
     try:
         if labels.dtype.kind == "U" and isinstance(y, list | tuple):
             "".join(y)  # texts alone: of texts and numbers NumPy makes texts

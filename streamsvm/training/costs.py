@@ -12,15 +12,7 @@ import numpy as np
 
 from streamsvm.base.text import format_size, printable
 from streamsvm.data.class_costs import lines_of, read_costs, read_tree
-from streamsvm.errors import (
-    InputError,
-    ModelError,
-    Option,
-    PlanError,
-    Remedy,
-    RunError,
-    SettingsError,
-)
+from streamsvm.errors import InputError, ModelError, Option, PlanError, Remedy, RunError, SettingsError
 from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.losses import get_loss, losses_with
 from streamsvm.model.saved_files import SavedFiles, sum_of_array, write_array
@@ -126,9 +118,8 @@ def read_training_costs(
             remedy=Remedy("give at least {}", Option("memory", needed)),
             needed_memory=needed,
         )
-    if settings.tree is not None:
-        return TrainingCosts(weights, read_tree(given.get("tree", settings.tree), classes))
-    return TrainingCosts(weights, read_costs(given.get("costs", settings.costs), classes))
+    name, read = ("costs", read_costs) if settings.tree is None else ("tree", read_tree)
+    return TrainingCosts(weights, read(given.get(name, getattr(settings, name)), classes))
 
 
 def _class_weights(source: Any, classes: Sequence[str], counts: np.ndarray) -> np.ndarray | None:
@@ -175,24 +166,16 @@ def check_multilabel(settings: Settings, *, multilabel: bool, where: str) -> Non
 
     That depends on the loss, the solver and the costs. Errors call the data `where`.
     """
-    if not multilabel:
-        return
     loss = get_loss(settings.loss)
-    if not loss.label_sets:
-        able = losses_with("label_sets")
-        raise SettingsError(
-            f"the loss {loss.name} takes one label a row, and {where} has several; choose one of {able}",
-            setting="loss",
-        )
-    if settings.solver != loss.solvers[0]:
-        raise SettingsError(
-            f"the solver {settings.solver} takes one label a row, and {where} has several; leave it out",
-            setting="solver",
-        )
-    for name in ("costs", "tree", *(() if loss.own_dual else ("class_weight",))):
-        if getattr(settings, name) is not None:
-            raise SettingsError(
-                f"{name} is for data of one label a row, and {where} has several",
-                remedy=Remedy("give its rows weights"),
-                setting=name,
-            )
+    weighs_classes = settings.class_weight is not None and not loss.own_dual
+    refused = (
+        (not loss.label_sets, "loss", f"choose one of {losses_with('label_sets')}"),
+        (settings.solver != loss.solvers[0], "solver", "leave it out"),
+        (settings.costs is not None, "costs", "give its rows weights"),
+        (settings.tree is not None, "tree", "give its rows weights"),
+        (weighs_classes, "class_weight", "give its rows weights"),
+    )
+    for is_wrong, name, advice in refused:
+        if multilabel and is_wrong:
+            problem = f"this {name} is for data of one label a row, and {where} has several; {advice}"
+            raise SettingsError(problem, setting=name)

@@ -24,10 +24,7 @@ class Scoring(NamedTuple):
 
 
 def score_blocks(
-    blocks: Blocks,
-    learner: Learner,
-    average_scale: float | None,
-    step: Callable[[int], None],
+    blocks: Blocks, learner: Learner, average_scale: float | None, step: Callable[[int], None]
 ) -> list[Scoring]:
     """Stream all blocks, in order, and add up loss and correct predictions.
 
@@ -70,13 +67,9 @@ def warn_of_rounding(record: dict[str, Any], dtype: np.dtype) -> list[str]:
     relative_gap = min(record.get(name) or 0.0 for name in ("relative_gap", "average_relative_gap"))
     if relative_gap >= -np.sqrt(np.finfo(dtype).eps):
         return []
-    return [
-        Message(
-            f"the relative gap is {relative_gap:.1e}, and only rounding makes it negative: how far the model "
-            "is from optimal is not known",
-            Remedy("use {}, or scale the values of the data to about 1", Option("dtype", "float64")),
-        )
-    ]
+    problem = f"the relative gap is {relative_gap:.1e}: only rounding makes it negative, and it is not known"
+    remedy = Remedy("use {}, or scale the values of the data to about 1", Option("dtype", "float64"))
+    return [Message(problem, remedy)]
 
 
 def gap_record(dual_sum: float, loss_sum: float, norm2: float) -> dict[str, float]:
@@ -84,9 +77,4 @@ def gap_record(dual_sum: float, loss_sum: float, norm2: float) -> dict[str, floa
     primal = 0.5 * norm2 + loss_sum
     dual = dual_sum - 0.5 * norm2
     gap = primal - dual
-    return {
-        "dual": dual,
-        "primal": primal,
-        "gap": gap,
-        "relative_gap": gap / primal if primal != 0 else 0.0,
-    }
+    return {"dual": dual, "primal": primal, "gap": gap, "relative_gap": gap / primal if primal != 0 else 0.0}

@@ -114,24 +114,20 @@ def search_c(
     Raises `Interrupted` if the callbacks stop it.
     """
     linear, made, tried = get_loss(settings.loss).linear_duals, 0, list[dict[str, float]]()
-    paths = [_FACTORS] if linear else [(factor,) * _PASSES for factor in _FACTORS]
+    paths, n = [_FACTORS] if linear else [(factor,) * _PASSES for factor in _FACTORS], len(sample.numbers)
 
     def report(event: dict[str, Any]) -> None:
         nonlocal made
         if event["event"] == "pass":
             made += 1
-            note_progress()
+            callbacks.progress("choose C", made * n, sum(map(len, paths)) * n)
         elif event["event"] == "ready":
             callbacks.report(event)
-
-    def note_progress() -> None:
-        n = len(sample.numbers)
-        callbacks.progress("choose C", made * n, sum(map(len, paths)) * n)
 
     try:
         rows = sample.read(store)
         costs = costs.of_classes(sample.classes)
-        note_progress()
+        callbacks.progress("choose C", 0, sum(map(len, paths)) * n)
         for path in paths:
             trial = dataclasses.replace(
                 settings, C=C, C_factors=path, passes=len(path), keep_duals=True, tol=None, gap="none",
@@ -141,16 +137,15 @@ def search_c(
             training = Training(spec, *plan_rows(rows, spec), costs.row_factors(trial))
             called = Execution(Callbacks(report, stop=callbacks.stop), workers=1)
             result, _ = train(OpenTraining(training, rows, rows, costs, {"C_auto": True}), called)
-            for each in result.history:
-                if "valid_accuracy" in each:
-                    tried.append({"C": each["C"], "valid_accuracy": each["valid_accuracy"]})
+            measured = (each for each in result.history if "valid_accuracy" in each)
+            tried += [{name: each[name] for name in ("C", "valid_accuracy")} for each in measured]
     except Interrupted:
         raise Interrupted("stopped while C was chosen, before the training began") from None
     best = max(each["valid_accuracy"] for each in tried)
-    held_out = Fraction(_HOLD_OUT) * len(sample.numbers)
+    held_out = Fraction(_HOLD_OUT) * n
     least = best - _STANDARD_ERRORS * math.sqrt(best * (1 - best) / held_out)
     chosen = max(each["C"] for each in tried if each["valid_accuracy"] >= least)
-    callbacks.report({"event": "C", "C": chosen, "rows": len(sample.numbers), "tried": tried})
+    callbacks.report({"event": "C", "C": chosen, "rows": n, "tried": tried})
     return chosen
 
 
