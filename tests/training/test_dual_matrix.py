@@ -10,12 +10,11 @@ import pytest
 import scipy.sparse as sp
 from cases import few
 from helpers import MemoryPolicy, dense_duals, fit_with, make_problem, make_store
-from run_files import model_bytes, stop_after
+from resuming import assert_resumes
 from small_problem import of_loss
 
-from streamsvm import fit, load_model, open_store, resume
+from streamsvm import fit, load_model, open_store
 from streamsvm.data.memory_plan import dual_id_dtype
-from streamsvm.errors import Interrupted
 from streamsvm.kernels.duals import from_lists, joined, new_matrix, to_lists
 from streamsvm.losses import ROW_LOSSES
 from streamsvm.training import inner_passes
@@ -51,14 +50,9 @@ def test_trainings_do_not_differ(
 
 
 @pytest.mark.parametrize("loss", few(["ww", "llw"], "ww"))
-@pytest.mark.parametrize("passes_before", [1, 2])
-def test_a_resumed_training_reads_lists(tmp_path: Path, store: Path, loss: str, passes_before: int) -> None:
+def test_a_resumed_training_reads_lists(tmp_path: Path, store: Path, loss: str) -> None:
     options = {"C": 0.3, "passes": 3, "loss": loss, "inner_passes": 0 if loss == "llw" else 2}
-    fit(store, out=tmp_path / "whole", **options)
-    with pytest.raises(Interrupted):
-        fit(store, out=tmp_path / "parts", stop=stop_after(passes_before), **options)
-    resume(tmp_path / "parts")
-    assert model_bytes(tmp_path / "parts") == model_bytes(tmp_path / "whole")
+    assert_resumes(tmp_path, store, (1, 2), **options)
 
 
 def test_lists_have_the_same_duals() -> None:

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from helpers import as_rows, make_problem, write_rows
 from helpers import plain_fit as fit
-from run_files import metrics_of, model_bytes, stop_after, without_times
+from resuming import assert_resumes
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
 from small_problem import BLOCK, D, K, N
 
-from streamsvm import evaluate, load_model, resume
+from streamsvm import evaluate, load_model
 from streamsvm.data.label_sets import with_label_sets
-from streamsvm.errors import Interrupted, SettingsError
+from streamsvm.errors import SettingsError
 
 pytestmark = pytest.mark.engine
 
@@ -44,13 +44,7 @@ def test_a_run_resumes_to_the_same_bytes(tmp_path: Path, loss: str, suffix: str)
     options: dict[str, Any] = {
         "loss": loss, "passes": 2, "block_rows": BLOCK, "dtype": "float64", "gap": "pass", "valid": store
     }  # fmt: skip
-    fit(store, out=tmp_path / "whole", **options)
-    for n in (1, 4, 9):
-        with pytest.raises(Interrupted):
-            fit(store, out=tmp_path / "run", stop=stop_after(n), checkpoint_every="1", force=True, **options)
-        resume(tmp_path / "run")
-        assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole")
-        assert without_times(metrics_of(tmp_path / "run")) == without_times(metrics_of(tmp_path / "whole"))
+    assert_resumes(tmp_path, store, (1, 4, 9), **options)
 
 
 @pytest.mark.parametrize("loss", ["ovr2", "ww"])

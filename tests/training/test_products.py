@@ -12,11 +12,10 @@ import pytest
 import scipy.sparse as sp
 from cases import few
 from helpers import IN_FILES, MemoryPolicy, fit_with
-from run_files import metrics_of, model_bytes, stop_after, without_times
+from resuming import assert_resumes
 from small_problem import of_loss
 
-from streamsvm import evaluate, fit, load_model, resume
-from streamsvm.errors import Interrupted
+from streamsvm import evaluate, fit, load_model
 from streamsvm.losses import ROW_LOSSES as LOSSES
 from streamsvm.training.products import tile_rows
 
@@ -111,14 +110,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_stopped_and_resumed_anywhere_has_the_same_bytes(tmp_path: Path, store: Path) -> None:
     options: dict[str, Any] = {"passes": 2, "C": 0.3, "block_rows": 130, "gap": "pass", "label": "label"}
-    fit(store, out=tmp_path / "whole", **options)
-    for n in (1, 3, 6, 9, 12):
-        run = tmp_path / f"run-{n}"
-        with pytest.raises(Interrupted):
-            fit(store, out=run, stop=stop_after(n), checkpoint_every="1", workers=1, **options)
-        resume(run, workers=2)
-        assert model_bytes(run) == model_bytes(tmp_path / "whole"), n
-        assert without_times(metrics_of(run)) == without_times(metrics_of(tmp_path / "whole")), n
+    assert_resumes(tmp_path, store, (1, 3, 6, 9, 12), workers=2, **options)
     model = load_model(tmp_path / "whole")
     accuracy = evaluate(model, store).accuracy
     assert accuracy == pytest.approx((model.predict(MANY[0].astype(np.float32)) == MANY[1]).mean())
