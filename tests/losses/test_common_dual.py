@@ -16,7 +16,7 @@ from small_problem import of_loss
 from streamsvm import load_model, plan
 from streamsvm.data import memory_plan
 from streamsvm.losses import LOSSES
-from streamsvm.training import learner
+from streamsvm.training import plain_visits
 
 pytestmark = pytest.mark.engine
 
@@ -42,7 +42,7 @@ def test_iterates_are_those_of_the_plain_kernels(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch,
     loss: str, margin: float, average: bool, C: float, passes: int,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(learner, "_TIE_TOLERANCE", 0.0)
+    monkeypatch.setattr(plain_visits, "_TIE_TOLERANCE", 0.0)
     options: dict[str, Any] = {
         "passes": passes, "dtype": "float64", "average": average, "inner_passes": 0, "margin": margin,
         "block_rows": 90, "C": C, **of_loss(loss),
@@ -70,7 +70,7 @@ def test_scores_that_count_as_one_do_so_in_the_first_pass_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of rows without duals, too: of many of them no later pass would ever find the dual."""
-    monkeypatch.setattr(learner, "_TIE_TOLERANCE", 0.9)
+    monkeypatch.setattr(plain_visits, "_TIE_TOLERANCE", 0.9)
     overlapping = make_store(tmp_path / "a.zarr", *make_problem(300, 60, 10, noise=0.5, density=0.3))
     options: dict[str, Any] = {
         "dtype": "float64",
