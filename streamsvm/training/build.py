@@ -11,9 +11,9 @@ import numpy as np
 
 from streamsvm.base.threads import Threads, count_workers, one_thread_each
 from streamsvm.data.memory_plan import Plan
-from streamsvm.run.checkpoint import RunPosition
 from streamsvm.run.directory import RunDir
 from streamsvm.run.files import MemoryRun, RunFiles
+from streamsvm.run.manifest import RunPosition
 from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weights import DenseWeights, WeightStorage
 from streamsvm.training.learner import Learner, Visits
