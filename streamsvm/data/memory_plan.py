@@ -207,14 +207,7 @@ def dual_id_dtype(n_ids: int) -> np.dtype:
 
 def longest_group(store: Store) -> int:
     """Return the number of rows of the longest group of a store that has groups."""
-    longest, first, last = 0, 0, None
-    for begin in range(0, store.n_rows, _SCAN_ROWS):
-        qid = store.groups(begin, min(begin + _SCAN_ROWS, store.n_rows))
-        edges = begin + np.flatnonzero(np.diff(qid, prepend=qid[:1] - 1 if last is None else last))
-        bounds = np.r_[first, edges]
-        longest = max(longest, int(np.diff(bounds).max(initial=0)))
-        first, last = int(bounds[-1]), qid[-1:]
-    return max(longest, store.n_rows - first)
+    return max((int(np.diff(units.rows).max()) for units in _units(store, Plan())), default=0)
 
 
 class _Units(NamedTuple):
@@ -291,7 +284,7 @@ def _too_small(store: Store, plan: Plan) -> PlanError:
     unit = "group of rows" if store.grouped else "row"
     return PlanError(
         f"{store.path}: the memory budget cannot hold a {unit} of {longest:,} non-zeros and the "
-        f"{plan.fixed:,} bytes for chunks, scratch and features",
+        f"{plan.fixed:,} bytes for weights, chunks and scratch",
         needed_memory=need,
     )
 

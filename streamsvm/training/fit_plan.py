@@ -28,7 +28,7 @@ from streamsvm.data.order import block_warning
 from streamsvm.errors import Message, Option, PlanError, Remedy, SettingsError, StoreError
 from streamsvm.losses import get_loss
 from streamsvm.run.weights import LARGEST_FILE
-from streamsvm.settings.fit import ROWS, Settings
+from streamsvm.settings.fit import Settings
 from streamsvm.store import Store
 from streamsvm.store.sliced import choose_slice_rows
 from streamsvm.training.parallel.splits import why_split
@@ -76,18 +76,9 @@ def plan_fit(store: Store, spec: Spec, *, cluster: bool = False) -> tuple[Plan, 
                 return plan, cut_blocks(store, plan)
     try:
         return last, cut_blocks(store, last)
-    except PlanError as error:
+    except PlanError:
         if last.memory == settings.memory:
-            if settings.splits == 1 or settings.split != ROWS or last.needs_cluster:
-                raise
-            enough = max(error.needed_memory or 0, _enough(last, store.n_classes))
-            raise PlanError(
-                f"each of the {settings.splits} splits by rows has weights of its own, of "
-                f"{format_size((1 + last.average) * size)}: too much for {format_size(last.memory)}",
-                remedy=Remedy("give at least {}, or fewer {}, or workers with memory of their own, by {}",
-                              Option("memory", enough), Option("splits"), Option("cluster")),
-                needed_memory=enough,
-            ) from None  # fmt: skip
+            raise
         need, longest = least_budget(store, last)
         raise PlanError(
             f"{store.path}: this process may have {format_size(memory_limit())} of memory, and a fit with a "

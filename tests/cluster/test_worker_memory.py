@@ -70,7 +70,7 @@ def test_weights_of_many_splits_need_not_fit_into_the_command_of_a_cluster(tmp_p
     settings = {"split": "rows", "splits": 8, "C": 0.1, "passes": 2, "block_rows": 150}
     small = 64 * 10**6
     assert streamsvm.plan(store, memory=small, cluster="any", **settings)["planned_bytes"] <= small
-    with pytest.raises(PlanError, match="each of the 8 splits by rows has weights of its own") as caught:
+    with pytest.raises(PlanError, match="bytes for weights") as caught:
         streamsvm.fit(store, out=tmp_path / "refused", memory=small, workers=2, **settings)
     assert not (tmp_path / "refused").exists()
     enough = caught.value.needed_memory
