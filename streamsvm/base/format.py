@@ -40,7 +40,6 @@ RUN_JSON = "run.json"
 ONLINE = "online"  # the kind of a run over a stream; a fit has none
 WEIGHTS = "weights.bin"
 AVERAGE_DELTA = "weights-avg.bin"
-DIRTY = "weights-dirty.bin"
 SPARSE_WEIGHTS = "weights-sparse.bin"
 RUN_COSTS = "class-costs.npy"
 COMMIT = "commit.json"

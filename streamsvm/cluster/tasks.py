@@ -108,7 +108,7 @@ class Job(NamedTuple):
         average = shard.average_delta
         if averaged and not len(average):
             average = np.zeros_like(shard.current)
-        return Weights.create(shard.current, average, self.spec.time_unit, np.zeros((0, 2), np.uint64))
+        return Weights(shard.current, average, self.spec.time_unit)
 
     def result(
         self, shards: Sequence[WeightShard], begin: float, tally: np.ndarray, duals: Sequence[RowDuals] = ()

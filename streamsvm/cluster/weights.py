@@ -30,7 +30,6 @@ from streamsvm.cluster.tasks import (
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.frame import Problem
-from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import Weights
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.weights import WeightStorage
@@ -140,14 +139,12 @@ class ShardedWeights(WeightStorage):
         arrays = [(weights.current[:, columns], shard.current)]
         if len(shard.average_delta):
             arrays.append((weights.average_delta[:, columns], shard.average_delta))
-        features = np.arange(len(shard.current))
-        if len(weights.dirty):  # the rest is zero, and holes of a file perhaps
-            is_there = weights.dirty.any(axis=1)
-            for _, found in arrays:
-                is_there |= found.view(bits).any(axis=1)
-            features = np.flatnonzero(is_there)
-            mark_rows_dirty(features, weights)
-            self._here.check_room(_only(features))
+        differs = np.zeros(len(shard.current), np.bool_)
+        for some in in_slices(len(differs)):
+            for stored, found in arrays:
+                differs[some] |= (stored[some].view(bits) != found[some].view(bits)).any(axis=1)
+        features = np.flatnonzero(differs)  # the rest may be holes of a file
+        self._here.check_room(_only(features))
         for stored, found in arrays:
             for some in in_slices(len(features)):
                 stored[features[some]] = found[features[some]]

@@ -25,16 +25,10 @@ FULL = 4
 
 
 @kernel
-def gather_rows(current, average_delta, average_scale, columns, dirty, piece):
-    """Write ``current - average_scale * average_delta`` into `piece`, its columns in the order of `columns`.
-
-    Rows that never changed, by `dirty`, are zero.
-    """
+def gather_rows(current, average_delta, average_scale, columns, piece):
+    """Write ``current - average_scale * average_delta`` into `piece`, with the columns `columns`."""
     for r in range(piece.shape[0]):
-        if len(dirty) > 0 and dirty[r, 0] | dirty[r, 1] == 0:
-            for j in range(piece.shape[1]):
-                piece[r, j] = 0
-        elif len(average_delta) > 0:
+        if len(average_delta) > 0:
             for j in range(piece.shape[1]):
                 piece[r, j] = current[r, columns[j]] - average_scale * average_delta[r, columns[j]]
         else:

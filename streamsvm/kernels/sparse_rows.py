@@ -40,7 +40,6 @@ class SparseRows(NamedTuple):
     pool: np.ndarray  # (any,) dtype of the weights
     classes: np.ndarray  # the same memory, as unsigned integers of the same size
     extents: np.ndarray  # (n_features, 3) int64
-    dirty: np.ndarray  # (n_features,) uint8: whether a row changed since the last commit
     used: np.ndarray  # (1,) int64: elements of the pool that are allocated, or were
     free: np.ndarray  # (_LISTS,) int64: of each kind of list, the first place to use again, or -1
     changed: np.ndarray  # (K,) int64: scratch, the classes that a visit changes
@@ -55,7 +54,6 @@ class SparseRows(NamedTuple):
             nothing,
             nothing.view(f"u{dtype.itemsize}"),
             np.zeros((n_features, 3), np.int64),
-            np.zeros(n_features, np.uint8),
             np.zeros(1, np.int64),
             np.full(_LISTS, -1),
             np.zeros(columns, np.int64),
@@ -192,7 +190,6 @@ def update_sparse_rows(sparse_rows, rows, i, delta, vectors, n_vectors, rate):
                 m += 1
     for p in range(rows.indptr[i], rows.indptr[i + 1]):
         f, x = rows.indices[p], rows.data[p]
-        sparse_rows.dirty[f] = 1
         n_found = 0
         if sparse_rows.extents[f, 1] < len(delta):
             n_found = _add_to_list(sparse_rows, f, x, delta, rate)
@@ -256,23 +253,20 @@ def _add_others(sparse_rows, f, x, delta, m, n_found, rate):
 
 @kernel
 def scale_sparse_rows(sparse_rows, factor):
-    """Multiply the weights of the sparse rows by `factor`; all that have entries become dirty."""
+    """Multiply the weights of the sparse rows by `factor`."""
     for f in range(len(sparse_rows.extents)):
         at, size, _ = entries(sparse_rows, f)
         for e in range(at, at + size):
             sparse_rows.pool[e] *= sparse_rows.pool.dtype.type(factor)
-        if size > 0:
-            sparse_rows.dirty[f] = 1
 
 
 @kernel
 def restart_sparse_average(sparse_rows):
-    """Let the average of the sparse rows begin anew; all that have entries become dirty."""
+    """Let the average of the sparse rows begin anew."""
     for f in range(len(sparse_rows.extents)):
         at, size, capacity = entries(sparse_rows, f)
         for e in range(at + capacity, at + capacity + size):
             sparse_rows.pool[e] = 0
-        sparse_rows.dirty[f] = size > 0
 
 
 @kernel
@@ -302,7 +296,6 @@ def drop_negligible(sparse_rows, columns):
         if kept - at < size:
             dropped += size - (kept - at)
             sparse_rows.extents[f, 1] = kept - at
-            sparse_rows.dirty[f] = 1
     return dropped
 
 

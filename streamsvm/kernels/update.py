@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from streamsvm.kernels.jit import inlined, kernel
+from streamsvm.kernels.jit import inlined
 from streamsvm.kernels.score import feature
 from streamsvm.kernels.simd import cast, item, load_like, multiply_add, store, zeros
 from streamsvm.kernels.sparse_rows import update_sparse_rows
@@ -39,28 +37,6 @@ def add_vectors(weights, rows, i, delta, vectors, n_vectors):
 
 
 @inlined
-def mark_dirty(rows, i, weights, vectors, n_vectors):
-    """Record that the weights of row `i`'s features change in the vectors at ``vectors[:n_vectors]``."""
-    groups, dirty = np.uint64(0), weights.dirty
-    if len(dirty) == 0:
-        return
-    for q in range(n_vectors):
-        groups |= np.uint64(1) << np.uint64(vectors[q] >> weights.group_bits)
-    begin = rows.indptr[i]
-    for p in range(begin, rows.indptr[i + 1]):
-        dirty[feature(rows.indices, p, begin), 0] |= groups
-
-
-@kernel
-def mark_rows_dirty(features, weights):
-    """Record that the weights of ``features`` may change in all columns."""
-    dirty, n_groups = weights.dirty, ((weights.current.shape[1] - 1) >> weights.group_bits) + 1
-    groups = ~np.uint64(0) >> np.uint64(64 - n_groups)
-    for p in range(len(features)):
-        dirty[features[p], 0] |= groups
-
-
-@inlined
 def time_of_step(clock, tile):
     """Return the time at which the average takes a step to be made: with a tile, where that begins."""
     if tile is None:
@@ -83,7 +59,6 @@ def update_weights(rows, i, weights, tile, delta, vectors, n_vectors, time_facto
 
 @inlined
 def _add_step(rows, i, weights, delta, vectors, n_vectors, time_factor, sparse_rows):
-    mark_dirty(rows, i, weights, vectors, n_vectors)
     if sparse_rows is not None:
         update_sparse_rows(sparse_rows, rows, i, delta, vectors, n_vectors, delta.dtype.type(time_factor))
     else:

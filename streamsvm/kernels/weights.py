@@ -20,8 +20,6 @@ from streamsvm.kernels.tile import Tile
 
 AVERAGE_POWER = 2  # p: iterate t has the weight 2t + 1, because rare features are learned late
 
-_MOST_GROUPS = 64  # of columns: a bit of a uint64 each
-
 
 class Weights(NamedTuple):
     """The current weights and, if iterates are averaged, the offset of their running average.
@@ -35,27 +33,7 @@ class Weights(NamedTuple):
     current: np.ndarray  # (n_features, K)
     average_delta: np.ndarray  # the same shape, or (0, K) if nothing is averaged
     time_unit: float  # block steps; infinite if nothing is averaged
-    # (n_features, 2) uint64: groups of columns that changed, one bit each: since the last commit, and
-    # before it. Column c belongs to group c >> group_bits. Or (0, 2), if changes are not recorded.
-    dirty: np.ndarray
-    group_bits: int
     tile: Tile | None = None  # the rows that are visited, if matrix products give their scores
-
-    @classmethod
-    def create(
-        cls,
-        current: np.ndarray,
-        average_delta: np.ndarray,
-        time_unit: float,
-        dirty: np.ndarray | None = None,
-    ) -> Weights:
-        """Divide the columns into at most 64 groups of whole vectors; `dirty` is in memory by default."""
-        columns, group_bits = current.shape[1], (VECTOR_BYTES // current.itemsize).bit_length() - 1
-        while columns > _MOST_GROUPS << group_bits:
-            group_bits += 1
-        if dirty is None:
-            dirty = np.zeros((len(current), 2), np.uint64)
-        return cls(current, average_delta, time_unit, dirty, group_bits)
 
 
 def padded_classes(n_classes: int, dtype: np.dtype) -> int:
@@ -77,13 +55,10 @@ def weight_at(weights, f, c, average_scale):
 def sum_of_squares(weights, average_scale, sparse_rows, problem, sums):
     """Add ‖current - average_scale * average_delta‖² of each range of classes to `sums`.
 
-    It is summed in float64, row after row. ``average_delta`` is not read if `average_scale` is 0. A row that
-    never changed is not read either: if the weights are larger than memory, most rows are holes of a file.
+    It is summed in float64, row after row. ``average_delta`` is not read if `average_scale` is 0.
     """
-    dirty, ranges = weights.dirty, problem.ranges
+    ranges = problem.ranges
     for f in range(weights.current.shape[0]):
-        if len(dirty) > 0 and dirty[f, 0] | dirty[f, 1] == 0:
-            continue
         for r in range(len(ranges)):
             part, end = 0.0, min(ranges[r, 1], problem.n_classes)
             for c in range(np.uint64(ranges[r, 0]), np.uint64(end)):  # unsigned: not from the end

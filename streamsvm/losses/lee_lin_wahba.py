@@ -50,15 +50,13 @@ from streamsvm.losses.threshold import UNBOUNDED, threshold_newton
 @kernel
 def norm2_of_centred(weights, average_scale, sparse_rows, problem, sums):
     """Add ‖W‖² to `sums`, with 1/k of the last column in each class (see `sum_of_squares`)."""
-    dirty, k, total = weights.dirty, problem.n_classes, 0.0
+    k, total = problem.n_classes, sums[0]
     for f in range(weights.current.shape[0]):
-        if len(dirty) > 0 and dirty[f, 0] | dirty[f, 1] == 0:
-            continue
         shared = weight_at(weights, f, k, average_scale) / k
         for c in range(k):
             w = weight_at(weights, f, c, average_scale) + shared
             total += w * w
-    sums[0] += total
+    sums[0] = total
 
 
 def _make(name: str, hinge: Hinge) -> Kernels:

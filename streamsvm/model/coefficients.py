@@ -110,7 +110,7 @@ class Coefficients(NamedTuple):
     columns: np.ndarray  # (n_classes,) int64, of `current`
     average_delta: np.ndarray | None = None  # (n_features, K), if `current` is an array
     average_scale: float = 0.0
-    dirty: np.ndarray | None = None  # (n_features, 2): zero for features whose weights are zero, and not read
+    used: np.ndarray | None = None  # (n, 2): ranges of features, ascending; the rest is zero, and not read
     shared_column: int | None = None  # of which each of the n classes has 1/n
     transitions: np.ndarray | None = None  # (n_classes, n_classes): scores of classes that follow a class
     prune: float = 0.0  # coefficients of at most this absolute value become 0
@@ -138,7 +138,7 @@ class Coefficients(NamedTuple):
         return self._replace(
             current=self.current[:cut],
             average_delta=delta,
-            dirty=None if self.dirty is None else self.dirty[:cut],
+            used=None if self.used is None else np.minimum(self.used, cut),
             transitions=np.ascontiguousarray(transitions[:, self.columns], self.current.dtype),
         )
 
@@ -185,17 +185,19 @@ class Coefficients(NamedTuple):
         if self.shared_column is not None:
             columns = np.append(columns, self.shared_column)
         buffer = np.empty((min(step, n_features), len(columns)), self.current.dtype)
-        none_dirty = np.zeros((0, 2), np.uint64)
+        used = np.array([[0, n_features]]) if self.used is None else self.used
         for begin in range(0, n_features, step):
-            rows = slice(begin, min(begin + step, n_features))
-            found = self.current[rows] if whole else self.current.dense(rows.start, rows.stop)
-            current = np.ascontiguousarray(found)
-            delta = self.average_delta
-            delta = current[:0] if delta is None else np.ascontiguousarray(delta[rows])
-            dirty = none_dirty if self.dirty is None else self.dirty[rows]
-            piece = buffer[: rows.stop - begin]
-            scale = current.dtype.type(self.average_scale)
-            gather_rows(current, delta, scale, columns, dirty, piece)
+            end = min(begin + step, n_features)
+            piece = buffer[: end - begin]
+            piece[:] = 0
+            first, last = np.searchsorted(used[:, 1], begin, "right"), np.searchsorted(used[:, 0], end)
+            for rows in (slice(*bounds) for bounds in np.clip(used[first:last], begin, end).tolist()):
+                found = self.current[rows] if whole else self.current.dense(rows.start, rows.stop)
+                current = np.ascontiguousarray(found)
+                delta = self.average_delta
+                delta = current[:0] if delta is None else np.ascontiguousarray(delta[rows])
+                scale = current.dtype.type(self.average_scale)
+                gather_rows(current, delta, scale, columns, piece[rows.start - begin : rows.stop - begin])
             if self.shared_column is None:
                 yield piece
             else:

@@ -27,7 +27,7 @@ class RunDir:
     Attributes
     ----------
     path : Path
-    settings, weights, average_delta, dirty, sparse_weights, costs : Path
+    settings, weights, average_delta, sparse_weights, costs : Path
     commit, metrics, model, lock, report, tuning, tuned, trials, data, valid : Path
         Files and folders of the run, whether or not they exist; the last two are stores that it made of
         files of other kinds.
@@ -45,7 +45,6 @@ class RunDir:
         self.settings = self.path / format.RUN_JSON
         self.weights = self.path / format.WEIGHTS
         self.average_delta = self.path / format.AVERAGE_DELTA
-        self.dirty = self.path / format.DIRTY
         self.sparse_weights = self.path / format.SPARSE_WEIGHTS
         self.costs = self.path / format.RUN_COSTS
         self.commit = self.path / format.COMMIT
@@ -186,7 +185,7 @@ class RunDir:
 
     def clean_up(self) -> None:
         """Delete what nobody needs once there is a model: files of weights, trials, and an older run."""
-        weights = (self.weights, self.average_delta, self.dirty, self.sparse_weights)
+        weights = (self.weights, self.average_delta, self.sparse_weights)
         for path in (*weights, self.trials):
             durable.remove(path)
         self.remove_replaced()

@@ -22,7 +22,7 @@ _COPIED_BYTES = 2**24  # bytes copied at a time when columns are added
 
 
 class GrowingWeights(DenseWeights):
-    """Weights, their average's delta and their dirty bits in memory-mapped files that grow.
+    """Weights and their average's delta in memory-mapped files that grow.
 
     The files are longer than what is in use, and sparse: a feature whose weights never changed takes no
     disk. A class that appears takes one of the columns of padding, which are zero. When none is left the
@@ -34,7 +34,7 @@ class GrowingWeights(DenseWeights):
         Initial features and columns; 0 columns stand for as few as possible.
     dtype : dtype
     paths : tuple of Path
-        Files of the weights, the dirty bits, and the average's delta; existing ones are replaced.
+        Files of the weights and of the average's delta; existing ones are replaced.
 
     Raises
     ------
@@ -42,7 +42,7 @@ class GrowingWeights(DenseWeights):
         If no file can hold the weights, or the disk cannot take their model.
     """
 
-    def __init__(self, shape: tuple[int, int], dtype: np.dtype, paths: tuple[Path, Path, Path]) -> None:
+    def __init__(self, shape: tuple[int, int], dtype: np.dtype, paths: tuple[Path, Path]) -> None:
         self._paths = paths
         self._dtype = dtype
         self._n_features = shape[0]
@@ -60,9 +60,7 @@ class GrowingWeights(DenseWeights):
     def in_use(self) -> Weights:
         """Weights of the features in use."""
         n, weights = self._n_features, self.weights
-        return weights._replace(
-            current=weights.current[:n], average_delta=weights.average_delta[:n], dirty=weights.dirty[:n]
-        )
+        return weights._replace(current=weights.current[:n], average_delta=weights.average_delta[:n])
 
     def grow(self, n_features: int, n_classes: int) -> None:
         rows, columns = self.weights.current.shape
@@ -96,16 +94,14 @@ class GrowingWeights(DenseWeights):
 
     def _map(self, shape: tuple[int, int]) -> None:
         """Map the files, extended to `shape` by zeros that take no disk."""
-        current, delta = (map_array(path, shape, self._dtype, fresh=False) for path in self._paths[::2])
-        dirty = map_array(self._paths[1], (shape[0], 2), np.dtype(np.uint64), fresh=False)
-        self.weights = Weights.create(current, delta, TIME_UNIT, dirty)
+        current, delta = (map_array(path, shape, self._dtype, fresh=False) for path in self._paths)
+        self.weights = Weights(current, delta, TIME_UNIT)
         self._is_reserved = 512 * os.stat(self._paths[0]).st_blocks >= current.nbytes
 
     def _add_columns(self, columns: int) -> None:
         """Write the files anew with so many columns, without the rows that are zero."""
         shape = (self._n_features, columns)
-        before = self.weights
-        for path, old in zip(self._paths[::2], before[:2], strict=True):
+        for path, old in zip(self._paths, self.weights[:2], strict=True):
             path.unlink()  # what is mapped of it lives on
             new = map_array(path, shape, self._dtype)
             step = max(1, _COPIED_BYTES // (columns * self._dtype.itemsize))
@@ -114,7 +110,3 @@ class GrowingWeights(DenseWeights):
                 changed = np.flatnonzero(piece.any(axis=1))
                 new[at + changed, : old.shape[1]] = piece[changed]
         self._map(shape)
-        group_bits = self.weights.group_bits
-        groups = (1 << -(-before.current.shape[1] >> group_bits)) - 1  # that can be other than zero
-        changed = np.flatnonzero(self.weights.dirty.any(axis=1))
-        self.weights.dirty[changed] = groups, 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import heapq
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -36,6 +37,24 @@ def segments(array: np.ndarray, path: Path | None) -> Iterator[slice]:
             if begin < array.size:
                 yield slice(begin, min(begin + step, array.size))
             at = (at // SEGMENT_BYTES + 1) * SEGMENT_BYTES
+
+
+def rows_in_use(arrays: Sequence[tuple[np.ndarray, Path | None]]) -> np.ndarray:
+    """Return ranges of rows, ascending, outside of which arrays of as many columns are holes of files."""
+    found, columns = [[0, 0]], arrays[0][0].shape[1]
+    for part in heapq.merge(*(segments(*each) for each in arrays), key=lambda part: part.start):
+        begin, end = part.start // columns, -(-part.stop // columns)
+        if begin > found[-1][1]:
+            found.append([begin, end])
+        found[-1][1] = max(found[-1][1], end)
+    return np.array(found)
+
+
+def multiply(array: np.ndarray, path: Path | None, factor: float) -> None:
+    """Multiply an array by `factor`, without writing zeros into holes of the file that it is mapped from."""
+    flat = array.reshape(-1)
+    for part in segments(array, path):
+        np.multiply(flat[part], array.dtype.type(factor), out=flat[part], where=flat[part] != 0)
 
 
 def state_of(arrays: Sequence[tuple[np.ndarray, Path | None]]) -> Iterator[np.ndarray]:

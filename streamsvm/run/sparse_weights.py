@@ -72,7 +72,7 @@ class SparseWeights(WeightStorage):
         average: bool,
     ) -> None:
         nothing = np.zeros((0, columns), dtype)
-        self.weights = Weights.create(nothing, nothing.copy(), time_unit)
+        self.weights = Weights(nothing, nothing.copy(), time_unit)
         self.sparse_rows = SparseRows.create(n_features, columns, dtype, average=average)
         self._columns, self._path, self._most_bytes = columns, path, most_bytes
         self._in_file = False
@@ -81,8 +81,8 @@ class SparseWeights(WeightStorage):
 
     @staticmethod
     def size(n_features: int, columns: int) -> int:
-        """Return the bytes in memory beside the entries: extents, dirty bytes, scratch."""
-        return n_features * (3 * 8 + 1) + 9 * columns
+        """Return the bytes in memory beside the entries: extents, scratch."""
+        return n_features * 3 * 8 + 9 * columns
 
     @property
     def n_features(self) -> int:

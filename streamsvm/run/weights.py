@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import mmap
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,17 +16,13 @@ from streamsvm.base.text import format_size
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Remedy, RunError
 from streamsvm.kernels.frame import Problem
-from streamsvm.kernels.jit import kernel
 from streamsvm.kernels.sparse_rows import SparseRows
 from streamsvm.kernels.weights import Weights
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.directory import RunDir
-from streamsvm.run.segments import restore_arrays, state_of
+from streamsvm.run.segments import multiply, restore_arrays, rows_in_use, state_of
 
 LARGEST_FILE = 2**43  # bytes: ext4 ends at 16 TB
-# Weights in memory up to this size (bytes) have no dirty bits, and each commit writes them whole: marking
-# changes would take a tenth of the training time where classes are few.
-_MAX_UNTRACKED_BYTES = 2**26
 _HUGE_PAGE = 2**21
 
 
@@ -152,7 +149,7 @@ class DenseWeights(WeightStorage):
     time_unit : float
         The unit of the average's time (see `Weights`).
     paths : sequence of Path
-        Files of the weights and of the dirty bits; by default they are in memory.
+        File of the weights; by default they are in memory.
     average : bool
         True if an average can be kept, in memory.
     """
@@ -169,9 +166,7 @@ class DenseWeights(WeightStorage):
         self._paths = paths
         current = map_array(paths[0] if paths else None, shape, dtype)
         delta = map_array(None, shape if average else (0, shape[1]), dtype)
-        whole = not paths and current.nbytes + delta.nbytes <= _MAX_UNTRACKED_BYTES
-        dirty = map_array(paths[1] if paths else None, (0 if whole else shape[0], 2), np.dtype(np.uint64))
-        self.weights = Weights.create(current, delta, time_unit, dirty)
+        self.weights = Weights(current, delta, time_unit)
 
     @property
     def n_features(self) -> int:
@@ -180,30 +175,39 @@ class DenseWeights(WeightStorage):
     def begin_average(self) -> None:
         current = self.weights.current
         self.weights = self.weights._replace(average_delta=map_array(None, current.shape, current.dtype))
-        if len(self.weights.dirty):
-            mark_known(self.weights.dirty)  # for the log holds the delta of an earlier average
 
     def scale(self, factor: float) -> None:
-        multiply_known(self.weights.current, self.weights.dirty, self.weights.group_bits, factor)
-        mark_known(self.weights.dirty)
+        for current, path in self._arrays()[:1]:
+            multiply(current, path, factor)
 
     def state(self) -> Iterator[np.ndarray]:
-        paths = [*self._paths[::2], None, None]
-        return state_of(list(zip(self._dense(self.in_use), paths, strict=False)))
+        return state_of(self._arrays())
 
     def restore(self, path: Path) -> None:
-        restore_arrays(path, self._dense(self.weights))
-        if len(self.weights.dirty):
-            self.weights.dirty[:, 1] = ~np.uint64(0)
+        restore_arrays(path, [array for array, _ in self._arrays()])
 
-    @staticmethod
-    def _dense(weights: Weights) -> list[np.ndarray]:
-        return [array for array in (weights.current, weights.average_delta) if len(array)]
+    def _arrays(self) -> list[tuple[np.ndarray, Path | None]]:
+        """Return the weights and, if there is one, their average's delta, each with its file."""
+        found = itertools.zip_longest(self.in_use[:2], self._paths)
+        return [(array, path) for array, path in found if len(array)]
+
+    def _used(self) -> np.ndarray:
+        """Return ranges of features, ascending, outside of which files of the weights are holes."""
+        if not self._paths or not self.n_features:
+            return np.array([[0, self.n_features]])
+        return rows_in_use(self._arrays())
+
+    def squares(self, norm2: Callable[..., None], problem: Problem, average_scale: float) -> list[float]:
+        sums, weights = np.zeros(len(problem.ranges)), self.weights
+        for begin, end in self._used().tolist():
+            current, delta = (array[begin:end] for array in weights[:2])
+            norm2(weights._replace(current=current, average_delta=delta), average_scale, None, problem, sums)
+        return sums.tolist()
 
     def check_room(self, rows: Rows) -> None:
         """Raise `RunError` if the disk is too full: the first write to a page would then end the process."""
         weights = self.weights
-        arrays = list(zip(self._paths, (weights.current, weights.dirty, weights.average_delta), strict=False))
+        arrays = list(zip(self._paths, (weights.current, weights.average_delta), strict=False))
         try:
             check_mapped(arrays, min(len(rows.data), self.n_features))
         except RunError:  # most features occur in many rows
@@ -213,9 +217,8 @@ class DenseWeights(WeightStorage):
 
     def coefficients(self, average_scale: float | None, columns: np.ndarray) -> Coefficients:
         weights = self.in_use
-        dirty = weights.dirty if len(weights.dirty) else None
         delta = None if average_scale is None else weights.average_delta
-        return Coefficients(weights.current, columns, delta, average_scale or 0.0, dirty)
+        return Coefficients(weights.current, columns, delta, average_scale or 0.0, self._used())
 
 
 def check_mapped(arrays: Sequence[tuple[Path, np.ndarray]], n_rows: int) -> None:
@@ -247,31 +250,3 @@ def check_mapped(arrays: Sequence[tuple[Path, np.ndarray]], n_rows: int) -> None
                 f"{format_size(needed)} more",
                 remedy=Remedy(f"free some space, then {then.words}", *then.parts),
             )
-
-
-@kernel
-def mark_known(dirty):
-    """Mark all groups known to the log as changed. Others are not touched: they may be holes of a file."""
-    for f in range(len(dirty)):
-        if dirty[f, 1] != 0:
-            dirty[f, 0] |= dirty[f, 1]
-
-
-@kernel
-def multiply_known(array, dirty, group_bits, factor):
-    """Multiply the groups that ever changed, or all if that is not recorded, by `factor`.
-
-    The rest is not touched: it may be holes of a file.
-    """
-    for f in range(len(array)):
-        word = ~np.uint64(0)
-        if len(dirty) > 0:
-            word = dirty[f, 0] | dirty[f, 1]
-        begin = 0
-        while word != 0 and begin < array.shape[1]:
-            end = min(array.shape[1], begin + (1 << group_bits))
-            if word & np.uint64(1):
-                for c in range(begin, end):
-                    array[f, c] *= array.dtype.type(factor)
-            word >>= np.uint64(1)
-            begin = end

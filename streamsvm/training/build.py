@@ -118,5 +118,5 @@ def new_storage(spec: Spec, placement: Plan, run: RunDir | None) -> DenseWeights
             None if run is None else run.sparse_weights, placement.pool_bytes, average=placement.average,
         )  # fmt: skip
     in_files = run is not None and not placement.weights_in_memory
-    paths: tuple[Path, ...] = (run.weights, run.dirty) if run is not None and in_files else ()
+    paths: tuple[Path, ...] = (run.weights,) if run is not None and in_files else ()
     return DenseWeights(spec.shape, spec.dtype, spec.time_unit, paths, average=placement.average)

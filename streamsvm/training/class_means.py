@@ -19,7 +19,6 @@ from scipy import sparse
 
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.rows import Rows
-from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.run.weights import WeightStorage
 
 _ROW_VALUES, _WEIGHTS = 2**22, 2**20  # that are worked on at a time, in about three copies
@@ -61,8 +60,6 @@ def begin_at_means(
         current *= start
     else:
         current[:] = 0
-    if len(weights.dirty):
-        mark_rows_dirty(np.arange(len(current)), weights)
     return start
 
 

@@ -35,7 +35,6 @@ from streamsvm.training.parallel.splits import why_split
 from streamsvm.training.spec import Spec
 from streamsvm.training.training import Training
 
-_DIRTY_BYTES = 16  # size of a feature's dirty bits
 _MAX_BUFFERED_DUALS = 2**22  # entries of the buffer of new duals, if the rows are in memory
 _SMALL = 2**28  # bytes that matrices of their duals may take; or twice those of the rows
 
@@ -43,8 +42,8 @@ _SMALL = 2**28  # bytes that matrices of their duals may take; or twice those of
 def plan_fit(store: Store, spec: Spec, *, cluster: bool = False) -> tuple[Plan, np.ndarray]:
     """Return the memory plan of a fit, and the first row of each of its blocks.
 
-    Weights are read and written at random, rows in sequence. So weights, their dirty bits and their average
-    are in memory if they leave room for small blocks; else there is no average; else the weights are
+    Weights are read and written at random, rows in sequence. So weights and their average are
+    in memory if they leave room for small blocks; else there is no average; else the weights are
     memory-mapped files, and the blocks are small, so that the system can cache as many of the files' pages
     as possible. Workers of a `cluster` hold the weights of splits by rows; but if threads could, the plan is
     the same.
@@ -105,20 +104,20 @@ def find_slice_rows(store: Store, settings: Settings, n_blocks: int) -> int:
 
 def choices(store: Store, spec: Spec, budget: int, *, cluster: bool = False) -> list[Plan]:
     """Return the plans for a budget: the fastest first, the one that needs the least memory last."""
-    settings, size, dirty = spec.settings, spec.weights_bytes, _DIRTY_BYTES * spec.shape[0]
+    settings, size = spec.settings, spec.weights_bytes
     longest = longest_group(store) if spec.loss.sequences else 1
     plan = functools.partial(_plan, store, spec, budget, longest=longest)
     plans = []
     if settings.splits > 1 and spec.groups is None:  # each split has weights of its own
         held = (1 + settings.average) * size
         by_rows = functools.partial(plan, weights_in_memory=True, average=settings.average)
-        plans = [by_rows((1 + settings.splits) * held + dirty)]
+        plans = [by_rows((1 + settings.splits) * held)]
         if cluster:  # whose weights come to the command beside those that are saved
-            plans.append(by_rows(2 * held + dirty, needs_cluster=True))
+            plans.append(by_rows(2 * held, needs_cluster=True))
         return plans
     if not spec.has_common_dual:
         for average in sorted({settings.average, False}, reverse=True):
-            plans.append(plan((1 + average) * size + dirty, weights_in_memory=True, average=average))
+            plans.append(plan((1 + average) * size, weights_in_memory=True, average=average))
     if spec.sparse_bytes is not None:
         common = spec.can_have_common_dual
         # At most half of the budget, and of small weights no more than lists and rows in full can ever take.

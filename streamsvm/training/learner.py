@@ -23,7 +23,6 @@ from streamsvm.kernels.random import permutation
 from streamsvm.kernels.scratch import own_lines
 from streamsvm.kernels.sum_rows import mark
 from streamsvm.kernels.tally import CLOCK, DUAL_DELTA, N_TALLIES, VISITED
-from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import AVERAGE_POWER, Weights, add_up
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.duals import PassDuals
@@ -183,8 +182,6 @@ class Learner:
                 centre(features, matrix, self.problem.ranges)
             elif len(matrix):
                 centre_with_shared(features, matrix, self.n_classes)
-        if len(weights.dirty):
-            mark_rows_dirty(features, weights)
 
     def coefficients(self, columns: np.ndarray, *, average: bool) -> Coefficients:
         """Return the coefficients of a model with these classes: of the last iterate, or of the average."""

@@ -334,7 +334,7 @@ def _stream_trainer(
             f"{run.path} was begun on a stream of other features or classes",
             remedy=Remedy("bring the old one back, or begin anew"),
         )
-    storage = GrowingWeights(position.weights_shape, dtype, (run.weights, run.dirty, run.average_delta))
+    storage = GrowingWeights(position.weights_shape, dtype, (run.weights, run.average_delta))
     files.restore(position, storage)
     if source.n_features is not None:
         storage.grow(source.n_features, len(classes))

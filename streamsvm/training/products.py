@@ -168,11 +168,6 @@ class Products:
         few = _FEW * len(columns) <= K
         if few:
             steps = np.ascontiguousarray(steps[:, columns])
-        groups = np.bitwise_or.reduce(
-            np.uint64(1) << (columns >> weights.group_bits).astype(np.uint64), initial=np.uint64(0)
-        )
-        if len(weights.dirty):
-            weights.dirty[:, 0] |= groups
         targets = [(weights.current, 1.0)]
         if len(weights.average_delta):
             time = tile.clock[0] / weights.time_unit

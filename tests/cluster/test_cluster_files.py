@@ -13,7 +13,6 @@ from run_files import model_bytes, stop_after
 
 import streamsvm
 from streamsvm.errors import Interrupted
-from streamsvm.run import weights
 
 distributed = pytest.importorskip("distributed")
 
@@ -36,13 +35,10 @@ def test_logs_are_those_of_threads(store: Path, local: Any, tmp_path: Path, sett
 
 
 @EACH
-@pytest.mark.parametrize("largest", [2**26, 0], ids=["whole", "changes"])
 def test_threads_and_workers_take_turns(
-    store: Path, local: Any, tmp_path: Path, settings: dict[str, Any], largest: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    """Either goes on with what the other began, whether threads write all weights or those that changed."""
-    monkeypatch.setattr(weights, "_MAX_UNTRACKED_BYTES", largest)
+    store: Path, local: Any, tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    """Either goes on with what the other began."""
     run, settings = tmp_path / "run", {**settings, "tol": 1e-9, "C": 0.1}
     turns: list[tuple[int, dict[str, Any]]] = [
         (blocks, {"cluster": local.scheduler_address} if cluster else {"workers": 2})

@@ -129,7 +129,7 @@ def check_chains(side: str) -> None:
         labels = rng.integers(0, k, n).astype(np.int32)
         rows = guard(side, Rows(data, indices, indptr, labels, norm2, np.ones(n), qid=qid))
         current, average_delta = (guarded(rng.normal(size=(d + k, K)).astype(dtype), side) for _ in range(2))
-        weights = guard(side, Weights.create(current, average_delta, float(n)))
+        weights = guard(side, Weights(current, average_delta, float(n)))
         n_ids = loss.dual_ids(k, solver)
         held = rng.integers(0, 4, n).astype(np.int32)  # even of a damaged log, which varies in a group
         if rng.random() < 0.5:
@@ -218,7 +218,7 @@ def check_engine(side: str, everything: bool = False) -> None:
             current, average_delta = (
                 guarded(rng.normal(size=(d, columns)).astype(dtype), side) for _ in range(2)
             )
-            weights = guard(side, Weights.create(current, average_delta, float(n)))
+            weights = guard(side, Weights(current, average_delta, float(n)))
             n_solvers = len(loss.solvers) if everything else 1
             errors = errors_of(loss, k, n, dtype, rng, side) if everything else [(None, None)]
             odds = (0.0, 1.0, np.inf, np.nan, -1.0)

@@ -145,7 +145,7 @@ def visit(loss: str, block: Block, solver: str, *, lists: bool = False) -> np.nd
         np.array([block.C]),
     )  # fmt: skip
     kernels, problem = known.kernels_of(solver), Problem(k, block.margin, block.smooth, block.top)
-    weights, scratch = Weights.create(current, current[:0], 1.0), Scratch.create(current.shape[1], F64)
+    weights, scratch = Weights(current, current[:0], 1.0), Scratch.create(current.shape[1], F64)
     tally = np.zeros(N_TALLIES)
     if not lists:
         matrix = new_matrix(1, k + known.extra_columns, F64)

@@ -31,8 +31,7 @@ def test_losses_of_the_weights_and_of_their_average_equal_plain_numpy(loss: str,
     columns = K + LOSSES[loss].extra_columns
     current, delta = np.zeros((2, D, padded_classes(columns, F64)))
     current[:, :columns], delta[:, :columns] = np.random.default_rng(5).normal(size=(2, D, columns))
-    weights, scratch = Weights.create(current, delta, 7.0), Scratch.create(current.shape[1], F64)
-    weights.dirty[:] = 1
+    weights, scratch = Weights(current, delta, 7.0), Scratch.create(current.shape[1], F64)
     rows, tallies = as_rows(X, labels)._replace(cost=cost), np.zeros((2, N_TALLIES))
     problem = Problem(K, margin, **parameters)
     kernels.loss_rows(rows, problem, weights, 0.7, scratch, tallies, None, None, None)

@@ -71,18 +71,19 @@ def test_coefficients_are_dense_if_that_is_not_much_larger_or_classes_are_few(
 
 @pytest.mark.parametrize("piece", [1, 1000])
 @pytest.mark.parametrize("density", [0.03, 0.3])
-def test_average_dirty_bits_and_columns_are_honoured_whatever_the_pieces(
+def test_average_used_features_and_columns_are_honoured_whatever_the_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, piece: int, density: float
 ) -> None:
     monkeypatch.setattr(coefficients, "_PIECE_SIZE", piece)
     weights, rng = sparse_weights(density=density), np.random.default_rng(3)
     delta = (weights * rng.integers(0, 3, size=weights.shape)).astype(weights.dtype)
-    dirty = np.zeros((D, 2), np.uint64)
-    dirty[::2, 0] = dirty[1::4, 1] = 1
+    used = np.array([[0, 0], [1, 3], [D // 2, D - 1]])
+    is_used = np.zeros((D, 1), np.bool_)
+    is_used[1:3] = is_used[D // 2 : D - 1] = True
     columns = rng.permutation(COLUMNS)[:K]
-    average = {"average_delta": delta, "average_scale": 0.5, "dirty": dirty}
+    average = {"average_delta": delta, "average_scale": 0.5, "used": used}
     save_weights(tmp_path / "model", weights, record(), columns=columns, **average)
-    expected = np.where(dirty.any(axis=1)[:, None], weights - 0.5 * delta, 0)[:, columns]
+    expected = np.where(is_used, weights - 0.5 * delta, 0)[:, columns]
     coef = load_model(tmp_path / "model").coef_.T
     assert sp.issparse(coef) == (density < 0.1)
     np.testing.assert_array_equal(coef.toarray() if sp.issparse(coef) else coef, expected)

@@ -29,7 +29,7 @@ def test_a_run_owns_every_name_that_appears_in_it(store: Path, tmp_path: Path) -
 
     fit_with(IN_FILES, store, out=run.path, passes=2, checkpoint_every="1", stop=look)
     look()
-    assert {"weights.bin", "weights-dirty.bin", "duals-1-0-0.bin", "committed-1.bin", "model", "lock"} <= seen
+    assert {"weights.bin", "duals-1-0-0.bin", "committed-1.bin", "model", "lock"} <= seen
     assert {name for name in seen if not run.owns(name)} == set()
 
 

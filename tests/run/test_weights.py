@@ -13,6 +13,8 @@ import pytest
 from streamsvm.base import durable
 from streamsvm.data.rows import Rows
 from streamsvm.errors import RunError
+from streamsvm.kernels.frame import Problem
+from streamsvm.kernels.weights import sum_of_squares
 from streamsvm.run.weights import DenseWeights, check_mapped, map_array
 
 PAGE = mmap.PAGESIZE
@@ -42,16 +44,14 @@ def test_where_reading_takes_space_all_of_it_is_reserved() -> None:
         assert error.value.filename == str(path)
 
 
-def test_all_files_of_the_weights_must_have_room_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    paths = (tmp_path / "w", tmp_path / "d")
-    storage = DenseWeights((4, PAGE // 4), np.dtype(np.float32), 1.0, paths)
+def test_the_file_of_the_weights_must_have_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "w"
+    storage = DenseWeights((4, PAGE // 4), np.dtype(np.float32), 1.0, [path])
     none = np.zeros(0)
     rows = Rows(np.zeros(4), np.arange(4), np.zeros(1, np.int64), np.zeros(0, np.int32), none, none)
-    used = sum(path.stat().st_blocks * 512 for path in paths)
-    for missing in (0, 1):  # 4 pages of weights, 64 bytes of dirty bits
-        monkeypatch.setattr(durable, "free_bytes", lambda path, m=missing: 4 * PAGE + 64 - used - m)
+    used = path.stat().st_blocks * 512
+    for missing in (0, 1):  # of 4 pages
+        monkeypatch.setattr(durable, "free_bytes", lambda path, m=missing: 4 * PAGE - used - m)
         if missing:
             with pytest.raises(RunError, match="the disk has"):
                 storage.check_room(rows)
@@ -65,20 +65,23 @@ def test_an_extended_file_keeps_what_it_holds(tmp_path: Path) -> None:
     np.testing.assert_array_equal(longer, [[3.0] * 4] * 2 + [[0.0] * 4] * 3)
 
 
-def test_weights_in_files_are_multiplied_where_they_changed_and_take_no_more_disk(tmp_path: Path) -> None:
-    paths = (tmp_path / "w", tmp_path / "d")
-    storage = DenseWeights((50, 2**16), np.dtype(np.float32), 1.0, paths)
+def test_weights_in_files_are_visited_where_they_changed_and_take_no_more_disk(tmp_path: Path) -> None:
+    path = tmp_path / "w"
+    storage = DenseWeights((50, 2**16), np.dtype(np.float32), 1.0, [path], average=False)
     weights, expected = storage.weights, np.zeros((50, 2**16), np.float32)
-    for f, c in ((0, 3), (7, 2**15), (49, 2**16 - 1)):  # of the groups 0, 32 and 63
+    for f, c in ((0, 3), (7, 2**15), (49, 2**16 - 1)):
         weights.current[f, c] = expected[f, c] = f + 1.5
-        weights.dirty[f, int(c == 3)] |= np.uint64(1) << np.uint64(c >> weights.group_bits)
-    before = paths[0].stat().st_blocks
+    before = path.stat().st_blocks
     storage.scale(1.5)
     np.testing.assert_array_equal(weights.current, expected * np.float32(1.5))
-    assert (
-        paths[0].stat().st_blocks <= before + 3 * 2
-    )  # the rest of a group, of 4 KiB, may be on another page
-    assert (weights.dirty[[0, 7, 49], 0] != 0).all()
+    assert path.stat().st_blocks == before
+    problem = Problem(2**16, 1.0)
+    assert storage.squares(sum_of_squares, problem, 0.0) == [((expected * 1.5) ** 2).sum()]
+    found = storage.coefficients(None, np.arange(2**16))
+    assert found.used is not None
+    assert [each for each in found.used.tolist() if each[1]] == [[0, 1], [7, 8], [49, 50]]
+    np.testing.assert_array_equal(found.stored().weights, weights.current)
+    assert path.stat().st_blocks == before
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from streamsvm.kernels.duals import OldDuals, RowDuals, by_group, by_row, joined
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.scratch import own_lines
 from streamsvm.kernels.tally import CLOCK, DUAL_DELTA, DUAL_SUM, EMPTY, N_TALLIES, UNWEIGHTED, VISITED
-from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import Weights
 from streamsvm.losses.base import Loss
 from streamsvm.run.duals import PassDuals
@@ -85,13 +84,11 @@ class ClassRounds(SplitVisits):
         """
         learner = self.learner
         weights = learner.moved_weights()
-        if len(weights.dirty):
-            mark_rows_dirty(rows.features, weights)
 
         def visit(turn: Turn, pair: tuple[int, int]) -> np.ndarray:
             new, tally = visit_pair(
                 self._visitor, learner.spec, turn, rows, pair,
-                [duals.members[g] for g in pair], duals.lists, weights._replace(dirty=weights.dirty[:0]),
+                [duals.members[g] for g in pair], duals.lists, weights,
             )  # fmt: skip
             duals.lists |= new
             return tally

@@ -19,7 +19,6 @@ from streamsvm.kernels.duals import OldDuals, RowDuals
 from streamsvm.kernels.scratch import own_lines
 from streamsvm.kernels.sum_rows import add_rows, copy_rows, unite
 from streamsvm.kernels.tally import CLOCK, N_TALLIES
-from streamsvm.kernels.update import mark_rows_dirty
 from streamsvm.kernels.weights import Weights
 from streamsvm.run.duals import PassDuals
 from streamsvm.training.inner_passes import Place
@@ -187,6 +186,3 @@ class RowRounds(SplitVisits):
                     centre_with_shared(together, target, learner.n_classes)
 
         self._workers.map(add, range(n_sums))
-        if len(weights.dirty):
-            for part in parts:
-                mark_rows_dirty(part.features, weights)

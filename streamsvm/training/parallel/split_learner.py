@@ -103,10 +103,10 @@ def room_for_duals(spec: Spec, dual_entries: int) -> int:
 
 def new_weights(spec: Spec, n_features: int, columns: int, *, averaging: bool) -> Weights:
     """Make weights of zeros for visits, and their average if one is being formed."""
-    shape, none = (n_features, columns), np.zeros((0, 2), np.uint64)
+    shape = n_features, columns
     average = map_array(None, shape if averaging else (0, columns), spec.dtype)
     time_unit = spec.time_unit if averaging else np.inf
-    return Weights.create(map_array(None, shape, spec.dtype), average, time_unit, none)
+    return Weights(map_array(None, shape, spec.dtype), average, time_unit)
 
 
 def scored_part(rows: Rows, part: int) -> Rows:

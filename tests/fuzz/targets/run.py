@@ -91,8 +91,7 @@ def seeds() -> list[bytes]:
         record = json.loads((path / "run.json").read_bytes())
         record["store"]["path"] = "s.h5"
         (path / "run.json").write_text(json.dumps(format.sealed(record)))
-        for name in ("weights.bin", "weights-dirty.bin"):
-            (path / name).unlink(missing_ok=True)
+        (path / "weights.bin").unlink(missing_ok=True)
         shutil.rmtree(path / "model", ignore_errors=True)
         files = bundle.read_files(path)
         found += [bundle.pack(flags, files) for flags in (RESUME, RESUME | CRC)]

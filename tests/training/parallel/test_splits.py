@@ -154,24 +154,6 @@ def test_a_run_stopped_and_resumed_by_other_workers_gives_the_same_model(
         assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole"), n
 
 
-@pytest.mark.parametrize("split", ["classes", "rows"])
-def test_weights_that_are_not_written_whole_are_committed(
-    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch, split: str
-) -> None:
-    """Each commit then has what changed since the one before, which visits of other threads say."""
-    monkeypatch.setattr("streamsvm.run.weights._MAX_UNTRACKED_BYTES", 0)
-    settings = {
-        "split": split, "splits": 2, "block_rows": BLOCK, "passes": 3, "checkpoint_every": "1",
-        "dtype": "float64",
-    }  # fmt: skip
-    fit(store, out=tmp_path / "whole", **settings)
-    for n in (2, 4, 6):
-        with pytest.raises(Interrupted):
-            fit(store, out=tmp_path / "run", stop=stop_after(n), force=True, **settings)
-        resume(tmp_path / "run")
-        assert model_bytes(tmp_path / "run") == model_bytes(tmp_path / "whole"), n
-
-
 @pytest.mark.engine
 def test_costs_and_several_labels_are_split_by_rows(tmp_path: Path, problem) -> None:
     X, labels = problem
