@@ -38,7 +38,12 @@ class Option(Setting):
 
 
 THREADS = Option(checks.whole(1), None, "Number of threads; by default one per processor.", group="Computing")
-EVERY = Option(checks.TEXT, "60s", "Commit every 0.5s, 60s, 5m, or 8 blocks (8).", metavar="TIME|BLOCKS")
+EVERY = Option(
+    checks.TEXT, None,
+    "Commit every 0.5s, 60s, 5m, or 8 blocks (8); by default after 20 times the time of the last commit, at "
+    "least 10s.",
+    metavar="TIME|BLOCKS",
+)  # fmt: skip
 TRAINING = {
     "workers": Option(
         checks.whole(1), None,

@@ -92,7 +92,7 @@ def fit(
     keep_data: bool = True,
     workers: int | None = None,
     cluster: str | os.PathLike[str] | None = None,
-    checkpoint_every: str | float = '60s',
+    checkpoint_every: str | float | None = None,
     force: bool = False,
     resume_or_start: bool = False,
     report: Report | None = None,
@@ -289,9 +289,9 @@ def fit(
         "local" for processes on this machine. Several splits are its work, and the model is the same. The
         workers read the store themselves, so `data` must name it on all machines; this process alone writes
         to `out`.
-    checkpoint_every : str or float
+    checkpoint_every : str or float, optional
         How often to commit: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of blocks as
-        text ("8 blocks").
+        text ("8 blocks"). By default when 20 times the time of the last commit has passed, but at least 10 s.
     force : bool
         Replace an existing run. It is moved to ``NAME.old``, and deleted when the new one has a model.
     resume_or_start : bool
@@ -529,7 +529,7 @@ def resume(
     open_stream: Callable[[dict[str, Any]], Stream] | None = None,
     workers: int | None = None,
     cluster: str | os.PathLike[str] | None = None,
-    checkpoint_every: str | float = '60s',
+    checkpoint_every: str | float | None = None,
     report: Report | None = None,
     progress: bool | Progress | None = None,
     stop: Callable[[], bool] | None = None,
@@ -606,7 +606,7 @@ def online(
     unseen_label: Literal["error", "keep"] = 'error',
     memory: int | str = 1073741824,
     classes: Sequence[Any] | None = None,
-    checkpoint_every: str | float = '60s',
+    checkpoint_every: str | float | None = None,
     force: bool = False,
     report: Report | None = None,
     progress: bool | Progress | None = None,
@@ -678,9 +678,9 @@ def online(
         files that are mapped, and have no bound.
     classes : sequence of str or int, optional
         All classes, in their order, if not those of the store; a stream has its own.
-    checkpoint_every : str or float
+    checkpoint_every : str or float, optional
         How often to commit: a time ("0.5s", "60s", "5m"), a number of seconds, or a number of batches as
-        text ("8 blocks").
+        text ("8 blocks"). By default when 20 times the time of the last commit has passed, but at least 10 s.
     force : bool
         Replace an existing run, as in `fit`.
     report, progress, stop
@@ -760,7 +760,7 @@ def tune(
     on_error: Literal["raise", "skip", "fix"] = 'raise',
     workers: int | None = None,
     cluster: str | os.PathLike[str] | None = None,
-    checkpoint_every: str | float = '60s',
+    checkpoint_every: str | float | None = None,
     report: Report | None = None,
     progress: bool | Progress | None = None,
     stop: Any = None,

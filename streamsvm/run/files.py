@@ -162,8 +162,9 @@ class RunFiles(MemoryRun):
         assert position.weights is not None
         self.checkpoint_bytes += position.weights.length
         self.checkpoints += 1
-        self.checkpoint_seconds += max(time.perf_counter() - begin, 0.0)
-        self.every.restart()
+        seconds = max(time.perf_counter() - begin, 0.0)
+        self.checkpoint_seconds += seconds
+        self.every.restart(seconds)
         return position
 
     def prune(self, position: RunPosition) -> None:

@@ -302,8 +302,9 @@ class Interval:
 
     Parameters
     ----------
-    every : str or float
+    every : str or float, optional
         A time ("0.5s", "60s", "5m"), a number of seconds, or a number of blocks as text ("8 blocks", or "8").
+        By default 20 times the time of the last commit, and at least 10 seconds.
 
     Raises
     ------
@@ -313,8 +314,9 @@ class Interval:
 
     _UNITS: ClassVar = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
-    def __init__(self, every: str | float) -> None:
-        self.seconds: float | None = None
+    def __init__(self, every: str | float | None = None) -> None:
+        self.seconds: float | None = None if every is not None else 10.0
+        self._is_relative = every is None
         self.blocks: int | None = None
         text = str(every).strip()
         if isinstance(every, numbers.Real) and not isinstance(every, bool):
@@ -329,7 +331,10 @@ class Interval:
             )
         self.restart()
 
-    def restart(self) -> None:
+    def restart(self, cost: float = 0.0) -> None:
+        """Begin the next interval, after a commit that took `cost` seconds."""
+        if self._is_relative:
+            self.seconds = max(10.0, 20 * cost)
         self._begin = time.monotonic()
         self._count = 0
 

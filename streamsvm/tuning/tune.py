@@ -52,7 +52,7 @@ def tune(
     out: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     cluster: str | os.PathLike[str] | None = None,
-    checkpoint_every: str | float = "60s",
+    checkpoint_every: str | float | None = None,
     report: Report | None = None,
     progress: bool | Progress | None = None,
     stop: Any = None,

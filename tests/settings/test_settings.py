@@ -168,3 +168,19 @@ def test_intervals() -> None:
         interval = Interval(every)
         assert (interval.seconds, interval.blocks) == (None, blocks)
         assert [interval.due(1) for _ in range(blocks)] == [False] * (blocks - 1) + [True]
+
+
+def test_by_default_commits_take_a_twentieth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    interval = Interval()
+    for cost, wanted in ((0.0, 10.0), (0.1, 10.0), (3.0, 60.0)):
+        interval.restart(cost)
+        begin, now = now, now + wanted - 1
+        assert not interval.due(1000)
+        now = begin + wanted
+        assert interval.due(0)
+    asked = Interval("5s")
+    asked.restart(3.0)
+    now += 5
+    assert asked.due(0)
