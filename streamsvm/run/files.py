@@ -222,6 +222,3 @@ class RunFiles(MemoryRun):
                 "the model was calibrated before it was trained further; to have probabilities, calibrate it "
                 "again"
             )
-
-
-Files = MemoryRun  # of either kind

@@ -14,7 +14,7 @@ from streamsvm.base.progress import Progress, Report, logged
 from streamsvm.data.memory_plan import private_memory
 from streamsvm.data.rows import Rows
 from streamsvm.errors import StreamsvmError
-from streamsvm.run.files import Files
+from streamsvm.run.files import MemoryRun
 from streamsvm.run.manifest import RunPosition
 from streamsvm.settings.fit import Settings
 from streamsvm.training.learner import Learner
@@ -74,7 +74,7 @@ class Trainer:
 
     source: ShuffledSource | StreamSource
     settings: Settings
-    files: Files
+    files: MemoryRun
     learner: Learner
     position: RunPosition
     callbacks: Callbacks
