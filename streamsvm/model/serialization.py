@@ -130,14 +130,14 @@ def _read_class_costs(files: SavedFiles, classes: list[str]) -> np.ndarray | Non
     return costs
 
 
-def check_room(folder: Path, n_features: int, n_classes: int, itemsize: int) -> None:
-    """Raise `PlanError` if the disk of `folder` has no room for a model of this size."""
-    size, free = n_features * n_classes * itemsize, shutil.disk_usage(folder).free
+def check_room(folder: Path, n_features: int, n_classes: int, weight_bytes: int) -> None:
+    """Raise `PlanError` if the disk of `folder` cannot take so many bytes for each weight."""
+    size, free = n_features * n_classes * weight_bytes, shutil.disk_usage(folder).free
     if size > free:
         hashed = Call("online", options=(Option("hash_bits"),))
         raise PlanError(
-            f"a model of {n_features:,} features and {n_classes:,} classes takes {format_size(size)}, and "
-            f"the disk of {folder} has {format_size(free)} left",
+            f"the weights of {n_features:,} features and {n_classes:,} classes, with their copies, take "
+            f"{format_size(size)}, and the disk of {folder} has {format_size(free)} left",
             remedy=Remedy("free some space, or hash the features to fewer columns with {}", hashed),
         )
 

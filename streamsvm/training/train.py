@@ -100,9 +100,13 @@ def train(
 
 def _write_inputs(opened: OpenTraining, run: RunDir) -> None:
     """Write the record of a new run and the files that it names, if its disk has room for the training."""
-    spec = opened.training.spec
+    spec, plan = opened.training.spec, opened.training.plan
     check_dense_duals(spec, durable.free_bytes(run.path), f"the disk of {run.path}")
-    check_room(run.path, spec.n_features, spec.n_classes, spec.dtype.itemsize)
+    # Two commits and, if weights are in files, these. Features that occur in no row take no disk.
+    copies = 1 if plan.sparse else (2 + (not plan.weights_in_memory)) * (1 + plan.average)
+    used, itemsize = min(spec.n_features, opened.store.nnz), spec.dtype.itemsize
+    check_room(run.path, used, spec.n_classes, copies * itemsize)
+    check_room(run.path, spec.n_features, spec.n_classes, itemsize)  # a model may be dense
     opened.costs.save(run.costs)
     save_transforms(run.path, opened.training.transforms)
     durable.sync_tree(run.path)

@@ -397,7 +397,7 @@ def test_missing_disk_space_is_reported_in_readable_units(
     """Not as 0.0 GB."""
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=2_500_000))
     check_room(tmp_path, 1000, 10, 4)
-    with pytest.raises(PlanError, match=r"takes 3\.8 MiB, and the disk of .* has 2\.4 MiB left"):
+    with pytest.raises(PlanError, match=r"take 3\.8 MiB, and the disk of .* has 2\.4 MiB left"):
         check_room(tmp_path, 1000, 1000, 4)
 
 

@@ -19,7 +19,7 @@ SHAPE = (50_000, 16)  # 3.2 MB in float32
 
 
 def storage_in(folder: Path | None, *, average: bool) -> DenseWeights:
-    paths = () if folder is None else (folder / "w", folder / "d")
+    paths = () if folder is None else (folder / "w",)
     return DenseWeights(SHAPE, np.dtype(np.float32), 1.0, paths, average=average)
 
 

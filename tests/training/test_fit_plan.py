@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from helpers import make_problem, make_store
 
-from streamsvm import fit, load_model, resume
+from streamsvm import fit, load_model, plan, resume
 from streamsvm.data.memory_plan import INTERPRETER, SMALL_BLOCK
 from streamsvm.errors import PlanError
 from streamsvm.settings.fit import Settings
@@ -155,3 +156,22 @@ def test_a_plan_that_can_train_can_also_validate(tmp_path: Path) -> None:
         except PlanError:
             assert not events
     assert trained > 2
+
+
+@pytest.mark.parametrize(("memory", "copies"), [("2G", 2 * 2), (17_000, 3)])
+def test_copies_of_the_weights_must_fit_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: Any, memory: Any, copies: int
+) -> None:
+    """Two commits, with the average, or two commits and the weights in files."""
+    store = make_store(tmp_path / "a.zarr", *problem)
+    asked = {"memory": memory, "C": 1.0, "passes": 1}
+    facts = plan(store, **asked)
+    assert facts["weights_in_memory"] == (copies == 4)
+    needed = copies * facts["features"] * facts["classes"] * 4
+    for free, out in ((needed - 1, "refused"), (needed, "run")):
+        monkeypatch.setattr(shutil, "disk_usage", lambda folder, free=free: SimpleNamespace(free=free))
+        if free < needed:
+            with pytest.raises(PlanError, match="with their copies"):
+                fit(store, out=tmp_path / out, **asked)
+        else:
+            fit(store, out=tmp_path / out, **asked)
