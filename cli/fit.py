@@ -114,7 +114,7 @@ def print_plan(console: Console, plan: dict[str, Any], *, with_size: bool = True
     if plan.get("worker_bytes"):  # of a dry run
         sizes = [format_size(plan[name]) for name in ("worker_bytes", "worker_split_bytes")]
         console.say("a worker of a cluster holds about {}, and {} for each further split".format(*sizes))
-    if plan["mapped_bytes"]:
+    if plan["mapped_bytes"] or "worker_bytes" in plan:  # of a dry run
         console.say(f"disk: a commit writes up to {format_size(plan['commit_bytes'])} of weights")
     if plan["warning"]:
         console.say(plan["warning"])
