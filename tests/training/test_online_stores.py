@@ -107,7 +107,7 @@ def test_a_killed_or_stopped_pass_ends_in_the_same_bytes(
         )
         matrix = {"data": store, "C": 0.05}
     options = in_small_batches(matrix, out=tmp_path / "whole")
-    whole = online(**options, out=tmp_path / "whole", checkpoint_every="50")
+    whole = online(**options, out=tmp_path / "whole", checkpoint_every="20")
     assert whole.checkpoints > 6
     for run, callback in ("stopped", stop_after(batches)), ("killed", killed_after(batches)):
         given = {"stop" if run == "stopped" else "progress": callback}
