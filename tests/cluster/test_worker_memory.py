@@ -73,9 +73,8 @@ def test_weights_of_many_splits_need_not_fit_into_the_command_of_a_cluster(tmp_p
     with pytest.raises(PlanError, match="bytes for weights") as caught:
         streamsvm.fit(store, out=tmp_path / "refused", memory=small, workers=2, **settings)
     assert not (tmp_path / "refused").exists()
-    enough = caught.value.needed_memory
+    enough = caught.value.needed_memory + 2**24  # so that `block_rows` alone says where blocks end
     assert enough > 9 * 2 * 50_000 * 64 * 4
-    enough += 2**24  # so that `block_rows` alone says where blocks end
     streamsvm.fit(store, out=tmp_path / "threads", memory=enough, workers=2, **settings)
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, memory_limit=0, dashboard_address="127.0.0.1:0"
