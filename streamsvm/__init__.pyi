@@ -39,7 +39,6 @@ def fit(
     *,
     groups: Any = None,
     out: str | os.PathLike[str] | None = None,
-    passes: int = 3,
     C: float | Literal["auto"] = 'auto',
     loss: str = 'ww',
     margin: float | None = None,
@@ -49,8 +48,14 @@ def fit(
     temperature: float | None = None,
     dtype: Literal["float32", "float64"] = 'float32',
     seed: int = 0,
-    memory: int | str = 2147483648,
+    label: str | None = None,
+    labels: str | Path | None = None,
+    layer: str | None = None,
+    raw: bool = False,
+    obsm: str | None = None,
     cache: str | Path | None = None,
+    passes: int = 3,
+    memory: int | str = 2147483648,
     tol: float | None = None,
     inner_passes: int | Literal["auto"] = 'auto',
     average: bool = True,
@@ -63,12 +68,7 @@ def fit(
     costs: Any = None,
     tree: Any = None,
     transform: str | Sequence[str] | None = None,
-    label: str | None = None,
-    labels: str | Path | None = None,
     valid_labels: str | Path | None = None,
-    layer: str | None = None,
-    raw: bool = False,
-    obsm: str | None = None,
     join: Literal["inner", "outer"] = 'inner',
     keep_duals: bool | None = None,
     block_rows: int | None = None,
@@ -130,12 +130,10 @@ def fit(
         a column of ``obs``. A store has its own.
     out : path, optional
         Run directory to create; needed for a store. A matrix has none: `Model.save` saves its model.
-    passes : int
-        Maximum number of passes over the data.
     C : float | Literal["auto"]
         Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared distance of the rows
-        from their mean. Of dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that
-        are about best on held-out rows of a sample.
+        from their mean; online, over the mean squared norm of the first 1,000. Of dense rows, auto is 1, 0.1,
+        0.01 or 0.001 times that, the largest of those that are about best on held-out rows of a sample.
     loss : str
         Formulation of the multi-class SVM. ww: Weston-Watkins; ww2: Weston-Watkins, squared hinge; wws:
         Weston-Watkins, smoothed hinge; cs: Crammer-Singer; cs2: Crammer-Singer, squared; top-m: mean of the m
@@ -156,12 +154,26 @@ def fit(
     dtype : Literal["float32", "float64"]
         Precision of weights, duals and scores; sums and objectives are always float64.
     seed : int
-        Seed of the order of blocks and rows.
-    memory : int | str
-        Memory budget in bytes, or as text such as 500M or 2G.
+        Seed of the order of blocks and rows; online, of the feature hash.
+    label : str | None
+        Column with the labels: of a table, or of obs of AnnData that was not written by convert; to score, by
+        default that of the training. Or the array with them in an .npz file; of AnnData in memory, also the
+        name of an indicator matrix in ``obsm``. Rows without a label are left out.
+    labels : str | Path | None
+        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
+    layer : str | None
+        Layer of AnnData to read instead of X.
+    raw : bool
+        Read raw.X of AnnData, with its own features.
+    obsm : str | None
+        Entry of obsm of AnnData to read instead of X, such as an embedding.
     cache : str | Path | None
         Folder for copies of data at addresses; by default in the run, or temporary. All workers of a cluster
         must see it.
+    passes : int
+        Maximum number of passes over the data.
+    memory : int | str
+        Memory budget in bytes, or as text such as 500M or 2G.
     tol : float | None
         Stop when the exact relative gap (primal - dual) / primal is at most this. A negative gap, which
         rounding can give, counts by its size. The gap is that of the model after a pass: of the average, if
@@ -208,19 +220,8 @@ def fit(
         Or a list of such texts. A DataFrame is a table; another matrix has ``bias``, a constant feature with
         the coefficients `Model.intercept_`. Transforms that need facts of all rows read the data once more.
         ``docs/transforms.md`` explains each.
-    label : str | None
-        Column with the labels: of a table, or of obs of AnnData that was not written by convert. It can be in
-        memory, and then also the name of an indicator matrix in obsm.
-    labels : str | Path | None
-        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
     valid_labels : str | Path | None
         Labels of the matrix that valid names.
-    layer : str | None
-        Layer of such AnnData to train on instead of X.
-    raw : bool
-        Train on raw.X of such AnnData, with its features.
-    obsm : str | None
-        Entry of obsm of such AnnData to train on instead of X, such as an embedding.
     join : Literal["inner", "outer"]
         Features of several files: those that all have (inner), or all that any has (outer).
     keep_duals : bool | None
@@ -338,7 +339,6 @@ def fit(
 def plan(
     data: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
-    passes: int = 3,
     C: float | Literal["auto"] = 'auto',
     loss: str = 'ww',
     margin: float | None = None,
@@ -348,8 +348,14 @@ def plan(
     temperature: float | None = None,
     dtype: Literal["float32", "float64"] = 'float32',
     seed: int = 0,
-    memory: int | str = 2147483648,
+    label: str | None = None,
+    labels: str | Path | None = None,
+    layer: str | None = None,
+    raw: bool = False,
+    obsm: str | None = None,
     cache: str | Path | None = None,
+    passes: int = 3,
+    memory: int | str = 2147483648,
     tol: float | None = None,
     inner_passes: int | Literal["auto"] = 'auto',
     average: bool = True,
@@ -362,12 +368,7 @@ def plan(
     costs: Any = None,
     tree: Any = None,
     transform: str | Sequence[str] | None = None,
-    label: str | None = None,
-    labels: str | Path | None = None,
     valid_labels: str | Path | None = None,
-    layer: str | None = None,
-    raw: bool = False,
-    obsm: str | None = None,
     join: Literal["inner", "outer"] = 'inner',
     keep_duals: bool | None = None,
     block_rows: int | None = None,
@@ -383,12 +384,10 @@ def plan(
     ----------
     data : path or list of paths
         The store, as for `fit`.
-    passes : int
-        Maximum number of passes over the data.
     C : float | Literal["auto"]
         Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared distance of the rows
-        from their mean. Of dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that
-        are about best on held-out rows of a sample.
+        from their mean; online, over the mean squared norm of the first 1,000. Of dense rows, auto is 1, 0.1,
+        0.01 or 0.001 times that, the largest of those that are about best on held-out rows of a sample.
     loss : str
         Formulation of the multi-class SVM. ww: Weston-Watkins; ww2: Weston-Watkins, squared hinge; wws:
         Weston-Watkins, smoothed hinge; cs: Crammer-Singer; cs2: Crammer-Singer, squared; top-m: mean of the m
@@ -409,12 +408,26 @@ def plan(
     dtype : Literal["float32", "float64"]
         Precision of weights, duals and scores; sums and objectives are always float64.
     seed : int
-        Seed of the order of blocks and rows.
-    memory : int | str
-        Memory budget in bytes, or as text such as 500M or 2G.
+        Seed of the order of blocks and rows; online, of the feature hash.
+    label : str | None
+        Column with the labels: of a table, or of obs of AnnData that was not written by convert; to score, by
+        default that of the training. Or the array with them in an .npz file; of AnnData in memory, also the
+        name of an indicator matrix in ``obsm``. Rows without a label are left out.
+    labels : str | Path | None
+        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
+    layer : str | None
+        Layer of AnnData to read instead of X.
+    raw : bool
+        Read raw.X of AnnData, with its own features.
+    obsm : str | None
+        Entry of obsm of AnnData to read instead of X, such as an embedding.
     cache : str | Path | None
         Folder for copies of data at addresses; by default in the run, or temporary. All workers of a cluster
         must see it.
+    passes : int
+        Maximum number of passes over the data.
+    memory : int | str
+        Memory budget in bytes, or as text such as 500M or 2G.
     tol : float | None
         Stop when the exact relative gap (primal - dual) / primal is at most this. A negative gap, which
         rounding can give, counts by its size. The gap is that of the model after a pass: of the average, if
@@ -461,19 +474,8 @@ def plan(
         Or a list of such texts. A DataFrame is a table; another matrix has ``bias``, a constant feature with
         the coefficients `Model.intercept_`. Transforms that need facts of all rows read the data once more.
         ``docs/transforms.md`` explains each.
-    label : str | None
-        Column with the labels: of a table, or of obs of AnnData that was not written by convert. It can be in
-        memory, and then also the name of an indicator matrix in obsm.
-    labels : str | Path | None
-        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
     valid_labels : str | Path | None
         Labels of the matrix that valid names.
-    layer : str | None
-        Layer of such AnnData to train on instead of X.
-    raw : bool
-        Train on raw.X of such AnnData, with its features.
-    obsm : str | None
-        Entry of obsm of such AnnData to train on instead of X, such as an embedding.
     join : Literal["inner", "outer"]
         Features of several files: those that all have (inner), or all that any has (outer).
     keep_duals : bool | None
@@ -520,8 +522,8 @@ def plan(
 def resume(
     run: str | Path,
     *,
-    passes: int | None = None,
     cache: str | Path | None = None,
+    passes: int | None = None,
     tol: float | None = None,
     valid: str | Path | None = None,
     valid_labels: str | Path | None = None,
@@ -545,10 +547,10 @@ def resume(
     ----------
     run : path
         Run directory made by `fit` or `online`.
-    passes : int | None
-        New total number of passes of a fit.
     cache : str | Path | None
         Folder for copies of data at addresses.
+    passes : int | None
+        New total number of passes of a fit.
     tol : float | None
         New tolerance of a fit, whose exact gap is then measured after each pass.
     valid : str | Path | None
@@ -593,16 +595,16 @@ def online(
     top: int | None = None,
     temperature: float | None = None,
     dtype: Literal["float32", "float64"] = 'float32',
-    hash_bits: int | None = None,
     seed: int = 0,
+    hash_bits: int | None = None,
     label: str | None = None,
     labels: str | Path | None = None,
     layer: str | None = None,
     raw: bool = False,
     obsm: str | None = None,
+    cache: str | Path | None = None,
     join: Literal["inner", "outer"] = 'inner',
     sample_weight: Literal["none"] | None = None,
-    cache: str | Path | None = None,
     unseen_label: Literal["error", "keep"] = 'error',
     memory: int | str = 1073741824,
     classes: Sequence[Any] | None = None,
@@ -628,9 +630,9 @@ def online(
     out : path
         Run directory to create.
     C : float | Literal["auto"]
-        Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the first 1,000
-        rows. Of dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that are about
-        best on held-out rows of a sample.
+        Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared distance of the rows
+        from their mean; online, over the mean squared norm of the first 1,000. Of dense rows, auto is 1, 0.1,
+        0.01 or 0.001 times that, the largest of those that are about best on held-out rows of a sample.
     loss : str
         Formulation of the multi-class SVM. ww: Weston-Watkins; ww2: Weston-Watkins, squared hinge; wws:
         Weston-Watkins, smoothed hinge; cs: Crammer-Singer; cs2: Crammer-Singer, squared; top-m: mean of the m
@@ -650,27 +652,29 @@ def online(
         τ of the block solvers bcpl and oeg of chain; 1 by default.
     dtype : Literal["float32", "float64"]
         Precision of weights, duals and scores; sums and objectives are always float64.
+    seed : int
+        Seed of the order of blocks and rows; online, of the feature hash.
     hash_bits : int | None
         Hash the features to 2**hash_bits columns.
-    seed : int
-        Seed of the feature hash.
     label : str | None
-        Column with the labels: of a table, or of obs of AnnData that was not written by convert. It can be in
-        memory, and then also the name of an indicator matrix in obsm.
+        Column with the labels: of a table, or of obs of AnnData that was not written by convert; to score, by
+        default that of the training. Or the array with them in an .npz file; of AnnData in memory, also the
+        name of an indicator matrix in ``obsm``. Rows without a label are left out.
     labels : str | Path | None
         Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
     layer : str | None
-        Layer of such AnnData to train on instead of X.
+        Layer of AnnData to read instead of X.
     raw : bool
-        Train on raw.X of such AnnData, with its features.
+        Read raw.X of AnnData, with its own features.
     obsm : str | None
-        Entry of obsm of such AnnData to train on instead of X, such as an embedding.
+        Entry of obsm of AnnData to read instead of X, such as an embedding.
+    cache : str | Path | None
+        Folder for copies of data at addresses; by default in the run, or temporary. All workers of a cluster
+        must see it.
     join : Literal["inner", "outer"]
         Features of several files: those that all have (inner), or all that any has (outer).
     sample_weight : Literal["none"] | None
         none: learn from a store whose rows have weights as if they had none.
-    cache : str | Path | None
-        Folder for copies of data at addresses; by default in the run, or temporary.
     unseen_label : Literal["error", "keep"]
         With known classes: whether another label is an error, or kept and counted as wrong.
     memory : int | str
@@ -725,20 +729,20 @@ def tune(
     temperature: float | None = None,
     dtype: Literal["float32", "float64"] = 'float32',
     seed: int = 0,
-    memory: int | str = 2147483648,
+    label: str | None = None,
+    labels: str | Path | None = None,
+    layer: str | None = None,
+    raw: bool = False,
+    obsm: str | None = None,
     cache: str | Path | None = None,
+    memory: int | str = 2147483648,
     inner_passes: int | Literal["auto"] = 'auto',
     class_weight: str | Path | Mapping[str, float] | Literal["balanced"] | None = None,
     sample_weight: Any = None,
     weights: str | Path | None = None,
     costs: Any = None,
     tree: Any = None,
-    label: str | None = None,
-    labels: str | Path | None = None,
     valid_labels: str | Path | None = None,
-    layer: str | None = None,
-    raw: bool = False,
-    obsm: str | None = None,
     join: Literal["inner", "outer"] = 'inner',
     block_rows: int | None = None,
     slice_rows: int | None = None,
@@ -810,12 +814,24 @@ def tune(
     dtype : Literal["float32", "float64"]
         Precision of weights, duals and scores; sums and objectives are always float64.
     seed : int
-        Seed of the order of blocks and rows.
-    memory : int | str
-        Memory budget in bytes, or as text such as 500M or 2G.
+        Seed of the order of blocks and rows; online, of the feature hash.
+    label : str | None
+        Column with the labels: of a table, or of obs of AnnData that was not written by convert; to score, by
+        default that of the training. Or the array with them in an .npz file; of AnnData in memory, also the
+        name of an indicator matrix in ``obsm``. Rows without a label are left out.
+    labels : str | Path | None
+        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
+    layer : str | None
+        Layer of AnnData to read instead of X.
+    raw : bool
+        Read raw.X of AnnData, with its own features.
+    obsm : str | None
+        Entry of obsm of AnnData to read instead of X, such as an embedding.
     cache : str | Path | None
         Folder for copies of data at addresses; by default in the run, or temporary. All workers of a cluster
         must see it.
+    memory : int | str
+        Memory budget in bytes, or as text such as 500M or 2G.
     inner_passes : int | Literal["auto"]
         How often to revisit the rows of a block while they are in memory: a number, or auto, chosen by a cost
         model.
@@ -837,19 +853,8 @@ def tune(
     tree : Any
         Tree of the classes, a child and its parent a line, in place of costs: the margin of two classes is
         the length of the path between them. Or a mapping of child to parent.
-    label : str | None
-        Column with the labels: of a table, or of obs of AnnData that was not written by convert. It can be in
-        memory, and then also the name of an indicator matrix in obsm.
-    labels : str | Path | None
-        Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.
     valid_labels : str | Path | None
         Labels of the matrix that valid names.
-    layer : str | None
-        Layer of such AnnData to train on instead of X.
-    raw : bool
-        Train on raw.X of such AnnData, with its features.
-    obsm : str | None
-        Entry of obsm of such AnnData to train on instead of X, such as an embedding.
     join : Literal["inner", "outer"]
         Features of several files: those that all have (inner), or all that any has (outer).
     block_rows : int | None

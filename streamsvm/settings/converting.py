@@ -10,13 +10,13 @@ from streamsvm.settings import checks
 from streamsvm.settings.field import as_in, setting
 from streamsvm.settings.fit import Settings
 from streamsvm.settings.online import StoreSettings
-from streamsvm.settings.reading import ReadingSettings
+from streamsvm.settings.reading import DataSettings, ReadingSettings
 
 _as_in_store = functools.partial(as_in, StoreSettings)
 
 
 @dataclasses.dataclass(frozen=True)
-class ConvertSettings(ReadingSettings):
+class ConvertSettings(DataSettings, ReadingSettings):
     """Settings of `streamsvm_converters.convert`, documented there.
 
     Raises
@@ -48,14 +48,4 @@ class ConvertSettings(ReadingSettings):
         "Rows that are skipped have one, too.",
     )
     groups: bool = setting("Keep qid: fields; rows of a group stay together, in order.", default=False)
-    label: str | None = _as_in_store(
-        "label", details="Or the array with them in an .npz file. Rows without a label are left out."
-    )
-    labels: str | None = _as_in_store("labels")
     join: str = _as_in_store("join")
-    layer: str | None = _as_in_store("layer", help="Layer of AnnData to read instead of X.")
-    raw: bool = _as_in_store("raw", help="Read raw.X of AnnData, with its own features.")
-    obsm: str | None = _as_in_store("obsm", help="Entry of obsm of AnnData to read instead of X.")
-    cache: str | None = _as_in_store(
-        "cache", help="Folder for copies of inputs at addresses; by default they are deleted at the end."
-    )

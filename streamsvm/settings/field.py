@@ -124,13 +124,6 @@ class CheckedSettings:
         values = {name: (getattr(self, name), each.default) for name, each in declared(type(self)).items()}
         return {name: value for name, (value, default) in values.items() if value != default}
 
-    @property
-    def of_loss(self) -> dict[str, Any]:
-        """Parameters of the loss, without those that do not apply to it."""
-        few = (name for name, each in declared(type(self)).items() if each.loss_default is not None)
-        values = {name: getattr(self, name) for name in ("margin", "solver", *few)}
-        return {name: value for name, value in values.items() if value is not None}
-
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 

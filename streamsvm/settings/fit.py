@@ -17,6 +17,7 @@ from streamsvm.losses import LOSSES, get_loss
 from streamsvm.losses.base import FILLING, Loss
 from streamsvm.settings import checks
 from streamsvm.settings.field import ESTIMATOR, MATRIX, CheckedSettings, declared, setting
+from streamsvm.settings.reading import DataSettings
 from streamsvm.settings.rules import check_combinations
 
 AUTO = "auto"
@@ -62,26 +63,14 @@ _CLASS_WEIGHT = checks.or_word(
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings(CheckedSettings):
-    """Settings of `streamsvm.fit`, documented there; None is replaced by the default it stands for.
+class LossSettings(CheckedSettings):
+    """Settings of each training, of `fit` and of `online`."""
 
-    Numbers may be of any library; they are kept as int and float.
-
-    Raises
-    ------
-    SettingsError
-        If a setting is not valid; says which, and what is.
-    """
-
-    passes: Annotated[int, checks.whole(1)] = _training(
-        "Maximum number of passes over the data.", default=3,
-        scope=ESTIMATOR, searched=True, changeable="New total number of passes of a fit.",
-    )  # fmt: skip
     C: Annotated[float, checks.or_word(AUTO, checks.POSITIVE)] = _model(  # a number once data is at hand
         "Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared distance of the rows "
-        "from their mean.",
-        "Of dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that are about "
-        "best on held-out rows of a sample.", default=AUTO, scope=ESTIMATOR, searched=True,
+        "from their mean; online, over the mean squared norm of the first 1,000.",
+        "For `fit` on dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that are "
+        "about best on held-out rows of a sample.", default=AUTO, scope=ESTIMATOR, searched=True,
     )  # fmt: skip
     loss: Annotated[str, _LOSS] = _model(
         f"Formulation of the multi-class SVM. {_TITLES}.", default="ww", scope=ESTIMATOR, searched=True
@@ -109,15 +98,42 @@ class Settings(CheckedSettings):
         default="float32", scope=ESTIMATOR,
     )  # fmt: skip
     seed: Annotated[int, checks.whole()] = _computing(
-        "Seed of the order of blocks and rows.", default=0, scope=MATRIX
+        "Seed of the order of blocks and rows; online, of the feature hash.", default=0, scope=MATRIX
     )
+
+    @property
+    def of_loss(self) -> dict[str, Any]:
+        """Parameters of the loss, without those that do not apply to it."""
+        few = (name for name, each in declared(type(self)).items() if each.loss_default is not None)
+        values = {name: getattr(self, name) for name in ("margin", "solver", *few)}
+        return {name: value for name, value in values.items() if value is not None}
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Defaults of the parameters that this loss and this solver have, and few others."""
+        names = (*get_loss(self.loss).parameters, *["temperature"] * (self.solver in FILLING))
+        return {name: declared(type(self))[name].loss_default for name in names}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings(DataSettings, LossSettings):
+    """Settings of `streamsvm.fit`, documented there; None is replaced by the default it stands for.
+
+    Numbers may be of any library; they are kept as int and float.
+
+    Raises
+    ------
+    SettingsError
+        If a setting is not valid; says which, and what is.
+    """
+
+    passes: Annotated[int, checks.whole(1)] = _training(
+        "Maximum number of passes over the data.", default=3,
+        scope=ESTIMATOR, searched=True, changeable="New total number of passes of a fit.",
+    )  # fmt: skip
     memory: Annotated[int, checks.SIZE] = _computing(
         "Memory budget in bytes, or as text such as 500M or 2G.", default=2**31, scope=MATRIX
     )
-    cache: Annotated[str | None, checks.PATH] = _computing(
-        "Folder for copies of data at addresses; by default in the run, or temporary.",
-        "All workers of a cluster must see it.", changeable="Folder for copies of data at addresses.",
-    )  # fmt: skip
     tol: Annotated[float | None, checks.NOT_NEGATIVE] = _training(
         "Stop when the exact relative gap (primal - dual) / primal is at most this.",
         "A negative gap, which rounding can give, counts by its size. The gap is that of the model after a "
@@ -187,22 +203,10 @@ class Settings(CheckedSettings):
         "with the coefficients `Model.intercept_`. Transforms that need facts of all rows read the data once "
         "more. ``docs/transforms.md`` explains each.", scope=MATRIX, searched=True,
     )  # fmt: skip
-    label: str | None = _labels(
-        "Column with the labels: of a table, or of obs of AnnData that was not written by convert.",
-        "It can be in memory, and then also the name of an indicator matrix in obsm.", scope=MATRIX,
-    )  # fmt: skip
-    labels: Annotated[str | None, checks.PATH] = _labels(
-        "Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.", instead="give y"
-    )
     valid_labels: Annotated[str | None, checks.PATH] = _labels(
         "Labels of the matrix that valid names.", instead="call streamsvm.evaluate on its model",
         changeable="Labels of the matrix that valid names, if they are elsewhere now, or others.",
     )  # fmt: skip
-    layer: str | None = _features("Layer of such AnnData to train on instead of X.", scope=MATRIX)
-    raw: bool = _features("Train on raw.X of such AnnData, with its features.", default=False, scope=MATRIX)
-    obsm: str | None = _features(
-        "Entry of obsm of such AnnData to train on instead of X, such as an embedding.", scope=MATRIX
-    )
     join: Annotated[str, checks.one_of("inner", "outer")] = _features(
         "Features of several files: those that all have (inner), or all that any has (outer).",
         default="inner", instead="concatenate before",
@@ -234,10 +238,7 @@ class Settings(CheckedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        try:
-            self._set("C_factors", tuple(map(checks.POSITIVE.take, self.C_factors)))  # a list in run.json
-        except (TypeError, ValueError, OverflowError):
-            self.refuse("C_factors", "positive numbers")
+        self._set("C_factors", tuple(self.C_factors))  # a list in run.json
         loss = get_loss(self.loss)
         defaults = {
             "margin": loss.margins[0],
@@ -251,12 +252,6 @@ class Settings(CheckedSettings):
         check_combinations(self)
         if not loss.has_inner_passes:
             self._set("inner_passes", 0)
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """Defaults of the parameters that this loss and this solver have, and few others."""
-        names = (*get_loss(self.loss).parameters, *["temperature"] * (self.solver in FILLING))
-        return {name: declared(Settings)[name].loss_default for name in names}
 
     @property
     def trained_loss(self) -> Loss:

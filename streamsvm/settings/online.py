@@ -9,15 +9,16 @@ from typing import Annotated, Any
 from streamsvm.errors import SettingsError
 from streamsvm.losses import get_loss
 from streamsvm.settings import checks
-from streamsvm.settings.field import CheckedSettings, as_in, declared, setting
-from streamsvm.settings.fit import NONE, Settings
+from streamsvm.settings.field import as_in, declared, setting
+from streamsvm.settings.fit import NONE, LossSettings, Settings
+from streamsvm.settings.reading import DataSettings
 
 MAX_HASH_BITS = 31  # of a hash: a column, and a position in a row, then fit one number to sort by
 _as_in_fit = functools.partial(as_in, Settings)
 
 
 @dataclasses.dataclass(frozen=True)
-class OnlineSettings(CheckedSettings):
+class OnlineSettings(LossSettings):
     """Settings of `streamsvm.online`, documented there; None is replaced by the default it stands for.
 
     Raises
@@ -26,22 +27,9 @@ class OnlineSettings(CheckedSettings):
         If a setting is not valid; says which, and what is.
     """
 
-    C: float = _as_in_fit(
-        "C",
-        help="Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared norm of the "
-        "first 1,000 rows.",
-    )
-    loss: str = _as_in_fit("loss")
-    margin: float = _as_in_fit("margin")
-    solver: str = _as_in_fit("solver")
-    smooth: float | None = _as_in_fit("smooth")
-    top: int | None = _as_in_fit("top")
-    temperature: float | None = _as_in_fit("temperature")
-    dtype: str = _as_in_fit("dtype")
     hash_bits: Annotated[int | None, checks.whole(1, MAX_HASH_BITS)] = setting(
         "Hash the features to 2**hash_bits columns.", group="Model"
     )
-    seed: int = _as_in_fit("seed", help="Seed of the feature hash.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,7 +52,7 @@ class OnlineSettings(CheckedSettings):
 
 
 @dataclasses.dataclass(frozen=True)
-class StoreSettings(CheckedSettings):
+class StoreSettings(DataSettings):
     """Settings of `streamsvm.online` that say what is read of a store, as for `fit`; documented there.
 
     Raises
@@ -73,17 +61,11 @@ class StoreSettings(CheckedSettings):
         If a setting is not valid; says which, and what is.
     """
 
-    label: str | None = _as_in_fit("label")
-    labels: str | None = _as_in_fit("labels")
-    layer: str | None = _as_in_fit("layer")
-    raw: bool = _as_in_fit("raw")
-    obsm: str | None = _as_in_fit("obsm")
     join: str = _as_in_fit("join")
     sample_weight: str | None = _as_in_fit(
         "sample_weight", check=checks.one_of(NONE), details="",
         help="none: learn from a store whose rows have weights as if they had none.",
     )  # fmt: skip
-    cache: str | None = _as_in_fit("cache", details="")
     unseen_label: Annotated[str, checks.one_of("error", "keep")] = setting(
         "With known classes: whether another label is an error, or kept and counted as wrong.",
         default="error", group="Labels",

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from streamsvm.settings import checks
-from streamsvm.settings.field import CheckedSettings, setting
+from streamsvm.settings.field import MATRIX, CheckedSettings, setting
 
 _MAX_NGRAM = 100
-_labels, _features, _text, _rows = (
-    functools.partial(setting, group=heading) for heading in ("Labels", "Features", "Text columns", "Rows")
+_labels, _features, _text, _rows, _computing = (
+    functools.partial(setting, group=heading)
+    for heading in ("Labels", "Features", "Text columns", "Rows", "Computing")
 )
 
 
@@ -39,6 +40,35 @@ _NAMES = checks.Check(
 _LENGTHS = checks.Check(
     "tuple[int, int]", "the least and the largest length, as 1 and 2", _lengths, _range, "N-M"
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class DataSettings(CheckedSettings):
+    """Settings of all functions that read data: the labels and the matrix, of several that data has."""
+
+    label: str | None = _labels(
+        "Column with the labels: of a table, or of obs of AnnData that was not written by convert; to score, "
+        "by default that of the training.",
+        "Or the array with them in an .npz file; of AnnData in memory, also the name of an indicator matrix "
+        "in ``obsm``. Rows without a label are left out.", scope=MATRIX,
+    )  # fmt: skip
+    labels: Annotated[str | None, checks.PATH] = _labels(
+        "Labels of a matrix (.npy, .npz, Zarr, lists): .npy, or text with one a line.", instead="give y"
+    )
+    layer: str | None = _features("Layer of AnnData to read instead of X.", scope=MATRIX)
+    raw: bool = _features("Read raw.X of AnnData, with its own features.", default=False, scope=MATRIX)
+    obsm: str | None = _features(
+        "Entry of obsm of AnnData to read instead of X, such as an embedding.", scope=MATRIX
+    )
+    cache: Annotated[str | None, checks.PATH] = _computing(
+        "Folder for copies of data at addresses; by default in the run, or temporary.",
+        "All workers of a cluster must see it.", changeable="Folder for copies of data at addresses.",
+    )  # fmt: skip
+
+    @property
+    def of_store(self) -> dict[str, Any]:
+        """Those that `streamsvm.store.open_store` takes, too."""
+        return {name: getattr(self, name) for name in ("label", "layer", "raw", "obsm", "labels")}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,12 +15,10 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
 
     Parameters
     ----------
-    passes : int
-        Maximum number of passes over the data.
     C : float | Literal["auto"]
         Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared distance of the rows
-        from their mean. Of dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that
-        are about best on held-out rows of a sample.
+        from their mean; online, over the mean squared norm of the first 1,000. Of dense rows, auto is 1, 0.1,
+        0.01 or 0.001 times that, the largest of those that are about best on held-out rows of a sample.
     loss : str
         Formulation of the multi-class SVM. ww: Weston-Watkins; ww2: Weston-Watkins, squared hinge; wws:
         Weston-Watkins, smoothed hinge; cs: Crammer-Singer; cs2: Crammer-Singer, squared; top-m: mean of the m
@@ -40,6 +38,8 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
         τ of the block solvers bcpl and oeg of chain; 1 by default.
     dtype : Literal["float32", "float64"]
         Precision of weights, duals and scores; sums and objectives are always float64.
+    passes : int
+        Maximum number of passes over the data.
     tol : float | None
         Stop when the exact relative gap (primal - dual) / primal is at most this. A negative gap, which
         rounding can give, counts by its size. The gap is that of the model after a pass: of the average, if
@@ -109,7 +109,6 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
         What is saved, exported and evaluated.
     """
     loss: str
-    passes: int
     C: float | Literal["auto"]
     margin: float | None
     solver: str | None
@@ -117,6 +116,7 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
     top: int | None
     temperature: float | None
     dtype: Literal["float32", "float64"]
+    passes: int
     tol: float | None
     inner_passes: int | Literal["auto"]
     average: bool
@@ -136,7 +136,6 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
         self,
         loss: str = 'ww',
         *,
-        passes: int = 3,
         C: float | Literal["auto"] = 'auto',
         margin: float | None = None,
         solver: str | None = None,
@@ -144,6 +143,7 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
         top: int | None = None,
         temperature: float | None = None,
         dtype: Literal["float32", "float64"] = 'float32',
+        passes: int = 3,
         tol: float | None = None,
         inner_passes: int | Literal["auto"] = 'auto',
         average: bool = True,
