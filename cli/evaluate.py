@@ -38,8 +38,8 @@ _OPTIONS = {
         checks.PATH, None, "The same, with the path between two classes in a tree, as fit takes it, as cost.",
     ),
     "confusion": Option(
-        checks.PATH, None, "Write true class, predicted class and rows of each pair of them that occurs.",
-        metavar="CSV",
+        checks.PATH._replace(metavar="CSV"), None,
+        "Write true class, predicted class and rows of each pair of them that occurs.",
     ),
     "workers": THREADS,
     "memory": MEMORY,

@@ -21,7 +21,7 @@ _OPTIONS = {
         ".joblib, .onnx.",
     ),
     "prune": Option(
-        checks.NUMBER, 0.0, "Coefficients of at most this absolute value become 0.", metavar="EPS",
+        checks.NUMBER._replace(metavar="EPS"), 0.0, "Coefficients of at most this absolute value become 0.",
     ),
     "dtype": Option(
         checks.one_of("float16", "float32"), None,

@@ -32,7 +32,8 @@ _OPTIONS = {
         "Store, run or model to take the classes from, and hash, or width and index base.",
     ),
     "classes": Option(
-        checks.TEXT, None, "All classes: a file with one a line, or a list with commas.", metavar="FILE|LIST",
+        checks.TEXT._replace(metavar="FILE|LIST"), None,
+        "All classes: a file with one a line, or a list with commas.",
     ),
     "index_base": Option(
         checks.whole(0, 1), None,

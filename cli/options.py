@@ -28,21 +28,17 @@ class Option(Setting):
     ----------
     letter : str
         Its short name, such as o.
-    metavar : str
-        What stands for the value in the help, instead of its type.
     """
 
     group: str = "Run"
     letter: str = ""
-    metavar: str = ""
 
 
 THREADS = Option(checks.whole(1), None, "Number of threads; by default one per processor.", group="Computing")
 EVERY = Option(
-    checks.TEXT, None,
+    checks.TEXT._replace(metavar="TIME|BLOCKS"), None,
     "Commit every 0.5s, 60s, 5m, or 8 blocks (8); by default after 20 times the time of the last commit, at "
     "least 10s.",
-    metavar="TIME|BLOCKS",
 )  # fmt: skip
 TRAINING = {
     "workers": Option(
@@ -52,9 +48,9 @@ TRAINING = {
         group="Several cores",
     ),
     "cluster": Option(
-        checks.TEXT, None,
+        checks.TEXT._replace(metavar="ADDRESS"), None,
         "Work on a Dask cluster: address of the scheduler, its file, or local for processes here.",
-        group="Several cores", metavar="ADDRESS",
+        group="Several cores",
     ),
     "checkpoint_every": EVERY,
 }  # fmt: skip
@@ -125,7 +121,7 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
         kind = kind | None
     facts = typer.Option(
         *names, help=setting.help, parser=parser, rich_help_panel=setting.group or None,
-        metavar=(own and own.metavar) or check.metavar or None,
+        metavar=check.metavar or None,
     )  # fmt: skip
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, facts],

@@ -18,7 +18,8 @@ _OPTIONS = {
         "Held-out data, a store or a file of any kind that convert takes: by default the --valid of the run.",
     ),
     "out": Option(
-        checks.PATH, None, "File to write (default: report.html in RUN).", letter="o", metavar="HTML",
+        checks.PATH._replace(metavar="HTML"), None, "File to write (default: report.html in RUN).",
+        letter="o",
     ),
     "memory": MEMORY,
     "force": FORCE,

@@ -67,15 +67,8 @@ MODEL_VERSION = 9
 SUMS = "crc32"  # entry of model.json and run.json: the CRC-32 of each file beside it, by name
 MODEL = "model"
 # What a crash may leave of a file or folder that is replaced as a whole.
-TEMPORARY = (
-    f"{RUN_JSON}.tmp",
-    f"{COMMIT}.tmp",
-    f"{REPORT}.tmp",
-    f"{TUNING_JSON}.tmp",
-    f"{TUNED}.tmp",
-    f"{MODEL}.aside",
-    f"{MODEL}.old",
-)
+TEMPORARY = [f"{name}.tmp" for name in (RUN_JSON, COMMIT, REPORT, TUNING_JSON, TUNED)]
+TEMPORARY += [f"{MODEL}.aside", f"{MODEL}.old"]
 MODEL_JSON = "model.json"
 DENSE, SPARSE, ROWS = "dense", "csr", "rows"  # layouts of the coefficients
 COEF = "coef.npy"

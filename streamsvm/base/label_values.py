@@ -171,22 +171,15 @@ def label_text(value: Any) -> str | None:
 
     Raise `ValueError` if it is no label, such as a list, or a float that may stand for several integers.
     """
-    if value is None:
-        return None
-    if isinstance(value, bool | np.bool_):
-        return str(bool(value))
+    value = as_python_value(value)
     if isinstance(value, bytes):
         value = value.decode("utf-8")
-    if isinstance(value, str):
-        return value or None
-    if isinstance(value, float | np.floating):
-        if math.isnan(value):
-            return None
-        if math.isfinite(value) and abs(float(value)) >= 2**53:
-            raise ValueError(f"{value:.0f} may have been rounded; write such numbers as text")
-        return str(int(value)) if float(value).is_integer() else str(value)
-    if isinstance(value, int | np.integer | datetime.date | datetime.time):
-        return str(value)
-    if hasattr(value, "as_tuple"):  # a decimal
+    if value == "" or is_missing(value):
+        return None
+    if isinstance(value, float) and 2**53 <= abs(value) < math.inf:
+        raise ValueError(f"{value:.0f} may have been rounded; write such numbers as text")
+    if isinstance(value, Decimal):
         return format(value, "f")
+    if isinstance(value, str | int | float | datetime.date | datetime.time):
+        return class_name(value)
     raise ValueError(f"it is a {type(value).__name__}")

@@ -98,7 +98,7 @@ def one_of(*choices: str) -> Check:
     """Return the check of a text that is one of `choices`."""
 
     def take(value: Any) -> str:
-        if value not in choices:
+        if str(value) not in choices:
             raise ValueError
         return str(value)
 

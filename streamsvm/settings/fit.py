@@ -68,7 +68,7 @@ class LossSettings(CheckedSettings):
 
     C: Annotated[float, checks.or_word(AUTO, checks.POSITIVE)] = _model(  # a number once data is at hand
         "Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared distance of the rows "
-        "from their mean; online, over the mean squared norm of the first 1,000.",
+        "from their mean; online, over the mean squared norm of the first 1,000 rows.",
         "For `fit` on dense rows, auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that are "
         "about best on held-out rows of a sample.", default=AUTO, scope=ESTIMATOR, searched=True,
     )  # fmt: skip

@@ -140,10 +140,6 @@ class ReadingSettings(CheckedSettings):
         default="raise",
     )
 
-    def __post_init__(self) -> None:
-        self._set("missing", str(self.missing))
-        super().__post_init__()
-
     @property
     def of_texts(self) -> dict[str, Any]:
         """Record of the encoding of texts that are in memory."""

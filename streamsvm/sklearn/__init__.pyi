@@ -17,8 +17,9 @@ class StreamSVMClassifier(estimator.StreamSVMClassifier):
     ----------
     C : float | Literal["auto"]
         Weight of the loss against ½‖w‖²: a number, or auto, one over the mean squared distance of the rows
-        from their mean; online, over the mean squared norm of the first 1,000. Of dense rows, auto is 1, 0.1,
-        0.01 or 0.001 times that, the largest of those that are about best on held-out rows of a sample.
+        from their mean; online, over the mean squared norm of the first 1,000 rows. For `fit` on dense rows,
+        auto is 1, 0.1, 0.01 or 0.001 times that, the largest of those that are about best on held-out rows of
+        a sample.
     loss : str
         Formulation of the multi-class SVM. ww: Weston-Watkins; ww2: Weston-Watkins, squared hinge; wws:
         Weston-Watkins, smoothed hinge; cs: Crammer-Singer; cs2: Crammer-Singer, squared; top-m: mean of the m
