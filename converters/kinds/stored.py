@@ -44,8 +44,7 @@ class StoredReader(Reader):
         with contextlib.ExitStack() as stack:
             store = stack.enter_context(
                 open_stores(
-                    inputs, join=options.join, label=options.label, labels=options.labels,
-                    labelled=options.labelled, layer=options.layer, raw=options.raw, obsm=options.obsm,
+                    inputs, **options.of_store, join=options.join, labelled=options.labelled,
                     like={"labels_as": options.labels_as, "classes": () if like is None else like.classes},
                     memory=options.memory, every_row=True,
                 )

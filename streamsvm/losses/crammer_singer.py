@@ -28,13 +28,10 @@ def make(name: str, hinge: Hinge, find_threshold: Any = find_newton) -> Kernels:
     def loss_of(row, n, problem, scratch):
         return value(largest_slack(row, n, scratch), problem)
 
-    def bounds(C, problem):
-        return UNBOUNDED, upper_of(C)
-
     return make_kernels_of_largest(
         name,
         inlined(loss_of, name=f"{name}_loss"),
-        inlined(bounds, name=f"{name}_bounds"),
+        inlined(lambda C, problem: (UNBOUNDED, upper_of(C)), name=f"{name}_bounds"),
         find_threshold=find_threshold,
         of_sum=curve,
     )

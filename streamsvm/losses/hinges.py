@@ -52,44 +52,9 @@ class Hinge(NamedTuple):
 
 
 @inlined
-def _hinge(z, problem):
-    return maximum(0.0, z)
-
-
-@inlined
-def _no_curvature(C, problem):
-    return 0.0 * C
-
-
-@inlined
-def _nothing(b, C, problem):
-    return 0.0 * b
-
-
-@inlined
-def _cost(C):
-    return C
-
-
-@inlined
 def _squared_hinge(z, problem):
     z = maximum(0.0, z)
     return z * z
-
-
-@inlined
-def _squared_curvature(C, problem):
-    return 0.5 / C
-
-
-@inlined
-def _squared_curve(b, C, problem):
-    return b * b / (4.0 * C)
-
-
-@inlined
-def _unbounded(C):
-    return UNBOUNDED + 0.0 * C
 
 
 @inlined
@@ -99,17 +64,25 @@ def _smooth_hinge(z, problem):
     return bent * (z - 0.5 * bent) / problem.smooth
 
 
-@inlined
-def _smooth_curvature(C, problem):
-    return problem.smooth / C
-
-
-@inlined
-def _smooth_curve(b, C, problem):
-    return 0.5 * problem.smooth * b * b / C
-
-
-STRAIGHT = Curve(_no_curvature, _nothing)
-HINGE = Hinge(_hinge, STRAIGHT, _cost)
-SQUARED_HINGE = Hinge(_squared_hinge, Curve(_squared_curvature, _squared_curve), _unbounded)
-SMOOTH_HINGE = Hinge(_smooth_hinge, Curve(_smooth_curvature, _smooth_curve), _cost)
+_cost = inlined(lambda C: C, name="cost")
+STRAIGHT = Curve(
+    inlined(lambda C, problem: 0.0 * C, name="no_curvature"),
+    inlined(lambda b, C, problem: 0.0 * b, name="straight"),
+)
+HINGE = Hinge(inlined(lambda z, problem: maximum(0.0, z), name="hinge"), STRAIGHT, _cost)
+SQUARED_HINGE = Hinge(
+    _squared_hinge,
+    Curve(
+        inlined(lambda C, problem: 0.5 / C, name="squared_curvature"),
+        inlined(lambda b, C, problem: b * b / (4.0 * C), name="squared_curve"),
+    ),
+    inlined(lambda C: UNBOUNDED + 0.0 * C, name="unbounded"),
+)
+SMOOTH_HINGE = Hinge(
+    _smooth_hinge,
+    Curve(
+        inlined(lambda C, problem: problem.smooth / C, name="smooth_curvature"),
+        inlined(lambda b, C, problem: 0.5 * problem.smooth * b * b / C, name="smooth_curve"),
+    ),
+    _cost,
+)

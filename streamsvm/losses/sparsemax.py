@@ -41,20 +41,9 @@ def _loss(row, n, problem, scratch):
     return 0.5 * squares + total * (tau - 0.5 * total)
 
 
-@inlined
-def _bounds(C, problem):
-    return UNBOUNDED, C
-
-
-@inlined
-def _curvature(C, problem):
-    return 1.0 / C
-
-
-@inlined
-def _squares(b, C, problem):
-    return b * b / (2.0 * C)
-
-
-_CURVE = Curve(_curvature, _squares)
+_bounds = inlined(lambda C, problem: (UNBOUNDED, C), name="sparsemax_bounds")
+_CURVE = Curve(
+    inlined(lambda C, problem: 1.0 / C, name="sparsemax_curvature"),
+    inlined(lambda b, C, problem: b * b / (2.0 * C), name="sparsemax_curve"),
+)
 KERNELS = {"sparsemax": make_kernels_of_largest("sparsemax", _loss, _bounds, of_each=_CURVE, of_sum=_CURVE)}

@@ -70,9 +70,5 @@ def _loss(row, n, problem, scratch):
     return _sum_of_largest_slacks(row, n, scratch, several) / several
 
 
-@inlined
-def _bounds(C, problem):
-    return C / number_of_slacks(problem), C
-
-
+_bounds = inlined(lambda C, problem: (C / number_of_slacks(problem), C), name="top_m_bounds")
 KERNELS = {"top-m": make_kernels_of_largest("top_m", _loss, _bounds, has_two_bounds=True)}
