@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -20,6 +20,8 @@ class Stopped(Exception):
 class Prefetcher(Generic[T]):
     """Iterator over `items` that are produced in a thread, one ahead of their use.
 
+    A single item needs no thread: nothing happens while it is awaited, and nothing comes after it.
+
     Parameters
     ----------
     items : iterable
@@ -30,6 +32,8 @@ class Prefetcher(Generic[T]):
     join : bool
         True if `close` waits for the thread. If False, a thread that waits for a silent pipe is left behind
         until the process ends.
+    is_single : bool
+        True if there is at most one item: then no thread is started, and `stop` is not asked.
 
     Attributes
     ----------
@@ -38,7 +42,12 @@ class Prefetcher(Generic[T]):
     """
 
     def __init__(
-        self, items: Iterable[T], stop: Callable[[], bool] | None = None, *, join: bool = True
+        self,
+        items: Iterable[T],
+        stop: Callable[[], bool] | None = None,
+        *,
+        join: bool = True,
+        is_single: bool = False,
     ) -> None:
         self.waited = 0.0
         self._items = iter(items)
@@ -46,9 +55,11 @@ class Prefetcher(Generic[T]):
         self._join = join
         self._wanted: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._ready: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._produce, name="streamsvm-prefetch", daemon=True)
-        self._thread.start()
-        self._wanted.put(True)
+        self._thread: threading.Thread | None = None
+        if not is_single:
+            self._thread = threading.Thread(target=self._produce, name="streamsvm-prefetch", daemon=True)
+            self._thread.start()
+            self._wanted.put(True)
 
     def _produce(self) -> None:
         while self._wanted.get():
@@ -58,8 +69,12 @@ class Prefetcher(Generic[T]):
                 self._ready.put(("end", None))
             except BaseException as error:
                 self._ready.put(("error", error))
-        if isinstance(self._items, Generator):  # closed in the thread that ran it
-            self._items.close()
+        self._close_items()  # in the thread that ran them
+
+    def _close_items(self) -> None:
+        close = getattr(self._items, "close", None)
+        if close is not None:  # of a generator
+            close()
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -67,6 +82,8 @@ class Prefetcher(Generic[T]):
     def __next__(self) -> T:
         begin = time.perf_counter()
         try:
+            if self._thread is None:
+                return next(self._items)
             kind, value = self._receive()
         finally:
             self.waited += max(time.perf_counter() - begin, 0.0)
@@ -88,6 +105,9 @@ class Prefetcher(Generic[T]):
 
     def close(self) -> None:
         """End the thread after the item that it is producing."""
+        if self._thread is None:
+            self._close_items()
+            return
         self._wanted.put(False)
         if self._join:
             self._thread.join()

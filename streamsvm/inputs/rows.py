@@ -137,7 +137,7 @@ class RowsToScore:
             begin, end = map(int, blocks.starts[block : block + 2])
             return blocks.read(block), store.names(begin, end) if self.named else np.arange(begin, end)
 
-        with Prefetcher(map(read, range(len(blocks)))) as found:
+        with Prefetcher(map(read, range(len(blocks))), is_single=len(blocks) == 1) as found:
             yield from found
 
     def _of_file(self, path: Any, label: str | None) -> Read:

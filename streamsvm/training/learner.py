@@ -99,7 +99,7 @@ class Visits(abc.ABC):
     def score_blocks(self, blocks: Blocks, average_scale: float | None, tallies: np.ndarray) -> Iterator[int]:
         """Score blocks in their order as `score` does; yields the number of rows done after each of them."""
         each = blocks.each(blocks.starts, range(len(blocks)))
-        with Prefetcher(each) as all_rows:
+        with Prefetcher(each, is_single=len(blocks) == 1) as all_rows:
             for number, rows in enumerate(all_rows):
                 self.score(rows, average_scale, tallies)
                 yield int(blocks.starts[number + 1])

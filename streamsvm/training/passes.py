@@ -63,7 +63,7 @@ class Fit(Trainer):
         self.begin_pass(this_pass)
         self._grow_or_begin(this_pass)
         blocks = self.source.blocks(this_pass, self.position.blocks_done)
-        with Prefetcher(blocks) as read:
+        with Prefetcher(blocks, is_single=len(self.source.starts(this_pass)) == 2) as read:
             stage = f"pass {this_pass} of {self.settings.passes}"
             finished = self.learn(read, stage, self._report_rows, averages=self._averages(this_pass))
         self.waited = read.waited

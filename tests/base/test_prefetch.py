@@ -75,3 +75,20 @@ def test_closing_ends_the_thread_and_closes_a_generator_in_it() -> None:
     assert len(closed_in) == 1
     assert closed_in[0] != threading.get_ident()
     assert not set(threading.enumerate()) - before
+
+
+def test_a_single_item_comes_from_the_thread_that_asks_for_it() -> None:
+    closed = []
+
+    def items() -> Iterator[int]:
+        try:
+            yield threading.get_ident()
+        finally:
+            closed.append(True)
+
+    before = set(threading.enumerate())
+    with Prefetcher(items(), is_single=True) as prefetched:
+        assert set(threading.enumerate()) == before
+        assert next(prefetched) == threading.get_ident()
+        assert not closed
+    assert closed
