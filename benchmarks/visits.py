@@ -22,7 +22,7 @@ from streamsvm.data.rows import Rows, row_span
 from streamsvm.kernels.jit import compiler, kernel
 from streamsvm.kernels.random import permutation
 from streamsvm.kernels.score import score_row
-from streamsvm.run.files import MemoryRun
+from streamsvm.run.files import RunFiles
 from streamsvm.run.manifest import RunPosition
 from streamsvm.settings.fit import Settings
 from streamsvm.training.build import new_storage
@@ -61,7 +61,7 @@ def time_visits(rows: Rows, n_features: int, n_classes: int, C: float, *, passes
     storage = new_storage(spec, Plan(weights_in_memory=True), None)
     visits = PlainVisits(spec, dual_entries=entries, block_rows=n, dual_matrix=spec.dual_matrix_bytes > 0)
     learner = Learner(spec, storage, visits)
-    run, position = MemoryRun(spec.dual_format()), RunPosition()
+    run, position = RunFiles(spec.dual_format()), RunPosition()
     rows = rows._replace(cost=np.full(n, C))
     learner.compile(row_span(rows, 0, 0), run.old_duals(position, 0).segment(0, 0))
     full, bare, scores = [], [], np.zeros(spec.columns, spec.dtype)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -23,13 +25,15 @@ from streamsvm.settings.fit import Interval
 from streamsvm.transforms import Transform, records_of
 
 
-class MemoryRun:
-    """Storage of a training of arrays: everything is in memory. `RunFiles` has a run directory instead.
+class RunFiles:
+    """Storage of a training: a run directory that is locked by this process, or memory.
 
     Parameters
     ----------
     duals : DualFormat
         How the duals are stored.
+    run : RunDir, optional
+        By default everything stays in memory, and nothing is committed.
     every : Interval, optional
         Interval between commits.
     held_bytes : int
@@ -38,7 +42,6 @@ class MemoryRun:
 
     Attributes
     ----------
-    run : RunDir or None
     checkpoints, checkpoint_seconds, checkpoint_bytes : int, float, int
         Commits made, the time that they took, and the bytes of weights that they wrote.
     warnings : list of str
@@ -47,23 +50,40 @@ class MemoryRun:
         What `save_model` kept in memory.
     """
 
-    run: RunDir | None = None
     model: Model | None = None
     checkpoints = 0
     checkpoint_seconds = 0.0
     checkpoint_bytes = 0
 
-    def __init__(self, duals: DualFormat, every: Interval | None = None, *, held_bytes: int = 0) -> None:
-        self.held_bytes = held_bytes
+    def __init__(
+        self, duals: DualFormat, run: RunDir | None = None, every: Interval | None = None, held_bytes: int = 0
+    ) -> None:
+        self.run = run
+        self.path = None if run is None else run.path
         self.every = every or Interval(10**9)
+        self._held_bytes = math.inf if run is None else held_bytes // 3  # for the duals of a pass
         self.warnings: list[str] = []
         self._format = duals
         self._duals: dict[int, PassDuals] = {}  # by pass
+        self._committed = RunPosition()
+        self._lines: list[bytes] = []  # of the metrics, which the next commit appends
 
-    @property
-    def path(self) -> Path | None:
-        """Path of the run directory, if there is one."""
-        return None if self.run is None else self.run.path
+    def recover(self) -> RunPosition | None:
+        """Cut the files back to the last commit, and return its position; None before the first commit."""
+        if self.run is None:
+            return None
+        position, self.warnings = recover(self.run)
+        self._committed = position or RunPosition()
+        if position is None:
+            if self.run.model.exists():  # of a run that ended, so it had commits
+                self.warnings.append(f"the commits of {self.run.path} are gone; it began anew")
+            durable.remove(self.run.metrics)
+        return position
+
+    def restore(self, storage: WeightStorage) -> None:
+        """Write the committed weights, if there are any, into `storage`, whose weights must be zero."""
+        if self.run is not None and self._committed.weights is not None:
+            storage.restore(self.run.committed_weights(self._committed.weights_number))
 
     def old_duals(self, position: RunPosition, pass_number: int) -> PassDuals:
         """Return the duals of a pass as they are at `position`, and drop those of earlier passes."""
@@ -73,87 +93,14 @@ class MemoryRun:
     def new_duals(self, position: RunPosition, pass_number: int) -> PassDuals:
         """Return where the duals of a pass go, with those that it has at `position`."""
         if pass_number not in self._duals:
-            self._duals[pass_number] = self._duals_at(position, pass_number)
+            files = position.duals.get(pass_number, ())
+            self._duals[pass_number] = PassDuals(self._format, self.run, pass_number, files, self._held_bytes)
         return self._duals[pass_number]
 
-    def _duals_at(self, position: RunPosition, pass_number: int) -> PassDuals:
-        return PassDuals(self._format)
-
     def commit(self, position: RunPosition, storage: WeightStorage) -> RunPosition:
-        """Commit `position`, with the weights and duals."""
-        return position
-
-    def prune(self, position: RunPosition) -> None:
-        """Delete the logs that neither a commit nor `position` needs, if there may be others."""
-
-    def check_finite(self, numbers: Any) -> None:
-        """Raise `RunError` unless all numbers are finite."""
-        finite_json(self.path, numbers)
-
-    def append_metrics(self, position: RunPosition, record: dict[str, Any]) -> RunPosition:
-        """Keep a line of the metrics for the next commit, and return the position that includes it."""
-        self.check_finite(record)
-        return position
-
-    def write_metrics(self, position: RunPosition) -> None:
-        """Append the lines that are kept to the metrics, if that is possible."""
-
-    def save_model(
-        self,
-        coefficients: Coefficients,
-        record: dict[str, Any],
-        names: Any,
-        *,
-        transforms: Sequence[Transform] = (),
-        costs: np.ndarray | None = None,
-    ) -> str:
-        """Save the model, and return its folder: "" in memory.
-
-        The parameters are those of `streamsvm.model.serialization.save_model`.
-        """
-        coef, record = coefficients.stored(), {**record, "transforms": records_of(transforms)}
-        self.model = Model(coef, record, names, transforms, costs, coefficients.transitions)
-        return ""
-
-
-class RunFiles(MemoryRun):
-    """Files of a run directory that is locked by this process.
-
-    Parameters
-    ----------
-    run : RunDir
-    duals, every, held_bytes
-        As for `MemoryRun`.
-    """
-
-    run: RunDir
-
-    def __init__(self, run: RunDir, duals: DualFormat, every: Interval, *, held_bytes: int = 0) -> None:
-        super().__init__(duals, every, held_bytes=held_bytes)
-        self.run = run
-        self._committed = RunPosition()
-        self._lines: list[bytes] = []  # of the metrics, which the next commit appends
-
-    def recover(self) -> RunPosition | None:
-        """Cut the files back to the last commit, and return its position; None before the first commit."""
-        position, self.warnings = recover(self.run)
-        self._committed = position or RunPosition()
-        if position is None:
-            if self.run.model.exists():  # of a run that ended, so it had commits
-                self.warnings.append(f"the commits of {self.run.path} are gone; it began anew")
-            durable.remove(self.run.metrics)
-        return position
-
-    def restore(self, position: RunPosition, storage: WeightStorage) -> None:
-        """Write the committed weights into `storage`, whose weights must be zero."""
-        if position.weights is not None:
-            storage.restore(self.run.committed_weights(position.weights_number))
-
-    def _duals_at(self, position: RunPosition, pass_number: int) -> PassDuals:
-        files = position.duals.get(pass_number, ())
-        return PassDuals(self._format, self.run, pass_number, files, self.held_bytes // 3)
-
-    def commit(self, position: RunPosition, storage: WeightStorage) -> RunPosition:
+        """Commit `position`, with the weights and duals, if there is a run directory."""
+        if self.run is None:
+            return position
         begin = time.perf_counter()
         files = {p: duals.commit() for p, duals in self._duals.items() if p in position.duals}
         position = dataclasses.replace(position, duals=position.duals | files)
@@ -168,22 +115,30 @@ class RunFiles(MemoryRun):
         return position
 
     def prune(self, position: RunPosition) -> None:
-        if any(position.duals.values()):
+        """Delete the files of duals that neither a commit nor `position` needs, if there may be others."""
+        if self.run is not None and any(position.duals.values()):
             prune(self.run, position, self._committed)
 
+    def check_finite(self, numbers: Any) -> None:
+        """Raise `RunError` unless all numbers are finite."""
+        finite_json(self.path, numbers)
+
     def append_metrics(self, position: RunPosition, record: dict[str, Any]) -> RunPosition:
+        """Keep a line of the metrics for the next commit, and return the position that includes it."""
         line = finite_json(self.path, record).encode() + b"\n"
         self._lines.append(line)
         return dataclasses.replace(position, metrics_length=position.metrics_length + len(line))
 
     def write_metrics(self, position: RunPosition) -> None:
+        """Append the lines that are kept to the metrics, if that is possible."""
         with contextlib.suppress(OSError):
             self._write_metrics(position.metrics_length)
 
     def _write_metrics(self, length: int) -> None:
         """Append the lines that are kept to the metrics, which have `length` bytes then, and sync them."""
-        lines = b"".join(self._lines)
-        if lines:
+        if self.run is None:
+            return
+        if lines := b"".join(self._lines):
             with durable.open_file(self.run.metrics, "ab") as file:
                 file.truncate(min(file.tell(), length - len(lines)))  # a write may have failed half way
                 file.write(lines)
@@ -196,23 +151,33 @@ class RunFiles(MemoryRun):
         coefficients: Coefficients,
         record: dict[str, Any],
         names: Any,
+        *,
+        transforms: Sequence[Transform] | None = None,
+        costs: np.ndarray | None = None,
         saved: Callable[[str], None] = lambda model: None,
-        **parts: Any,
     ) -> str:
         """Write the model, and delete what nobody needs then: files of duals, weights and others.
 
-        `saved` is called with the model's folder before files are deleted, which can take minutes.
+        The parameters are those of `streamsvm.model.serialization.save_model`. `saved` is called with the
+        model's folder before files are deleted, which can take minutes. Returns the folder; "" in memory.
         """
-        keep = self._keep_temperature
-        save_model(self.run.model, coefficients, record, names=names, complete=keep, **parts)
-        saved(str(self.run.model))
+        if self.run is None:
+            coef, transforms = coefficients.stored(), transforms or ()
+            record = {**record, "transforms": records_of(transforms)}
+            self.model = Model(coef, record, names, transforms, costs, coefficients.transitions)
+            return ""
+        folder, keep = self.run.model, functools.partial(self._keep_temperature, self.run.model)
+        save_model(
+            folder, coefficients, record, names=names, complete=keep, transforms=transforms, costs=costs
+        )
+        saved(str(folder))
         self.run.clean_up()
         prune(self.run, self._committed)
-        return str(self.run.model)
+        return str(folder)
 
-    def _keep_temperature(self, folder: Path) -> None:
+    def _keep_temperature(self, model: Path, folder: Path) -> None:
         """Keep the temperature of the model that `folder` replaces; warn instead if coefficients differ."""
-        old, new = saved_record(self.run.model), saved_record(folder)
+        old, new = saved_record(model), saved_record(folder)
         if format.TEMPERATURE not in old:
             return
         if old.get(format.SUMS) == new[format.SUMS]:

@@ -12,7 +12,7 @@ import numpy as np
 from streamsvm.base.threads import Threads, count_workers, one_thread_each
 from streamsvm.data.memory_plan import Plan
 from streamsvm.run.directory import RunDir
-from streamsvm.run.files import MemoryRun, RunFiles
+from streamsvm.run.files import RunFiles
 from streamsvm.run.manifest import RunPosition
 from streamsvm.run.sparse_weights import SparseWeights
 from streamsvm.run.weights import DenseWeights, WeightStorage
@@ -43,13 +43,12 @@ def build(
     """
     training, blocks, callbacks = opened.training, opened.blocks, how.callbacks
     placement, settings = training.plan, training.spec.settings
-    duals, position = training.spec.dual_format(common_dual=placement.common_dual), None
-    files = MemoryRun(duals, held_bytes=opened.held_bytes)
+    duals = training.spec.dual_format(common_dual=placement.common_dual)
     if run is not None:
-        assert how.every is not None
         callbacks.report({**opened.described, "C_auto": opened.run_record["C_auto"]})
-        files = RunFiles(run, duals, how.every, held_bytes=opened.held_bytes)
-        position = files.recover()
+    files = RunFiles(duals, run, how.every, opened.held_bytes)
+    position = files.recover() or RunPosition()
+    if run is not None:
         files.warnings += filter(None, [*warnings, opened.described["average_warning"]])
     spec = training.spec.changed(average=placement.average)
     storage: WeightStorage = new_storage(spec, placement, run)
@@ -61,7 +60,7 @@ def build(
         visits = PlainVisits(
             spec, pairs, threads=workers, dual_entries=entries, block_rows=block_rows,
             sparse=placement.sparse, common_dual=placement.common_dual,
-            dual_matrix=not placement.sparse and 0 < spec.dual_matrix_bytes <= files.held_bytes,
+            dual_matrix=not placement.sparse and 0 < spec.dual_matrix_bytes <= opened.held_bytes,
         )  # fmt: skip
     else:
         entries = room_for_duals(spec, -(-entries // settings.splits))  # not 0: duals would be lost
@@ -80,10 +79,8 @@ def build(
             )
     learner = Learner(spec, storage, visits)
     source = ShuffledSource(blocks, settings, unread=not isinstance(workers, Threads))
-    trainer = Fit(source, settings, files, learner, position or RunPosition(), callbacks, opened)
-    if position is not None:
-        assert isinstance(files, RunFiles)
-        files.restore(position, storage)
+    trainer = Fit(source, settings, files, learner, position, callbacks, opened)
+    files.restore(storage)
     return trainer
 
 

@@ -62,11 +62,11 @@ class Online(Trainer):
     """
 
     source: StreamSource
-    files: RunFiles
     online_settings: OnlineSettings
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        assert self.files.run is not None
         self.stream, self._run = self.source.stream, self.files.run
         self._begun = self.position.blocks_done
         self._ended = self.position.passes_done > 0  # True once the stream was read to its end
@@ -322,7 +322,7 @@ def _stream_trainer(
     source = StreamSource(stream, dtype, online_settings.C, transforms)
     counts = np.zeros(len(stream.classes or ()), np.int64)
     spec = Spec(settings, 0, 0, counts, dense_rows=source.dense_rows)
-    files = RunFiles(run, spec.dual_format(), every)
+    files = RunFiles(spec.dual_format(), run, every)
     position = files.recover() or RunPosition(stream=StreamPosition(classes=list(stream.classes or ())))
     assert position.stream is not None
     classes = position.stream.classes
@@ -335,7 +335,7 @@ def _stream_trainer(
             remedy=Remedy("bring the old one back, or begin anew"),
         )
     storage = GrowingWeights(position.weights_shape, dtype, (run.weights, run.average_delta))
-    files.restore(position, storage)
+    files.restore(storage)
     if source.n_features is not None:
         storage.grow(source.n_features, len(classes))
     spec = spec.grown(storage.n_features, len(classes))

@@ -14,7 +14,7 @@ from streamsvm.base.progress import Progress, Report, logged
 from streamsvm.data.memory_plan import private_memory
 from streamsvm.data.rows import Rows
 from streamsvm.errors import StreamsvmError
-from streamsvm.run.files import MemoryRun
+from streamsvm.run.files import RunFiles
 from streamsvm.run.manifest import RunPosition
 from streamsvm.settings.fit import Settings
 from streamsvm.training.learner import Learner
@@ -60,7 +60,7 @@ class Trainer:
     ----------
     source : ShuffledSource or StreamSource
     settings : Settings
-    files : RunFiles or MemoryRun
+    files : RunFiles
     learner : Learner
         Learner with the weights of `position`.
     position : RunPosition
@@ -74,7 +74,7 @@ class Trainer:
 
     source: ShuffledSource | StreamSource
     settings: Settings
-    files: MemoryRun
+    files: RunFiles
     learner: Learner
     position: RunPosition
     callbacks: Callbacks
