@@ -300,7 +300,7 @@ def dual_digests(run: Path, dual_format: DualFormat) -> Iterator[str]:
             old = duals.segment(first, end - first)
             rows = np.repeat(np.arange(len(old.counts)), old.counts)
             nth = np.arange(len(rows)) - np.repeat(np.cumsum(old.counts) - old.counts, old.counts)
-            ids, values = old.ids[old.ids_at[rows] + nth], old.values[old.values_at[rows] + nth]
+            ids, values = old.ids[old.at[rows] + nth], old.values[old.at[rows] + nth]
             order = np.lexsort((values, ids, rows))
             arrays = rows[order], ids[order].astype(np.int64), values[order]
             yield digest(*(array.tobytes() for array in arrays))

@@ -30,6 +30,7 @@ from streamsvm.training.learner import Learner
 from streamsvm.training.plain_visits import PlainVisits
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
+from streamsvm.training.visitor import VisitPlan
 
 BUFFER = 2**24  # new duals that fit in one call
 STEADY = 3  # the first pass to be timed: before it most rows change many classes
@@ -59,7 +60,7 @@ def time_visits(rows: Rows, n_features: int, n_classes: int, C: float, *, passes
     spec = Spec(settings, n, n_features, rows.class_counts(n_classes))
     entries = max(n_classes, min(n * n_classes, BUFFER))
     storage = new_storage(spec, Plan(weights_in_memory=True), None)
-    visits = PlainVisits(spec, dual_entries=entries, block_rows=n, dual_matrix=spec.dual_matrix_bytes > 0)
+    visits = PlainVisits(VisitPlan(spec, None, entries, n, dual_matrix=spec.dual_matrix_bytes > 0))
     learner = Learner(spec, storage, visits)
     run, position = RunFiles(spec.dual_format()), RunPosition()
     rows = rows._replace(cost=np.full(n, C))

@@ -247,8 +247,8 @@ def gather(pieces: Iterable[Rows], n_rows: int, n_features: int, kind: Any = "mo
 def dense_duals(old: OldDuals, n_classes: int) -> np.ndarray:
     """The duals of rows, shape (n_rows, n_classes)."""
     B = np.zeros((len(old.counts), n_classes))
-    for i, (begin, at, count) in enumerate(zip(old.ids_at, old.values_at, old.counts, strict=True)):
-        B[i, old.ids[begin : begin + count]] = old.values[at : at + count]
+    for i, (at, count) in enumerate(zip(old.at, old.counts, strict=True)):
+        B[i, old.ids[at : at + count]] = old.values[at : at + count]
     return B
 
 

@@ -56,7 +56,7 @@ def load_pairs(solver, temperature, i, n, C, old, chain):
             has_vertex = vertex == own
             for r in range(old.counts[i + t]):
                 ids[at] = _load_id(old, i, t, r, n, k)
-                before[at] = old.values[old.values_at[i + t] + r]
+                before[at] = old.values[old.at[i + t] + r]
                 if ids[at] == vertex:
                     target[at] = C
                     has_vertex = True
@@ -73,7 +73,7 @@ def load_pairs(solver, temperature, i, n, C, old, chain):
     for t in range(n):
         own = _own_id(t, n, k, chain.own)
         for r in range(old.counts[i + t]):
-            before[starts[t] + _load_id(old, i, t, r, n, k)] = old.values[old.values_at[i + t] + r]
+            before[starts[t] + _load_id(old, i, t, r, n, k)] = old.values[old.at[i + t] + r]
         for e in range(starts[t + 1] - starts[t]):
             ids[starts[t] + e] = e
             share = pairs[t, e // k, e % k] if t + 1 < n else nodes[t, e]
@@ -85,7 +85,7 @@ def load_pairs(solver, temperature, i, n, C, old, chain):
 @kernel
 def _load_id(old, i, t, r, n, k):
     """Return the id of dual `r` of token `t`: below k for the last token, even in a damaged log."""
-    found = np.int64(old.ids[old.ids_at[i + t] + r])
+    found = np.int64(old.ids[old.at[i + t] + r])
     return found if t + 1 < n else min(found, k - 1)
 
 
@@ -104,7 +104,7 @@ def _gibbs_marginals(temperature, i, n, C, old, chain):
         own = _own_id(t, n, k, chain.own)
         rest = C
         for r in range(old.counts[i + t]):
-            entry, value = _load_id(old, i, t, r, n, k), np.float64(old.values[old.values_at[i + t] + r])
+            entry, value = _load_id(old, i, t, r, n, k), np.float64(old.values[old.at[i + t] + r])
             rest -= value
             if t + 1 < n:
                 pairs[t, entry // k, entry % k] = value

@@ -83,10 +83,10 @@ def load_sequences(rows, i, n, C, old, new, chain):
     for t in range(n):
         cached.sequences[0, t] = chain.own[t]
     for s in range(1, kept + 1):
-        alpha[s] = cached.before[s] = old.values[old.values_at[i] + s - 1]
+        alpha[s] = cached.before[s] = old.values[old.at[i] + s - 1]
         alpha[0] -= alpha[s]
         for t in range(n):
-            cached.sequences[s, t] = old.ids[old.ids_at[i + t] + s - 1]
+            cached.sequences[s, t] = old.ids[old.at[i + t] + s - 1]
         _describe(cached, s, n, chain)
     if alpha[0] < C * np.finfo(new.values.dtype).eps:
         alpha[0] = 0.0  # but for rounding

@@ -126,8 +126,8 @@ class ClusterRowRounds(RowRounds):
         bounds, at = rows.n_rows * np.arange(splits + 1) // splits, weights.places(splits)
         stored = old._replace(scale=1.0)
         parts = [
-            divide_duals(stored, np.arange(*each), one_group, 1)[0]
-            for each in itertools.pairwise(bounds.tolist())
+            divide_duals(stored.span(begin, end), np.arange(end - begin, dtype=np.int32), one_group, 1)[0]
+            for begin, end in itertools.pairwise(bounds.tolist())
         ]
         return at, weights.put([(part, old.scale) for part in parts], at)
 

@@ -13,7 +13,7 @@ from streamsvm.kernels.tally import CLOCK
 from streamsvm.training.learner import features_of
 from streamsvm.training.parallel import class_learner
 from streamsvm.training.parallel.class_groups import in_columns
-from streamsvm.training.parallel.class_learner import DualLists, rows_by_group
+from streamsvm.training.parallel.class_learner import DualLists
 from streamsvm.training.parallel.split_learner import Turn, new_weights
 
 
@@ -48,8 +48,6 @@ def visit_pair(
     groups, shards = job.spec.groups, [left, right]
     assert groups is not None
     rows = in_columns(job.reader().rows(turn), groups)
-    of_groups = rows_by_group(rows, groups)
-    members = [of_groups[g] for g in pair]
     lists = lists | {
         (g, g): each.duals for g, each in zip(pair, shards, strict=True) if each.duals is not None
     }
@@ -65,8 +63,8 @@ def visit_pair(
         own = np.arange(*groups.ranges[g, ::2])
         here[own] = own + shift
     found, tally = class_learner.visit_pair(
-        new_visitor(job, int(bounds[-1]), sum(map(len, members))), job.spec, turn,
-        rows._replace(labels=here[rows.labels]), pair, members, lists, weights, shifts,
+        new_visitor(job, int(bounds[-1]), sum(len(lists[g, g].rows) for g in pair)), job.spec, turn,
+        rows._replace(labels=here[rows.labels]), pair, lists, weights, shifts,
     )  # fmt: skip
     lists |= found
     left, right = (WeightShard.of(weights, slice(*bounds[at : at + 2])) for at in range(2))

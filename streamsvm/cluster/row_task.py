@@ -15,9 +15,8 @@ from streamsvm.kernels.sum_rows import add_rows
 from streamsvm.kernels.tally import N_TALLIES
 from streamsvm.training.learner import features_of, problem_of
 from streamsvm.training.parallel import row_learner
-from streamsvm.training.parallel.class_learner import DualList
 from streamsvm.training.parallel.split_learner import Turn, new_weights, scored_part
-from streamsvm.training.visitor import Target, Visitor
+from streamsvm.training.visitor import Target, Visitor, VisitPlan
 
 
 class WeightDelta(NamedTuple):
@@ -29,7 +28,7 @@ class WeightDelta(NamedTuple):
 
 
 def visit_part(
-    job: Job, turn: Turn, split: int, shard: WeightShard, old: tuple[DualList, float]
+    job: Job, turn: Turn, split: int, shard: WeightShard, old: tuple[RowDuals, float]
 ) -> tuple[WeightDelta, TaskResult]:
     """Visit one round's rows of a part of a block, as `RowRounds` does.
 
@@ -39,9 +38,8 @@ def visit_part(
     splits = job.spec.settings.splits
     block = job.reader().rows(turn)
     first, end = (block.n_rows * s // splits for s in (split, split + 1))
-    lists, scale = old
+    duals, scale = old
     rows = row_span(block, first, end)
-    duals = RowDuals(np.arange(rows.n_rows), *lists)
     features = features_of(rows, job.spec.n_features)
     numbers = np.zeros(job.spec.n_features, rows.features.dtype)
     numbers[features] = np.arange(len(features))
@@ -80,7 +78,7 @@ def score_part(
     begin = time.thread_time()
     rows = scored_part(job.reader().to_score(number), part)
     weights = job.weights_of(shard, averaged=average_scale is not None)
-    visitor = Visitor(job.spec, job.spec.columns, 0, 0, job.reader().pairs)
+    visitor = Visitor(VisitPlan(job.spec, job.reader().pairs), job.spec.columns)
     tallies = np.zeros((1 if average_scale is None else 2, N_TALLIES))
     visitor.score(rows, Target(problem_of(job.spec), weights, tallies), average_scale)
     return job.result([shard], begin, tallies)

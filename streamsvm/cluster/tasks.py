@@ -24,12 +24,11 @@ from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import RowDuals
 from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.weights import Weights
-from streamsvm.training.parallel.class_learner import DualList
 from streamsvm.training.parallel.split_learner import Turn
 from streamsvm.training.sources import ShuffledSource
 from streamsvm.training.spec import Spec
 from streamsvm.training.training import Training
-from streamsvm.training.visitor import Visitor
+from streamsvm.training.visitor import Visitor, VisitPlan
 
 _SLICE_FEATURES = 2**12  # that are copied at a time
 _BLOCKS_IN_MEMORY = 2  # of a worker
@@ -95,13 +94,15 @@ class Job(NamedTuple):
 
     token: str  # names the run
     training: Training
-    spec: Spec  # of the learner: with an average if there is memory for it
-    entries: int  # room for new duals
-    pairs: ClassPairs | None
+    plan: VisitPlan  # its specification has an average if there is memory for it
+
+    @property
+    def spec(self) -> Spec:
+        return self.plan.spec
 
     def reader(self) -> _BlockReader:
         """Return this process's reader of the run, opened when it is first needed."""
-        return worker.open_once(self.token, lambda: _BlockReader(self.training, self.pairs))
+        return worker.open_once(self.token, lambda: _BlockReader(self.training, self.plan.pairs))
 
     def weights_of(self, shard: WeightShard, *, averaged: bool) -> Weights:
         """Return a view of the weights for kernels that do not change them."""
@@ -126,7 +127,7 @@ class WeightShard(NamedTuple):
     current: np.ndarray  # (n_features, K)
     average_delta: np.ndarray  # the same shape; or (0, K)
     worker: str = ""
-    duals: DualList | None = None  # of the group's own rows for its own classes, within a block
+    duals: RowDuals | None = None  # of the group's own rows for its own classes, within a block
 
     @property
     def nbytes(self) -> int:
@@ -183,8 +184,9 @@ def norm2_of(job: Job, shard: WeightShard, average_scale: float, n_classes: int)
 
 def new_visitor(job: Job, columns: int, n_rows: int) -> Visitor:
     """Make a visitor of weights with so many columns, which copies its new duals when threads would."""
-    entries = job.entries and job.entries - job.spec.columns + columns
-    return Visitor(job.spec, columns, entries, n_rows, job.reader().pairs)
+    entries = job.plan.dual_entries and job.plan.dual_entries - job.spec.columns + columns
+    plan = job.plan._replace(dual_entries=entries, n_rows=n_rows, pairs=job.reader().pairs)
+    return Visitor(plan, columns)
 
 
 def in_slices(n: int) -> Iterator[slice]:

@@ -35,25 +35,20 @@ _ROWS_AT_ONCE = 2**14  # of a matrix that become lists, and a file of duals
 
 
 class OldDuals(NamedTuple):
-    """A block's duals as the last pass left them: row i has ``counts[i]`` of them.
+    """A block's duals as the last pass left them: those of row i are ``counts[i]`` from ``at[i]`` on.
 
-    Their classes begin at ``ids[ids_at[i]]``, their values at ``values[values_at[i]]``. The arrays usually
-    are views of one memory-mapped file.
+    The arrays of ids and values may be views of a memory-mapped file.
     """
 
     ids: np.ndarray  # (any,) uint8, uint16 or uint32
     values: np.ndarray  # (any,) dtype of the weights
-    ids_at: np.ndarray  # (n_rows,) int64
-    values_at: np.ndarray  # (n_rows,) int64
+    at: np.ndarray  # (n_rows,) int64: where the duals of each row begin
     counts: np.ndarray  # (n_rows,) int32
     scale: float = 1.0  # by which the values have been multiplied since
 
     def span(self, begin: int, end: int) -> OldDuals:
         """Return views of the duals of successive rows."""
-        some = slice(begin, end)
-        return self._replace(
-            ids_at=self.ids_at[some], values_at=self.values_at[some], counts=self.counts[some]
-        )
+        return self._replace(at=self.at[begin:end], counts=self.counts[begin:end])
 
 
 class DualBuffer(NamedTuple):
@@ -95,7 +90,7 @@ class RowDuals(NamedTuple):
         counts[self.rows] = self.counts
         ids, values = self.ids.view(), self.values.view()
         ids.flags.writeable = values.flags.writeable = False
-        return OldDuals(ids, values, at, at, counts)
+        return OldDuals(ids, values, at, counts)
 
 
 def joined(parts: Sequence[RowDuals]) -> RowDuals:
@@ -134,9 +129,9 @@ def load_duals(old, i, scratch):
     """Write the listed duals of row `i` into ``scratch.old``; return their sum."""
     total = 0.0
     for r in range(old.counts[i]):
-        value = old.scale * np.float64(old.values[old.values_at[i] + r])
+        value = old.scale * np.float64(old.values[old.at[i] + r])
         total += value
-        scratch.old[old.ids[old.ids_at[i] + r]] = value
+        scratch.old[old.ids[old.at[i] + r]] = value
     return total
 
 
@@ -185,7 +180,7 @@ def repeats_class(old, seen):
     `seen`, shape (n_classes,), int64, begins as zeros and is overwritten.
     """
     for i in range(len(old.counts)):
-        for p in range(old.ids_at[i], old.ids_at[i] + old.counts[i]):
+        for p in range(old.at[i], old.at[i] + old.counts[i]):
             c = np.int64(old.ids[p])
             if seen[c] == i + 1:
                 return True
@@ -246,7 +241,7 @@ def from_lists(old, matrix):
     """Write the duals of all rows, without their scale, to zeros."""
     for i in range(len(old.counts)):
         for r in range(old.counts[i]):
-            matrix[i, old.ids[old.ids_at[i] + r]] = old.values[old.values_at[i] + r]
+            matrix[i, old.ids[old.at[i] + r]] = old.values[old.at[i] + r]
 
 
 @kernel
@@ -297,7 +292,7 @@ def by_group(duals, rows, groups, n_groups):
     """
     counts = np.zeros((n_groups, len(rows)), np.int32)
     for t in range(len(rows)):
-        begin = duals.ids_at[rows[t]]
+        begin = duals.at[rows[t]]
         for p in range(begin, begin + duals.counts[rows[t]]):
             if groups[duals.ids[p]] >= 0:
                 counts[groups[duals.ids[p]], t] += 1
@@ -312,12 +307,10 @@ def by_group(duals, rows, groups, n_groups):
     for t in range(len(rows)):
         i = rows[t]
         for p in range(duals.counts[i]):
-            g = groups[duals.ids[duals.ids_at[i] + p]]
+            g = groups[duals.ids[duals.at[i] + p]]
             if g >= 0:
-                ids[at[g]] = duals.ids[duals.ids_at[i] + p]
-                values[at[g]] = values.dtype.type(
-                    duals.scale * np.float64(duals.values[duals.values_at[i] + p])
-                )
+                ids[at[g]] = duals.ids[duals.at[i] + p]
+                values[at[g]] = values.dtype.type(duals.scale * np.float64(duals.values[duals.at[i] + p]))
                 at[g] += 1
     return counts, ids, values
 

@@ -42,12 +42,11 @@ def fetch_duals(old, order, t, end):
     if t + 2 * _AHEAD < end:
         i = order[t + 2 * _AHEAD]
         prefetch(old.counts, i)
-        prefetch(old.ids_at, i)
-        prefetch(old.values_at, i)
+        prefetch(old.at, i)
     if t + _AHEAD < end:
         i = order[t + _AHEAD]
-        prefetch(old.ids, old.ids_at[i])
-        prefetch(old.values, old.values_at[i])
+        prefetch(old.ids, old.at[i])
+        prefetch(old.values, old.at[i])
 
 
 @inlined

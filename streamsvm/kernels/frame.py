@@ -277,7 +277,7 @@ def make_kernels(
     def sum_duals(rows, duals, problem):
         zero, total = zeros(), 0.0
         for i in range(len(duals.counts)):
-            of_row, values, p = zero, zero, duals.values_at[i]
+            of_row, values, p = zero, zero, duals.at[i]
             end = p + duals.counts[i]
             while p < end:
                 b = load_first_like(duals.values, p, end - p, zero)

@@ -135,7 +135,7 @@ def make_step(name: str, kind: int, *, terms: Any, sum_term: Any, own_dual: bool
         if kind == LISTS:
             begin = at = new.used[0]
         elif kind == LISTED:
-            begin = at = duals.old.values_at[i]
+            begin = at = duals.old.at[i]
         scale = problem.margin * problem.sigma
         changes, old_terms, new_terms = zero, zero, zero
         changed, n_moved = np.int64(0), 0

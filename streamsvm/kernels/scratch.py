@@ -71,7 +71,7 @@ def mark_classes(old, i, scratch):
     """List the vectors of the classes that have an old dual of row `i`, and return their number."""
     n_vectors = 0
     for r in range(old.counts[i]):
-        n_vectors = mark_class(np.int64(old.ids[old.ids_at[i] + r]), scratch, n_vectors)
+        n_vectors = mark_class(np.int64(old.ids[old.at[i] + r]), scratch, n_vectors)
     return n_vectors
 
 
@@ -129,7 +129,7 @@ def show_classes(old, i, scratch, n_vectors):
     for r in range(n_vectors):
         store(scratch.hidden, scratch.vectors[r], zeros() - np.inf)
     for r in range(old.counts[i]):
-        scratch.hidden[old.ids[old.ids_at[i] + r]] = 0.0
+        scratch.hidden[old.ids[old.at[i] + r]] = 0.0
 
 
 @inlined

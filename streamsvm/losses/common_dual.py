@@ -90,8 +90,8 @@ def _add_listed(old, i, k, scratch, n_vectors):
     """Append the listed classes; return their number, that of vectors, their sum, and b_0."""
     m, total, common = 0, 0.0, 0.0
     for r in range(np.int64(old.counts[i])):
-        c = np.int64(old.ids[old.ids_at[i] + r])
-        value = old.scale * np.float64(old.values[old.values_at[i] + r])
+        c = np.int64(old.ids[old.at[i] + r])
+        value = old.scale * np.float64(old.values[old.at[i] + r])
         if c == k:
             common = value
         else:

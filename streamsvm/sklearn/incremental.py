@@ -23,6 +23,7 @@ from streamsvm.training.learner import Learner
 from streamsvm.training.plain_visits import PlainVisits
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
+from streamsvm.training.visitor import VisitPlan
 from streamsvm.transforms import apply, features_after, parse_transforms, records_of
 from streamsvm.transforms.base import FittingData
 
@@ -84,7 +85,7 @@ class IncrementalLearner:
         counts = np.zeros(len(self._labels["classes"]), np.int64)
         spec = Spec(self._settings, 0, self._n_features, counts, dense_rows=self._dense)
         plan = Plan(weights_in_memory=True, average=True)
-        self._learner = Learner(spec, new_storage(spec, plan, None), PlainVisits(spec))
+        self._learner = Learner(spec, new_storage(spec, plan, None), PlainVisits(VisitPlan(spec)))
 
     def learn(self, rows: Rows) -> None:
         """Visit rows in their order; their costs are weights, 1 if there are none.

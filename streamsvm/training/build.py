@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -21,13 +20,13 @@ from streamsvm.training.opened import OpenTraining
 from streamsvm.training.parallel.class_learner import ClassRounds
 from streamsvm.training.parallel.executor import Executor
 from streamsvm.training.parallel.row_learner import RowRounds
-from streamsvm.training.parallel.split_learner import room_for_duals
 from streamsvm.training.parallel.splits import check_splits
 from streamsvm.training.passes import Fit
 from streamsvm.training.plain_visits import PlainVisits
 from streamsvm.training.sources import ShuffledSource
 from streamsvm.training.spec import Spec
 from streamsvm.training.training import Execution
+from streamsvm.training.visitor import VisitPlan
 
 
 def build(
@@ -52,31 +51,26 @@ def build(
         files.warnings += filter(None, [*warnings, opened.described["average_warning"]])
     spec = training.spec.changed(average=placement.average)
     storage: WeightStorage = new_storage(spec, placement, run)
-    pairs = opened.costs.pairs(settings, spec.columns)
-    entries, block_rows = placement.dual_entries, int(np.diff(blocks.starts).max())
+    plan = VisitPlan(
+        spec, opened.costs.pairs(settings, spec.columns), placement.dual_entries,
+        int(np.diff(blocks.starts).max()), placement.sparse, placement.common_dual,
+        dual_matrix=not placement.sparse and 0 < spec.dual_matrix_bytes <= opened.held_bytes,
+    )  # fmt: skip
     visits: Visits
     if settings.splits == 1:
         assert isinstance(workers, Threads)
-        visits = PlainVisits(
-            spec, pairs, threads=workers, dual_entries=entries, block_rows=block_rows,
-            sparse=placement.sparse, common_dual=placement.common_dual,
-            dual_matrix=not placement.sparse and 0 < spec.dual_matrix_bytes <= opened.held_bytes,
-        )  # fmt: skip
+        visits = PlainVisits(plan, workers)
+    elif isinstance(workers, Threads):
+        visits = (RowRounds if spec.groups is None else ClassRounds)(plan, workers)
     else:
-        entries = room_for_duals(spec, -(-entries // settings.splits))  # not 0: duals would be lost
-        if isinstance(workers, Threads):
-            kind = RowRounds if spec.groups is None else ClassRounds
-            visits = kind(spec, pairs, workers, entries, block_rows)
-        else:
-            from streamsvm.cluster.learners import ClusterClassRounds, ClusterRowRounds
-            from streamsvm.cluster.tasks import Job
-            from streamsvm.cluster.weights import ShardedWeights
+        from streamsvm.cluster.learners import ClusterClassRounds, ClusterRowRounds
+        from streamsvm.cluster.tasks import Job
+        from streamsvm.cluster.weights import ShardedWeights
 
-            kind = ClusterRowRounds if spec.groups is None else ClusterClassRounds
-            visits = kind(spec, pairs, workers.threads, entries, block_rows)
-            storage = visits.weights = ShardedWeights(
-                storage, workers, blocks, Job(workers.token, training, spec, entries, pairs)
-            )
+        kind = ClusterRowRounds if spec.groups is None else ClusterClassRounds
+        visits = kind(plan, workers.threads)
+        job = Job(workers.token, training, visits.plan)
+        storage = visits.weights = ShardedWeights(storage, workers, blocks, job)
     learner = Learner(spec, storage, visits)
     source = ShuffledSource(blocks, settings, unread=not isinstance(workers, Threads))
     trainer = Fit(source, settings, files, learner, position, callbacks, opened)
@@ -114,6 +108,5 @@ def new_storage(spec: Spec, placement: Plan, run: RunDir | None) -> DenseWeights
             spec.shape[0], spec.columns, spec.dtype, spec.time_unit,
             None if run is None else run.sparse_weights, placement.pool_bytes, average=placement.average,
         )  # fmt: skip
-    in_files = run is not None and not placement.weights_in_memory
-    paths: tuple[Path, ...] = (run.weights,) if run is not None and in_files else ()
+    paths = [] if run is None or placement.weights_in_memory else [run.weights]
     return DenseWeights(spec.shape, spec.dtype, spec.time_unit, paths, average=placement.average)

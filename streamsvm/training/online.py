@@ -51,6 +51,7 @@ from streamsvm.training.spec import Spec
 from streamsvm.training.store_stream import STORE, StoreStream
 from streamsvm.training.stream import Stream, StreamSource
 from streamsvm.training.trainer import Callbacks, Trainer
+from streamsvm.training.visitor import VisitPlan
 from streamsvm.transforms import Transform, records_of
 
 
@@ -341,5 +342,5 @@ def _stream_trainer(
     spec = spec.grown(storage.n_features, len(classes))
     with find_workers(spec, None) as threads:
         assert isinstance(threads, Threads)
-        learner = Learner(spec, storage, PlainVisits(spec, threads=threads))
+        learner = Learner(spec, storage, PlainVisits(VisitPlan(spec), threads))
         yield Online(source, spec.settings, files, learner, position, callbacks, online_settings)

@@ -9,7 +9,6 @@ import numpy as np
 from streamsvm.base.threads import Threads
 from streamsvm.data.rows import Rows
 from streamsvm.errors import Option, PlanError, Remedy
-from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import DualMatrix, Duals, OldDuals, RowDuals, find_duals, from_lists, new_matrix
 from streamsvm.kernels.tally import CORRECT
 from streamsvm.kernels.weights import Weights
@@ -19,7 +18,7 @@ from streamsvm.training.learner import Learner, ReadDuals, Visits, features_of
 from streamsvm.training.products import Products
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
-from streamsvm.training.visitor import Visitor
+from streamsvm.training.visitor import Visitor, VisitPlan
 
 # Largest difference of scores that count as equal in the first pass, if there is a common dual.
 _TIE_TOLERANCE = 1e-3
@@ -34,42 +33,17 @@ class PlainVisits(Visits):
 
     Parameters
     ----------
-    spec : Spec
-    pairs : ClassPairs, optional
-        Margins and costs of pairs of classes, if they are not all 1.
+    plan : VisitPlan
     threads : Threads
         Which compute parts of matrix products, if rows are dense.
-    dual_entries, block_rows : int
-        Capacity of the buffer for new duals and their rows; 0 if duals are discarded.
-    sparse : bool
-        True if the weights are sparse rows.
-    common_dual : bool
-        True if most wrong classes of a row have one dual in common (see `streamsvm.losses.common_dual`); the
-        weights are then sparse rows.
-    dual_matrix : bool
-        True if the data are one block that stays in memory, and each row has a place for a dual of every
-        class (see `streamsvm.kernels.duals`); the buffer is not used then.
     """
 
-    def __init__(
-        self,
-        spec: Spec,
-        pairs: ClassPairs | None = None,
-        *,
-        threads: Threads = Threads(),  # noqa: B008
-        dual_entries: int = 0,
-        block_rows: int = 0,
-        sparse: bool = False,
-        common_dual: bool = False,
-        dual_matrix: bool = False,
-    ) -> None:
-        self._visitor = Visitor(
-            spec, 0, dual_entries, block_rows, pairs, sparse=sparse, common_dual=common_dual
-        )
+    def __init__(self, plan: VisitPlan, threads: Threads = Threads()) -> None:  # noqa: B008
+        self._visitor = Visitor(plan, 0)
         self.kernels, self._buffer = self._visitor.kernels, self._visitor.buffer
-        self._tie_tolerance = _TIE_TOLERANCE if common_dual else 0.0
-        self._dual_matrix = dual_matrix
-        self._spare = new_matrix(0, 0, spec.dtype)  # for a new matrix of duals
+        self._tie_tolerance = _TIE_TOLERANCE if plan.common_dual else 0.0
+        self._dual_matrix = plan.dual_matrix
+        self._spare = new_matrix(0, 0, plan.spec.dtype)  # for a new matrix of duals
         self._threads = threads
         self._products: Products | None = None
 

@@ -29,46 +29,57 @@ class Target(NamedTuple):
     sparse_rows: SparseRows | None = None  # of the weights, if they are not in a matrix
 
 
-class Visitor:
-    """Private arrays of one thread, and the visits and scores made with them.
+class VisitPlan(NamedTuple):
+    """What all visits of a training need to know.
 
-    Parameters
+    Attributes
     ----------
     spec : Spec
-    columns : int
-        Columns of the weights that are visited.
-    dual_entries, n_rows : int
-        Capacity of the buffer for new duals and their rows; 0 if duals are discarded.
     pairs : ClassPairs, optional
         Margins and costs of pairs of classes, if they are not all 1.
+    dual_entries, n_rows : int
+        Capacity of the buffer for new duals and their rows; 0 if duals are discarded.
     sparse : bool
         True if the weights are sparse rows.
     common_dual : bool
         True if most wrong classes of a row have one dual in common (see `streamsvm.losses.common_dual`); the
         weights are then sparse rows.
+    dual_matrix : bool
+        True if the data are one block that stays in memory, and each row has a place for a dual of every
+        class (see `streamsvm.kernels.duals`); the buffer is not used then.
     """
 
-    def __init__(
-        self,
-        spec: Spec,
-        columns: int,
-        dual_entries: int,
-        n_rows: int,
-        pairs: ClassPairs | None = None,
-        *,
-        sparse: bool = False,
-        common_dual: bool = False,
-    ) -> None:
-        settings, loss = spec.settings, spec.loss
-        self.kernels = loss.common_kernels if common_dual else loss.kernels_of(settings.solver)
-        self.buffer = spec.dual_format(common_dual=common_dual).new_buffer(dual_entries, n_rows)
-        self._dtype, self._pairs = spec.dtype, pairs
+    spec: Spec
+    pairs: ClassPairs | None = None
+    dual_entries: int = 0
+    n_rows: int = 0
+    sparse: bool = False
+    common_dual: bool = False
+    dual_matrix: bool = False
+
+
+class Visitor:
+    """Private arrays of one thread, and the visits and scores made with them.
+
+    Parameters
+    ----------
+    plan : VisitPlan
+    columns : int
+        Columns of the weights that are visited.
+    """
+
+    def __init__(self, plan: VisitPlan, columns: int) -> None:
+        settings, loss = plan.spec.settings, plan.spec.loss
+        self.kernels = loss.common_kernels if plan.common_dual else loss.kernels_of(settings.solver)
+        duals = plan.spec.dual_format(common_dual=plan.common_dual)
+        self.buffer = duals.new_buffer(plan.dual_entries, plan.n_rows)
+        self._dtype, self._pairs = plan.spec.dtype, plan.pairs
         self.make_room(columns)
         wanted = settings.inner_passes
-        if wanted == AUTO and (sparse or spec.by_products):
+        if wanted == AUTO and (plan.sparse or plan.spec.by_products):
             wanted = 0  # a visit of few classes goes through the same lists, or a product scores all at once
         self.inner_passes = None
-        if wanted != 0 and loss.has_inner_passes and not common_dual:
+        if wanted != 0 and loss.has_inner_passes and not plan.common_dual:
             self.inner_passes = InnerPasses(wanted, settings.seed)
 
     def make_room(self, columns: int) -> None:

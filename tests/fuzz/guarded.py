@@ -139,7 +139,7 @@ def check_chains(side: str) -> None:
         starts = np.cumsum(held, dtype=np.int64) - held
         values = rng.choice([0.1, odd], len(ids)).astype(dtype)
         ids = ids.astype(dual_id_dtype(n_ids))
-        old = guard(side, OldDuals(ids, values, starts, starts.copy(), held))
+        old = guard(side, OldDuals(ids, values, starts, held))
         old.ids.flags.writeable = old.values.flags.writeable = False  # as a log is mapped
         size = n * (k * k if solver in ("bcpl", "oeg") else 3 + ROUNDS)
         ints = [np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(2, np.int64)]
@@ -232,7 +232,7 @@ def check_engine(side: str, everything: bool = False) -> None:
                 ids = np.concatenate([rng.permutation(k)[:count] for count in held]).astype(ids_dtype)
                 starts = np.cumsum(held, dtype=np.int64) - held
                 values = rng.choice([0.5, odd], len(ids)).astype(dtype)
-                old = guard(side, OldDuals(ids, values, starts, starts.copy(), held))
+                old = guard(side, OldDuals(ids, values, starts, held))
                 for array in (old.ids, old.values):
                     array.flags.writeable = False  # as a log is mapped
                 assert not repeats_class(old, np.zeros(k, np.int64))
@@ -257,9 +257,9 @@ def check_engine(side: str, everything: bool = False) -> None:
                     active = guarded(new.rows[: new.used[1]][used > 0].astype(np.int64), side)
                     if loss.has_inner_passes:
                         listed = RowDuals.of_buffer(new).in_block(n)
-                        places = (guarded(array, side) for array in (listed.ids_at, listed.counts))
-                        places = dict(zip(("ids_at", "counts"), places, strict=True))
-                        listed = listed._replace(**places, values_at=places["ids_at"])
+                        listed = listed._replace(
+                            at=guarded(listed.at, side), counts=guarded(listed.counts, side)
+                        )
                         kernels.revisit(
                             visited, active, 0, len(active), problem, weights, Duals(listed, new), scratch,
                             tally, None, pairs, sets,

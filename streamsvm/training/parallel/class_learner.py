@@ -16,11 +16,9 @@ import numpy as np
 
 from streamsvm.data.rows import Rows
 from streamsvm.kernels.duals import OldDuals, RowDuals, by_group, by_row, joined
-from streamsvm.kernels.frame import Problem
 from streamsvm.kernels.scratch import own_lines
 from streamsvm.kernels.tally import CLOCK, DUAL_DELTA, DUAL_SUM, EMPTY, N_TALLIES, UNWEIGHTED, VISITED
 from streamsvm.kernels.weights import Weights
-from streamsvm.losses.base import Loss
 from streamsvm.run.duals import PassDuals
 from streamsvm.training.inner_passes import Place
 from streamsvm.training.learner import ReadDuals, features_of, problem_of
@@ -32,8 +30,7 @@ from streamsvm.training.visitor import Target, Visitor
 
 _CENTRED_PARTS = 8  # parts of the features that workers centre
 
-DualList = tuple[np.ndarray, np.ndarray, np.ndarray]  # counts of some rows, ids and values
-DualLists = dict[tuple[int, int], DualList]  # by the groups of the rows and of the classes
+DualLists = dict[tuple[int, int], RowDuals]  # by the groups of the rows and of the classes
 Rounds = list[tuple[int, list[tuple[int, int]]]]  # numbers in the block, and pairs of groups
 
 
@@ -66,9 +63,10 @@ class ClassRounds(SplitVisits):
                     tally[[EMPTY, UNWEIGHTED]] += tallies[:, [EMPTY, UNWEIGHTED]].sum(axis=0)
             tally[VISITED] = begin + at
             if done == n_rounds:
-                for (g, _), each in duals.lists.items():
-                    members = duals.members[g]
-                    tally[DUAL_SUM] += sum_list(learner.loss, learner.problem, rows, members, each)
+                for each in duals.lists.values():
+                    n, costs = len(each.rows), rows._replace(cost=rows.cost[each.rows])
+                    found = each._replace(rows=np.arange(n)).in_block(n)
+                    tally[DUAL_SUM] += float(learner.loss.kernels.sum_duals(costs, found, learner.problem))
                 if keep is not None:
                     for part in duals.parts():
                         keep.append_duals(block.first, part)
@@ -86,10 +84,7 @@ class ClassRounds(SplitVisits):
         weights = learner.moved_weights()
 
         def visit(turn: Turn, pair: tuple[int, int]) -> np.ndarray:
-            new, tally = visit_pair(
-                self._visitor, learner.spec, turn, rows, pair,
-                [duals.members[g] for g in pair], duals.lists, weights,
-            )  # fmt: skip
+            new, tally = visit_pair(self._visitor, learner.spec, turn, rows, pair, duals.lists, weights)
             duals.lists |= new
             return tally
 
@@ -107,38 +102,43 @@ def visit_pair(
     turn: Turn,
     rows: Rows,
     pair: tuple[int, int],
-    members: Sequence[np.ndarray],
     lists: DualLists,
     weights: Weights,
     shifts: Sequence[int] = (0, 0),
 ) -> tuple[DualLists, np.ndarray]:
-    """Visit the rows of two groups, `members`, over the classes of these; return new duals and the tally.
+    """Visit the rows of two groups over the classes of these; return new duals and the tally.
 
     Labels of the rows are columns of the given weights: those of all weights plus one of `shifts` for either
     group.
     """
     assert spec.groups is not None
     ranges = spec.groups.ranges[list(pair)] + np.array(shifts)[:, None]
-    both = np.sort(np.concatenate(members))
+    members = [lists[g, g].rows for g in pair]
+    both = np.sort(np.concatenate(members)).astype(np.int64)
     number = turn.block * (len(spec.groups.ranges) - 1) + turn.number
     order = both[turn.permute(len(both), spec.settings.seed, turn.pass_number, number, 0)]
     problem = problem_of(spec)._replace(n_classes=weights.current.shape[1], ranges=ranges)
     tally = own_lines(N_TALLIES)
     tally[CLOCK] = turn.clock
-    new = visitor.visit(
-        rows, order, join_lists(lists, pair, members, rows.n_rows, shifts), Target(problem, weights, tally),
-        Place(turn.pass_number, number, turn.read_work * (turn.number == 0)),
-    )  # fmt: skip
-    places = np.full(weights.current.shape[1], -1)
+    old = joined([_rows_of(lists, g, pair, shifts) for g in pair]).in_block(rows.n_rows)
+    place = Place(turn.pass_number, number, turn.read_work * (turn.number == 0))
+    new = visitor.visit(rows, order, old, Target(problem, weights, tally), place)
+    places = np.full(weights.current.shape[1], -1)  # of the groups in `pair`, by column
     for at, (begin, _, end) in enumerate(ranges):
         places[begin:end] = at
-    return divide_lists(new, pair, members, rows.n_rows, places, shifts), tally
+    found = joined(new).in_block(rows.n_rows)
+    divided = {
+        (g, h): duals._replace(ids=_shifted(duals.ids, -shift))
+        for g, own in zip(pair, members, strict=True)
+        for h, shift, duals in zip(pair, shifts, divide_duals(found, own, places, 2), strict=True)
+    }
+    return divided, tally
 
 
-def rows_by_group(rows: Rows, groups: ClassGroups) -> list[np.ndarray]:
+def _rows_by_group(rows: Rows, groups: ClassGroups) -> list[np.ndarray]:
     """Return for each group the numbers of its rows, ascending; labels are columns of all weights."""
     group_of_row = groups.groups[rows.labels]
-    order = np.argsort(group_of_row, kind="stable")
+    order = np.argsort(group_of_row, kind="stable").astype(np.int32)
     ends = np.searchsorted(group_of_row[order], np.arange(len(groups.ranges) + 1)).tolist()
     return [order[begin:end] for begin, end in itertools.pairwise(ends)]
 
@@ -150,76 +150,33 @@ class BlockDuals:
     """
 
     def __init__(self, rows: Rows, old: OldDuals, groups: ClassGroups) -> None:
-        self.members = rows_by_group(rows, groups)
-        self.lists: DualLists = {}
-        for g, members in enumerate(self.members):
-            for h, each in enumerate(divide_duals(old, members, groups.groups, len(self.members))):
+        n_groups, self.lists = len(groups.ranges), DualLists()
+        for g, members in enumerate(_rows_by_group(rows, groups)):
+            for h, each in enumerate(divide_duals(old, members, groups.groups, n_groups)):
                 self.lists[g, h] = each
+        self._groups = range(n_groups)
 
     def parts(self) -> Iterator[RowDuals]:
         """Yield all duals of the rows of each group."""
-        groups = range(len(self.members))
-        for g, members in enumerate(self.members):
-            if len(members):
-                yield _rows_of(self.lists, g, members, groups, [0] * len(groups))
+        for g in self._groups:
+            if len(self.lists[g, g].rows):
+                yield _rows_of(self.lists, g, self._groups, [0] * len(self._groups))
 
 
-def join_lists(
-    lists: DualLists,
-    pair: tuple[int, int],
-    members: Sequence[np.ndarray],
-    n_rows: int,
-    shifts: Sequence[int] = (0, 0),
-) -> OldDuals:
-    """Join the duals of the rows of two groups, `members`, for the classes of these, among `n_rows` rows.
-
-    To the ids of either group's classes one of `shifts` is added.
-    """
-    parts = [_rows_of(lists, g, rows, pair, shifts) for g, rows in zip(pair, members, strict=True)]
-    return joined(parts).in_block(n_rows)
-
-
-def divide_lists(
-    new: list[RowDuals],
-    pair: tuple[int, int],
-    members: Sequence[np.ndarray],
-    n_rows: int,
-    places: np.ndarray,
-    shifts: Sequence[int],
-) -> DualLists:
-    """Divide duals that `join_lists` joined, after a visit; ``places[id]`` is 0 or 1, or negative."""
-    found = joined(new).in_block(n_rows)
-    return {
-        (g, h): (counts, _shifted(ids, -shift), values)
-        for g, rows in zip(pair, members, strict=True)
-        for h, shift, (counts, ids, values) in zip(
-            pair, shifts, divide_duals(found, rows, places, 2), strict=True
-        )
-    }
-
-
-def _rows_of(
-    lists: DualLists, g: int, members: np.ndarray, groups: Sequence[int], shifts: Sequence[int]
-) -> RowDuals:
+def _rows_of(lists: DualLists, g: int, groups: Sequence[int], shifts: Sequence[int]) -> RowDuals:
     """Return the duals of the rows of group `g` for the classes of some groups."""
-    counts, ids, values = zip(*(lists[g, h] for h in groups), strict=True)
+    rows, counts, ids, values = zip(*(lists[g, h] for h in groups), strict=True)
     shifted = np.concatenate([_shifted(*each) for each in zip(ids, shifts, strict=True)])
-    of_each, all_ids, all_values = by_row(np.stack(counts), shifted, np.concatenate(values))
-    return RowDuals(members.astype(np.int32), of_each, all_ids, all_values)
+    return RowDuals(rows[0], *by_row(np.stack(counts), shifted, np.concatenate(values)))
 
 
 def _shifted(ids: np.ndarray, shift: int) -> np.ndarray:
     return ids if shift == 0 else (ids.astype(np.int64) + shift).astype(ids.dtype)
 
 
-def divide_duals(duals: OldDuals, members: np.ndarray, groups: np.ndarray, n_groups: int) -> list[DualList]:
+def divide_duals(duals: OldDuals, members: np.ndarray, groups: np.ndarray, n_groups: int) -> list[RowDuals]:
     """Divide the duals of some rows by the groups of their classes."""
     counts, ids, values = by_group(duals, members, groups, n_groups)
     ends = np.cumsum(counts.sum(axis=1, dtype=np.int64))[:-1]
-    return list(zip(counts, np.split(ids, ends), np.split(values, ends), strict=True))
-
-
-def sum_list(loss: Loss, problem: Problem, rows: Rows, members: np.ndarray, duals: DualList) -> float:
-    """Sum up the dual objective over duals of some rows of a block."""
-    found = RowDuals(np.arange(len(members)), *duals).in_block(len(members))
-    return float(loss.kernels.sum_duals(rows._replace(cost=rows.cost[members]), found, problem))
+    parts = zip(counts, np.split(ids, ends), np.split(values, ends), strict=True)
+    return [RowDuals(members, *part) for part in parts]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,7 +10,6 @@ import numpy as np
 
 from streamsvm.base.threads import Threads
 from streamsvm.data.rows import Rows, row_span
-from streamsvm.kernels.class_pairs import ClassPairs
 from streamsvm.kernels.duals import OldDuals
 from streamsvm.kernels.tally import CLOCK
 from streamsvm.kernels.weights import Weights
@@ -21,7 +19,7 @@ from streamsvm.training.learner import Learner, Visits
 from streamsvm.training.parallel.class_groups import in_columns
 from streamsvm.training.sources import TrainingBlock
 from streamsvm.training.spec import Spec
-from streamsvm.training.visitor import Visitor
+from streamsvm.training.visitor import Visitor, VisitPlan
 
 SCORED_PARTS = 16  # parts of a block that are scored; sums are added up in their order, whatever the workers
 
@@ -48,29 +46,29 @@ class SplitVisits(Visits):
 
     Parameters
     ----------
-    spec : Spec
-    pairs : ClassPairs or None
-        Margins and costs of pairs of classes, if they are not all 1.
+    plan : VisitPlan
+        With the duals and rows of a block, of which each worker has room for its share.
     workers : Threads
-    entries, block_rows : int
-        New duals that each worker has room for (see `room_for_duals`), and rows of the largest block.
     """
 
     progressive = False
 
-    def __init__(
-        self, spec: Spec, pairs: ClassPairs | None, workers: Threads, entries: int, block_rows: int
-    ) -> None:
+    def __init__(self, plan: VisitPlan, workers: Threads) -> None:
+        spec, n_rows, entries = plan.spec, plan.n_rows, -(-plan.dual_entries // plan.spec.settings.splits)
+        if spec.groups is not None:  # duals pass from round to round, whoever keeps them after the block
+            entries = max(entries, spec.columns)
+        else:
+            n_rows = -(-n_rows // spec.settings.splits)
+            entries = max(entries, spec.n_classes) if entries else 0  # those of one row at least
         self.kernels = spec.loss.kernels_of(spec.settings.solver)
-        rows = block_rows if spec.groups is not None else -(-block_rows // spec.settings.splits)
-        self._new_visitor = functools.partial(Visitor, spec, spec.columns, entries, rows, pairs)
+        self.plan = plan._replace(dual_entries=entries, n_rows=n_rows)  # of a worker
         self._workers, self._local = workers, threading.local()
 
     @property
     def _visitor(self) -> Visitor:
         """Visitor of this thread."""
         if not hasattr(self._local, "visitor"):
-            self._local.visitor = self._new_visitor()
+            self._local.visitor = Visitor(self.plan, self.plan.spec.columns)
         found: Visitor = self._local.visitor
         return found
 
@@ -92,13 +90,6 @@ class SplitVisits(Visits):
 
         for found in self._workers.map(work, range(SCORED_PARTS)):
             tallies += found
-
-
-def room_for_duals(spec: Spec, dual_entries: int) -> int:
-    """Return the new duals that a worker has room for: if there are any, those of one row at least."""
-    if spec.groups is not None:  # duals pass from round to round, whoever keeps them after the block
-        return max(dual_entries, spec.columns)
-    return max(dual_entries, spec.n_classes) if dual_entries else 0
 
 
 def new_weights(spec: Spec, n_features: int, columns: int, *, averaging: bool) -> Weights:
