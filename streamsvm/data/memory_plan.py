@@ -7,7 +7,7 @@ import dataclasses
 import resource
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -207,32 +207,21 @@ def dual_id_dtype(n_ids: int) -> np.dtype:
 
 def longest_group(store: Store) -> int:
     """Return the number of rows of the longest group of a store that has groups."""
-    return max((int(np.diff(units.rows).max()) for units in _units(store, Plan())), default=0)
+    return max((int(np.diff(rows).max()) for rows, _, _ in _units(store, Plan())), default=0)
 
 
-class _Units(NamedTuple):
-    """Successive units of a store that no block divides: rows, or groups of rows if it has groups.
+def _units(store: Store, plan: Plan) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield the rows of a store that no block divides, in pieces: single rows, or groups if there are any.
 
-    Attributes
-    ----------
-    rows, offsets, cost : ndarray of int64, shape (n_units + 1,)
-        The first row of each, its first non-zero, and the bytes that a block takes for all before it, from
-        an arbitrary origin; then where the last one ends.
+    Of each unit come the first row, its first non-zero, and the bytes that a block takes for all before it,
+    from an arbitrary origin; then where the last one ends. Reads row offsets, and groups, once.
     """
-
-    rows: np.ndarray
-    offsets: np.ndarray
-    cost: np.ndarray
-
-
-def _units(store: Store, plan: Plan) -> Iterator[_Units]:
-    """Yield the units of a store, in pieces; reads row offsets, and groups if it has any, once."""
     if store.units is not None:
         rows, offsets = store.units.rows, store.units.offsets
         cost = plan.nnz_bytes * offsets + plan.row_bytes * rows
         if store.multilabel:  # as if all had the mean number of labels
             cost += plan.label_bytes * -(-store.n_labels // store.n_rows) * rows
-        yield _Units(rows, offsets, cost)
+        yield rows, offsets, cost
         return
     held = 0  # the first row of a group that may go on in the next piece
     for begin in range(0, store.n_rows, _SCAN_ROWS):
@@ -247,7 +236,7 @@ def _units(store: Store, plan: Plan) -> Iterator[_Units]:
                 continue
         offsets, labels = _pointers_at(store, rows)
         cost = plan.nnz_bytes * offsets + plan.row_bytes * (rows - rows[0]) + plan.label_bytes * labels
-        yield _Units(rows, offsets, cost)
+        yield rows, offsets, cost
 
 
 def _pointers_at(store: Store, rows: np.ndarray) -> np.ndarray:
@@ -270,9 +259,9 @@ def _pointers_at(store: Store, rows: np.ndarray) -> np.ndarray:
 def least_budget(store: Store, plan: Plan) -> tuple[int, int]:
     """Return a budget that can hold the largest row (or group), and its non-zeros."""
     largest = longest = 0
-    for units in _units(store, plan):
-        largest = max(largest, int(np.diff(units.cost).max()))
-        longest = max(longest, int(np.diff(units.offsets).max()))
+    for _, offsets, cost in _units(store, plan):
+        largest = max(largest, int(np.diff(cost).max()))
+        longest = max(longest, int(np.diff(offsets).max()))
     room = (LEAST_READS * plan.read_copies if largest <= READ_BYTES else READS_OF_ROOM) * (largest + 1)
     need = plan.fixed + max(room + plan.dual_bytes, int(room / (1 - DUAL_SHARE))) + 8
     return need, longest

@@ -74,10 +74,6 @@ class RunFiles:
             return None
         position, self.warnings = recover(self.run)
         self._committed = position or RunPosition()
-        if position is None:
-            if self.run.model.exists():  # of a run that ended, so it had commits
-                self.warnings.append(f"the commits of {self.run.path} are gone; it began anew")
-            durable.remove(self.run.metrics)
         return position
 
     def restore(self, storage: WeightStorage) -> None:

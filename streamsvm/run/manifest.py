@@ -184,7 +184,7 @@ def recover(run: RunDir) -> tuple[RunPosition | None, list[str]]:
     position : RunPosition or None
         None if nothing was committed yet: the run starts from the beginning.
     warnings : list of str
-        That metrics were lost.
+        That commits or metrics were lost.
 
     Raises
     ------
@@ -192,7 +192,9 @@ def recover(run: RunDir) -> tuple[RunPosition | None, list[str]]:
         If the commit is damaged, or the operating system refused to read it, which does not prove damage.
     """
     if not run.has_commit:
-        return None, []
+        durable.remove(run.metrics)
+        ended = run.model.exists()  # so there were commits
+        return None, [f"the commits of {run.path} are gone; it began anew"] if ended else []
     try:
         position = read_commit(run)
     except RunError as error:

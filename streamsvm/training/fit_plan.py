@@ -190,8 +190,6 @@ def _plan(
     held: int,
     *,
     longest: int,
-    average: bool = False,
-    sparse: bool = False,
     common_dual: bool = False,
     **recorded: Any,
 ) -> Plan:
@@ -199,7 +197,7 @@ def _plan(
 
     `longest` is the largest number of rows that are visited as one; `recorded` goes to `make_plan`.
     """
-    settings, columns = spec.settings, spec.shape[1]
+    settings = spec.settings
     held += spec.product_bytes + spec.pair_bytes + spec.chain_bytes(longest) * spec.loss.sequences
     held_row_bytes = 0
     if spec.groups is not None:  # duals of a block: counts by group, and lists, with copies
@@ -208,7 +206,7 @@ def _plan(
     return make_plan(
         store,
         dtype=spec.dtype,
-        columns=columns,
+        columns=spec.columns,
         memory=budget,
         keeps_duals=settings.keep_duals or settings.inner_passes != 0,
         dual_ids=duals.n_ids,
@@ -216,8 +214,6 @@ def _plan(
         rows_at_once=longest,
         shared=held,
         block_rows=settings.block_rows,
-        average=average,
-        sparse=sparse,
         common_dual=common_dual,
         held_row_bytes=held_row_bytes,
         **recorded,
@@ -272,7 +268,7 @@ def _warning(store: Store, spec: Spec, plan: Plan, in_files: int) -> str | None:
     slow = f"weights of {format_size(in_files)} are in files, slower than in memory"
     if in_files > (free := max(available_memory() - plan.total, 0)):
         slow += f": a pass may take tens of times as long, since {format_size(free)} are left for them"
-    enough = _enough(choices(store, spec, plan.memory)[0], store.n_classes)
+    enough = _enough(store, spec, plan.memory)
     if limit <= enough + INTERPRETER:
         return slow
     return Message(slow, Remedy("{} holds them in memory", Option("memory", enough)))
@@ -282,13 +278,13 @@ def _average_warning(store: Store, spec: Spec, plan: Plan) -> str | None:
     """Return a warning, with the memory that is needed, if a plan leaves out the average that is wanted."""
     if plan.average or not spec.settings.average:
         return None
-    enough = _enough(choices(store, spec, plan.memory)[0], store.n_classes)
+    enough = _enough(store, spec, plan.memory)
     needs = f"the average needs {{}}, in a process that may have {format_size(enough + INTERPRETER)}"
     left_out = "there is no memory for the average of the weights: the model is the last iterate"
     return Message(left_out, Remedy(needs, Option("memory", enough)))
 
 
-def _enough(plan: Plan, n_classes: int) -> int:
-    """Return a budget, in whole MiB, with which a plan has room for small blocks."""
+def _enough(store: Store, spec: Spec, budget: int) -> int:
+    """Return a budget, in whole MiB, with which the best plan for `budget` has room for small blocks."""
     room = int(2 * SMALL_BLOCK / (1 - 1 / LEAST_READS) / (1 - DUAL_SHARE))
-    return -(-(plan.fixed + room + 16 * n_classes) // 2**20) * 2**20
+    return -(-(choices(store, spec, budget)[0].fixed + room + 16 * store.n_classes) // 2**20) * 2**20

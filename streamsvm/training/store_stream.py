@@ -52,9 +52,11 @@ class StoreStream:
     ) -> None:
         self._paths, self._settings, self._dtype = list(map(absolute, paths)), settings, dtype
         self._given = None if classes is None else [class_name(label) for label in classes]
+        if len(set(self._given or ())) < len(self._given or ()):
+            raise SettingsError("classes has a class twice", setting="classes")
         self.store = open_to_train(self._paths, Settings(**settings.of_fit))
         try:
-            self._check()
+            self._check_rows()
             self.classes: list[str] | None = list(self._given or self.store.classes)
             self.feature_names = self.store.feature_names()
             with part_of_memory(2):
@@ -69,10 +71,8 @@ class StoreStream:
         self.n_features: int | None = self.store.n_features
         self.index_base, self.dense_rows = self.store.index_base, self.store.dense_rows
 
-    def _check(self) -> None:
-        store, given = self.store, self._given or ()
-        if len(set(given)) < len(given):
-            raise SettingsError("classes has a class twice", setting="classes")
+    def _check_rows(self) -> None:
+        store = self.store
         if store.n_rows == 0:
             raise StoreError(f"{store.path} has no rows to learn from")
         if store.multilabel:
