@@ -57,6 +57,7 @@ VARIANTS = {
     "rare-commits": Variant("s.h5", ("--C", 0.0003), every=11),  # passes end without one
     "one-block": Variant("s.h5", ("--C", 0.0003, "--gap", "pass", "--block-rows", 1600), every=2),
     "transforms": Variant("s.h5", ("--transform", f"idf,l2,select={FEATURES},bias", "--valid", "valid.zarr")),
+    "beyond-memory": Variant("s.h5", ("--transform", "hash=19", "--memory", "20M", "--no-average")),
     "no-duals": Variant("s.zarr", ("--solver", "sorted", "--no-keep-duals"), first=1, passes=1),
 }
 # Where a kill can fall, for the tally: the first of these that the process was in.
