@@ -206,8 +206,7 @@ class DenseWeights(WeightStorage):
 
     def check_room(self, rows: Rows) -> None:
         """Raise `RunError` if the disk is too full: the first write to a page would then end the process."""
-        weights = self.weights
-        arrays = list(zip(self._paths, (weights.current, weights.average_delta), strict=False))
+        arrays = list(zip(self._paths, self.weights[:2], strict=False))
         try:
             check_mapped(arrays, min(len(rows.data), self.n_features))
         except RunError:  # most features occur in many rows

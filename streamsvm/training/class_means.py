@@ -37,9 +37,7 @@ def begin_at_means(
     Costs of the rows, which are dense, are multiplied by `share`. `progress` is called with the number of
     rows that have been read. If the sums overflow the weights stay zero, and so is s.
     """
-    weights, sum_of_costs = storage.weights, 0.0
-    current = weights.current[:, :n_classes]
-    n_read = 0
+    current, sum_of_costs, n_read = storage.weights.current[:, :n_classes], 0.0, 0
     for rows in blocks.each(blocks.first_starts, range(len(blocks.first_starts) - 1)):
         storage.check_room(rows)
         cost = np.where(rows.norm2 > 0, rows.cost * share, 0.0)

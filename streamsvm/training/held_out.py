@@ -47,7 +47,13 @@ def check_held_out(raw: Store, training: Training, record: Mapping[str, Any]) ->
                 setting="valid",
             )
         if not held_out.multilabel:
-            _check_labels(held_out, raw)
+            known = int(held_out.class_counts[np.isin(held_out.classes, raw.classes)].sum())
+            if held_out.n_rows and not known:
+                problem = "has no row of a class of the training data to measure with"
+                raise StoreError(f"{held_out.path} {problem}")
+            if unknown := held_out.n_rows - known:
+                problem = f"{held_out.path}: {unknown:,} of {held_out.n_rows:,} rows have labels that the"
+                warn(StreamsvmWarning(f"{problem} training data lacks, and count as wrong"))
         return held_out.fingerprint
 
 
@@ -68,16 +74,6 @@ def open_held_out(settings: Settings, known: str | None = None) -> Store:
             remedy=Remedy("bring the old store back, or resume with {} to take this one", Option("valid")),
         )
     return store
-
-
-def _check_labels(held_out: Store, store: Store) -> None:
-    """Raise `StoreError` if no held-out row is of a class of the training data; warn if some are not."""
-    unknown = held_out.n_rows - int(held_out.class_counts[np.isin(held_out.classes, store.classes)].sum())
-    if unknown and unknown == held_out.n_rows:
-        raise StoreError(f"{held_out.path} has no row of a class of the training data to measure with")
-    if unknown:
-        problem = f"{held_out.path}: {unknown:,} of {held_out.n_rows:,} rows"
-        warn(StreamsvmWarning(f"{problem} have labels that the training data lacks, and count as wrong"))
 
 
 def held_out_blocks(held_out: Store, raw: Store, training: Training, held_bytes: int = 0) -> Blocks:

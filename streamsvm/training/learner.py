@@ -192,10 +192,6 @@ class Learner:
         found = self.storage.coefficients(scale, columns)._replace(shared_column=shared)
         return found.without_last(self.loss.extra_rows(self.n_classes))
 
-    def start_duals(self, share: float) -> None:
-        """Take rows without duals to have duals of this share of their costs, in all classes."""
-        self.problem = self.problem._replace(start=share)
-
     def norm2(self, average_scale: float = 0.0) -> float:
         """Return ‖w‖² of the last iterate, or of the average of this scale."""
         return add_up(self.storage.squares(self.visits.kernels.norm2, self.problem, average_scale))

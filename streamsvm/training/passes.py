@@ -45,12 +45,11 @@ class Fit(Trainer):
 
     def run(self) -> FitResult:
         """Make the passes that are left, and save the model."""
-        with self.compiled(self.source.empty()):
+        with self.compiled(self.source.cut.empty()):
             while self.position.passes_done < self.settings.passes and not self._has_converged():
                 self._make_pass(self.position.passes_done + 1)
-        columns = np.arange(self.learner.n_classes)
-        coefficients = self.learner.coefficients(columns, average=self._is_average())
-        about = self.about
+        learner, about = self.learner, self.about
+        coefficients = learner.coefficients(np.arange(learner.n_classes), average=self._is_average())
         model = self.files.save_model(
             coefficients, self._model_record(), about.raw.feature_names(),
             costs=about.costs.costs, transforms=about.training.transforms,
@@ -81,7 +80,9 @@ class Fit(Trainer):
             if this_pass == 1 and self.learner.spec.starts_at_means:
                 start = self._begin_at_means()
             self.position = dataclasses.replace(self.position, dual_scale=scale, start=start)
-        self.learner.start_duals(self.position.start if this_pass == 1 else 0.0)
+        # Rows without duals are taken to have duals of this share of their costs, in all classes.
+        start = self.position.start if this_pass == 1 else 0.0
+        self.learner.problem = self.learner.problem._replace(start=start)
 
     def _begin_at_means(self) -> float:
         def progress(n_rows: int) -> None:

@@ -121,6 +121,3 @@ class ShuffledSource:
     def _with_costs(self, pass_number: int, rows: Rows) -> Rows:
         share = self._share_of_C(pass_number)
         return rows if share == 1 else rows._replace(cost=rows.cost * share)
-
-    def empty(self) -> Rows:
-        return self.cut.empty()

@@ -239,10 +239,8 @@ def check_engine(side: str, everything: bool = False) -> None:
                 empty = [np.empty(n * k, ids_dtype), np.empty(n * k, dtype)]
                 ints = [np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(2, np.int64)]
                 new = guard(side, DualBuffer(*empty, *ints))
-                scratch, tally = (
-                    guard(side, Scratch.create(columns, dtype)),
-                    guarded(np.zeros(N_TALLIES), side),
-                )
+                scratch = guard(side, Scratch.create(columns, dtype))
+                tally = guarded(np.zeros(N_TALLIES), side)
                 order = guarded(rng.permutation(n), side)
                 problem, kernels = Problem(k, loss.margins[0]), loss.kernels_of(loss.solvers[solver])
                 with np.errstate(all="ignore"):
@@ -257,9 +255,8 @@ def check_engine(side: str, everything: bool = False) -> None:
                     active = guarded(new.rows[: new.used[1]][used > 0].astype(np.int64), side)
                     if loss.has_inner_passes:
                         listed = RowDuals.of_buffer(new).in_block(n)
-                        listed = listed._replace(
-                            at=guarded(listed.at, side), counts=guarded(listed.counts, side)
-                        )
+                        at, counts = (guarded(each, side) for each in (listed.at, listed.counts))
+                        listed = listed._replace(at=at, counts=counts)
                         kernels.revisit(
                             visited, active, 0, len(active), problem, weights, Duals(listed, new), scratch,
                             tally, None, pairs, sets,
