@@ -24,7 +24,7 @@ def help_of(*words: str) -> str:
 
 
 def table_of_losses() -> str:
-    """What each loss takes, as `LOSSES` states it."""
+    """Return the table of losses as Markdown."""
     from streamsvm.losses import LOSSES
 
     rows = [

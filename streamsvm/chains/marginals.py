@@ -84,7 +84,7 @@ def load_pairs(solver, temperature, i, n, C, old, chain):
 
 @kernel
 def _load_id(old, i, t, r, n, k):
-    """Return the id of dual `r` of token `t`: below k for the last token, even in a damaged log."""
+    """Return the id of dual `r` of token `t`: below k for the last token, even in a damaged file."""
     found = np.int64(old.ids[old.at[i + t] + r])
     return found if t + 1 < n else min(found, k - 1)
 

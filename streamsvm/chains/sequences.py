@@ -49,7 +49,7 @@ def step_among_sequences(problem, rows, i, n, C, gain, old, new, chain):
 
 @inlined
 def kept_sequences(i, n, old):
-    """Return the number of kept sequences of a chain: the same in all its rows, but in a damaged log."""
+    """Return the number of kept sequences of a chain: the same in all its rows, but in a damaged file."""
     m = np.int64(old.counts[i])
     for t in range(1, n):
         m = min(m, np.int64(old.counts[i + t]))

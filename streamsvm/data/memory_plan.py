@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # there is little. Smaller reads decode the chunks at their ends twice, larger ones leave less for the blocks.
 READ_BYTES = 2**26
 READS_OF_ROOM = 256  # reads in the memory that weights, duals and scratch leave, if it is much
-LEAST_READS = 8  # in it, if it is little: what is read takes an eighth, and two blocks the rest
+LEAST_READS = 8  # reads in that memory, if it is little: a read takes an eighth, and two blocks the rest
 # Rows that fit are one block from the second pass on. The first pass has at most so many blocks, of at least
 # so many bytes: it begins before all rows are read.
 FIRST_BLOCKS = 16
@@ -32,7 +32,7 @@ SMALL_BLOCK = 2**22
 INTERPRETER = 120 * 2**20
 _SCAN_ROWS = 2**18  # row offsets read at a time while cutting blocks
 # Of a fit: with the same constants its plan is the same. New duals are held in memory until they are appended
-# to the log: in this fraction of the memory that weights and scratch leave.
+# to their files: in this fraction of the memory that weights and scratch leave.
 DUAL_SHARE = 1 / 8
 # Largest number of non-zeros times columns in a block: a few seconds of work, after which a run can commit or
 # stop. Fewer and larger blocks reach a smaller gap.
@@ -54,7 +54,7 @@ class Plan:
     passes take what the budget has left. A training of rows in memory has no budget: its plan leaves sizes 0.
     """
 
-    dual_entries: int = 0  # most new duals held before they are appended to the log
+    dual_entries: int = 0  # most new duals held before they go to a file
     weights_in_memory: bool = False  # or in memory-mapped files
     average: bool = False  # there is memory for the average of the iterates, and it is wanted
     sparse: bool = False  # the weights are sparse rows
@@ -125,13 +125,13 @@ def make_plan(
     memory : int
         The budget in bytes.
     keeps_duals : bool
-        Whether new duals are held, for the log or for inner passes.
+        Whether new duals are held, for files or for inner passes.
     dual_ids, row_duals : int, optional
         How many ids duals have, and how many a row may have; by default one for each class.
     rows_at_once : int
         Rows of the longest group, if groups are visited as one: there must be room for its new duals.
     shared : int
-        Bytes of everything else that is in memory: weights, sparse rows, buffers of commits.
+        Bytes of everything else that is in memory: weights, sparse rows.
     block_rows, most_block_bytes : int, optional
         Largest rows and bytes of a block, if the budget allows more.
     held_row_bytes : int

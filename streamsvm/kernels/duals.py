@@ -83,7 +83,7 @@ class RowDuals(NamedTuple):
     def in_block(self, n_rows: int) -> OldDuals:
         """Return the duals of all `n_rows` rows of the block, as views that are read-only.
 
-        So are those of a mapped log, and kernels are compiled for one type of array.
+        So are those of a mapped file, and kernels are compiled for one type of array.
         """
         at, counts = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int32)
         at[self.rows] = np.cumsum(self.counts, dtype=np.int64) - self.counts
@@ -108,8 +108,7 @@ class Duals(NamedTuple):
 class DualMatrix(NamedTuple):
     """The duals of a block: as the last pass left them, and as they are being collected.
 
-    Old ones of no rows stand for zeros; new ones of no rows, for duals that nobody needs. Both may be the
-    same array.
+    An empty `old` means zeros; an empty `new` means that new duals are not kept. Both may be the same array.
     """
 
     old: np.ndarray  # (n_rows, n_columns) or (0, n_columns), dtype of the weights
@@ -225,7 +224,7 @@ def new_matrix(n_rows: int, n_classes: int, dtype: np.dtype) -> np.ndarray:
 
 
 def to_lists(matrix: np.ndarray, ids_dtype: np.dtype) -> Iterator[RowDuals]:
-    """Yield lists of the duals in a matrix, as a log takes them."""
+    """Yield lists of the duals in a matrix, as files have them."""
     for begin in range(0, len(matrix), _ROWS_AT_ONCE):
         some = matrix[begin : begin + _ROWS_AT_ONCE]
         counts = np.count_nonzero(some, axis=1).astype(np.int32)

@@ -130,10 +130,9 @@ def _read_class_costs(files: SavedFiles, classes: list[str]) -> np.ndarray | Non
     return costs
 
 
-def check_room(folder: Path, n_features: int, n_classes: int, weight_bytes: int) -> None:
-    """Raise `PlanError` if the disk of `folder` cannot take so many bytes for each weight."""
-    size, free = n_features * n_classes * weight_bytes, shutil.disk_usage(folder).free
-    if size > free:
+def check_room(folder: Path, size: int, n_features: int, n_classes: int) -> None:
+    """Raise `PlanError` if the disk of `folder` cannot take `size` bytes of weights."""
+    if size > (free := shutil.disk_usage(folder).free):
         hashed = Call("online", options=(Option("hash_bits"),))
         raise PlanError(
             f"the weights of {n_features:,} features and {n_classes:,} classes, with their copies, take "

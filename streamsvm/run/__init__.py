@@ -1,1 +1,1 @@
-"""The run directory: logs, commits and recovery, by which training survives being killed at any instant."""
+"""The run directory: duals, commits and recovery, by which training survives being killed at any instant."""

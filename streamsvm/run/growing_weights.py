@@ -90,7 +90,8 @@ class GrowingWeights(DenseWeights):
                 "more than a file can",
                 remedy=Remedy("hash the features with {}", Option("hash_bits")),
             )
-        check_room(self._paths[0].parent, n_features, n_classes, self._dtype.itemsize)
+        size = n_features * n_classes * self._dtype.itemsize  # of a model
+        check_room(self._paths[0].parent, size, n_features, n_classes)
 
     def _map(self, shape: tuple[int, int]) -> None:
         """Map the files, extended to `shape` by zeros that take no disk."""

@@ -41,34 +41,34 @@ def build(
     `workers` do the work; the result has the `warnings`.
     """
     training, blocks, callbacks = opened.training, opened.blocks, how.callbacks
-    placement, settings = training.plan, training.spec.settings
-    duals = training.spec.dual_format(common_dual=placement.common_dual)
+    plan, settings = training.plan, training.spec.settings
+    duals = training.spec.dual_format(common_dual=plan.common_dual)
     if run is not None:
         callbacks.report({**opened.described, "C_auto": opened.run_record["C_auto"]})
     files = RunFiles(duals, run, how.every, opened.held_bytes)
     position = files.recover() or RunPosition()
     if run is not None:
         files.warnings += filter(None, [*warnings, opened.described["average_warning"]])
-    spec = training.spec.changed(average=placement.average)
-    storage: WeightStorage = new_storage(spec, placement, run)
-    plan = VisitPlan(
-        spec, opened.costs.pairs(settings, spec.columns), placement.dual_entries,
-        int(np.diff(blocks.starts).max()), placement.sparse, placement.common_dual,
-        dual_matrix=not placement.sparse and 0 < spec.dual_matrix_bytes <= opened.held_bytes,
+    spec = training.spec.changed(average=plan.average)
+    storage: WeightStorage = new_storage(spec, plan, run)
+    of_visits = VisitPlan(
+        spec, opened.costs.pairs(settings, spec.columns), plan.dual_entries,
+        int(np.diff(blocks.starts).max()), plan.sparse, plan.common_dual,
+        dual_matrix=not plan.sparse and 0 < spec.dual_matrix_bytes <= opened.held_bytes,
     )  # fmt: skip
     visits: Visits
     if settings.splits == 1:
         assert isinstance(workers, Threads)
-        visits = PlainVisits(plan, workers)
+        visits = PlainVisits(of_visits, workers)
     elif isinstance(workers, Threads):
-        visits = (RowRounds if spec.groups is None else ClassRounds)(plan, workers)
+        visits = (RowRounds if spec.groups is None else ClassRounds)(of_visits, workers)
     else:
         from streamsvm.cluster.learners import ClusterClassRounds, ClusterRowRounds
         from streamsvm.cluster.tasks import Job
         from streamsvm.cluster.weights import ShardedWeights
 
         kind = ClusterRowRounds if spec.groups is None else ClusterClassRounds
-        visits = kind(plan, workers.threads)
+        visits = kind(of_visits, workers.threads)
         job = Job(workers.token, training, visits.plan)
         storage = visits.weights = ShardedWeights(storage, workers, blocks, job)
     learner = Learner(spec, storage, visits)
@@ -101,12 +101,12 @@ def find_workers(
         yield threads
 
 
-def new_storage(spec: Spec, placement: Plan, run: RunDir | None) -> DenseWeights | SparseWeights:
+def new_storage(spec: Spec, plan: Plan, run: RunDir | None) -> DenseWeights | SparseWeights:
     """Make the storage of the weights: in memory, in files of the run, or as sparse rows."""
-    if placement.sparse:
+    if plan.sparse:
         return SparseWeights(
             spec.shape[0], spec.columns, spec.dtype, spec.time_unit,
-            None if run is None else run.sparse_weights, placement.pool_bytes, average=placement.average,
+            None if run is None else run.sparse_weights, plan.pool_bytes, average=plan.average,
         )  # fmt: skip
-    paths = [] if run is None or placement.weights_in_memory else [run.weights]
-    return DenseWeights(spec.shape, spec.dtype, spec.time_unit, paths, average=placement.average)
+    paths = [] if run is None or plan.weights_in_memory else [run.weights]
+    return DenseWeights(spec.shape, spec.dtype, spec.time_unit, paths, average=plan.average)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import mmap
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,7 @@ def plan_fit(store: Store, spec: Spec, *, cluster: bool = False) -> tuple[Plan, 
 def find_slice_rows(store: Store, settings: Settings, n_blocks: int) -> int:
     """Return the rows of the random slices in which to read a store that is not shuffled; 0 without slices.
 
-    A single block needs none. A store keeps its own order if its labels are spread evenly and slices would
+    A single block needs no slices. A store keeps its own order if its labels are spread evenly and slices would
     be shorter than chunks.
     """
     if n_blocks < 2 or store.shuffled or store.grouped or settings.slice_rows == 0:
@@ -220,6 +221,12 @@ def _plan(
     )
 
 
+def commit_bytes(store: Store, spec: Spec, plan: Plan) -> int:
+    """Return the most bytes of weights that a commit writes: pages of features that occur in no row are none."""
+    row = spec.columns * spec.dtype.itemsize + mmap.PAGESIZE
+    return (1 + plan.average) * min(spec.weights_bytes, min(spec.n_features, store.nnz) * row)
+
+
 def describe_fit(store: Store, training: Training) -> dict[str, Any]:
     """Return the description of a plan that `streamsvm.plan` returns and a fit reports."""
     spec, plan, n_blocks = training.spec, training.plan, len(training.starts) - 1
@@ -243,7 +250,7 @@ def describe_fit(store: Store, training: Training) -> dict[str, Any]:
         "sparse_bytes": plan.pool_bytes,
         "common_dual": plan.common_dual,
         "dense_duals_bytes": spec.dense_duals_bytes,
-        "commit_bytes": size,
+        "commit_bytes": commit_bytes(store, spec, plan),
         "warning": _warning(store, spec, plan, in_files),
         "average_warning": _average_warning(store, spec, plan),
         "split_reason": None

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.base import durable, format
+from streamsvm.base import format
 from streamsvm.base.label_values import class_order, dtype_of_names
 from streamsvm.base.prefetch import Prefetcher, Stopped
 from streamsvm.base.threads import Threads
@@ -279,7 +279,7 @@ def learn_stream(
                 return trainer.run()
         except Exception:
             if not run.has_commit:
-                durable.remove(run.settings)  # there is nothing to continue: the folder is free again
+                run.clear()  # there is nothing to continue
             raise
 
 

@@ -24,7 +24,7 @@ from streamsvm.settings.fit import Settings
 from streamsvm.store import Store
 from streamsvm.training.build import build, find_workers
 from streamsvm.training.costs import TrainingCosts
-from streamsvm.training.fit_plan import check_dense_duals
+from streamsvm.training.fit_plan import check_dense_duals, commit_bytes
 from streamsvm.training.held_out import check_held_out
 from streamsvm.training.online import resume_stream
 from streamsvm.training.opened import OpenTraining
@@ -102,11 +102,13 @@ def _write_inputs(opened: OpenTraining, run: RunDir) -> None:
     """Write the record of a new run and the files that it names, if its disk has room for the training."""
     spec, plan = opened.training.spec, opened.training.plan
     check_dense_duals(spec, durable.free_bytes(run.path), f"the disk of {run.path}")
-    # Two commits and, if weights are in files, these. Features that occur in no row take no disk.
-    copies = 1 if plan.sparse else (2 + (not plan.weights_in_memory)) * (1 + plan.average)
-    used, itemsize = min(spec.n_features, opened.store.nnz), spec.dtype.itemsize
-    check_room(run.path, used, spec.n_classes, copies * itemsize)
-    check_room(run.path, spec.n_features, spec.n_classes, itemsize)  # a model may be dense
+    # Two commits and, if weights are in files, these; or a dense model.
+    copies = 0 if plan.sparse else 2 + (not plan.weights_in_memory)
+    size = max(
+        copies * commit_bytes(opened.store, spec, plan),
+        spec.n_features * spec.n_classes * spec.dtype.itemsize,
+    )
+    check_room(run.path, size, spec.n_features, spec.n_classes)
     opened.costs.save(run.costs)
     save_transforms(run.path, opened.training.transforms)
     durable.sync_tree(run.path)

@@ -233,11 +233,11 @@ def test_a_damaged_file_of_duals_is_found(tmp_path: Path, store: Path) -> None:
     run = tmp_path / "run"
     with pytest.raises(Interrupted):
         fit(store, out=run, stop=stop_after(6), block_rows=BLOCK, checkpoint_every="1", **of_solver("cached"))
-    log = max(run.glob("duals-*.bin"))
-    content = bytearray(log.read_bytes())
+    duals = max(run.glob("duals-*.bin"))
+    content = bytearray(duals.read_bytes())
     for at in range(20, len(content), 40):
         content[at] ^= 255
-    log.write_bytes(content)
+    duals.write_bytes(content)
     with pytest.raises(RunError):
         resume(run)
 

@@ -102,7 +102,7 @@ def errors_of(loss: Any, k: int, n: int, dtype: np.dtype, rng: np.random.Generat
 
 
 def check_chains(side: str) -> None:
-    """Chains of some lengths by all solvers, with any duals that a log may bring."""
+    """Chains of some lengths by all solvers, with any duals that a file may bring."""
     from streamsvm.chains.kernels import decode_groups
     from streamsvm.data.memory_plan import dual_id_dtype
     from streamsvm.data.rows import Rows
@@ -131,7 +131,7 @@ def check_chains(side: str) -> None:
         current, average_delta = (guarded(rng.normal(size=(d + k, K)).astype(dtype), side) for _ in range(2))
         weights = guard(side, Weights(current, average_delta, float(n)))
         n_ids = loss.dual_ids(k, solver)
-        held = rng.integers(0, 4, n).astype(np.int32)  # even of a damaged log, which varies in a group
+        held = rng.integers(0, 4, n).astype(np.int32)  # even of a damaged file, which varies in a group
         if rng.random() < 0.5:
             held[:] = 3
         ids = np.concatenate([rng.permutation(n_ids)[:count] for count in np.minimum(held, n_ids)])
@@ -140,7 +140,7 @@ def check_chains(side: str) -> None:
         values = rng.choice([0.1, odd], len(ids)).astype(dtype)
         ids = ids.astype(dual_id_dtype(n_ids))
         old = guard(side, OldDuals(ids, values, starts, held))
-        old.ids.flags.writeable = old.values.flags.writeable = False  # as a log is mapped
+        old.ids.flags.writeable = old.values.flags.writeable = False  # as a file is mapped
         size = n * (k * k if solver in ("bcpl", "oeg") else 3 + ROUNDS)
         ints = [np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(2, np.int64)]
         new = guard(side, DualBuffer(np.empty(size, ids.dtype), np.empty(size, dtype), *ints))
@@ -157,7 +157,7 @@ def check_chains(side: str) -> None:
 
 
 def check_engine(side: str, everything: bool = False) -> None:
-    """Small problems of all widths, with any duals that a log may bring.
+    """Small problems of all widths, with any duals that a file may bring.
 
     Without `everything` only in float32 with the default loss and solver, one label a row and errors that
     weigh the same, for compiling takes long.
@@ -234,7 +234,7 @@ def check_engine(side: str, everything: bool = False) -> None:
                 values = rng.choice([0.5, odd], len(ids)).astype(dtype)
                 old = guard(side, OldDuals(ids, values, starts, held))
                 for array in (old.ids, old.values):
-                    array.flags.writeable = False  # as a log is mapped
+                    array.flags.writeable = False  # as a file is mapped
                 assert not repeats_class(old, np.zeros(k, np.int64))
                 empty = [np.empty(n * k, ids_dtype), np.empty(n * k, dtype)]
                 ints = [np.empty(n, np.int32), np.empty(n, np.int32), np.zeros(2, np.int64)]

@@ -396,9 +396,9 @@ def test_missing_disk_space_is_reported_in_readable_units(
 ) -> None:
     """Not as 0.0 GB."""
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=2_500_000))
-    check_room(tmp_path, 1000, 10, 4)
+    check_room(tmp_path, 40_000, 1000, 10)
     with pytest.raises(PlanError, match=r"take 3\.8 MiB, and the disk of .* has 2\.4 MiB left"):
-        check_room(tmp_path, 1000, 1000, 4)
+        check_room(tmp_path, 4_000_000, 1000, 1000)
 
 
 def test_one_row_in_any_form_gives_what_all_rows_give(folder: Path) -> None:

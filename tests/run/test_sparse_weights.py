@@ -1,4 +1,4 @@
-"""Sparse weights: the model of the matrix, the same bytes after a kill, and nothing of a forged log."""
+"""Sparse weights: the model of the matrix, the same bytes after a kill, and nothing of a forged file."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_rows_are_in_memory_while_they_fit(
 def test_resumes_to_the_same_bytes(
     tmp_path: Path, store: Path, loss: str, policy: MemoryPolicy, stop_at: int
 ) -> None:
-    """From a log of weights whose sparse rows grew, moved, lost entries, and were written in part."""
+    """From a commit of weights whose sparse rows grew, moved, lost entries, and were written in part."""
     options: dict[str, Any] = {
         "passes": 3, "dtype": "float64", "block_rows": 70, "checkpoint_every": "1", **of_loss(loss)
     }  # fmt: skip
