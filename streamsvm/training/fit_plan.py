@@ -90,8 +90,8 @@ def plan_fit(store: Store, spec: Spec, *, cluster: bool = False) -> tuple[Plan, 
 def find_slice_rows(store: Store, settings: Settings, n_blocks: int) -> int:
     """Return the rows of the random slices in which to read a store that is not shuffled; 0 without slices.
 
-    A single block needs no slices. A store keeps its own order if its labels are spread evenly and slices would
-    be shorter than chunks.
+    A single block needs no slices. A store keeps its own order if its labels are spread evenly and slices
+    would be shorter than chunks.
     """
     if n_blocks < 2 or store.shuffled or store.grouped or settings.slice_rows == 0:
         return 0
@@ -222,7 +222,7 @@ def _plan(
 
 
 def commit_bytes(store: Store, spec: Spec, plan: Plan) -> int:
-    """Return the most bytes of weights that a commit writes: pages of features that occur in no row are none."""
+    """Return the most bytes of weights that a commit writes; a feature that occurs in no row takes none."""
     row = spec.columns * spec.dtype.itemsize + mmap.PAGESIZE
     return (1 + plan.average) * min(spec.weights_bytes, min(spec.n_features, store.nnz) * row)
 
