@@ -35,7 +35,7 @@ _model, _training, _weights, _labels, _features, _computing, _cores, _fine = (
 _TITLES = "; ".join(f"{name}: {loss.title.partition(' (')[0]}" for name, loss in LOSSES.items())
 _LOSS = checks.one_of(*LOSSES)._replace(accepts="str", metavar="NAME")
 _SOLVERS = dict.fromkeys(each for loss in LOSSES.values() for each in loss.solvers)
-_SOLVER = checks.one_of(*_SOLVERS)._replace(accepts="str")
+_SOLVER = checks.one_of(*_SOLVERS)._replace(accepts="str", take=str)  # `rules` compares it with the loss
 
 
 def _class_weights(value: Any) -> Any:
