@@ -13,36 +13,45 @@ import numpy as np
 from streamsvm.base import durable
 from streamsvm.errors import RunError
 
-SEGMENT_BYTES = 2**16  # so that features that are far apart take little disk
+PAGE_BYTES = 2**12  # pages that are zero are not written
+_PIECE_BYTES = 2**20  # looked at and written at a time
 HEADER = 3  # int64 numbers before a segment: of its array, its first element, and its elements
 
 
-def segments(array: np.ndarray, path: Path | None) -> Iterator[slice]:
-    """Yield the segments of the elements of an array, without holes of the file that it is mapped from."""
-    step = SEGMENT_BYTES // array.itemsize
+def pieces(array: np.ndarray, path: Path | None) -> Iterator[slice]:
+    """Yield slices of the elements of an array, without holes of the file that it is mapped from."""
+    for begin, end in _data(path, array.nbytes):
+        for at in range(begin, end, _PIECE_BYTES):
+            yield slice(at // array.itemsize, min(at + _PIECE_BYTES, end) // array.itemsize)
+
+
+def _data(path: Path | None, n_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of the first bytes of a file, in whole pages, without its holes."""
     if path is None:
-        yield from (slice(begin, min(begin + step, array.size)) for begin in range(0, array.size, step))
+        yield 0, n_bytes
         return
-    at = 0
-    with durable.open_file(path) as file:
-        if (size := os.fstat(file.fileno()).st_size) < array.nbytes:  # the end would pass for a hole
-            raise RunError(f"{path} is cut short: {size:,} of {array.nbytes:,} bytes")
-        while at < array.nbytes:
+    with durable.named(path), durable.open_file(path) as file:
+        if (size := os.fstat(file.fileno()).st_size) < n_bytes:  # the end would pass for a hole
+            raise RunError(f"{path} is cut short: {size:,} of {n_bytes:,} bytes")
+        end = 0
+        while end < n_bytes:
             try:
-                at = os.lseek(file.fileno(), at, os.SEEK_DATA)
+                begin = os.lseek(file.fileno(), end, os.SEEK_DATA)
+                hole = os.lseek(file.fileno(), begin, os.SEEK_HOLE)
             except OSError as error:
                 if error.errno == errno.ENXIO:  # nothing but a hole is left
                     return
-            begin = at // SEGMENT_BYTES * step
-            if begin < array.size:
-                yield slice(begin, min(begin + step, array.size))
-            at = (at // SEGMENT_BYTES + 1) * SEGMENT_BYTES
+                if error.errno != errno.EINVAL:
+                    raise
+                begin, hole = end, n_bytes  # the file system does not tell where its holes are
+            end = min(-(-hole // PAGE_BYTES) * PAGE_BYTES, n_bytes)
+            yield begin // PAGE_BYTES * PAGE_BYTES, end
 
 
 def rows_in_use(arrays: Sequence[tuple[np.ndarray, Path | None]]) -> np.ndarray:
     """Return ranges of rows, ascending, outside of which arrays of as many columns are holes of files."""
     found, columns = [[0, 0]], arrays[0][0].shape[1]
-    for part in heapq.merge(*(segments(*each) for each in arrays), key=lambda part: part.start):
+    for part in heapq.merge(*(pieces(*each) for each in arrays), key=lambda part: part.start):
         begin, end = part.start // columns, -(-part.stop // columns)
         if begin > found[-1][1]:
             found.append([begin, end])
@@ -53,26 +62,38 @@ def rows_in_use(arrays: Sequence[tuple[np.ndarray, Path | None]]) -> np.ndarray:
 def multiply(array: np.ndarray, path: Path | None, factor: float) -> None:
     """Multiply an array by `factor`, without writing zeros into holes of the file that it is mapped from."""
     flat = array.reshape(-1)
-    for part in segments(array, path):
+    for part in pieces(array, path):
         np.multiply(flat[part], array.dtype.type(factor), out=flat[part], where=flat[part] != 0)
 
 
 def state_of(arrays: Sequence[tuple[np.ndarray, Path | None]]) -> Iterator[np.ndarray]:
-    """Yield a header and the elements of each segment of the arrays that is not zero."""
+    """Yield a header and the elements of each segment: successive pages that are not zero."""
     for number, (array, path) in enumerate(arrays):
-        flat = array.reshape(-1)
-        for part in segments(array, path):
-            if flat[part].any():
-                yield np.array([number, part.start, part.stop - part.start])
-                yield flat[part]
+        flat, page = array.reshape(-1), PAGE_BYTES // array.itemsize
+        for part in pieces(array, path):
+            bits = flat[part].view(f"u{array.itemsize}")
+            pages = np.flatnonzero(np.bitwise_or.reduceat(bits, np.arange(0, len(bits), page)))
+            is_end = np.diff(pages, prepend=-2, append=len(bits) + 2) > 1  # of a segment, before each page
+            begins, ends = pages[is_end[:-1]] * page, (pages[is_end[1:]] + 1) * page
+            for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+                segment = flat[part][begin:end]
+                yield np.array([number, part.start + begin, len(segment)])
+                yield segment
 
 
 def restore_arrays(path: Path, arrays: Sequence[np.ndarray]) -> None:
     """Read the segments in a file, whose checksum was checked, into arrays of zeros."""
     with durable.named(path), durable.open_file(path) as file:
         while header := file.read(8 * HEADER):
-            number, begin, n = np.frombuffer(header, np.int64).tolist() if len(header) == 24 else (-1, 0, 0)
-            is_there = 0 <= number < len(arrays) and 0 <= begin <= begin + n <= arrays[number].size
-            part = arrays[number].reshape(-1)[begin : begin + n].view(np.uint8) if is_there else None
-            if part is None or file.readinto(part.data) != len(part):  # type: ignore[attr-defined]
+            segment = _place(path, header, arrays)
+            if file.readinto(segment.data) != len(segment):  # type: ignore[attr-defined]
                 raise RunError(f"{path} is damaged: impossible numbers")
+
+
+def _place(path: Path, header: bytes, arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the bytes of the arrays that a header names."""
+    if len(header) == 8 * HEADER:
+        number, begin, n = np.frombuffer(header, np.int64).tolist()
+        if 0 <= number < len(arrays) and 0 <= begin <= begin + n <= arrays[number].size:
+            return arrays[number].reshape(-1)[begin : begin + n].view(np.uint8)
+    raise RunError(f"{path} is damaged: impossible numbers")
