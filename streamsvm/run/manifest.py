@@ -8,8 +8,10 @@ names is never read. The files of the commit before are deleted after the manife
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -126,7 +128,8 @@ def commit(run: RunDir, position: RunPosition, storage: WeightStorage) -> RunPos
         If a file cannot be written.
     """
     number = position.weights_number + 1
-    path = run.committed_weights(number)
+    while os.path.lexists(path := run.committed_weights(number)):  # of a commit that failed at its end
+        number += 1
     written = write_summed(path, storage.state())
     durable.sync_tree(path)
     shape = storage.in_use.current.shape
@@ -137,11 +140,12 @@ def commit(run: RunDir, position: RunPosition, storage: WeightStorage) -> RunPos
         raise RunError(
             f"{run.path}: the record of classes and passes in a commit takes {len(manifest):,} bytes, more "
             f"than the {durable.MAX_RECORD_BYTES:,} that can be read again",
-            remedy=Remedy("use shorter labels, or fewer classes"),
+            remedy=Remedy("use shorter labels, fewer classes, or a larger {}", Option("memory")),
         )
     durable.sync_dir(run.path)  # the names that the manifest relies on
     durable.write_atomic(run.commit, manifest)
-    prune(run, position)
+    with contextlib.suppress(OSError):  # the next commit deletes what is left
+        prune(run, position)
     return position
 
 
@@ -193,6 +197,7 @@ def recover(run: RunDir) -> tuple[RunPosition | None, list[str]]:
     """
     if not run.has_commit:
         durable.remove(run.metrics)
+        prune(run)
         ended = run.model.exists()  # so there were commits
         return None, [f"the commits of {run.path} are gone; it began anew"] if ended else []
     try:

@@ -35,13 +35,18 @@ class FileSum(NamedTuple):
 
 
 def write_summed(path: Path, arrays: Iterable[np.ndarray]) -> FileSum:
-    """Write contiguous arrays one after another to a new file, which is not made durable."""
+    """Write contiguous arrays to a new file, which is not made durable, and is deleted if that fails."""
     crc = length = 0
     with durable.named(path), durable.open_file(path, "wb") as file:
-        for array in arrays:
-            content = array.reshape(-1).view(np.uint8)
-            for begin in range(0, len(content), _PIECE_BYTES):
-                piece = content[begin : begin + _PIECE_BYTES].tobytes()
-                file.write(piece)
-                crc, length = google_crc32c.extend(crc, piece), length + len(piece)
+        try:
+            for array in arrays:
+                content = array.reshape(-1).view(np.uint8)
+                for begin in range(0, len(content), _PIECE_BYTES):
+                    piece = content[begin : begin + _PIECE_BYTES].tobytes()
+                    file.write(piece)
+                    crc, length = google_crc32c.extend(crc, piece), length + len(piece)
+            file.flush()
+        except OSError:  # the disk may be full
+            path.unlink()
+            raise
     return FileSum(length, crc)

@@ -184,6 +184,10 @@ class DenseWeights(WeightStorage):
         return state_of(self._arrays())
 
     def restore(self, path: Path) -> None:
+        if self._paths:
+            mapped = zip(self._paths, self.weights[:2], strict=False)
+            unwritten = sum(array.nbytes - 512 * os.stat(file).st_blocks for file, array in mapped)
+            _check_free(self._paths[0], min(durable.size(path), unwritten))
         restore_arrays(path, [array for array, _ in self._arrays()])
 
     def _arrays(self) -> list[tuple[np.ndarray, Path | None]]:
@@ -242,10 +246,15 @@ def check_mapped(arrays: Sequence[tuple[Path, np.ndarray]], n_rows: int) -> None
             continue
         pages = array.strides[0] // mmap.PAGESIZE + 2  # that a row can be on
         needed += max(min(n_rows * pages * mmap.PAGESIZE, array.nbytes - 512 * found.st_blocks), 0)
-        if needed > (free := durable.free_bytes(path)):
-            then = RunDir(path.parent).continues()
-            raise RunError(
-                f"{path}: the disk has {format_size(free)} left, and the weights may need "
-                f"{format_size(needed)} more",
-                remedy=Remedy(f"free some space, then {then.words}", *then.parts),
-            )
+        _check_free(path, needed)
+
+
+def _check_free(path: Path, needed: int) -> None:
+    """Raise `RunError` unless the disk of a file of weights has so many bytes left."""
+    if needed > (free := durable.free_bytes(path)):
+        then = RunDir(path.parent).continues()
+        raise RunError(
+            f"{path}: the disk has {format_size(free)} left, and the weights may need "
+            f"{format_size(needed)} more",
+            remedy=Remedy(f"free some space, then {then.words}", *then.parts),
+        )

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from streamsvm.base import durable
 from streamsvm.errors import RunError
 from streamsvm.run.directory import RunDir
 from streamsvm.run.manifest import RunPosition, commit, read_commit
@@ -63,20 +67,52 @@ def test_weights_come_back_and_pages_of_zeros_are_not_written(
     assert read_commit(run) == position
 
 
+def test_a_commit_that_fails_leaves_the_one_before_and_no_part_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, run, write = storage_in(None, average=False), RunDir(tmp_path), durable.write_atomic
+
+    def fail(*arguments: Any) -> Iterator[np.ndarray]:
+        if arguments:  # the manifest is in its place, and the folder cannot be synced
+            write(*arguments)
+        else:
+            yield np.ones(9)
+        raise OSError(errno.ENOSPC, "full")
+
+    position = commit(run, RunPosition(), storage)
+    monkeypatch.setattr(durable, "write_atomic", lambda *arguments: list(fail(*arguments)))
+    with pytest.raises(OSError, match="full"):
+        commit(run, position, storage)
+    expected, files = read_commit(run), run.state()
+    assert expected.weights_number == 2
+    storage.weights.current[:] = 1
+    monkeypatch.setattr(storage, "state", fail)
+    with pytest.raises(OSError, match="full"):
+        commit(run, position, storage)
+    assert (read_commit(run), run.state()) == (expected, files)
+
+
+def test_files_of_weights_are_restored_only_if_the_disk_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = storage_in(tmp_path, average=False)
+    storage.weights.current[7] = 1
+    n_bytes = write_summed(tmp_path / "f", storage.state()).length
+    for free in (n_bytes, n_bytes - 1):
+        storage = storage_in(tmp_path, average=False)
+        monkeypatch.setattr(durable, "free_bytes", lambda path, free=free: free)
+        with (
+            contextlib.nullcontext() if free == n_bytes else pytest.raises(RunError, match="w: the disk has")
+        ):
+            storage.restore(tmp_path / "f")
+        assert storage.weights.current.any() == (free == n_bytes)
+
+
 def test_segments_that_lead_out_of_the_weights_are_refused(tmp_path: Path) -> None:
     size = SHAPE[0] * SHAPE[1]
-    for number, begin, n in (
-        (1, 0, 4),
-        (-1, 0, 4),
-        (0, -4, 4),
-        (0, size, 4),
-        (0, 0, -4),
-        (0, 0, 5),
-        (0, 0, 2**62),
-    ):
-        write_summed(tmp_path / "f", (np.array([number, begin, n]), np.ones(4, np.float32)))
+    outside = [(1, 0, 4), (-1, 0, 4), (0, -4, 4), (0, size, 4), (0, 0, -4), (0, 0, 5), (0, 0, 2**62), (0, 0)]
+    for header in outside:
+        values = np.ones(4 if len(header) == HEADER else 0, np.float32)
+        write_summed(tmp_path / "f", (np.array(header), values))
         with pytest.raises(RunError, match="f is damaged: impossible numbers"):
             storage_in(None, average=False).restore(tmp_path / "f")
-    write_summed(tmp_path / "f", (np.array([0, 0]),))
-    with pytest.raises(RunError, match="f is damaged: impossible numbers"):
-        storage_in(None, average=False).restore(tmp_path / "f")
