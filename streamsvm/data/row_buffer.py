@@ -35,7 +35,7 @@ class RowBuffer:
 
     def begin(self, n_rows: int) -> None:
         """Begin a block of `n_rows` rows."""
-        self.n_rows, self._wanted = 0, n_rows
+        self.n_rows, self._wanted, self._rows = 0, n_rows, self._arrays
 
     def append(self, part: Rows) -> None:
         """Add the next rows of the block: a copy, unless they are all of its rows."""
@@ -69,5 +69,6 @@ class RowBuffer:
 
     def span(self, start: int, stop: int) -> Rows:
         """Return views of rows of the block that are there."""
+        assert self._rows is not None
         is_all = (start, stop) == (0, len(self._rows.labels))
         return self._rows if is_all and self._rows is not self._arrays else row_span(self._rows, start, stop)

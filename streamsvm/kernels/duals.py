@@ -31,7 +31,7 @@ from streamsvm.kernels.simd import (
 )
 
 MOST_COLUMNS = 64  # of the weights, with which duals may be a matrix
-_ROWS_AT_ONCE = 2**14  # of a matrix that become lists, and a file of duals
+_ROWS_AT_ONCE = 2**14  # of a matrix that become lists
 
 
 class OldDuals(NamedTuple):

@@ -1,4 +1,4 @@
-"""Duals of a pass: in memory, and in a file for each time that the buffer of new duals was emptied.
+"""Duals of a pass: in memory, and in files, each with duals of one block.
 
 A file has the number of rows and of duals (int64), the rows (int32, in any order, counted from the first row
 of their block), counts (int32, duals of each row), values (float32 or float64) and ids (uint8, uint16 or
@@ -8,9 +8,10 @@ need not be renamed: a resumed run overwrites or deletes those that a crash left
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from streamsvm.kernels.duals import (
 )
 from streamsvm.kernels.scratch import own_lines
 from streamsvm.run.directory import RunDir
-from streamsvm.run.sums import FileSum, write_summed
+from streamsvm.run.sums import FileSum, mapped, write_summed
 
 
 class DualFormat(NamedTuple):
@@ -108,22 +109,29 @@ class PassDuals:
         files: tuple[DualFile, ...] = (),
         held_bytes: float = math.inf,
     ) -> None:
-        self.files = files
         self._format = format
         self._run, self._pass = run, pass_number
-        self._left = held_bytes
-        self._held: list[tuple[int, RowDuals]] = []  # with the first row of the block
-        self._matrices: dict[int, np.ndarray] = {}  # by the first row of the block
+        self._most = self._left = held_bytes
+        # By the first row of the block:
+        self._files: dict[int, list[DualFile]] = {}
+        self._held: dict[int, list[RowDuals]] = {}
+        self._matrices: dict[int, np.ndarray] = {}
         self._unsynced: list[Path] = []
+        for file in files:
+            self._files.setdefault(file.first, []).append(file)
+
+    @property
+    def files(self) -> tuple[DualFile, ...]:
+        return tuple(itertools.chain.from_iterable(self._files.values()))
 
     def append_duals(self, first: int, duals: RowDuals) -> None:
         """Append the new duals of rows of the block that begins with row `first`."""
         self._left -= sum(array.nbytes for array in duals)
         if self._left >= 0:
-            self._held.append((first, duals.copy()))
+            self._held.setdefault(first, []).append(duals.copy())
         else:
             self._write_held()
-            self._write(first, duals)
+            self._write(first, [duals])
 
     def append_matrix(self, first: int, duals: np.ndarray) -> None:
         """Keep the duals of all rows of a block, in memory."""
@@ -134,7 +142,7 @@ class PassDuals:
 
         Then they become lists, which `segment` has. Those of several blocks are joined.
         """
-        parts = [each for begin, each in self._matrices.items() if first <= begin < first + n_rows]
+        parts = [each for _, each in _between(self._matrices, first, n_rows)]
         if len(parts) > 1 and sum(map(len, parts)) == n_rows:
             whole = new_matrix(n_rows, parts[0].shape[1], parts[0].dtype)
             self._matrices = {first: np.concatenate(parts, out=whole)}
@@ -155,19 +163,18 @@ class PassDuals:
         RunError
             If a file is damaged, or its numbers would lead kernels out of their arrays.
         """
-        parts = [(file.first, self._read(file, first + n_rows)) for file in self.files if
-                 first <= file.first < first + n_rows]  # fmt: skip
-        parts += [(begin, duals) for begin, duals in self._held if first <= begin < first + n_rows]
-        shifted = [
-            duals if begin == first else duals._replace(rows=duals.rows + np.int32(begin - first))
-            for begin, duals in parts
-        ]
-        none = RowDuals.of_buffer(self._format.new_buffer(0, 0))
-        old = joined(shifted or [none]).in_block(n_rows)
+        files, held = _between(self._files, first, n_rows), _between(self._held, first, n_rows)
+        parts = [(begin, self._read(file, first + n_rows)) for begin, some in files for file in some]
+        parts += [(begin, duals) for begin, some in held for duals in some]
+        shifted = [duals._replace(rows=duals.rows + np.int32(begin - first)) for begin, duals in parts]
+        old = joined(shifted or [RowDuals.of_buffer(self._format.new_buffer(0, 0))]).in_block(n_rows)
         # The first call, without rows, loads the kernel before training begins.
-        is_checked = self._run is not None and self._format.distinct_ids
-        if is_checked and repeats_class(old, np.zeros(self._format.n_ids, np.int64)):
-            raise RunError(f"{self._path(first, 0)} is damaged: two duals of one class in a row")
+        seen = np.zeros(self._format.n_ids, np.int64)
+        if self._run is not None and self._format.distinct_ids and repeats_class(old, seen):
+            problem = (
+                f"duals of pass {self._pass} from row {first} on are damaged: two duals of one class in a row"
+            )
+            raise RunError(f"{self._run.path}: {problem}")
         return old
 
     def commit(self) -> tuple[DualFile, ...]:
@@ -181,7 +188,7 @@ class PassDuals:
 
     def _list_matrices(self) -> None:
         for first, matrix in self._matrices.items():
-            self._held += [(first, part) for part in to_lists(matrix, self._format.ids_dtype)]
+            self._held.setdefault(first, []).extend(to_lists(matrix, self._format.ids_dtype))
         self._matrices.clear()
 
     def _path(self, first: int, part: int) -> Path:
@@ -189,37 +196,43 @@ class PassDuals:
         return self._run.duals(self._pass, first, part)
 
     def _write_held(self) -> None:
-        for first, duals in self._held:
-            self._write(first, duals)
+        for first, parts in self._held.items():
+            self._write(first, parts)
         self._held.clear()
+        self._left = self._most
 
-    def _write(self, first: int, duals: RowDuals) -> None:
-        part = sum(file.first == first for file in self.files)
-        path, sizes = self._path(first, part), np.array([len(duals.rows), len(duals.ids)])
-        written = write_summed(path, (sizes, duals.rows, duals.counts, duals.values, duals.ids))
-        self.files = (*self.files, DualFile(first, part, written))
+    def _write(self, first: int, parts: list[RowDuals]) -> None:
+        files = self._files.setdefault(first, [])
+        path = self._path(first, len(files))
+        sizes = np.array([sum(len(part.rows) for part in parts), sum(len(part.ids) for part in parts)])
+        arrays = [getattr(part, name) for name in ("rows", "counts", "values", "ids") for part in parts]
+        written = write_summed(path, (sizes, *arrays))
+        files.append(DualFile(first, len(files), written))
         self._unsynced.append(path)
 
     def _read(self, file: DualFile, end: int) -> RowDuals:
-        """Map a file of a block that ends before row `end`, and check what it contains."""
+        """Map a file of a block that ends before row `end`, and check the numbers that kernels rely on.
+
+        This process has written the file, or summed it when the run was recovered.
+        """
         path, format = self._path(file.first, file.part), self._format
-        file.sum.check(path)
-        with durable.open_file(path) as opened:
-            content = (
-                np.asarray(np.memmap(opened, np.uint8, "r")) if file.sum.length else np.zeros(0, np.uint8)
-            )
+        content = mapped(path)
         n_rows, n_duals = content[:16].view(np.int64).tolist() if len(content) >= 16 else (-1, -1)
         if min(n_rows, n_duals) < 0 or len(content) != 16 + 8 * n_rows + n_duals * format.entry_bytes:
             raise RunError(f"{path} is damaged: impossible sizes")
         values_at, ids_at = 16 + 8 * n_rows, len(content) - n_duals * format.ids_dtype.itemsize
         rows, counts = content[16:values_at].view(np.int32).reshape(2, n_rows)
         ids = content[ids_at:].view(format.ids_dtype)
-        is_possible = (
+        if not (
             ((rows >= 0) & (rows < end - file.first)).all()
             and ((counts >= 0) & (counts <= format.max_duals)).all()
             and counts.sum(dtype=np.int64) == n_duals
             and ids.max(initial=0) < format.n_ids
-        )
-        if not is_possible:
+        ):
             raise RunError(f"{path} is damaged: impossible numbers")
         return RowDuals(rows, counts, ids, content[values_at:ids_at].view(format.values_dtype))
+
+
+def _between(parts: dict[int, Any], first: int, n_rows: int) -> list[tuple[int, Any]]:
+    """Return the parts whose first row is in a range, with that row."""
+    return [(begin, part) for begin, part in parts.items() if first <= begin < first + n_rows]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import math
@@ -100,7 +99,7 @@ class RunFiles:
         begin = time.perf_counter()
         files = {p: duals.commit() for p, duals in self._duals.items() if p in position.duals}
         position = dataclasses.replace(position, duals=position.duals | files)
-        self._write_metrics(position.metrics_length)
+        self.write_metrics(position.metrics_length)
         position = self._committed = commit(self.run, position, storage)
         assert position.weights is not None
         self.checkpoint_bytes += position.weights.length
@@ -125,12 +124,7 @@ class RunFiles:
         self._lines.append(line)
         return dataclasses.replace(position, metrics_length=position.metrics_length + len(line))
 
-    def write_metrics(self, position: RunPosition) -> None:
-        """Append the lines that are kept to the metrics, if that is possible."""
-        with contextlib.suppress(OSError):
-            self._write_metrics(position.metrics_length)
-
-    def _write_metrics(self, length: int) -> None:
+    def write_metrics(self, length: int) -> None:
         """Append the lines that are kept to the metrics, which have `length` bytes then, and sync them."""
         if self.run is None:
             return

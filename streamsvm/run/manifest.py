@@ -181,7 +181,7 @@ def _files_of(run: RunDir, position: RunPosition) -> Iterator[tuple[Path, FileSu
 
 
 def recover(run: RunDir) -> tuple[RunPosition | None, list[str]]:
-    """Return the committed position, and cut the run's files to it.
+    """Return the committed position, and cut the run's files to it: metrics that are shorter to whole lines.
 
     Returns
     -------
@@ -198,8 +198,8 @@ def recover(run: RunDir) -> tuple[RunPosition | None, list[str]]:
     if not run.has_commit:
         durable.remove(run.metrics)
         prune(run)
-        ended = run.model.exists()  # so there were commits
-        return None, [f"the commits of {run.path} are gone; it began anew"] if ended else []
+        # With a model there were commits.
+        return None, [f"the commits of {run.path} are gone; it began anew"] if run.model.exists() else []
     try:
         position = read_commit(run)
     except RunError as error:
@@ -207,16 +207,6 @@ def recover(run: RunDir) -> tuple[RunPosition | None, list[str]]:
     except OSError as error:
         message = f"{error.filename or run.commit} cannot be read: {durable.reason(error)}; then repeat"
         raise RunError(message) from error
-    position, lost = cut_metrics(run, position)
-    prune(run, position)  # files that a crash left
-    return position, lost
-
-
-def cut_metrics(run: RunDir, position: RunPosition) -> tuple[RunPosition, list[str]]:
-    """Cut the metrics to the committed length, or to whole lines if they are shorter.
-
-    Returns the position that fits them, and warnings.
-    """
     length, warnings = position.metrics_length, []
     with durable.open_file(run.metrics, "a+b") as file:
         if (size := file.tell()) < length:
@@ -224,6 +214,7 @@ def cut_metrics(run: RunDir, position: RunPosition) -> tuple[RunPosition, list[s
             file.seek(0)
             length = file.read().rfind(b"\n") + 1
         file.truncate(length)
+    prune(run, position)  # files that a crash left
     return dataclasses.replace(position, metrics_length=length), warnings
 
 

@@ -59,13 +59,6 @@ def rows_in_use(arrays: Sequence[tuple[np.ndarray, Path | None]]) -> np.ndarray:
     return np.array(found)
 
 
-def multiply(array: np.ndarray, path: Path | None, factor: float) -> None:
-    """Multiply an array by `factor`, without writing zeros into holes of the file that it is mapped from."""
-    flat = array.reshape(-1)
-    for part in pieces(array, path):
-        np.multiply(flat[part], array.dtype.type(factor), out=flat[part], where=flat[part] != 0)
-
-
 def state_of(arrays: Sequence[tuple[np.ndarray, Path | None]]) -> Iterator[np.ndarray]:
     """Yield a header and the elements of each segment: successive pages that are not zero."""
     for number, (array, path) in enumerate(arrays):

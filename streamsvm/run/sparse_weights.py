@@ -8,14 +8,12 @@ thousands of zeros. So a row holds only the classes that have a weight, until th
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from streamsvm.base import durable
 from streamsvm.data.rows import Rows
 from streamsvm.errors import RunError
 from streamsvm.kernels.jit import kernel
@@ -32,10 +30,10 @@ from streamsvm.kernels.sparse_rows import (
 from streamsvm.kernels.weights import Weights
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.segments import HEADER
+from streamsvm.run.sums import mapped
 from streamsvm.run.weights import WeightStorage, check_mapped, map_array
 
 _PART_ENTRIES = 2**16  # of sparse rows that are copied at a time
-_NONE = np.zeros(0, np.uint8)
 
 
 class SparseWeights(WeightStorage):
@@ -134,9 +132,7 @@ class SparseWeights(WeightStorage):
             yield from (numbers, sizes, found)
 
     def restore(self, path: Path) -> None:
-        with durable.named(path), durable.open_file(path) as file:
-            content = np.asarray(np.memmap(file, np.uint8, "r")) if os.fstat(file.fileno()).st_size else _NONE
-        at = 0
+        content, at = mapped(path), 0
 
         def take(dtype: Any, n: int) -> np.ndarray:
             nonlocal at
@@ -150,9 +146,8 @@ class SparseWeights(WeightStorage):
         while at < len(content):
             n, n_entries, _ = take(np.int64, HEADER).tolist()
             numbers, sizes = take(np.int64, n), take(np.int64, n)
-            self._restore(
-                path, numbers, sizes, take(self.sparse_rows.pool.dtype, n_entries * self.sparse_rows.width)
-            )
+            values = take(self.sparse_rows.pool.dtype, n_entries * self.sparse_rows.width)
+            self._restore(path, numbers, sizes, values)
 
     def _restore(self, path: Path, numbers: np.ndarray, sizes: np.ndarray, values: np.ndarray) -> None:
         rows, columns = self.sparse_rows, self._columns

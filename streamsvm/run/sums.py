@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
@@ -50,3 +51,10 @@ def write_summed(path: Path, arrays: Iterable[np.ndarray]) -> FileSum:
             path.unlink()
             raise
     return FileSum(length, crc)
+
+
+def mapped(path: Path) -> np.ndarray:
+    """Return the bytes of a file, which are read when they are used."""
+    with durable.named(path), durable.open_file(path) as file:
+        length = os.fstat(file.fileno()).st_size  # an empty file cannot be mapped
+        return np.asarray(np.memmap(file, np.uint8, "r")) if length else np.zeros(0, np.uint8)

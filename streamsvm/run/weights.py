@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import mmap
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from streamsvm.kernels.sparse_rows import SparseRows
 from streamsvm.kernels.weights import Weights
 from streamsvm.model.coefficients import Coefficients
 from streamsvm.run.directory import RunDir
-from streamsvm.run.segments import multiply, restore_arrays, rows_in_use, state_of
+from streamsvm.run.segments import pieces, restore_arrays, rows_in_use, state_of
 
 LARGEST_FILE = 2**43  # bytes: ext4 ends at 16 TB
 _HUGE_PAGE = 2**21
@@ -178,16 +178,16 @@ class DenseWeights(WeightStorage):
 
     def scale(self, factor: float) -> None:
         for current, path in self._arrays()[:1]:
-            multiply(current, path, factor)
+            flat = current.reshape(-1)
+            for part in pieces(current, path):  # zeros are not written into holes of the file
+                np.multiply(flat[part], flat.dtype.type(factor), out=flat[part], where=flat[part] != 0)
 
     def state(self) -> Iterator[np.ndarray]:
         return state_of(self._arrays())
 
     def restore(self, path: Path) -> None:
-        if self._paths:
-            mapped = zip(self._paths, self.weights[:2], strict=False)
-            unwritten = sum(array.nbytes - 512 * os.stat(file).st_blocks for file, array in mapped)
-            _check_free(self._paths[0], min(durable.size(path), unwritten))
+        arrays = zip(self._paths, self.weights[:2], strict=False)
+        check_mapped(arrays, self.n_features, durable.size(path))
         restore_arrays(path, [array for array, _ in self._arrays()])
 
     def _arrays(self) -> list[tuple[np.ndarray, Path | None]]:
@@ -224,7 +224,7 @@ class DenseWeights(WeightStorage):
         return Coefficients(weights.current, columns, delta, average_scale or 0.0, self._used())
 
 
-def check_mapped(arrays: Sequence[tuple[Path, np.ndarray]], n_rows: int) -> None:
+def check_mapped(arrays: Iterable[tuple[Path, np.ndarray]], n_rows: int, most: int = 2**63) -> None:
     """Raise `RunError` unless the disk of mapped files has room for `n_rows` more rows of each.
 
     A mapped file is sparse: a page takes space when it is first written. If there is none left by then, the
@@ -232,11 +232,13 @@ def check_mapped(arrays: Sequence[tuple[Path, np.ndarray]], n_rows: int) -> None
 
     Parameters
     ----------
-    arrays : sequence of (Path, ndarray of shape (n, columns))
+    arrays : iterable of (Path, ndarray of shape (n, columns))
         Files, in one run directory, and the arrays mapped from them. A file may have been removed, since its
         map lives on.
     n_rows : int
         Rows that may be written next; those that never were need space.
+    most : int
+        Most bytes that may be written next.
     """
     needed = 0
     for path, array in arrays:
@@ -246,15 +248,11 @@ def check_mapped(arrays: Sequence[tuple[Path, np.ndarray]], n_rows: int) -> None
             continue
         pages = array.strides[0] // mmap.PAGESIZE + 2  # that a row can be on
         needed += max(min(n_rows * pages * mmap.PAGESIZE, array.nbytes - 512 * found.st_blocks), 0)
-        _check_free(path, needed)
-
-
-def _check_free(path: Path, needed: int) -> None:
-    """Raise `RunError` unless the disk of a file of weights has so many bytes left."""
-    if needed > (free := durable.free_bytes(path)):
-        then = RunDir(path.parent).continues()
-        raise RunError(
-            f"{path}: the disk has {format_size(free)} left, and the weights may need "
-            f"{format_size(needed)} more",
-            remedy=Remedy(f"free some space, then {then.words}", *then.parts),
-        )
+        needed = min(needed, most)
+        if needed > (free := durable.free_bytes(path)):
+            then = RunDir(path.parent).continues()
+            raise RunError(
+                f"{path}: the disk has {format_size(free)} left, and the weights may need "
+                f"{format_size(needed)} more",
+                remedy=Remedy(f"free some space, then {then.words}", *then.parts),
+            )

@@ -101,7 +101,8 @@ class Trainer:
         try:
             yield
         except StreamsvmError:
-            self.files.write_metrics(self.position)  # what was reported since the last commit
+            with contextlib.suppress(OSError):  # what was reported since the last commit
+                self.files.write_metrics(self.position.metrics_length)
             raise
 
     # -- the loop ----------------------------------------------------------------------------------
