@@ -51,13 +51,11 @@ def test_the_file_of_the_weights_must_have_room(tmp_path: Path, monkeypatch: pyt
     none = np.zeros(0)
     rows = Rows(np.zeros(4), np.arange(4), np.zeros(1, np.int64), np.zeros(0, np.int32), none, none)
     used = path.stat().st_blocks * 512
-    for missing in (0, 1):  # of 4 pages
-        monkeypatch.setattr(durable, "free_bytes", lambda path, m=missing: 4 * PAGE - used - m)
-        if missing:
-            with pytest.raises(RunError, match="the disk has"):
-                storage.check_room(rows)
-        else:
-            storage.check_room(rows)
+    monkeypatch.setattr(durable, "free_bytes", lambda path: 4 * PAGE - used)
+    storage.check_room(rows)
+    monkeypatch.setattr(durable, "free_bytes", lambda path: 4 * PAGE - used - 1)
+    with pytest.raises(RunError, match="the disk has"):
+        storage.check_room(rows)
 
 
 def test_an_extended_file_keeps_what_it_holds(tmp_path: Path) -> None:
@@ -85,34 +83,23 @@ def test_weights_in_files_are_visited_where_they_changed_and_take_no_more_disk(t
     assert path.stat().st_blocks == before
 
 
-@pytest.fixture
-def weights(tmp_path: Path) -> np.ndarray:
-    """Four pages a row, of which the first ten rows were written."""
-    array = map_array(tmp_path / "weights.bin", (1000, PAGE), np.dtype(np.float32))
-    array[:10] = 1
-    assert (tmp_path / "weights.bin").stat().st_blocks * 512 <= 41 * PAGE
-    return array
-
-
-@pytest.mark.parametrize(("free", "n_rows", "enough"), [(59, 10, False), (60, 10, True), (0, 0, True)])
 def test_rows_need_space_where_they_were_never_written(
-    tmp_path: Path, weights: np.ndarray, monkeypatch: pytest.MonkeyPatch, free: int, n_rows: int, enough: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A row of four pages can be on six at most, whatever its offset."""
-    monkeypatch.setattr(durable, "free_bytes", lambda path: free * PAGE)
-    refused = r"weights\.bin: the disk has .* left, and .* free some space, then"
-    with contextlib.nullcontext() if enough else pytest.raises(RunError, match=refused):
-        check_mapped([(tmp_path / "weights.bin", weights)], n_rows)
-
-
-def test_a_file_that_is_written_whole_needs_no_space(
-    tmp_path: Path, weights: np.ndarray, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    path = tmp_path / "weights.bin"
+    weights = map_array(path, (1000, PAGE), np.dtype(np.float32))
+    weights[:10] = 1
+    assert path.stat().st_blocks * 512 <= 41 * PAGE
+    for free, n_rows, most, enough in (
+        (59, 10, 2**63, False), (60, 10, 2**63, True), (0, 0, 2**63, True), (59, 10, 59 * PAGE, True),
+    ):  # fmt: skip
+        monkeypatch.setattr(durable, "free_bytes", lambda path, free=free: free * PAGE)
+        refused = r"weights\.bin: the disk has .* left, and .* free some space, then"
+        with contextlib.nullcontext() if enough else pytest.raises(RunError, match=refused):
+            check_mapped([(path, weights)], n_rows, most)
     weights[:] = 1
     monkeypatch.setattr(durable, "free_bytes", lambda path: 0)
-    check_mapped([(tmp_path / "weights.bin", weights)], 10**9)
-
-
-def test_a_file_that_was_removed_lives_on(tmp_path: Path, weights: np.ndarray) -> None:
-    (tmp_path / "weights.bin").unlink()
-    check_mapped([(tmp_path / "weights.bin", weights)], 1)
+    check_mapped([(path, weights)], 10**9)  # written whole
+    path.unlink()
+    check_mapped([(path, weights)], 1)  # its map lives on
