@@ -70,7 +70,7 @@ class RunPosition:
     weights : FileSum, optional
         The file of the weights; None before the first commit.
     weights_number : int
-        Number of that file: 1 for that of the first commit.
+        Number of that file, which grows from commit to commit.
     weights_shape : tuple of int
         Features and columns of the weights.
     metrics_length : int
