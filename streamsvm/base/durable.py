@@ -101,14 +101,15 @@ def open_descriptor(path: str | Path, flags: int, *, follow: bool = False) -> in
     return descriptor
 
 
-def open_file(path: str | Path, mode: str = "rb", *, follow: bool = False) -> BinaryIO:
+def open_file(path: str | Path, mode: str = "rb", *, follow: bool = False, buffering: int = -1) -> BinaryIO:
     """Open the regular file `path` in a binary `mode`: see `open_descriptor`.
 
     All that a run folder holds is read and written through this, without `follow`: whoever gave us the
     folder may have put a link there, to a file elsewhere.
     """
     return cast(
-        BinaryIO, open(path, mode, opener=lambda name, flags: open_descriptor(name, flags, follow=follow))
+        BinaryIO,
+        open(path, mode, buffering, opener=lambda name, flags: open_descriptor(name, flags, follow=follow)),
     )
 
 

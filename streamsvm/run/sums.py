@@ -38,7 +38,7 @@ class FileSum(NamedTuple):
 def write_summed(path: Path, arrays: Iterable[np.ndarray]) -> FileSum:
     """Write contiguous arrays to a new file, which is not made durable, and is deleted if that fails."""
     crc = length = 0
-    with durable.named(path), durable.open_file(path, "wb") as file:
+    with durable.named(path), durable.open_file(path, "wb", buffering=_PIECE_BYTES) as file:
         try:
             for array in arrays:
                 content = array.reshape(-1).view(np.uint8)
