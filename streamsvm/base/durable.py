@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import functools
 import json
 import os
 import re
@@ -107,10 +108,8 @@ def open_file(path: str | Path, mode: str = "rb", *, follow: bool = False, buffe
     All that a run folder holds is read and written through this, without `follow`: whoever gave us the
     folder may have put a link there, to a file elsewhere.
     """
-    return cast(
-        BinaryIO,
-        open(path, mode, buffering, opener=lambda name, flags: open_descriptor(name, flags, follow=follow)),
-    )
+    opener = functools.partial(open_descriptor, follow=follow)
+    return cast(BinaryIO, open(path, mode, buffering, opener=opener))
 
 
 def read_record(path: Path, *, follow: bool = False) -> Any:
