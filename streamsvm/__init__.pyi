@@ -216,11 +216,11 @@ def fit(
         the length of the path between them. Or a mapping of child to parent.
     transform : str | Sequence[str] | None
         What is done with each row first, in this order, in training and by the model: normalize[=sum], log1p,
-        binarize, idf, df=power, scale=std|maxabs, clip=v, select=FILE, hash=bits, l2, bias[=value]; such as
-        normalize=1e4,log1p,scale=std; or none. By default a table with columns of numbers has scale=std,bias.
-        Or a list of such texts. A DataFrame is a table; another matrix has ``bias``, a constant feature with
-        the coefficients `Model.intercept_`. Transforms that need facts of all rows read the data once more.
-        ``docs/transforms.md`` explains each.
+        binarize, idf, df=power, center, scale=std|maxabs, clip=v, select=FILE, hash=bits, l2, bias[=value];
+        such as normalize=1e4,log1p,scale=std; or none. By default a table with columns of numbers has
+        scale=std,bias. Or a list of such texts. A DataFrame is a table; another matrix has ``bias``, a
+        constant feature with the coefficients `Model.intercept_`. Transforms that need facts of all rows read
+        the data once more. ``docs/transforms.md`` explains each.
     valid_labels : str | Path | None
         Labels of the matrix that valid names.
     join : Literal["inner", "outer"]
@@ -471,11 +471,11 @@ def plan(
         the length of the path between them. Or a mapping of child to parent.
     transform : str | Sequence[str] | None
         What is done with each row first, in this order, in training and by the model: normalize[=sum], log1p,
-        binarize, idf, df=power, scale=std|maxabs, clip=v, select=FILE, hash=bits, l2, bias[=value]; such as
-        normalize=1e4,log1p,scale=std; or none. By default a table with columns of numbers has scale=std,bias.
-        Or a list of such texts. A DataFrame is a table; another matrix has ``bias``, a constant feature with
-        the coefficients `Model.intercept_`. Transforms that need facts of all rows read the data once more.
-        ``docs/transforms.md`` explains each.
+        binarize, idf, df=power, center, scale=std|maxabs, clip=v, select=FILE, hash=bits, l2, bias[=value];
+        such as normalize=1e4,log1p,scale=std; or none. By default a table with columns of numbers has
+        scale=std,bias. Or a list of such texts. A DataFrame is a table; another matrix has ``bias``, a
+        constant feature with the coefficients `Model.intercept_`. Transforms that need facts of all rows read
+        the data once more. ``docs/transforms.md`` explains each.
     valid_labels : str | Path | None
         Labels of the matrix that valid names.
     join : Literal["inner", "outer"]

@@ -32,6 +32,7 @@ class Matrix(NamedTuple):
     n_features: int
     names: list[str] | None  # of the features
     encoding: dict[str, Any] | None = None  # of the columns of a DataFrame, if they have names
+    dense: bool = False  # as given
 
     def rows(self, labels: np.ndarray, norm2: np.ndarray) -> Rows:
         """Return the rows with these labels and norms."""
@@ -92,10 +93,10 @@ def as_matrix(
         indices = np.flatnonzero(matrix[0])
         values, indptr = matrix[0][indices], np.array([0, len(indices)])
     else:
-        matrix = canonical_csr(matrix, error)
-        values, indices, indptr = matrix.data, matrix.indices, matrix.indptr.astype(np.int64)
+        csr = canonical_csr(matrix, error)
+        values, indices, indptr = csr.data, csr.indices, csr.indptr.astype(np.int64)
     data = _finite(values, indices, indptr, dtype, error, names, first)
-    return Matrix(data, indices, indptr, matrix.shape[1], names, record)
+    return Matrix(data, indices, indptr, matrix.shape[1], names, record, isinstance(matrix, np.ndarray))
 
 
 def one_row(

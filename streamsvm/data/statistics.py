@@ -37,15 +37,18 @@ class Statistics:
     moments : ndarray of float64, shape (3, n_features)
         Of the values that are not 0: their mean, the sum of their squared deviations from it, and the largest
         absolute value. Its shape is (0, n_features) if only counts were wanted.
+    centred : bool
+        True if means of features were subtracted since, which leaves the variance as it is, and nothing else.
     """
 
     n_rows: int
     count: np.ndarray
     moments: np.ndarray
+    centred: bool = False
 
     @property
     def kind(self) -> str:
-        return "moments" if len(self.moments) else "counts"
+        return "variance" if self.centred else "moments" if len(self.moments) else "counts"
 
     @property
     def mean(self) -> np.ndarray:
@@ -70,7 +73,7 @@ class Statistics:
 
     def take(self, columns: np.ndarray) -> Statistics:
         """Return the statistics of some of the features."""
-        return Statistics(self.n_rows, self.count[columns], self.moments[:, columns])
+        return dataclasses.replace(self, count=self.count[columns], moments=self.moments[:, columns])
 
 
 class StatisticsBuilder:

@@ -61,7 +61,7 @@ def _transformers(step: Step, model: Model) -> list[Any]:
     from sklearn import preprocessing
 
     if isinstance(step, np.ndarray):
-        return [_multiplying(step)]
+        return [_scaling(*step)]
     if step.name == "log1p":
         return [preprocessing.FunctionTransformer(np.log1p, validate=True, accept_sparse=True)]
     if step.name == "l2":
@@ -70,17 +70,18 @@ def _transformers(step: Step, model: Model) -> list[Any]:
         return [preprocessing.Binarizer()]
     if step.name == "normalize":  # of values that are not negative, the sum is their l1 norm
         target = np.full(model.n_features_in_, step.target)  # type: ignore[attr-defined]
-        return [preprocessing.Normalizer("l1"), _multiplying(target)]
+        return [preprocessing.Normalizer("l1"), _scaling(target, np.zeros_like(target))]
     raise ModelError(f"the model transforms rows by {step.name}, which scikit-learn has no transformer for")
 
 
-def _multiplying(factors: np.ndarray) -> Any:
-    """Make a scaler that multiplies columns: it divides by its ``scale_``."""
-    from sklearn.preprocessing import MaxAbsScaler
+def _scaling(factors: np.ndarray, added: np.ndarray) -> Any:
+    """Make a scaler of columns, which subtracts its ``mean_`` and divides by its ``scale_``."""
+    from sklearn.preprocessing import StandardScaler
 
-    scaler = MaxAbsScaler()
+    scaler = StandardScaler(with_mean=bool(added.any()))  # with a mean it takes no sparse rows
     with np.errstate(divide="ignore"):
         scaler.scale_ = 1 / factors  # infinite for features that are not selected
-    scaler.max_abs_ = scaler.scale_
+    scaler.mean_ = -added / np.where(factors != 0, factors, 1.0)
+    scaler.var_ = scaler.scale_**2
     scaler.n_samples_seen_ = 1
     return scaler

@@ -104,7 +104,8 @@ def export_model(
 
     Notes
     -----
-    The transforms ``scale``, ``idf``, ``df``, ``select`` and ``bias`` become part of the coefficients.
+    The transforms ``center``, ``scale``, ``idf``, ``df``, ``select`` and ``bias`` become part of the
+    coefficients and intercepts.
     ``l2``, ``log1p``, ``normalize`` and ``binarize`` can be exported to ``"sklearn"`` and ``"onnx"``,
     ``clip`` to ``"onnx"``. No other program checks that rows are counts, as the transform ``counts`` does.
 

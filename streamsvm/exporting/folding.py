@@ -1,8 +1,9 @@
 """Folding of linear transforms into a model's coefficients, which leaves the steps that are not linear.
 
-Weights of features (scale, idf, df) and a selection are diagonal matrices, and become part of the
-coefficients if no other step follows them. With them as vectors, and features that are not selected at 0, all
-steps keep the width of the data: any program that can multiply columns can follow them.
+Weights of features (scale, idf, df), means (center) and a selection are affine maps of columns, and become
+part of coefficients and intercepts if no other step follows them. With them as vectors, and features that are
+not selected at 0, all steps keep the width of the data: any program that can multiply and add columns can
+follow them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from streamsvm.errors import ModelError
 from streamsvm.model.model import Model
 from streamsvm.transforms import Transform
 from streamsvm.transforms.bias import Bias
+from streamsvm.transforms.center import Center
 from streamsvm.transforms.counts import Counts
 from streamsvm.transforms.feature_weights import FeatureWeights
 from streamsvm.transforms.selection import Select
@@ -25,10 +27,10 @@ Step = Transform | np.ndarray
 class FoldedModel(NamedTuple):
     """Steps and coefficients: the scores of x are ``steps(x) @ coef + intercept``."""
 
-    steps: list[Step]  # in their order; an array, float64 of shape (n_features,), multiplies the columns
+    steps: list[Step]  # in their order; an array, float64 of shape (2, n_features): factors and summands
     coef: Any  # scipy.sparse.csr_array of float64, shape (n_features, n_classes), without zeros
     intercept: np.ndarray  # (n_classes,) float64
-    bias: float | None  # the constant feature whose coefficients times this are the intercepts
+    bias: float | None  # the constant feature whose coefficients times this are the intercepts; None: 0
 
 
 def fold(model: Model, prune: float = 0.0) -> FoldedModel:
@@ -46,24 +48,25 @@ def fold(model: Model, prune: float = 0.0) -> FoldedModel:
             "streamsvm alone"
         )
     steps: list[Step] = []
+    last = none = np.array([np.ones(model.n_features_in_), np.zeros(model.n_features_in_)])
     columns, bias = np.arange(model.n_features_in_), None
     for transform in model.transforms:
         if isinstance(transform, Bias):
             bias = transform.value
         elif isinstance(transform, FeatureWeights | Select):
-            factors = np.zeros(model.n_features_in_)
+            array = np.zeros(model.n_features_in_)
             if isinstance(transform, Select):
                 columns = columns[transform.array]
-            factors[columns] = 1 if isinstance(transform, Select) else transform.array
-            if steps and isinstance(last := steps[-1], np.ndarray):
-                steps[-1] = last * factors
-            else:
-                steps.append(factors)
+            array[columns] = 1 if isinstance(transform, Select) else transform.array
+            last = last - [0 * array, array] if isinstance(transform, Center) else last * array
         elif not isinstance(transform, Counts):  # which only checks
-            steps.append(transform)
+            steps += [transform] if last is none else [last, transform]
+            last = none
     coef, intercept = _sparse(model, columns, prune, bias)
-    if steps and isinstance(steps[-1], np.ndarray):
-        coef = scipy.sparse.csr_array(scipy.sparse.diags_array(steps.pop()) @ coef)
+    if last is not none:
+        if last[1].any():
+            intercept, bias = intercept + last[1] @ coef, bias or 1.0
+        coef = scipy.sparse.csr_array(scipy.sparse.diags_array(last[0]) @ coef)
     return FoldedModel(steps, coef, intercept, bias)
 
 

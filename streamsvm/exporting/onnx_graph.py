@@ -106,7 +106,8 @@ class _Graph:
 def _apply(graph: _Graph, step: Step, x: str) -> str:
     """Add a step to the graph, and return the name of its output."""
     if isinstance(step, np.ndarray):
-        return graph.node("Mul", x, graph.constant(step))
+        scaled = graph.node("Mul", x, graph.constant(step[0]))
+        return graph.node("Add", scaled, graph.constant(step[1])) if step[1].any() else scaled
     if step.name == "log1p":
         return _log1p(graph, x)
     if step.name == "l2":

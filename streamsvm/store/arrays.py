@@ -28,6 +28,8 @@ class ArrayStore(Store):
     feature_names : sequence of str, optional
     meta : mapping
         Record of how the rows were read.
+    dense : bool
+        True if the matrix that the rows are from is dense.
     """
 
     def __init__(
@@ -37,6 +39,8 @@ class ArrayStore(Store):
         n_features: int,
         feature_names: Sequence[str] | None = None,
         meta: Mapping[str, Any] | None = None,
+        *,
+        dense: bool = False,
     ) -> None:
         rows = with_index_dtype(rows, format.index_dtype(n_features))
         self._rows = rows = rows._replace(numbers=np.arange(rows.n_rows))
@@ -58,6 +62,7 @@ class ArrayStore(Store):
             stored=frozenset(stored),
             n_labels=len(rows.label_codes),
             native=True,
+            dense=dense or rows.dense,
             dense_rows=rows.dense,
             meta=dict(meta or {}),
         )

@@ -42,7 +42,7 @@ from streamsvm.training.training import Execution, Training, open_to_train, rows
 from streamsvm.transforms import parse_transforms, records_of
 from streamsvm.transforms.defaults import MATRIX_DEFAULT, with_transform
 from streamsvm.transforms.fitting import FittedTransforms, fit_transforms, raw_rows, raw_store
-from streamsvm.transforms.store import shift_to_text, transformed
+from streamsvm.transforms.store import number_columns, shift_to_text, transformed
 
 Paths = Sequence[str | os.PathLike[str]]
 
@@ -121,7 +121,7 @@ def open_matrix(
             raise SettingsError(f"groups does not apply to the loss {settings.loss}", setting="groups")
         rows = rows._replace(qid=row_groups(X, groups, rows.n_rows, InputError))
     meta = {"encoding": matrix.encoding if encoding is None else encoding, "label": settings.label}
-    raw = ArrayStore(rows, labels, matrix.n_features, matrix.names, meta)
+    raw = ArrayStore(rows, labels, matrix.n_features, matrix.names, meta, dense=matrix.dense)
     check_multilabel(settings, multilabel=raw.multilabel, where="y")
     check_has_groups(settings, has_groups=raw.grouped, where="the matrix")
     return create(raw, settings, how, given, tuned=tuned, made=labels)
@@ -265,7 +265,7 @@ def fit_to_store(
     transforms, held_out = parse_transforms(settings.transform), [held_out_part(part) for part in parts]
     if raw.kind == IN_MEMORY:
         rows = raw_rows(raw.rows(0, raw.n_rows), raw.n_features, raw.feature_names())
-        return fit_transforms(transforms, rows, held_out)
+        return fit_transforms(transforms, rows._replace(numbers=number_columns(raw)), held_out)
     store = transformed(raw, (), shift_to_text(raw, transforms))
     data = raw_store(store, settings.memory, progress, count_workers(how.threads))
     return fit_transforms(transforms, data, held_out, memory=settings.memory)

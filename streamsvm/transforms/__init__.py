@@ -25,6 +25,7 @@ TRANSFORMS = {  # name in a record, and of a user: module and class
     "binarize": ("streamsvm.transforms.values", "Binarize"),
     "idf": ("streamsvm.transforms.feature_weights", "InverseDocumentFrequency"),
     "df": ("streamsvm.transforms.feature_weights", "DocumentFrequency"),
+    "center": ("streamsvm.transforms.center", "Center"),
     "scale": ("streamsvm.transforms.feature_weights", "Scale"),
     "clip": ("streamsvm.transforms.values", "Clip"),
     "select": ("streamsvm.transforms.selection", "Select"),

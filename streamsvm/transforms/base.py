@@ -48,12 +48,15 @@ class FittingData:
         Number of the first feature in LIBSVM text, if the data is from text.
     statistics : Statistics or None
         Of the features; None if no transform needs them, or if rows come in batches.
+    numbers : ndarray of int64, or None
+        The features that are columns of numbers, of a table or a dense matrix; None if there are none.
     """
 
     n_features: int
     names: Sequence[str] | None
     index_base: int | None
     statistics: Statistics | None
+    numbers: np.ndarray | None = None
 
 
 class Transform:
@@ -77,8 +80,8 @@ class Transform:
         any feature.
     constant : float
         Value of the feature that it adds to all rows; 0 if there is none.
-    needs : {"counts", "moments"} or None
-        The statistics that `fitted` asks for.
+    needs : {"counts", "variance", "moments"} or None
+        The statistics that `fitted` asks for. The moments have the variance, which centring leaves known.
     setting : str or None
         The parameter that is the value in ``name=value``, as text. None stands for a value that is left out,
         if there is no default.
@@ -93,7 +96,7 @@ class Transform:
     keeps_dense: ClassVar[bool] = True
     by_feature: ClassVar[bool] = False
     constant: float = 0.0
-    needs: ClassVar[Literal["counts", "moments"] | None] = None
+    needs: ClassVar[Literal["counts", "variance", "moments"] | None] = None
     setting: ClassVar[str | None] = None
     array_dtype: ClassVar[np.dtype | None] = None
     array: np.ndarray | None = None
@@ -139,6 +142,14 @@ class Transform:
     def feature_names(self, names: Sequence[str] | None) -> Sequence[str] | None:
         """Return the names of the features of the transformed rows, given those of the rows."""
         return names
+
+    def numbers(self, numbers: np.ndarray | None) -> np.ndarray | None:
+        """Return the columns of numbers of the transformed rows, given those of the rows, if any."""
+        return numbers
+
+    def nnz(self, nnz: Any, n_rows: int = 1) -> Any:
+        """Return how many values `n_rows` CSR rows have after the transform, at most, given those before."""
+        return nnz + n_rows * (self.constant != 0)
 
     @property
     def array_length(self) -> int:

@@ -1,4 +1,4 @@
-"""Transforms that multiply each feature by a weight from the training data: idf, df and scale.
+"""Transforms with a number for each feature from the training data: the weights of idf, df and scale.
 
 With n rows, of which d_j have a value other than 0 of feature j, the weights are
 
@@ -13,7 +13,7 @@ Features that are constant, or that no row has, are not scaled.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -29,16 +29,17 @@ _KINDS = ("std", "maxabs")
 
 @dataclasses.dataclass(frozen=True)
 class FeatureWeights(Transform):
-    """Base class of transforms that multiply features by weights.
+    """Base class of transforms with a weight for each feature, which by default multiplies it.
 
     Parameters
     ----------
     width : int
         Number of features; 0 before it is fitted.
     array : ndarray of float64, shape (width,), optional
-        The weights, above 0.
+        The weights: finite, and above `above`.
     """
 
+    above: ClassVar[float] = 0.0
     by_feature: ClassVar = True
     array_dtype: ClassVar = np.dtype(np.float64)
 
@@ -66,7 +67,7 @@ class FeatureWeights(Transform):
             )
         with np.errstate(divide="ignore", over="ignore"):
             weights = self.weights(data.statistics)
-        weights = np.where(np.isfinite(weights) & (weights > 0), weights, 1.0)
+        weights = np.where(np.isfinite(weights) & (weights > self.above), weights, 1.0)
         weights.flags.writeable = False
         return dataclasses.replace(self, width=data.n_features, array=weights)
 
@@ -87,8 +88,8 @@ class FeatureWeights(Transform):
         return self.width
 
     def with_array(self, array: np.ndarray) -> Self:
-        if not (np.isfinite(array) & (array > 0)).all():
-            raise ValueError(f"the weights of {self.name} must be finite and above 0")
+        if not (np.isfinite(array) & (array > self.above)).all():
+            raise ValueError(f"the weights of {self.name} must be finite and above {self.above:g}")
         return super().with_array(array)
 
 
@@ -131,7 +132,7 @@ class DocumentFrequency(FeatureWeights):
 
 @dataclasses.dataclass(frozen=True)
 class Scale(FeatureWeights):
-    """Weights of one over the spread of each feature; zeros stay zeros, since nothing is subtracted.
+    """Weights of one over the spread of each feature; zeros stay zeros.
 
     Parameters
     ----------
@@ -140,7 +141,6 @@ class Scale(FeatureWeights):
 
     name: ClassVar = "scale"
     setting: ClassVar = "kind"
-    needs: ClassVar = "moments"
 
     kind: str = dataclasses.field(kw_only=True)
 
@@ -148,6 +148,10 @@ class Scale(FeatureWeights):
         super().__post_init__()
         if self.kind not in _KINDS:
             raise ValueError(" or ".join(f"scale={kind}" for kind in _KINDS))
+
+    @property
+    def needs(self) -> Literal["variance", "moments"]:  # type: ignore[override]
+        return "variance" if self.kind == "std" else "moments"
 
     def weights(self, statistics: Statistics) -> np.ndarray:
         if self.kind == "maxabs":

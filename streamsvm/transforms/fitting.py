@@ -22,6 +22,7 @@ from streamsvm.transforms import Transform, apply
 from streamsvm.transforms.base import FittingData
 from streamsvm.transforms.counts import Counts
 from streamsvm.transforms.defaults import watch_scales
+from streamsvm.transforms.store import number_columns
 
 DATA_ENTRIES = ("n_features_in", VALUES_IN, format.MULTILABEL)  # entries of the records of runs and models
 _COUNT_TRANSFORMS = {"normalize", "log1p"}
@@ -50,6 +51,8 @@ class RawData(NamedTuple):
         Some of the rows, each piece with the number of its first row.
     statistics : callable
         Returns the statistics of the features in all rows, if they are known.
+    numbers : ndarray of int64, or None
+        The features that are columns of numbers, as in `FittingData`.
     multilabel : bool
         Whether a row may have several labels, or none.
     workers : int
@@ -66,6 +69,7 @@ class RawData(NamedTuple):
     pieces: Callable[[], Iterable[tuple[int, Rows]]]
     sample: Iterable[tuple[int, Rows]]
     statistics: Callable[[], Statistics | None] = lambda: None
+    numbers: np.ndarray | None = None
     multilabel: bool = False
     workers: int = 1
     progress: Callable[[int], None] = lambda done: None
@@ -93,6 +97,7 @@ class _Fitting:
     held_out: HeldOutPart | None
     n_features: int
     names: Sequence[str] | None
+    numbers: np.ndarray | None
     known: Statistics | None = None  # of the features, after the transforms that are fitted
     fitted: list[Transform] = dataclasses.field(default_factory=list)
     integers: bool = True  # what the values of the sample look like
@@ -107,15 +112,15 @@ class _Fitting:
         self.largest = max(self.largest, seen.largest)
 
     def lacks(self, needs: str | None) -> bool:
-        return needs is not None and (
-            self.known is None or (self.known.kind == "counts" and needs == "moments")
-        )
+        return needs is not None and (self.known is None or self.known.kind not in (needs, "moments"))
 
     def fit(self, transform: Transform, index_base: int | None) -> None:
-        transform = transform.fitted(FittingData(self.n_features, self.names, index_base, self.known))
+        data = FittingData(self.n_features, self.names, index_base, self.known, self.numbers)
+        transform = transform.fitted(data)
         self.known = None if self.known is None else transform.after(self.known)
         self.n_features = transform.n_features(self.n_features) or 0
         self.names = transform.feature_names(self.names)
+        self.numbers = transform.numbers(self.numbers)
         self.fitted.append(transform)
 
 
@@ -130,8 +135,9 @@ def fit_transforms(
 
     The statistics of the features come from the store, if it has them and no row is held out, or from one
     reading of the rows for all of the parts. They serve all transforms, as long as they follow from those of
-    the data before them: multiplying and selecting features leaves them known. Otherwise there is one more
-    reading for the next transform, of rows after those that are fitted.
+    the data before them: multiplying and selecting features leaves them known, and centring leaves mean and
+    variance known. Otherwise there is one more reading for the next transform, of rows after those that are
+    fitted.
 
     If `normalize` or `log1p` is among the transforms, and all values of the sample are whole numbers,
     `Counts` is put before them.
@@ -145,7 +151,7 @@ def fit_transforms(
     InputError
         If a transform cannot take a row; names it.
     """
-    fittings = [_Fitting(part, data.n_features, data.names) for part in held_out]
+    fittings = [_Fitting(part, data.n_features, data.names, data.numbers) for part in held_out]
     for first, rows in watch_scales(transforms, data):
         for each in fittings:
             each.add_sample(first, rows)
@@ -163,7 +169,7 @@ def fit_transforms(
     for at, transform in enumerate(checked):
         lacking = [each for each in fittings if each.lacks(transform.needs)]
         if lacking:
-            kind: Kind = "moments" if any(each.needs == "moments" for each in checked[at:]) else "counts"
+            kind: Kind = "counts" if {each.needs for each in checked[at:]} <= {None, "counts"} else "moments"
             needed = sum(bytes_needed(data.n_rows, each.n_features, kind) for each in lacking)
             if memory is not None and needed > memory:
                 raise PlanError(
@@ -221,6 +227,8 @@ def raw_store(
     one of them reads at a time, as a store asks for; its chunks are decoded by several threads anyway.
     """
     workers, takes = _workers_and_piece(store, memory, workers)
+    if (numbers := number_columns(store)) is not None:  # of which centring stores zeros, too
+        takes = takes * store.nnz // max(store.nnz, store.n_rows * len(numbers), 1)
 
     def sample() -> Iterator[tuple[int, Rows]]:
         if 0 < store.n_rows <= _SAMPLE_SLICES * _SLICE_ROWS and store.nnz <= takes:
@@ -232,8 +240,8 @@ def raw_store(
 
     return RawData(
         store.n_rows, store.n_features, store.feature_names(), store.index_base, str(store.path),
-        lambda: store.pieces(takes, 0, store.n_rows), sample(), store.statistics, store.multilabel,
-        workers, lambda done: progress(done, store.n_rows),
+        lambda: store.pieces(takes, 0, store.n_rows), sample(), store.statistics, numbers,
+        store.multilabel, workers, lambda done: progress(done, store.n_rows),
     )  # fmt: skip
 
 

@@ -86,6 +86,9 @@ class Hashing(Transform):
     def feature_names(self, names: Sequence[str] | None) -> None:
         return None
 
+    def numbers(self, numbers: np.ndarray | None) -> None:
+        return None
+
 
 @allocating
 def _hash(data, indices, indptr, bits, seed):

@@ -123,6 +123,9 @@ class Select(Transform):
         assert self.array is not None
         return None if names is None else [names[column] for column in self.array]
 
+    def numbers(self, numbers: np.ndarray | None) -> np.ndarray | None:
+        return None if numbers is None else np.setdiff1d(self._places[numbers], -1)
+
     @property
     def array_length(self) -> int:
         return self.kept

@@ -39,10 +39,11 @@ class Transformed(View):
     n_features: int
     where: str
 
-    @property
-    def _adds(self) -> int:
-        """Number of values that are added to each row."""
-        return sum(transform.constant != 0 for transform in self.transforms)
+    def _nnz(self, nnz: Any, n_rows: int = 1) -> Any:
+        """Return how many values `n_rows` CSR rows have, at most, given those of the store within."""
+        for transform in self.transforms:
+            nnz = transform.nnz(nnz, n_rows)
+        return nnz
 
     def facts(self, inner: Facts) -> Facts:
         # A transform makes a copy while what it is given is in memory, as reading does: that is counted. The
@@ -57,7 +58,7 @@ class Transformed(View):
             inner,
             native=inner.native and not self.transforms and not self.shift,
             n_features=self.n_features,
-            nnz=inner.nnz + self._adds * inner.n_rows,
+            nnz=int(self._nnz(inner.nnz, inner.n_rows)),
             dense_rows=dense_rows,
             held_bytes=inner.held_bytes + sum(transform.held_bytes for transform in self.transforms),
             extra_nnz_bytes=max(inner.extra_nnz_bytes, extra),
@@ -65,7 +66,7 @@ class Transformed(View):
         )
 
     def sizes(self, sizes: RowSizes) -> RowSizes:
-        return sizes._replace(nnz=sizes.nnz + self._adds)
+        return sizes._replace(nnz=self._nnz(sizes.nnz))
 
     def rows(self, rows: Rows) -> Rows:
         if self.shift:
@@ -103,3 +104,13 @@ def transformed(store: Store, transforms: Sequence[Transform], shift: int | None
 def shift_to_text(store: Store, transforms: Sequence[Transform]) -> int:
     """Return the offset that makes columns the feature numbers of text, if a transform takes these, or 0."""
     return (store.index_base or 0) if any(each.takes_any_feature for each in transforms) else 0
+
+
+def number_columns(store: Store) -> np.ndarray | None:
+    """Return the features that are columns of numbers, of a table or a dense matrix; None without any."""
+    encoding, names = store.meta.get("encoding"), store.feature_names()
+    if encoding is None:
+        return np.arange(store.n_features) if store.dense else None
+    columns = (each for each in encoding["columns"] if not isinstance(each, str))  # names of texts
+    numbers = {each["name"] for each in columns if each["type"] == "number"}
+    return np.flatnonzero([name in numbers for name in names or ()]) if numbers else None

@@ -21,7 +21,8 @@ def trained(
     X, codes = make_problem(150, d, k, noise=1.5, density=density)
     X.data = np.abs(X.data)  # which all transforms take
     names = np.array([str(c + 1) for c in range(k)] if labels is None else labels)
-    model = plain_fit(X[:100], names[codes[:100]], passes=2, **settings)
+    rows = X[:100].toarray() if "center" in (settings.get("transform") or "") else X[:100]
+    model = plain_fit(rows, names[codes[:100]], passes=2, **settings)
     model.record["index_base"] = 1
     return model, X[100:]
 

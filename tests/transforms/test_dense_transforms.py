@@ -19,6 +19,7 @@ from streamsvm.transforms.store import transformed
 N, D = 203, 37
 CHAINS = [
     "l2", "normalize", "log1p", "binarize", "clip=0.75", "idf", "df=-0.25", "scale=std", "scale=maxabs",
+    "center", f"normalize,select={FEATURES},center,scale=std,bias",
     f"select={FEATURES}", "bias", "bias=0.3", "hash=4", "hash=5,scale=std,bias",
     f"counts,normalize,log1p,select={FEATURES},scale=std,l2,bias",
 ]  # fmt: skip
@@ -46,7 +47,8 @@ def test_transforms_of_dense_rows(
     stores = []
     for rows in both:
         before = [None if array is None else array.copy() for array in rows]
-        [fitted] = fit_transforms(parse_transforms(text), raw_rows(rows, D, None), [HeldOutPart(2, 3)])
+        data = raw_rows(rows, D, None)._replace(numbers=np.arange(D))
+        [fitted] = fit_transforms(parse_transforms(text), data, [HeldOutPart(2, 3)])
         store = transformed(ArrayStore(rows, {"classes": ["a"]}, D), fitted.transforms)
         assert store.n_features == features_after(fitted.transforms, D)
         stores.append(store)

@@ -15,7 +15,7 @@ from streamsvm.transforms import TRANSFORMS, parse_transforms, records_of, trans
 
 
 def test_every_transform_can_be_written_and_recorded() -> None:
-    text = "counts,normalize=50,log1p,binarize,hash=6,idf,df=-0.5,scale=maxabs,clip=3,l2,bias=2"
+    text = "counts,normalize=50,log1p,binarize,hash=6,idf,df=-0.5,center,scale=maxabs,clip=3,l2,bias=2"
     text = text.replace("clip", f"select={FEATURES},clip")
     transforms = parse_transforms(text)
     assert [transform.name for transform in transforms] == [each.split("=")[0] for each in text.split(",")]

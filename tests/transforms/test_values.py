@@ -48,7 +48,8 @@ def rows_of(X: sp.csr_array) -> Rows:
 
 
 def fitted(text: str, X: sp.csr_array) -> list[Transform]:
-    return fit_transforms(parse_transforms(text), raw_rows(rows_of(X), X.shape[1], None))[0].transforms
+    data = raw_rows(rows_of(X), X.shape[1], None)._replace(numbers=np.arange(X.shape[1]))
+    return fit_transforms(parse_transforms(text), data)[0].transforms
 
 
 def transformed(text: str, X: sp.csr_array) -> np.ndarray:
@@ -74,6 +75,11 @@ REFERENCES: dict[str, Callable[[sp.csr_array], Any]] = {
     "idf,l2": lambda X: TfidfTransformer().fit_transform(X.astype(np.float64)),
     "scale=std": lambda X: preprocessing.StandardScaler(with_mean=False).fit_transform(X),
     "scale=maxabs": lambda X: preprocessing.MaxAbsScaler().fit_transform(X),
+    "center,scale=std": lambda X: preprocessing.StandardScaler().fit_transform(X.toarray()),
+    "scale=std,center": lambda X: preprocessing.StandardScaler().fit_transform(X.toarray()),
+    "center,scale=maxabs": lambda X: preprocessing.MaxAbsScaler().fit_transform(
+        preprocessing.StandardScaler(with_std=False).fit_transform(X.toarray().astype(np.float64))
+    ),
     "l2": lambda X: preprocessing.normalize(X),
     "clip=0.75": lambda X: np.clip(X.toarray(), -0.75, 0.75),
     "df=-0.25": lambda X: X.toarray() * (np.maximum((X.toarray() != 0).mean(axis=0), 1 / N) ** -0.25),
@@ -119,7 +125,7 @@ def test_statistics_are_those_of_the_rows_after_the_transforms_before(counts: sp
 
 def test_the_pieces_of_the_data_do_not_change_a_bit(signed: sp.csr_array) -> None:
     rows = rows_of(signed)
-    text = f"idf,scale=std,l2,select={FEATURES},scale=maxabs,bias"
+    text = f"idf,center,scale=std,l2,select={FEATURES},center,scale=std,bias"
     found = []
     for step in (1, 17, N):
         reads = []
@@ -128,9 +134,9 @@ def test_the_pieces_of_the_data_do_not_change_a_bit(signed: sp.csr_array) -> Non
             reads.append(step)
             return ((at, row_span(rows, at, min(at + step, N))) for at in range(0, N, step))
 
-        raw = RawData(N, D, None, None, "rows", pieces, [(0, rows)])
+        raw = RawData(N, D, None, None, "rows", pieces, [(0, rows)], numbers=np.arange(D))
         found.append(fit_transforms(parse_transforms(text), raw)[0].transforms)
-        assert len(reads) == 2  # idf and scale=std share one; l2 changes what the others need
+        assert len(reads) == 2  # idf, center and scale share one; l2 changes what the others need
     for transforms in found[1:]:
         for one, other in zip(found[0], transforms, strict=True):
             assert one == other

@@ -1,0 +1,99 @@
+"""Centred columns of numbers: rows, the memory that they take, data that has none, and the optimum."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from helpers import make_problem, make_store
+from helpers import plain_fit as fit
+from sklearn.datasets import load_wine
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+
+import streamsvm
+from streamsvm import convert, load_model, open_store, plan
+from streamsvm.errors import SettingsError
+from streamsvm.transforms import parse_transforms
+from streamsvm.transforms.fitting import fit_transforms, raw_store
+from streamsvm.transforms.store import transformed
+
+N = 300
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> tuple[Path, np.ndarray]:
+    """A store of numbers that are mostly 0, or missing, and of categories; and its features."""
+    rng = np.random.default_rng(2)
+    age, weight = np.where(rng.random((2, N)) < 0.3, rng.normal(40, 5, (2, N)), 0)
+    weight[::7] = np.nan
+    town, label = rng.integers(0, 9, N), np.where(age > 35, "old", "young")
+    frame = pd.DataFrame({"age": age, "town": town, "weight": weight, "label": label})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    options = {"categorical": "town", "missing": "indicator", "label": "label", "shuffle": False}
+    convert([tmp_path / "t.csv"], tmp_path / "t.zarr", dtype="float64", **options)
+    weight = np.column_stack([np.nan_to_num(weight), np.isnan(weight)])
+    return tmp_path / "t.zarr", np.column_stack([age, np.eye(9)[town], weight])
+
+
+def test_numbers_lose_their_mean_and_categories_stay_sparse(table: tuple[Path, np.ndarray]) -> None:
+    """A missing number is centred as the 0 that its encoding makes of it."""
+    path, X = table
+    sizes = (3 + X[:, 11]).tolist()  # both numbers, the town, and whether the weight is missing
+    centred = X - X.mean(axis=0) * np.isin(np.arange(12), [0, 10])
+    for text, expected in ("center", centred), ("scale=std,center", centred / X.std(axis=0)):
+        with open_store(path) as store:
+            [fitted] = fit_transforms(parse_transforms(text), raw_store(store, 2**20))
+            view = transformed(store, fitted.transforms)
+            rows, most = view.rows(0, N), np.diff(view.indptr(0, N)).tolist()
+        found = sp.csr_array((rows.data, rows.indices, rows.indptr), X.shape)
+        np.testing.assert_allclose(found.toarray(), expected, atol=1e-12)
+        assert found.has_canonical_format
+        assert np.diff(rows.indptr).tolist() == sizes
+        assert all(np.array(most) >= sizes)
+        assert view.nnz >= sum(most)
+
+
+def test_all_numbers_count_in_plans_and_pieces(tmp_path: Path) -> None:
+    frame = pd.DataFrame(np.eye(40)[np.arange(N) % 40])  # one value a row, and 40 once they are centred
+    frame.add_prefix("x").assign(label=np.arange(N) % 3).to_csv(tmp_path / "t.csv", index=False)
+    convert([tmp_path / "t.csv"], tmp_path / "t.zarr", label="label")
+    assert plan(tmp_path / "t.zarr")["nnz"] == N * 41
+    assert plan(tmp_path / "t.zarr", transform="bias")["nnz"] == N * 2
+    with open_store(tmp_path / "t.zarr") as store:
+        pieces = [rows.n_rows * 40 for _, rows in raw_store(store, 2**21).pieces()]
+    assert max(pieces) * 64 * 8 <= 2**21
+
+
+def test_sparse_data_without_a_table_is_refused_in_one_line(tmp_path: Path) -> None:
+    X, y = make_problem(60, 8, 3)
+    store = make_store(tmp_path / "s.zarr", X, y)
+    for given in lambda **kept: fit(X, y, **kept), lambda **kept: fit(store, out=tmp_path / "run", **kept):
+        with pytest.raises(SettingsError, match=r"^transform: center needs columns of numbers, .*it out$"):
+            given(transform="center,bias")
+    dense = fit(X.toarray(), y, transform="center,bias")  # 0 for the most part, and not sparse
+    np.testing.assert_allclose(dense.transforms[0].array, X.mean(axis=0), rtol=1e-6)
+
+
+def test_the_optimum_is_that_of_scikit_learn_behind_its_scaler(tmp_path: Path) -> None:
+    """Resumed on the way."""
+    wine = load_wine(as_frame=True)
+    wine.frame.to_csv(tmp_path / "wine.csv", index=False)
+    convert([tmp_path / "wine.csv"], tmp_path / "wine.zarr", label="target", dtype="float64")
+    settings = {
+        "loss": "ovr2",
+        "C": 0.5,
+        "tol": 1e-9,
+        "dtype": "float64",
+        "transform": "center,scale=std,bias",
+    }
+    streamsvm.fit(tmp_path / "wine.zarr", out=tmp_path / "run", passes=3, **settings)
+    streamsvm.resume(tmp_path / "run", passes=400)
+    svm = LinearSVC(C=0.5, loss="squared_hinge", dual=True, tol=1e-10, max_iter=200_000)
+    machine = make_pipeline(StandardScaler(), svm).fit(wine.data, wine.target)
+    found = load_model(tmp_path / "run").decision_function(wine.data)
+    np.testing.assert_allclose(found, machine.decision_function(wine.data), atol=1e-4)
