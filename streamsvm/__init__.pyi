@@ -218,7 +218,7 @@ def fit(
         What is done with each row first, in this order, in training and by the model: normalize[=sum], log1p,
         binarize, idf, df=power, center, scale=std|maxabs, clip=v, select=FILE, hash=bits, l2, bias[=value];
         such as normalize=1e4,log1p,scale=std; or none. By default a table with columns of numbers has
-        scale=std,bias. Or a list of such texts. A DataFrame is a table; another matrix has ``bias``, a
+        center,scale=std,bias. Or a list of such texts. A DataFrame is a table; another matrix has ``bias``, a
         constant feature with the coefficients `Model.intercept_`. Transforms that need facts of all rows read
         the data once more. ``docs/transforms.md`` explains each.
     valid_labels : str | Path | None
@@ -473,7 +473,7 @@ def plan(
         What is done with each row first, in this order, in training and by the model: normalize[=sum], log1p,
         binarize, idf, df=power, center, scale=std|maxabs, clip=v, select=FILE, hash=bits, l2, bias[=value];
         such as normalize=1e4,log1p,scale=std; or none. By default a table with columns of numbers has
-        scale=std,bias. Or a list of such texts. A DataFrame is a table; another matrix has ``bias``, a
+        center,scale=std,bias. Or a list of such texts. A DataFrame is a table; another matrix has ``bias``, a
         constant feature with the coefficients `Model.intercept_`. Transforms that need facts of all rows read
         the data once more. ``docs/transforms.md`` explains each.
     valid_labels : str | Path | None

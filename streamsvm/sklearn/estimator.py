@@ -331,7 +331,7 @@ class StreamSVMClassifier(ClassifierMixin, BaseEstimator):
         steps, with_intercept = self.transforms, self.fit_intercept
         transform: str | None = NONE
         if steps is None:
-            steps = TABLE_DEFAULT.partition(",")[0] if of_table else NONE
+            steps = TABLE_DEFAULT.rpartition(",")[0] if of_table else NONE
             if with_intercept is None:
                 with_intercept, transform = not of_store, None
         steps = steps.split(",") if isinstance(steps, str) else list(steps)

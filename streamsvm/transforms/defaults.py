@@ -17,7 +17,7 @@ from streamsvm.errors import Option, Remedy, ScaleWarning, warn
 from streamsvm.settings.fit import Settings
 from streamsvm.transforms.base import Transform
 
-TABLE_DEFAULT = "scale=std,bias"  # with columns of numbers
+TABLE_DEFAULT = "center,scale=std,bias"  # with columns of numbers
 MATRIX_DEFAULT = "bias"  # in memory
 # Transforms after which scales are alike, or as the user wants.
 _SCALING_TRANSFORMS = {"scale", "binarize", "log1p", "clip"}
@@ -96,4 +96,5 @@ def watch_scales(transforms: Sequence[Transform], data: Any) -> Iterator[tuple[i
         f"{data.where}: features differ in scale by more than {_MAX_RATIO:,.0f} times, and the largest hide "
         f"the others: {shown}{others}, where others go up to {usual:.3g} or so"
     )
-    warn(ScaleWarning(problem, remedy=Remedy("scale them, as with {}", Option("transform", TABLE_DEFAULT))))
+    scaling = "scale=std,bias" if data.numbers is None else TABLE_DEFAULT
+    warn(ScaleWarning(problem, remedy=Remedy("scale them, as with {}", Option("transform", scaling))))

@@ -139,8 +139,8 @@ def test_names_of_columns_are_kept(blobs: tuple[np.ndarray, np.ndarray]) -> None
     names, weights = [f"gene {j}" for j in range(X.shape[1])], np.linspace(0.5, 2, len(y))
     frame = pd.DataFrame(X, columns=names)
     cells = anndata.AnnData(X, var=pd.DataFrame(index=names))
-    # The default of tables is to scale them.
-    for given, transforms in (frame, "scale=std,bias"), (cells, None), (sp.csr_array(X), None):
+    # The default of tables is to standardise them.
+    for given, transforms in (frame, "center,scale=std,bias"), (cells, None), (sp.csr_array(X), None):
         expected = StreamSVMClassifier(transforms=transforms).fit(X, y).predict(X)
         estimator = StreamSVMClassifier().fit(given, y)
         np.testing.assert_array_equal(estimator.predict(given), expected)

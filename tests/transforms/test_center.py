@@ -80,17 +80,11 @@ def test_sparse_data_without_a_table_is_refused_in_one_line(tmp_path: Path) -> N
 
 
 def test_the_optimum_is_that_of_scikit_learn_behind_its_scaler(tmp_path: Path) -> None:
-    """Resumed on the way."""
+    """With the default of a table, resumed on the way."""
     wine = load_wine(as_frame=True)
     wine.frame.to_csv(tmp_path / "wine.csv", index=False)
     convert([tmp_path / "wine.csv"], tmp_path / "wine.zarr", label="target", dtype="float64")
-    settings = {
-        "loss": "ovr2",
-        "C": 0.5,
-        "tol": 1e-9,
-        "dtype": "float64",
-        "transform": "center,scale=std,bias",
-    }
+    settings = {"loss": "ovr2", "C": 0.5, "tol": 1e-9, "dtype": "float64"}
     streamsvm.fit(tmp_path / "wine.zarr", out=tmp_path / "run", passes=3, **settings)
     streamsvm.resume(tmp_path / "run", passes=400)
     svm = LinearSVC(C=0.5, loss="squared_hinge", dual=True, tol=1e-10, max_iter=200_000)

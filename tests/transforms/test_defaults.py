@@ -1,4 +1,4 @@
-"""Features of different scales are warned of, and tables with columns of numbers are scaled by default."""
+"""Features of different scales are warned of; tables with columns of numbers are standardised."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_an_unscaled_column_is_warned_of_and_scaling_mends_it(tmp_path: Path) ->
     with pytest.warns(ScaleWarning, match=re.escape(named)) as found:
         poor = fit(UNSCALED[:400], LABELS[:400])
     assert [each.filename for each in found] == [__file__]
-    assert found[0].message.remedy.options == {"transform": "scale=std,bias"}
+    assert found[0].message.remedy.options == {"transform": "center,scale=std,bias"}
     good = fit(UNSCALED[:400], LABELS[:400], **found[0].message.remedy.options)
     expected, X = LABELS[400:].astype(str), UNSCALED[400:]
     assert (poor.predict(X).astype(str) == expected).mean() < 0.3
@@ -136,18 +136,18 @@ def test_fit_and_the_estimator_give_the_same_model() -> None:
     np.testing.assert_array_equal(without.coef_, fit(DIGITS, LABELS, transform="none").coef_)
 
 
-def test_tables_with_numbers_are_scaled(people: Path, tmp_path: Path) -> None:
+def test_tables_with_numbers_are_standardised(people: Path, tmp_path: Path) -> None:
     command = ("fit", "people.zarr", "--out")
     shown = succeeds(*command, tmp_path / "run", cwd=people)
-    assert "transform scale=std,bias (--transform none: without)" in shown
+    assert "transform center,scale=std,bias (--transform none: without)" in shown
     settings = json.loads((tmp_path / "run/run.json").read_text())["settings"]
-    assert settings["transform"] == "scale=std,bias"
+    assert settings["transform"] == "center,scale=std,bias"
     with open_store(people / "people.zarr") as store:
         rows, names = store.rows(0, 400), store.feature_names()
         X = sp.csr_array((rows.data, rows.indices, rows.indptr), shape=(400, store.n_features)).toarray()
     model = load_model(tmp_path / "run")
-    scaler = StandardScaler(with_mean=False).fit(X)
-    expected = X / scaler.scale_ @ model.coef_.T + model.intercept_
+    centred = X - X.mean(axis=0) * [1, 1, 0, 0]
+    expected = centred / StandardScaler().fit(X).scale_ @ model.coef_.T + model.intercept_
     np.testing.assert_allclose(model.decision_function(pd.DataFrame(X, columns=names)), expected, atol=1e-3)
     assert list(names)[:2] == ["age", "income"]
 
@@ -156,12 +156,12 @@ def test_tables_with_numbers_are_scaled(people: Path, tmp_path: Path) -> None:
     assert "transform" not in shown
     assert err.count("\n") == 1
     assert "income (up to" in err
-    assert "scale them, as with --transform scale=std,bias" in err
+    assert "scale them, as with --transform center,scale=std,bias" in err
     assert not load_model(tmp_path / "plain").intercept_.any()
-    assert plan(people / "people.zarr")["transform"] == "scale=std,bias"
+    assert plan(people / "people.zarr")["transform"] == "center,scale=std,bias"
     frame = pd.read_csv(people / "people.csv")
     of_frame = fit(frame.drop(columns="label"), frame["label"])
-    assert [each.name for each in of_frame.transforms] == ["scale", "bias"]
+    assert [each.name for each in of_frame.transforms] == ["center", "scale", "bias"]
 
 
 def test_a_frame_of_numbers_is_a_table(tmp_path: Path) -> None:
@@ -169,8 +169,7 @@ def test_a_frame_of_numbers_is_a_table(tmp_path: Path) -> None:
     X, y = wine.data, wine.target
     model = fit(X, y)
     assert model.score(X, y) > 0.95
-    scaler = StandardScaler(with_mean=False).fit(X)
-    expected = scaler.transform(X) @ model.coef_.T + model.intercept_
+    expected = StandardScaler().fit_transform(X) @ model.coef_.T + model.intercept_
     np.testing.assert_allclose(model.decision_function(X), expected, atol=1e-3)
     wine.frame.to_csv(tmp_path / "wine.csv", index=False)
     convert([tmp_path / "wine.csv"], tmp_path / "wine.zarr", label="target")
@@ -180,8 +179,8 @@ def test_a_frame_of_numbers_is_a_table(tmp_path: Path) -> None:
     np.testing.assert_array_equal(estimator.model_.coef_, model.coef_)
     np.testing.assert_array_equal(estimator.partial_fit(X, y).predict(X), estimator.predict(X))
     found = tune(X, y, C=[0.01, 0.1])
-    assert [each.name for each in found.model.transforms] == ["scale", "bias"]
-    assert len(fit(X.convert_dtypes(), y).transforms) == 2  # of types of pandas
+    assert [each.name for each in found.model.transforms] == ["center", "scale", "bias"]
+    assert len(fit(X.convert_dtypes(), y).transforms) == 3  # of types of pandas
 
     with pytest.warns(ScaleWarning, match=r"feature 12 \(up to 1.68e\+03\), where others go up to 0.66 "):
         of_array = fit(X.to_numpy(), y)
