@@ -25,9 +25,8 @@ from streamsvm.transforms.store import transformed
 N = 300
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> tuple[Path, np.ndarray]:
-    """A store of numbers that are mostly 0, or missing, and of categories; and its features."""
+def test_numbers_lose_their_mean_and_categories_stay_sparse(tmp_path: Path) -> None:
+    """A missing number is centred as the 0 that its encoding makes of it."""
     rng = np.random.default_rng(2)
     age, weight = np.where(rng.random((2, N)) < 0.3, rng.normal(40, 5, (2, N)), 0)
     weight[::7] = np.nan
@@ -36,17 +35,11 @@ def table(tmp_path: Path) -> tuple[Path, np.ndarray]:
     frame.to_csv(tmp_path / "t.csv", index=False)
     options = {"categorical": "town", "missing": "indicator", "label": "label", "shuffle": False}
     convert([tmp_path / "t.csv"], tmp_path / "t.zarr", dtype="float64", **options)
-    weight = np.column_stack([np.nan_to_num(weight), np.isnan(weight)])
-    return tmp_path / "t.zarr", np.column_stack([age, np.eye(9)[town], weight])
-
-
-def test_numbers_lose_their_mean_and_categories_stay_sparse(table: tuple[Path, np.ndarray]) -> None:
-    """A missing number is centred as the 0 that its encoding makes of it."""
-    path, X = table
+    X = np.column_stack([age, np.eye(9)[town], np.nan_to_num(weight), np.isnan(weight)])
     sizes = (3 + X[:, 11]).tolist()  # both numbers, the town, and whether the weight is missing
     centred = X - X.mean(axis=0) * np.isin(np.arange(12), [0, 10])
     for text, expected in ("center", centred), ("scale=std,center", centred / X.std(axis=0)):
-        with open_store(path) as store:
+        with open_store(tmp_path / "t.zarr") as store:
             [fitted] = fit_transforms(parse_transforms(text), raw_store(store, 2**20))
             view = transformed(store, fitted.transforms)
             rows, most = view.rows(0, N), np.diff(view.indptr(0, N)).tolist()
