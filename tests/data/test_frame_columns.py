@@ -34,14 +34,14 @@ def groups(people: pd.DataFrame) -> np.ndarray:
 
 @pytest.fixture
 def model(people: pd.DataFrame, groups: np.ndarray) -> Model:
-    return fit(people, groups, passes=5)
+    return fit(people, groups, passes=5, transform="scale=std,bias")
 
 
 def test_the_features_are_those_of_pandas(
     people: pd.DataFrame, groups: np.ndarray, model: Model, tmp_path: Path
 ) -> None:
     dummies = pd.get_dummies(people.astype({"rooms": int, "size": str}), prefix_sep="=").astype(float)
-    numbers = fit(dummies[WANTED], groups, passes=5)
+    numbers = fit(dummies[WANTED], groups, passes=5, transform="scale=std,bias")
     assert model.feature_names_in_.tolist() == WANTED
     rounding = {"rtol": 1e-5, "atol": 1e-6}  # of sums of dense rows, and of sparse ones
     np.testing.assert_allclose(model.coef_, numbers.coef_, **rounding)
