@@ -20,9 +20,7 @@ _OPTIONS = {
         "a model folder, smaller with --prune and --dtype. By default by the suffix: .txt or .model, "
         ".joblib, .onnx.",
     ),
-    "prune": Option(
-        checks.NUMBER._replace(metavar="EPS"), 0.0, "Coefficients of at most this absolute value become 0.",
-    ),
+    "prune": Option(checks.NUMBER._replace(metavar="EPS"), 0.0, "Coefficients up to this size become 0."),
     "dtype": Option(
         checks.one_of("float16", "float32"), None,
         "Of streamsvm: how coefficients are stored; scores are then in float32.",
@@ -32,13 +30,7 @@ _OPTIONS = {
 
 
 @command(_OPTIONS)
-def export(
-    console: Console,
-    model: Model,
-    *,
-    out: Path,
-    **given: Any,
-) -> None:
+def export(console: Console, model: Model, *, out: Path, **given: Any) -> None:
     """Write a model for another program, or a smaller one for this.
 
     Weights of features, a selection and the bias become part of the coefficients. A format that cannot hold

@@ -115,9 +115,7 @@ def export_model(
     kind = format or _SUFFIXES.get(Path(path).suffix.lower())
     if kind not in _FORMATS:
         formats, suffixes = ", ".join(_FORMATS), ", ".join(_SUFFIXES)
-        raise wrong_setting(
-            "format", f"must be one of {formats}, or {path} have one of the suffixes {suffixes}"
-        )
+        raise wrong_setting("format", f"must be one of {formats}, or the suffix of {path} one of {suffixes}")
     if dtype is not None and kind != "streamsvm":
         raise wrong_setting("dtype", f"is for the format streamsvm, and this is {kind}")
     if not (isinstance(prune, numbers.Real) and 0 <= float(prune) < np.inf):

@@ -82,10 +82,8 @@ def _sparse(model: Model, columns: np.ndarray, prune: float, bias: float | None)
     intercept = np.zeros(coef.shape[1])
     if bias is not None:  # its row is the last
         intercept, coef = bias * coef[[-1]].toarray()[0], coef[:-1]
-    sizes = np.zeros(model.n_features_in_, np.int64)
-    sizes[columns] = np.diff(coef.indptr)
-    parts = coef.data, coef.indices, np.concatenate([[0], np.cumsum(sizes)])
-    return scipy.sparse.csr_array(parts, shape=(len(sizes), coef.shape[1])), intercept
+    placed = scipy.sparse.eye_array(model.n_features_in_, format="csr")[:, columns]
+    return scipy.sparse.csr_array(placed @ coef), intercept
 
 
 def two_class_difference(folded: FoldedModel) -> tuple[Any, np.ndarray]:

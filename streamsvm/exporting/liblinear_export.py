@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
 
+from streamsvm.base.label_values import as_number
 from streamsvm.errors import ModelError, Remedy, warn
 from streamsvm.exporting.folding import fold, two_class_difference
 from streamsvm.model.model import Model
@@ -14,7 +14,6 @@ from streamsvm.transforms import Transform
 
 LABELS_SUFFIX = ".labels"  # added to the name of the file: a line for each number and its label
 _PIECE_SIZE = 2**20  # numbers that are written at a time
-_NUMBER = re.compile(r"[+-]?[0-9]{1,10}(\.0*)?")
 
 
 def write_liblinear(model: Model, path: Path, *, prune: float) -> dict[str, int] | None:
@@ -54,8 +53,7 @@ def write_liblinear(model: Model, path: Path, *, prune: float) -> dict[str, int]
             "LIBLINEAR counts features from 1, and the text of this model from 0: feature j of the text is "
             "j + 1 now; count so in the text, too"
         )
-    coef, intercept, solver = folded.coef, folded.intercept, "MCSVM_CS"
-    labels = numbers
+    coef, intercept, labels, solver = folded.coef, folded.intercept, numbers, "MCSVM_CS"
     if len(classes) == 2:  # LIBLINEAR then has one column, and takes the first label where it is above 0
         coef, intercept = two_class_difference(folded)
         labels, solver = numbers[::-1], "L2R_L1LOSS_SVC_DUAL"
@@ -74,8 +72,8 @@ def write_liblinear(model: Model, path: Path, *, prune: float) -> dict[str, int]
 
 def _numbers(classes: list[str]) -> list[int]:
     """Parse class labels as whole numbers; if one is none, or two are the same, number the classes from 0."""
-    if all(_NUMBER.fullmatch(label) for label in classes):
-        numbers = [int(float(label)) for label in classes]
-        if all(-(2**31) <= number < 2**31 for number in numbers) and len(set(numbers)) == len(numbers):
-            return numbers
+    numbers = {as_number(label) for label in classes}
+    whole = [x for x in numbers if x is not None and x.is_integer() and abs(x) < 2**31]
+    if len(whole) == len(classes):
+        return [int(float(label)) for label in classes]
     return list(range(len(classes)))

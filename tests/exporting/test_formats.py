@@ -170,7 +170,7 @@ def test_what_a_format_cannot_hold_is_refused(tmp_path: Path) -> None:
         *((each, "m.txt", {}, ModelError, "rows by .*, which .* cannot hold") for each in transformed),
         (large, "m", {"format": "streamsvm", "dtype": "float16"}, ModelError, "float16 holds up to 65504"),
         (plain, "there.txt", {}, ModelError, "is there already; force=True replaces it"),
-        (plain, "m", {}, SettingsError, "format must be one of .*, or .*m have one"),
+        (plain, "m", {}, SettingsError, "format must be one of .*, or the suffix of .*m one of"),
         (plain, "m.txt", {"format": "pmml"}, SettingsError, "format must be one of"),
         (plain, "m.txt", {"dtype": "float16"}, SettingsError, "dtype is for the format streamsvm"),
         (plain, "m.txt", {"prune": float("nan")}, SettingsError, "prune must be a number from 0 on"),
