@@ -16,9 +16,9 @@ _OPTIONS = {
     "out": Option(checks.PATH, ..., "File to write; of streamsvm, a folder.", letter="o"),
     "format": Option(
         checks.one_of("liblinear", "sklearn", "onnx", "streamsvm"), None,
-        "liblinear: text for its predict; sklearn: a fitted LinearSVC for joblib; onnx: a graph; streamsvm: "
-        "a model folder, smaller with --prune and --dtype. By default by the suffix: .txt or .model, "
-        ".joblib, .onnx.",
+        "liblinear: text for its predict; sklearn: a fitted LinearSVC for joblib, or a Pipeline that takes "
+        "DataFrames or texts; onnx: a graph; streamsvm: a model folder, smaller with --prune and --dtype. By "
+        "default by the suffix: .txt or .model, .joblib, .onnx.",
     ),
     "prune": Option(checks.NUMBER._replace(metavar="EPS"), 0.0, "Coefficients up to this size become 0."),
     "dtype": Option(

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.errors import ModelError, extra
+from streamsvm.exporting.columns import raw_transformer
 from streamsvm.exporting.folding import FoldedModel, Step, fold, two_class_difference
 from streamsvm.model.model import Model
 
@@ -15,29 +16,31 @@ _MAX_DENSE = 2**24  # coefficients: more may be a sparse matrix
 
 
 def write_estimator(model: Model, path: Path, *, prune: float) -> None:
-    """Write a fitted ``LinearSVC``, or a ``Pipeline`` that ends in one if rows are transformed.
+    """Write a fitted ``LinearSVC``, or a ``Pipeline`` that ends in one if data are encoded or transformed.
 
-    Everything in it is scikit-learn's own, so that it is loaded without streamsvm. Of two classes there is
-    one row of coefficients, for the second one. Large coefficients are a SciPy matrix if that is smaller, as
-    ``LinearSVC.sparsify`` makes them: rows to predict should then be sparse, or of float64.
+    Everything in it is of scikit-learn or pandas, so that it is loaded without streamsvm. Of two classes
+    there is one row of coefficients, for the second one. Large coefficients are a SciPy matrix if that is
+    smaller, as ``LinearSVC.sparsify`` makes them: rows to predict should then be sparse, or of float64.
 
     Raises
     ------
     ModelError
-        If scikit-learn is not installed, or has no transformer for a transform.
+        If scikit-learn, or pandas for a table, is not installed, or has no transformer for a transform or a
+        column.
     """
     with extra(ModelError, "sklearn needs scikit-learn, which is not installed", "sklearn"):
         import joblib
-        from sklearn.pipeline import Pipeline
+        from sklearn.pipeline import make_pipeline
     folded = fold(model, prune)
     steps = [found for step in folded.steps for found in _transformers(step, model)]
     steps.append(_linear_svc(model, folded))
     for step in steps:
         step.n_features_in_ = model.n_features_in_
-    if model.feature_names_in_ is not None:  # the later steps are given arrays, without names
+    if (raw := raw_transformer(model)) is not None:
+        steps.insert(0, raw)
+    elif model.feature_names_in_ is not None:  # the later steps are given arrays, without names
         steps[0].feature_names_in_ = model.feature_names_in_.copy()
-    named = [(f"{type(step).__name__.lower()}-{at}", step) for at, step in enumerate(steps)]
-    joblib.dump(steps[0] if len(steps) == 1 else Pipeline(named), path)
+    joblib.dump(steps[0] if len(steps) == 1 else make_pipeline(*steps), path)
 
 
 def _linear_svc(model: Model, folded: FoldedModel) -> Any:

@@ -71,11 +71,14 @@ def export_model(
             beside it.
         ``"sklearn"`` (.joblib)
             A fitted ``LinearSVC`` of scikit-learn, or a ``Pipeline`` that ends in one, for ``joblib.load``;
-            it does not need streamsvm.
+            it does not need streamsvm. For a model of a table the pipeline takes a DataFrame of pandas with
+            its columns, in any order and among others; for a model of one column of text it takes texts.
         ``"onnx"`` (.onnx)
             A graph from dense rows ``X`` to ``label`` (int64 if the classes are integers, else text) and
             ``scores``, and to ``probabilities`` if the model has any. To ``scores`` alone if the rows of the
-            training had several labels.
+            training had several labels. For a model of a table the graph has, instead of ``X``, an input of
+            shape (n, 1) for each column, with its name: float64, NaN where a number is missing; or strings,
+            empty where a category is missing. Whole numbers that are categories have no point.
         ``"streamsvm"``
             A model folder, as ``Model.save`` writes it.
     prune : float
@@ -94,8 +97,8 @@ def export_model(
     SettingsError
         If a parameter is not valid, or does not apply to the format.
     ModelError
-        If the model cannot be loaded, the format cannot hold its transforms or several labels a row, it is
-        one of sequences, a file is there and `force` is not given, or it cannot be written.
+        If the model cannot be loaded, the format cannot hold its transforms, its columns or several labels a
+        row, it is one of sequences, a file is there and `force` is not given, or it cannot be written.
 
     Warns
     -----
@@ -108,6 +111,9 @@ def export_model(
     coefficients and intercepts.
     ``l2``, ``log1p``, ``normalize`` and ``binarize`` can be exported to ``"sklearn"`` and ``"onnx"``,
     ``clip`` to ``"onnx"``. No other program checks that rows are counts, as the transform ``counts`` does.
+
+    Values of categories that the training data lacked become no feature. If all values of a category are
+    numbers, scikit-learn's pipeline compares numbers, and text that is none is an error.
 
     Scores of other programs are sums in another order or in another precision: labels are the same unless
     two scores are equal but for rounding.

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base.text import format_size
-from streamsvm.errors import ModelError, extra
+from streamsvm.errors import ModelError, Remedy, extra
+from streamsvm.exporting.columns import table_columns
 from streamsvm.exporting.folding import Step, fold
 from streamsvm.model.model import Model
 from streamsvm.model.scoring import is_sparsemax
 
-_OPSET, _IR_VERSION = 17, 8  # which runtimes of 2022 and later read
+_OPSETS, _IR_VERSION = {"": 17, "ai.onnx.ml": 3}, 8  # which runtimes of 2022 and later read
 _MAX_BYTES = 2**31 - 2**20  # of an ONNX file
 
 
@@ -24,83 +25,102 @@ def write_onnx(model: Model, path: Path, *, prune: float) -> None:
     model has probabilities, ``probabilities``, (n, n_classes). A model of several labels a row has
     ``scores`` alone.
 
+    A model of a table has an input (n, 1) for each column, with its name: numbers in float64, NaN where one
+    is missing, or categories as strings, empty where one is missing. All is computed in float64, because
+    numbers may be large beside their deviations.
+
     Raises
     ------
     ModelError
-        If onnx is not installed, a transform has no operators, or the graph would take 2 GiB or more.
+        If onnx is not installed, a transform or a column has no operators, or the graph would take 2 GiB or
+        more.
     """
     with extra(ModelError, "onnx is not installed", "onnx"):
-        from onnx import TensorProto, helper, numpy_helper
-    dtype, n_classes = model.dtype, len(model.classes_)
-    size = model.n_features_in_ * n_classes * dtype.itemsize
+        import onnx
+    columns, n_classes = table_columns(model, "ONNX"), len(model.classes_)
+    graph = _Graph(onnx, np.dtype(np.float64) if columns else model.dtype)
+    size = model.n_features_in_ * n_classes * graph.dtype.itemsize
     if size > _MAX_BYTES:
         raise ModelError(
             f"the coefficients take {format_size(size)} as a dense matrix, and an ONNX file holds up to "
             "2 GiB; export to sklearn or streamsvm"
         )
     folded = fold(model, prune)
-    graph = _Graph(dtype)
-    x = "X"
+    if columns:
+        parts = [part for column in columns for part in _encoded(graph, column)]
+        x = graph.node("Concat", *parts, axis=1)
+    else:
+        x = "X"
+        graph.inputs.append((x, graph.type, ["n", model.n_features_in_]))
     for step in folded.steps:
         x = _apply(graph, step, x)
     x = graph.node("MatMul", x, graph.constant(folded.coef.toarray()))
     graph.node("Add", x, graph.constant(folded.intercept), out="scores")
-    kind = TensorProto.FLOAT if dtype == np.float32 else TensorProto.DOUBLE
-    outputs: list[Any] = [("scores", kind, ["n", n_classes])]
+    outputs: list[Any] = [("scores", graph.type, ["n", n_classes])]
     if not model.multilabel:
         best = graph.node("ArgMax", "scores", axis=1, keepdims=0, select_last_index=0)
         whole = model.classes_.dtype == np.int64
         classes = model.classes_ if whole else np.array(model.record["classes"], dtype=object)
-        graph.constants.append(numpy_helper.from_array(classes, "classes"))
-        graph.node("Gather", "classes", best, out="label", axis=0)
-        outputs.insert(0, ("label", TensorProto.INT64 if whole else TensorProto.STRING, ["n"]))
+        graph.node("Gather", graph.constant(classes, classes.dtype), best, out="label", axis=0)
+        outputs.insert(0, ("label", onnx.TensorProto.INT64 if whole else onnx.TensorProto.STRING, ["n"]))
     if model.temperature is not None and not model.multilabel:
         if is_sparsemax(model.record):
             _sparsemax(graph, n_classes)
         else:
             scaled = graph.node("Div", "scores", graph.constant(np.array(model.temperature)))
             graph.node("Softmax", scaled, out="probabilities", axis=1)
-        outputs.append(("probabilities", kind, ["n", n_classes]))
-    made = helper.make_graph(
-        graph.nodes,
-        "streamsvm",
-        [helper.make_tensor_value_info("X", kind, ["n", model.n_features_in_])],
-        [helper.make_tensor_value_info(*output) for output in outputs],
-        graph.constants,
-    )
-    proto = helper.make_model(
-        made, opset_imports=[helper.make_opsetid("", _OPSET)], ir_version=_IR_VERSION,
-        producer_name="streamsvm",
+        outputs.append(("probabilities", graph.type, ["n", n_classes]))
+    ends = [[onnx.helper.make_tensor_value_info(*each) for each in end] for end in (graph.inputs, outputs)]
+    proto = onnx.helper.make_model(
+        onnx.helper.make_graph(graph.nodes, "streamsvm", *ends, graph.constants),
+        opset_imports=[onnx.helper.make_opsetid(*each) for each in _OPSETS.items()],
+        ir_version=_IR_VERSION, producer_name="streamsvm",
     )  # fmt: skip
     path.write_bytes(proto.SerializeToString())
 
 
 class _Graph:
-    """Nodes and constants of a graph, with numbered names."""
+    """Inputs, nodes and constants of a graph, with numbered names."""
 
-    def __init__(self, dtype: np.dtype) -> None:
+    def __init__(self, onnx: Any, dtype: np.dtype) -> None:
+        self.onnx, self.dtype = onnx, dtype
+        self.type = onnx.helper.np_dtype_to_tensor_dtype(dtype)
+        self.inputs: list[Any] = []  # name, type and shape
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
-        self._dtype = dtype
 
     def constant(self, value: Any, dtype: Any = None) -> str:
-        from onnx import numpy_helper
-
-        name = f"c{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.asarray(value, dtype or self._dtype), name))
+        name = f"streamsvm.c{len(self.constants)}"
+        array = np.asarray(value, dtype or self.dtype)
+        self.constants.append(self.onnx.numpy_helper.from_array(array, name))
         return name
 
     def node(self, operator: str, *inputs: str, out: str | None = None, **attributes: Any) -> str:
-        from onnx import helper
-
-        out = out or f"t{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, list(inputs), [out], **attributes))
+        out = out or f"streamsvm.t{len(self.nodes)}"
+        self.nodes.append(self.onnx.helper.make_node(operator, list(inputs), [out], **attributes))
         return out
 
     def nonzero(self, x: str) -> str:
         """Replace zeros of `x` by 1, to divide by it."""
         is_zero = self.node("Equal", x, self.constant(0))
         return self.node("Where", is_zero, self.constant(1), x)
+
+
+def _encoded(graph: _Graph, column: dict[str, Any]) -> list[str]:
+    """Add the features of a column to the graph, and return the names of outputs with them."""
+    x, marked, is_number = column["name"], column.get("indicator", False), column["type"] == "number"
+    if x in ("label", "scores", "probabilities"):
+        raise ModelError(f"column '{x}' has the name of an output", remedy=Remedy("export to sklearn"))
+    graph.inputs.append((x, graph.type if is_number else graph.onnx.TensorProto.STRING, ["n", 1]))
+    if not is_number:
+        categories = column["values"] + [""] * marked  # the last one: a missing value
+        one_hot = graph.node("OneHotEncoder", x, domain="ai.onnx.ml", cats_strings=categories, zeros=1)
+        return [graph.node("Cast", graph.node("Flatten", one_hot), to=graph.type)]
+    if "fill" not in column:
+        return [x]
+    missing = graph.node("IsNaN", x)
+    filled = graph.node("Where", missing, graph.constant(column["fill"]), x)
+    return [filled, graph.node("Cast", missing, to=graph.type)] if marked else [filled]
 
 
 def _apply(graph: _Graph, step: Step, x: str) -> str:
@@ -120,8 +140,7 @@ def _apply(graph: _Graph, step: Step, x: str) -> str:
         most = step.most  # type: ignore[attr-defined]
         return graph.node("Clip", x, graph.constant(-most), graph.constant(most))
     if step.name == "binarize":
-        above = graph.node("Greater", x, graph.constant(0))
-        return graph.node("Where", above, graph.constant(1), graph.constant(0))
+        return graph.node("Cast", graph.node("Greater", x, graph.constant(0)), to=graph.type)
     raise ModelError(f"the model transforms rows by {step.name}, which cannot be exported to ONNX")
 
 
@@ -129,7 +148,7 @@ def _sparsemax(graph: _Graph, n_classes: int) -> None:
     """Add the projection of the scores to the simplex, as in `streamsvm.model.scoring`."""
     shifted = graph.node("Sub", "scores", graph.node("ReduceMax", "scores", axes=[1], keepdims=1))
     falling = graph.node("TopK", shifted, graph.constant([n_classes], np.int64))
-    graph.nodes[-1].output.append("order")
+    graph.nodes[-1].output.append(f"{falling}.order")
     excess = graph.node("CumSum", falling, graph.constant(1, np.int64))
     excess = graph.node("Sub", excess, graph.constant(1))
     thresholds = graph.node("Div", excess, graph.constant(np.arange(1, n_classes + 1)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -28,6 +29,11 @@ ROWWISE = [
 ]
 
 
+def estimator_of(model: streamsvm.Model, path: Path) -> Any:
+    export_model(model, path)
+    return joblib.load(path)
+
+
 def session_of(model: streamsvm.Model, path: Path) -> Any:
     pytest.importorskip("onnx")
     onnxruntime = pytest.importorskip("onnxruntime")
@@ -39,11 +45,8 @@ def session_of(model: streamsvm.Model, path: Path) -> Any:
     ("k", "transform"), [*((5, each) for each in [*LINEAR, *ROWWISE]), (2, LINEAR[1]), (2, ROWWISE[1])]
 )
 def test_sklearn(tmp_path: Path, k: int, transform: str | None) -> None:
-    import joblib
-
     model, X = trained(k, transform=transform)
-    export_model(model, tmp_path / "m.joblib")
-    found = joblib.load(tmp_path / "m.joblib")
+    found = estimator_of(model, tmp_path / "m.joblib")
     clear = clear_rows(model, X)
     for rows in (X.toarray(), X)[: 1 if transform == ROWWISE[2] else 2]:  # that scaler takes no sparse rows
         assert found.predict(rows)[clear].tolist() == model.predict(X)[clear].tolist()
@@ -60,6 +63,7 @@ def test_sklearn(tmp_path: Path, k: int, transform: str | None) -> None:
 def test_sklearn_loads_without_streamsvm_and_knows_the_names(tmp_path: Path, transform: str | None) -> None:
     _, X = trained(3)
     frame = pd.DataFrame(X.toarray(), columns=[f"gene {j}" for j in range(D)])
+    frame["seen"] = [[False, None, True][i % 3] for i in range(50)]  # a category
     labels = np.where(np.arange(50) % 3, "a", "b")
     model = streamsvm.fit(frame, labels, passes=2, transform=transform)
     path = tmp_path / "m.joblib"
@@ -118,6 +122,58 @@ def test_onnx_has_probabilities_where_the_model_has(tmp_path: Path, loss: str) -
     session = session_of(model, tmp_path / "m.onnx")
     found = session.run(["probabilities"], {"X": X.toarray().astype(np.float32)})[0]
     np.testing.assert_allclose(found, model.predict_proba(X), atol=1e-5)
+
+
+# -- raw data --------------------------------------------------------------------------------------
+
+
+def table(seed: int, towns: str) -> pd.DataFrame:
+    """500 rows with gaps; the texts of wards are in another order than the numbers; codes are digits."""
+    rng = np.random.default_rng(seed)
+    town, ward = rng.choice([*towns, None], 500), rng.integers(1, 13, 500)
+    frame = pd.DataFrame({"town": town, "ward": ward, "code": rng.choice(["01", "10", "9"], 500)})
+    frame["age"] = np.where(rng.random(500) < 0.2, np.nan, rng.normal(40, 9, 500))
+    frame["year"] = rng.integers(1990, 2024, 500).astype(float)
+    return frame.assign(y=np.where(town == "a", frame["code"], np.where(ward % 2, "odd", "even")))
+
+
+@pytest.mark.filterwarnings("ignore:X, column .* has values that are unknown")
+@pytest.mark.parametrize("transform", [None, "scale=std,l2,bias"])
+@pytest.mark.parametrize("missing", ["mean", "indicator"])
+def test_models_of_tables_take_raw_columns(tmp_path: Path, missing: str, transform: str | None) -> None:
+    table(0, "abc").to_parquet(tmp_path / "t.parquet")
+    options = {"missing": missing, "transform": transform, "dtype": "float64", "passes": 2}
+    streamsvm.fit(tmp_path / "t.parquet", out=tmp_path / "run", label="y", categorical=["ward"], **options)
+    model, rows = load_model(tmp_path / "run"), table(1, "abcz").drop(columns="y")
+    expected = model.decision_function(rows)
+    assert expected.std(axis=0).min() > 1e-4
+    found = estimator_of(model, tmp_path / "m.joblib")
+    for frame in (rows, rows[rows.columns[::-1]], rows.astype({"ward": "Int64", "town": "category"})):
+        np.testing.assert_allclose(found.decision_function(frame.assign(y="p")), expected, atol=1e-9)
+    assert len(found[0].get_feature_names_out()) == model.n_features_in_
+    session = session_of(model, tmp_path / "m.onnx")
+    texts = rows.astype(object).where(rows.notna(), "").astype(str)
+    given = {x.name: (texts if "str" in x.type else rows)[[x.name]].to_numpy() for x in session.get_inputs()}
+    label, scores = session.run(["label", "scores"], given)
+    np.testing.assert_allclose(scores, expected, atol=1e-9)
+    assert label.tolist() == found.predict(rows).tolist() == model.predict(rows).tolist()
+
+
+def test_models_of_text_take_texts_and_what_has_no_counterpart_is_refused(tmp_path: Path) -> None:
+    texts, labels = ["the cat sat", "The Dog ran", "a cow, a hat"] * 2, ["p", "q", "r"] * 2
+    model = streamsvm.fit(texts, labels, bits=12, ngrams=(1, 3), analyzer="char", transform="idf,l2")
+    scores = estimator_of(model, tmp_path / "m.joblib").decision_function(pd.Series(texts))
+    np.testing.assert_allclose(scores, model.decision_function(texts), atol=1e-5)
+    frame = pd.DataFrame({"label": range(6)})
+    numbers = streamsvm.fit(frame, labels)
+    with pytest.raises(ValueError, match="contains NaN"):
+        estimator_of(numbers, tmp_path / "n.joblib").predict(frame * np.nan)
+    with pytest.raises(ModelError, match="column 'label' has the name of an output; export to sklearn"):
+        export_model(numbers, tmp_path / "n.onnx")
+    model.record["encoding"]["columns"].append("second")
+    for name in ("t.onnx", "t.joblib"):
+        with pytest.raises(ModelError, match="cannot encode columns of text; export to streamsvm"):
+            export_model(model, tmp_path / name)
 
 
 # -- our own format --------------------------------------------------------------------------------

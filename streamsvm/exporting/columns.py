@@ -1,0 +1,73 @@
+"""Columns of the table that a model takes: as records, and as a transformer of scikit-learn."""
+
+from __future__ import annotations
+
+import itertools
+from functools import partial
+from operator import itemgetter, methodcaller
+from typing import Any
+
+from streamsvm.base.label_values import as_number
+from streamsvm.errors import ModelError, extra
+from streamsvm.model.model import Model
+
+
+def table_columns(model: Model, program: str) -> list[dict[str, Any]]:
+    """Return the records of the columns (docs/formats.md), none if the model takes a matrix.
+
+    Raises `ModelError`, which names `program`, for columns that are neither numbers nor categories.
+    """
+    columns: list[Any] = (model.record.get("encoding") or {"columns": []})["columns"]
+    for column in columns:
+        kind = "text" if isinstance(column, str) else column["type"]
+        if kind not in ("number", "category"):
+            raise ModelError(f"{program} cannot encode columns of {kind}; export to streamsvm")
+    return columns
+
+
+def raw_transformer(model: Model) -> Any:
+    """Make a fitted transformer of raw data to the model's features, in their order; None for a matrix.
+
+    It is a ``HashingVectorizer`` of texts, or a ``ColumnTransformer`` of DataFrames, where successive columns
+    of a kind share a transformer. Categories that are numbers or booleans are compared as numbers, because a
+    DataFrame may hold them as integers, floats or text.
+    """
+    if model.takes_texts and len((encoding := model.record["encoding"])["columns"]) == 1:
+        from sklearn.feature_extraction.text import HashingVectorizer
+
+        bits, analyzer, ngrams = (encoding[name] for name in ("bits", "analyzer", "ngrams"))
+        return HashingVectorizer(n_features=2**bits, analyzer=analyzer, ngram_range=tuple(ngrams))
+    if not (columns := table_columns(model, "scikit-learn")):
+        return None
+    with extra(ModelError, "a model of a table takes DataFrames of pandas, which is not installed", "pandas"):
+        import pandas
+    from sklearn import pipeline, preprocessing
+    from sklearn.compose import ColumnTransformer
+    from sklearn.impute import SimpleImputer
+
+    parts: list[tuple[str, str, list[Any]]] = []  # kind, name and categories
+    for column in columns:
+        kind, values = column["type"], column.get("values", [column.get("fill", 0.0)])
+        if kind == "category":
+            numbers = [{"False": 0.0, "True": 1.0}.get(value, as_number(value)) for value in values]
+            if None not in numbers and len(set(numbers)) == len(numbers):
+                kind, values = "category of numbers", numbers
+        parts.append((kind if "fill" not in column else "filled number", column["name"], values))
+        if column.get("indicator"):
+            parts.append(("missing", column["name"], values))
+    apply = partial(preprocessing.FunctionTransformer, feature_names_out="one-to-one")
+    as_objects = [apply(methodcaller("astype", dtype)) for dtype in (float, object)]  # which need no order
+    transformers = []
+    for at, (kind, members) in enumerate(itertools.groupby(parts, itemgetter(0))):
+        _, names, categories = zip(*members, strict=True)
+        one_hot = preprocessing.OneHotEncoder(categories=list(categories), handle_unknown="ignore")
+        made = {
+            "number": "passthrough",
+            "filled number": SimpleImputer(),  # with the means of the one row that it is fitted to
+            "missing": apply(pandas.isna),
+            "category": one_hot,
+            "category of numbers": pipeline.make_pipeline(*as_objects, one_hot),
+        }[kind]
+        transformers.append((f"{kind} {at}", made, list(names)))
+    row = pandas.DataFrame({name: values[:1] for _, name, values in parts})
+    return ColumnTransformer(transformers).fit(row)
