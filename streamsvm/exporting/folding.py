@@ -33,23 +33,21 @@ class FoldedModel(NamedTuple):
     bias: float | None  # the constant feature whose coefficients times this are the intercepts; None: 0
 
 
-def fold(model: Model, prune: float = 0.0) -> FoldedModel:
+def fold(model: Model, prune: float = 0.0, columns: np.ndarray | None = None) -> FoldedModel:
     """Fold the linear transforms of a model into its coefficients.
 
-    `prune` is as for `Model.save`. Raises `ModelError` if the model hashes features, or is one of sequences.
+    `prune` is as for `Model.save`; `columns` has the column of x of each feature, by default its number.
+    Raises `ModelError` if the model hashes features, or is one of sequences.
     """
     import scipy.sparse
 
     if model.transitions_ is not None:
         raise ModelError("a model of sequences can be exported to streamsvm alone")
     if model.takes_any_feature:
-        raise ModelError(
-            "the model hashes the features of the data, which other programs do not; it can be exported to "
-            "streamsvm alone"
-        )
+        raise ModelError("the model hashes the features, which other programs do not; export to streamsvm")
     steps: list[Step] = []
     last = none = np.array([np.ones(model.n_features_in_), np.zeros(model.n_features_in_)])
-    columns, bias = np.arange(model.n_features_in_), None
+    columns, bias = np.arange(model.n_features_in_) if columns is None else columns, None
     for transform in model.transforms:
         if isinstance(transform, Bias):
             bias = transform.value

@@ -42,8 +42,7 @@ def write_onnx(model: Model, path: Path, *, prune: float) -> None:
     size = model.n_features_in_ * n_classes * graph.dtype.itemsize
     if size > _MAX_BYTES:
         raise ModelError(
-            f"the coefficients take {format_size(size)} as a dense matrix, and an ONNX file holds up to "
-            "2 GiB; export to sklearn or streamsvm"
+            f"coefficients take {format_size(size)}, and ONNX holds 2 GiB; export to sklearn or streamsvm"
         )
     folded = fold(model, prune)
     if columns:
