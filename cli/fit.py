@@ -189,5 +189,7 @@ def finish(console: Console, result: Any, *, is_end: bool = True) -> None:
         made = names_of_files(RunDir(Path(result.model).parent).read_settings()).get("valid", [valid])
         what = f"hold-out {part}" if valid is None else os.path.basename(made[0])
         console.say(f"{what}: accuracy {fraction(result.valid_accuracy)}")
+    if result.hint is not None:
+        console.say(result.hint)
     if is_end:
         console.result(dataclasses.asdict(result))

@@ -230,7 +230,7 @@ class StreamsvmWarning(_WithRemedy, UserWarning):
 
 
 class ConvergenceWarning(StreamsvmWarning):
-    """A model that is far from optimal: the tolerance was not reached, or C is large for the passes made."""
+    """A model that is far from optimal: the tolerance was not reached, or all its weights are 0."""
 
 
 class ScaleWarning(StreamsvmWarning):

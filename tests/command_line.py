@@ -15,7 +15,7 @@ from warm_process import Ended, run
 
 from streamsvm.base import progress
 
-SHORT = re.compile("C .* is far too large for .* passes|tolerance .* not reached|that was tried; go on with")
+SHORT = re.compile("tolerance .* not reached|that was tried; go on with")
 COMPILING = f"streamsvm: {progress.COMPILING}\n"
 
 

@@ -122,6 +122,8 @@ class FitResult(_TrainingResult):
     warnings : list of str
         Faults that were repaired, such as a damaged commit that was passed over on resuming, and
         conditions that make a worse model, such as rows sorted by label.
+    hint : str or None
+        How to lower the gap, if it is large and the last pass still lowered it; the accuracy may be fine.
     """
 
     passes: int
@@ -136,6 +138,7 @@ class FitResult(_TrainingResult):
     averaged: bool
     unweighted_rows: int
     settings: dict[str, Any]
+    hint: str | None
 
     def _facts(self) -> dict[str, Any]:
         names = (
@@ -148,6 +151,7 @@ class FitResult(_TrainingResult):
             **{name: getattr(self, name) for name in names},
             "model": self.model or None,
             "warnings": self.warnings or None,
+            "hint": self.hint,
         }
 
     def _more_html(self) -> str:

@@ -1,4 +1,4 @@
-"""What is expected of the passes to come, and warnings about a training that ended far from the optimum."""
+"""Expectations of the passes to come, and messages about a training that ended far from the optimum."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from streamsvm.base.progress import of_model
 from streamsvm.errors import Call, ConvergenceWarning, Message, Option, Remedy, warn
 from streamsvm.settings.fit import Settings
 
 History = Sequence[Mapping[str, Any]]
 
-_GAP_OF_LARGE_C = 0.5  # a relative gap that says that C is too large
+_LARGE_GAP = 0.5  # a relative gap that more passes should lower,
+_LOWERED = 0.9  # if the last pass left at most this share of the gap before it
 _DEFAULT_TARGET = 0.1  # one that more passes shall reach
 _FASTEST_DECAY, _USUAL_DECAY, _SLOWEST_DECAY = 0.7, 0.9, 0.99  # by which a relative gap falls in a pass
 _MIN_TARGET = 1e-12
@@ -35,41 +37,62 @@ def zero_warning(norm2: float) -> list[Message]:
     return [message]
 
 
-def gap_warning(
-    gap: float | None, settings: Settings, history: History, run: Path | None, *, chosen: bool
-) -> list[str]:
-    """Warn if the passes did not reach the tolerance, or were too few for a C that was given.
+def tolerance_warning(gap: float | None, settings: Settings, history: History, run: Path | None) -> list[str]:
+    """Warn if there is a tolerance that the relative gap of the model does not reach.
 
     Parameters
     ----------
     gap : float or None
-        The relative gap of the model, which is not within the tolerance; None if it was not measured.
+        The relative gap, which is not within the tolerance; None if it was not measured.
     settings : Settings
     history : sequence of dict
         The reports of the passes.
     run : Path or None
         Run directory, if there is one.
-    chosen : bool
-        True if C was chosen from the data: then it is not said to be too large.
     """
-    made, others = len(history), list[Remedy]()
-    if gap is None:
+    if gap is None or settings.tol is None:
         return []
-    if settings.tol is not None:
-        problem = f"tolerance {settings.tol:g} not reached ({gap:.3g})"
-    elif gap > _GAP_OF_LARGE_C and made > 1 and not chosen:
-        problem = f"C {settings.C:g} is far too large for {made} passes: the relative gap is {gap:.3g}"
-        others = [Remedy("give a smaller {}", Option("C"))]
-    else:
-        return []
-    passes = Option("passes", passes_to(settings.tol or _DEFAULT_TARGET, gap, history))
-    extends = run is not None and settings.keep_duals
-    goes_on = (
-        Remedy("{}", Call("resume", run, (passes,))) if extends else Remedy("fit again with {} or so", passes)
-    )
-    message = Message(problem, None if gap < 0 else Remedy.join([goes_on, *others]))  # rounding, if below 0
+    more = (
+        None if gap < 0 else _more_passes(settings.tol, gap, settings, history, run)
+    )  # rounding, if below 0
+    message = Message(f"tolerance {settings.tol:g} not reached ({gap:.3g})", more)
     warn(ConvergenceWarning(message))
     return [message]
+
+
+def gap_hint(
+    measured: Mapping[str, Any], settings: Settings, history: History, run: Path | None, *, chosen: bool
+) -> Message | None:
+    """Return how to lower a large gap that the last pass still lowered; None if there is nothing to say.
+
+    Parameters
+    ----------
+    measured : dict
+        The gap and the relative gap of the model; None if they were not measured.
+    settings, history, run
+        As for `tolerance_warning`.
+    chosen : bool
+        True if C was chosen from the data: then a smaller one is not suggested.
+    """
+    gap, of_primal = measured["gap"], measured["relative_gap"]
+    if settings.tol is not None or gap is None or of_primal <= _LARGE_GAP or len(history) < 2:
+        return None
+    before = of_model(dict(history[-2]))
+    former = before.get("gap")
+    if former is None and before.get("primal_estimate") is not None:
+        former = before["primal_estimate"] - before["dual"]
+    if former is not None and gap > _LOWERED * former:
+        return None
+    others = [] if chosen else [Remedy("give a smaller {}", Option("C"))]
+    more = _more_passes(_DEFAULT_TARGET, of_primal, settings, history, run)
+    return Message(f"far from the optimum: the relative gap is {of_primal:.3g}", Remedy.join([more, *others]))
+
+
+def _more_passes(target: float, gap: float, settings: Settings, history: History, run: Path | None) -> Remedy:
+    passes = Option("passes", passes_to(target, gap, history))
+    if run is not None and settings.keep_duals:
+        return Remedy("{}", Call("resume", run, (passes,)))
+    return Remedy("fit again with {} or so", passes)
 
 
 def passes_to(target: float, gap: float, history: History) -> int:

@@ -9,13 +9,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from streamsvm.base.prefetch import Prefetcher
-from streamsvm.base.progress import AVERAGE_PREFIX, LAST_ITERATE_PREFIX, of_model
+from streamsvm.base.progress import AVERAGE_PREFIX, LAST_ITERATE_PREFIX, logger, of_model
 from streamsvm.data.blocks import Blocks
 from streamsvm.errors import InputError, Interrupted, Remedy
 from streamsvm.kernels.tally import DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, UNWEIGHTED
 from streamsvm.model.results import FitResult
 from streamsvm.training.class_means import begin_at_means
-from streamsvm.training.convergence import average_saves_passes, gap_warning, zero_warning
+from streamsvm.training.convergence import average_saves_passes, gap_hint, tolerance_warning, zero_warning
 from streamsvm.training.objective import (
     Scoring,
     accuracy_of,
@@ -287,9 +287,12 @@ class Fit(Trainer):
         warnings = [*self.files.warnings, *filter(None, [self.about.order_warning])]
         zero = zero_warning(self._norm2) if self.n_rows > first.get("empty_rows", 0) else []
         warnings += zero
+        settings, run, hint = self.settings, self.files.path, None
         if not (zero or self._has_converged()):
-            gap, chosen = measured["relative_gap"], self.about.record["C_auto"]
-            warnings += gap_warning(gap, self.settings, history, self.files.path, chosen=chosen)
+            warnings += tolerance_warning(measured["relative_gap"], settings, history, run)
+            hint = gap_hint(measured, settings, history, run, chosen=self.about.record["C_auto"])
+        if hint is not None:
+            logger.info("%s", hint)
         return FitResult(
             status="converged" if self._has_converged() else "done",
             passes=self.position.passes_done,
@@ -311,9 +314,10 @@ class Fit(Trainer):
             empty_rows=first.get("empty_rows", 0),
             unweighted_rows=first.get("unweighted_rows", 0),
             model=model,
-            settings=dataclasses.asdict(self.settings),
+            settings=dataclasses.asdict(settings),
             history=list(history),
             warnings=[*warnings, *warn_of_rounding(last, self.learner.spec.dtype)],
+            hint=hint,
         )
 
 
