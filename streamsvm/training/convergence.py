@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from streamsvm.base.progress import of_model
+from streamsvm.base.progress import logger, of_model
 from streamsvm.errors import Call, ConvergenceWarning, Message, Option, Remedy, warn
 from streamsvm.settings.fit import Settings
 
@@ -37,62 +37,55 @@ def zero_warning(norm2: float) -> list[Message]:
     return [message]
 
 
-def tolerance_warning(gap: float | None, settings: Settings, history: History, run: Path | None) -> list[str]:
-    """Warn if there is a tolerance that the relative gap of the model does not reach.
+def gap_messages(
+    measured: Mapping[str, Any], settings: Settings, history: History, run: Path | None, *, chosen: bool
+) -> tuple[list[str], Message | None]:
+    """Warn of a tolerance that was not reached; return the warnings, and a hint about a gap that is large.
+
+    The hint is for a relative gap above 0.5 that the last pass lowered by a tenth or more, without a
+    tolerance: more passes help the objective, and the accuracy may be fine as it is.
 
     Parameters
     ----------
-    gap : float or None
-        The relative gap, which is not within the tolerance; None if it was not measured.
+    measured : dict
+        The gap and the relative gap of the model, not within the tolerance; None if they were not measured.
     settings : Settings
     history : sequence of dict
         The reports of the passes.
     run : Path or None
         Run directory, if there is one.
-    """
-    if gap is None or settings.tol is None:
-        return []
-    more = (
-        None if gap < 0 else _more_passes(settings.tol, gap, settings, history, run)
-    )  # rounding, if below 0
-    message = Message(f"tolerance {settings.tol:g} not reached ({gap:.3g})", more)
-    warn(ConvergenceWarning(message))
-    return [message]
-
-
-def gap_hint(
-    measured: Mapping[str, Any], settings: Settings, history: History, run: Path | None, *, chosen: bool
-) -> Message | None:
-    """Return how to lower a large gap that the last pass still lowered; None if there is nothing to say.
-
-    Parameters
-    ----------
-    measured : dict
-        The gap and the relative gap of the model; None if they were not measured.
-    settings, history, run
-        As for `tolerance_warning`.
     chosen : bool
         True if C was chosen from the data: then a smaller one is not suggested.
     """
-    gap, of_primal = measured["gap"], measured["relative_gap"]
-    if settings.tol is not None or gap is None or of_primal <= _LARGE_GAP or len(history) < 2:
-        return None
-    before = of_model(dict(history[-2]))
-    former = before.get("gap")
-    if former is None and before.get("primal_estimate") is not None:
-        former = before["primal_estimate"] - before["dual"]
-    if former is not None and gap > _LOWERED * former:
-        return None
-    others = [] if chosen else [Remedy("give a smaller {}", Option("C"))]
-    more = _more_passes(_DEFAULT_TARGET, of_primal, settings, history, run)
-    return Message(f"far from the optimum: the relative gap is {of_primal:.3g}", Remedy.join([more, *others]))
+    gap, others = measured["relative_gap"], list[Remedy]()
+    if gap is None:
+        return [], None
+    if settings.tol is not None:
+        problem = f"tolerance {settings.tol:g} not reached ({gap:.3g})"
+    elif gap > _LARGE_GAP and _still_falls(measured["gap"], history):
+        problem = f"far from the optimum: the relative gap is {gap:.3g}"
+        others = [] if chosen else [Remedy("give a smaller {}", Option("C"))]
+    else:
+        return [], None
+    passes = Option("passes", passes_to(settings.tol or _DEFAULT_TARGET, gap, history))
+    extends = run is not None and settings.keep_duals
+    goes_on = (
+        Remedy("{}", Call("resume", run, (passes,))) if extends else Remedy("fit again with {} or so", passes)
+    )
+    message = Message(problem, None if gap < 0 else Remedy.join([goes_on, *others]))  # rounding, if below 0
+    if settings.tol is None:
+        logger.info("%s", message)
+        return [], message
+    warn(ConvergenceWarning(message))
+    return [message], None
 
 
-def _more_passes(target: float, gap: float, settings: Settings, history: History, run: Path | None) -> Remedy:
-    passes = Option("passes", passes_to(target, gap, history))
-    if run is not None and settings.keep_duals:
-        return Remedy("{}", Call("resume", run, (passes,)))
-    return Remedy("fit again with {} or so", passes)
+def _still_falls(gap: float, history: History) -> bool:
+    """Return True if the last of several passes lowered the gap by a tenth, as far as that was measured."""
+    before = {} if len(history) < 2 else of_model(dict(history[-2]))
+    estimate = before.get("primal_estimate")
+    former = before.get("gap", estimate and estimate - before["dual"])
+    return bool(before) and (former is None or gap <= _LOWERED * former)
 
 
 def passes_to(target: float, gap: float, history: History) -> int:

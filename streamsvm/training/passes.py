@@ -9,13 +9,13 @@ from typing import Any, NoReturn
 import numpy as np
 
 from streamsvm.base.prefetch import Prefetcher
-from streamsvm.base.progress import AVERAGE_PREFIX, LAST_ITERATE_PREFIX, logger, of_model
+from streamsvm.base.progress import AVERAGE_PREFIX, LAST_ITERATE_PREFIX, of_model
 from streamsvm.data.blocks import Blocks
 from streamsvm.errors import InputError, Interrupted, Remedy
 from streamsvm.kernels.tally import DUAL_DELTA, DUAL_SUM, EMPTY, LOSS_SUM, UNWEIGHTED
 from streamsvm.model.results import FitResult
 from streamsvm.training.class_means import begin_at_means
-from streamsvm.training.convergence import average_saves_passes, gap_hint, tolerance_warning, zero_warning
+from streamsvm.training.convergence import average_saves_passes, gap_messages, zero_warning
 from streamsvm.training.objective import (
     Scoring,
     accuracy_of,
@@ -314,7 +314,7 @@ class Fit(Trainer):
             empty_rows=first.get("empty_rows", 0),
             unweighted_rows=first.get("unweighted_rows", 0),
             model=model,
-            settings=dataclasses.asdict(settings),
+            settings=dataclasses.asdict(self.settings),
             history=list(history),
             warnings=[*warnings, *warn_of_rounding(last, self.learner.spec.dtype)],
             hint=hint,
