@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from streamsvm.errors import wrong_setting
@@ -21,6 +23,7 @@ logger.addHandler(logging.NullHandler())  # a program that sets up no logging se
 AVERAGE_PREFIX, LAST_ITERATE_PREFIX = "average_", "last_iterate_"
 COMPILING = "compiling kernels; this happens once on a machine"
 _listeners: list[Callable[[str], None]] = []  # to compiling
+_SAID_SECONDS = 3600.0  # in which it is not said again that kernels are compiled
 _BAR_DELAY = 1.0  # seconds that a stage may take before a bar that nobody asked for appears
 _BYTES = ("convert", "copy", "read", "verify")  # first words of the stages in which bytes are counted
 _FIGURES = {  # formats of what is measured
@@ -73,8 +76,16 @@ def told_of_compiling(say: Callable[[str], None]) -> Iterator[None]:
             _listeners.remove(say)
 
 
-def tell_of_compiling() -> None:
-    """Tell all who listen, before something is compiled; a stream that is full or closed does not stop it."""
+def tell_of_compiling(said: Path | None = None) -> None:
+    """Tell all who listen, before something is compiled; a stream that is full or closed does not stop it.
+
+    If the file `said` was made or touched within an hour, they know it from this command or one before.
+    """
+    if said is not None and _listeners:
+        with suppress(OSError):
+            if said.exists() and time.time() - said.stat().st_mtime < _SAID_SECONDS:
+                _listeners.clear()
+            said.touch()
     while _listeners:
         with suppress(IndexError, OSError, ValueError):  # the first, if another thread told the last one
             _listeners.pop(0)(COMPILING)

@@ -17,6 +17,7 @@ import re
 import stat
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from typing import Any
 
 import llvmlite.binding
 import numba
+import numba.core.event
 
 from streamsvm.base.progress import tell_of_compiling
 from streamsvm.errors import StreamsvmWarning
@@ -98,6 +100,15 @@ def compiler() -> dict[str, str]:
     return {"numba": numba.__version__, "processor": f"{name} with AVX-512" if has_wide_vectors else name}
 
 
+_compiling: Any = numba.core.event.TimingListener()
+numba.core.event.register("numba:compiler_lock", _compiling)
+
+
+def running_time() -> float:
+    """Return the seconds of a clock that stands still while functions are compiled or loaded."""
+    return time.perf_counter() - (_compiling.duration if _compiling.done else 0.0)
+
+
 # -- functions that are inlined --------------------------------------------------------------------
 
 
@@ -154,6 +165,7 @@ _KERNELS = re.compile(rb"\n@(kernel|inlined|allocating|compiled|intrinsic)\b")  
 # Folders of which all files count: kernels take their constants.
 _COMPILED = ("kernels", "losses", "published", "chains")
 _DIGEST = 32  # bytes of SHA-256
+_SAID = "said-compiling"  # file that is touched when a process says that it compiles
 
 
 @functools.cache
@@ -344,7 +356,7 @@ def _cache_class() -> Any:
             with contextlib.suppress(Exception):  # undamaged, but unreadable, or not what this Numba takes
                 found = self._load_overload(sig, target_context)
             if found is None:  # Numba compiles it next
-                tell_of_compiling()
+                tell_of_compiling(Path(Impl(kernel).locator.get_cache_path(), _SAID))
             return found
 
         def save_overload(self, sig: Any, data: Any) -> None:

@@ -43,6 +43,7 @@ _COLUMNS = (  # of the table of reports
     "average_relative_gap", "train_accuracy", "valid_accuracy", "last_iterate_valid_accuracy",
     "progressive_accuracy", "recent_accuracy", "seconds",
 )  # fmt: skip
+_SETTINGS = {"passes": "passes at most"}  # elsewhere passes are those that were made
 _Evaluation = Evaluation | LabelSetEvaluation
 
 
@@ -139,7 +140,7 @@ def _page(name: str, history: History, state: dict[str, Any], evaluation: _Evalu
         curves="\n".join(_svg(title, draw, history) for title, draw in _CURVES.items()),
         reports=_reports(history.passes or history.rows),
         classes=_classes(evaluation),
-        settings=_facts(history.settings),
+        settings=_facts({_SETTINGS.get(name, name): value for name, value in history.settings.items()}),
     )
 
 

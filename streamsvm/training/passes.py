@@ -129,12 +129,13 @@ class Fit(Trainer):
         is_last = this_pass == settings.passes
         record = {"event": "pass", "pass": this_pass, **self._measure(this_pass, is_last=is_last)}
         seconds = position.pass_seconds
+        waited = min(self.waited, seconds)  # of a reader that compiles, more
         bytes_read = self.source.cut.store.bytes_read
         record |= {
             "rows_per_second": self.n_rows / max(seconds, 1e-9),
             "seconds": seconds,
-            "waited_seconds": self.waited,
-            "waited_fraction": self.waited / max(seconds, 1e-9),
+            "waited_seconds": waited,
+            "waited_fraction": waited / max(seconds, 1e-9),
             "bytes_read": bytes_read - self._bytes_before,
             "peak_memory_bytes": self.peak,
             **self.learner.storage.work,
@@ -287,12 +288,11 @@ class Fit(Trainer):
         warnings = [*self.files.warnings, *filter(None, [self.about.order_warning])]
         zero = zero_warning(self._norm2) if self.n_rows > first.get("empty_rows", 0) else []
         warnings += zero
-        settings, run, hint = self.settings, self.files.path, None
+        hint = None
         if not (zero or self._has_converged()):
-            warnings += tolerance_warning(measured["relative_gap"], settings, history, run)
-            hint = gap_hint(measured, settings, history, run, chosen=self.about.record["C_auto"])
-        if hint is not None:
-            logger.info("%s", hint)
+            run, chosen = self.files.path, self.about.record["C_auto"]
+            found, hint = gap_messages(measured, self.settings, history, run, chosen=chosen)
+            warnings += found
         return FitResult(
             status="converged" if self._has_converged() else "done",
             passes=self.position.passes_done,

@@ -14,6 +14,7 @@ from streamsvm.base.progress import Progress, Report, logged
 from streamsvm.data.memory_plan import private_memory
 from streamsvm.data.rows import Rows
 from streamsvm.errors import StreamsvmError
+from streamsvm.kernels.jit import running_time
 from streamsvm.run.files import RunFiles
 from streamsvm.run.manifest import RunPosition
 from streamsvm.settings.fit import Settings
@@ -88,7 +89,7 @@ class Trainer:
         self._memory_due = -np.inf
         self.waited = 0.0
         # When the present pass began in this process, and what earlier ones spent on it.
-        self._begin, self._before = time.perf_counter(), self.position.pass_seconds
+        self._begin, self._before = running_time(), self.position.pass_seconds
 
     @contextlib.contextmanager
     def compiled(self, rows: Rows) -> Iterator[None]:
@@ -110,7 +111,7 @@ class Trainer:
     def begin_pass(self, this_pass: int) -> None:
         """Begin a pass, or the rest of one that was interrupted."""
         self.learner.averaging = self.position.average_pass == this_pass
-        self._begin, self._before = time.perf_counter(), self.position.pass_seconds
+        self._begin, self._before = running_time(), self.position.pass_seconds
 
     def learn(
         self,
@@ -186,8 +187,8 @@ class Trainer:
         return True
 
     def seconds(self) -> float:
-        """Return the time spent in the present pass, in earlier processes too."""
-        return self._before + max(time.perf_counter() - self._begin, 0.0)
+        """Return the time spent in the present pass, in earlier processes too, but for compiling."""
+        return self._before + max(running_time() - self._begin, 0.0)
 
     def note_memory(self) -> None:
         """Measure the memory, unless that was done a moment ago."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import shutil
 import sys
 import types
@@ -173,7 +174,12 @@ def test_those_who_see_bars_are_told_once_of_compiling(
         assert capsys.readouterr().err == ""
     with progress.shown(asked):
         jit.kernel(negative)(1.0)  # compiled already
+        compiled(1j)  # by a command that follows
     assert capsys.readouterr().err == ""
+    os.utime(next(tmp_path.rglob("said-compiling")), (0, 0))  # which were hours ago
+    with progress.shown(asked):
+        compiled(True)
+    assert capsys.readouterr().err == printed
 
 
 def test_progress_is_a_bool_or_a_function(folder: Path) -> None:

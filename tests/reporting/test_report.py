@@ -93,6 +93,7 @@ def test_figures_are_those_of_the_metrics(run: Path) -> None:
     assert page.fact("data").endswith("train.h5")
     assert page.fact("valid accuracy") == f"{lines[-1]['valid_accuracy']:.4g}"
     assert page.fact("block rows") == "50"
+    assert (page.fact("passes"), page.fact("passes at most")) == ("4", "4")
     pictures = {"Relative gap", "Objective", "Accuracy", "Progressive accuracy", "Confusion matrix"}
     assert pictures <= set(page.texts)
 

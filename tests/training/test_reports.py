@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
+import numba.core.event
 import pytest
 from helpers import IN_FILES, MemoryPolicy, fit_with, plan_with
 from run_files import metrics_of
@@ -12,6 +14,24 @@ from small_problem import BLOCK, D, K, N
 
 from streamsvm import fit, load_model, plan
 from streamsvm.errors import PlanError
+
+
+def test_compiling_is_in_no_seconds_of_a_pass(
+    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock of the test: after each block work takes 1 s, and what Numba calls compiling 100 s."""
+    now = [0.0]
+    for module, name in ((time, "perf_counter"), (numba.core.event, "timer")):
+        monkeypatch.setattr(module, name, lambda: now[0])
+
+    def progress(stage: str, done: int, total: int | None) -> None:
+        if stage.startswith("pass 1"):
+            now[0] += 1
+            with numba.core.event.trigger_event("numba:compiler_lock"):
+                now[0] += 100
+
+    result = fit(store, out=tmp_path / "run", passes=2, block_rows=BLOCK, progress=progress)
+    assert [record["seconds"] for record in result.history] == [-(-N // BLOCK) - 1, 0]  # one before the last
 
 
 def test_metrics_report_and_result_agree(tmp_path: Path, store: Path) -> None:
