@@ -14,6 +14,7 @@ from streamsvm.base import durable
 from streamsvm.base.converters import converters
 from streamsvm.base.decode import encode
 from streamsvm.base.text import as_url
+from streamsvm.data.names import warn_of_unknown_features
 from streamsvm.errors import Call, InputError, Interrupted, Option, Remedy, SettingsError, wrong_setting
 from streamsvm.losses import get_loss
 from streamsvm.run.directory import RunDir, entered, locked
@@ -208,5 +209,7 @@ def _convert(inputs: _Inputs, out: Path, settings: Settings, how: Execution, **o
         threads=how.threads, force=True, progress=progress, **inputs.options, **options,
     )  # fmt: skip
     how.callbacks.report({"event": "convert", "report": report})
+    n_unknown = report.unseen_features + report.unseen_values
+    warn_of_unknown_features(report.nnz, n_unknown, ", ".join(inputs.paths))
     with open_store(out) as store:
         return _facts(inputs.files, store.meta["sources"][: len(inputs.paths)])

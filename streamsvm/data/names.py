@@ -11,8 +11,10 @@ import numpy as np
 
 from streamsvm.base import format
 from streamsvm.data.rows import Rows, kept_values, with_matrix
+from streamsvm.data.value_kinds import SAMPLE_VALUES
 from streamsvm.errors import FeatureError, Message, Remedy, StreamsvmWarning, warn
 
+_LEAST_KNOWN = 0.1  # of the non-zeros
 _SHOWN_NAMES = 3  # names that an error lists
 
 
@@ -67,10 +69,25 @@ class FeatureMatch:
     columns: np.ndarray | None = None
     message: Message | None = None
 
-    def warn(self) -> None:
-        """Issue the message, if there is one, as a `StreamsvmWarning`."""
+    def warn(self, sample: Any, where: str) -> None:
+        """Issue the message, if there is one, as a `StreamsvmWarning`, and `warn_of_unknown_features`.
+
+        Of the data `where`, `sample` is rows, or a matrix, as they were before the match.
+        """
         if self.message is not None:
             warn(StreamsvmWarning(self.message))
+        if self.columns is not None:
+            data, width = sample.data[:SAMPLE_VALUES], len(self.columns)
+            features = np.arange(len(data)) % width if sample.indices is None else sample.indices[: len(data)]
+            known = self.columns[features[data != 0]] >= 0
+            warn_of_unknown_features(int(known.sum()), int((~known).sum()), where)
+
+
+def warn_of_unknown_features(n_known: int, n_unknown: int, where: str) -> None:
+    """Warn if fewer than a tenth of the non-zeros of data are in features that the model knows."""
+    if (share := n_known / max(n_known + n_unknown, 1)) < _LEAST_KNOWN and n_unknown:
+        of_known = f"only {share:.2%} of the non-zeros are in features that the model knows"
+        warn(f"{where}: {of_known}; the predictions may be worth little")
 
 
 def match_features(

@@ -15,6 +15,7 @@ from streamsvm.base.prefetch import Prefetcher
 from streamsvm.base.threads import count_workers
 from streamsvm.data.arrays import check_is_matrix, label_column, labels_of, with_layer
 from streamsvm.data.checks import first_false, first_outside, row_of
+from streamsvm.data.names import warn_of_unknown_features
 from streamsvm.data.rows import Rows, kept_rows
 from streamsvm.data.value_kinds import SAMPLE_VALUES, warn_of_difference
 from streamsvm.errors import ModelError, SettingsError, part_of_memory, warn
@@ -129,8 +130,8 @@ class RowsToScore:
                 store, like, model.dtype, self.memory // 2, labelled=self.labelled,
                 transformed=lambda matched: transformed(matched, model.transforms, shift),
             )  # fmt: skip
-        blocks.match.warn()
         sample = first_rows(store, 0, min(store.n_rows, SAMPLE_VALUES), SAMPLE_VALUES)
+        blocks.match.warn(sample, str(store.path))
         warn_of_difference(sample.data, model.record, model.transforms, str(store.path))
 
         def read(block: int) -> tuple[Rows, np.ndarray]:
@@ -166,6 +167,8 @@ class RowsToScore:
         self.unlabelled = getattr(found, "unlabelled", 0)
         for note in reader.notes:
             warn(note)
+        n_unknown = found.unseen_features + getattr(found, "unseen_values", 0)
+        warn_of_unknown_features(found.nnz, n_unknown, str(path))
         for name, change in _CHANGES.items():
             # `evaluate` warns of unknown labels of rows with one label.
             told = name != "unseen_labels" or (labelled and options["multilabel"])

@@ -42,7 +42,7 @@ def rows_of_matrix(model: Any, X: Any, y: Any = None, groups: Any = None, *, fir
         matrix = as_matrix(X, dtype, ModelError, model.record.get("encoding") or {}, first)
     match = match_features(matrix.names, None if names is None else names.tolist(), "X")
     if first == 0:
-        match.warn()
+        match.warn(matrix, "X")
         warn_of_difference(matrix.data[:SAMPLE_VALUES], model.record, model.transforms, "X")
     if match.columns is None and n_features not in (None, matrix.n_features):
         raise ModelError(f"the data has {matrix.n_features} features, the model {n_features}")

@@ -36,8 +36,8 @@ def check_held_out(raw: Store, training: Training, record: Mapping[str, Any]) ->
     with open_held_out(settings, record.get("valid_fingerprint")) as held_out:
         check_has_groups(settings, has_groups=held_out.grouped, where=settings.valid)
         blocks = held_out_blocks(held_out, raw, training)
-        blocks.match.warn()
         sample = first_rows(held_out, 0, held_out.n_rows, SAMPLE_VALUES)
+        blocks.match.warn(sample, str(held_out.path))
         warn_of_difference(sample.data, record, transforms, str(held_out.path))
         if transforms:  # which may refuse rows
             blocks.store.rows(0, min(_CHECKED_ROWS, held_out.n_rows))

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.data.names import feature_names, match_features, sort_rows, with_columns
+from streamsvm.data.names import FeatureMatch, feature_names, match_features, sort_rows, with_columns
 from streamsvm.data.rows import Rows
 from streamsvm.errors import FeatureError, StreamsvmWarning
 
@@ -49,6 +49,18 @@ def test_few_names_in_common_are_a_warning_and_none_is_an_error() -> None:
         assert ("may be worth little" in str(match.message)) == rare
     with pytest.raises(FeatureError, match="data has none of the 100 features of the model"):
         match_features(["h0", "h1"], model, "data")
+
+
+def test_few_non_zeros_in_known_features_are_a_warning_with_the_share() -> None:
+    X = sp.random_array((50, 40), density=0.5, format="csr", rng=1)
+    dense, none = X.toarray(), np.zeros(50)
+    kinds = (X.data, X.indices, X.indptr), (dense.ravel(), None, np.arange(51) * 40)
+    for data, indices, indptr in kinds:
+        rows = Rows(data, indices, indptr, none, none)
+        FeatureMatch(np.r_[range(8), [-1] * 32]).warn(rows, "X")  # a fifth: no warning, which is an error
+        share = np.count_nonzero(dense[:, :2]) / X.nnz
+        with pytest.warns(StreamsvmWarning, match=f"X: only {share:.2%} of the non-zeros are in features"):
+            FeatureMatch(np.r_[1, 0, [-1] * 38]).warn(rows, "X")
 
 
 def test_columns_are_matched_by_position_where_a_side_has_no_names() -> None:
