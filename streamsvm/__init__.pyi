@@ -193,9 +193,10 @@ def fit(
     valid : str | Path | None
         Store, text or table to measure the accuracy on after each pass.
     hold_out : str | None
-        Measure the accuracy on a part of the rows that is not trained on, such as 1/10: the first of 10
-        parts, by a hash of the rows' numbers in the data as given. Groups of rows stay whole. These rows
-        count neither for C auto nor for the statistics of transforms, nor for balanced weights of classes.
+        Measure the accuracy on a part of each class that is not trained on, such as 1/10: the first of 10
+        parts, by a hash of the rows' numbers in the input. The sizes of parts differ by one row. Groups of
+        rows stay whole, whatever their classes. These rows count neither for C auto nor for the statistics of
+        transforms, nor for balanced weights of classes.
     class_weight : str | Path | Mapping[str, float] | Literal["balanced"] | None
         Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of lines
         with a class and its weight (others: 1). Balanced is the number of labels / (number of classes × rows
@@ -448,9 +449,10 @@ def plan(
     valid : str | Path | None
         Store, text or table to measure the accuracy on after each pass.
     hold_out : str | None
-        Measure the accuracy on a part of the rows that is not trained on, such as 1/10: the first of 10
-        parts, by a hash of the rows' numbers in the data as given. Groups of rows stay whole. These rows
-        count neither for C auto nor for the statistics of transforms, nor for balanced weights of classes.
+        Measure the accuracy on a part of each class that is not trained on, such as 1/10: the first of 10
+        parts, by a hash of the rows' numbers in the input. The sizes of parts differ by one row. Groups of
+        rows stay whole, whatever their classes. These rows count neither for C auto nor for the statistics of
+        transforms, nor for balanced weights of classes.
     class_weight : str | Path | Mapping[str, float] | Literal["balanced"] | None
         Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of lines
         with a class and its weight (others: 1). Balanced is the number of labels / (number of classes × rows
@@ -796,7 +798,8 @@ def tune(
         Transforms of the rows (see fit), or none; several are compared. A list has texts such as
         ``df=-0.25,l2``; None stands for the default of the data.
     folds : int | None
-        Measure on each of so many parts instead, in so many trainings. The mean counts.
+        Measure on each of so many parts instead, in so many trainings. The mean counts, and the deviation is
+        told.
     hold_out : str | None
         Part of the rows that is held out and measured on, 1/10 by default.
     valid : str | Path | None

@@ -166,6 +166,15 @@ def make_problem(
     return sp.csr_array(np.round(X, 3).astype(np.float32)), labels
 
 
+def held_out(labels: np.ndarray, part: int, parts: int) -> np.ndarray:
+    """Return a mask of the rows of a part: every so many of those sorted by class and by SplitMix64."""
+    with np.errstate(over="ignore"):
+        keys = np.arange(len(labels), dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+            keys = (keys ^ (keys >> np.uint64(shift))) * np.uint64(factor)
+    return np.isin(np.arange(len(labels)), np.lexsort([keys, labels])[part - 1 :: parts])
+
+
 def make_store(
     path: Path,
     X: sp.csr_array,

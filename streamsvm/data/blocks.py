@@ -144,7 +144,7 @@ class Blocks:
         """Return rows with the cost 0 if they are held out."""
         if self.held_out is None:
             return rows
-        is_held_out = self.held_out.has(rows.numbers, rows.qid)
+        is_held_out = self.held_out.has(rows.numbers)
         if self._measures:
             return rows._replace(cost=(is_held_out & (rows.cost > 0)).astype(np.float64))
         return rows._replace(cost=np.where(is_held_out, 0.0, rows.cost))

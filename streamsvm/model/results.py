@@ -179,8 +179,8 @@ class TuneResult(Readable):
     valid_passes : int
         Passes of the trial with that accuracy, including those at smaller C before.
     tried : list of dict
-        Each setting: ``C``, ``settings``, ``valid_accuracy`` on the held-out rows, and the ``passes`` and
-        ``seconds`` that it took.
+        Each setting: ``C``, ``settings``, ``valid_accuracy`` on the held-out rows, with folds its standard
+        deviation over them, ``valid_accuracy_std``, and the ``passes`` and ``seconds`` that it took.
     result : FitResult
         Result of the training with the best settings.
     model : Model or None
@@ -207,7 +207,8 @@ class TuneResult(Readable):
         }
 
     def _more_html(self) -> str:
-        names = ["C", *(["settings"] if self.settings else []), "valid_accuracy", "passes", "seconds"]
+        possible = ("C", "settings", "valid_accuracy", "valid_accuracy_std", "passes", "seconds")
+        names = [name for name in possible if self.tried[0].get(name) not in (None, {})]
         best = (self.C, self.settings)
         chosen = [(row["C"], row["settings"]) for row in self.tried].index(best)
         rows = [[*(row[name] for name in names), ""] for row in self.tried]

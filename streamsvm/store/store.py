@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
@@ -320,6 +321,11 @@ class Store(Readable, HasFacts):
                 start = next_
 
     # -- all rows ----------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def parts_of(self) -> dict[int, np.ndarray]:
+        """Divisions of the rows by their numbers of parts, as far as they are made: see `HeldOutPart`."""
+        return {}
 
     @property
     def fingerprint(self) -> str:

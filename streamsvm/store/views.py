@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Sequence, Set
 from typing import Any
@@ -83,6 +84,10 @@ class ViewedStore(Store):
     @property
     def members(self) -> list[Store]:
         return self.inner.members
+
+    @functools.cached_property
+    def parts_of(self) -> dict[int, np.ndarray]:
+        return self.inner.parts_of if self.n_rows == self.inner.n_rows else {}
 
     def sizes(self, ranges: Ranges) -> RowSizes:
         sizes = self.view.sizes(self.inner.sizes(self.view.ranges(ranges)))

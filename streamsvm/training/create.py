@@ -262,7 +262,8 @@ def fit_to_store(
         if how.callbacks.stop():
             raise Interrupted("stopped before the training began")
 
-    transforms, held_out = parse_transforms(settings.transform), [held_out_part(part) for part in parts]
+    transforms = parse_transforms(settings.transform)
+    held_out = [held_out_part(part, raw, settings.memory) for part in parts]
     if raw.kind == IN_MEMORY:
         rows = raw_rows(raw.rows(0, raw.n_rows), raw.n_features, raw.feature_names())
         return fit_transforms(transforms, rows._replace(numbers=number_columns(raw)), held_out)

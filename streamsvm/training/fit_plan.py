@@ -13,6 +13,7 @@ import numpy as np
 from streamsvm.base.page_cache import memory_limit
 from streamsvm.base.text import format_size
 from streamsvm.data.groups import GIVE_GROUPS, group_starts
+from streamsvm.data.hold_out import ROW_BYTES
 from streamsvm.data.memory_plan import (
     DUAL_SHARE,
     INTERPRETER,
@@ -200,6 +201,7 @@ def _plan(
     """
     settings = spec.settings
     held += spec.product_bytes + spec.pair_bytes + spec.chain_bytes(longest) * spec.loss.sequences
+    held += ROW_BYTES * store.n_rows * (settings.hold_out is not None)
     held_row_bytes = 0
     if spec.groups is not None:  # duals of a block: counts by group, and lists, with copies
         held_row_bytes = 2 * settings.splits * 4 + 3 * spec.row_dual_bytes

@@ -158,7 +158,7 @@ class Training:
             cost=settings.C,
             class_weights=self.class_weights,
             weighted=settings.sample_weight != NONE,
-            held_out=held_out_part(settings.hold_out),
+            held_out=held_out_part(settings.hold_out, store, settings.memory),
             plan=self.plan,
             labelled=True,
         )

@@ -104,12 +104,15 @@ class _Fitting:
     largest: float = 0.0
 
     def add_sample(self, first: int, rows: Rows) -> None:
-        data = rows.data
-        if self.held_out is not None:
-            data = data[np.repeat(self.held_out.kept(first, rows), np.diff(rows.indptr))]
+        kept = self.kept(first, rows)
+        data = rows.data if kept is None else rows.data[np.repeat(kept, np.diff(rows.indptr))]
         seen = describe_values(data)
         self.integers &= seen.integers
         self.largest = max(self.largest, seen.largest)
+
+    def kept(self, first: int, rows: Rows) -> np.ndarray | None:
+        """Return a mask of the rows that are not held out, or None; row 0 is number `first`."""
+        return None if self.held_out is None else ~self.held_out.has(np.arange(first, first + rows.n_rows))
 
     def lacks(self, needs: str | None) -> bool:
         return needs is not None and (self.known is None or self.known.kind not in (needs, "moments"))
@@ -209,8 +212,7 @@ def _gather(data: RawData, wanted: Sequence[_Fitting], kind: Kind) -> list[Stati
             for each, builder in zip(wanted, builders, strict=True):
                 # Transforms that differ are applied here, so that there is one copy of the rows at a time.
                 own = rows if alike else apply(each.fitted, rows, where=data.where, first=first)
-                kept = None if each.held_out is None else each.held_out.kept(first, rows)
-                builder.add_rows(own, kept)
+                builder.add_rows(own, each.kept(first, rows))
             data.progress(first + rows.n_rows)
     return [builder.result() for builder in builders]
 

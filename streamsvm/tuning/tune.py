@@ -238,10 +238,12 @@ def _measured(result: FitResult) -> Iterator[dict[str, Any]]:
 
 def _mean(folds: Sequence[Mapping[str, Any]], shown: Mapping[str, Any], C: float) -> dict[str, Any]:
     """Average the results for one setting over all folds."""
+    accuracies = [each["valid_accuracy"] for each in folds]
     return {
         "C": C,
         "settings": dict(shown),
-        "valid_accuracy": float(np.mean([each["valid_accuracy"] for each in folds])),
+        "valid_accuracy": float(np.mean(accuracies)),
+        **({"valid_accuracy_std": float(np.std(accuracies))} if len(folds) > 1 else {}),
         "passes": sum(each["passes"] for each in folds),
         "seconds": sum(each["seconds"] for each in folds),
     }

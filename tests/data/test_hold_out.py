@@ -1,20 +1,25 @@
-"""Rows held out by a hash: the parts divide the rows, and a training does not see its part."""
+"""Rows that are held out: the parts divide each class, and a training does not see its part."""
 
 from __future__ import annotations
 
 from collections.abc import Set
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import fit_path, make_problem
+from helpers import fit_path, held_out, make_problem, make_store
 from helpers import plain_fit as fit
+from sklearn.datasets import dump_svmlight_file
+from sklearn.model_selection import StratifiedKFold
+from streamsvm_converters.convert import convert
 
-from streamsvm.data.hold_out import HeldOutPart, is_trained_on
+from streamsvm.data.hold_out import held_out_part, is_trained_on
 from streamsvm.data.rows import Rows
-from streamsvm.errors import InputError, SettingsError
+from streamsvm.errors import InputError, PlanError, SettingsError
 from streamsvm.settings.fit import Settings
+from streamsvm.store import Store, open_store
 from streamsvm.store.arrays import ArrayStore
 from streamsvm.store.ranges import Ranges
 from streamsvm.store.store import Columns
@@ -28,20 +33,48 @@ def rows_of(n: int, qid: np.ndarray | None = None) -> Rows:
     return rows if qid is None else rows._replace(qid=qid)
 
 
-@pytest.mark.parametrize("parts", [2, 5, 10])
-def test_parts_divide_the_rows_evenly_however_they_are_read(parts: int) -> None:
-    n = 20_000
-    found = np.array([HeldOutPart(part + 1, parts).has(np.arange(n)) for part in range(parts)])
+def part_of(store: Store, part: int, parts: int) -> np.ndarray:
+    """Return a mask, by their numbers, of the rows of a part."""
+    found = held_out_part(f"{part}/{parts}", store, 2**20)
+    assert found is not None
+    return found.has(np.arange(store.n_rows))
+
+
+@pytest.mark.filterwarnings("ignore:The least populated class")
+@pytest.mark.parametrize("parts", [2, 5, 300])
+def test_parts_have_the_share_of_each_class_that_scikit_learn_gives_them(
+    parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamsvm.data.hold_out.PIECE_ROWS", 130)
+    labels = np.repeat([0, 1, 2, 3], [1, 7, 92, 600]).astype(np.int32)
+    store = ArrayStore(rows_of(700)._replace(labels=labels), {"classes": list("abcd")}, D)
+    found = np.array([part_of(store, part + 1, parts) for part in range(parts)])
     np.testing.assert_array_equal(found.sum(axis=0), 1)
-    np.testing.assert_allclose(found.sum(axis=1), n / parts, rtol=0.1)
-    pieces = [HeldOutPart(1, parts).has(np.arange(begin, begin + 2_500)) for begin in range(0, n, 2_500)]
-    np.testing.assert_array_equal(np.concatenate(pieces), found[0])
-    assert abs(np.corrcoef(found[0], np.arange(n))[0, 1]) < 0.05
+    folds = StratifiedKFold(parts).split(labels, labels) if parts < 300 else ()
+    for mine, (_, held) in zip(found, folds, strict=False):
+        np.testing.assert_array_equal(np.bincount(labels[mine]), np.bincount(labels[held]))
+    np.testing.assert_array_equal(found[0], held_out(labels, 1, parts))
+    assert abs(np.corrcoef(found[0], np.arange(700))[0, 1]) < 0.1
+
+
+def test_a_part_has_the_same_rows_in_text_a_store_and_memory(tmp_path: Path) -> None:
+    X, labels = make_problem(N, D, K)
+    dump_svmlight_file(X, labels, str(tmp_path / "a.txt"))
+    convert([tmp_path / "a.txt"], tmp_path / "a.zarr")
+    assert fit(tmp_path / "a.txt", out=tmp_path / "run", hold_out="1/5").passes
+    rows = []
+    for path in (tmp_path / "a.zarr", tmp_path / "run/data.zarr", make_store(tmp_path / "b.h5", X, labels)):
+        with open_store(path) as store:
+            rows.append(np.sort(store.names(0, N)[part_of(store, 1, 5)]))
+            with pytest.raises(PlanError, match="parts takes 4,000 bytes"):
+                held_out_part("1/5", store, 3999)
+    for each in rows:
+        np.testing.assert_array_equal(each, np.flatnonzero(held_out(labels, 1, 5)))
 
 
 def test_groups_stay_whole() -> None:
-    qid = np.repeat(np.arange(300), 7)
-    found = HeldOutPart(2, 3).has(np.arange(len(qid)), qid).reshape(300, 7)
+    store = ArrayStore(rows_of(2100, np.repeat(np.arange(300), 7)), {"classes": ["a", "b"]}, D)
+    found = part_of(store, 2, 3).reshape(300, 7)
     assert (found == found[:, :1]).all()
     assert 60 < found[:, 0].sum() < 140
 
@@ -51,8 +84,8 @@ def test_groups_stay_whole() -> None:
     [
         ({}, {"cost"}),
         ({"sample_weight": "none"}, set()),
-        ({"hold_out": "1/4"}, {"cost", "qid", "numbers"}),
-        ({"sample_weight": "none", "hold_out": "1/4"}, {"qid", "numbers"}),
+        ({"hold_out": "1/4"}, {"cost", "numbers"}),
+        ({"sample_weight": "none", "hold_out": "1/4"}, {"numbers"}),
     ],
 )
 def test_only_the_columns_that_say_which_rows_are_trained_on_are_read(
@@ -67,11 +100,13 @@ def test_only_the_columns_that_say_which_rows_are_trained_on_are_read(
 
     weights, qid = np.arange(N) % 3.0, np.arange(N) // 5
     store = Counted(rows_of(N, qid)._replace(cost=weights), {"classes": ["a", "b"]}, D)
+    held = part_of(store, 1, 4)
+    wanted.clear()
     found = is_trained_on(store, Settings(**settings), 3, N)
     assert wanted == expected
     used = weights > 0 if "cost" in expected else np.ones(N, bool)
     if "hold_out" in settings:
-        used = used & ~HeldOutPart(1, 4).has(np.arange(N), qid)
+        used = used & ~held
     np.testing.assert_array_equal(found, used[3:])
     assert found.dtype == bool
 
@@ -123,6 +158,5 @@ def test_rows_of_weight_0_are_not_measured() -> None:
 
 def test_a_part_without_rows_is_an_error() -> None:
     X, labels = make_problem(40, D, K)
-    empty = next(part for part in range(1, 1000) if not HeldOutPart(part, 1000).has(np.arange(40)).any())
-    with pytest.raises(InputError, match=f"part {empty}/1000 that hold_out names has no rows"):
-        fit(X, labels, hold_out=f"{empty}/1000")
+    with pytest.raises(InputError, match="part 41/1000 that hold_out names has no rows"):
+        fit(X, labels, hold_out="41/1000")

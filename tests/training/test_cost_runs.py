@@ -18,12 +18,10 @@ from run_files import flip, model_bytes, stop_after
 from small_problem import BLOCK, D, K, N
 
 from streamsvm import load_model, plan, resume
-from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.errors import InputError, Interrupted, PlanError, RunError, SettingsError
 from streamsvm.run.directory import RunDir
 
 COSTS = np.abs(np.subtract.outer(np.arange(K), np.arange(K))).astype(float)
-HELD = HeldOutPart(1, 2).has(np.arange(N))
 TREE = {"0": "low", "1": "low", "2": "high", "3": "high", "4": "top", "low": "top", "high": "top"}
 
 
@@ -177,7 +175,10 @@ SETTINGS_REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"sample_weight": np.full(N, np.nan)}, r"sample_weight\[0\] is nan; weights are numbers from 0 on"),
     ({"sample_weight": np.full(N, -1)}, r"sample_weight\[0\] is -1"),
     ({"sample_weight": np.zeros(N)}, "all rows have the weight 0"),
-    ({"sample_weight": HELD * 1.0, "hold_out": "1/2"}, r"all rows but those that are held out \(1/2\) have"),
+    (
+        {"sample_weight": np.eye(N)[3], "hold_out": "2/2"},
+        r"all rows but those that are held out \(2/2\) have",
+    ),
     ({"sample_weight": "column"}, "sample_weight must be one number for each row"),
     ({"groups": np.zeros(N)}, "groups does not apply to the loss ww"),
 ]

@@ -1,7 +1,7 @@
 """Rows that are held out take no part in training: what is changed in them changes nothing that is learned.
 
-Their part is a hash of their numbers in the data as given, which the changes leave as they are. One class has
-held-out rows alone: it stays a class, without a row to learn from.
+Their part follows from their labels and numbers, which the changes leave as they are. One class has a
+held-out row alone: it stays a class, without a row to learn from.
 """
 
 from __future__ import annotations
@@ -15,37 +15,30 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from cases import few
-from helpers import automatic_c, make_store
+from helpers import automatic_c, held_out, make_store
 from run_files import metrics_of
 from sklearn.preprocessing import StandardScaler, normalize
 from sklearn.utils.class_weight import compute_class_weight
 
 from streamsvm import fit, load_model, tune
-from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.transforms import fitting
 from streamsvm.tuning import trials as tuning_runs
 
-N, D, K, BLOCK, PARTS = 420, 12, 3, 90, 3
-ALONE = K  # the class of held-out rows alone
+N, D, K, BLOCK, PARTS = 421, 12, 3, 90, 3
+ALONE = K  # the class of the last row alone, which is held out in the first part
 NAMES = np.array(["0", "1", "2", "3"])
 KINDS = ["matrix", "native.h5", "native.zarr", "sliced", "joined"]
 LONG = "log1p,idf,scale=std,l2,scale=maxabs"
 
 
-def held_out(part: int = 1) -> np.ndarray:
-    return HeldOutPart(part, PARTS).has(np.arange(N))
-
-
 def problem(part: int, *, changed: bool) -> tuple[sp.csr_array, np.ndarray]:
-    """Rows sorted by class; if `changed`, those of a part are multiplied by 1,000, with other labels."""
+    """Rows sorted by class; if `changed`, those of a part are multiplied by 1,000."""
     rng = np.random.default_rng(1)
     labels = np.sort(rng.integers(K, size=N)).astype(np.int32)
     X = rng.poisson(0.6 + 2 * (np.arange(D) % K == labels[:, None]), size=(N, D)).astype(np.float32) / 4
-    held = held_out(part)
-    labels[held & (np.arange(N) % 4 == 0)] = ALONE
+    labels[-1] = ALONE
     if changed:
-        X[held] *= 1000
-        labels[held] = (labels[held] + 1) % (K + 1)
+        X[held_out(labels, part, PARTS)] *= 1000
     return sp.csr_array(X), labels
 
 
@@ -107,8 +100,8 @@ def test_what_is_held_out_changes_nothing(tmp_path: Path, kind: str, transform: 
     )
     check_same(one, other)
     assert len(one.classes_) == K + 1
-    held = held_out()
     X, labels = problem(1, changed=False)
+    held = held_out(labels, 1, PARTS)
     few = NAMES[labels[~held]]
     np.testing.assert_allclose(
         one.record["class_weights"], [*compute_class_weight("balanced", classes=NAMES[:K], y=few), 1.0]
@@ -120,7 +113,7 @@ def test_what_is_held_out_changes_nothing(tmp_path: Path, kind: str, transform: 
 @pytest.mark.parametrize("kind", ["matrix", "native.h5", "sliced"])
 def test_held_out_rows_are_scored_after_the_transforms_of_the_others(tmp_path: Path, kind: str) -> None:
     X, labels = problem(1, changed=False)
-    held, dense = held_out(), X.toarray().astype(float)
+    held, dense = held_out(labels, 1, PARTS), X.toarray().astype(float)
     model = trained(
         kind, tmp_path / "a", X, labels, hold_out=f"1/{PARTS}", transform="scale=std,l2", passes=1
     )
@@ -198,7 +191,7 @@ def test_one_reading_serves_all_folds_or_each_has_its_own(
 @pytest.mark.more
 def test_balanced_weights_count_each_label_of_the_rows_that_train() -> None:
     X, labels = problem(1, changed=False)
-    held = HeldOutPart(1, 4).has(np.arange(N))
+    held = held_out(np.zeros(N), 1, 4)  # all rows have the first label
     sets = [[name, "0"] if name != "0" else [name] for name in NAMES[labels]]
     model = fit(X, sets, loss="ovr", class_weight="balanced", hold_out="1/4", passes=1)
     counts = np.array(

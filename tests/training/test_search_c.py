@@ -10,12 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from helpers import automatic_c, fit_path
+from helpers import automatic_c, fit_path, held_out
 from helpers import plain_fit as fit
 from run_files import stop_after
 
 import streamsvm
-from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.errors import Interrupted
 from streamsvm.settings.fit import Settings
 from streamsvm.store import open_store
@@ -23,7 +22,6 @@ from streamsvm.training.search_c import find_sample
 
 N, D, K = 900, 20, 5
 FACTORS = (0.001, 0.01, 0.1, 1.0)
-HELD = HeldOutPart(1, 3).has(np.arange(N))  # of the sample, which has all rows
 SEARCH = "streamsvm.training.search_c"
 
 
@@ -47,7 +45,8 @@ def tried(X: Any, y: Any, **options: Any) -> tuple[float, list[dict[str, float]]
 
 def accuracy(model: Any, X: np.ndarray, y: np.ndarray) -> float:
     """Return the accuracy on held-out rows, by a product of NumPy."""
-    return float((model.classes_[(X[HELD] @ model.coef_.T).argmax(axis=1)] == y[HELD]).mean())
+    held = held_out(y, 1, 3)  # of the sample, which has all rows
+    return float((model.classes_[(X[held] @ model.coef_.T).argmax(axis=1)] == y[held]).mean())
 
 
 @pytest.mark.parametrize("class_weight", [None, {"0": 5.0}])
@@ -62,7 +61,7 @@ def test_c_is_the_best_of_four_on_held_out_rows(seed: int, class_weight: Any) ->
     right = []
     for n in range(1, 5):
         path = {"C": automatic_c(X), "C_factors": FACTORS[:n], "passes": n}
-        model = fit_path(X, y, sample_weight=1.0 - HELD, **path, **own)
+        model = fit_path(X, y, sample_weight=1.0 - held_out(y, 1, 3), **path, **own)
         right.append(accuracy(model, X, y))
     C, found = tried(X, y, **own)
     assert [each["C"] for each in found] == pytest.approx([automatic_c(X) * factor for factor in FACTORS])
@@ -77,7 +76,8 @@ def test_c_is_the_best_of_four_on_held_out_rows(seed: int, class_weight: Any) ->
 def test_a_loss_without_a_path_has_a_training_for_each(tmp_path: Path) -> None:
     X, y = problem()
     own = {"loss": "ww2", "dtype": "float64", "average": False}
-    models = [fit(X, y, sample_weight=1.0 - HELD, C=automatic_c(X) * f, passes=2, **own) for f in FACTORS]
+    weight = 1.0 - held_out(y, 1, 3)
+    models = [fit(X, y, sample_weight=weight, C=automatic_c(X) * f, passes=2, **own) for f in FACTORS]
     _, found = tried(X, y, **own)
     assert [each["valid_accuracy"] for each in found] == pytest.approx([accuracy(m, X, y) for m in models])
 
@@ -150,15 +150,13 @@ def test_held_out_rows_and_rows_of_weight_0_do_not_choose(tmp_path: Path) -> Non
     """Whatever is in them, C is that of the other rows; in memory and on disk alike."""
     X, y = problem()
     weights = np.where(np.arange(N) % 3 == 0, 0.0, 1.0)
-    unused = HeldOutPart(2, 7).has(np.arange(N)) | (weights == 0)
-    other, labels = X.copy(), y.copy()
-    other[unused] *= 50
-    labels[unused] = 0
+    other = X.copy()
+    other[held_out(np.where(weights == 0, -1, y), 2, 7) | (weights == 0)] *= 50
     found = []
-    for number, (data, codes) in enumerate(((X, y), (other, labels))):
+    for number, data in enumerate((X, other)):
         options = {"hold_out": "2/7", "transform": "none"}
-        found.append(streamsvm.fit(data, codes, sample_weight=weights, **options).result.C)
-        obs = pd.DataFrame({"type": codes, "w": weights}, index=np.arange(N).astype(str))
+        found.append(streamsvm.fit(data, y, sample_weight=weights, **options).result.C)
+        obs = pd.DataFrame({"type": y, "w": weights}, index=np.arange(N).astype(str))
         path = tmp_path / f"{number}.h5ad"
         anndata.AnnData(data, obs).write_h5ad(path)
         options |= {"label": "type", "sample_weight": "w"}

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from helpers import automatic_c, make_store
+from helpers import automatic_c, held_out, make_store
 from helpers import plain_fit as fit
 from run_files import model_bytes, stop_after
 from sklearn.datasets import dump_svmlight_file, load_digits
 
 from streamsvm import convert, load_model, resume, tune
-from streamsvm.data.hold_out import HeldOutPart
 from streamsvm.errors import InputError, Interrupted, RunError, SettingsError
 from streamsvm.settings.search import SearchSettings
 from streamsvm.training.passes import Fit
@@ -54,7 +53,7 @@ def test_accuracies_are_those_of_averaged_models_on_the_part(store: Path, tmp_pa
     alone = fit(store, out=tmp_path / "alone", C=0.1, passes=2, hold_out="2/5", keep_duals=True)
     assert [row["C"] for row in found.tried] == [0.1, 0.2]
     assert found.tried[0]["valid_accuracy"] == alone.valid_accuracy
-    held = HeldOutPart(2, 5).has(np.arange(len(Y)))
+    held = held_out(Y, 2, 5)
     model = load_model(tmp_path / "alone")
     assert found.tried[0]["valid_accuracy"] == pytest.approx((model.predict(X).astype(int) == Y)[held].mean())
     best = max(found.tried, key=lambda row: row["valid_accuracy"])
@@ -70,8 +69,8 @@ def test_accuracies_are_those_of_averaged_models_on_the_part(store: Path, tmp_pa
 
 
 def test_a_matrix_and_a_store_choose_alike(store: Path, tmp_path: Path) -> None:
-    of_store = tune(store, out=tmp_path / "run", folds=3)
-    of_matrix = tune(X, Y, folds=3, transform="none")
+    of_store = tune(store, out=tmp_path / "run", folds=5)
+    of_matrix = tune(X, Y, folds=5, transform="none")
     assert len(of_store.tried) == 10
     assert pytest.approx(of_store.C) == of_matrix.C
     accuracies = [[row["valid_accuracy"] for row in found.tried] for found in (of_store, of_matrix)]
@@ -93,6 +92,17 @@ def test_several_settings_are_compared() -> None:
     chosen = max(found.tried, key=lambda row: row["valid_accuracy"])
     assert (found.C, found.settings) == (chosen["C"], chosen["settings"])
     assert found.model.record["loss"] == chosen["settings"]["loss"]
+
+
+def test_the_mean_and_the_deviation_of_the_folds_are_told(store: Path) -> None:
+    found = tune(X, Y, folds=3, C=[0.1], passes_each=1, dtype="float64")
+    facts: dict[str, Any] = {"C": 0.1, "passes": 1, "dtype": "float64", "transform": "bias"}
+    folds = [fit(X, Y, hold_out=f"{part}/3", **facts).result.valid_accuracy for part in (1, 2, 3)]
+    [row] = found.tried
+    assert (row["valid_accuracy"], row["valid_accuracy_std"]) == pytest.approx(
+        (np.mean(folds), np.std(folds))
+    )
+    assert "valid_accuracy_std" not in tune(X, Y, C=[0.1]).tried[0]
 
 
 def test_it_goes_on_where_it_was_stopped(store: Path, tmp_path: Path) -> None:
