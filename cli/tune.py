@@ -79,8 +79,7 @@ class TuneReporter(EventTable):
         elif event["event"] == "search":
             self.console.say(count(event["trainings"], "training"))
             self._of_passes = event["trainings"] == 1 and not self._headed  # nothing was tried before
-            if self._of_passes:
-                self.left_out.add("seconds")  # which would be of the last pass
+            self.left_out |= {"seconds"} if self._of_passes else set()  # which would be of the last pass
         elif event["event"] == "pass" and self._of_passes and {"trial", "valid_accuracy"} <= event.keys():
             self._shown.add(event["pass"])
             self.line(event)

@@ -194,9 +194,9 @@ def fit(
         Store, text or table to measure the accuracy on after each pass.
     hold_out : str | None
         Measure the accuracy on a part of each class that is not trained on, such as 1/10: the first of 10
-        parts, by a hash of the rows' numbers in the input. The sizes of parts differ by one row. Groups of
-        rows stay whole, whatever their classes. These rows count neither for C auto nor for the statistics of
-        transforms, nor for balanced weights of classes.
+        parts, by a hash of the rows' numbers in the input. Groups of rows stay whole, whatever their classes.
+        The rows count neither for C auto nor for the statistics of transforms, nor for balanced weights of
+        classes.
     class_weight : str | Path | Mapping[str, float] | Literal["balanced"] | None
         Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of lines
         with a class and its weight (others: 1). Balanced is the number of labels / (number of classes × rows
@@ -450,9 +450,9 @@ def plan(
         Store, text or table to measure the accuracy on after each pass.
     hold_out : str | None
         Measure the accuracy on a part of each class that is not trained on, such as 1/10: the first of 10
-        parts, by a hash of the rows' numbers in the input. The sizes of parts differ by one row. Groups of
-        rows stay whole, whatever their classes. These rows count neither for C auto nor for the statistics of
-        transforms, nor for balanced weights of classes.
+        parts, by a hash of the rows' numbers in the input. Groups of rows stay whole, whatever their classes.
+        The rows count neither for C auto nor for the statistics of transforms, nor for balanced weights of
+        classes.
     class_weight : str | Path | Mapping[str, float] | Literal["balanced"] | None
         Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of lines
         with a class and its weight (others: 1). Balanced is the number of labels / (number of classes × rows

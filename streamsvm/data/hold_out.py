@@ -43,11 +43,10 @@ def held_out_part(hold_out: str | None, store: Store, memory: int) -> HeldOutPar
         return None
     needed, (part, parts) = ROW_BYTES * store.n_rows, parse_part(hold_out)
     if store.members and needed > memory:
-        problem = f"{store.path}: to divide {store.n_rows:,} rows into parts takes {needed:,} bytes"
-        raise PlanError(problem, needed_memory=needed)
-    if parts not in store.parts_of:
-        store.parts_of[parts] = _divide(store, parts)
-    return HeldOutPart(part - 1, store.parts_of[parts])
+        raise PlanError(f"{store.path}: its parts take {needed:,} bytes", needed_memory=needed)
+    made = store.facts.parts_of
+    made[parts] = made[parts] if parts in made else _divide(store, parts)
+    return HeldOutPart(part - 1, made[parts])
 
 
 def _divide(store: Store, parts: int) -> np.ndarray:

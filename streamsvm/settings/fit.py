@@ -164,9 +164,8 @@ class Settings(DataSettings, LossSettings):
     hold_out: Annotated[str | None, _PART] = _training(
         "Measure the accuracy on a part of each class that is not trained on, such as 1/10: the first of 10 "
         "parts, by a hash of the rows' numbers in the input.",
-        "The sizes of parts differ by one row. Groups of rows stay whole, whatever their classes. "
-        "These rows count neither for C auto nor for the statistics of "
-        "transforms, nor for balanced weights of classes.", scope=MATRIX, searched=True,
+        "Groups of rows stay whole, whatever their classes. The rows count neither for C auto nor for the "
+        "statistics of transforms, nor for balanced weights of classes.", scope=MATRIX, searched=True,
     )  # fmt: skip
     class_weight: Annotated[str | Mapping[str, float] | None, _CLASS_WEIGHT] = _weights(
         "Weights of the classes' rows: balanced, by which all classes weigh the same in all, or a file of "

@@ -50,6 +50,7 @@ class JoinedStore(Store):
             shuffled=False,
             dense=any(facts.dense for facts in every),
             units=None,
+            parts_of={},
             dense_rows=all(dense),
             extra_nnz_bytes=extra,
             held_bytes=sum(facts.held_bytes for facts in every),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
@@ -80,6 +79,9 @@ class Facts:
         Whether a matrix that holds rows is dense.
     dense_rows : bool
         Whether the rows that `read` returns are dense: see `streamsvm.data.rows.Rows`.
+    parts_of : dict
+        Divisions of the rows by their number of parts, as far as they are made: see `HeldOutPart`. Views with
+        the same rows share them.
     """
 
     path: Path
@@ -104,6 +106,7 @@ class Facts:
     held_bytes: int = 0
     extra_nnz_bytes: int = 0
     meta: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    parts_of: dict[int, np.ndarray] = dataclasses.field(default_factory=dict, compare=False)
 
     @property
     def n_classes(self) -> int:
@@ -321,11 +324,6 @@ class Store(Readable, HasFacts):
                 start = next_
 
     # -- all rows ----------------------------------------------------------------------------------
-
-    @functools.cached_property
-    def parts_of(self) -> dict[int, np.ndarray]:
-        """Divisions of the rows by their numbers of parts, as far as they are made: see `HeldOutPart`."""
-        return {}
 
     @property
     def fingerprint(self) -> str:

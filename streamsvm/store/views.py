@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 from collections.abc import Sequence, Set
 from typing import Any
@@ -84,10 +83,6 @@ class ViewedStore(Store):
     @property
     def members(self) -> list[Store]:
         return self.inner.members
-
-    @functools.cached_property
-    def parts_of(self) -> dict[int, np.ndarray]:
-        return self.inner.parts_of if self.n_rows == self.inner.n_rows else {}
 
     def sizes(self, ranges: Ranges) -> RowSizes:
         sizes = self.view.sizes(self.inner.sizes(self.view.ranges(ranges)))
@@ -235,8 +230,9 @@ class Labelled(View):
 
     def facts(self, inner: Facts) -> Facts:
         n_rows = int(self.before[-1])
-        held = inner.held_bytes + inner.n_rows // 8
-        return dataclasses.replace(inner, n_rows=n_rows, unlabelled=inner.n_rows - n_rows, held_bytes=held)
+        unlabelled, held = inner.n_rows - n_rows, inner.held_bytes + inner.n_rows // 8
+        own: dict[str, Any] = {"n_rows": n_rows, "unlabelled": unlabelled, "held_bytes": held, "parts_of": {}}
+        return dataclasses.replace(inner, **own)
 
     def ranges(self, ranges: Ranges) -> Ranges:
         parts, divided = split_ranges(ranges, self.before)
