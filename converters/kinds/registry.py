@@ -93,6 +93,8 @@ def open_reader(inputs: Sequence[str | Path], options: ReadOptions | None = None
     for option in options.changed(sorted(_SPECIFIC - kind.options)):
         is_table = Remedy(f"if {inputs[0]} is a table, give {{}}", Option("format", "csv"))
         remedy = is_table if name == "libsvm" and option in _TABLE.options else None
+        if option == "labels" and "label" in kind.options:
+            remedy = Remedy("name a column with {}", Option("label", os.path.basename(str(options.labels))))
         raise SettingsError(f"{option} does not apply to {title}", remedy=remedy, setting=option)
     if options.on_error == "fix" and name != "libsvm":
         raise SettingsError(f"on_error fix does not apply to {title}; it can skip rows", setting="on_error")

@@ -8,7 +8,7 @@ import numpy as np
 
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.memory_plan import cut_blocks, make_plan
-from streamsvm.data.names import match_features
+from streamsvm.data.names import examples, match_features
 from streamsvm.errors import Call, Option, Remedy, StoreError
 from streamsvm.inputs.schema import DataSchema
 from streamsvm.store import Store
@@ -57,9 +57,9 @@ def blocks_to_score(
         )
     if labelled and not set(like.classes) & set(store.classes):
         raise StoreError(
-            f"{store.path} has none of the model's classes (its first is {store.classes[:1]}, the model's "
-            f"{tuple(like.classes[:1])})",
-            remedy=_CONVERT_LIKE,
+            f"{store.path} has none of the model's classes: its labels are {examples(store.classes)}, the "
+            f"model's {examples(like.classes)}",
+            remedy=_CONVERT_LIKE if store.native else Remedy("name another column with {}", Option("label")),
         )
     if transformed is not None:
         store = transformed(store)

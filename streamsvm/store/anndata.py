@@ -18,7 +18,7 @@ from streamsvm.data.arrays import one_matrix
 from streamsvm.data.names import feature_names, sort_rows
 from streamsvm.data.rows import PIECE_ROWS, Rows
 from streamsvm.data.statistics import is_mostly_filled
-from streamsvm.errors import Option, Remedy, StoreError
+from streamsvm.errors import Call, Option, Remedy, StoreError
 from streamsvm.store import layout
 from streamsvm.store.array_file import LoadedArray
 from streamsvm.store.container import Container, StoredArray
@@ -46,7 +46,17 @@ def open_anndata(
 ) -> AnnDataStore:
     """Open AnnData as a store, whose metadata is checked; parameters and errors as in `open_store`."""
     one_matrix(layer, raw, obsm)
-    matrix = open_matrix(container, _matrix_name(container, layer, raw, obsm), memory)
+    name = _matrix_name(container, layer, raw, obsm)
+    if labelled and label is None:
+        _labels(container, label, 0)  # raises
+    encoding = container.attrs(name).get("encoding-type") if container.node(name) == "group" else None
+    if labelled and memory is None and encoding == "csc_matrix":
+        out = f"{container.path.stem}-rows.zarr"
+        given = {"label": label, "layer": layer, "raw": raw, "obsm": obsm, "out": out}.items()
+        convert = Call("convert", container.path, tuple(Option(*each) for each in given if each[1]))
+        problem = f"{container.path}: {name} is CSC, which stores columns, not rows"
+        raise StoreError(problem, remedy=Remedy("make a store of rows with {}, and give that", convert))
+    matrix = open_matrix(container, name, memory)
     n_rows = matrix.shape[0]
     labels = _labels(container, label, n_rows) if labelled else None
     weights = None if sample_weight is None else _weights(container, sample_weight, n_rows)

@@ -209,8 +209,8 @@ def _load_columns(container: Container, name: str, shape: tuple[int, int], memor
     )
     if memory is None:
         raise StoreError(
-            f"{container.path}: {name} is CSC, which stores columns, and rows are needed; `convert` makes a "
-            f"store of rows, or in Python `{lines}` stores it by rows"
+            f"{container.path}: {name} is CSC, which stores columns, and rows are needed; in Python "
+            f"`{lines}` stores it by rows"
         )
     columns = CsrMatrix(container, name, shape[::-1])  # the rows of the transposed matrix
     if memory == 0:

@@ -55,7 +55,7 @@ def open_store(
         texts, integers or booleans; rows without one are left out, and `Store.unlabelled` counts them. Or,
         where rows have several labels, the matrix of zeros and ones in ``obsm`` with a column for each
         class: CSR, or dense, or a dataframe, whose columns name the classes (else they are numbers from 0).
-        A store that streamsvm wrote has only one, ``"label"``.
+        A store that streamsvm wrote has only one, ``"label"``, which also has the name that it was made from.
     like : mapping, optional
         The record of a model, whose data's labels these are read like: where `label` is not given they are in
         the column that it was trained on, and lines of text in `labels` are spelled as it spells them.
@@ -127,7 +127,10 @@ def _refuse(path: str | os.PathLike[str], why: str, options: Mapping[str, Any]) 
     """Raise StoreError if one of the options is given."""
     for name, given in options.items():
         if given:
-            raise StoreError(f"{path}: {why}", remedy=Remedy("omit {}", Option(name, given)))
+            is_column = name == "labels" and not os.path.exists(given)
+            column = Remedy("name their column with {}", Option("label", os.path.basename(given)))
+            remedy = column if is_column else Remedy("omit {}", Option(name, given))
+            raise StoreError(f"{path}: {why}", remedy=remedy)
 
 
 def open_existing(path: str | os.PathLike[str], memory: int | None = None) -> Container:
@@ -211,9 +214,10 @@ def _open_native(container: Container, content: Any, label: str | None, sample_w
     """Open a store that streamsvm wrote: its record must be intact, and must describe the arrays."""
     path = container.path
     record = decode_record(path, content)
-    if label not in (None, layout.LABEL):
+    own = content.get("label") or layout.LABEL  # its name in the data that the store was made of
+    if label not in (None, layout.LABEL, own):
         remedy = Remedy("omit {}", Option("label", label))
-        raise StoreError(f"{path}: its only label column is {layout.LABEL!r}", remedy=remedy)
+        raise StoreError(f"{path}: its only label column is {own!r}", remedy=remedy)
     if sample_weight is not None and {sample_weight} != {layout.WEIGHTS} & set(record.columns):
         remedy = Remedy(
             "convert the text again with {}, or omit {}", Option("weights"), Option("sample_weight")

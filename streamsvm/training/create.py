@@ -167,6 +167,7 @@ def create(
     is_in_memory, on_cluster = raw.kind == IN_MEMORY, how.cluster is not None
     encoding = raw.meta.get("encoding")
     settings = with_transform(settings, encoding, MATRIX_DEFAULT if is_in_memory else None)
+    settings = dataclasses.replace(settings, label=settings.label or raw.meta.get("label"))
     if fitted is None:
         [fitted] = fit_to_store(raw, settings, how, [settings.hold_out])
     transforms = tuple(fitted.transforms)
@@ -262,8 +263,8 @@ def fit_to_store(
         if how.callbacks.stop():
             raise Interrupted("stopped before the training began")
 
-    transforms = parse_transforms(settings.transform)
     held_out = [held_out_part(part, raw, settings.memory) for part in parts]
+    transforms = parse_transforms(settings.transform)
     if raw.kind == IN_MEMORY:
         rows = raw_rows(raw.rows(0, raw.n_rows), raw.n_features, raw.feature_names())
         return fit_transforms(transforms, rows._replace(numbers=number_columns(raw)), held_out)

@@ -57,8 +57,6 @@ def plan_fit(store: Store, spec: Spec, *, cluster: bool = False) -> tuple[Plan, 
     PlanError
         If the weights would be larger than a file can be, or the budget is too small.
     """
-    if store.n_rows == 0:
-        raise StoreError(f"{store.path} has no rows to train on")
     if store.n_classes < 2:
         raise StoreError(f"{store.path} has {store.n_classes} class; training needs two or more")
     settings, size = spec.settings, spec.weights_bytes

@@ -48,7 +48,7 @@ def check_held_out(raw: Store, training: Training, record: Mapping[str, Any]) ->
             )
         if not held_out.multilabel:
             known = int(held_out.class_counts[np.isin(held_out.classes, raw.classes)].sum())
-            if held_out.n_rows and not known:
+            if not known:
                 problem = "has no row of a class of the training data to measure with"
                 raise StoreError(f"{held_out.path} {problem}")
             if unknown := held_out.n_rows - known:

@@ -13,7 +13,7 @@ from streamsvm.base.text import as_url
 from streamsvm.data.blocks import Blocks
 from streamsvm.data.hold_out import held_out_part
 from streamsvm.data.memory_plan import Plan
-from streamsvm.errors import Interrupted, Option, Remedy, RunError, wrong_setting
+from streamsvm.errors import Interrupted, Option, Remedy, RunError, StoreError, wrong_setting
 from streamsvm.run.directory import RunDir
 from streamsvm.settings.fit import NONE, Interval, Settings
 from streamsvm.store import Store, open_stores
@@ -67,6 +67,8 @@ def open_to_train(
     )  # fmt: skip
     try:
         check_multilabel(settings, multilabel=store.multilabel, where=str(store.path))
+        if store.n_rows == 0:
+            raise StoreError(f"{store.path} has no rows to train on")
         if known not in (None, store.fingerprint):
             raise RunError(
                 f"the store {', '.join(map(str, paths))} has changed since the run was begun, or is another "

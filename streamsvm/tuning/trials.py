@@ -84,7 +84,7 @@ class StoreSearch:
             first = trials[0].settings
             self._fitted(first)  # data that cannot be read is refused before the folder is made
             if first.valid is not None:
-                open_held_out(first).close()
+                open_held_out(dataclasses.replace(first, label=first.label or self._label)).close()
             with claimed(run, force=force, by_tune=True, kept=run.stores() if self.made else ()):
                 durable.remove(run.tuned)
                 durable.make_dir(run.trials)
@@ -148,6 +148,7 @@ class StoreSearch:
         wanted = settings.transform, settings.hold_out
         if wanted not in self._transforms:
             with open_to_train(self.paths, settings) as store:
+                self._label: str | None = store.meta.get("label")
                 asked = with_transform(settings, store.meta.get("encoding"))
                 fit = functools.partial(fit_to_store, store, asked, self.how)
                 try:

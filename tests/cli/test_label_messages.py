@@ -1,0 +1,67 @@
+"""Files and label columns that a command cannot take: one line says what to type instead, and that works."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import anndata
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from command_line import streamsvm, succeeds
+
+LABEL = ("--label", "cell type")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path, rng = tmp_path_factory.mktemp("cells"), np.random.default_rng(0)
+    files = {"csc": (sp.csc_matrix, 90, "ab"), "rows": (sp.csr_matrix, 60, "ab")}
+    files |= {"empty": (sp.csr_matrix, 0, "ab"), "other": (sp.csr_matrix, 20, "xy")}
+    for name, (form, n, classes) in files.items():
+        codes = rng.integers(2, size=n)
+        obs = pd.DataFrame({"cell type": pd.Categorical.from_codes(codes, list(classes))})
+        obs.index = obs.index.astype(str)
+        X = rng.normal(size=(n, 4)) + 3 * codes[:, None]
+        anndata.AnnData(form(X.astype("f4")), obs).write_h5ad(path / f"{name}.h5ad")
+    return path
+
+
+def refused(folder: Path, *words: object) -> str:
+    """Return the one line of a command that fails."""
+    code, _, err = streamsvm(*words, cwd=folder)
+    assert code in (1, 2)
+    assert err.count("\n") == 1, err
+    return err
+
+
+def test_a_csc_file_becomes_a_store_that_knows_its_label(folder: Path, tmp_path: Path) -> None:
+    assert "name its label column with --label" in refused(folder, "fit", "csc.h5ad", "--out", "run")
+    told = refused(folder, "fit", "csc.h5ad", *LABEL, "--out", "run")
+    program, *convert = shlex.split(told.split("`")[1])
+    assert program == "streamsvm"
+    succeeds(*convert, cwd=folder)
+    for command in ("fit", "tune"):
+        for label in ((), LABEL):
+            more = ("--valid", "rows.h5ad", *label, "--out", tmp_path / f"{command}{len(label)}")
+            shown = succeeds(command, convert[-1], *more, cwd=folder, notes=True)
+            assert "rows.h5ad: accuracy" in shown
+    told = refused(folder, "fit", convert[-1], "--label", "donor", "--out", "run")
+    assert "its only label column is 'cell type'" in told
+
+
+def test_lines_say_what_is_wrong(folder: Path) -> None:
+    succeeds("fit", "rows.h5ad", *LABEL, "--out", "run-1", cwd=folder, notes=True)
+    commands = {
+        ("fit", "rows.h5ad", "--labels", "cell type", "--out", "run"): "with --label 'cell type'\n",
+        ("convert", "rows.h5ad", "--labels", "cell type", "--out", "s.zarr"): "with --label 'cell type'\n",
+        ("fit", "empty.h5ad", *LABEL, "--out", "run"): "empty.h5ad has no rows to train on\n",
+        ("tune", "empty.h5ad", *LABEL, "--out", "run"): "empty.h5ad has no rows to train on\n",
+        ("fit", "rows.h5ad", *LABEL, "--valid", "empty.h5ad", "--out", "run"): "has no row of a class",
+        ("evaluate", "run-1", "empty.h5ad"): "no rows with labels",
+        ("evaluate", "run-1", "other.h5ad"): "its labels are 'x', 'y', the model's 'a', 'b'; name another",
+    }
+    for words, line in commands.items():
+        assert line in refused(folder, *words)
