@@ -21,7 +21,7 @@ def table_columns(model: Model, program: str) -> list[dict[str, Any]]:
     """
     columns: list[Any] = (model.record.get("encoding") or {"columns": []})["columns"]
     for column in columns:
-        kind = "text" if isinstance(column, str) else column["type"]
+        kind = "text" if isinstance(column, str) else "dates" if "date" in column else column["type"]
         if kind not in ("number", "category"):
             raise ModelError(f"{program} cannot encode columns of {kind}; export to streamsvm")
     return columns

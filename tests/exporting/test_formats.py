@@ -130,11 +130,10 @@ def test_onnx_has_probabilities_where_the_model_has(tmp_path: Path, loss: str) -
 def table(seed: int, towns: str) -> pd.DataFrame:
     """500 rows with gaps; the texts of wards are in another order than the numbers; codes are digits."""
     rng = np.random.default_rng(seed)
-    town, ward = rng.choice([*towns, None], 500), rng.integers(1, 13, 500)
-    frame = pd.DataFrame({"town": town, "ward": ward, "code": rng.choice(["01", "10", "9"], 500)})
+    town, ward, code = (rng.choice(each, 500) for each in ([*towns, None], range(1, 13), ["01", "10", "9"]))
+    frame = pd.DataFrame({"town": town, "ward": ward, "code": code, "year": rng.uniform(1990, 2024, 500)})
     frame["age"] = np.where(rng.random(500) < 0.2, np.nan, rng.normal(40, 9, 500))
-    frame["year"] = rng.integers(1990, 2024, 500).astype(float)
-    return frame.assign(y=np.where(town == "a", frame["code"], np.where(ward % 2, "odd", "even")))
+    return frame.assign(y=np.where(town == "a", code, np.where(ward % 2, "odd", "even")))
 
 
 @pytest.mark.filterwarnings("ignore:X, column .* has values that are unknown")
@@ -171,9 +170,10 @@ def test_models_of_text_take_texts_and_what_has_no_counterpart_is_refused(tmp_pa
     with pytest.raises(ModelError, match="column 'label' has the name of an output; export to sklearn"):
         export_model(numbers, tmp_path / "n.onnx")
     model.record["encoding"]["columns"].append("second")
-    for name in ("t.onnx", "t.joblib"):
-        with pytest.raises(ModelError, match="cannot encode columns of text; export to streamsvm"):
-            export_model(model, tmp_path / name)
+    numbers.record["encoding"]["columns"][0]["date"] = "days"
+    for each, name in ((model, "t.onnx"), (model, "t.joblib"), (numbers, "d.joblib")):
+        with pytest.raises(ModelError, match=r"cannot encode columns of (text|dates); export to streamsvm"):
+            export_model(each, tmp_path / name)
 
 
 # -- our own format --------------------------------------------------------------------------------
