@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from run_files import model_bytes
 from sklearn.datasets import dump_svmlight_file
@@ -127,10 +129,29 @@ def test_sequences_have_groups_in_held_out_text_too(tmp_path, monkeypatch) -> No
 
 
 def test_labels_that_are_quantities_are_said(tmp_path, monkeypatch) -> None:
+    """Half of the numbers have fewer than ten rows, by each kind of data; codes of classes have more."""
+    import anndata
+
     monkeypatch.chdir(tmp_path)
-    Path("t").write_text("".join(f"{n * 0.37:.3f} 1:{n}\n" for n in range(120)))
-    with pytest.warns(StreamsvmWarning, match="120 of 120 rows are the only one with their label"):
-        streamsvm.fit("t", out="run")
+    rng = np.random.default_rng(0)
+    degrees = np.r_[np.repeat(np.arange(20), 12), np.arange(20, 40)] - 7
+    frame = pd.DataFrame({"wind": rng.random(260), "sun": rng.random(260), "degrees": degrees})
+    Path("t").write_text("".join(f"{t} 1:{x:.3f}\n" for x, t in frame[["wind", "degrees"]].to_numpy()))
+    frame.to_csv("t.csv", index=False)
+    frame.to_parquet("t.parquet")
+    X = frame[["wind", "sun"]]
+    anndata.AnnData(X.to_numpy(), obs=frame[["degrees"]].set_axis(X.index.astype(str))).write_h5ad("t.h5ad")
+    said = pytest.warns(StreamsvmWarning, match="40 different numbers, and 20 of them have fewer than 10")
+    for path in ("t", "t.csv", "t.parquet", "t.h5ad"):
+        with said:
+            streamsvm.fit(path, out=f"run {path}", passes=1, **{"label": "degrees"} if "." in path else {})
+    for matrix in (X, X.to_numpy()):
+        with said:
+            streamsvm.fit(matrix, degrees, passes=1)
+        with warnings.catch_warnings(action="error"):
+            streamsvm.fit(matrix, [f"{t} C" for t in degrees], passes=1)
+            streamsvm.fit(pd.concat([X] * 10), np.tile(degrees, 10), passes=1)
+            streamsvm.fit(matrix[:252], degrees[:252], passes=1)  # 32 numbers, 12 of few rows
 
 
 def test_data_that_a_run_has_not_kept_are_said_to_be_needed(text) -> None:

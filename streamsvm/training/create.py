@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from streamsvm.base import format
+from streamsvm.base.label_values import as_number
 from streamsvm.base.text import absolute
 from streamsvm.base.threads import count_workers
 from streamsvm.cluster.worker_memory import worker_bytes
 from streamsvm.data.arrays import labelled_rows, labels_of, row_groups, row_weights, with_layer
 from streamsvm.data.hold_out import held_out_part
 from streamsvm.data.memory_plan import Plan, cut_blocks
-from streamsvm.errors import InputError, Interrupted, SettingsError, StreamsvmWarning, warn
+from streamsvm.errors import InputError, Interrupted, Remedy, SettingsError, StreamsvmWarning, warn
 from streamsvm.inputs.schema import reading_of
 from streamsvm.losses import get_loss
 from streamsvm.model.results import FitResult
@@ -46,7 +47,7 @@ from streamsvm.transforms.store import number_columns, shift_to_text, transforme
 
 Paths = Sequence[str | os.PathLike[str]]
 
-_MANY_ROWS = 100  # of which most should not have classes of their own
+_MANY_NUMBERS, _FEW_ROWS = 30, 10  # more classes are quantities, if half of them have fewer rows
 
 
 def fit_store(
@@ -223,18 +224,16 @@ def create(
 
 
 def _warn_of_quantities(store: Store) -> None:
-    """Warn if most rows have a class of their own, and these are fractions: numbers of a regression."""
-    alone = int(np.count_nonzero(store.class_counts == 1))
-    if store.n_rows >= _MANY_ROWS and 2 * alone > store.n_rows and _are_fractions(store.classes):
-        problem = f"{store.path}: {alone:,} of {store.n_rows:,} rows are the only one with their label"
-        warn(StreamsvmWarning(f"{problem}; labels that are quantities, to be predicted, are no classes"))
-
-
-def _are_fractions(names: Sequence[str]) -> bool:
-    try:
-        return any(float(name) % 1 for name in names)
-    except ValueError:
-        return False
+    """Warn if the classes are many numbers, and half of them have few rows."""
+    counts = store.class_counts[store.class_counts > 0]
+    rare = int(np.count_nonzero(counts < _FEW_ROWS))
+    if len(counts) <= _MANY_NUMBERS or 2 * rare < len(counts) or store.multilabel:
+        return
+    if None not in map(as_number, store.classes):
+        few = f"{rare:,} of them have fewer than {_FEW_ROWS} rows"
+        problem = f"{store.path}: the labels are {len(counts):,} different numbers, and {few}"
+        remedy = Remedy("if they are quantities, use a regression, or make classes of ranges of them")
+        warn(StreamsvmWarning(problem, remedy=remedy))
 
 
 def _class_counts(store: Store, settings: Settings) -> np.ndarray:
